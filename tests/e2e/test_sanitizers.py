@@ -13,7 +13,7 @@ import pytest
 SCRIPT = """
 import sys
 from pathlib import Path
-from compiled import built
+from compiled import build_libraries
 from lowered import MACHINES, Ask, run_lowered
 from tenon.ops import registry
 
@@ -22,7 +22,7 @@ ask = Ask(blocked=True, surplus=1)
 cases = [case for cls in registry().values() for case in cls.cases()]
 gcc = ["gcc", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 count = 0
-for library, group in built(cases, machine, ask, Path(sys.argv[2]), gcc):
+for library, group in build_libraries(cases, machine, ask, Path(sys.argv[2]), gcc):
     for case in group:
         print(case.op, case.label, flush=True)
         run_lowered(case.op, case.arrays(), machine, case.constant, ask, library)

@@ -1,4 +1,4 @@
-"""ONNX files to graphs: what is read, what is refused, and the messages."""
+"""Import of ONNX files: supported forms, errors, and messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def agrees(made: onnx.ModelProto, **options: object) -> Graph:
 
 
 # ---------------------------------------------------------------------------------------------- shapes
-def test_shape_arithmetic_vanishes() -> None:
+def test_shape_arithmetic_is_folded() -> None:
     graph = agrees(classifier(), shapes={"batch": 2})
     assert [n.op.name for n in graph] == [
         "Conv", "BatchNormalization", "Relu", "MaxPool", "Reshape", "Gemm", "Softmax",
@@ -98,7 +98,7 @@ def test_wrong_shapes(shapes: dict[str, object], error: type[Exception], message
 
 
 # ----------------------------------------------------------------------------------------- old opsets
-def test_old_spellings() -> None:
+def test_forms_of_old_opsets() -> None:
     agrees(gated())
 
 
@@ -160,7 +160,7 @@ def test_initializers_that_are_also_inputs() -> None:
     assert [v.name for v in load(made).inputs] == ["x"]
 
 
-def test_nodes_that_nothing_needs_may_be_anything() -> None:
+def test_unused_nodes_may_be_unsupported() -> None:
     made = model([node("Relu", ["x"], ["y"]), node("Nonsense", ["x"], ["z"])], {"x": (2,)}, ["y"])
     assert len(load(made)) == 1
 
@@ -179,7 +179,7 @@ def branches(condition: Array | None) -> onnx.ModelProto:
     return made
 
 
-def test_if_of_a_known_condition() -> None:
+def test_if_with_constant_condition() -> None:
     assert [n.op.name for n in agrees(branches(np.array(True)))] == ["Relu", "Abs"]
     assert [n.op.name for n in agrees(branches(np.array(False)))] == ["Neg", "Abs"]
     made = branches(np.array(True))
@@ -188,27 +188,27 @@ def test_if_of_a_known_condition() -> None:
     assert [v.name for v in agrees(made).outputs] == ["i"]
 
 
-def test_if_of_a_computed_condition() -> None:
-    """Both branches are computed, and the result is chosen."""
+def test_if_with_computed_condition() -> None:
+    """Both branches are computed, and the result is selected."""
     assert [n.op.name for n in load(branches(None))] == ["Relu", "Neg", "Where", "Abs"]
 
 
-def turned(made: onnx.GraphProto) -> None:
-    """The nodes of a graph and of those within it, the last one first."""
+def with_reversed_nodes(made: onnx.GraphProto) -> None:
+    """The model with the nodes of the graph and of its subgraphs in reverse order."""
     nodes = [*made.node][::-1]
     del made.node[:]
     made.node.extend(nodes)
     for one in made.node:
         for attribute in one.attribute:
             if attribute.HasField("g"):
-                turned(attribute.g)
+                with_reversed_nodes(attribute.g)
 
 
 def test_nodes_in_any_order() -> None:
-    """onnxruntime sorts them, within branches and functions too."""
+    """onnxruntime sorts them topologically, in branches and functions too."""
     made = classifier()
     expected = [n.op.name for n in load(made, shapes={"batch": 2})]
-    turned(made.graph)
+    with_reversed_nodes(made.graph)
     assert sorted(n.op.name for n in agrees(made, shapes={"batch": 2})) == sorted(expected)
     inner = helper.make_graph(
         [node("Abs", ["a"], ["b"]), node("Neg", ["x"], ["a"])], "inner", [],
@@ -245,7 +245,7 @@ def test_cut() -> None:
         load(classifier(), outputs=["nothing"])
 
 
-def test_cut_leaves_out_what_is_not_supported() -> None:
+def test_cut_removes_unsupported_nodes() -> None:
     nodes = [node("Nonsense", ["x"], ["a"]), node("Relu", ["a"], ["b"]), node("Nonsense", ["b"], ["y"])]
     made = model(nodes, {"x": (3,)}, ["y"])
     graph = load(made, inputs=["a"], outputs=["b"], shapes={"a": (1, 5)})
@@ -280,7 +280,7 @@ def test_all_problems_at_once() -> None:
     assert "(decode the image in the application and cut the model after it with --input)" in text
 
 
-def test_what_follows_a_problem_is_no_problem() -> None:
+def test_no_follow_up_problems() -> None:
     nodes = [
         node("FusedThing", ["x"], ["a"], domain="com.example"),
         node("LpPool", ["a"], ["b"], kernel_shape=[2, 2]),
@@ -293,7 +293,7 @@ def test_what_follows_a_problem_is_no_problem() -> None:
     assert [p.where for p in error.value.problems] == ["the_a (FusedThing)", "the_d (LpNormalization)"]
 
 
-def test_shapes_that_an_operator_needs_are_asked_for() -> None:
+def test_error_asks_for_required_shapes() -> None:
     made = model([node("LpPool", ["x"], ["y"], kernel_shape=[2, 2])], {"x": (1, 2, "h", 8)}, ["y"])
     message = r"the_y \(LpPool\) of f32\[1,2,h,8\]: it needs the shapes.*--shape x=1,2,N,8, or --shape h=N"
     with pytest.raises(ShapeError, match=message):
@@ -330,7 +330,7 @@ def test_not_a_model(data: bytes, tmp_path: Path) -> None:
         importers.load(path)
 
 
-def test_unknown_format_names_the_known_ones() -> None:
+def test_unknown_format_lists_the_known_ones() -> None:
     with pytest.raises(FormatError, match="Tenon reads ONNX"):
         importers.load(b"something else")
 
@@ -343,7 +343,7 @@ def test_impossible_tensors(dims: list[int]) -> None:
         load(made)
 
 
-BOMBS = [
+HUGE = [
     [node("ConstantOfShape", ["huge"], ["c"]), node("Add", ["x", "c"], ["y"])],
     [node("Expand", ["one", "huge"], ["c"]), node("Add", ["x", "c"], ["y"])],
     [node("Tile", ["one", "huge"], ["c"]), node("Add", ["x", "c"], ["y"])],
@@ -351,8 +351,8 @@ BOMBS = [
 ]
 
 
-@pytest.mark.parametrize("nodes", BOMBS, ids=lambda nodes: nodes[0].op_type)
-def test_bombs_are_not_folded(nodes: list[onnx.NodeProto]) -> None:
+@pytest.mark.parametrize("nodes", HUGE, ids=lambda nodes: nodes[0].op_type)
+def test_huge_constants_are_not_folded(nodes: list[onnx.NodeProto]) -> None:
     weights = {"huge": np.array([10**6, 10**6]), "large": np.array([2**15, 2**15]), "one": random(1, 1)}
     with pytest.raises(ModelError, match="too large"):
         load(model(nodes, {"x": (1,)}, ["y"], weights))
@@ -431,22 +431,22 @@ def test_every_operator_is_registered() -> None:
     assert ops.lookup("Nonsense") is None
 
 
-def test_an_output_listed_twice_is_one() -> None:
+def test_output_listed_twice() -> None:
     made = model([node("Identity", ["x"], ["y"])], {"x": (2,)}, ["y", "y"])
     graph = load(made)
     assert [v.name for v in graph.outputs] == ["y"]
     verify(graph)
 
 
-def test_a_split_into_a_million_parts() -> None:
+def test_split_into_a_million_parts() -> None:
     made = model([node("Split", ["x"], ["y"], num_outputs=1 << 20)], {"x": (2,)}, ["y"])
     with pytest.raises(ModelError, match="1048576 parts"):
         load(made)
 
 
 @pytest.mark.parametrize("type", ["ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1"])
-def test_reductions_of_truth_values(type: str) -> None:
-    """ONNX defines only the largest and the least."""
+def test_reductions_of_bools(type: str) -> None:
+    """ONNX defines only ReduceMax and ReduceMin."""
     cast = node("Cast", ["x"], ["b"], to=TensorProto.BOOL)
     for op, refused in ((type, True), ("ReduceMax", False), ("ReduceMin", False)):
         made = model(

@@ -1,4 +1,4 @@
-"""The operators of ai.onnx.ml against onnxruntime."""
+"""The operators of ai.onnx.ml compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def agrees(
             np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_preparation() -> None:
+def test_preprocessing_operators() -> None:
     agrees("Scaler", {"x": X}, offset=[0.5, 1.0, -1.0], scale=[2.0, 0.5, 1.0])
     agrees("Scaler", {"x": np.arange(6).reshape(2, 3)}, offset=[0.5], scale=[2.0])
     for norm in ("L1", "L2", "MAX"):
@@ -98,14 +98,14 @@ def leaves(role: str, ids: list[int], weights: list[float]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE"])
-def test_regression_by_trees(aggregate: str) -> None:
+def test_tree_ensemble_regressor(aggregate: str) -> None:
     given = {**NODES, **leaves("target", [0, 0, 0, 1, 1], WEIGHTS), "n_targets": 2, "aggregate_function": aggregate}
     agrees("TreeEnsembleRegressor", {"x": X}, **given)
     agrees("TreeEnsembleRegressor", {"x": X}, **given, base_values=[0.5, -1.0])
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
-def test_classification_by_trees(transform: str) -> None:
+def test_tree_ensemble_classifier(transform: str) -> None:
     many = {**NODES, **leaves("class", [0, 1, 2, 1, 0], WEIGHTS), "post_transform": transform}
     agrees("TreeEnsembleClassifier", {"x": X}, (8, 1), **many, classlabels_strings=["a", "bb", "c"])
     agrees(

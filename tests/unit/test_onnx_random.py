@@ -1,4 +1,4 @@
-"""Random operators: their means and variances, and that they are the same whenever they are drawn."""
+"""Random operators: means and variances, and reproducibility."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_uniform_and_normal(like: bool) -> None:
     assert abs(np.mean((z - 2) ** 4) / 0.25**2 - 3) < 0.2
 
 
-def test_seeds_and_names_decide() -> None:
+def test_values_depend_on_seed_and_name() -> None:
     a, b, c = (draw("RandomNormal", shape=[8], seed=seed) for seed in (1.0, 1.0, 2.0))
     assert (a == b).all()
     assert (a != c).all()
-    assert a[:3] == pytest.approx([-0.5084251, 1.3065683, 0.09987186])  # what a bundle holds never changes
+    assert a[:3] == pytest.approx([-0.5084251, 1.3065683, 0.09987186])  # the contents of bundles must never change
     nodes = [node("RandomNormal", [], [name], shape=[8]) for name in ("p", "q")]
     outputs = evaluate(tenon.load(model(nodes, {}, ["p", "q"]).SerializeToString()), {})
     assert (outputs["p"] != outputs["q"]).all()
@@ -68,13 +68,13 @@ def test_multinomial() -> None:
     np.testing.assert_allclose(shares, weights, atol=0.012)
 
 
-def test_too_many() -> None:
+def test_too_many_values() -> None:
     with pytest.raises(UnsupportedError, match=r"draws 100000000 numbers.*make them an input"):
         draw("RandomUniform", shape=[10000, 10000])
 
 
-def test_nothing_is_left_to_compute(tmp_path: Path) -> None:
-    """All is known when compiling: a graph without nodes."""
+def test_random_operators_are_folded(tmp_path: Path) -> None:
+    """Random values are drawn when compiling, which leaves a graph without nodes."""
     made = model([node("RandomUniform", [], ["y"], shape=[4], seed=1.0)], {}, ["y"])
     graph = tenon.load(made.SerializeToString())
     assert len(graph) == 0

@@ -1,4 +1,4 @@
-"""The operators' references against those of ONNX (``onnx.reference``), written by others, on every case of ours."""
+"""The references of all operator cases compared with the independent ones of ONNX (``onnx.reference``)."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ KNOWN = {
     "QuantizeLinear f8": "it gives integers of f8 numbers, not their bits",
     "QuantizeLinear per_axis": "it wants the zero point as a vector",
     "ReduceLogSumExp odd": "infinity less infinity is not a number",
-    "Slice from_before_the_first": "it slices as NumPy does: see test_slices_of_any_bounds",
+    "Slice from_before_the_first": "it slices as NumPy does: see test_slices_with_any_bounds_follow_the_standard",
     "Softsign rank0": "it takes no scalar",
 }
 """Faults of ``onnx.reference``, by operator and case; where it answers at all, onnxruntime answers as we do."""
 
 
 def graph_of(op: Operator, arrays: Sequence[Array | None], constant: Sequence[int]) -> tuple[Graph, dict[str, Array]]:
-    """One node, and what to feed it."""
+    """A graph of one node, and its feeds."""
     graph, feeds, values = Graph("made"), dict[str, Array](), list[Value | None]()
     for i, array in enumerate(arrays):
         if array is None:
@@ -88,7 +88,7 @@ def compare(op: Operator, arrays: Sequence[Array | None], constant: Sequence[int
     graph, feeds = graph_of(op, arrays, constant)
     model = to_onnx(graph)
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of empty arrays
         theirs = ReferenceEvaluator(model).run(None, feeds)
         ours = op.evaluate(arrays)
         for value, a, b in zip(graph.outputs, ours, map(np.asarray, theirs), strict=True):
@@ -106,11 +106,11 @@ def labelled(name: str) -> list[tuple[str, Case]]:
 
 
 def fault(case: Case) -> str:
-    """Empty, or how ``onnx.reference`` fails or differs."""
+    """Empty, or how ``onnx.reference`` fails or differs for a case."""
     try:
         compare(case.op, case.arrays(), case.constant, max(case.tolerance, 1e-5))
     except UnsupportedError:
-        own = not onnx.defs.has(case.op.name)  # an operator that ONNX has no words for
+        own = not onnx.defs.has(case.op.name)  # an operator that ONNX cannot express
         return "" if own else "it cannot be written as ONNX"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -121,12 +121,12 @@ def fault(case: Case) -> str:
 def test_cases(name: str) -> None:
     for label, case in labelled(name):
         if isinstance(case.op, RoiAlign) and endless(case.op, np.asarray(case.arrays()[1])):
-            continue  # it visits as many samples as a region asks for
+            continue  # its time grows with the number of samples
         wrong = fault(case)
         assert bool(wrong) == (label in KNOWN), f"{label}: {wrong or 'is fine'}"
 
 
-def test_what_is_known_is_there() -> None:
+def test_known_deviations_are_still_there() -> None:
     assert set(EVERY_CASE) <= set(registry())
     assert set(KNOWN) <= {label for name in registry() for label, _ in labelled(name)}
 
@@ -135,7 +135,7 @@ def test_what_is_known_is_there() -> None:
 EXTREME = (-(2**31), -100, -9, -8, -7, -6, -1, 0, 1, 3, 6, 7, 8, 100, 2**31 - 1)
 
 
-def by_the_text(n: int, start: int, end: int, step: int) -> list[int]:
+def slice_by_the_standard(n: int, start: int, end: int, step: int) -> list[int]:
     """The elements that a Slice of opset 13 takes of an axis of n, by the text of the standard."""
     start, end = (i + n if i < 0 else i for i in (start, end))
     if step > 0:
@@ -145,21 +145,24 @@ def by_the_text(n: int, start: int, end: int, step: int) -> list[int]:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
 @pytest.mark.parametrize("step", [-8, -7, -2, -1, 1, 2, 7])
-def test_slices_of_any_bounds(n: int, step: int) -> None:
-    """``onnx.reference`` slices as NumPy does, where a start before the first element of a slice that runs backwards
-    gives nothing; by the text of ONNX, and in onnxruntime, it is the first element."""
+def test_slices_with_any_bounds_follow_the_standard(n: int, step: int) -> None:
+    """``onnx.reference`` slices like NumPy, where a negative step with a start before the first element gives an empty
+    result; by the ONNX standard, and in onnxruntime, such a start is clamped to the first element.
+    """
     x = np.arange(n, dtype=np.float32)
     for start in EXTREME:
         for end in EXTREME:
             given = [np.array([k], np.int64) for k in (start, end, 0, step)]
             (output,) = Slice().evaluate([x, *given])
-            assert output.tolist() == by_the_text(n, start, end, step), (start, end)
+            assert output.tolist() == slice_by_the_standard(n, start, end, step), (start, end)
             if step > 0 or start >= -n:
                 compare(Slice(), [x, *given], (1, 2, 3, 4))
 
 
-def test_slices_by_onnxruntime() -> None:
-    """Which takes the end 2**31 - 1 of a slice that runs backwards for the front, against the text."""
+def test_slices_match_onnxruntime() -> None:
+    """Contrary to the standard, onnxruntime takes the end 2**31 - 1 of a slice with a negative step as "to the first
+    element".
+    """
     import onnxruntime as rt
 
     backwards = [(start, end, step) for start in EXTREME for end in EXTREME[:-1] for step in (-2, -1)]
@@ -174,11 +177,11 @@ def test_slices_by_onnxruntime() -> None:
     theirs = rt.InferenceSession(to_onnx(graph).SerializeToString()).run(None, {"x": x})
     for bounds, value, array in zip(starts, values, theirs, strict=True):
         assert list(value.type.dims) == list(array.shape), bounds
-        assert array.tolist() == by_the_text(7, *bounds), bounds
+        assert array.tolist() == slice_by_the_standard(7, *bounds), bounds
 
 
-def test_random_attributes_of_what_moves() -> None:
-    """Slices of several axes backwards, gathers of falling and negative numbers, pads that crop."""
+def test_random_attributes_of_data_movement() -> None:
+    """Slices with negative steps on several axes, gathers with decreasing and negative indices, negative pads."""
     rng = np.random.default_rng(0)
     for _ in range(150):
         rank = int(rng.integers(1, 6))

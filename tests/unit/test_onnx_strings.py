@@ -1,4 +1,4 @@
-"""ONNX's operators on strings, decomposed into operators on bytes: compared with Python's strings."""
+"""ONNX's string operators, decomposed into operators on bytes, compared with Python's strings."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def texts(rng: random.Random, letters: str, count: int, most: int = WIDTH) -> Ar
 
 
 # --------------------------------------------------------------------------------------------- comparing, joining
-def test_equal_broadcasts_and_ignores_widths() -> None:
+def test_equal_broadcasts_and_accepts_different_widths() -> None:
     a, b = strings("a", "", "été", "abc"), strings("a", "ab", "été", "abcd")
     assert run("Equal", {"a": a, "b": b})[0].tolist() == [True, False, True, False]
     table = run("Equal", {"a": a}, constants={"b": strings("a", "été").reshape(2, 1)})[0]
@@ -96,7 +96,7 @@ def test_concat() -> None:
 # ------------------------------------------------------------------------------------------------------ splitting
 @pytest.mark.parametrize("limit", [None, 0, 1, 2, 5])
 @pytest.mark.parametrize("delimiter", [None, "", ",", "ab", "aa"])
-def test_split_as_python_does(delimiter: str | None, limit: int | None) -> None:
+def test_split_matches_python(delimiter: str | None, limit: int | None) -> None:
     rng = random.Random(2)
     x = texts(rng, "ab, \n" if not delimiter else "ab,", 60)
     expected = [s.split(delimiter or None, -1 if limit is None else limit) for s in x]
@@ -106,14 +106,14 @@ def test_split_as_python_does(delimiter: str | None, limit: int | None) -> None:
     assert pieces.tolist() == [e + [""] * (most - len(e)) for e in expected]
 
 
-def test_split_of_nothing() -> None:
+def test_split_of_empty_strings() -> None:
     pieces, counts = run("StringSplit", {"x": np.zeros((0, 2), object)}, ("y", "n"))
     assert pieces.shape == (0, 2, 0)
     assert counts.shape == (0, 2)
 
 
-# ---------------------------------------------------------------------------------------------------------- cases
-def test_cases_of_characters_of_one_and_two_bytes() -> None:
+# ---------------------------------------------------------------------------------------------------- upper and lower
+def test_upper_and_lower_case_of_one_and_two_byte_characters() -> None:
     x = strings("Ab1z", "ÀÉß", "Ωω", "Жж", "ÿ", "日本aé", "ŐŰ", "Ա", "")
     lower = run("StringNormalizer", {"x": x}, case_change_action="LOWER")[0]
     assert lower.tolist() == [s.lower() for s in x]
@@ -192,7 +192,7 @@ def test_other_casts() -> None:
         ("Expand", [[2, 2, 3]], {}), ("Shape", [], {"start": 1}), ("Size", [], {}), ("Transpose", [], {"perm": [1, 0]}),
     ],
 )  # fmt: skip
-def test_moving(type: str, more: list[Any], attributes: dict[str, Any]) -> None:
+def test_data_movement(type: str, more: list[Any], attributes: dict[str, Any]) -> None:
     x = strings("a", "bb", "", "été", "d", "ee").reshape(2, 3)
     constants = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(more)}
     (output,) = run(type, {"x": x}, constants=constants, **attributes)
@@ -205,7 +205,7 @@ def test_moving(type: str, more: list[Any], attributes: dict[str, Any]) -> None:
     assert output.tolist() == expected.tolist()
 
 
-def test_joining_and_choosing() -> None:
+def test_concat_and_where() -> None:
     a, b = strings("a", "bb"), strings("ccc", "")
     assert run("Concat", {"a": a, "b": b}, axis=-1)[0].tolist() == ["a", "bb", "ccc", ""]
     wide = {"b": strings("a string that is longer than others")}
@@ -249,7 +249,7 @@ def test_shapes_of_strings_are_bound_like_others() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_models_are_cut_at_strings_that_are_declared(declared: bool) -> None:
+def test_models_can_be_cut_at_declared_strings(declared: bool) -> None:
     nodes = [
         helper.make_node("StringConcat", ["x", "x"], ["twice"]),
         helper.make_node("StringConcat", ["twice", "x"], ["y"]),
@@ -268,7 +268,7 @@ def test_models_are_cut_at_strings_that_are_declared(declared: bool) -> None:
     assert decoded(outputs["y"]).tolist() == ["ababab", "c"]
 
 
-def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
+def test_engine_inputs_and_outputs_of_strings(tmp_path: Path) -> None:
     x = {"x": strings("one two", "three", " ")}
     bundle = tenon.compile(graph_of(model("StringSplit", x, ("y", "n")), x), name="words")
     assert "strings in UTF-8 along the last axis" in bundle.header
@@ -285,7 +285,7 @@ def test_an_engine_takes_and_gives_strings(tmp_path: Path) -> None:
         engine.run(strings("a", "b"))
 
 
-def test_the_command_prints_strings(
+def test_run_command_prints_strings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = {"x": strings("one two", "three")}

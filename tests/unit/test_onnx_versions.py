@@ -1,5 +1,6 @@
-"""Operators of older opsets: every default that changed between two versions, and what an operator did before it had an
-attribute, against the list of those that were looked at; and the ones that matter against onnxruntime."""
+"""Operators of older opsets: the list of all defaults that changed between versions, and of behaviour before an
+attribute existed, is complete; those that matter are compared with onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -111,13 +112,13 @@ GONE: dict[str, set[Change]] = {
 
 
 @pytest.mark.parametrize(("kind", "known"), [("new", NEW), ("changed", CHANGED), ("gone", GONE)])
-def test_every_change_of_a_default_was_looked_at(kind: str, known: dict[str, set[Change]]) -> None:
+def test_list_of_changed_defaults_is_complete(kind: str, known: dict[str, set[Change]]) -> None:
     listed = [change for group in known.values() for change in group]
     assert sorted(listed) == sorted(change for change, how in changes() if how == kind)
 
 
 def test_required_attributes_with_a_documented_default() -> None:
-    """Concat-1: the default of its axis stands in the description only."""
+    """Concat-1: the default of its axis is stated in the description only."""
     schema = onnx.defs.get_schema("Concat", 3, "")
     assert default(schema.attributes["axis"]) is None
     assert "Default value is 1" in schema.attributes["axis"].description
@@ -125,7 +126,7 @@ def test_required_attributes_with_a_documented_default() -> None:
     assert imported([node("Concat", ["x", "x"], ["y"])], {"x": random(2, 3)}, {}, 3).shape == (2, 6)
 
 
-def test_what_is_implied_is_no_default_of_today() -> None:
+def test_implied_values_differ_from_current_defaults() -> None:
     for name, (since, implied) in IMPLIED.items():
         newest, oldest = onnx.defs.get_schema(name), onnx.defs.get_schema(name, since - 1, "")
         assert newest.since_version >= since > oldest.since_version
@@ -145,7 +146,7 @@ def theirs(nodes: list[onnx.NodeProto], inputs: dict[str, Array], weights: dict[
     import onnxruntime as rt
 
     made = model(nodes, {name: array.shape for name, array in inputs.items()}, ["y"], weights, opset)
-    made.graph.output[0].type.Clear()  # whatever type it has
+    made.graph.output[0].type.Clear()  # of any type
     return np.asarray(rt.InferenceSession(made.SerializeToString()).run(None, inputs)[0])
 
 
@@ -180,7 +181,7 @@ PLAIN: list[tuple[str, str, tuple[int, ...], dict[str, Array], dict[str, Any]]] 
 
 
 @pytest.mark.parametrize(("name", "operands", "opsets", "weights", "attributes"), PLAIN)
-def test_attributes_left_out_are_those_of_the_opset(
+def test_missing_attributes_have_the_default_of_the_opset(
     name: str, operands: str, opsets: tuple[int, ...], weights: dict[str, Array], attributes: dict[str, Any]
 ) -> None:
     for opset in opsets:
@@ -191,14 +192,14 @@ def test_attributes_left_out_are_those_of_the_opset(
 
 
 @pytest.mark.parametrize(("opset", "axis"), [(17, 1), (20, 2)])
-def test_the_axis_of_dft_is_that_of_the_opset(opset: int, axis: int) -> None:
+def test_axis_of_dft_depends_on_the_opset(opset: int, axis: int) -> None:
     x = random(2, 3, 4, 1)
     got = imported([node("DFT", ["x"], ["y"])], {"x": x}, {}, opset)
     wanted = np.fft.fft(x[..., 0], axis=axis)
     np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], wanted, atol=1e-5)
 
 
-def test_the_misspelt_direction_of_gru_is_forwards() -> None:
+def test_misspelt_default_direction_of_gru_is_forward() -> None:
     x = {"x": random(3, 1, 5)}
     nodes = [node("GRU", ["x", "w", "r"], ["y"], hidden_size=2)]
     assert default(onnx.defs.get_schema("GRU", 1, "").attributes["direction"]) == b"foward"
@@ -206,8 +207,8 @@ def test_the_misspelt_direction_of_gru_is_forwards() -> None:
 
 
 @pytest.mark.parametrize(("bins", "length"), [(5, None), (5, 8), (5, 9), (4, 10), (1, None)])
-def test_the_length_of_a_one_sided_inverse_dft(bins: int, length: int | None) -> None:
-    """Twice the bins less the two at the ends, unless it is given."""
+def test_length_of_one_sided_inverse_dft(bins: int, length: int | None) -> None:
+    """2 * (bins - 1), unless it is given."""
     x = random(2, bins, 2)
     given = {} if length is None else {"n": np.array(length, np.int64)}
     nodes = [node("DFT", ["x", *given], ["y"], axis=1, inverse=1, onesided=1)]
@@ -223,8 +224,8 @@ def test_the_length_of_a_one_sided_inverse_dft(bins: int, length: int | None) ->
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("clip", [0.1, 1.0])
-def test_clip_bounds_the_gates(kind: str, clip: float) -> None:
-    """As in onnxruntime: not the memory of an LSTM, which here is larger."""
+def test_clip_applies_to_gates(kind: str, clip: float) -> None:
+    """As in onnxruntime: it does not apply to the cell state of an LSTM, which is larger here."""
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
     weights = {"w": random(1, gates * 4, 3), "r": random(1, gates * 4, 4, seed=1), "h": random(1, 2, 4, seed=2)}
     operands = ["x", "w", "r", "", "", "h"]

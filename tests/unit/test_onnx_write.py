@@ -1,4 +1,4 @@
-"""Graphs written as ONNX: the checker accepts them, and onnxruntime and our own reader give the graph's answers."""
+"""Export to ONNX: files pass the checker, and give the graph's results in onnxruntime and after re-import."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_own_operators_are_decomposed() -> None:
         assert model.opset_import[0].version == 20
 
 
-def test_what_onnx_cannot_say_is_listed() -> None:
+def test_operators_without_onnx_form_are_reported() -> None:
     graph = Graph("rpn", "rpn")
     shapes = {"scores": (1, 6, 2, 2), "deltas": (1, 12, 2, 2), "image": (1, 3), "anchors": (3, 4)}
     inputs = [graph.add_input(name, tensor(F32, *dims)) for name, dims in shapes.items()]
@@ -84,7 +84,7 @@ def test_what_onnx_cannot_say_is_listed() -> None:
         to_onnx(graph)
 
 
-def test_outputs_that_no_node_makes() -> None:
+def test_outputs_that_are_inputs_or_constants() -> None:
     graph = Graph("ends", "ends")
     x = graph.add_input("x", tensor(F32, 2, 3))
     graph.outputs = [x, graph.constant("c", np.arange(4)), x]
@@ -96,7 +96,7 @@ def test_outputs_that_no_node_makes() -> None:
     assert I64 is graph.outputs[1].type.dtype
 
 
-def test_equal_names_become_different() -> None:
+def test_equal_names_are_made_unique() -> None:
     graph = Graph("names", "names")
     x = graph.add_input("x", tensor(F32, 3))
     y = x

@@ -1,4 +1,4 @@
-"""Options: validated once, and the only reader of the environment."""
+"""Options: validation, environment variables, and keywords of functions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_frozen() -> None:
 
 # ------------------------------------------------------------------------------------------- keywords of functions
 def _accepted(hint: Any) -> Any:
-    """The type that a keyword takes for an option of this type: paths as text, lists for tuples, None for nothing."""
+    """The type annotation of the keyword for an option of this type: paths also as str, lists for tuples, None for the
+    default.
+    """
     plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     origin, arguments = get_origin(plain), get_args(plain)
     if origin in (Union, UnionType):
@@ -92,7 +94,7 @@ def test_signatures_list_the_options(function: Callable[..., object]) -> None:
     assert len(found) == len(set(found))
 
 
-def test_keywords_that_are_none_change_nothing() -> None:
+def test_none_keywords_are_ignored() -> None:
     options = Options(target="aarch64", optimize=1)
     bundle = tenon.compile(DIGITS, options, target=None, optimize=None, name="net")
     assert (bundle.options.target, bundle.options.optimize, bundle.name) == ("aarch64", 1, "net")

@@ -1,4 +1,4 @@
-"""The order of execution: never worse than the order of the file, and for small graphs against all orders there are."""
+"""The order of execution: never worse than that of the file, and compared with all orders of small graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ OP = registry()["Concat"](axis=0)  # type: ignore[call-arg]
 
 
 def made(parents: list[list[int]], twice: set[int]) -> Graph:
-    """Node i joins the outputs of its parents, or the input where there is none; those in ``twice`` join all twice."""
+    """Node i concatenates the outputs of its parents, or the input if it has none; those in ``twice`` concatenate all
+    twice.
+    """
     graph = Graph("made")
     x = graph.add_input("x", TensorType(F32, (3,)))
     values: list[Value] = []
@@ -29,8 +31,8 @@ def made(parents: list[list[int]], twice: set[int]) -> Graph:
     return graph
 
 
-def live(order: list[Node], graph: Graph) -> int:
-    """Most bytes at once: at each step, what was made until then and is read at that step or later, or is an output."""
+def peak_bytes(order: list[Node], graph: Graph) -> int:
+    """The peak of live bytes: a tensor is live from its producer to its last reader, outputs to the end."""
     most = 0
     for i, node in enumerate(order):
         there = [v for n in order[: i + 1] for v in n.outputs]
@@ -40,7 +42,7 @@ def live(order: list[Node], graph: Graph) -> int:
 
 
 def orders(graph: Graph) -> Iterator[list[Node]]:
-    """Every order in which each node comes after what it reads."""
+    """All topological orders."""
 
     def rest(done: list[Node]) -> Iterator[list[Node]]:
         if len(done) == len(graph):
@@ -60,21 +62,21 @@ def random_graph(seed: int) -> Graph:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_peak_counts_what_is_alive(seed: int) -> None:
+def test_peak_counts_live_tensors(seed: int) -> None:
     graph = random_graph(seed)
     for order, _ in zip(orders(graph), range(50), strict=False):
-        assert peak(order, graph) == live(order, graph)
+        assert peak(order, graph) == peak_bytes(order, graph)
 
 
-def test_the_chosen_order_is_near_the_best() -> None:
-    """Three times of four the chosen order has the least peak there is; it never has more than 1.5 times that."""
+def test_chosen_order_is_near_the_optimum() -> None:
+    """In three of four graphs the chosen order has the minimum peak; it never exceeds 1.5 times the minimum."""
     ratios = []
     for seed in range(120):
         graph = random_graph(seed)
-        before = live(list(graph), graph)
-        least = min(live(order, graph) for order in orders(graph))
+        before = peak_bytes(list(graph), graph)
+        least = min(peak_bytes(order, graph) for order in orders(graph))
         schedule(graph)
-        found = live(list(graph), graph)
+        found = peak_bytes(list(graph), graph)
         assert least <= found <= before
         ratios.append(found / least)
     assert np.mean(np.array(ratios) == 1) >= 0.75

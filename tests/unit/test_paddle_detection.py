@@ -1,4 +1,4 @@
-"""Paddle's ends of detectors against plain loops over their definitions."""
+"""Paddle's detection post-processing compared with loops that follow its definitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def yolo(x: Array, *, scale: float = 1.0, clip: bool = True, share: float | None = None) -> tuple[Array, Array]:
-    """Boxes and scores, anchor by anchor and then row by row; ``share`` is the weight of the expected overlap."""
+    """Boxes and scores, in the order of anchors, then rows; ``share`` is the weight of the predicted IoU."""
     height, width = SIZE[0]
     count = len(ANCHORS) // 2
     maps = x[0, count if share is not None else 0 :].reshape(count, 5 + CLASSES, H, W)
@@ -48,8 +48,10 @@ def yolo(x: Array, *, scale: float = 1.0, clip: bool = True, share: float | None
     return boxes, scores
 
 
-def suppressed(boxes: Array, scores: Array, extra: float, top: int, keep: int) -> Array:
-    """Rows class by class; ``extra`` is what a box's sides are longer than its corners say."""
+def nms(boxes: Array, scores: Array, extra: float, top: int, keep: int) -> Array:
+    """Rows ordered by class; ``extra`` is 1 for pixel coordinates, where sides are one longer than differences of
+    corners.
+    """
     rows: list[list[float]] = []
     for c in range(scores.shape[1]):
         order = [p for p in np.argsort(-scores[:, c], kind="stable") if scores[p, c] > 0.2][:top]
@@ -85,7 +87,7 @@ def random_map(channels: int = 2 * (5 + CLASSES)) -> Array:
     return RNG.normal(0, 1, (1, channels, H, W)).astype(np.float32)
 
 
-def test_boxes_of_yolo() -> None:
+def test_yolo_box() -> None:
     x, aware = random_map(), random_map(2 * (6 + CLASSES))
     for slot, i in (("Boxes", 0), ("Scores", 1)):
         np.testing.assert_allclose(decoded(slot, x)[0], yolo(x)[i], atol=1e-4)
@@ -97,7 +99,7 @@ def test_boxes_of_yolo() -> None:
 
 
 def detector(slot: str, options: dict[str, Option]) -> Graph:
-    """YOLO's boxes, scores with the classes first, suppression, and the copy that programs return."""
+    """YOLO's boxes, scores with the classes first, NMS, and the copy that programs return."""
     return load(
         paddle_operator("yolo_box", {"X": "x", "ImgSize": "size"}, {"Boxes": "b", "Scores": "s"}, **BOXES),
         paddle_operator("transpose2", {"X": "s"}, {"Out": "t"}, axis=[0, 2, 1]),
@@ -107,11 +109,11 @@ def detector(slot: str, options: dict[str, Option]) -> Graph:
 
 
 @pytest.mark.parametrize(("normalized", "top", "keep"), [(1, -1, -1), (0, 9, 5)])
-def test_suppression(normalized: int, top: int, keep: int) -> None:
+def test_multiclass_nms(normalized: int, top: int, keep: int) -> None:
     x = random_map()
     every = 2 * H * W
     limits = (every if top < 0 else top, every * CLASSES if keep < 0 else keep)
-    expected = suppressed(*yolo(x), float(not normalized), *limits)
+    expected = nms(*yolo(x), float(not normalized), *limits)
     options: dict[str, Option] = {"normalized": normalized, "nms_top_k": top, "keep_top_k": keep}
     graph = detector("Out", options)
     assert find_heads(graph) == Heads("rows", ("y",), pixels=True)

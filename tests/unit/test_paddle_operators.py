@@ -1,4 +1,4 @@
-"""Paddle's operators that sort, scatter, sample and quantise, and its boxes, against definitions in NumPy."""
+"""Paddle's operators of sorting, scattering, sampling, quantisation and detection, against definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_operators(type: str, inputs: Inputs, options: dict[str, Option], result
 
 
 def test_same_padding() -> None:
-    """Of a transposed convolution, that of a convolution of its input; windows are not dilated then."""
+    """SAME padding of a transposed convolution is that of the corresponding convolution; it disables dilation."""
     w = RNG.uniform(-1, 1, (4, 3, 3, 3)).astype(np.float32)
     options: dict[str, Option] = {"strides": [2, 2], "dilations": [2, 2], "groups": 1, "paddings": [0, 0]}
     same = run("conv2d_transpose", {"Input": X, "Filter": w}, "Output", padding_algorithm="SAME", **options)
@@ -171,8 +171,8 @@ def test_same_padding() -> None:
     np.testing.assert_array_equal(plain, dilated)
 
 
-def test_typed_numbers() -> None:
-    """Attributes of Paddle 2.5 on, whose numbers each say what they are."""
+def test_typed_scalar_attributes() -> None:
+    """Scalar attributes from Paddle 2.5, in which each number has a type."""
     numbers = b"".join(field(21, message((1, 2), (3, n))) for n in (1, 2, 3, 4, 5))
     values = field(4, message((1, "values"), (2, 17)) + numbers)
     made = paddle_operator("assign_value", {}, {"Out": "v"}, shape=[5], dtype=5) + values
@@ -181,7 +181,7 @@ def test_typed_numbers() -> None:
     np.testing.assert_allclose(evaluate(graph, {"x": X})["y"], X + np.arange(1, 6, dtype=np.float32), atol=1e-6)
 
 
-def test_quantised_and_back() -> None:
+def test_quantize_and_dequantize() -> None:
     scales = np.array([0.5, 1, 2, 0.25], np.float32)
     steps = quantised(X, scales.reshape(1, 4, 1, 1))
     output = run("quantize_linear", {"X": X, "Scale": scales}, "Y", quant_axis=1)
@@ -216,7 +216,7 @@ def test_deformable_convolution() -> None:
     np.testing.assert_allclose(output, 0.5 * np.einsum("oc,nchw->nohw", w[:, :, 0, 0], moved), atol=1e-5)
 
 
-def test_maxima_undone() -> None:
+def test_max_unpool() -> None:
     x = X[..., :4]
     options: dict[str, Option] = {"ksize": [2, 2], "strides": [2, 2], "paddings": [0, 0]}
     values, indices = (run("max_pool2d_with_index", {"X": x}, slot, **options) for slot in ("Out", "Mask"))
@@ -228,8 +228,8 @@ def test_maxima_undone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "trilinear", "nearest"])
-def test_other_ranks_are_resized(kind: str) -> None:
-    """Corner on corner, to twice less one."""
+def test_resize_of_other_ranks(kind: str) -> None:
+    """Aligned corners, to twice the size minus one."""
     x = X[0] if kind == "linear" else X[:, :, None] if kind == "trilinear" else X
     sizes: dict[str, Option] = {"out_w": 9, "out_h": 11, "out_d": 1}
     output = run(f"{kind}_interp_v2", {"X": x}, **sizes, align_corners=1)
@@ -254,7 +254,7 @@ def test_prior_boxes() -> None:
     np.testing.assert_allclose(ordered[1, 2], boxes[1, 2, [0, 3, 1, 2]], atol=1e-6)
 
 
-def test_boxes_are_decoded() -> None:
+def test_box_coder() -> None:
     priors = np.array([[0, 0, 4, 2], [1, 1, 3, 5]], np.float32)
     target = RNG.uniform(-1, 1, (2, 2, 4)).astype(np.float32)
     spread = np.array([0.1, 0.1, 0.2, 0.2], np.float32)
@@ -295,7 +295,7 @@ def test_matrix_nms(gaussian: int) -> None:
     np.testing.assert_allclose(made, expected, atol=1e-5)
 
 
-def test_regions() -> None:
+def test_roi_align_and_roi_pool() -> None:
     x, regions = X[:1], np.array([[0, 0, 3, 3]], np.float32)
     pooled: dict[str, Option] = {"pooled_height": 2, "pooled_width": 2, "spatial_scale": 1.0}
     output = run("roi_pool", {"X": x, "ROIs": regions}, **pooled)

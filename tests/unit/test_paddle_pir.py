@@ -1,4 +1,4 @@
-"""Programs of Paddle 3, by hand."""
+"""Small programs of Paddle 3 (PIR)."""
 
 from __future__ import annotations
 
@@ -98,15 +98,15 @@ def test_infinite_attributes() -> None:
     np.testing.assert_array_equal(output, np.abs(X).max(1))
 
 
-def test_values_returned_twice_or_unchanged() -> None:
+def test_repeated_outputs_and_unchanged_inputs() -> None:
     outputs = run(pir_operator("1.relu", (1,), (9,)), results=(9, 1, 9))
     assert len(outputs) == 3
     for ours, expected in zip(outputs.values(), (np.maximum(X, 0), X, np.maximum(X, 0)), strict=True):
         np.testing.assert_array_equal(ours, expected)
 
 
-def test_states_that_are_not_kept() -> None:
-    """Some parameters are made anew in every run; the file has none of their numbers."""
+def test_parameters_not_in_the_file() -> None:
+    """Some parameters are created in every run; the file has no data for them."""
     program = json.loads(pir(*CONV, results=(7,)))
     state = {"#": "p", "A": [0, 1, 1, "a_state"], "DA": [], "O": {"%": 50, "TT": pir_tensor(())}, "OA": [0, 1, 0]}
     program["program"]["regions"][0]["blocks"][0]["ops"].insert(0, state)

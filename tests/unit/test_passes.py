@@ -1,4 +1,4 @@
-"""The engine that applies rules, and the property that every pass preserves results."""
+"""The engine that applies rewrite rules, and that every pass preserves results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chain(*types: str) -> Graph:
 
 
 # -------------------------------------------------------------------------------------------- patterns
-def test_a_name_stands_for_one_value() -> None:
+def test_pattern_name_matches_one_value() -> None:
     graph = chain("Sigmoid")
     x, sigmoid = graph.inputs[0], graph.outputs[0]
     same = graph.add(make("Mul"), [x, sigmoid], ["same"])
@@ -88,7 +88,7 @@ def test_outputs_keep_their_names() -> None:
     assert graph.outputs[0].name == "v2"
 
 
-def test_a_rule_that_declines_leaves_nothing_behind_and_says_why() -> None:
+def test_declined_rules_leave_no_nodes_and_log_the_reason() -> None:
     graph, said = chain("Relu"), list[str]()
     before = show(graph)
     assert apply(graph, [never], said.append) == 0
@@ -105,7 +105,7 @@ def test_failures_name_the_rule_and_the_node() -> None:
         apply(chain("Relu"), [relu_to_abs, abs_to_relu])
 
 
-def test_what_a_pass_leaves_is_checked() -> None:
+def test_result_of_a_pass_is_verified() -> None:
     from tenon.passes.base import rules
 
     step = rules("none", never, level=0, ensures="", leaves=lambda op: op.name == "Relu")
@@ -113,7 +113,7 @@ def test_what_a_pass_leaves_is_checked() -> None:
         run(chain("Relu"), step, verify=True)
 
 
-# ------------------------------------------------------------------------------- an output that stays
+# ---------------------------------------------------------------------------------------- graph outputs
 def test_an_output_that_is_an_input_keeps_its_node() -> None:
     graph = chain("Identity")
     passes.optimize(graph, verify=True)
@@ -140,6 +140,6 @@ def test_a_constant_output() -> None:
 # ------------------------------------------------------------------------------------------- property
 @pytest.mark.parametrize("seed", range(40))
 def test_every_pass_preserves_results(seed: int, tmp_path: Path) -> None:
-    """On graphs of what passes look for; ``test_validate`` has more of every kind."""
+    """On random graphs of the patterns that passes match; ``test_validate`` has more general ones."""
     graph = Generator(seed, nodes=14, idioms=1.0).sample().graph
     passes.optimize(graph, verify=True, failures=tmp_path)

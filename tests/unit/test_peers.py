@@ -1,4 +1,4 @@
-"""The comparison with other runtimes: what it counts and what it writes (the race itself needs the runtimes)."""
+"""The comparison with other runtimes: statistics and output (measuring needs the runtimes)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def module(name: str) -> Any:
 
 
 def result(net: str, **times: tuple[float, ...] | str) -> Any:
-    """A race; a runtime has times, or a note why it has none.  "wrong" before its name makes its answer wrong."""
+    """A result; a runtime has times, or a note why it has none. The prefix "wrong" of its name marks a wrong result."""
     lane = module("race").Lane
     lanes = []
     for name, found in times.items():
@@ -41,7 +41,7 @@ def result(net: str, **times: tuple[float, ...] | str) -> Any:
     return module("race").Result(net, 1, lanes)
 
 
-def test_the_fastest_peer_is_right_and_of_the_same_precision() -> None:
+def test_fastest_peer_has_right_results_and_equal_precision() -> None:
     found = result(
         "net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), openvino_default=(1.5,), ncnn=(6.0, 5.0), litert="-"
     )
@@ -52,7 +52,7 @@ def test_the_fastest_peer_is_right_and_of_the_same_precision() -> None:
     assert "onnxruntime 1.00!" in found.text()
 
 
-def test_an_answer_that_is_not_compared_is_not_right() -> None:
+def test_result_without_comparison_is_not_right() -> None:
     lane = module("race").Lane("ncnn", float("nan"), [1.0])
     assert lane.wrong
     assert not lane.counts
@@ -74,7 +74,7 @@ def test_table() -> None:
     assert "- litert, net: cannot be converted" in text
 
 
-def test_fresh_processes_are_compared_beyond_bare_python() -> None:
+def test_start_up_times_exclude_the_interpreter() -> None:
     start, comparison = module("starts").Start, module("starts").Comparison
     found = comparison("net", [
         start("python", 20, 25, 15, 9_000_000, 0, 0),
@@ -94,7 +94,7 @@ def test_fresh_processes_are_compared_beyond_bare_python() -> None:
     assert "| net | 0.25 (0.67) | 0.25 (0.73) | 0.25 (0.50) | 0.12 (0.42) | 0.01 | 0.01 |" in text
 
 
-def test_a_fresh_process_tells_of_itself(tmp_path: Path) -> None:
+def test_report_of_a_fresh_process(tmp_path: Path) -> None:
     starts = module("starts")
     fresh = starts.start("none", tmp_path, "1x2", Path(sys.executable), tmp_path / "bytecode")
     assert 0 < fresh.seconds < 60
@@ -116,7 +116,7 @@ def test_files(tmp_path: Path) -> None:
     assert widths[1] / widths[0] == pytest.approx(5 / 3, rel=1e-2)
 
 
-def test_error_finds_transposed_and_reordered_outputs() -> None:
+def test_error_matches_transposed_and_reordered_outputs() -> None:
     rng = np.random.default_rng(0)
     image, vector = rng.standard_normal((1, 3, 4, 5)), rng.standard_normal((1, 7))
     error = module("worker").error

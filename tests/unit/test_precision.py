@@ -1,4 +1,4 @@
-"""Numbers of 16 bits: what the passes narrow, and kernels of pairs under the interpreter and as C."""
+"""16-bit precision: what the passes narrow, and bf16 pair kernels in the interpreter and in C."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def close(got: Array, expected: Array, tolerance: float) -> None:
 
 @pytest.mark.parametrize("machine", PAIRS)
 @pytest.mark.parametrize("name", CASES)
-def test_convolutions_of_pairs_agree_with_the_reference(name: str, machine: str) -> None:
+def test_bf16_pair_convolutions_agree_with_the_reference(name: str, machine: str) -> None:
     case = CASES[name]
     site = site_of(case, PAIRS[machine])
     (got,) = run_site(case.op, site, case.arrays())
@@ -61,7 +61,9 @@ def test_convolutions_of_pairs_agree_with_the_reference(name: str, machine: str)
 
 @pytest.mark.parametrize("machine", ["lanes16", "lanes8", "lanes4"])
 def test_every_algorithm_on_bf16(machine: str) -> None:
-    """Winograd in pairs rounds its transforms to bf16 once more: 1.7e-2 of the RMS as measured, less of the maximum."""
+    """Winograd on bf16 pairs also rounds its transforms to bf16: an error of 1.7e-2 of the RMS as measured, less of the
+    maximum.
+    """
     site = site_of(SQUARE, PAIRS[machine])
     (expected,) = SQUARE.op.evaluate(SQUARE.arrays())
     pairs = Winograd(WinogradBlocking(2, 4, 3, 1, pairs=True))
@@ -71,17 +73,17 @@ def test_every_algorithm_on_bf16(machine: str) -> None:
         close(got, expected, 1.7e-2 if algorithm is pairs else ROUNDED)
 
 
-def test_winograd_multiplies_pairs_in_small_tiles_only() -> None:
+def test_winograd_uses_pairs_for_small_tiles_only() -> None:
     found = SQUARE.op.candidates(site_of(SQUARE, PAIRS["lanes16"]))
     blockings = [each.blocking for each in found if isinstance(each, Winograd)]
     assert blockings
     assert all(b.pairs == (b.m == 2) for b in blockings)
-    alone = replace(SQUARE, dtypes=(F32, BF16))  # weights stored in bf16 to save memory are not kept as f32
+    alone = replace(SQUARE, dtypes=(F32, BF16))  # weights stored in bf16 to save memory are not widened to f32
     stored = alone.op.candidates(site_of(alone, MACHINES["lanes16"]))
     assert all(each.blocking.m == 2 for each in stored if isinstance(each, Winograd))
 
 
-def test_kernels_read_words_where_the_machine_has_pairs() -> None:
+def test_kernels_read_32_bit_words_on_machines_with_dot2() -> None:
     by_two, by_one = (SQUARE.op.lower(site_of(SQUARE, machines["lanes16"])) for machines in (PAIRS, MACHINES))
     assert DType.B2 in {p.type.dtype for p in by_two[0].kernel.params}
     assert DType.B2 not in {p.type.dtype for p in by_one[0].kernel.params}
@@ -89,7 +91,7 @@ def test_kernels_read_words_where_the_machine_has_pairs() -> None:
 
 @pytest.mark.parametrize("flags", ["", "-march=x86-64-v4 -mavx512bf16"])
 def test_c_matches_the_interpreter(flags: str, tmp_path: Path) -> None:
-    """Bit for bit, on the processor's own instructions too: no number here is subnormal."""
+    """Bit for bit, also with native instructions, since no operand is subnormal."""
     gcc = shutil.which("gcc")
     if gcc is None or (flags and not runs_here("x86-64-avx512-bf16")):
         pytest.skip("gcc is not installed" if gcc is None else "this processor has no products of bf16")
@@ -112,7 +114,7 @@ def graph_of(nodes: Sequence[Any], weights: Mapping[str, Array], outputs: Sequen
 
 
 def separable() -> Graph:
-    """First layer, depthwise and pointwise convolutions, a residual, a head that ends in a sigmoid."""
+    """First layer, depthwise and pointwise convolutions, a residual, an output layer with sigmoid."""
     nodes = [
         node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1]),
         node("Relu", ["c0"], ["r0"]),
@@ -130,7 +132,7 @@ def separable() -> Graph:
     return graph_of(nodes, {name: data.astype(np.float32) for name, data in sized.items()})
 
 
-def test_activations_between_convolutions_are_narrow_and_results_are_not() -> None:
+def test_only_activations_between_convolutions_are_narrowed() -> None:
     graph = passes.optimize(separable(), verify=True, narrow=precision("bf16", arithmetic=True))
     types = {node.op.name: node.output.type.dtype for node in graph}
     assert types.pop("Conv+Cast+Sigmoid") is F32
@@ -152,8 +154,8 @@ def test_stored_weights_change_nothing_else(name: str, dtype: DType, tolerance: 
     assert difference(evaluate(graph, inputs)["y"], before) < tolerance
 
 
-def test_narrow_activations_stay_near() -> None:
-    """Five roundings of activations and three of weights, of half a step in 2**8 each."""
+def test_error_of_narrow_activations() -> None:
+    """Five roundings of activations and three of weights, each with a relative error of 2**-9."""
     graph = separable()
     inputs = random_inputs(graph)
     before = evaluate(graph, inputs)["y"]
@@ -166,9 +168,9 @@ def test_fp32_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-7, 1e6])
-def test_weights_too_small_or_large_for_half_are_stored_times_a_power_of_two(scale: float) -> None:
+def test_weights_out_of_fp16_range_are_scaled_by_powers_of_two(scale: float) -> None:
     weights = random(4, 3, 1, 1) * np.float32(scale)
-    weights[1, :, 0, 0] = 1.0, 0.5, 0.0  # fits as it is
+    weights[1, :, 0, 0] = 1.0, 0.5, 0.0  # in range without scaling
     graph = graph_of([node("Conv", ["x", "w", "b"], ["y"])], {"w": weights, "b": random(4) * np.float32(scale)})
     inputs = random_inputs(graph)
     before = evaluate(graph, inputs)["y"]
@@ -181,7 +183,7 @@ def test_weights_too_small_or_large_for_half_are_stored_times_a_power_of_two(sca
     np.testing.assert_allclose(after, before, rtol=0, atol=2.0**-11 * 3 * float(np.abs(before[:, 0]).max()))
 
 
-def test_weights_that_are_no_numbers_stay_as_they_are() -> None:
+def test_weights_with_nan_or_infinity_are_not_scaled() -> None:
     weights = random(4, 3, 1, 1)
     weights[0, 0] = np.inf
     graph = graph_of([node("Conv", ["x", "w"], ["y"])], {"w": weights})
@@ -192,7 +194,7 @@ def test_weights_that_are_no_numbers_stay_as_they_are() -> None:
 
 
 # --------------------------------------------------------------------------------------------- choices
-def test_only_bf16_takes_the_target_that_multiplies_pairs() -> None:
+def test_only_bf16_selects_a_target_with_dot2() -> None:
     assert not find("host").machine.dot2
     assert (find("host", bf16=True).machine.dot2 > 0) == runs_here("x86-64-avx512-bf16")
     assert find("x86-64-avx2", bf16=True).name == "x86-64-avx2"

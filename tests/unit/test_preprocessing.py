@@ -1,4 +1,4 @@
-"""Images on their way into networks: fitted, scaled, described in bundles, and compiled in."""
+"""Image preprocessing: fitting, scaling, its description in bundles, and compiled in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZE = (24, 40)
 
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
-    """40 x 24 pixels that differ everywhere, smooth enough for resizing."""
+    """40 x 24 different pixels, smooth enough for resizing."""
     y, x = np.mgrid[: SIZE[0], : SIZE[1]]
     pixels = np.stack([4 * x + 20, 8 * y + 10, 3 * (x + y)], -1).astype(np.uint8)
     path = tmp_path / "photo.png"
@@ -46,7 +46,7 @@ def identity(*dims: int, dtype: DType = F32, quant: Quant | None = None) -> Grap
     return graph
 
 
-def test_as_it_is(photo: Path) -> None:
+def test_no_preprocessing(photo: Path) -> None:
     seen = read_image(photo, (1, 3, *SIZE))
     np.testing.assert_array_equal(seen.pixels[0].transpose(1, 2, 0), pixels(photo))
     assert seen.pixels.dtype == np.float32
@@ -60,18 +60,18 @@ def test_channels_mean_and_scale(photo: Path) -> None:
     np.testing.assert_allclose(seen, expected)
 
 
-def test_the_middle(photo: Path) -> None:
+def test_centre_crop(photo: Path) -> None:
     seen = read_image(photo, (1, 3, 24, 24), Preprocessing(fit="crop"))
     assert seen.view == pytest.approx((8, 0, 32, 24))
     np.testing.assert_array_equal(seen.pixels[0].transpose(1, 2, 0), pixels(photo)[:, 8:32])
 
 
-def test_a_larger_image_before_the_cut(photo: Path) -> None:
-    """The shorter side becomes 12, of which the middle 6 x 6 are seen: 12 x 12 pixels of the image."""
+def test_resize_before_crop(photo: Path) -> None:
+    """The shorter side is resized to 12, and the middle 6 x 6 cropped: 12 x 12 pixels of the image."""
     assert read_image(photo, (1, 3, 6, 6), Preprocessing(fit="crop", resize=12)).view == pytest.approx((14, 6, 26, 18))
 
 
-def test_letter_box(photo: Path) -> None:
+def test_letterbox(photo: Path) -> None:
     seen = read_image(photo, (1, 3, 40, 40), Preprocessing(fit="letterbox", border=7))
     image = seen.pixels[0].transpose(1, 2, 0)
     assert (image[:8] == 7).all()
@@ -90,7 +90,7 @@ def test_integers_are_rounded_and_clipped(photo: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 4), (2, 3, 8, 8), (1, 5, 8, 8), (1, 3), (8, 8, 4)])
-def test_what_holds_no_image(shape: tuple[int, ...], photo: Path) -> None:
+def test_shapes_that_are_not_images(shape: tuple[int, ...], photo: Path) -> None:
     assert planes(shape) is None
     with pytest.raises(InputError, match="cannot hold an image"):
         read_image(photo, shape)
@@ -114,7 +114,7 @@ def test_bad_descriptions(changes: dict[str, Any], message: str) -> None:
         Preprocessing().changed(changes)
 
 
-def test_numbers_of_another_count(photo: Path) -> None:
+def test_wrong_number_of_channels(photo: Path) -> None:
     with pytest.raises(InputError, match="2 values for 3"):
         read_image(photo, (1, 3, 8, 8), Preprocessing(mean=(1, 2)))
     with pytest.raises(InputError, match="2 numbers for 3"):
@@ -132,7 +132,7 @@ def test_inputs_that_take_images() -> None:
     assert described(identity(1, 7), {}) == {}
 
 
-def test_quantised_inputs_take_pixels_unless_told_otherwise() -> None:
+def test_default_preprocessing_of_quantised_inputs() -> None:
     quant = Quant((1 / 128,), (128,))
     assert described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {}) == {"x": Preprocessing()}
     assert described(identity(1, 8, 8, 3, dtype=DType.I8), {})["x"].mean == (128,)
@@ -152,8 +152,10 @@ FITS = [
 
 @pytest.mark.parametrize("changes", FITS, ids=str)
 @pytest.mark.parametrize("dims", [(1, 3, 16, 16), (1, 16, 16, 3), (1, 3, 48, 80)], ids=str)
-def test_compiled_in_like_read(changes: dict[str, Any], dims: tuple[int, ...], photo: Path) -> None:
-    """Operators give what Pillow does, but for its rounding to whole levels after each direction."""
+def test_compiled_in_preprocessing_matches_read_image(
+    changes: dict[str, Any], dims: tuple[int, ...], photo: Path
+) -> None:
+    """The operators match Pillow, except for its rounding to integers after each direction."""
     graph = identity(*dims)
     new = compile_in(graph, changes, SIZE)
     (given,) = new.inputs
@@ -173,14 +175,14 @@ def test_compiled_into_integers(photo: Path) -> None:
     np.testing.assert_array_equal(evaluate(new, {"x": pixels(photo)})["y"][0], pixels(photo).astype(int) - 128)
 
 
-def test_nothing_or_too_much_to_compile_in() -> None:
+def test_compile_in_needs_exactly_one_image_input() -> None:
     graph = identity(1, 3, 8, 8)
     graph.add_input("other", TensorType(F32, (1, 3, 8, 8)))
     with pytest.raises(InputError, match="2 inputs could take one"):
         compile_in(graph, {}, SIZE)
 
 
-def test_recorded_in_the_bundle(photo: Path, tmp_path: Path) -> None:
+def test_preprocessing_is_recorded_in_the_bundle(photo: Path, tmp_path: Path) -> None:
     bundle = tenon.compile(identity(1, 3, 8, 8), preprocess={"mean": 3, "fit": "crop"}, target="null")
     manifest = read_manifest(bundle.save(tmp_path / "out"))
     assert manifest.preprocessing == {"x": Preprocessing(mean=(3,), fit="crop")}
@@ -202,7 +204,7 @@ num=3
 """
 
 
-def test_darknet_says_how() -> None:
+def test_preprocessing_of_darknet_models() -> None:
     graph = importers.load(YOLO)
     assert graph.preprocessing == {"data": Preprocessing(scale=(1 / 255,), border=127, sampling="bilinear")}
     assert graph.heads == Heads("boxes", ("boxes", "scores"), pixels=False)
@@ -211,7 +213,7 @@ def test_darknet_says_how() -> None:
     assert importers.load(YOLO[: YOLO.index(b"[yolo]")]).preprocessing["data"].fit == "crop"
 
 
-def test_caffe_says_how() -> None:
+def test_preprocessing_of_caffe_models() -> None:
     text = """layer { name: "d" type: "Data" top: "data" data_param { batch_size: 1 }
       transform_param { scale: 0.5 mean_value: 1 mean_value: 2 mean_value: 3 crop_size: 8 } }
       layer { name: "r" type: "ReLU" bottom: "data" top: "y" }"""

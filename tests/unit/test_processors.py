@@ -1,4 +1,4 @@
-"""Which processors threads run on."""
+"""Processor affinity of threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = sorted(os.sched_getaffinity(0))
 
 
 def machine(folder: Path, **files: dict[int, int]) -> Path:
-    """A /sys/devices/system/cpu with those numbers in those files of each core."""
+    """A /sys/devices/system/cpu with these numbers in these files of each core."""
     for name, values in files.items():
         for core, value in values.items():
             path = folder / f"cpu{core}" / name.replace("__", "/")
@@ -34,7 +34,7 @@ def test_cores_by_capacity_then_by_clock(tmp_path: Path) -> None:
     assert of_kind(False, {0, 1}, clocks) == {1}
 
 
-def test_cores_that_are_alike_or_unknown_are_all_big_and_all_little(tmp_path: Path) -> None:
+def test_equal_or_unknown_cores_are_both_big_and_little(tmp_path: Path) -> None:
     for folder in (tmp_path, machine(tmp_path / "same", cpu_capacity={0: 1024, 1: 1024})):
         assert of_kind(True, {0, 1}, folder) == of_kind(False, {0, 1}, folder) == {0, 1}
 
@@ -44,7 +44,7 @@ def test_only_cores_that_this_process_may_use(tmp_path: Path) -> None:
     assert of_kind(True, {0, 1}, arm) == {0, 1}
 
 
-def test_choosing() -> None:
+def test_choice_of_processors() -> None:
     assert choose() == choose(cores=0) == frozenset()
     assert choose([HERE[0]]) == {HERE[0]}
     assert choose(cores="big") == choose(cores=1)

@@ -1,4 +1,4 @@
-"""Per-operator profiles: what is measured, how it is told."""
+"""Per-operator profiles: measuring and reporting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TITLES = [
 
 
 def network() -> bytes:
-    """Convolutions with enough work to be shared by threads, one of them depthwise, and what a classifier ends in."""
+    """Convolutions with enough work for several threads, one of them depthwise, followed by a classifier."""
     nodes = [
         node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["r"]),
@@ -56,7 +56,7 @@ def measured(engine: Engine) -> Profile:
 
 
 # ------------------------------------------------------------------------------------------- measuring
-def test_a_reading_after_every_call(engine: Engine) -> None:
+def test_one_timestamp_per_call(engine: Engine) -> None:
     ticks = engine.timestamps()
     assert len(ticks) == len(engine.manifest.nodes) + 1
     assert ticks[0] > 0
@@ -64,7 +64,7 @@ def test_a_reading_after_every_call(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_timed_run_computes_the_same(threads: int) -> None:
+def test_timed_runs_give_the_same_results(threads: int) -> None:
     bundle = tenon.compile(network(), name="small", profile=True)
     with tenon.open(bundle, threads=threads) as engine:
         fill_randomly(engine.inputs)
@@ -77,7 +77,7 @@ def test_a_timed_run_computes_the_same(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_without_a_compiler_python_reads_the_clock(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_without_a_compiler(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(options: object) -> None:
         raise ToolchainError("no compiler")
 
@@ -92,14 +92,14 @@ def test_without_a_compiler_python_reads_the_clock(threads: int, monkeypatch: py
     assert np.all(np.diff(ticks) > 0)
 
 
-def test_only_on_request(tmp_path: Path) -> None:
+def test_bundles_without_profile_are_rejected(tmp_path: Path) -> None:
     bundle = handmade.bundle(cache=tmp_path)
     assert "_profile" not in bundle.header + bundle.source
     with open_bundle(bundle) as engine, pytest.raises(InputError, match="compile the model again with --profile"):
         engine.timestamps()
 
 
-def test_nothing_to_time() -> None:
+def test_network_without_kernels() -> None:
     only = model([node("Identity", ["x"], ["y"])], {"x": [2, 3]}, ["y"]).SerializeToString()
     with tenon.open(tenon.compile(only, name="only", profile=True)) as engine:
         if engine.manifest.nodes:
@@ -118,7 +118,7 @@ def test_rows_are_the_operators_in_run_order(measured: Profile, engine: Engine) 
     assert [kernel for row in measured.rows for kernel in row.kernels] == [s.kernel for s in engine.manifest.nodes]
 
 
-def test_facts_and_sums(measured: Profile, engine: Engine) -> None:
+def test_columns_and_sums(measured: Profile, engine: Engine) -> None:
     conv = next(row for row in measured.rows if row.op.startswith("Conv"))
     assert (conv.facts.output, conv.facts.filter) == ((1, 24, 32, 32), (24, 8, 3, 3))
     assert conv.facts.pads == (1, 1, 1, 1)
@@ -132,7 +132,7 @@ def test_facts_and_sums(measured: Profile, engine: Engine) -> None:
     assert means == sorted(means, reverse=True)
 
 
-# --------------------------------------------------------------------------------------------- telling
+# ------------------------------------------------------------------------------------------- reporting
 def test_grid() -> None:
     rule = "-" * 19
     assert grid("Two", ("a", "long"), [["wide one", "2"]]).splitlines() == [
@@ -144,12 +144,12 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def told_in(head: str) -> list[str]:
-    """The columns, without the units that depend on how fast the machine is."""
+def columns(head: str) -> list[str]:
+    """The column headings, without units, which depend on the speed of the machine."""
     return [re.sub(r"\((ms|us)\)", "", cell) for cell in cells(head)]
 
 
-def test_names_are_cut_in_the_middle_and_stay_different() -> None:
+def test_names_are_shortened_in_the_middle_and_stay_unique() -> None:
     names = [f"/model/backbone/stage{i}/block{j}/conv/Conv" for i in range(4) for j in range(12)]
     for width in (12, 20, 30):
         short = shortened(names, width)
@@ -166,8 +166,8 @@ def test_names_are_cut_in_the_middle_and_stay_different() -> None:
     assert shortened([], 9) == []
 
 
-def of_milliseconds(scale: float) -> Profile:
-    """A made-up profile of a network whose operators have long names; ``scale`` is milliseconds per unit of time."""
+def synthetic_profile(scale: float) -> Profile:
+    """A synthetic profile of operators with long names; ``scale`` is milliseconds per unit of time."""
     facts = Step("", "Conv", "k", 1000, (1, 512, 112, 112), (512, 512, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1, 4000)
     rows = tuple(
         Row(
@@ -183,24 +183,24 @@ def of_milliseconds(scale: float) -> Profile:
 @pytest.mark.parametrize("width", [80, 100, 132])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 1000.0])
 def test_sections_fit_a_terminal(width: int, scale: float) -> None:
-    told = sections(of_milliseconds(scale), width)
+    told = sections(synthetic_profile(scale), width)
     assert [section.splitlines()[1].strip() for section in told] == TITLES
     assert max(len(line) for section in told for line in section.splitlines()) <= width
     names = [cells(line)[-1] for line in told[3].splitlines()[5:-1]]
     assert len(set(names)) == 12
-    assert {"Op Type", "Avg", "%", "GMACPS", "% peak", "name"} <= set(told_in(told[3].splitlines()[3]))
-    wide = sections(of_milliseconds(scale))
+    assert {"Op Type", "Avg", "%", "GMACPS", "% peak", "name"} <= set(columns(told[3].splitlines()[3]))
+    wide = sections(synthetic_profile(scale))
     assert max(len(line) for line in wide[3].splitlines()) > 132
     assert rows_of(wide[3])[0]["name"].startswith("/model/features/features.0/block/")
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(0.01, "us"), (1.0, "ms")])
 def test_short_times_are_in_microseconds(scale: float, unit: str) -> None:
-    told = sections(of_milliseconds(scale))
+    told = sections(synthetic_profile(scale))
     (row, *_) = rows_of(told[3])
     assert float(row[f"Avg({unit})"]) == pytest.approx(30.0 if unit == "us" else 3.0)
     assert float(rows_of(told[1])[0][f"first({unit})"]) == pytest.approx(200.0 if unit == "us" else 20.0)
-    assert ("200.0 µs" if unit == "us" else "20.000 ms") in page(of_milliseconds(scale))
+    assert ("200.0 µs" if unit == "us" else "20.000 ms") in page(synthetic_profile(scale))
 
 
 def rows_of(section: str) -> list[dict[str, str]]:
@@ -209,9 +209,9 @@ def rows_of(section: str) -> list[dict[str, str]]:
     return [dict(zip(cells(head), cells(row), strict=True)) for row in rows]
 
 
-def test_speeds_and_percents_are_of_one_measurement() -> None:
-    """In a table and in JSON of the average, on the page of the fastest round."""
-    found = of_milliseconds(1.0)
+def test_speeds_and_percentages_are_consistent() -> None:
+    """Tables and JSON use the average, the HTML page the fastest round."""
+    found = synthetic_profile(1.0)
     for row in rows_of(sections(found)[3]):
         speed = 1e9 / float(row["Avg(ms)"]) / 1e6
         assert float(row["GMACPS"]) == pytest.approx(speed, rel=1e-3)
@@ -229,8 +229,8 @@ def test_speeds_and_percents_are_of_one_measurement() -> None:
     assert percent == pytest.approx(100 * gmacps / data["peak_gmacps"], rel=1e-3)
 
 
-def test_names_on_the_page_are_told_apart() -> None:
-    text = page(of_milliseconds(1.0)).split("<script")[0]
+def test_names_on_the_page_are_unique() -> None:
+    text = page(synthetic_profile(1.0)).split("<script")[0]
     names = re.findall(r"<td class='text name' title='/model[^']*'>([^<]*)</td>", text)
     assert len(names) == len(set(names)) == 12
     labels = re.findall(r"<span class=label title='/model[^']*'>([^<]*)</span>", text)
@@ -242,8 +242,8 @@ def test_eight_sections(measured: Profile) -> None:
     told = sections(measured)
     assert [section.splitlines()[1].strip() for section in told] == TITLES
     heads = [section.splitlines()[3] for section in told]
-    assert told_in(heads[0]) == ["round", "first", "curr", "min", "max", "avg", "std"]
-    assert told_in(heads[3]) == [
+    assert columns(heads[0]) == ["round", "first", "curr", "min", "max", "avg", "std"]
+    assert columns(heads[3]) == [
         "Op Type", "Start", "First", "Avg", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
         "Filter Shape", "Output Shape", "Dilation", "name",
     ]  # fmt: skip
@@ -269,7 +269,7 @@ def test_json(measured: Profile) -> None:
     assert data["threads"] == 2
 
 
-def test_page_stands_alone_and_escapes_names(measured: Profile) -> None:
+def test_page_is_self_contained_and_escapes_names(measured: Profile) -> None:
     text = page(measured)
     assert "small <net>" not in text.split("<script")[0]
     assert "small &lt;net&gt;" in text
@@ -282,7 +282,7 @@ def test_page_stands_alone_and_escapes_names(measured: Profile) -> None:
     assert text.count("<tr id=r") == len(measured.rows)
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "small.onnx"
     file.write_bytes(network())
     html = tmp_path / "profile.html"

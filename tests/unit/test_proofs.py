@@ -1,4 +1,4 @@
-"""What a kernel must be refused for, in the text form of the loop IR, beside sound kernels that differ little."""
+"""Kernels in text form that the proofs must reject, beside similar correct kernels."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ UNWRITTEN = "is read before it is written"
 QUOTIENTS = {
     "sound": ("for v < 8 { y[v] = load x[(v + 3 // 4)] }", ""),
     "index": ("for v < 4 { y[v] = load x[(v + -1 // 4) + 1] }", DIVIDES),
-    # the least that is divided is 1, the least quotient 0
+    # the minimum dividend is 1, the minimum quotient 0
     "below": ("for v < 8 { y[v] = load x[(v + 1 // 5) + -1] }", "starts 1 before 0"),
-    # (v - 5) mod 4 by floors is 0..3; where C truncates it is down to -3
+    # (v - 5) mod 4 with floor division is 0..3; truncated as in C, it is -3..3
     "nested": ("for v < 8 { y[v] = load x[(8*v + -32*(v + -5 // 4) + -40 // 8)] }", DIVIDES),
     "remainder": ("for v < 8 { y[v] = load x[(v + -5 % 4)] }", DIVIDES),
     "bound": ("for v < 8 { for u < (v + -5 // 4) + 3 { y[v] = load x[u] } }", DIVIDES),
@@ -33,7 +33,7 @@ QUOTIENTS = {
     "test of a value": (f"for v < 8 {{ y[v] = when((v + -5 // 4) >= 0; load x[0]; {ONE}) }}", DIVIDES),
     "store": ("for v < 8 { y[(v + -5 // 4) + 2] = load x[0] }", DIVIDES),
     "prefetch": ("for v < 8 { prefetch x[(v + -5 // 4)] y[v] = load x[0] }", DIVIDES),
-    # a test protects the tests behind it, not those before it
+    # a condition guards the conditions after it, not those before it
     "protected": ("for v < 8 { if v + -5 >= 0, -1*(v + -5 // 4) >= 0 { y[v] = load x[0] } }", ""),
     "too late": ("for v < 8 { if -1*(v + -5 // 4) >= 0, v + -5 >= 0 { y[v] = load x[0] } }", DIVIDES),
 }
@@ -150,7 +150,7 @@ ROWS = {f"{group}: {name}": row for group, rows in
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_is_proved_and_what_is_refused(name: str) -> None:
+def test_accepted_and_rejected_kernels(name: str) -> None:
     body, message = ROWS[name]
     if message:
         with pytest.raises(OutOfRangeError, match=message):
@@ -195,7 +195,7 @@ def test_names_are_used_in_scope(kernel: Kernel, message: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["value", "register"])
-def test_an_outlined_function_sees_no_values_of_its_caller(what: str) -> None:
+def test_outlined_functions_cannot_use_values_of_their_caller(what: str) -> None:
     k = Builder("k")
     x, y = k.param("x", 4), k.param("y", 4, out=True)
     value = k.let("t", x[0]) if what == "value" else None

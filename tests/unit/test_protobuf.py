@@ -1,4 +1,4 @@
-"""Our own reader of protocol buffers, binary and text, against the package onnx's and against hostile bytes."""
+"""The protobuf reader, binary and text, compared with the package onnx, and on malformed data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def model() -> onnx.ModelProto:
     return onnx.helper.make_model(graph)
 
 
-def test_reads_what_others_write() -> None:
+def test_reads_messages_of_the_onnx_package() -> None:
     read = ONNX.parse("Model", model().SerializeToString(), "here")
     (node,) = read.graph.node
     assert read.graph.name == "né"
@@ -79,7 +79,7 @@ def test_defaults_and_presence() -> None:
         _ = read.nothing
 
 
-def test_every_kind_comes_back() -> None:
+def test_every_field_type_round_trips() -> None:
     inner = KINDS.new("All", a=-7)
     values = {
         "a": -(2**31), "b": -(2**63), "c": 2**32 - 1, "d": -5, "e": 1e300, "f": False, "g": "BLUE", "h": ["RED", "9"],
@@ -108,11 +108,11 @@ def test_maps_and_merging() -> None:
     first = b"\x4a" + bytes([len(entry)]) + entry
     read = KINDS.parse("All", first + b"\x6a\x02\x08\x01" + b"\x6a\x02\x10\x02", "here")
     assert read.i["k"].a == 7
-    assert (read.m.a, read.m.b) == (1, 1)  # two pieces of one message are one message
+    assert (read.m.a, read.m.b) == (1, 1)  # two occurrences of a message field are merged
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 100, 1000])
-def test_long_rows_of_single_numbers(count: int) -> None:
+def test_long_unpacked_repeated_fields(count: int) -> None:
     numbers = np.arange(count, dtype="<f4")
     row = b"".join(b"\x8d\x01" + n.tobytes() for n in numbers)
     read = KINDS.parse("All", b"\x08\x01" + row + b"\x8a\x01\x04\0\0\0\0" + row + b"\x10\x02", "here")
@@ -120,10 +120,10 @@ def test_long_rows_of_single_numbers(count: int) -> None:
     assert (read.a, read.b) == (1, 1)
 
 
-def test_foreign_fields_and_groups_are_passed_over() -> None:
+def test_unknown_fields_and_groups_are_skipped() -> None:
     group = b"\xa3\x06\x08\x01\xa3\x06\x0a\x01x\xa4\x06\xa4\x06"  # field 100, twice nested
     assert KINDS.parse("All", group + b"\x08\x05" + b"\xf2\x07\x01x", "here").a == 5
-    assert KINDS.parse("All", b"\x0a\x01x" + b"\x08\x05", "here").a == 5  # a string where a number should be
+    assert KINDS.parse("All", b"\x0a\x01x" + b"\x08\x05", "here").a == 5  # a string in place of a number
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_sniffing() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- text
-def test_text_in_all_its_spellings() -> None:
+def test_text_format_variants() -> None:
     text = """
     # a comment
     a: -0x10, g: BLUE; h: [RED, 5]  // another

@@ -1,4 +1,4 @@
-"""Archives of torch.export, read without torch and compared with NumPy."""
+"""torch.export archives, imported without torch and compared with NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rand(*shape: int) -> Array:
 
 
 def net() -> bytes:
-    """A convolution of one pixel, ReLU in place, a pooling and a linear layer."""
+    """A 1x1 convolution, in-place ReLU, pooling and a linear layer."""
     calls = [
         call("aten.conv2d.default", "c", input="x", weight="w", bias="b"),
         call("aten.relu_.default", "r", self="c"),
@@ -56,7 +56,7 @@ def test_weights_with_strides() -> None:
     stored = rand(4, 3)
     calls = [call("aten.linear.default", "y", input="x", weight="w")]
     data = pt2(calls, {"x": (2, 4), "y": (2, 3)}, ["x"], ["y"], {"w": stored.T}, strides={"w": (1, 3)})
-    # the writer lays the bytes out row by row, so that the strides of a transposed matrix read another one
+    # the data is stored row by row, so transposed strides read it as the transposed matrix
     seen = np.lib.stride_tricks.as_strided(np.ascontiguousarray(stored.T), (3, 4), (4, 12))
     x = rand(2, 4)
     assert difference(run(data, x=x)[0], x @ seen.T) < 1e-5
@@ -79,8 +79,8 @@ def test_several_results_and_lists() -> None:
     assert np.array_equal(run(data, x=x)[0], x[:, [2, 3, 0, 1]])
 
 
-def written(*calls: dict[str, Any], output: str = "y") -> bytes:
-    """x cloned, then these calls; everything is of one shape but rows and columns cut from it."""
+def program_with_writes(*calls: dict[str, Any], output: str = "y") -> bytes:
+    """A clone of x, then these calls; all tensors have one shape, except slices of rows and columns."""
     first = call("aten.clone.default", "z", self="x")
     shapes = {"x": (3, 4), "z": (3, 4), "row": (4,), "part": (3, 2), "flat": (12,), "y": (3, 4), "swapped": (4, 3),
               "low": (2,), "new": (3, 2)}  # fmt: skip
@@ -88,9 +88,9 @@ def written(*calls: dict[str, Any], output: str = "y") -> bytes:
     return pt2([first, *calls], shapes, ["x"], [output])
 
 
-def test_writing_through_views() -> None:
+def test_writes_through_views() -> None:
     """z[1, 2:] = 7; z.view(12) += 1."""
-    data = written(
+    data = program_with_writes(
         call("aten.select.int", "row", self="z", dim=0, index=1),
         call("aten.slice.Tensor", "low", self="row", dim=0, start=2, end=9223372036854775807),
         call("aten.fill_.Scalar", "low_", self="low", value=7.0),
@@ -104,8 +104,8 @@ def test_writing_through_views() -> None:
     assert difference(run(data, x=x)[0], (expected + 1) * 2) < 1e-6
 
 
-def test_writing_where_it_cannot_be_followed() -> None:
-    turned = written(
+def test_unsupported_writes_are_rejected() -> None:
+    turned = program_with_writes(
         call("aten.t.default", "swapped", self="z"),
         call("aten.add_.Scalar", "swapped_", self="swapped", other=1.0),
         call("aten.mul.Scalar", "y", self="swapped_", other=2.0),
@@ -114,8 +114,8 @@ def test_writing_where_it_cannot_be_followed() -> None:
         importers.load(turned)
 
 
-def test_reading_what_is_stale() -> None:
-    data = written(
+def test_reads_of_outdated_views_are_rejected() -> None:
+    data = program_with_writes(
         call("aten.slice.Tensor", "part", self="z", dim=1, start=0, end=2),
         call("aten.add_.Scalar", "y", self="z", other=1.0),
         call("aten.mul.Scalar", "new", self="part", other=2.0),
@@ -156,7 +156,7 @@ def test_unknown_operators_are_all_listed() -> None:
     assert [p.where.split("(")[-1].strip(")") for p in error.value.problems] == ["histc", "own.thing"]
 
 
-def test_pickles_are_never_opened(tmp_path: Path) -> None:
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     (tmp_path / "net.pth").write_bytes(pickle.dumps({"w": 1}))
     with pytest.raises(FormatError, match=r"pickles, which are never opened.*torch.export.save"):
         importers.load(tmp_path / "net.pth")

@@ -1,4 +1,4 @@
-"""Threads never meet: planted faults are refused, what is accepted is checked against enumeration."""
+"""The race proof: kernels with races are rejected, and accepted kernels are checked by enumeration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wide_store() -> Kernel:
 
 
 def two_loops(second: int) -> Kernel:
-    """Two parallel loops of eight trips, the second from element ``second`` on."""
+    """Two parallel loops of eight iterations; the second one starts at element ``second``."""
     k = Builder("two_loops")
     y = k.param("y", 64, out=True)
     with k.loop("i", 8, kind="parallel") as i:
@@ -47,7 +47,7 @@ def two_loops(second: int) -> Kernel:
 
 
 def passes(step: int) -> Kernel:
-    """The serial loop outside is no fence: a thread may be a pass ahead of another."""
+    """An outer serial loop is no barrier: a thread may be one iteration ahead of another."""
     k = Builder("passes")
     y = k.param("y", 128, out=True)
     with k.loop("n", 4) as n, k.loop("i", 8, kind="parallel") as i:
@@ -56,7 +56,7 @@ def passes(step: int) -> Kernel:
 
 
 def neighbours() -> Kernel:
-    """A trip reads what the one before it wrote."""
+    """An iteration reads what the previous one wrote."""
     k = Builder("neighbours")
     y = k.param("y", 65, out=True)
     with k.loop("i", 64, kind="parallel") as i:
@@ -99,7 +99,7 @@ def scratch(between: bool) -> Kernel:
 
 
 def negative() -> Kernel:
-    """By floors trips 0 and 1 write elements 0 and 1; where C truncates, both write element 1."""
+    """With floor division iterations 0 and 1 write elements 0 and 1; with C's truncation, both write element 1."""
     k = Builder("negative")
     y = k.param("y", 2, out=True)
     with k.loop("i", 2, kind="parallel") as i:
@@ -107,8 +107,8 @@ def negative() -> Kernel:
     return k.done()
 
 
-def halves_of_some() -> Kernel:
-    """A test keeps a trip from some elements, not from those of another."""
+def guarded_halves() -> Kernel:
+    """A guard excludes some elements of an iteration, but not those of another one."""
     k = Builder("halves_of_some")
     y = k.param("y", 16, out=True)
     with k.loop("i", 8, kind="parallel") as i, k.when(i - 3):
@@ -127,7 +127,7 @@ def beside_the_inner_loop() -> Kernel:
 
 
 def divided(columns: int, modulus: int) -> Kernel:
-    """Trip p writes row p / columns, column p mod ``modulus``."""
+    """Iteration p writes row p / columns, column p mod ``modulus``."""
     k = Builder("divided")
     y = k.param("y", 64, 8, out=True)
     with k.loop("p", 40, kind="parallel") as p:
@@ -147,7 +147,7 @@ def divided(columns: int, modulus: int) -> Kernel:
         (carried, "t carries a value from one trip of parallel i to another"),
         (beside_the_inner_loop, "parallel no loop"),
         (lambda: scratch(True), "t carries a value from one parallel loop to another"),
-        (halves_of_some, "parallel i may write"),
+        (guarded_halves, "parallel i may write"),
         (lambda: divided(5, 4), "parallel p may write"),
         (lambda: divided(8, 5), "parallel p may write"),
     ],
@@ -158,7 +158,7 @@ def test_injected_faults_are_rejected(make: Callable[[], Kernel], message: str) 
 
 
 def test_negative_quotients_are_refused() -> None:
-    """The indices of two trips are compared by floors, so nothing may be divided that C would truncate."""
+    """The indices of two iterations are compared by floor division, so dividends must not be negative (C truncates)."""
     with pytest.raises(OutOfRangeError, match="divides a negative number"):
         prove(negative())
 
@@ -171,16 +171,16 @@ def test_correct_kernels_are_proved(make: Callable[[], Kernel]) -> None:
     assert prove(make()) > 0
 
 
-def moving(trips: int, step: int, start: int) -> Kernel:
+def moving(parallel_iterations: int, step: int, start: int) -> Kernel:
     """y[i] = x[start + step * i]."""
     k = Builder("moving")
     x, y = k.param("x", 16), k.param("y", 16, out=True)
-    with k.loop("i", trips, kind="parallel") as i:
+    with k.loop("i", parallel_iterations, kind="parallel") as i:
         y[i] = x[i * step + start]
     return k.done()
 
 
-def test_working_in_place_is_proved_for_the_memory_that_is_shared() -> None:
+def test_in_place_kernels_are_proved_for_shared_memory() -> None:
     for sound in (moving(16, 1, 0), moving(8, -1, 15)):
         x, y = sound.params
         assert prove(sound)
@@ -204,23 +204,23 @@ def test_kernels_of_every_operator_case_are_proved(machine: str) -> None:
 
 
 # ------------------------------------------------------------------------------------ against enumeration
-def trips(
+def parallel_iterations(
     body: tuple[Stmt, ...], env: dict[Var, int], item: tuple[object, ...]
 ) -> Iterator[tuple[object, Store, dict[Var, int]]]:
-    """Every store that runs: (the parallel trips that run it, the store, its variables)."""
+    """Every executed store: (the parallel iterations that execute it, the store, its variables)."""
     for s in body:
         if isinstance(s, Store):
             yield item, s, dict(env)
         elif isinstance(s, Loop):
             for v in range(min(b.subst(env).const for b in s.var.below)):
                 inner = (*item, (s.var, v)) if s.kind == "parallel" else item
-                yield from trips(s.body, {**env, s.var: v}, inner)
+                yield from parallel_iterations(s.body, {**env, s.var: v}, inner)
 
 
-def meet(kernel: Kernel) -> bool:
-    """Do two different trips write one element?"""
+def has_race(kernel: Kernel) -> bool:
+    """Whether two different iterations write one element."""
     writers: dict[tuple[int, ...], object] = {}
-    for item, store, env in trips(kernel.body, {}, ()):
+    for item, store, env in parallel_iterations(kernel.body, {}, ()):
         where = tuple(i.subst(env).const for i in store.index)
         for lane in range(store.value.type.lanes):
             if writers.setdefault((*where[:-1], where[-1] + lane), item) != item:
@@ -229,7 +229,7 @@ def meet(kernel: Kernel) -> bool:
 
 
 def random_kernel(chance: random.Random) -> Kernel:
-    """Two nests with strides, quotients and remainders that often, but not always, keep apart."""
+    """Two loop nests with strides, quotients and remainders that are often, but not always, free of races."""
     k = Builder("random")
     y = k.param("y", 400, 400, out=True)
     for _ in range(chance.choice([1, 2])):
@@ -244,7 +244,7 @@ def random_kernel(chance: random.Random) -> Kernel:
     return k.done()
 
 
-def test_what_is_accepted_never_meets() -> None:
+def test_accepted_kernels_have_no_races() -> None:
     chance = random.Random(7)
     accepted = rejected = loose = 0
     for _ in range(1500):
@@ -253,17 +253,17 @@ def test_what_is_accepted_never_meets() -> None:
             prove(kernel)
         except ConflictError:
             rejected += 1
-            loose += not meet(kernel)
+            loose += not has_race(kernel)
             continue
         accepted += 1
-        assert not meet(kernel), kernel
+        assert not has_race(kernel), kernel
     assert accepted > 200
     assert rejected > 200
-    assert loose < 0.15 * (accepted + rejected)  # a proof that is always loose would leave everything to one thread
+    assert loose < 0.15 * (accepted + rejected)  # a proof that rejects too much would leave most kernels to one thread
 
 
-# ---------------------------------------------------------------------------------------- the line of items
-def test_items_lie_one_after_another() -> None:
+# ------------------------------------------------------------------------------------------- work items
+def test_work_items_are_numbered_consecutively() -> None:
     k = Builder("nested")
     y = k.param("y", 5, 11, out=True)
     with k.loop("n", 3), k.loop("o", 5, kind="parallel") as o:
@@ -288,7 +288,7 @@ def k_without_loops() -> Kernel:
     return k.done()
 
 
-def test_slices_cover_every_item_once() -> None:
+def test_slices_cover_every_work_item_once() -> None:
     for length, threads in product((0, 1, 2, 7, 64), (1, 2, 3, 8)):
         slices = [(length * t // threads, length * (t + 1) // threads) for t in range(threads)]
         assert [i for a, b in slices for i in range(a, b)] == list(range(length))

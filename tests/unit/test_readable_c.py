@@ -1,5 +1,6 @@
-"""The printed C is made to be read: no loops without iterations to repeat, no needless parentheses, comments that say
-what a function computes and which layer a call belongs to."""
+"""Readability of the generated C: no loops of one iteration, no redundant parentheses, comments that state what a
+function computes and which layer a call belongs to.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ NEEDLESS = re.compile(r" = \((?:[^()]|\([^()]*\))*\);| \+ 0\b(?![.x])|[^.\w]0 \+
 
 @pytest.mark.parametrize("sliced", [False, True])
 @pytest.mark.parametrize("machine", MACHINES)
-def test_nothing_needless_in_any_operator_case(machine: str, sliced: bool) -> None:
+def test_no_redundant_code_in_any_operator_case(machine: str, sliced: bool) -> None:
     unit = C()
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
@@ -43,12 +44,12 @@ def test_nothing_needless_in_any_operator_case(machine: str, sliced: bool) -> No
     assert text.count("for (") > 1000
     assert [m.group() for m in ONE_ITERATION.finditer(text)] == []
     assert [m.group() for m in NEEDLESS.finditer(text)] == []
-    assert "- (f32x" not in text  # a spread scalar has a name
+    assert "- (f32x" not in text  # broadcast scalars have names
 
 
 @pytest.mark.parametrize("machine", ["lanes1", "lanes8"])
 def test_every_helper_is_called(machine: str) -> None:
-    """Compilers warn about functions that nobody calls."""
+    """Compilers warn about unused functions."""
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
             unit = C()
@@ -60,8 +61,8 @@ def test_every_helper_is_called(machine: str) -> None:
             assert not idle, f"{case}: {idle}"
 
 
-def test_the_only_iteration_of_a_shared_loop_is_one_slices() -> None:
-    """Two parallel loops of one iteration behind each other: each runs in the slice that holds its item."""
+def test_parallel_loops_of_one_iteration_run_in_one_slice() -> None:
+    """Two consecutive parallel loops of one iteration: each runs in the slice that contains its work item."""
     k = Builder("pair")
     y = k.param("y", 3, out=True)
     for at in (0, 1):
@@ -75,7 +76,7 @@ def test_the_only_iteration_of_a_shared_loop_is_one_slices() -> None:
     assert "if (slice_from < 2 && slice_to > 1) {" in text
 
 
-def test_parentheses_around_the_whole_go() -> None:
+def test_no_parentheses_around_whole_expressions() -> None:
     assert bare("((a + b))") == "a + b"
     assert bare("(a + b) * (c + d)") == "(a + b) * (c + d)"
     assert bare("(float)(a)") == "(float)(a)"
@@ -108,7 +109,7 @@ def relus(names: Sequence[str]) -> tenon.Graph:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_in_a_comment_is_harmless(text: str) -> None:
+def test_text_in_comments_is_escaped(text: str) -> None:
     shown = harmless(text)
     assert shown.isascii()
     assert not any(bad in shown for bad in ("*", "\n", "??"))
@@ -117,7 +118,7 @@ def test_text_in_a_comment_is_harmless(text: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["x86-64-avx2", "cortex-m7"])
-def test_hostile_layer_names_stay_in_their_comments(target: str, tmp_path: Path) -> None:
+def test_layer_names_cannot_end_a_comment(target: str, tmp_path: Path) -> None:
     names = [name for name in HOSTILE if name.isprintable() and name.isascii()] + ["\u202e\u03b1", "d *??/\n/ evil"]
     bundle = tenon.compile(relus(names), target=target, name="net", no_tuning=True)
     (tmp_path / "net.h").write_text(bundle.header)
@@ -134,7 +135,7 @@ def test_hostile_layer_names_stay_in_their_comments(target: str, tmp_path: Path)
             assert found.returncode == 0, found.stderr[:2000]
 
 
-def test_the_banner_says_what_a_file_was_made_from(tmp_path: Path) -> None:
+def test_banner_states_model_options_and_version(tmp_path: Path) -> None:
     path = DIGITS / "digits.onnx"
     bundle = tenon.compile(path, target="cortex-m7", max_weights=10**6)
     top = bundle.source.partition("*/")[0]
@@ -154,7 +155,7 @@ def test_the_banner_says_what_a_file_was_made_from(tmp_path: Path) -> None:
     ):
         assert word in top
     assert bundle.header.startswith(top)
-    assert "winograd" not in top  # it is what it always is for such a target
+    assert "winograd" not in top  # the default for such a target
     assert str(path.parent) not in bundle.source + bundle.header
     copy = tmp_path / "digits.onnx"
     copy.write_bytes(path.read_bytes())
@@ -166,7 +167,7 @@ def test_the_banner_says_what_a_file_was_made_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"target": "cortex-m7"}, {"target": "x86-64-avx2", "profile": True}])
-def test_each_call_stands_under_its_layer(options: dict[str, Any]) -> None:
+def test_calls_are_commented_with_their_layer(options: dict[str, Any]) -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", no_tuning=True, **options)
     lines = bundle.source.splitlines()
     calls = [
@@ -177,7 +178,7 @@ def test_each_call_stands_under_its_layer(options: dict[str, Any]) -> None:
     assert "/* conv2: Conv+Relu -> [1, 24, 4, 4], 24x12x3x3, strides 2, pads 1 */" in bundle.source
 
 
-def test_every_kernel_says_what_it_computes() -> None:
+def test_every_kernel_has_a_comment() -> None:
     unit = C()
     for _, cls in sorted(registry().items()):
         for case in cls.cases():
@@ -200,7 +201,7 @@ def compiled(bundle: tenon.Bundle, folder: Path, *flags: str) -> subprocess.Comp
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_compilers_without_vectors_and_fast_math_are_refused_in_words(tmp_path: Path) -> None:
+def test_unsupported_compilers_give_an_error_message(tmp_path: Path) -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", target="x86-64", no_tuning=True)
     assert compiled(bundle, tmp_path, "-O1").returncode == 0
     assert "needs GCC or Clang" in compiled(bundle, tmp_path, "-U__GNUC__").stderr
@@ -208,7 +209,7 @@ def test_compilers_without_vectors_and_fast_math_are_refused_in_words(tmp_path: 
 
 
 def test_one_lane_is_strict_c99(tmp_path: Path) -> None:
-    """A GCC that denies being one: nothing of its extensions is left.  Its own math.h would not have that."""
+    """GCC with __GNUC__ undefined: no extensions are used. (GCC's math.h does not support that.)"""
     (tmp_path / "math.h").write_text("#define INFINITY 1e30f\nfloat sqrtf(float x);\n")
     bundle = tenon.compile(DIGITS / "digits.onnx", target="cortex-m7")
     found = compiled(bundle, tmp_path, "-U__GNUC__", "-pedantic-errors", "-I.")

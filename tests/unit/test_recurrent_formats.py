@@ -1,4 +1,4 @@
-"""Recurrent layers of ncnn, MXNet, Paddle and Tengine against plain NumPy cells, whose gates stand as in cuDNN."""
+"""Recurrent layers of ncnn, MXNet, Paddle and Tengine compared with NumPy cells, with gates in cuDNN's order."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(kind: str, cells: Sequence[Cell], x: Array, h: Array | None = None, back
 
 
 def ncnn_order(kind: str, rows: Array) -> Array:
-    """ncnn has input, forget, output, cell."""
+    """ncnn's order: input, forget, output, cell."""
     if kind != "LSTM":
         return rows
     i, f, g, o = np.split(rows, 4)
@@ -156,7 +156,7 @@ def test_paddle(mode: str, kind: str, sides: int) -> None:
 
 
 def onnx_order(kind: str, rows: Array) -> Array:
-    """ONNX has input, output, forget, cell; update, reset, new."""
+    """ONNX's order: input, output, forget, cell; update, reset, new."""
     order = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}[kind]
     return np.concatenate([np.split(rows, GATES[kind])[i] for i in order])
 
@@ -166,7 +166,7 @@ TENGINE = {"LSTM": (34, 18), "GRU": (48, 10), "RNN": (35, 9)}
 
 
 def tengine(kind: str, sides: int, with_state: bool) -> tuple[list[Array], dict[str, Array], list[Cell]]:
-    """All outputs, what they were computed from, and the weights."""
+    """All outputs, the inputs, and the weights."""
     rng = np.random.default_rng(sides)
     cells = [cell(kind, IN, rng) for _ in range(sides)]
     weights = [np.stack([onnx_order(kind, m) for m in ms]) for ms in ([k.w for k in cells], [k.r for k in cells])]
@@ -187,7 +187,7 @@ def test_tengine(kind: str, sides: int) -> None:
     np.testing.assert_allclose(last[0], expected[-1, 0], atol=1e-5)
 
 
-def test_tengine_gru_without_a_first_state_adds_both_biases_outside() -> None:
+def test_tengine_gru_without_initial_state() -> None:
     (y, _), given, (k,) = tengine("GRU", 1, with_state=False)
     b, c = k.b.copy(), k.c.copy()
     b[2 * H :] += c[2 * H :]

@@ -1,4 +1,4 @@
-"""Regular expressions as automata: held against Python's own matcher."""
+"""Regular expressions as automata, compared with Python's ``re``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATTERNS = (
 
 
 def python(pattern: str) -> re.Pattern[str]:
-    """The same in Python's syntax, where that differs."""
+    """The pattern in Python's syntax, if that differs."""
     for ours, theirs in (
         ("[[:alpha:]]", "[A-Za-z]"),
         ("[[:^digit:]]", "[^0-9]"),
@@ -32,13 +32,13 @@ def python(pattern: str) -> re.Pattern[str]:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_matches_as_python_does(pattern: str) -> None:
+def test_matches_equal_those_of_python(pattern: str) -> None:
     automaton, expected, rng = regex.compile(pattern), python(pattern), random.Random(0)
     letters = "ab1 @.\n" + "".join(set(pattern) - set("\0")) + "éω日\U0001f600"
     for _ in range(1500):
         text = "".join(rng.choice(letters) for _ in range(rng.randrange(7)))
         if "$" in pattern and text.endswith("\n") and "(?m)" not in pattern:
-            continue  # RE2's $ is the very end
+            continue  # RE2's $ matches at the end of the text only
         assert automaton.matches(text) == bool(expected.fullmatch(text)), text
 
 
@@ -65,7 +65,7 @@ def test_zeros_change_no_state() -> None:
 
 
 @pytest.mark.parametrize("word", ["-", "--", "aba", "aab", "abab"])
-def test_literal_finds_what_split_does(word: str) -> None:
+def test_literal_matches_str_split(word: str) -> None:
     automaton, rng = regex.literal(word.encode()), random.Random(1)
     for _ in range(300):
         text = "".join(rng.choice("ab-") for _ in range(rng.randrange(12)))

@@ -1,4 +1,4 @@
-"""RoiAlign, of regions of any size and place, against every one of its samples."""
+"""RoiAlign for regions of any size and position, compared with direct sampling."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BATCH = np.array([0])
 REGIONS = [[-90.3, -31.2, 140.1, 61.7], [2.3, -131.4, 4.6, 1.1], [50.2, 1.3, 99.7, 2.4], [1.2, 0.3, 0.2, 2.7]]
 
 
-def everywhere(op: RoiAlign, x: Array, region: list[float]) -> Array:
-    """What the reference and the kernel agree on."""
+def reference_and_kernel(op: RoiAlign, x: Array, region: list[float]) -> Array:
+    """The result of the reference, which the kernel must match."""
     operands = [x, np.array([region], np.float32), BATCH]
     (found,) = run_lowered(op, operands, MACHINES["lanes8"])
     np.testing.assert_allclose(found, op.reference(*operands), rtol=1e-4)
@@ -40,10 +40,10 @@ def sampled(image: Array, start: float, size: float, count: int, extent: int) ->
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_every_sample_counts(region: list[float]) -> None:
+def test_matches_direct_sampling(region: list[float]) -> None:
     image = np.random.default_rng(0).uniform(1, 2, (5, 7)).astype(np.float32)
     op = RoiAlign(output_height=2, output_width=3)
-    found = everywhere(op, image[None, None], region)
+    found = reference_and_kernel(op, image[None, None], region)
     left, top, right, bottom = (np.array(region, np.float32) - np.float32(0.5)).astype(np.float64)
     height, width = (bottom - top) / 2, (right - left) / 3
     counts = max(0, int(np.ceil(height))), max(0, int(np.ceil(width)))
@@ -54,24 +54,24 @@ def test_every_sample_counts(region: list[float]) -> None:
 
 
 def test_no_more_samples_than_elements() -> None:
-    """Seven bins of three elements each have three samples: a seventh of 21 must not be rounded to more."""
+    """Seven bins of three elements have three samples each: 21 / 7 must not be rounded up."""
     x = np.random.default_rng(0).uniform(1, 2, (1, 1, 1, 23)).astype(np.float32)
-    found, given = (everywhere(RoiAlign(output_width=7, sampling_ratio=n), x, [0, 0, 21, 1]) for n in (0, 3))
+    found, given = (reference_and_kernel(RoiAlign(output_width=7, sampling_ratio=n), x, [0, 0, 21, 1]) for n in (0, 3))
     np.testing.assert_allclose(found, given, rtol=1e-6)
 
 
-def test_samples_are_looked_for_near_the_image() -> None:
+def test_only_samples_near_the_image_are_evaluated() -> None:
     far = Samples(-1e15, 2e15, 2 * 10**15, 4)
     assert far.positions().size == 6 - 1  # from -0.5 to 3.5, by ones
     assert Samples(1e9, 1e9, 10**9, 4).positions().size == 0
 
 
 @pytest.mark.parametrize("region", [[np.nan] * 4, [0, 0, np.inf, 1], [-np.inf, np.inf, np.inf, np.inf]])
-def test_a_region_that_is_not_finite_is_zero(region: list[float]) -> None:
-    assert not everywhere(RoiAlign(), np.ones((1, 1, 3, 3), np.float32), region).any()
+def test_regions_that_are_not_finite_are_zero(region: list[float]) -> None:
+    assert not reference_and_kernel(RoiAlign(), np.ones((1, 1, 3, 3), np.float32), region).any()
 
 
-def test_an_image_without_elements_is_refused() -> None:
+def test_empty_images_are_rejected() -> None:
     types = TensorType(F32, (1, 2, 0, 3)), TensorType(F32, (1, 4)), TensorType(I64, (1,))
     with pytest.raises(ShapeError, match="no elements"):
         RoiAlign().infer([Value(f"x{i}", type) for i, type in enumerate(types)])
@@ -80,7 +80,7 @@ def test_an_image_without_elements_is_refused() -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("mode", ["avg", "max"])
-def test_the_text_has_no_warnings(mode: str, ratio: int, tmp_path: Path) -> None:
+def test_generated_c_compiles_without_warnings(mode: str, ratio: int, tmp_path: Path) -> None:
     graph = Graph("regions")
     types = TensorType(F32, (1, 2, 5, 7)), TensorType(F32, (3, 4)), TensorType(I64, (3,))
     inputs = [graph.add_input(f"x{i}", type) for i, type in enumerate(types)]

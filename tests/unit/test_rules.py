@@ -1,4 +1,4 @@
-"""Every rule of every pass applies somewhere: to a golden graph of its pass, or to the pattern that it looks for."""
+"""Every rewrite rule of every pass applies to a golden graph of its pass, or to a graph made from its pattern."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULES = {(step.name, i): one for step in STEPS.values() for i, one in enumerate(
 
 
 def watched(step: Pass, fired: set[tuple[str, int]]) -> list[Rule]:
-    """The rules of a pass, which add themselves to ``fired`` when they find something to replace."""
+    """The rules of a pass, which add themselves to ``fired`` when they replace something."""
 
     def watching(i: int, one: Rule) -> Rule:
         def rewrite(match: Match) -> Result:
@@ -40,7 +40,7 @@ def watched(step: Pass, fired: set[tuple[str, int]]) -> list[Rule]:
 
 
 def of_pattern(pattern: Apply) -> Graph:
-    """A graph that is what the pattern describes, over one input."""
+    """A graph that matches the pattern, on one input."""
     graph = Graph("pattern")
     x = graph.add_input("x", tensor(F32, 1, 4, 3, 3))
 
@@ -60,7 +60,7 @@ def of_pattern(pattern: Apply) -> Graph:
 
 
 def spelled(step: Pass) -> Iterator[tuple[int, Rule]]:
-    """Rules whose pattern holds nothing but values and numbers."""
+    """Rules whose pattern consists of values and numbers only."""
 
     def plain(part: Pattern) -> bool:
         if isinstance(part, Apply):
@@ -75,14 +75,14 @@ SPELLED = list(spelled(IDIOMS))
 
 
 @pytest.mark.parametrize(("i", "one"), SPELLED, ids=lambda v: v.name.replace(" ", "_") if isinstance(v, Rule) else None)
-def test_idioms_are_recognised_as_they_are_spelled(i: int, one: Rule) -> None:
+def test_idioms_are_recognised_in_their_written_form(i: int, one: Rule) -> None:
     graph, fired = of_pattern(one.pattern), set[tuple[str, int]]()
     before, inputs = graph.copy(), random_inputs(graph)
     apply(graph, [watched(IDIOMS, fired)[i]])
     assert fired == {(IDIOMS.name, i)}
     assert len(graph) == 1
     (old,), (new,) = evaluate(before, inputs).values(), evaluate(graph, inputs).values()
-    # The approximation by tanh stays itself; constants of six digits stand for others.
+    # The tanh approximation is kept; constants are compared to six digits.
     assert difference(new, old) < 1e-5
 
 

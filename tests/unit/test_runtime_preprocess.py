@@ -1,4 +1,4 @@
-"""The executables' preprocessing against Python's: the same images must become the same numbers, bit for bit."""
+"""The preprocessing of executables (in C) compared with Python's, bit for bit."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES: list[Case] = [
 
 @pytest.fixture(scope="module")
 def convert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], Array]:
-    """A file by C, as the input of a case."""
+    """The preprocessing of a file in C, for an input of a case."""
     names = [f"x{i}" for i in range(len(CASES))]
     tensors = tuple(Tensor(name, dtype, shape, 0, 0) for name, (_, dtype, shape) in zip(names, CASES, strict=True))
     by_input = {name: preprocessing for name, (preprocessing, _, _) in zip(names, CASES, strict=True)}
@@ -105,7 +105,7 @@ SIZES = [(24, 24), (33, 20), (1, 1), (2, 7), (100, 3), (3, 100), (61, 47), (240,
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_the_same_numbers(number: int, convert: Callable[[Path, int], Array], tmp_path: Path) -> None:
+def test_preprocessing_matches_python(number: int, convert: Callable[[Path, int], Array], tmp_path: Path) -> None:
     preprocessing, dtype, shape = CASES[number]
     rng = np.random.default_rng(number)
     sizes = [*SIZES, *((int(w), int(h)) for w, h in rng.integers(1, 300, (12, 2)))]
@@ -126,7 +126,7 @@ def _netpbm(kind: int, largest: int, values: Array, high: int, wide: int) -> byt
 @pytest.mark.parametrize("largest", [1, 2, 10, 100, 255, 256, 1000, 4095, 65535])
 @pytest.mark.parametrize("kind", [2, 3, 5, 6])
 def test_every_kind_of_netpbm(kind: int, largest: int, convert: Callable[[Path, int], Array], tmp_path: Path) -> None:
-    """Also greys of 16 bits, of which Python saw white only."""
+    """Including 16-bit grey."""
     values = np.random.default_rng(kind).integers(0, largest + 1, (24, 24, 3 if kind in (3, 6) else 1))
     path = tmp_path / "x.pnm"
     path.write_bytes(_netpbm(kind, largest, values, 24, 24))
@@ -149,6 +149,6 @@ def test_bitmaps(mode: str, convert: Callable[[Path, int], Array], tmp_path: Pat
         np.testing.assert_array_equal(convert(path, number), expected)
 
 
-def test_numbers_that_fit_no_channels_are_refused_when_compiling() -> None:
+def test_mean_with_wrong_number_of_channels_is_rejected_when_compiling() -> None:
     with pytest.raises(InputError, match=r"preprocessing of 'x': mean has 3 values for 1 channel"):
         preprocessing_source((Tensor("x", "f32", (1, 1, 4, 4), 0, 64),), {"x": Preprocessing(mean=(1.0, 2.0, 3.0))})

@@ -1,4 +1,4 @@
-"""Depthwise and 1x1 convolution as one kernel: every way to compute it, and when the pass joins the two."""
+"""Depthwise and 1x1 convolution as one kernel: every blocking, and when the pass fuses the two."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _joined(graph: Graph) -> bool:
     return any(isinstance(node.op, SeparableConv) for node in graph)
 
 
-def test_the_pass_joins_large_images_of_few_channels() -> None:
+def test_pass_fuses_large_images_of_few_channels() -> None:
     graph = _pair()
     before = graph.copy()
     passes.optimize(graph, verify=True)
@@ -84,6 +84,6 @@ def test_the_pass_joins_large_images_of_few_channels() -> None:
     "graph", [_pair(outs=80), _pair(size=20), _pair(channels=24), _pair(shared=True)],
     ids=["many_channels", "small_image", "odd_channels", "read_twice"],
 )  # fmt: skip
-def test_the_pass_leaves_others_apart(graph: Graph) -> None:
+def test_pass_does_not_fuse_others(graph: Graph) -> None:
     passes.optimize(graph)
     assert not _joined(graph)

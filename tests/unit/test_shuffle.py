@@ -1,4 +1,4 @@
-"""Channel shuffles joined with concatenations and cuts around them."""
+"""Channel shuffles fused with the concatenations and slices around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenon.passes.shuffle import SHUFFLE
 
 
 def unit(*, split: bool = False, ranges: tuple[tuple[int, int], ...] = ((0, 6), (6, 12)), keep: bool = False) -> Graph:
-    """Two groups of six channels, joined, shuffled and cut apart again; every cut goes through Relu."""
+    """Two groups of six channels, concatenated, shuffled and split; every part goes through Relu."""
     graph = Graph("unit")
     groups = [graph.add_input(name, tensor(F32, 1, 6, 3, 4)) for name in "ab"]
     joined = graph.add(Concat(axis=1), groups, ["joined"]).output
@@ -47,7 +47,7 @@ def names(graph: Graph) -> list[str]:
 
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("ranges", [((0, 6), (6, 12)), ((0, 5), (5, 12))])
-def test_one_node_is_left(split: bool, ranges: tuple[tuple[int, int], ...]) -> None:
+def test_concat_shuffle_and_slices_become_one_node(split: bool, ranges: tuple[tuple[int, int], ...]) -> None:
     graph = unit(split=split, ranges=ranges)
     given = random_inputs(graph)
     before = evaluate(graph, given)
@@ -58,7 +58,7 @@ def test_one_node_is_left(split: bool, ranges: tuple[tuple[int, int], ...]) -> N
 
 
 @pytest.mark.parametrize("graph", [unit(ranges=((0, 2), (2, 6), (6, 12))), unit(keep=True)], ids=["middle", "output"])
-def test_cuts_stay_where_a_shuffle_would_be_done_twice(graph: Graph) -> None:
+def test_slices_are_kept_if_the_shuffle_would_be_repeated(graph: Graph) -> None:
     given = random_inputs(graph)
     before = evaluate(graph, given)
     run(graph, SHUFFLE)

@@ -1,6 +1,6 @@
-"""Importers load one model of each layer that they know, in most of its forms.
+"""Importers load a model of each layer that they support, in most of its forms.
 
-What the layers compute is tested where that is at issue; here are as many as possible, for ``scripts/fuzz-files`` too.
+Results of layers are tested elsewhere; these models cover as many layers as possible, also for ``scripts/fuzz-files``.
 """
 
 from __future__ import annotations

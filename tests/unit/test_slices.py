@@ -1,4 +1,4 @@
-"""The kernels of every operator case in slices, the last slice first, against the same kernels whole: bit for bit."""
+"""The kernels of every operator case run in slices, the last slice first, compared with whole runs, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASK = Ask(blocked=True, surplus=1)
 
 
 @pytest.mark.parametrize(("machine", "slices"), [("lanes4", 5), pytest.param("lanes16", 2, marks=pytest.mark.slow)])
-def test_slices_in_any_order_make_the_whole(machine: str, slices: int, tmp_path: Path) -> None:
+def test_slices_in_any_order_give_the_same_result(machine: str, slices: int, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")

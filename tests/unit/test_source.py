@@ -1,4 +1,4 @@
-"""Models from the network: fetched once, checked, never half there."""
+"""Download of models: caching, checksums, and no incomplete files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(DATA)
 
     def unusual(self, kind: str) -> None:
-        """Replies without a length, cut off, too long, endless, slow or compressed."""
+        """Replies without a length, truncated, too long, endless, slow or compressed."""
         self.send_response(200)
         if kind in ("chunked", "cut"):
             self.protocol_version = "HTTP/1.1"
@@ -105,31 +105,31 @@ def test_fetched_once_with_progress(server: str, tmp_path: Path) -> None:
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [DATA]
 
 
-def test_a_damaged_copy_is_fetched_again(server: str, tmp_path: Path) -> None:
+def test_damaged_cache_entry_is_downloaded_again(server: str, tmp_path: Path) -> None:
     read(f"{server}/net.onnx", SUM, tmp_path)
     next(tmp_path.iterdir()).write_bytes(b"damaged")
     assert read(f"{server}/net.onnx", SUM, tmp_path).data == DATA
 
 
-def test_a_wrong_sum_names_both_and_leaves_nothing(server: str, tmp_path: Path) -> None:
+def test_wrong_checksum_names_both_and_leaves_no_file(server: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=f"{SUM}, expected {'0' * 64}"):
         read(f"{server}/net.onnx", "0" * 64, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("path", "message"), [("absent", "404"), ("short", "ended|cannot be fetched")])
-def test_failures_leave_nothing(path: str, message: str, server: str, tmp_path: Path) -> None:
+def test_failures_leave_no_files(path: str, message: str, server: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         read(f"{server}/{path}.onnx", None, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_unreachable_server(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be fetched"):
         read("http://127.0.0.1:9/net.onnx", None, tmp_path)
 
 
-def test_partners_by_pattern(tmp_path: Path) -> None:
+def test_files_of_a_model_by_pattern(tmp_path: Path) -> None:
     for name in ("net.param", "net.bin", "other.bin", "a[1].param", "a[1].bin"):
         (tmp_path / name).write_bytes(name.encode())
     net = read(tmp_path / "net.param")
@@ -154,14 +154,14 @@ def test_a_folder_of_too_many_files(tmp_path: Path) -> None:
         read(tmp_path).matching("*.bin")
 
 
-# ---------------------------------------------------------------------------- replies that are not to be trusted
+# ------------------------------------------------------------------------------------------- invalid replies
 @pytest.mark.parametrize("kind", ["chunked", "plain"])
 def test_replies_without_a_length(kind: str, server: str, tmp_path: Path) -> None:
     assert read(f"{server}/other/{kind}.onnx", None, tmp_path).data == DATA
 
 
-def test_a_reply_whose_end_is_not_sure_is_not_kept(server: str, tmp_path: Path) -> None:
-    """Without a length a reply that was cut off looks like a whole one; the next process must ask again."""
+def test_reply_that_may_be_incomplete_is_not_cached(server: str, tmp_path: Path) -> None:
+    """Without a length a truncated reply looks complete, so the next process must download again."""
     read(f"{server}/other/plain.onnx", None, tmp_path)
     assert list(tmp_path.iterdir()) == []
     read(f"{server}/other/plain.onnx", SUM, tmp_path)
@@ -178,7 +178,7 @@ def test_a_reply_whose_end_is_not_sure_is_not_kept(server: str, tmp_path: Path) 
         ("slow", r"bytes were received within 0\.3 s"),
     ],
 )
-def test_replies_that_are_refused(
+def test_replies_that_are_rejected(
     kind: str, message: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "MAX_BYTES", 1_000_000)
@@ -188,7 +188,7 @@ def test_replies_that_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.2)
@@ -203,7 +203,7 @@ def test_redirections(server: str, tmp_path: Path) -> None:
             read(f"{server}/to?{elsewhere}", None, tmp_path)
 
 
-def test_credentials_are_used_and_not_passed_on(server: str, tmp_path: Path) -> None:
+def test_credentials_are_used_and_not_forwarded(server: str, tmp_path: Path) -> None:
     mine = server.replace("://", "://me:pa:ss%20word@")
     assert read(f"{mine}/private.onnx", None, tmp_path).data == DATA
     assert read(f"{mine}/to?{server}/open.onnx", None, tmp_path).data == DATA
@@ -220,7 +220,7 @@ def test_credentials_are_used_and_not_passed_on(server: str, tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_secrets_are_not_shown(url: str, server: str, tmp_path: Path) -> None:
-    """Not in the message, and not in what -v would print."""
+    """Neither in the message nor in the traceback that -v prints."""
     with pytest.raises((InputError, FormatError)) as caught:
         read(url.replace("HOST", server.replace("://", "://me:hunter2@")), "0" * 64, tmp_path)
     shown = "".join(traceback.format_exception_only(caught.value))
@@ -229,15 +229,15 @@ def test_secrets_are_not_shown(url: str, server: str, tmp_path: Path) -> None:
     assert "hunter2" not in str(chained)
 
 
-def test_a_cache_that_cannot_be_written(server: str, tmp_path: Path) -> None:
+def test_unwritable_cache(server: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = tmp_path / "file" / "cache"
     for _ in range(2):
         assert read(f"{server}/net.onnx", None, cache).data == DATA
-    assert Handler.requests == ["/net.onnx"]  # remembered within the process
+    assert Handler.requests == ["/net.onnx"]  # cached within the process
 
 
-def test_long_and_odd_names(server: str, tmp_path: Path) -> None:
+def test_long_and_unusual_names(server: str, tmp_path: Path) -> None:
     assert read(f"{server}/{'n' * 400}.onnx", None, tmp_path).data == DATA
     assert read(f"{server}/a%2F..%2Fb.onnx", None, tmp_path).name == "b.onnx"
     assert len(list(tmp_path.iterdir())) == 2

@@ -30,7 +30,7 @@ def functions(text: str) -> list[str]:
     return re.findall(r"^(?:TENON_OUTLINE void|TENON_PIECE) (\w+)\(.*\{$", text, re.MULTILINE)
 
 
-def test_small_programs_stay_whole(unit: CUnit) -> None:
+def test_small_programs_are_not_split(unit: CUnit) -> None:
     assert unit.split() == [unit.text()]
 
 
@@ -44,7 +44,7 @@ def test_every_function_is_in_one_unit(unit: CUnit) -> None:
     assert unit.split() == texts
 
 
-def test_calls_of_functions_are_those_in_their_text(unit: CUnit) -> None:
+def test_recorded_callees_match_the_text(unit: CUnit) -> None:
     names = {f.name for f in unit.functions}
     assert sum(len(f.calls) for f in unit.functions) > 3
     for f in unit.functions:
@@ -55,8 +55,8 @@ def test_calls_of_functions_are_those_in_their_text(unit: CUnit) -> None:
 
 
 @pytest.mark.usefixtures("small_units")
-def test_what_a_text_looks_like_does_not_matter(unit: CUnit) -> None:
-    """Comments may hold anything, also what looks like the head of a function or a call of one."""
+def test_comments_do_not_affect_splitting(unit: CUnit) -> None:
+    """Comments may contain anything, also text that looks like a function definition or a call."""
     first, *rest = unit.functions
     confusing = f"/* }}\nTENON_OUTLINE void {rest[-1].name}(void) {{ {rest[-1].name}(); }}\n */\n"
     changed = replace(unit, functions=(replace(first, comment=confusing), *rest))
@@ -66,7 +66,9 @@ def test_what_a_text_looks_like_does_not_matter(unit: CUnit) -> None:
 
 
 @pytest.mark.usefixtures("small_units")
-def test_split_units_compute_the_same_and_show_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_units_give_the_same_results_and_export_no_new_symbols(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images, _ = held_out_digits()
     parts = tenon.compile(DIGITS / "digits.onnx", name="net", cache=tmp_path / "one")
     again = tenon.compile(DIGITS / "digits.onnx", name="net", cache=tmp_path / "two")

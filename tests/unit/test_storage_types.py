@@ -1,4 +1,4 @@
-"""Floats of 16 bits in kernels: all of them converted, and products of pairs, as C and as the interpreter does it."""
+"""16-bit floats in kernels: all conversions, and pair products, in C and in the interpreter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def products(n: int, lanes: int) -> Kernel:
 
 
 def numbers(dtype: DType) -> Array:
-    """f32 around every number of ``dtype``: the number, the middle to the next larger one, and its neighbours."""
+    """f32 test values for every number of ``dtype``: the number, the midpoint to the next larger one, and the
+    neighbours of that.
+    """
     exact = CODES.view(dtype.numpy).astype(np.float32)
     bits = exact[np.isfinite(exact)].view(np.uint32)
     step = np.uint32(1 << (15 if dtype is DType.BF16 else 12))
@@ -52,19 +54,19 @@ def numbers(dtype: DType) -> Array:
 
 
 def same(got: Array, expected: Array) -> None:
-    """Equal bits, but for which NaN it is."""
+    """Equal bits, except that all NaNs are equal."""
     nan = np.isnan(expected.astype(np.float32))
     np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), nan)
     np.testing.assert_array_equal(got.view(f"u{got.itemsize}")[~nan], expected.view(f"u{got.itemsize}")[~nan])
 
 
 def flushed(x: Array) -> Array:
-    """Subnormal numbers as zeros, as processors take them."""
+    """The array with subnormal numbers flushed to zero."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_the_interpreter_converts_as_numpy_does(dtype: DType) -> None:
+def test_interpreter_conversions_match_numpy(dtype: DType) -> None:
     wide = np.zeros(65536, np.float32)
     interpret(conversion(dtype, F32, 65536, 16), [CODES.view(np.float16) if dtype is DType.F16 else CODES, wide])
     same(wide, CODES.view(dtype.numpy).astype(np.float32))

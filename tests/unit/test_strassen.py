@@ -1,4 +1,4 @@
-"""Strassen's convolution against the definition in f64, for every vector width."""
+"""Strassen's convolution compared with the definition in f64, for every vector width."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_shapes(name: str, blocking: StrassenBlocking, shape: tuple[int, ...]) -
     assert _error(MACHINES[name], blocking, *shape) < 1e-5
 
 
-def test_what_has_no_halves_is_declined() -> None:
+def test_odd_numbers_of_blocks_are_declined() -> None:
     machine = MACHINES["lanes4"]
     s = Conv(Image(1, 8, 4, 4, 4), Image(1, 8, 4, 4, 4))
     assert divisible(s, machine, 1)
@@ -83,7 +83,7 @@ def test_what_has_no_halves_is_declined() -> None:
     assert not StrassenBlocking(1, 3, 5, 1, Tile(1, 1, 1)).divides
 
 
-def test_blockings_fit_what_they_are_for() -> None:
+def test_blockings_fit_the_shape() -> None:
     machine = MACHINES["lanes16"]
     s = Conv(Image(1, 512, 14, 14, 16), Image(1, 512, 14, 14, 16))
     found = best_blockings(s, machine, 20)

@@ -1,4 +1,4 @@
-"""Bundles whose files were changed: they are refused, or answer as before; nothing crashes, nothing answers wrongly."""
+"""Bundles with changed files are rejected or give unchanged results; no crashes and no wrong results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROW = 65536
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with as much in its manifest as there can be."""
+    """A bundle that uses as many manifest fields as possible."""
     folder = tmp_path_factory.mktemp("digits") / "digits"
     shapes = [{"image": (1, 1, 8, 8)}, {"image": (2, 1, 8, 8)}]
     return tenon.compile(DIGITS, name="digits", shapes=shapes, profile=True, threads=2).save(folder)
@@ -39,7 +39,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 
 def leaves(content: Any, where: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The places of all values that hold no others, and of all that hold nothing."""
+    """The paths of all leaf values and empty containers."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     if not items:
         yield where
@@ -80,7 +80,7 @@ def _candidates(value: Any) -> list[Any]:
 
 
 def write_signed(folder: Path, content: Any) -> None:
-    """The manifest with the digest that its writer would give it."""
+    """Write the manifest with a valid digest."""
     blank = json.dumps({**content, "digest": ""}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     digest = blake2b(blank.encode(), digest_size=32).hexdigest()
     text = blank.replace('\n "digest": ""', f'\n "digest": "{digest}"', 1)
@@ -88,7 +88,7 @@ def write_signed(folder: Path, content: Any) -> None:
 
 
 def answers(folder: Path) -> list[Array]:
-    """Whatever an engine computes and measures."""
+    """The results and properties of an engine."""
     with tenon.open(folder, threads=2) as engine:
         found = [engine.run(X), engine.run(np.concatenate([X, X]))]
         assert (np.diff(engine.timestamps().astype(np.int64)) >= 0).all()
@@ -106,7 +106,7 @@ def detected(engine: tenon.Engine) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- manifest
-def test_every_change_of_the_manifest_is_found(folder: Path) -> None:
+def test_every_change_of_the_manifest_is_detected(folder: Path) -> None:
     content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     answers(folder)
     count = 0
@@ -120,7 +120,7 @@ def test_every_change_of_the_manifest_is_found(folder: Path) -> None:
     assert count > 400
 
 
-def test_every_flipped_byte_of_the_manifest_is_found(folder: Path) -> None:
+def test_every_flipped_byte_of_the_manifest_is_detected(folder: Path) -> None:
     whole, rng = (folder / "manifest.json").read_bytes(), random.Random(0)
     for place in rng.sample(range(len(whole)), 400):
         changed = bytearray(whole)
@@ -134,8 +134,8 @@ def test_every_flipped_byte_of_the_manifest_is_found(folder: Path) -> None:
             tenon.open(folder)
 
 
-def test_signed_changes_are_refused_or_change_no_answer(folder: Path) -> None:
-    """A manifest with another number and the right digest cannot make the engine reach beyond its memory."""
+def test_changes_with_a_valid_digest_are_rejected_or_harmless(folder: Path) -> None:
+    """A changed manifest with a valid digest cannot cause out-of-bounds memory accesses."""
     content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     write_signed(folder, content)
     expected = answers(folder)
@@ -196,7 +196,7 @@ HEADS = {"kind": "rows", "outputs": ["probabilities"], "corners": "xyxy", "pixel
         ("heads", {**HEADS, "outputs": []}, "detections in 0 outputs"),
     ],
 )
-def test_contradictions_are_refused(folder: Path, name: str, value: Any, words: str) -> None:
+def test_contradictions_are_rejected(folder: Path, name: str, value: Any, words: str) -> None:
     content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     write_signed(folder, {**content, name: value})
     with pytest.raises(BundleError, match=words):
@@ -205,7 +205,7 @@ def test_contradictions_are_refused(folder: Path, name: str, value: Any, words: 
     tenon.open(folder).close()
 
 
-def test_a_bundle_of_an_older_format_is_refused_and_can_be_replaced(folder: Path) -> None:
+def test_bundle_of_an_older_format_is_rejected_and_can_be_replaced(folder: Path) -> None:
     content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     del content["digest"]
     (folder / "manifest.json").write_text(json.dumps({**content, "format": 1, "novel": 7}), encoding="utf-8")
@@ -218,7 +218,7 @@ def test_a_bundle_of_an_older_format_is_refused_and_can_be_replaced(folder: Path
 
 # --------------------------------------------------------------------------------------------- other files
 @pytest.mark.parametrize("name", ["libdigits.so", "digits.weights.bin"])
-def test_changed_and_cut_files(folder: Path, name: str) -> None:
+def test_changed_and_truncated_files(folder: Path, name: str) -> None:
     path, rng = folder / name, random.Random(0)
     whole = path.read_bytes()
     places = [0, len(whole) - 1, *(rng.randrange(len(whole)) for _ in range(60))]
@@ -245,7 +245,7 @@ def test_files_of_another_bundle(folder: Path, tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------- checksum
 @pytest.mark.parametrize("size", [0, 1, ROW - 1, ROW, ROW + 1, 5 * ROW + 17])
-def test_checksum_finds_changes(size: int) -> None:
+def test_checksum_detects_changes(size: int) -> None:
     rng = np.random.default_rng(size)
     data = rng.integers(0, 256, size, np.uint8)
     known = {checksum(data)}
@@ -261,7 +261,7 @@ def test_checksum_finds_changes(size: int) -> None:
     assert checksum(np.append(data, np.uint8(0))) != checksum(data)
 
 
-def test_checksum_as_it_is_defined() -> None:
+def test_checksum_definition() -> None:
     data = np.random.default_rng(0).integers(0, 256, 3 * ROW + 5, np.uint8).tobytes()
     folded = [0] * 8192
     for row in range(3):

@@ -1,4 +1,4 @@
-"""Targets are found by their files, and everything that lists them follows from their rows."""
+"""Targets are found by their files, and all lists of targets are generated from their rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rows_are_complete() -> None:
 
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """A target in a file of its own that has just been put there."""
+    """A new target in a file of its own."""
     row = Target("novel", Machine(lanes=2), "", "", host=Host("novel-processor", frozenset({"vectors"})))
     module = ModuleType("tenon.targets.novel")
     vars(module)["TARGETS"] = (row,)
@@ -84,7 +84,7 @@ def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
         cached.cache_clear()
 
 
-def test_a_file_is_enough(new: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_target_needs_one_file(new: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     assert targets()["novel"] is find("novel") is new
     assert not host_cpu.runs_here("novel")
     assert "this machine lacks its instructions" in missing(new)
@@ -113,7 +113,7 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_the_host_is_the_target_that_asks_for_the_most(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_is_the_target_with_the_most_features(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     for extra in ("", " avx512_bf16"):
         monkeypatch.setattr(host_cpu, "flags", lambda extra=extra: frozenset((FEATURES[name] + extra).split()))
@@ -147,7 +147,7 @@ def test_unknown_names() -> None:
 
 
 def test_opening_a_bundle_reads_one_file_of_targets() -> None:
-    """Milliseconds count there."""
+    """Opening a bundle must be fast."""
     asked = "x86-64-avx2"
     code = (
         "import sys, tenon.engine.engine as e; before = set(sys.modules); e.runs_here(" + repr(asked) + ");"
@@ -157,12 +157,12 @@ def test_opening_a_bundle_reads_one_file_of_targets() -> None:
     assert found == ["tenon.targets.x86"]
 
 
-def test_a_linker_script_has_the_memories_of_the_board() -> None:
+def test_linker_script_contains_the_memories_of_the_board() -> None:
     script = find("cortex-m7").linker_script
     assert "CODE (rx) : ORIGIN = 0x00000000, LENGTH = 0x400000" in script
     assert "STACK (rw) : ORIGIN = 0x20000000, LENGTH = 0x400000" in script
     assert "RAM (rw) : ORIGIN = 0x60000000, LENGTH = 0x1000000" in script
 
 
-def test_rows_are_values() -> None:
+def test_row_with_another_name_is_otherwise_equal() -> None:
     assert replace(find("aarch64"), name="mine").machine == find("aarch64").machine

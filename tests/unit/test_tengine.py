@@ -1,4 +1,4 @@
-"""tmfiles written by hand: tables that point at each other, weights in one buffer."""
+"""Small tmfiles: tables linked by offsets, weights in one buffer."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_convolution_with_relu6() -> None:
     np.testing.assert_allclose(output, np.clip(expected, 0, 6), atol=1e-6)
 
 
-def test_quantised_weights_become_real() -> None:
+def test_quantised_weights_are_dequantised() -> None:
     w = np.arange(-8, 8, dtype=np.int8).reshape(4, 4)
     output = run(11, [4], w, x=X[:, :, 0, 0])
     np.testing.assert_allclose(output, X[:, :, 0, 0] @ ((w.astype(np.float32) - 3) * 0.5).T, atol=1e-5)
 
 
 @pytest.mark.parametrize(("n", "kernel", "stride", "pad"), [(6, 3, 2, 0), (7, 3, 2, 1), (6, 2, 2, 0), (5, 3, 3, 1)])
-def test_pooling_counts_like_caffe(n: int, kernel: int, stride: int, pad: int) -> None:
+def test_pooling_rounds_like_caffe(n: int, kernel: int, stride: int, pad: int) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1, 2, n, n)).astype(np.float32)
     output = run(16, [0, kernel, kernel, stride, stride, 0, 1, pad, pad, pad, pad], x=x)
     count = -(-(n + 2 * pad - kernel) // stride) + 1
@@ -107,12 +107,12 @@ def gelu(x: Array) -> Array:
     ],
 )  # fmt: skip
 def test_more_operators(type: int, parameters: Words, weights: list[Array], result: Array | None) -> None:
-    expected = {71: corner_on_corner, 13: normalised}[type](X) if result is None else result
+    expected = {71: upsampled_align_corners, 13: lrn}[type](X) if result is None else result
     np.testing.assert_allclose(run(type, parameters, *weights), expected, rtol=1e-5, atol=1e-5)
 
 
-def corner_on_corner(x: Array) -> Array:
-    """Twice as high and wide, the corners where they were."""
+def upsampled_align_corners(x: Array) -> Array:
+    """Upsampling by two with aligned corners."""
     for axis in (2, 3):
         n = x.shape[axis]
         indices = np.linspace(0, n - 1, 2 * n)
@@ -120,7 +120,7 @@ def corner_on_corner(x: Array) -> Array:
     return x
 
 
-def normalised(x: Array) -> Array:
+def lrn(x: Array) -> Array:
     """Divided by (2 + 0.5 * mean of the squares of 3 x 3 neighbours) ** 0.75."""
     padded = np.pad(x**2, ((0, 0), (0, 0), (1, 1), (1, 1)))
     mean = sum(padded[:, :, i : i + 6, j : j + 5] for i in range(3) for j in range(3)) / 9
@@ -174,15 +174,15 @@ def test_scatter_and_sparse_to_dense() -> None:
 
 @pytest.mark.parametrize("number", [105, 98])
 def test_spatial_transformer(number: int) -> None:
-    """Half an image to the left, and mirrored; old versions number it 98."""
+    """Half an image to the left, and mirrored; old versions use the operator number 98."""
     moved = run(number, [1, 0, 2, [6, 5]], np.array([[1, 0, 1, 0, -1, 0]], np.float32))
     expected = np.zeros_like(X)
     expected[..., :3] = X[:, :, ::-1, 2:]
     np.testing.assert_allclose(moved, expected, atol=1e-5)
 
 
-def test_parameters_end_where_an_old_file_ends_them() -> None:
-    """A deconvolution without output padding: what follows in the file is not read as one."""
+def test_parameters_missing_in_old_versions() -> None:
+    """A deconvolution without the output padding field: the data after it must not be read as one."""
     w = np.ones((4, 1, 2, 2), np.float32)
     assert run(6, [1, 2, 2, 2, 2, 0, 0, 0, 0, 1, 1, 1, -1], w).shape == (1, 1, 12, 10)
 
@@ -209,7 +209,7 @@ def test_roi_pooling() -> None:
     np.testing.assert_array_equal(output[1, :, 0, 1], X[0, :, 2:3, 3:5].max((1, 2)))
 
 
-def test_roi_align_is_exact_on_a_slope() -> None:
+def test_roi_align_is_exact_on_a_linear_ramp() -> None:
     slope = np.tile(np.arange(5, dtype=np.float32), (1, 1, 6, 1))
     output = run(57, [2, 1, 1.0], np.array([[1, 1, 3, 2]], np.float32), x=slope)
     np.testing.assert_allclose(output[0, 0, 0], [1.5, 2.5], atol=1e-6)
@@ -222,7 +222,7 @@ def test_position_sensitive_pooling() -> None:
 
 
 def test_proposals() -> None:
-    """Two positions, one anchor each, far apart: both stay, the higher score first."""
+    """Two positions, one anchor each, far apart: both are kept, the higher score first."""
     scores = np.array([0, 0, 0.2, 0.9], np.float32).reshape(1, 2, 1, 2)
     deltas, info = np.zeros((1, 4, 1, 2), np.float32), np.array([[40, 60, 1]], np.float32)
     anchors = np.array([[0, 0, 9, 9]], np.float32)

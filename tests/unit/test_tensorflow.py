@@ -1,4 +1,4 @@
-"""TensorFlow graphs: inputs, loops, functions, variables, and what is refused."""
+"""TensorFlow graphs: inputs, loops, functions, variables, and errors."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_nodes_in_any_order_and_control_inputs() -> None:
     np.testing.assert_array_equal(run(loaded, [[10, 20]])[0], [[11, 22]])
 
 
-def test_an_unknown_batch_is_one_unless_bound() -> None:
+def test_unknown_batch_defaults_to_one() -> None:
     data = graph(placeholder("x", -1, 2), node("y", "Neg", "x"))
     assert importers.load(data).inputs[0].type.dims == (1, 2)
     assert importers.load(data, {"x": (3, 2)}).inputs[0].type.dims == (3, 2)
 
 
-def test_other_extents_must_be_bound() -> None:
+def test_other_dimensions_must_be_bound() -> None:
     data = graph(placeholder("x", -1, -1, 3), node("y", "Neg", "x"))
     with pytest.raises(ShapeError, match="--shape"):
         importers.load(data)
@@ -75,7 +75,7 @@ def test_batch_normalisations() -> None:
         np.testing.assert_allclose(run(loaded, x)[0], expected, atol=1e-5)
 
 
-def test_fake_quantisation_keeps_its_range() -> None:
+def test_fake_quantisation() -> None:
     last = node("y", "FakeQuantWithMinMaxVars", "x", "a", "b", num_bits=8, narrow_range=False)
     loaded = importers.load(graph(placeholder("x", 5), const("a", -1.0), const("b", 1.55), last))
     assert ops(loaded) == ["QuantizeLinear", "DequantizeLinear"]
@@ -161,7 +161,7 @@ def test_a_function_that_calls_itself_is_refused() -> None:
         importers.load(graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=again), functions=[again]))
 
 
-def test_a_known_condition_takes_its_branch() -> None:
+def test_constant_condition_selects_its_branch() -> None:
     data = graph(
         placeholder("x", 2), const("training", False, "bool"), node("s", "Switch", "x", "training"),
         node("drop", "Mine", "s:1"), node("keep", "Neg", "s"), node("y", "Merge", "drop", "keep"),
@@ -170,7 +170,7 @@ def test_a_known_condition_takes_its_branch() -> None:
 
 
 def conditional(predicate: bytes, *more: bytes) -> bytes:
-    """tf.cond of TensorFlow 1: x + 1 where p, else a constant without elements, which hangs on its pivot alone."""
+    """tf.cond of TensorFlow 1: x + 1 if p, else an empty constant with a control input from its pivot."""
     return graph(
         placeholder("x", 2), predicate, node("s", "Switch", "p", "p"), node("t", "Identity", "s:1"),
         node("f", "Identity", "s"), const("one", 1.0, control="^t"), node("xs", "Switch", "x", "p"),
@@ -179,7 +179,7 @@ def conditional(predicate: bytes, *more: bytes) -> bytes:
     )  # fmt: skip
 
 
-def test_a_constant_in_a_branch_that_is_not_taken_is_not_the_answer() -> None:
+def test_constant_in_a_branch_not_taken_is_not_the_result() -> None:
     graph = importers.load(conditional(const("p", True, "bool")), outputs=["y", "y:1"])
     answer, which = run(graph, [1, 2])
     np.testing.assert_array_equal(answer, [2, 3])
@@ -188,14 +188,14 @@ def test_a_constant_in_a_branch_that_is_not_taken_is_not_the_answer() -> None:
         importers.load(conditional(const("p", False, "bool")), outputs=["y"])
 
 
-def test_control_inputs_reach_through_nodes_of_a_branch() -> None:
-    """A constant that took the place of what was computed in the branch waits for what that was computed from."""
+def test_control_inputs_are_transitive() -> None:
+    """A constant that replaced a folded node of a branch has control inputs from that node's inputs."""
     last = (const("late", [5.0, 6.0], control="^more"), node("z", "Merge", "late", "none"))
     graph = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z", "more"])
     np.testing.assert_array_equal(run(graph, [1, 2])[0], [5, 6])
 
 
-def test_an_operator_of_a_branch_that_is_not_taken_has_any_number_of_outputs() -> None:
+def test_unsupported_operator_with_several_outputs_in_a_branch_not_taken() -> None:
     last = (
         const("axis", 0, "i32"), node("many", "Split", "axis", "xs", num_split=12),
         node("z", "Merge", "many:11", "more"),
@@ -204,7 +204,7 @@ def test_an_operator_of_a_branch_that_is_not_taken_has_any_number_of_outputs() -
     np.testing.assert_array_equal(run(graph, [1, 2])[0], [2, 3])
 
 
-def test_a_condition_at_run_time_is_refused_once_and_takes_no_branch() -> None:
+def test_run_time_condition_is_one_problem() -> None:
     last = (node("ys", "Switch", "x", "p"), node("neg", "Neg", "ys"), node("z", "Merge", "neg", "more"))
     data = conditional(placeholder("p", dtype="bool"), *last)
     for outputs in (["y"], ["z"], ["y", "z"]):
@@ -213,14 +213,14 @@ def test_a_condition_at_run_time_is_refused_once_and_takes_no_branch() -> None:
         assert len(error.value.problems) == 1
 
 
-def test_branches_that_no_condition_tells_apart_are_refused() -> None:
+def test_merge_without_switch_is_rejected() -> None:
     data = graph(placeholder("x", 2), const("c", [1, 2]), node("y", "Merge", "x", "c"))
     with pytest.raises(UnsupportedError, match="joins 'x' and 'c'"):
         importers.load(data, outputs=["y"])
 
 
 def cascade(steps: bytes, second: str = "Neg") -> bytes:
-    """Two loops and a condition of TensorFlow 1, one behind the other, as detectors in stages are written."""
+    """Two loops and a condition of TensorFlow 1 in sequence, as in cascaded detectors (MTCNN)."""
     enter = {"frame_name": "first/while", "is_constant": False}
     again = {"frame_name": "second/while", "is_constant": False}
     return graph(
@@ -244,13 +244,13 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
     )  # fmt: skip
 
 
-def test_a_cascade_whose_loop_runs_at_run_time_is_refused_by_the_loops_name() -> None:
+def test_data_dependent_loop_is_rejected_by_name() -> None:
     with pytest.raises(UnsupportedError, match="the condition of the loop 'first/while' is computed") as error:
         importers.load(cascade(placeholder("n", dtype="i32")), outputs=["y"])
     assert len(error.value.problems) == 1
 
 
-def test_a_cascade_of_known_length_is_computed() -> None:
+def test_cascade_of_constant_length() -> None:
     graph = importers.load(cascade(const("n", 2, "i32")), outputs=["y"])
     np.testing.assert_array_equal(run(graph, [1, 2])[0], [4, 8])  # doubled twice, negated three times and once
 
@@ -261,7 +261,7 @@ def test_a_problem_in_a_loop_is_reported_once() -> None:
     assert len(error.value.problems) == 1
 
 
-def test_a_loop_in_a_branch_that_is_not_taken_is_not_unrolled() -> None:
+def test_loop_in_a_branch_not_taken_is_not_unrolled() -> None:
     enter = {"frame_name": "f", "is_constant": False}
     last = (
         node("ex", "Enter", "xs", **enter), node("mx", "Merge", "ex", "nx"), node("any", "Any", "mx", "axis"),
@@ -288,8 +288,8 @@ def test_saved_model_with_variables(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(loaded, [[1, 1]])[0], [[15, 27, 39]])
 
 
-def test_variables_whose_names_in_the_program_are_alike(tmp_path: Path) -> None:
-    """Handles are matched by the function that restores them."""
+def test_variables_with_equal_names_in_the_program(tmp_path: Path) -> None:
+    """Variables are identified by the function that restores them."""
     restore = Function(
         "restore", ["file", "first", "second"], {},
         strings("names", b"one", b"two"),
@@ -319,7 +319,7 @@ def test_saved_model_without_its_variables(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
-def test_everything_unsupported_is_listed_at_once() -> None:
+def test_all_unsupported_operators_are_reported_together() -> None:
     data = graph(placeholder("x", 2), node("a", "Mine", "x"), node("b", "Neg", "a"), node("c", "Yours", "b"))
     with pytest.raises(UnsupportedError) as error:
         importers.load(data)

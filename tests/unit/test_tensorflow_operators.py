@@ -1,4 +1,6 @@
-"""TensorFlow's operators on patches and regions, its cells, and those that scatter, against definitions in NumPy."""
+"""TensorFlow's operators on patches and regions, recurrent cells, and scatter operators, compared with definitions in
+NumPy.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def test_operators(op: str, operands: list[Array], attributes: dict[str, Any], r
     np.testing.assert_allclose(run(op, *operands, **attributes), result, rtol=1e-5, atol=1e-5)
 
 
-def test_tests_of_numbers() -> None:
+def test_is_nan_is_inf_is_finite() -> None:
     x = np.array([1, math.nan, math.inf], np.float32)
     for op, expected in (("IsNan", [0, 1, 0]), ("IsInf", [0, 0, 1]), ("IsFinite", [1, 0, 0])):
         np.testing.assert_array_equal(run(op, x), np.array(expected, bool))
@@ -138,7 +140,7 @@ def test_crops_outside_of_the_image() -> None:
 
 
 @pytest.mark.parametrize("size", [(3, 2), (1, 4)])
-def test_crops_lie_corner_on_corner(size: tuple[int, int]) -> None:
+def test_crops_align_corners(size: tuple[int, int]) -> None:
     boxes = np.array([[0, 0, 1, 1], [0.25, 0.1, 0.75, 0.6]], np.float32)
     pictures = np.concatenate([P, 2 * P])
     outputs = run("CropAndResize", pictures, boxes, ints(1, 0), ints(*size))
@@ -151,9 +153,9 @@ def test_crops_lie_corner_on_corner(size: tuple[int, int]) -> None:
 
 
 def test_gradients_of_convolutions() -> None:
-    """With strides as large as the window nothing overlaps."""
+    """With strides equal to the window size nothing overlaps."""
     x = RNG.uniform(-1, 1, (1, 3, 2, 4)).astype(np.float32)
-    w = RNG.uniform(-1, 1, (2, 2, 2, 2)).astype(np.float32)  # two channels, two of the result for each
+    w = RNG.uniform(-1, 1, (2, 2, 2, 2)).astype(np.float32)  # two channels, with a multiplier of two
     nodes = [placeholder("x", 1, 3, 2, 4), const("w", w), const("s", [1, 6, 4, 2], "i32"),
              node("y", "DepthwiseConv2dNativeBackpropInput", "s", "w", "x", strides=[1, 2, 2, 1],
                   padding="VALID")]  # fmt: skip
@@ -189,21 +191,21 @@ def test_batch_normalisation_in_training_mode() -> None:
 
 
 def test_ranges_per_channel() -> None:
-    """A grid of three steps a unit, and one of five: their zeros are grid points."""
+    """Grids of three and of five steps per unit; zero is a grid point."""
     x = np.array([[-2.0, 0.3, 0.9], [0.1, 2.0, -0.31]], np.float32)
     low, high = np.array([-1, 0, -0.4], np.float32), np.array([0, 1, 0.2], np.float32)
     output = run("FakeQuantWithMinMaxVarsPerChannel", x, low, high, num_bits=2)
     np.testing.assert_allclose(output, [[-1, 1 / 3, 0.2], [0, 1, -0.4]], atol=1e-6)
 
 
-def test_rows_are_stitched_together() -> None:
+def test_dynamic_stitch() -> None:
     nodes = [const("i", [0, 3], "i32"), const("j", [2, 1], "i32"), placeholder("x", 2, 2), placeholder("z", 2, 2),
              node("y", "DynamicStitch", "i", "j", "x", "z")]  # fmt: skip
     (output,) = evaluate(importers.load(graph(*nodes)), {"x": F[:2], "z": F[2:4]}).values()
     np.testing.assert_array_equal(output, np.stack([F[0], F[3], F[2], F[1]]))
 
 
-def test_constants_from_constants() -> None:
+def test_constant_operators_are_folded() -> None:
     nodes = [placeholder("x", 3), const("a", 0.0), const("b", 1.0), const("n", 3, "i32"),
              node("l", "LinSpace", "a", "b", "n"), const("s", [3], "i32"), const("t", [2, 1], "i32"),
              node("z", "BroadcastArgs", "s", "t"), node("m", "Mul", "x", "l"),
@@ -231,7 +233,7 @@ def step(x: Array, c: Array, h: Array, order: str, forget: float, clip: float) -
     return c, sigmoid(parts["o"] + PEEPS[2] * c) * np.tanh(c)
 
 
-def test_one_step() -> None:
+def test_lstm_block_cell() -> None:
     c, h = every("LSTMBlockCell", S[0], C, HIDDEN, W, *PEEPS, BIAS, outputs=7, forget_bias=0.5, cell_clip=0.75,
                  use_peephole=True)[1::5]  # fmt: skip
     for mine, theirs in zip((c, h), step(S[0], C, HIDDEN, "igfo", 0.5, 0.75), strict=True):
@@ -239,8 +241,8 @@ def test_one_step() -> None:
 
 
 @pytest.mark.parametrize(("op", "order", "forget"), [("BlockLSTM", "igfo", 1.0), ("BlockLSTMV2", "ifgo", 0.0)])
-def test_a_block_of_steps(op: str, order: str, forget: float) -> None:
-    """Two of three steps count."""
+def test_block_lstm(op: str, order: str, forget: float) -> None:
+    """The sequence length is two of three steps."""
     nodes = [placeholder("x", T, B, IN), const("n", 2, "i64")]
     nodes += [const(f"c{i}", a) for i, a in enumerate((C, HIDDEN, W, *PEEPS, BIAS))]
     nodes.append(node("y", op, "n", "x", *(f"c{i}" for i in range(7)), use_peephole=True, cell_clip=2.0))
@@ -251,7 +253,7 @@ def test_a_block_of_steps(op: str, order: str, forget: float) -> None:
     np.testing.assert_array_equal(output[2], 0)
 
 
-def test_a_gated_cell() -> None:
+def test_gru_block_cell() -> None:
     both, own = (RNG.uniform(-1, 1, (IN + H, n)).astype(np.float32) for n in (2 * H, H))
     b, c = (RNG.uniform(-1, 1, n).astype(np.float32) for n in (2 * H, H))
     outputs = every("GRUBlockCell", S[0], HIDDEN, both, own, b, c, outputs=4)[3]

@@ -1,4 +1,4 @@
-"""Graphs and kernels as text, and back."""
+"""The text form of graphs and kernels: printing and parsing."""
 
 from __future__ import annotations
 

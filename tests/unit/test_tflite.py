@@ -1,4 +1,4 @@
-"""TFLite files: the reader of FlatBuffers, quantisation, and what is refused."""
+"""TFLite files: the FlatBuffers reader, quantisation, and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_tables() -> None:
     assert options(root, "a:i32 b:i32=9 - v:[i32]") == {"a": -5, "b": 9, "v": [1, 2, 3]}
 
 
-def test_a_vector_that_is_too_long() -> None:
+def test_vector_length_beyond_the_file() -> None:
     data = bytearray(flatbuffer({0: np.arange(3, dtype=np.int32)}))
     at = data.index(struct.pack("<4I", 3, 0, 1, 2))
     struct.pack_into("<I", data, at, 1 << 30)
@@ -53,7 +53,7 @@ def test_a_vector_that_is_too_long() -> None:
         Buffer(bytes(data)).root().vector(0, "i32")
 
 
-def test_vectors_that_overlap_cannot_pretend_a_huge_content() -> None:
+def test_overlapping_vectors_cannot_expand() -> None:
     shared = Buffer(flatbuffer({0: np.arange(1000, dtype=np.int32)}))
     root = shared.root()
     with pytest.raises(FormatError, match="elements"):
@@ -61,13 +61,13 @@ def test_vectors_that_overlap_cannot_pretend_a_huge_content() -> None:
 
 
 def test_options_of_custom_operators() -> None:
-    """A FlexBuffer map {"a": 3, "b": 0.5} with keys, vectors and widths as its specification lays them out."""
+    """A FlexBuffer map {"a": 3, "b": 0.5}, encoded by the specification."""
     keys = b"a\0b\0"
-    body = keys + bytes([2, 4, 3])  # the vector of keys: its length, then distances back to "a" and "b"
+    body = keys + bytes([2, 4, 3])  # the vector of keys: its length, then offsets back to "a" and "b"
     vector = len(body) - 2
     body += bytes(-len(body) % 4)
     at = len(body)
-    body += struct.pack("<III", at - vector, 1, 2)  # distance to the keys, their width, the number of values
+    body += struct.pack("<III", at - vector, 1, 2)  # offset to the keys, their width, the number of values
     values = len(body)
     body += struct.pack("<If", 3, 0.5) + bytes([1 << 2 | 2, 3 << 2 | 2])
     body += bytes([len(body) - values, 9 << 2 | 2, 1])
@@ -79,7 +79,7 @@ def test_options_of_custom_operators() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ conversion
-def test_padding_is_explicit_and_the_activation_a_node() -> None:
+def test_explicit_padding_and_fused_activation() -> None:
     graph = importers.load(convolution(stride_w=2, stride_h=2, activation=3))
     assert names(graph) == ["Transpose", "Conv", "Transpose", "Clip"]
     conv = graph.nodes[1]
@@ -87,7 +87,7 @@ def test_padding_is_explicit_and_the_activation_a_node() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 1e-3), ("i8", 1e-6)])
-def test_weights_of_half_and_of_dynamic_range_models(dtype: str, tolerance: float) -> None:
+def test_fp16_and_dynamic_range_weights(dtype: str, tolerance: float) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (1, 5, 6, 2)).astype(np.float32)
     graph = importers.load(convolution(dtype))
     (output,) = evaluate(graph, {"x": x}).values()
@@ -113,14 +113,14 @@ def quantised(zero: int = -7) -> bytes:
     return model.bytes([x], [z])
 
 
-def test_products_of_integers_are_computed_on_them() -> None:
+def test_quantised_products_use_integer_operators() -> None:
     x = np.array([[5, -20, 7, 100]], np.int8)
     graph = importers.load(quantised())
     assert names(graph) == ["DequantizeLinear", "Gemm", "Mul", "Relu", "QuantizeLinear", "Reshape"]
     product = next(node for node in graph if node.op.name == "Gemm")
     assert product.input(1).type.quant == Quant((0.25,), (0,), steps=True)
     np.testing.assert_array_equal(product.input(1).array, [[1, 2, 3, 4], [-1, 0, 1, 2]])
-    passes.optimize(graph)  # the scale stays behind the sums
+    passes.optimize(graph)  # the scale is applied after summation
     assert any(v.type.quant == Quant((0.25,), (0,), steps=True) for v in graph.constants())
     assert graph.inputs[0].type.quant == Quant((0.5,), (-7,))
     real = (x.astype(int) + 7) * 0.5
@@ -129,7 +129,7 @@ def test_products_of_integers_are_computed_on_them() -> None:
     np.testing.assert_array_equal(run(quantised(), x)[0], expected)
 
 
-def test_integers_that_are_only_moved_stay_integers() -> None:
+def test_data_movement_keeps_integers() -> None:
     model = Model()
     x = model.tensor("x", (2, 2), "u8", scale=[0.5], zero=[9])
     y = model.tensor("y", (2, 4), "u8", scale=[0.5], zero=[9])
@@ -168,7 +168,7 @@ def test_atrous_convolution_is_one_dilated_convolution() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- refusals
-def test_everything_unsupported_is_listed_at_once() -> None:
+def test_all_unsupported_operators_are_reported_together() -> None:
     model = Model()
     x, y, z, last = (model.tensor(n, (2,)) for n in "xyzl")
     model.add("SKIP_GRAM", [x], [y])
@@ -188,7 +188,7 @@ def odd_axis(model: Model) -> None:
     model.add("ADD", [0, w], [1])
 
 
-def cut_off(model: Model) -> None:
+def truncated(model: Model) -> None:
     w = model.constant("w", np.ones(3, np.float32))
     model.tensors[w] = {**model.tensors[w], 0: np.array([4], np.int32)}
     model.add("ADD", [0, w], [1])
@@ -196,10 +196,10 @@ def cut_off(model: Model) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "match"),
-    [(strings, "STRING"), (odd_axis, "quantized_dimension"), (cut_off, "holds 12 bytes where .4. needs 16")],
+    [(strings, "STRING"), (odd_axis, "quantized_dimension"), (truncated, "holds 12 bytes where .4. needs 16")],
     ids=["strings", "quantised axis", "data cut off"],
 )
-def test_tensors_that_make_no_sense(spoil: Callable[[Model], None], match: str) -> None:
+def test_invalid_tensors(spoil: Callable[[Model], None], match: str) -> None:
     model = Model()
     x, y = model.tensor("x", (2,)), model.tensor("y", (2,))
     spoil(model)
@@ -207,7 +207,7 @@ def test_tensors_that_make_no_sense(spoil: Callable[[Model], None], match: str) 
         importers.load(model.bytes([x], [y]))
 
 
-def test_a_wrong_axis_that_can_only_mean_one_is_accepted() -> None:
+def test_wrong_quantized_dimension_of_a_vector_is_accepted() -> None:
     model = Model()
     x, y = model.tensor("x", (1, 4)), model.tensor("y", (1, 2))
     w = model.constant("w", np.ones((2, 4), np.int8), scale=[1, 2], axis=7)
@@ -215,7 +215,7 @@ def test_a_wrong_axis_that_can_only_mean_one_is_accepted() -> None:
     np.testing.assert_array_equal(run(model.bytes([x], [y]), np.ones((1, 4), np.float32))[0], [[4, 8]])
 
 
-def test_other_versions() -> None:
+def test_other_schema_versions() -> None:
     with pytest.raises(FormatError, match="version 2"):
         importers.load(Model().bytes([], [], version=2))
 
@@ -243,7 +243,7 @@ def test_every_operator_is_documented() -> None:
     assert set(OPERATORS) >= MOVERS
 
 
-def test_content() -> None:
+def test_format_detection() -> None:
     content = parse(ModelFile("by hand", quantised()))
     assert [o.type for o in content.operations] == ["FULLY_CONNECTED", "RESHAPE"]
     assert content.tensors[0].dtype is DType.I8

@@ -1,4 +1,4 @@
-"""The LSTM of 8-bit integers against plain loops over LiteRT's arithmetic and, where it is installed, LiteRT itself."""
+"""The int8 LSTM compared with loops in LiteRT's arithmetic and, if installed, with LiteRT."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = 71
 
 @dataclass
 class Lstm:
-    """A layer with random weights.  ``power``: the memory counts in steps of 2**power."""
+    """A layer with random weights. ``power``: the scale of the cell state is 2**power."""
 
     steps: int = 6
     batch: int = 1
@@ -104,7 +104,7 @@ class Lstm:
 
     # ------------------------------------------------------------------------------------------ the definition
     def expected(self) -> Array:
-        """Loops over steps, with NumPy's integers of 64 bits."""
+        """Loops over time steps, in 64-bit integers."""
         x = self.input.astype(np.int64) - self.x[1]
         x = x.reshape(self.steps, self.batch, -1) if self.time_major else x.transpose(1, 0, 2)
         h, c = np.zeros((self.batch, self.width), np.int64), np.zeros((self.batch, self.cells), np.int64)
@@ -149,14 +149,14 @@ def limited(x: Array) -> Array:
 
 
 def over(x: Array, bits: int) -> Array:
-    """Halves away from zero, in Python's integers."""
+    """``x / 2**bits``, ties away from zero."""
     return np.array([
         int(math.copysign((abs(int(n)) + (1 << bits >> 1)) >> bits, int(n))) for n in x.reshape(-1)
     ], np.int64).reshape(x.shape)  # fmt: skip
 
 
 def times(x: Array, factor: float) -> Array:
-    """By a fixed-point number of 31 bits: the upper half of the doubled product, and then what is left of the shift."""
+    """Multiply by a 31-bit fixed-point factor: doubling high multiplication, then a rounding shift."""
     part, power = math.frexp(factor)
     digits = round(part * (1 << 31))
     upper = [((int(n) << max(power, 0)) * digits + (1 << 30)) >> 31 for n in x.reshape(-1)]
@@ -174,7 +174,7 @@ CASES: dict[str, Lstm] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_integer(name: str) -> None:
+def test_results_match_bit_for_bit(name: str) -> None:
     case = CASES[name]
     graph = importers.load(case.bytes())
     feeds = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
@@ -184,7 +184,7 @@ def test_every_integer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_litert_gives_the_same(name: str) -> None:
+def test_results_match_litert(name: str) -> None:
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
     case = CASES[name]
     for kind in ("BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "AUTO"):
@@ -196,8 +196,8 @@ def test_litert_gives_the_same(name: str) -> None:
         np.testing.assert_array_equal(net.get_tensor(net.get_output_details()[0]["index"]), case.expected())
 
 
-def test_one_step_after_the_other_is_a_sequence() -> None:
-    """The states that LSTM keeps between runs are inputs and outputs in f32, and lose nothing."""
+def test_single_steps_match_a_sequence() -> None:
+    """States between runs are inputs and outputs in f32, which represent the integers exactly."""
     whole = Lstm(steps=5)
     single = Lstm(steps=1, type="LSTM")
     single.weights = whole.weights
@@ -209,8 +209,8 @@ def test_one_step_after_the_other_is_a_sequence() -> None:
         state = {name: outputs[f"{name}_out"] for name in state}
 
 
-def test_tables_are_near_the_functions() -> None:
-    """gemmlowp's approximations are up to 12 units of 2**-15 away."""
+def test_tables_approximate_the_functions() -> None:
+    """gemmlowp's approximations have errors of up to 12 * 2**-15."""
     numbers = np.arange(-32768, 32768)
     assert np.abs(sigmoid_table() - 32768 / (1 + np.exp(-numbers / 4096))).max() < 7
     for bits in (3, 4, 5):
@@ -218,7 +218,7 @@ def test_tables_are_near_the_functions() -> None:
     np.testing.assert_array_equal(tanh_table(4)[1:32768], -tanh_table(4)[:32768:-1])
 
 
-def test_what_the_kernel_does_not_take_is_computed_in_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_forms_are_computed_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
     run = IntegerLstm.run
 
@@ -236,7 +236,7 @@ def test_what_the_kernel_does_not_take_is_computed_in_floats(monkeypatch: pytest
     assert not used
 
 
-def test_a_memory_that_is_no_power_of_two_is_refused() -> None:
+def test_cell_scale_must_be_a_power_of_two() -> None:
     case = Lstm()
     case.power = math.log2(0.0003)  # type: ignore[assignment]
     with pytest.raises(UnsupportedError, match="no power of two"):

@@ -1,4 +1,4 @@
-"""TFLite's recurrent operators, and those that scatter and rearrange, against definitions in NumPy."""
+"""TFLite's recurrent, scatter and rearranging operators, compared with definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reversed_parts(x: Array, lengths: Sequence[int]) -> Array:
 
 
 def scattered(how: Any, start: Any) -> Array:
-    """Rows of F summed and so on by the numbers 1 0 1 -1 3, of four."""
+    """Rows of F reduced by the segment ids 1 0 1 -1 3, into four segments."""
     y = np.full((4, 2), start, np.float32)
     for row, k in zip(F, (1, 0, 1, -1, 3), strict=True):
         if k >= 0:
@@ -100,7 +100,7 @@ def test_integers() -> None:
     np.testing.assert_array_equal(single("EMBEDDING_LOOKUP", [ids, F], (2, 2))[0], F[[3, 0]])
 
 
-def test_indices_as_the_input() -> None:
+def test_indices_as_graph_input() -> None:
     indices = ints([1], [3], [1])
     (output,) = single("SCATTER_ND", [indices, F[:3], ints(4, 2)], (4, 2))
     np.testing.assert_allclose(output, [[0, 0], F[0] + F[2], [0, 0], F[1]], atol=1e-6)
@@ -146,7 +146,7 @@ def sigmoid(x: Array) -> Array:
 
 
 class Lstm:
-    """Weights of one direction and the cell that they make; what is not asked for is absent."""
+    """Weights of one direction and its cell; optional weights are absent unless requested."""
 
     def __init__(self, rng: np.random.Generator, *, coupled: bool = False, peep: bool = False, out: int = 0,
                  norm: bool = False) -> None:  # fmt: skip
@@ -231,7 +231,7 @@ def weights(seed: int) -> list[Array]:
     return [rng.uniform(-0.7, 0.7, dims).astype(np.float32) for dims in ((H, IN), (H, H), (H,))]
 
 
-def test_plain_sequences() -> None:
+def test_rnn_sequences() -> None:
     zeros = np.zeros((B, H), np.float32)
     (output,) = single("UNIDIRECTIONAL_SEQUENCE_RNN", [S, *weights(1), None], (T, B, H), activation=4, time_major=True)
     np.testing.assert_allclose(output, plain(S, weights(1), zeros), atol=1e-5)
@@ -243,7 +243,7 @@ def test_plain_sequences() -> None:
 
 def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array], *outputs: Sequence[int],
             **options: Any) -> dict[str, Array]:  # fmt: skip
-    """One step of an operator that keeps operands in variables, which are inputs and outputs of the graph."""
+    """One step of an operator with states in variables, which become inputs and outputs of the graph."""
     model, numbers, feeds = Model(), list[int](), dict[str, Array]()
     for k, a in enumerate(operands):
         if k and k not in state:
@@ -260,7 +260,7 @@ def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array]
     return evaluate(graph, feeds)
 
 
-def test_one_step_of_a_plain_cell() -> None:
+def test_one_step_of_an_rnn() -> None:
     h = RNG.uniform(-1, 1, (B, H)).astype(np.float32)
     outputs = stepped("RNN", [S[0], *weights(3), None], {4: h}, (B, H), activation=4)
     (expected,) = plain(S[:1], weights(3), h)
@@ -279,8 +279,8 @@ def test_one_step_of_an_lstm() -> None:
     np.testing.assert_allclose(outputs["y0"], expected[0], atol=1e-5)
 
 
-def test_the_basic_lstm() -> None:
-    """Gates input, new, forget, output, of input and output before side by side."""
+def test_basic_lstm() -> None:
+    """Gates input, new, forget, output; weights for the concatenation of the input and the previous output."""
     h, c = (RNG.uniform(-1, 1, (B, H)).astype(np.float32) for _ in range(2))
     w, b = RNG.uniform(-1, 1, (4 * H, IN + H)).astype(np.float32), RNG.uniform(-1, 1, 4 * H).astype(np.float32)
     shapes = [(B, H), (B, H), (B, IN + H), (B, 4 * H)]
@@ -302,7 +302,7 @@ def test_svdf() -> None:
     np.testing.assert_allclose(outputs["t4_out"], memory.reshape(B, 12), atol=1e-6)
 
 
-def test_a_half_turn() -> None:
+def test_atan2_quadrants() -> None:
     """The signs of the quadrants."""
     y, x = np.array([1, -1, 0], np.float32), np.array([-1, -1, -2], np.float32)
     (output,) = single("ATAN2", [y, x], (3,))

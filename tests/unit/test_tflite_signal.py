@@ -1,5 +1,6 @@
-"""TFLM's signal operators: graphs against the definitions in Python's integers, against numbers that TFLM's own tests
-publish, and compiled."""
+"""TFLM's signal operators: graphs and compiled code compared with definitions in Python integers and with values of
+TFLM's tests.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +32,13 @@ BANK = [np.array(v, np.int16) for v in (
 
 
 def gains() -> Array:
-    """A table of parabolas that falls from 32000, its unused numbers -1."""
+    """A decreasing table of quadratic segments from 32000; unused entries are -1."""
     rows = [[32000 >> k, -(16000 >> k), 1000 >> k, -1] for k in range(31)]
     return np.array([32000, 31900, 31800, -1, 0, -1, *np.ravel(rows)][:125], np.int16)
 
 
 def wild(dtype: type, count: int) -> Array:
-    """Numbers of all magnitudes, and the ends of the type."""
+    """Numbers of all magnitudes, and the extremes of the type."""
     width, signed = 8 * np.dtype(dtype).itemsize, np.dtype(dtype).kind == "i"
     bits = RNG.integers(0, width, count)
     x = np.array([int(RNG.integers(0, 1 << 62)) * 4 % (2 << int(b)) for b in bits], np.uint64)
@@ -48,7 +49,7 @@ def wild(dtype: type, count: int) -> Array:
 
 @dataclass
 class Case:
-    """One operator: what it is given and what it must give."""
+    """One operator with inputs and expected outputs."""
 
     type: str
     inputs: dict[str, Array]
@@ -57,7 +58,7 @@ class Case:
     expected: list[Array]
 
     def add(self, model: Model, number: int) -> tuple[list[int], list[int]]:
-        """Its inputs, which are no states, and its outputs."""
+        """Add the operator; returns its inputs (without states) and its outputs."""
         free = [k for k in self.inputs if not k.startswith("noise_estimate")]
         ports = [model.tensor(f"{k}{number}", v.shape, tenon_name(v)) for k, v in self.inputs.items() if k in free]
         fixed = [model.constant(f"c{number}_{i}", c) for i, c in enumerate(self.constants)]
@@ -95,8 +96,8 @@ def irfft(x: Array) -> Case:
     return Case("SignalIrfft", {"x": x}, [], {"fft_length": y.shape[-1]}, [y])
 
 
-def loud() -> Array:
-    """Square waves as loud as can be: sums of their parts are too large for 16 bits."""
+def full_scale_waves() -> Array:
+    """Square waves of full amplitude, whose FFT overflows 16 bits."""
     t = np.arange(64)
     waves = [np.where(np.sin(2 * np.pi * (t + 0.5) * f / 64 + p) < 0, -32768, 32767) for f, p in ((5, 0), (16, 0.8))]
     return np.array([*waves, t * 0 - 32768], np.int16)
@@ -150,11 +151,11 @@ def logarithm(scale: int) -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "window": window, "silence": lambda: auto_scale(0), "quiet": lambda: auto_scale(9),
     "loud": lambda: auto_scale(32767), "largest": lambda: auto_scale(32768), "energy": energy, "bank": filter_bank,
-    "rfft 64": lambda: rfft(loud(), 64), "rfft 32": lambda: rfft(wild(np.int16, 21), 32),
+    "rfft 64": lambda: rfft(full_scale_waves(), 64), "rfft 32": lambda: rfft(wild(np.int16, 21), 32),
     "rfft 16 of 32 bits": lambda: rfft(wild(np.int32, 32).reshape(2, 16), 16),
     "rfft 8 of 32 bits": lambda: rfft(wild(np.int32, 8), 8), "root": square_root,
     "irfft 32": lambda: irfft(wild(np.int16, 68).reshape(2, 34)),
-    "irfft 64": lambda: irfft(np.concatenate([loud(), loud()[:, :2]], 1)),
+    "irfft 64": lambda: irfft(np.concatenate([full_scale_waves(), full_scale_waves()[:, :2]], 1)),
     "irfft 16 of 32 bits": lambda: irfft(wild(np.int32, 18)),
     "clamped": lambda: subtraction(1), "unclamped": lambda: subtraction(0), "gain": pcan,
     "log": lambda: logarithm(64), "log scaled": lambda: logarithm(90001),
@@ -162,7 +163,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 def test_every_operator_is_exact_and_compiles() -> None:
-    """All in one model, its compiled code too."""
+    """All operators in one model, by the references and compiled."""
     model, feeds, expected = Model(), dict[str, Array](), dict[str, Array]()
     ports, made = list[int](), list[int]()
     for number, make in enumerate(CASES.values()):
@@ -183,16 +184,16 @@ def test_every_operator_is_exact_and_compiles() -> None:
             np.testing.assert_array_equal(results[name], array, name)
 
 
-def test_the_transform_wraps_around() -> None:
-    """The loud waves are a test of that: without wrapping their spectra are other ones."""
-    x = loud()[0].tolist()
+def test_fft_overflow_wraps_around() -> None:
+    """Checks that the full-scale waves overflow: without wrapping their spectra differ."""
+    x = full_scale_waves()[0].tolist()
     wide = definition.Fixed(16)
     wide.cut = lambda x: x  # type: ignore[method-assign]
     pairs = list(zip(x[::2], x[1::2], strict=True))
     assert wide.transform(pairs) != definition.Fixed(16).transform(pairs)
 
 
-def test_the_signal_of_a_spectrum_of_floats() -> None:
+def test_float_irfft() -> None:
     x = RNG.uniform(-1, 1, (2, 64)).astype(np.float32)
     spectrum = np.fft.rfft(x)
     y = np.stack([spectrum.real, spectrum.imag], -1).reshape(2, 66).astype(np.float32)
@@ -200,7 +201,7 @@ def test_the_signal_of_a_spectrum_of_floats() -> None:
     np.testing.assert_allclose(output, x, atol=1e-6)
 
 
-def test_the_spectrum_of_floats() -> None:
+def test_float_rfft() -> None:
     x = RNG.uniform(-1, 1, (2, 50)).astype(np.float32)
     spectrum = np.fft.rfft(x, 64)
     y = np.stack([spectrum.real, spectrum.imag], -1).reshape(2, 66).astype(np.float32)
@@ -251,7 +252,7 @@ PUBLISHED: Mapping[str, tuple[str, dict[str, Array], dict[str, int], list[int]]]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_numbers_that_tflm_publishes(name: str) -> None:
+def test_values_of_tflm_tests(name: str) -> None:
     type, inputs, options, expected = PUBLISHED[name]
     dtype = {"SignalFilterBankSquareRoot": np.uint32, "SignalFilterBankLog": np.int16}.get(type, inputs["x"].dtype)
     assert run(Case(type, inputs, [], options, [np.array(expected, dtype)])).tolist() == expected

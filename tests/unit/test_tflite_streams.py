@@ -1,4 +1,4 @@
-"""TFLM's operators that keep parts of a stream, piece after piece: graphs and compiled code against queues."""
+"""TFLM's streaming operators: graphs and compiled code compared with definitions by queues, block by block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Step = Callable[[Array], Outputs]
 
 @dataclass(frozen=True)
 class Stream:
-    """An operator, what it reads each time, and its definition."""
+    """An operator, the shape of its input blocks, and its definition."""
 
     type: str
     shape: tuple[int, ...]
@@ -155,8 +155,8 @@ STREAMS = {
 }  # fmt: skip
 
 
-def pieces(stream: Stream) -> Iterator[Array]:
-    """Loud enough for sums to reach their limits."""
+def blocks(stream: Stream) -> Iterator[Array]:
+    """Input blocks with amplitudes that saturate sums."""
     rng = np.random.default_rng(11)
     for _ in range(PIECES):
         x = rng.integers(-30000, 30000, stream.shape)
@@ -164,10 +164,10 @@ def pieces(stream: Stream) -> Iterator[Array]:
 
 
 def check(stream: Stream, graph: Graph, run: Callable[[dict[str, Array]], dict[str, Array]]) -> int:
-    """Feed all pieces, and states as they come out; returns how many outputs were compared."""
+    """Run all blocks, feeding states back; returns the number of outputs compared."""
     step, compared = stream.define(), 0
     states = {v.name: np.zeros(v.type.dims, v.type.dtype.numpy) for v in graph.inputs if v.name != "x"}
-    for x in pieces(stream):
+    for x in blocks(stream):
         output = run({"x": x, **states})
         states = {name: output[f"{name}_out"] for name in states}
         for i, expected in enumerate(step(x)):

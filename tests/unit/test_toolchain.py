@@ -1,4 +1,4 @@
-"""Compilers, their cache, and how sizes are read."""
+"""Compilers, the object cache, and reading sizes of objects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_zig_compiles_for_every_target(target: str, zig: compiler.Compiler) -> N
     assert sizes(zig.compile(SOURCE, "k.c", find_target(target))).code > 0
 
 
-def test_objects_are_the_same_wherever_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_do_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for place in ("one", "two/deeper"):
         folder = tmp_path / place
@@ -46,7 +46,7 @@ def test_objects_are_the_same_wherever_they_are_made(tmp_path: Path, monkeypatch
     assert made[0] == made[1]
 
 
-def test_second_time_comes_from_the_cache(zig: compiler.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_compilation_uses_the_cache(zig: compiler.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     first = zig.compile(SOURCE, "k.c", find_target("aarch64"))
     monkeypatch.setattr(subprocess, "Popen", _never)
     assert zig.compile(SOURCE, "k.c", find_target("aarch64")) == first
@@ -69,16 +69,16 @@ def test_damaged_entry_is_a_miss(tmp_path: Path) -> None:
         assert store.get(key(["a"])) is None
 
 
-def test_key_parts_do_not_run_together() -> None:
+def test_key_parts_are_separated() -> None:
     assert key(["ab", "c"]) != key(["a", "bc"])
 
 
-def test_huge_results_are_not_kept(tmp_path: Path) -> None:
+def test_huge_results_are_not_cached(tmp_path: Path) -> None:
     Cache(tmp_path / "c").put(key(["a"]), bytes(LARGEST + 1))
     assert not (tmp_path / "c").exists()
 
 
-def test_many_writers_of_one_entry(tmp_path: Path) -> None:
+def test_concurrent_writers_of_one_entry(tmp_path: Path) -> None:
     store, name, content = Cache(tmp_path), key(["a"]), os.urandom(100_000)
 
     def work(_: int) -> bytes | None:
@@ -91,7 +91,7 @@ def test_many_writers_of_one_entry(tmp_path: Path) -> None:
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
 
 
-def test_full_disk_is_not_fatal(zig: compiler.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_in_the_cache_is_not_fatal(zig: compiler.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, target: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -107,8 +107,8 @@ def test_cache_that_cannot_be_written_is_not_fatal(tmp_path: Path) -> None:
         assert compiler.zig(tmp_path / "file").compile(SOURCE, "k.c", find_target("aarch64"))
 
 
-def test_zig_does_without_its_own_cache_on_a_full_disk(tmp_path: Path) -> None:
-    """A compiler that says what zig says on a full disk, unless its cache lies in the folder that it runs in."""
+def test_zig_without_its_own_cache_on_a_full_disk(tmp_path: Path) -> None:
+    """A compiler that fails like zig on a full disk, unless its cache is in its working directory."""
     program = tmp_path / "zig"
     program.write_text(
         '#!/bin/sh\n[ "${ZIG_GLOBAL_CACHE_DIR#"$PWD"}" = "$ZIG_GLOBAL_CACHE_DIR" ] && '
@@ -132,7 +132,7 @@ def test_missing_or_wrong_compiler(program: str, words: str, tmp_path: Path) -> 
         compiler.find(Options(compiler=program, cache=tmp_path))
 
 
-def test_refusal_shows_command_and_complaint(zig: compiler.Compiler) -> None:
+def test_compiler_errors_show_command_and_output(zig: compiler.Compiler) -> None:
     with pytest.raises(ToolchainError) as caught:
         zig.compile({"k.c": b"int k(void) { return missing; }\n"}, "k.c", find_target("aarch64"))
     text = str(caught.value)
@@ -152,7 +152,7 @@ def test_null_target_has_no_machine_code(zig: compiler.Compiler) -> None:
 
 
 @pytest.mark.parametrize("program", ["gcc", "clang"])
-def test_named_compiler_serves_its_own_machine_only(program: str, tmp_path: Path) -> None:
+def test_named_compiler_is_used_for_its_own_machine_only(program: str, tmp_path: Path) -> None:
     if shutil.which(program) is None:
         pytest.skip(f"no {program} here")
     chosen = compiler.named(program, tmp_path)
@@ -164,9 +164,7 @@ def test_named_compiler_serves_its_own_machine_only(program: str, tmp_path: Path
 
 @pytest.mark.parametrize("program", ["gcc", "clang", None])
 @pytest.mark.parametrize("name", ["send", "fail", "Port", "ROW", "x"])
-def test_runtime_compiles_with_every_compiler_whatever_the_network_is_called(
-    program: str | None, name: str, tmp_path: Path
-) -> None:
+def test_runtime_compiles_with_every_compiler_and_network_name(program: str | None, name: str, tmp_path: Path) -> None:
     if program and shutil.which(program) is None:
         pytest.skip(f"no {program} here")
     bundle = handmade.bundle(cache=tmp_path, compiler=program, name=name)
@@ -194,7 +192,7 @@ def test_sizes_of_a_wasm_module(tmp_path: Path) -> None:
     assert 0 < sizes(module).code < len(module)
 
 
-def test_damaged_objects_are_refused(zig: compiler.Compiler) -> None:
+def test_damaged_objects_are_rejected(zig: compiler.Compiler) -> None:
     for target in ("x86-64", "armv7", "wasm32"):
         whole = zig.compile(SOURCE, "k.c", find_target(target))
         for end in range(0, len(whole), 7):
@@ -202,6 +200,6 @@ def test_damaged_objects_are_refused(zig: compiler.Compiler) -> None:
                 sizes(whole[:end])
             except TenonError:
                 continue
-            assert target == "wasm32"  # a module cut between two sections is a module
+            assert target == "wasm32"  # a module truncated between two sections is valid
     with pytest.raises(ToolchainError, match="neither"):
         sizes(b"MZ")

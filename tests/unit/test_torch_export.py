@@ -1,4 +1,4 @@
-"""Torch modules, exported and compared with torch itself; skipped where torch is not installed."""
+"""Torch modules, exported and compared with torch; skipped if torch is not installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.importers.pytorch import is_torch
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 nn: Any = torch.nn
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch itself, whatever version is installed
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch, of any version
 
 MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "image": (
@@ -29,8 +29,8 @@ MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
         (1, 3, 16, 16),
     ),
     "transformer": (lambda: nn.TransformerEncoderLayer(16, 2, 32, activation="gelu", batch_first=True), (1, 7, 16)),
-    "attention": (lambda: Attending(), (1, 5, 8)),
-    "odds": (lambda: Odds(), (2, 4, 6)),
+    "attention": (lambda: Attention(), (1, 5, 8)),
+    "odds": (lambda: BetweenLayers(), (2, 4, 6)),
     "sequence": (
         lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.PReLU(4), nn.AvgPool1d(2), nn.ELU(), nn.Hardtanh()),
         (1, 3, 12),
@@ -38,7 +38,7 @@ MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-class Attending(nn.Module):  # type: ignore[misc]
+class Attention(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
@@ -47,8 +47,8 @@ class Attending(nn.Module):  # type: ignore[misc]
         return x + self.attention(x, x, x, need_weights=False)[0]
 
 
-class Odds(nn.Module):  # type: ignore[misc]
-    """What modules do between their layers."""
+class BetweenLayers(nn.Module):  # type: ignore[misc]
+    """Operations between layers."""
 
     def forward(self, x: Any) -> tuple[Any, ...]:
         a, b = x.chunk(2, dim=1)
@@ -78,7 +78,7 @@ class Parts(nn.Module):  # type: ignore[misc]
 
 
 class Images(nn.Module):  # type: ignore[misc]
-    """What happens to images beside convolutions."""
+    """Image operations other than convolutions."""
 
     def forward(self, x: Any) -> tuple[Any, ...]:
         f = nn.functional
@@ -109,7 +109,7 @@ def leaves(outputs: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_like_torch(name: str) -> None:
+def test_modules_match_torch(name: str) -> None:
     torch.manual_seed(3)
     make, shape = MODULES[name]
     module, x = make().eval(), torch.randn(shape)
@@ -133,7 +133,7 @@ def test_compiled_from_an_exported_program() -> None:
     assert difference(output, module(x).detach().numpy()) < 1e-5
 
 
-def test_arrays_as_examples_and_training_mode_is_kept() -> None:
+def test_example_arrays_and_training_mode() -> None:
     module = nn.Linear(3, 2).train()
     graph = tenon.load(module, example_inputs=(np.zeros((1, 3), np.float32),))
     assert module.training
@@ -165,7 +165,7 @@ def test_archives_need_no_torch(functional: bool, tmp_path: Path) -> None:
     assert difference(output, module(x).detach().numpy()) < 1e-5
 
 
-def test_shapes_that_are_not_fixed() -> None:
+def test_dynamic_shapes() -> None:
     class Sum(nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             return x.sum(1)
@@ -178,6 +178,6 @@ def test_shapes_that_are_not_fixed() -> None:
     assert [str(v.type) for v in graph.outputs] == ["f32[4]"]
 
 
-def test_what_is_torch() -> None:
+def test_recognition_of_torch_objects() -> None:
     assert is_torch(nn.ReLU())
     assert not is_torch("model.onnx")

@@ -1,4 +1,4 @@
-"""Choosing the best of long lists: a tournament is a stable sort, and what uses one does not slow down with squares."""
+"""Tournament sort for top-k selection: it is stable, and operators that use it are not quadratic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tenon.ops.post_process import DetectionPostProcess
 
 
 def taken(x: Array, better: Better, passes: int = 2) -> list[list[int]]:
-    """The places of all of ``x``, best first, ``passes`` times over the same memory, and NONE behind them."""
+    """The indices of all of ``x``, best first, followed by NONE; repeated ``passes`` times in the same memory."""
     n = len(x)
     k = Builder("sorted")
     given = k.param("x", n, dtype=DType.of(x.dtype))
@@ -56,20 +56,20 @@ def taken(x: Array, better: Better, passes: int = 2) -> list[list[int]]:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 31])
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8])
-def test_taking_all_is_a_stable_sort(n: int, dtype: type) -> None:
+def test_full_extraction_is_a_stable_sort(n: int, dtype: type) -> None:
     x: Array = np.random.default_rng(n).integers(-4, 4, n).astype(dtype)
     for better, key in ((greater, -x), (lesser, x)):
         assert taken(x, better) == [[*np.argsort(key, kind="stable"), -1]] * 2
 
 
-def test_what_is_no_number_has_its_place() -> None:
+def test_order_of_nan() -> None:
     x = np.array([1, np.nan, -np.inf, np.inf, np.nan, -np.inf, 1], np.float32)
     assert taken(x, greater, 1) == [[3, 0, 6, 2, 5, 1, 4, -1]]
     assert taken(x, greater_or_nan, 1) == [[1, 4, 3, 0, 6, 2, 5, -1]]
     assert taken(x, lesser, 1) == [[2, 5, 0, 6, 3, 1, 4, -1]]
 
 
-def test_only_what_a_mask_holds_is_appended() -> None:
+def test_masked_elements() -> None:
     k = Builder("some")
     x = k.param("x", 6)
     table = Tournament(k, 6)
@@ -85,7 +85,7 @@ def test_only_what_a_mask_holds_is_appended() -> None:
     assert out.tolist() == [3, 1]
 
 
-# ------------------------------------------------------------------------------- how long they can take
+# ------------------------------------------------------------------------------------------ complexity
 def post_process(n: int, *, regular: bool) -> PostProcess:
     return PostProcess(n, 4, 0, regular, 20, 20, 1, 0.0, 0.5, (1.0,) * 4)
 
@@ -105,15 +105,17 @@ WORK: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_four_times_the_list_is_little_more_than_four_times_the_work(name: str) -> None:
+def test_work_grows_almost_linearly_with_the_length(name: str) -> None:
     short, long = (count(WORK[name](n)).instructions for n in (1000, 4000))  # type: ignore[arg-type]
     assert long < 5.5 * short
 
 
-# -------------------------------------------------------------------------------------- exactly the same
+# --------------------------------------------------------------------------------------------- results
 @dataclass
 class Long:
-    """An operator on long lists with many equal scores: run-time inputs, then constants, in the operator's order."""
+    """An operator on long lists with many equal scores: run-time inputs, followed by constants, in the operator's
+    order.
+    """
 
     op: Operator
     given: dict[str, Array]

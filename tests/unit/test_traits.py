@@ -1,4 +1,4 @@
-"""The traits that operators declare, held against their references on their own cases: a trait cannot lie."""
+"""The traits declared by operators, checked against their references on all operator cases."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ EXACT = [name for name, cls in OPERATORS.items() if cls.exact()]
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_exact_operators_round_nothing(name: str) -> None:
-    """In f64 they give the very same numbers."""
+def test_exact_operators_do_not_round(name: str) -> None:
+    """Results in f64 are identical."""
     compared = 0
     for case in cases(name):
         arrays = case.arrays()
@@ -75,7 +75,7 @@ ROUNDING = [name for name, cls in OPERATORS.items() if not cls.exact() and issub
 
 
 @pytest.mark.parametrize("name", ROUNDING)
-def test_kernels_are_off_by_no_more_than_the_trait_says(name: str) -> None:
+def test_kernel_errors_are_within_the_accuracy_trait(name: str) -> None:
     for case in cases(name):
         arrays = case.arrays()
         dtypes = {a.dtype for a in arrays if a is not None}
@@ -97,9 +97,10 @@ MOVES = [n for n in having(True, "moves") if n not in ("Shape", "Size", "BitCast
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_movers_give_elements_of_their_operands(name: str) -> None:
-    """Bit for bit, NaN with a payload too, and whatever they are: where all operands change their signs, elements of
-    the result do so as well, but for those that were filled in."""
+def test_moving_operators_only_copy_elements(name: str) -> None:
+    """Bit for bit, including NaN payloads, and independent of values: if the signs of all operands change, so do those
+    of the result, except for filled elements.
+    """
     for case in cases(name):
         rng = np.random.default_rng(0)
         given = case.arrays()
@@ -121,8 +122,8 @@ def test_movers_give_elements_of_their_operands(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["BitCast", "Shape", "Size"])
-def test_other_movers(name: str) -> None:
-    """The bits themselves, or what follows from shapes alone."""
+def test_other_moving_operators(name: str) -> None:
+    """Operators that copy bits, or whose result follows from shapes alone."""
     for case in cases(name):
         (x, *_), (result, *_) = case.arrays(), evaluated(case.op, case.arrays())
         assert x is not None
@@ -133,8 +134,8 @@ def test_other_movers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_movers_lower_in_16_bits(name: str) -> None:
-    """They are not widened to f32 by ``legalize``."""
+def test_moving_operators_lower_in_16_bits(name: str) -> None:
+    """``legalize`` does not widen them to f32."""
     for case in cases(name):
         arrays = [a.astype(np.float16) if a is not None and a.dtype == np.float32 else a for a in case.arrays()]
         if not any(a is not None and a.dtype == np.float16 for a in arrays):
@@ -149,8 +150,8 @@ def test_movers_lower_in_16_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", having(True, "converts"))
-def test_converters_keep_every_element(name: str) -> None:
-    """The result has the operand's shape and follows each element: monotonically, up to what a type can hold."""
+def test_converting_operators_are_elementwise_and_monotone(name: str) -> None:
+    """The result has the operand's shape and is a monotone function of each element, up to the range of the type."""
     for case in cases(name):
         (x, *rest), (result, *_) = case.arrays(), evaluated(case.op, case.arrays())
         assert x is not None
@@ -233,7 +234,7 @@ def test_bilinear_operators(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if issubclass(cls, Reduce)])
 def test_reductions_that_keep_zero(name: str) -> None:
-    """What they make of channels that only fill a block."""
+    """Results for padding channels of blocked layouts."""
     cls = OPERATORS[name]
     assert issubclass(cls, Reduce)
     zeros = np.zeros((1, 2, 3, 3), np.float32)
@@ -246,8 +247,8 @@ POINTWISE = [name for name, cls in OPERATORS.items() if issubclass(cls, Pointwis
 
 
 @pytest.mark.parametrize("name", POINTWISE)
-def test_pointwise_operators_treat_every_element_alike(name: str) -> None:
-    """Permuted operands give a permuted result, and one element gives what it gives among others."""
+def test_pointwise_operators_are_elementwise(name: str) -> None:
+    """Permuted operands give a permuted result, and elements do not affect each other."""
     rng = np.random.default_rng(1)
     for case in cases(name):
         if hasattr(case.op, "axis"):  # scales along an axis
@@ -259,7 +260,7 @@ def test_pointwise_operators_treat_every_element_alike(name: str) -> None:
         order = rng.permutation(result.size)
         permuted = [None if a is None else a[order] for a in flat]
         again = evaluated(case.op, permuted)[0]
-        if again.dtype in FLOATS:  # NumPy's own functions differ by a bit in the last elements of an array
+        if again.dtype in FLOATS:  # NumPy's SIMD functions may differ by one bit in the last elements of an array
             np.testing.assert_allclose(again, result[order], rtol=1e-6 if again.dtype != np.float16 else 1e-3)
         else:
             assert again.tobytes() == result[order].tobytes()
@@ -278,7 +279,7 @@ def turned(case: Case) -> Iterator[tuple[Operator, list[Array | None], tuple[int
 
 
 @pytest.mark.parametrize("name", having(True, "along_axis"))
-def test_other_axes_may_be_in_any_order(name: str) -> None:
+def test_axes_other_than_the_declared_one_can_be_permuted(name: str) -> None:
     compared = 0
     for case in cases(name):
         before, (x, *rest) = evaluated(case.op, case.arrays()), case.arrays()
@@ -292,7 +293,7 @@ def test_other_axes_may_be_in_any_order(name: str) -> None:
     assert compared
 
 
-# ------------------------------------------------------------------------------------------------- what does nothing
+# ------------------------------------------------------------------------------------------------------ no-ops
 def number(*data: int) -> Array:
     return np.array(data, np.int64)
 
@@ -323,13 +324,13 @@ DOES_SOMETHING: dict[str, tuple[dict[str, object], list[Array | None]]] = {
 }
 
 
-def test_every_operator_that_may_do_nothing_is_tried() -> None:
+def test_every_operator_with_the_unchanging_trait_has_a_case() -> None:
     able = {n for n, cls in OPERATORS.items() if cls.unchanging is not Operator.unchanging}
     assert {n for n in able if not n.startswith("Direct") and n != "MaxPoolWithIndices"} == set(DOES_NOTHING)
 
 
 @pytest.mark.parametrize("name", DOES_NOTHING)
-def test_what_does_nothing(name: str) -> None:
+def test_unchanging_cases(name: str) -> None:
     attributes, arrays = DOES_NOTHING[name]
     op = OPERATORS[name](**attributes)
     assert op.unchanging(values(arrays))
@@ -337,14 +338,14 @@ def test_what_does_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOES_SOMETHING)
-def test_what_does_something(name: str) -> None:
+def test_changing_cases(name: str) -> None:
     attributes, arrays = DOES_SOMETHING[name]
     op = OPERATORS[name](**attributes)
     assert not op.unchanging(values(arrays))
 
 
 @pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if cls.unchanging is not Operator.unchanging])
-def test_own_cases_that_do_nothing(name: str) -> None:
+def test_unchanging_trait_on_operator_cases(name: str) -> None:
     for case in cases(name):
         arrays, results = case.arrays(), evaluated(case.op, case.arrays())
         x = arrays[0]
@@ -385,7 +386,7 @@ def test_kernels_take_images_of_bf16(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, cls in OPERATORS.items() if cls.shape_operands])
 def test_shapes_follow_from_operands(name: str) -> None:
-    """The operands named, and no other floats, change the extents of the result."""
+    """Only the named operands affect the shape of the result."""
     cls = OPERATORS[name]
     changed = set()
     for case in cases(name):

@@ -1,4 +1,4 @@
-"""The search on a network of two small convolutions."""
+"""Tuning of a network of two small convolutions, and the tuning table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def graph() -> Graph:
     return g
 
 
-def test_search_is_remembered_and_used(graph: Graph, tmp_path: Path) -> None:
+def test_measured_times_are_stored_and_used(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "table.sqlite"
     (found,) = tune(graph, tuning=path)
     assert found.count == 2  # equal layers are measured once
@@ -54,7 +54,7 @@ def test_search_is_remembered_and_used(graph: Graph, tmp_path: Path) -> None:
     assert found.excess >= 1
     (again,) = tune(graph, tuning=path)
     assert again.seconds == found.seconds
-    # What the table says is what is compiled: make one candidate the fastest.
+    # The compiled candidate is the fastest one of the table: make each the fastest in turn.
     with sqlite3.connect(path) as db:
         slow = next(name for name in found.seconds if name.startswith("direct "))
         db.execute("update measured set seconds = 1e-9 where candidate = ?", (slow,))
@@ -84,7 +84,7 @@ def test_tiles_of_integers_are_measured_and_used(tmp_path: Path) -> None:
         assert f"1x{cols}x{vecs}v" in show(node.kernel)
 
 
-def test_every_choice_gives_the_same_answer(graph: Graph, tmp_path: Path) -> None:
+def test_every_candidate_gives_the_same_result(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "table.sqlite"
     (found,) = tune(graph, tuning=path)
     x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
@@ -97,7 +97,7 @@ def test_every_choice_gives_the_same_answer(graph: Graph, tmp_path: Path) -> Non
             answers.append(engine.run(x)["y1"])
     scale = float(np.abs(answers[0]).max())
     for answer in answers:
-        # F(4, 3) loses about four bits to the transforms; two layers of it stay far inside this.
+        # F(4, 3) loses about four bits in the transforms; two such layers are well within this.
         np.testing.assert_allclose(answer, answers[0], atol=2e-5 * scale, rtol=0)
 
 
@@ -106,7 +106,7 @@ def _damaged(path: Path) -> None:
 
 
 def _damaged_inside(path: Path) -> None:
-    """A sound table, of which the pages behind the first are overwritten."""
+    """A valid table in which the pages after the first are overwritten."""
     for i in range(200):
         Table(path).put(Kind("a", "zig"), f"layer {i}", {"fast": 1.0})
     whole = path.read_bytes()
@@ -118,7 +118,7 @@ def _a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_damaged, _damaged_inside, _a_folder])
-def test_a_table_that_is_no_table_is_a_warning(
+def test_invalid_table_is_a_warning(
     graph: Graph, tmp_path: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "table.sqlite"
@@ -135,7 +135,7 @@ def test_a_table_that_is_no_table_is_a_warning(
     assert "the tuning table cannot be written" in str(told[-1].message)
 
 
-def test_a_disk_that_is_full_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
 
     class Full(sqlite3.Connection):
@@ -148,13 +148,13 @@ def test_a_disk_that_is_full_is_a_warning(graph: Graph, tmp_path: Path, monkeypa
     assert found.seconds
 
 
-def test_rows_that_are_no_times_are_left_aside(tmp_path: Path) -> None:
+def test_invalid_rows_are_ignored(tmp_path: Path) -> None:
     table, kind = Table(tmp_path / "t.sqlite"), Kind("a", "zig")
     table.put(kind, "layer", {"fast": 1.0, "text": "soon", "never": float("inf"), "less": -1.0})  # type: ignore[dict-item]
     assert table.times(kind) == {"layer": {"fast": 1.0}}
 
 
-def test_kinds_do_not_mix(tmp_path: Path) -> None:
+def test_times_of_different_kinds_are_separate(tmp_path: Path) -> None:
     table = Table(tmp_path / "t.sqlite")
     assert table.times(Kind("a", "zig", 1)) == {}
     table.put(Kind("a", "zig", 1), "layer", {"fast": 1.0})
@@ -177,7 +177,7 @@ def test_times_of_the_nearest_number_of_threads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("made_for", [None, 1, 2])
-def test_what_was_measured_with_any_threads_is_used(
+def test_times_measured_with_other_thread_counts_are_used(
     graph: Graph, tmp_path: Path, threads: int, made_for: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
@@ -200,7 +200,7 @@ def test_what_was_measured_with_any_threads_is_used(
         (Options(), "3", None, 1),
     ],
 )
-def test_threads_are_an_option_like_any_other(
+def test_threads_option_of_tune(
     graph: Graph, options: Options | None, environment: str, threads: int | None, wanted: int,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -217,7 +217,7 @@ def test_threads_are_an_option_like_any_other(
     assert asked == [wanted]
 
 
-def test_an_older_generator_is_not_asked(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_an_older_generator_are_ignored(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
     list(tune(graph, tuning=path))
@@ -237,8 +237,8 @@ def test_the_generator_version_follows_its_sources(tmp_path: Path, monkeypatch: 
     assert generator_version.__wrapped__() != now
 
 
-def test_the_manifest_says_what_was_tuned(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bundles made with different tables differ in their digests; without, they are the same whatever lies there."""
+def test_manifest_contains_the_tuned_algorithms(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles compiled with different tables have different digests; without tuning, the table has no effect."""
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
     plain = tenon.compile(graph, tuning=path)
@@ -270,5 +270,5 @@ def test_keys_are_plain_text(graph: Graph) -> None:
 
 
 def _estimated(job: Job, *rest: Any) -> dict[str, float]:
-    """In the place of measuring: the last of the candidates is the fastest."""
+    """Replaces measuring: the last candidate is the fastest."""
     return {each.key: 1.0 / n for n, each in enumerate(job.candidates, 1)}

@@ -77,7 +77,7 @@ def test_long_lists(name: str, ascending: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name in LISTS if "special" not in name])
 def test_reference(name: str) -> None:
-    """Numbers that are numbers: as NumPy's."""
+    """The reference matches NumPy (without NaN)."""
     x, axis = LISTS[name]
     y, first, inverse, counts, count = Unique(axis).evaluate([x])
     right = np.unique(x, True, True, True, axis=axis)

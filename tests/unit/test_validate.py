@@ -1,4 +1,4 @@
-"""Translation validation: passes that change what a model computes are named, with the nodes that show it."""
+"""Translation validation: wrong passes are named, with a minimised model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def forgets_the_slope(match: Match) -> Result:
     return match.add("Relu", match.root.input(0))
 
 
-PLANTED = rules("planted", forgets_the_slope, level=1, ensures="nothing")
+FAULTY = rules("planted", forgets_the_slope, level=1, ensures="nothing")
 
 
 def long_graph() -> Graph:
-    """Twenty nodes, one of which the planted pass is wrong on."""
+    """Twenty nodes; the faulty pass is wrong on one of them."""
     graph = Graph("long")
     value: Value = graph.add_input("x", tensor(F32, 1, 3, 4, 4))
     for i in range(20):
@@ -43,18 +43,18 @@ def long_graph() -> Graph:
     return graph
 
 
-def test_a_planted_pass_is_named_and_its_model_minimised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faulty_pass_is_named_and_its_model_minimised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx
 
-    monkeypatch.setattr(passes, "PIPELINE", [PLANTED, *passes.PIPELINE])
+    monkeypatch.setattr(passes, "PIPELINE", [FAULTY, *passes.PIPELINE])
     with pytest.raises(InternalError, match=r"pass 'planted' changes what the model computes.*(\n.*)*1 of 40 nodes"):
         passes.optimize(long_graph(), verify=True, failures=tmp_path)
     written = onnx.load(tmp_path / "verify-planted.onnx")
     assert [node.op_type for node in written.graph.node] == ["LeakyRelu"]
 
 
-def test_minimisation_keeps_what_must_be_together() -> None:
-    """Two nodes that only fail with each other."""
+def test_minimisation_keeps_dependent_nodes() -> None:
+    """Two nodes that fail only together."""
 
     @rule(Apply("Neg", Apply("Tanh", ANY)))
     def loses_a_sign(match: Match) -> Result:
@@ -74,7 +74,7 @@ def test_the_command_line_ends_with_status_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(passes, "PIPELINE", [PLANTED, *passes.PIPELINE])
+    monkeypatch.setattr(passes, "PIPELINE", [FAULTY, *passes.PIPELINE])
     path = tmp_path / "m.onnx"
     made = onnx_model([onnx_node("LeakyRelu", ["x"], ["y"])], {"x": (1, 3)}, ["y"])
     path.write_bytes(made.SerializeToString())
@@ -116,7 +116,7 @@ def reference(*ops: str, **attributes: float) -> Reference:
     return Reference(graph, {"x": np.array([-1, 0.25, 0.5, 3, np.nan], np.float32)})
 
 
-def test_nothing_is_allowed_where_nothing_is_rounded() -> None:
+def test_no_tolerance_without_rounding() -> None:
     relu = reference("Relu")
     found = relu.values["v0"].copy()
     assert relu.differs({"v0": found}) == ""
@@ -124,7 +124,7 @@ def test_nothing_is_allowed_where_nothing_is_rounded() -> None:
     assert "1 of 5 elements differ, first [2]" in relu.differs({"v0": found})
 
 
-def test_roundings_and_nan() -> None:
+def test_tolerance_of_rounding_and_nan() -> None:
     exp = reference("Exp", "Tanh")
     found = exp.values["v1"].copy()
     found[:4] *= 1 + 2e-7
@@ -135,7 +135,7 @@ def test_roundings_and_nan() -> None:
     assert "instead of" in exp.differs({"v1": found})
 
 
-def test_a_step_on_the_brink_says_nothing_but_others_do() -> None:
+def test_elements_at_a_discontinuity_are_not_compared() -> None:
     floor = reference("Sigmoid", "Reciprocal", "Floor")  # 1 + exp(-x): 3.7, 1.8, 1.6, 1.05, NaN
     found = floor.values["v2"].copy()
     found[1] += 1

@@ -1,4 +1,4 @@
-"""Values checked against their types."""
+"""Validation of values against type annotations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_records_are_read_and_written() -> None:
         ({"points": [], "scale": "1"}, ("scale",), "must be a number"),
     ],
 )
-def test_misfits_say_where_and_why(content: Any, where: tuple[str | int, ...], why: str) -> None:
+def test_errors_have_path_and_reason(content: Any, where: tuple[str | int, ...], why: str) -> None:
     with pytest.raises(MisfitError) as caught:
         reader(Shape)(content)
     assert (caught.value.where, caught.value.why) == (where, why)
@@ -70,18 +70,18 @@ def test_misfits_say_where_and_why(content: Any, where: tuple[str | int, ...], w
         (Mapping[str, int], {"a": "1"}, {"a": 1}),
     ],
 )
-def test_words_stand_for_numbers_where_they_may(kind: Any, word: Any, value: Any) -> None:
+def test_keywords_for_numbers(kind: Any, word: Any, value: Any) -> None:
     assert reader(kind, from_text=True)(word) == value
     assert reader(Any)(word) is word
 
 
 @pytest.mark.parametrize(("kind", "word"), [(int, "1.5"), (bool, "perhaps"), (float, "x"), (Literal[0, 2], "1")])
-def test_words_that_are_none(kind: Any, word: str) -> None:
+def test_unknown_keywords(kind: Any, word: str) -> None:
     with pytest.raises(MisfitError, match="must be"):
         reader(kind, from_text=True)(word)
 
 
-def test_patterns_are_for_whole_words() -> None:
+def test_patterns_match_whole_strings() -> None:
     name = reader(Annotated[str, matching("[a-z]+", 4)])
     assert name("abcd") == "abcd"
     for word in ("abcde", "a b", ""):

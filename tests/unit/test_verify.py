@@ -1,4 +1,4 @@
-"""Every rule of a legal graph refuses the graph that breaks it, and names the node."""
+"""``ir.verify``: every rule rejects a graph that violates it, and names the node."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def contradict(graph: Graph) -> None:
     graph.inputs[0].type = tensor(F32, 2, 5)
 
 
-BREACHES: list[tuple[Callable[[Graph], None], str, str]] = [
+VIOLATIONS: list[tuple[Callable[[Graph], None], str, str]] = [
     (swap_order, "defined_before_use", "top (Relu)"),
     (foreign_output, "defined_before_use", "nowhere"),
     (forget_a_reader, "links_agree", "'x'"),
@@ -92,8 +92,8 @@ def test_a_legal_graph_passes() -> None:
     verify(legal())
 
 
-@pytest.mark.parametrize(("damage", "rule", "where"), BREACHES, ids=lambda v: getattr(v, "__name__", None))
-def test_breach(damage: Callable[[Graph], None], rule: str, where: str) -> None:
+@pytest.mark.parametrize(("damage", "rule", "where"), VIOLATIONS, ids=lambda v: getattr(v, "__name__", None))
+def test_violation(damage: Callable[[Graph], None], rule: str, where: str) -> None:
     graph = legal()
     damage(graph)
     with pytest.raises(InternalError) as found:
@@ -103,8 +103,8 @@ def test_breach(damage: Callable[[Graph], None], rule: str, where: str) -> None:
     assert "after 'some pass'" in str(found.value)
 
 
-def test_every_rule_has_a_breach() -> None:
-    assert {rule for _, rule, _ in BREACHES} == {r.__name__ for r in STRUCTURE} | {"types_follow"}
+def test_every_rule_has_a_violation() -> None:
+    assert {rule for _, rule, _ in VIOLATIONS} == {r.__name__ for r in STRUCTURE} | {"types_follow"}
 
 
 def test_types_are_optional() -> None:

@@ -1,4 +1,4 @@
-"""Winograd's algorithm under the interpreter, against the reference, and its error against exact arithmetic."""
+"""Winograd's algorithm in the interpreter, against the reference, and its error against exact arithmetic."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def arrays(c: int, m: int, h: int, w: int, batch: int = 1, *, kernel: tuple[int,
 @pytest.mark.parametrize(
     ("shape", "blocking"),
     [
-        ((5, 9, 7, 6), (3, 2, 2)),  # ragged in both axes, channels that fill no block
+        ((5, 9, 7, 6), (3, 2, 2)),  # partial tiles in both axes, partial channel blocks
         ((5, 4, 8, 8), (2, 2, 1)),  # whole tiles
         ((7, 20, 5, 9), (16, 4, 1)),  # fewer tiles than the block
         ((6, 5, 4, 5, 2), (4, 3, 2)),  # a batch
@@ -70,7 +70,7 @@ def test_winograd(shape: tuple[int, ...], blocking: tuple[int, ...], m: int, mac
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_epilogue_with_an_operand_and_cleared_lanes(machine: str) -> None:
-    """Sigmoid makes 0.5 of nothing, so the channels past the last must be cleared (``run_site`` checks it)."""
+    """sigmoid(0) is 0.5, so padding channels must be cleared (``run_site`` checks it)."""
     op = Fused(PADDED, 3, (Apply(Add(), (0, 1)), Apply(Relu(), (2,)), Apply(Sigmoid(), (3,))))
     given = [*arrays(6, 5, 6, 7), np.random.default_rng(1).standard_normal((1, 5, 6, 7)).astype(np.float32)]
     got = run(op, given, MACHINES[machine], WinogradBlocking(4, 3, 3, 1))
@@ -93,8 +93,9 @@ def test_other_kernels(kernel: tuple[int, int], m: int, upright: bool) -> None:
 
 @pytest.mark.parametrize(("kernel", "m"), KERNELS)
 def test_stated_error(kernel: tuple[int, int], m: int) -> None:
-    """The largest error over the RMS of the output, random data, 32 channels in; within a factor of ten of it, so that
-    what is stated says something."""
+    """The largest error over the RMS of the output, for random data and 32 input channels, is below the stated one and
+    at least a tenth of it.
+    """
     given, op = arrays(32, 8, 16, 16, kernel=kernel), padded(kernel)
     exact = op.evaluate([a if a is None else a.astype(np.float64) for a in given])[0]
     got = run(op, given, MACHINES["lanes8"], WinogradBlocking(m, 16, 4, 1))
@@ -104,7 +105,7 @@ def test_stated_error(kernel: tuple[int, int], m: int) -> None:
 
 @pytest.mark.parametrize(("m", "taps"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5), (2, 7), (4, 7)])
 def test_transforms_correlate(m: int, taps: int) -> None:
-    """What the points say of taps and outputs: A^T [(G g) * (B^T d)] is the correlation of d and g."""
+    """A^T [(G g) * (B^T d)] is the correlation of d and g."""
     short = Short(m, taps)
     k = Builder("transform")
     d, g = k.param("d", short.side), k.param("g", short.side)
@@ -119,7 +120,7 @@ def test_transforms_correlate(m: int, taps: int) -> None:
     np.testing.assert_allclose(buffers[2], np.correlate(inputs, filters), atol=2e-5)
 
 
-def test_a_microcontroller_gives_no_memory_for_speed() -> None:
+def test_microcontrollers_use_winograd_on_request_only() -> None:
     graph = Graph("conv")
     x = graph.add_input("x", tensor(F32, 1, 16, 16, 16))
     weights = graph.constant("w", np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Algorithms are chosen for the threads that a bundle is compiled for: there is work for each of them."""
+"""Algorithms are chosen for the number of threads of a bundle, with enough work items for each."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ LAYERS = {
 }
 
 
-def gain(program: Program, threads: int) -> float:
-    """How many times as fast so many threads are as one, by vector instructions."""
+def speedup(program: Program, threads: int) -> float:
+    """The parallel speed-up, by counts of vector instructions."""
     sharing, alone, together = Sharing(program.threads), 0.0, 0.0
     for call in program.calls:
         work, slices = count(call.kernel).instructions, sharing.part(call).slices
@@ -67,16 +67,16 @@ def compiled(file: bytes, **changes: Any) -> Program:
 @pytest.mark.parametrize("threads", [4, 16, 32])
 @pytest.mark.parametrize("name", LAYERS)
 def test_there_is_work_for_every_thread(name: str, threads: int) -> None:
-    assert gain(compiled(LAYERS[name], threads=threads), threads) > 0.66 * threads
+    assert speedup(compiled(LAYERS[name], threads=threads), threads) > 0.66 * threads
 
 
-def test_ways_for_one_thread_would_leave_most_of_many_idle() -> None:
-    gains = {name: gain(compiled(LAYERS[name]), 16) for name in LAYERS}
+def test_algorithms_for_one_thread_do_not_scale_to_many() -> None:
+    gains = {name: speedup(compiled(LAYERS[name]), 16) for name in LAYERS}
     assert min(gains.values()) < 8
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_by_default_ways_are_the_best_for_one_thread(name: str) -> None:
+def test_default_algorithms_are_the_best_for_one_thread(name: str) -> None:
     default, alone = compiled(LAYERS[name]), compiled(LAYERS[name], threads=1)
     assert [call.kernel.name for call in default.calls] == [call.kernel.name for call in alone.calls]
     assert (default.threads, alone.threads) == (8, 1)
@@ -85,7 +85,7 @@ def test_by_default_ways_are_the_best_for_one_thread(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["winograd 28", "strassen 14", "separable", "depthwise"])
-def test_the_answer_is_right_and_the_same_for_any_number_of_threads(name: str) -> None:
+def test_results_are_right_and_equal_for_any_number_of_threads(name: str) -> None:
     graph = importers.load(LAYERS[name])
     x = random(*graph.inputs[0].type.dims)
     bundle = tenon.compile(LAYERS[name], threads=16)
@@ -98,7 +98,7 @@ def test_the_answer_is_right_and_the_same_for_any_number_of_threads(name: str) -
     assert {y.tobytes() for y in found} == {found[0].tobytes()}
 
 
-def test_more_threads_want_more_items() -> None:
+def test_more_threads_need_more_work_items() -> None:
     assert enough(1) == enough(2) == ENOUGH
     assert enough(16) > ENOUGH
     assert deal(40, 10)[0] == ["parallel", "serial"]
