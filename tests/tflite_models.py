@@ -22,6 +22,14 @@ TYPES = {
     "i4": 17,
 }  # fmt: skip
 CODES = {name: code for code, name in schema.BUILTIN.items()}
+OPTION_TYPES = {
+    "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "SVDF": 6, "FULLY_CONNECTED": 8,
+    "SOFTMAX": 9, "CONCATENATION": 10, "ADD": 11, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "SPACE_TO_DEPTH": 19, "MUL": 21,
+    "PAD": 22, "GATHER": 23, "TRANSPOSE": 26, "MEAN": 27, "SUB": 28, "STRIDED_SLICE": 32, "MAXIMUM": 39, "MINIMUM": 39,
+    "TRANSPOSE_CONV": 49, "UNIDIRECTIONAL_SEQUENCE_LSTM": 71, "RESIZE_NEAREST_NEIGHBOR": 74, "LEAKY_RELU": 75,
+    "QUANTIZE": 89, "HARD_SWISH": 91, "BATCH_MATMUL": 101,
+}  # fmt: skip
+"""Members of the union BuiltinOptions, as other readers than ours need them."""
 
 
 def _place(out: bytearray, value: Any) -> int:
@@ -141,7 +149,7 @@ class Model:
         self.operators.append(
             {
                 0: ("u32", len(self.codes) - 1), 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32),
-                3: ("u8", 1), 4: table, **custom_options,
+                3: ("u8", OPTION_TYPES.get(type, 1)), 4: table, **custom_options,
             }
         )  # fmt: skip
 

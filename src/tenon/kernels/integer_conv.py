@@ -40,7 +40,7 @@ def in_fours(s: Conv, machine: Machine) -> bool:
     bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
     if not machine.dot4 or not bytes:
         return False
-    if not s.depthwise:
+    if not s.depthwise or s.x.block != machine.block:  # a product of one column is no convolution by taps
         return s.x.block % 4 == 0
     wide = s.x.left + s.x.w + s.x.right - (s.x.left - s.left)
     return taps_in_fours(s.dilation[1], machine) and columns(s.kernel[1], s.stride[1], s.extent[1]) <= wide

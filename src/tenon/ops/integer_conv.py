@@ -396,7 +396,7 @@ class IntegerGemm(IntegerProduct):
     def cases(cls) -> Iterable[Case]:
         rng = np.random.default_rng(6)
         for rounding in ("double", "single", "float"):
-            for n, k, m in ((1, 37, 21), (5, 8, 16), (3, 12, 1)):
+            for n, k, m in ((1, 37, 21), (5, 8, 16), (3, 12, 1), (16, 16, 2), (7, 1, 1)):
                 x = rng.integers(-128, 128, (n, k)).astype(np.int8)
                 w = rng.integers(-127, 128, (m, k)).astype(np.int8)
                 b = rng.integers(-5000, 5000, m).astype(np.int32)

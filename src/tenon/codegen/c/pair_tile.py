@@ -80,12 +80,13 @@ def text(tile: PairTile, weights: str, inputs: str, sums: list[str]) -> list[str
     words = tile.outer * tile.inner * POSITIONS
     return [
         "{",
-        f"  const int32_t *w = {weights}, *p = {inputs}, *e = p + {words};",
-        "  int32_t o, x, z;",
+        f"  const int32_t *tile_w = {weights}, *tile_p = {inputs}, *tile_e = tile_p + {words};",
+        "  int32_t tile_o, tile_x, tile_z;",
         "  __asm__ volatile(",
         *(f'    "{line}\\n"' for line in lines),
         f"    : {changed},",
-        '      [w] "+r"(w), [p] "+r"(p), [e] "+r"(e), [o] "=&r"(o), [x] "=&r"(x), [z] "=&r"(z)',
+        '      [w] "+r"(tile_w), [p] "+r"(tile_p), [e] "+r"(tile_e), [o] "=&r"(tile_o), [x] "=&r"(tile_x),',
+        '      [z] "=&r"(tile_z)',
         '    : : "cc", "memory");',
         "}",
     ]
