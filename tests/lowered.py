@@ -131,9 +131,9 @@ def run_site(
                 assert part is not None
                 whole[a.offset : a.offset + len(part)] = part
                 inputs[a.input] = whole[a.offset : a.offset + len(part)]
-        placed = frozenset(a.input for a in aliases if a.inside == "output")
+        placed = frozenset(a.input for a in aliases if a.inside == "output" or a.written)
         site = replace(site, placed=placed)
-        runs = {a.output for a in aliases if a.inside == "input"} != set(range(len(outputs)))
+        runs = {a.output for a in aliases if a.inside == "input" and not a.written} != set(range(len(outputs)))
     if ask.overwrite is not None:
         outputs[0] = _part(inputs[ask.overwrite], 0, site.output.nbytes)
     if runs:

@@ -3,7 +3,7 @@
 Environment variables are read here and nowhere else:
 
     TENON_TARGET    TENON_NAME    TENON_OPTIMIZE    TENON_EMIT (comma-separated)    TENON_VERIFY (0 or 1)
-    TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION    TENON_ARITHMETIC
+    TENON_PROFILE   0 or 1    TENON_THREADS    TENON_PRECISION    TENON_ARITHMETIC    TENON_RAM
     TENON_CC        the C compiler to use instead of the bundled zig
     TENON_TUNING    the tuning table; default: tuning.sqlite in the cache    TENON_NO_TUNING (0 or 1)
     TENON_CACHE     folder of compiled objects and downloads; default: XDG_CACHE_HOME/tenon or ~/.cache/tenon
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
 from tenon.errors import InputError
-from tenon.validation import MisfitError, Reader, least, matching, most, reader
+from tenon.validation import ByteCount, MisfitError, Reader, least, matching, most, reader
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +40,8 @@ Arithmetic = Literal["tflm", "litert", "onnx"]
 DataFormat = Literal["NHWC", "NCHW", "NONE"]
 """The axis order of an image; NONE keeps that of the model."""
 
-DataType = Literal["float32", "float16", "int32", "int64", "int8", "uint8"]
+DataType = Literal["float32", "float16", "int32", "int64", "int8", "uint8", "quantized"]
+"""The element type of an input or output; "quantized": the integers that a quantised model converts it to or from."""
 
 THREADS = 8
 """Default maximum number of threads of a bundle."""
@@ -59,6 +60,7 @@ _VARIABLES = {
     "cache": "TENON_CACHE",
     "tuning": "TENON_TUNING",
     "no_tuning": "TENON_NO_TUNING",
+    "ram": "TENON_RAM",
 }
 
 
@@ -117,6 +119,11 @@ class Options:
 
     max_weights: Annotated[int, least(0)] | None = None
     """Maximum size of the packed weights in bytes; fast algorithms increase it."""
+
+    ram: Annotated[ByteCount, least(1)] | None = None
+    """Maximum of RAM in bytes ("64K" is 65536, "60kB" 60000): inputs, outputs, activations and scratch memory, without
+    the stack.  Where no order of execution fits, the first layers are computed in patches of rows, which takes more
+    multiply-accumulates; results of integers do not change.  InputError where nothing fits."""
 
     preprocess: dict[str, Any] = field(default_factory=dict)
     """Image preprocessing, overriding that of the model: fields of ``ir.preprocessing.Preprocessing``."""
@@ -229,6 +236,7 @@ class OptionKeywords(TypedDict, total=False):
     strassen: Literal[0, 1, 2] | None
     max_winograd_error: float | None
     max_weights: int | None
+    ram: int | str | None
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None
     compile_preprocess: tuple[int, int] | None

@@ -38,6 +38,7 @@ from tenon.plan.describe import Description, describe
 from tenon.plan.lower import Weighed, plan
 from tenon.plan.lowering_context import Setting
 from tenon.plan.program import Memory, Program
+from tenon.plan.ram import plan_within
 from tenon.targets import Target, find
 from tenon.tune.probe import probed
 from tenon.tune.search import LayerTimes, kind_of, search
@@ -242,7 +243,7 @@ def _planned(
 ) -> tuple[Graph, Program]:
     """The optimised graph before layout selection, and its program; ``left`` gets the layers left in float."""
     graph, setting = _prepared(given, target, options, shapes, progress, left)
-    return graph, _named(plan(graph.copy(), setting, name), given)
+    return graph, _named(_plan(graph, setting, name, Weighed(), options, progress), given)
 
 
 def _prepared(
@@ -263,6 +264,13 @@ def _prepared(
         times = Table(options.tuning).nearest(kind_of(target, options, setting.threads))
     chosen = choose(graph, setting, times, options.max_weights)
     return graph, replace(setting, algorithms=chosen, measured=frozenset(chosen.keys() & times.keys()))
+
+
+def _plan(graph: Graph, setting: Setting, name: str, weights: Weighed, options: Options, progress: Progress) -> Program:
+    """The program of ``graph``, which is not changed, within the budget of RAM if there is one."""
+    if options.ram is None:
+        return plan(graph.copy(), setting, name, weights)
+    return plan_within(graph, setting, name, weights, options.ram, progress)
 
 
 def _named(program: Program, given: Graph) -> Program:
@@ -299,13 +307,13 @@ def _programs(
     settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
-            programs.append(_named(plan(optimised.copy(), setting, name, weights), graph))
+            programs.append(_named(_plan(optimised, setting, name, weights, options, progress), graph))
             continue
         other, chosen = _prepared(graph, target, options, None, progress)
         alike = choose_alike(other, chosen, optimised, setting)
         chosen = replace(chosen, algorithms={**chosen.algorithms, **alike})
         settings.append(chosen)
-        programs.append(_named(plan(other, chosen, f"{name}_{number}", weights), graph))
+        programs.append(_named(_plan(other, chosen, f"{name}_{number}", weights, options, progress), graph))
     last, memories = programs[-1], [program.memory for program in programs]
     memory = Memory(
         last.memory.constant, max(m.mutable for m in memories), max(m.activations for m in memories),

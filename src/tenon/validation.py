@@ -33,6 +33,21 @@ class MisfitError(ValueError):
         return MisfitError(self.why, (name, *self.where))
 
 
+_UNITS = {"": 1, "K": 1 << 10, "KIB": 1 << 10, "KB": 1000, "M": 1 << 20, "MIB": 1 << 20, "MB": 1000**2}
+
+
+class ByteCount(int):
+    """A number of bytes, which may be given as text with a unit: K or KiB (1024), kB (1000), M, MiB, MB."""
+
+    def __new__(cls, value: int | str) -> ByteCount:
+        if isinstance(value, int):
+            return super().__new__(cls, value)
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
+        if not found or found[2].upper() not in _UNITS:
+            raise ValueError(value)
+        return super().__new__(cls, int(float(found[1]) * _UNITS[found[2].upper()]))
+
+
 def least(bound: float) -> Condition:
     return lambda value: "" if value >= bound else f"must be {bound} or more"
 
@@ -89,16 +104,17 @@ def plain(value: Any) -> Any:
 # ---------------------------------------------------------------------------------- readers of each form
 _FLAGS = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 _NAMES = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null",
+    ByteCount: "a number of bytes, such as 65536, 64K or 60kB",
 }  # fmt: skip
 
 
 def _plain(kind: type, from_text: bool) -> Reader:
     path = issubclass(kind, os.PathLike)
-    accepted = (kind, str) if path else (float, int) if kind is float else (kind,)
+    accepted = (kind, str) if path else (float, int) if kind is float else (int,) if kind is ByteCount else (kind,)
 
     def read(value: Any) -> Any:
-        if from_text and isinstance(value, str) and kind in (int, float, bool):
+        if from_text and isinstance(value, str) and kind in (int, float, bool, ByteCount):
             try:
                 return _FLAGS[value.lower()] if kind is bool else kind(value)
             except (KeyError, ValueError):

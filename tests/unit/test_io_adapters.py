@@ -17,7 +17,8 @@ from tenon.cli.parse import parse_assignments, parse_list
 from tenon.engine.timing import fill_randomly
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import F32, TensorType
+from tenon.ir.text import parse
+from tenon.ir.types import F32, Quant, TensorType
 from tenon.passes.io_adapters import adapted, data_format
 
 RNG = np.random.default_rng(1)
@@ -138,3 +139,36 @@ def test_parsing_of_format_options() -> None:
     assert parse_list(None) == ()
     with pytest.raises(InputError, match="each name once"):
         parse_assignments("--data-format", ["x=", "x=NHWC"])
+
+
+# ------------------------------------------------------------------------------------------------- quantised elements
+QUANTISED = """
+graph "quantised" {
+  input %x: f32[1,2,3,4]
+  const %s: f32[] = [0.5]
+  const %z: i8[] = [-3]
+  %q: i8[1,2,3,4] = QuantizeLinear(to="i8") %x, %s, %z
+  %r: i8[1,2,4,3] = Transpose(perm=(0, 1, 3, 2)) %q
+  %y: f32[1,2,4,3] = DequantizeLinear() %r, %s, %z
+  output %y
+}
+"""
+
+
+def test_integers_of_a_quantised_model() -> None:
+    graph = parse(QUANTISED, ops.registry())
+    new = adapted(graph, {}, {"x": "quantized", "y": "quantized"})
+    (x,), (y,) = new.inputs, new.outputs
+    assert (x.name, str(x.type.dtype), y.name, str(y.type.dtype)) == ("x", "i8", "y", "i8")
+    assert x.type.quant == y.type.quant == Quant((0.5,), (-3,))
+    assert [node.op.name for node in new] == ["Transpose"]
+    steps = RNG.integers(-128, 128, (1, 2, 3, 4)).astype(np.int8)
+    real = evaluate(graph, {"x": (steps.astype(np.float32) + 3) / 2})["y"]
+    np.testing.assert_array_equal((evaluate(new, {"x": steps})["y"].astype(np.float32) + 3) / 2, real)
+    assert graph.inputs[0].type.dtype is F32
+
+
+def test_what_is_not_quantised() -> None:
+    for name in ("x", "y"):
+        with pytest.raises(InputError, match=f"'{name}' is not (de)?quantised by the model"):
+            adapted(first(), {}, {name: "quantized"})

@@ -17,6 +17,7 @@ import tenon
 from tenon.errors import InputError
 from tenon.options import OptionKeywords, Options, default_cache
 from tenon.pipeline import tune
+from tenon.validation import ByteCount
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 
@@ -63,8 +64,8 @@ def test_frozen() -> None:
 
 # ------------------------------------------------------------------------------------------- keywords of functions
 def _accepted(hint: Any) -> Any:
-    """The type annotation of the keyword for an option of this type: paths also as str, lists for tuples, None for the
-    default.
+    """The type annotation of the keyword for an option of this type: paths and numbers of bytes also as str, lists for
+    tuples, None for the default.
     """
     plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     origin, arguments = get_origin(plain), get_args(plain)
@@ -72,6 +73,8 @@ def _accepted(hint: Any) -> Any:
         return reduce(or_, (_accepted(a) for a in arguments))
     if plain is Path:
         return str | Path | None
+    if plain is ByteCount:
+        return int | str | None
     if origin is tuple and arguments[1:] == (...,):
         return list.__class_getitem__(arguments[0]) | plain | None
     return plain if plain is NoneType else plain | None

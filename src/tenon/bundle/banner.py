@@ -8,7 +8,7 @@ from tenon import __version__
 from tenon.bundle.manifest import Origin
 from tenon.codegen.comments import harmless
 from tenon.options import Options, non_default
-from tenon.plan.program import Program
+from tenon.plan.program import Patches, Program
 from tenon.targets import Target
 
 
@@ -31,6 +31,12 @@ def banner(
         *([f"Shapes:    {1 + len(more)}, one entry point each; the figures are those of the first"] if more else []),
         f"Memory:    constantWeight {memory.constant:,} bytes, mutableWeight {memory.mutable:,} bytes,",
         f"           activations {memory.activations:,} bytes",
+        *([f"Patches:   {_patches(program.patches)}"] if program.patches else []),
         f"Compiler:  {compiler}, without -ffast-math",
     ]
     return "/* " + "\n".join(f"   {line}" if line else "" for line in lines).strip() + " */\n"
+
+
+def _patches(patches: Patches) -> str:
+    at_once = f"the first {patches.layers} layers in {patches.number} patches of {patches.rows} rows"
+    return f"{at_once}, {patches.extra_macs:,} multiply-accumulates more than at once"

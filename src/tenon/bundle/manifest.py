@@ -47,6 +47,17 @@ class Tuned(NamedTuple):
     sha256: str
 
 
+class PatchedLayers(NamedTuple):
+    """The first ``layers`` layers, up to ``last``, are computed in ``number`` patches of ``rows`` rows of its result;
+    that takes ``extra_macs`` more multiply-accumulates than at once."""
+
+    number: Annotated[int, least(1)]
+    rows: Annotated[int, least(1)]
+    layers: Annotated[int, least(1)]
+    last: str
+    extra_macs: int
+
+
 class MadeFor(NamedTuple):
     """The target that a bundle's code was compiled for."""
 
@@ -160,6 +171,7 @@ class Manifest(NamedTuple):
     ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs.
     ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
     digest of the outputs for the fixed input (``ir.fixed_input``), by the references of the operators.
+    ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
     ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
     """
 
@@ -186,6 +198,7 @@ class Manifest(NamedTuple):
     tuned: Tuned | None = None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
     answer: str = ""
+    patches: PatchedLayers | None = None
     digest: str = ""
     format: Literal[2] = FORMAT
 

@@ -27,6 +27,7 @@ from tenon.bundle.manifest import (
     Manifest,
     MemoryUse,
     Origin,
+    PatchedLayers,
     Step,
     Tensor,
     Tuned,
@@ -180,6 +181,7 @@ class Bundle:
                 "strassen": self.options.strassen,
                 "max_winograd_error": self.options.max_winograd_error,
                 "max_weights": self.options.max_weights,
+                "ram": self.options.ram,
                 "verify": self.options.verify,
                 "profile": self.options.profile,
             },
@@ -199,7 +201,7 @@ class Bundle:
                 mutable=memory.mutable,
                 activations=memory.activations,
                 bound=memory.bound,
-                peak=memory.mutable + memory.activations,
+                peak=memory.peak,
                 alignment=ALIGNMENT,
             ),
             inputs=tuple(_tensor(port, self.options.ranges) for port in program.inputs),
@@ -210,6 +212,7 @@ class Bundle:
             tuned=self.tuned,
             arithmetic=self.arithmetic,
             answer=self.answer if compiled else "",
+            patches=PatchedLayers(**asdict(program.patches)) if program.patches else None,
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
             nodes=tuple(
                 Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, **asdict(call.facts))

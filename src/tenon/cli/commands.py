@@ -11,7 +11,7 @@ from typing import Any
 import tenon
 from tenon.atomic_write import write
 from tenon.bundle import read_manifest
-from tenon.cli.console import console, count, print_json, size, stages, table
+from tenon.cli.console import console, count, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import Source
 from tenon.errors import InputError
@@ -52,6 +52,8 @@ def compile_model(
     shown.add_row("weights", size(memory.constant))
     shown.add_row("peak RAM", size(memory.peak))
     shown.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
+    if manifest.patches:
+        shown.add_row("in patches", patches_text(manifest.patches))
     if manifest.size:
         shown.add_row("code", size(manifest.size.code + manifest.size.data))
     for name, file in manifest.files.items():
@@ -89,6 +91,10 @@ def inspect_model(
     shown.add_row("multiply-accumulates", count(description.macs) if optimised else "shapes unbound")
     shown.add_row("peak RAM", size(description.peak_ram))
     shown.add_row("  of which activations", f"{size(description.arena)} (lower bound {size(description.arena_bound)})")
+    if "ram" in options:
+        shown.add_row("  most at layer", description.largest)
+    if patches := description.patches:
+        shown.add_row("in patches", patches_text(patches))
     console.print(shown)
     operators = table("operator", "count", right=(1,))
     for name, n in description.operators.items():

@@ -7,10 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from tenon.bundle.manifest import PatchedLayers
+    from tenon.plan.program import Patches
 
 console = Console(highlight=False)
 
@@ -72,3 +76,9 @@ def count(n: int) -> str:
         if n >= step:
             return f"{n / step:.2f} {unit}"
     return str(n)
+
+
+def patches_text(patches: Patches | PatchedLayers) -> str:
+    """How the first layers are computed in patches, and what that costs."""
+    first = f"the first {patches.layers} layers, to {patches.last}: {patches.number} of {patches.rows} rows"
+    return f"{first}, {count(patches.extra_macs)} MACs more"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tenon.bundle import Manifest, read_manifest
 from tenon.bundle.manifest import FileRecord, Tensor
-from tenon.cli.console import console, count, print_json, size, table
+from tenon.cli.console import console, count, patches_text, print_json, size, table
 from tenon.errors import BundleError
 
 _SHOWN = 16  # digits of a digest
@@ -57,6 +57,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     facts.add_row("weights", size(memory.constant))
     facts.add_row("peak RAM", size(memory.peak))
     facts.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
+    if manifest.patches:
+        facts.add_row("in patches", patches_text(manifest.patches))
     if manifest.size:
         facts.add_row("code", size(manifest.size.code + manifest.size.data))
     facts.add_row("multiply-accumulates", count(macs))

@@ -175,6 +175,15 @@ class PlanOptions:
         ),
     ] = None
 
+    ram: Annotated[
+        str | None,
+        typer.Option(
+            "--ram",
+            metavar="SIZE",
+            help="Maximum of RAM (64K, 60kB): inputs, outputs and activations; computes layers in patches if need be.",
+        ),
+    ] = None
+
     def overrides(self) -> dict[str, Any]:
         """The given options, for ``Options.from_environment``; flags that are not set are left out."""
         values = {name: value for name, value in vars(self).items() if value is not None and value is not False}

@@ -24,6 +24,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
+from tenon.ops.patch import Patch, Span
 
 
 # ------------------------------------------------------------------------------------------- lowering
@@ -81,12 +82,14 @@ class Layouts:
 @dataclass(frozen=True)
 class Alias:
     """Output ``output`` is input ``input``'s memory from byte ``offset`` on, when ``inside`` is "input"; when it is
-    "output", the input's memory is part of the output's (a concatenation in place)."""
+    "output", the input's memory is part of the output's (a concatenation in place).  With ``written`` the node also
+    writes some of that memory, and nothing else may read the input."""
 
     input: int
     output: int
     offset: int = 0
     inside: str = "input"
+    written: bool = False
 
 
 # ---------------------------------------------------------------------------------------------- cases
@@ -220,6 +223,10 @@ class Operator(ABC):
     def in_place(self, site: Site) -> tuple[int, ...]:
         """Inputs that the first output may overwrite in place, element for element, if nothing reads them later."""
         return ()
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        """How the part ``span`` of the only result is computed; None where it cannot be computed by itself."""
+        return None
 
     def supported(self, site: Site) -> str:
         """Empty, or why this node cannot be compiled, with a remedy."""

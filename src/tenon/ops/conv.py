@@ -32,6 +32,7 @@ from tenon.ops.base import (
     typed,
     widened,
 )
+from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
 
@@ -223,6 +224,12 @@ class Conv(Operator):
         if weights is None or {site.input(0).dtype, site.input(1).dtype, site.output.dtype} == {F32}:
             return added
         return rounding.direct(weights, site.input(0).dtype, site.output.dtype) + added
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        x, w = inputs[0], inputs[1]
+        assert x is not None
+        assert w is not None
+        return window_patch(self, self.axes(x.dims, w.dims), inputs, span, auto_pad="NOTSET")
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None

@@ -35,6 +35,7 @@ from tenon.ops.base import (
     padding_mask,
     typed,
 )
+from tenon.ops.patch import Patch, Span, broadcast_reads
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ class Pointwise(Operator):
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return overwritable(site)
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        return Patch(self, broadcast_reads(inputs, output, span))
 
     def lower(self, site: Site) -> list[Step]:
         dtypes = [t.dtype for t in site.inputs if t is not None]

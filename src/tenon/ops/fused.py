@@ -28,6 +28,7 @@ from tenon.ops.elementwise import (
     overwritable,
     pointwise_layouts,
 )
+from tenon.ops.patch import Patch, Span, broadcast_reads
 from tenon.ops.pointwise import Add, Mul
 
 _FUSED_TYPES = {F32, I32, BOOL, DType.BF16}
@@ -72,6 +73,12 @@ class Fused(Operator):
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         return self.base.macs(inputs[: self.count], outputs)
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        base = self.base.patch(inputs[: self.count], output, span)
+        if base is None or not isinstance(base.op, Operator):
+            return None
+        return Patch(replace(self, base=base.op), (*base.reads, *broadcast_reads(inputs[self.count :], output, span)))
 
     # ------------------------------------------------------------------------------- how it is compiled
     def inner(self, site: Site) -> Site:

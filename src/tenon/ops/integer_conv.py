@@ -38,6 +38,7 @@ from tenon.ops.base import (
 )
 from tenon.ops.conv import check_operands
 from tenon.ops.integer_pairs import Product
+from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.pool import window_views
 from tenon.ops.requantize import Factors, clamped, largest_sums, limits, quantized_multipliers, row_type
 from tenon.ops.window import Axis, Ints, Window, planar
@@ -283,6 +284,12 @@ class IntegerConv(IntegerProduct):
         packed = Weights(integer_conv.pack_depthwise(stage.constant, stage.described, site.machine))
         kernel = integer_conv.depthwise(stage.described, site.machine)
         return [Step(kernel, (Input(0), packed, *stage.operands, Output()))]
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        x, w = inputs[0], inputs[1]
+        assert x is not None
+        assert w is not None
+        return window_patch(self, self.axes(x.dims, w.dims), inputs, span)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None

@@ -29,6 +29,7 @@ from tenon.ops.base import (
     register,
 )
 from tenon.ops.elementwise import overwritable, pointwise_layouts
+from tenon.ops.patch import Patch, Span
 
 
 @register
@@ -63,6 +64,9 @@ class Lookup(Operator):
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return overwritable(_without_table(site))
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        return Patch(self, (span, None))
 
     def lower(self, site: Site) -> list[Step]:
         x, out, table = site.input(0), site.output, site.constants[1]

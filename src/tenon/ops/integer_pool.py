@@ -35,6 +35,7 @@ from tenon.ops.base import (
 )
 from tenon.ops.integer_arithmetic import Fixed
 from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.pool import clipped, window_views
 from tenon.ops.requantize import Factors, clamped
 from tenon.ops.window import Axis, Ints, Window, planar
@@ -106,6 +107,12 @@ class IntegerAveragePool(Operator):
         if self.rounding == "float":
             known = Factors("float", np.float32(self.factor) / count.astype(np.float32))
         return clamped(known.apply(total) + self.zero, self.low, self.high, DType(self.to))
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        (x,) = inputs
+        if x is None or self.ceil_mode:  # windows that reach past the padding count less
+            return None
+        return window_patch(self, self.axes(x.dims), inputs, span)
 
     def supported(self, site: Site) -> str:
         axes = self.axes(site.input(0).dims)

@@ -28,6 +28,7 @@ from tenon.ops.base import (
     register,
     typed,
 )
+from tenon.ops.patch import Patch, Span
 from tenon.ops.window import Ints
 
 
@@ -155,6 +156,9 @@ class Transpose(Operator):
         moved = [i for i in self.order(x.rank) if x.dims[i] != 1]
         return moved == sorted(moved)
 
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        return Patch(self, (Span(self.order(output.rank)[span.axis], span.start, span.stop),))
+
     def layouts(self, site: Site) -> Layouts:
         """From channels last to channels first, the result is an image as a convolution wants it."""
         x, perm = site.input(0), self.order(site.input(0).rank)
@@ -217,6 +221,9 @@ class Concat(Operator):
 
     def reference(self, *inputs: Array) -> Array:
         return np.concatenate(inputs, self.axis)
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        return None if span.axis == self.axis % output.rank else Patch(self, (span,) * len(inputs))
 
     def starts(self, site: Site) -> list[int]:
         axis = self.axis % site.output.rank

@@ -33,6 +33,7 @@ from tenon.ops.base import (
     typed,
 )
 from tenon.ops.elementwise import BLOCKED
+from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
@@ -121,6 +122,12 @@ class Pooling(Operator):
         layout = Layout(site.machine.block, flat) if site.output.dtype in BLOCKED else ROW_MAJOR
         inputs = (layout, *(layout if i in site.extras else None for i in range(1, len(site.inputs))))
         return Layouts(inputs, (layout,) * len(site.outputs))
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        x = inputs[0]
+        if x is None or self.ceil_mode:  # windows that reach past the padding count less
+            return None
+        return window_patch(self, self.axes(x.dims), inputs, span, auto_pad="NOTSET")
 
     def supported(self, site: Site) -> str:
         axes = self.axes(site.input(0).dims)

@@ -30,6 +30,7 @@ from tenon.ops.base import (
 from tenon.ops.conv import Conv
 from tenon.ops.elementwise import Apply
 from tenon.ops.fused import Fused
+from tenon.ops.patch import Patch, Span
 from tenon.ops.pointwise import Add
 
 
@@ -68,6 +69,18 @@ class SeparableConv(Operator):
         return self.first.macs(inputs[: self.count], [middle]) + self.second.macs(
             [middle, *inputs[self.count :]], outputs
         )
+
+    def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
+        second = self.second.patch([_middle(self, inputs), *inputs[self.count :]], output, span)
+        if second is None or second.reads[0] is None:
+            return None
+        first = self.first.patch(inputs[: self.count], _middle(self, inputs), second.reads[0])
+        if first is None:
+            return None
+        one, two = first.op, second.op
+        assert isinstance(one, Operator)
+        assert isinstance(two, Operator)
+        return Patch(replace(self, first=one, second=two), (*first.reads, *second.reads[1:]))
 
     # ------------------------------------------------------------------------------- how it is compiled
     def sites(self, site: Site) -> tuple[Site, Site]:

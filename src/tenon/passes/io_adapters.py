@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tenon import ops
 from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node, Origin, Value
 from tenon.ir.preprocessing import planes
-from tenon.ir.types import DType, TensorType
+from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.writer import Names
 from tenon.options import DataFormat, DataType
 
@@ -20,8 +21,9 @@ def adapted(graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str,
     """The graph, or a copy whose inputs and outputs have these formats and types, by name; "" stands for all images.
 
     NHWC and NCHW transpose images that the model has in the other order; NONE changes nothing.  Elements are converted
-    as by Cast.  The shapes must be bound.  Raises InputError for a name that is no input or output, and for a format
-    of what is no image.
+    as by Cast; "quantized" leaves out the QuantizeLinear of an input or the DequantizeLinear of an output.  The shapes
+    must be bound.  Raises InputError for a name that is no input or output, for a format of what is no image, and for
+    "quantized" of what the model does not quantise.
     """
     ports = {v.name: v for v in (*graph.inputs, *graph.outputs)}
     if unknown := [name for name in (*formats, *types) if name and name not in ports]:
@@ -48,6 +50,9 @@ class _Ports:
         self.graph, self.formats, self.types, self.names = graph, formats, types, Names(graph)
 
     def adapt(self) -> None:
+        for name, kind in self.types.items():
+            if kind == "quantized":
+                self.quantized(name)
         for at, value in enumerate(self.graph.inputs):
             perm, dtype = self.requested(value)
             if perm or dtype is not value.type.dtype:
@@ -60,13 +65,33 @@ class _Ports:
     def requested(self, value: Value) -> tuple[tuple[int, ...], DType]:
         """The permutation from the model's format to the requested one (() for none), and the requested type."""
         name = value.name
-        dtype = _TYPES[self.types[name]] if name in self.types else value.type.dtype
+        dtype = _TYPES.get(self.types.get(name, ""), value.type.dtype)
         form = self.formats.get(name, self.formats.get("", "NONE") if value.type.rank == 4 else "NONE")
         if form == "NONE" or form == data_format(value):
             return (), dtype
         if value.type.rank != 4:
             raise InputError(f"'{name}' is {value.type}, no image: its format can only be NONE")
         return (_TO_BACK if form == "NHWC" else _TO_FRONT), dtype
+
+    def quantized(self, name: str) -> None:
+        """Let an input be what its QuantizeLinear makes of it, or an output what its DequantizeLinear reads."""
+        for at, value in enumerate(self.graph.inputs):
+            if value.name == name:
+                node = value.uses[0] if len(value.uses) == 1 else None
+                if node is None or node.op.name != "QuantizeLinear":
+                    raise InputError(f"input '{name}' is not quantised by the model: it cannot be of type quantized")
+                self.graph.inputs[at] = Value(name, replace(node.output.type, quant=_quant(node)))
+                value.name = self.names.fresh(f"{name}_real")
+                self.graph.replace(node.output, self.graph.inputs[at])
+        for at, value in enumerate(self.graph.outputs):
+            if value.name == name:
+                maker = value.producer
+                if maker is None or maker.op.name != "DequantizeLinear":
+                    raise InputError(f"output '{name}' is not dequantised by the model: it cannot be of type quantized")
+                self.graph.outputs[at] = kept = maker.input(0)
+                kept.type = replace(kept.type, quant=_quant(maker))
+                value.name, kept.name = self.names.fresh(f"{name}_real"), name
+        self.graph.prune()
 
     def input(self, old: Value, perm: Sequence[int], dtype: DType) -> Value:
         """A new input with the old one's name, and its conversion to what the model reads."""
@@ -96,3 +121,11 @@ class _Ports:
         name = self.names.fresh(f"{x.name}_{type.lower()}")
         operator = ops.registry()[type](**attributes)
         return self.graph.add(operator, [x], [name], Origin(layer=x.name, type=type), before=before).output
+
+
+def _quant(node: Node) -> Quant:
+    """The scale and zero point of a QuantizeLinear or DequantizeLinear.  Raises InputError if they are not numbers."""
+    scale, zero = node.input(1).data, node.inputs[2].data if len(node.inputs) > 2 and node.inputs[2] else None
+    if scale is None or scale.size != 1:
+        raise InputError(f"{node.origin}: only a tensor with one constant scale can be of type quantized")
+    return Quant((float(scale.reshape(-1)[0]),), (0 if zero is None else int(zero.reshape(-1)[0]),))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,22 @@ class Block:
 
 def bound(blocks: list[Block]) -> int:
     """The most bytes alive at one step: no placement can be shorter."""
+    return max((alive for _, alive in _alive(blocks)), default=0)
+
+
+def fullest(blocks: list[Block]) -> int:
+    """The first step at which the most bytes are alive."""
+    return max(_alive(blocks), key=lambda step: step[1], default=(0, 0))[0]
+
+
+def _alive(blocks: list[Block]) -> list[tuple[int, int]]:
+    """(step, bytes alive from it on), for the steps at which that changes."""
     steps: dict[int, int] = {}
     for b in blocks:
         steps[b.first] = steps.get(b.first, 0) + b.size
         steps[b.last + 1] = steps.get(b.last + 1, 0) - b.size
-    alive = most = 0
-    for step in sorted(steps):
-        alive += steps[step]
-        most = max(most, alive)
-    return most
+    order = sorted(steps)
+    return list(zip(order, accumulate(steps[step] for step in order), strict=True))
 
 
 MOVES = 300

@@ -86,11 +86,15 @@ class _Sharing:
             if alias.inside == "input":
                 if self.may_join(result, source, alias.offset):
                     self.join(result, source, alias.offset)
-                    shown.add(alias.output)
+                    if alias.written:  # the node runs, and finds the input in place
+                        placed.add(alias.input)
+                        self.storage.kept.add(result)
+                    else:
+                        shown.add(alias.output)
             elif self.may_join(source, result, alias.offset):
                 self.join(source, result, alias.offset)
                 placed.add(alias.input)
-        if aliases and aliases[0].inside == "input" and len(shown) < len(node.outputs):
+        if shown and len(shown) < len(node.outputs):
             for i in shown:  # the node runs after all, and writes every output
                 self.leave(node.outputs[i])
             shown = set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tenon.ir.graph import Graph, Node
 from tenon.plan.lowering_context import operator
-from tenon.plan.program import Program
+from tenon.plan.program import Patches, Program
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class Description:
     arena: int | None = None
     arena_bound: int | None = None
     weights: int | None = None
+    largest: str = ""
+    """The layer at which the most bytes of activations are alive."""
+    patches: Patches | None = None
     arithmetic: str = "float"
     left_in_float: tuple[tuple[str, str], ...] = ()
     """Layers of a quantised model that are not computed in integers, and why."""
@@ -70,10 +73,12 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
         parameter_bytes=sum(a.nbytes for a in constants),
         macs=sum(layer.macs for layer in layers),
         layers=layers,
-        peak_ram=memory.activations + memory.mutable if memory else None,
+        peak_ram=memory.peak if memory else None,
         arena=memory.activations if memory else None,
         arena_bound=memory.bound if memory else None,
         weights=memory.constant if memory else None,
+        largest=program.largest if program else "",
+        patches=program.patches if program else None,
     )
 
 

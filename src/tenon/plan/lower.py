@@ -15,27 +15,42 @@ from tenon.ir.work_items import linearise
 from tenon.kernels.halo import halo
 from tenon.kernels.image import Image
 from tenon.ops.base import Arg, Input, Output, Scratch, Weights
-from tenon.plan.arena import Block, bound, place
+from tenon.plan.arena import Block, bound, fullest, place
 from tenon.plan.buffer_sharing import Storage, share
 from tenon.plan.layouts import assign_layouts
 from tenon.plan.lowering_context import Setting, operator, site
 from tenon.plan.node_info import facts
-from tenon.plan.order import schedule
+from tenon.plan.order import orders, schedule
 from tenon.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
 
 
-def plan(graph: Graph, setting: Setting, name: str, weights: Weighed | None = None) -> Program:
+def plan(
+    graph: Graph, setting: Setting, name: str, weights: Weighed | None = None, *, try_orders: bool = False
+) -> Program:
     """Lay out, order, place and lower ``graph``, which is changed.
 
-    Several programs may share ``weights``: each has those that were placed before it and its own.  Raises
-    UnsupportedError listing every node that cannot be compiled.
+    Several programs may share ``weights``: each has those that were placed before it and its own.  With ``try_orders``
+    the order of execution is that with the shortest arena, not the one with the fewest bytes alive before sharing.
+    Raises UnsupportedError listing every node that cannot be compiled.
     """
     check(graph, setting)
     assign_layouts(graph, setting)
     check_sizes(graph)
     schedule(graph)
+    if try_orders:
+        _reorder_by_arena(graph, setting)
     program = _Lowering(graph, setting, share(graph, setting), weights or Weighed()).program(name)
     return replace(program, error=max((operator(n).error(site(n, setting)) for n in graph), default=0.0))
+
+
+def _reorder_by_arena(graph: Graph, setting: Setting) -> None:
+    """Keep the order of which the placed arena is shortest."""
+    candidates, lengths = orders(graph), list[int]()
+    for order in candidates if len(candidates) > 1 else []:
+        graph.reorder(order)
+        lengths.append(_Lowering(graph, setting, share(graph, setting), Weighed()).program("").memory.activations)
+    if lengths:
+        graph.reorder(candidates[lengths.index(min(lengths))])
 
 
 def check(graph: Graph, setting: Setting) -> None:
@@ -119,9 +134,11 @@ class _Lowering:
         }
         calls = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
         memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
+        largest = self.graph.nodes[fullest(blocks)] if blocks else None
         return Program(
-            name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory, self.setting.threads
-        )
+            name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory, self.setting.threads,
+            largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
+        )  # fmt: skip
 
     def port(self, value: Value) -> Port:
         """Placement in the mutable region of a graph input or output, and of the values that share its memory."""

@@ -13,9 +13,14 @@ def schedule(graph: Graph) -> None:
     Candidates are the given order, depth first from the outputs (finish a branch before starting the next), and
     greedy (of the nodes that can run, the one that leaves the least memory alive).
     """
-    candidates = [graph.nodes, _depth_first(graph), _greedy(graph)]
-    best = min(candidates, key=lambda order: peak(order, graph))
+    best = min(orders(graph), key=lambda order: peak(order, graph))
     graph.reorder(best)
+
+
+def orders(graph: Graph) -> list[list[Node]]:
+    """The candidates for the order of execution, each once."""
+    candidates = [graph.nodes, _depth_first(graph), _greedy(graph)]
+    return list({tuple(map(id, order)): order for order in reversed(candidates)}.values())[::-1]
 
 
 def _size(value: Value) -> int:

@@ -108,6 +108,23 @@ class Memory:
     activations: int
     bound: int
 
+    @property
+    def peak(self) -> int:
+        """Bytes of all writable memory: inputs, outputs and activations, without the stack."""
+        return self.mutable + self.activations
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The first ``layers`` layers, up to ``last``, are computed in ``number`` patches of ``rows`` rows of its result,
+    with ``extra_macs`` more multiply-accumulates than at once."""
+
+    number: int
+    rows: int
+    layers: int
+    last: str
+    extra_macs: int
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
@@ -115,6 +132,7 @@ class Program:
 
     ``threads`` is the most that may run it.  ``error`` is the largest of any layer, over the RMS of
     an output channel, of its algorithm and of rounding to 16 bits (see ``ops.base.Operator.error``).
+    ``largest`` is the layer at which the most bytes of activations are alive.
     """
 
     name: str
@@ -125,6 +143,8 @@ class Program:
     memory: Memory
     threads: int = 1
     error: float = 0.0
+    largest: str = ""
+    patches: Patches | None = None
 
     def __repr__(self) -> str:
         return f"Program('{self.name}', {len(self.calls)} calls)"
