@@ -356,13 +356,13 @@ class _Thread:
 
     def _iterations(self, s: Loop) -> Iterator[_Thread]:
         """This thread for each iteration of a serial loop; a new thread for each iteration of any other."""
-        trips = range(min(evaluate(b, self.env) for b in s.var.below))
+        iterations = range(min(evaluate(b, self.env) for b in s.var.below))
         if s.kind in ("serial", "unroll"):
-            for i in trips:
+            for i in iterations:
                 self.env[s.var] = i
                 yield self
             return
-        for i in reversed(trips):
+        for i in reversed(iterations):
             if s.kind.startswith("block"):
                 for buffer in [b for b in self.memory if b.space == "shared"]:
                     del self.memory[buffer]

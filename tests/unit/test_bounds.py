@@ -103,7 +103,7 @@ def test_correct_kernels_are_proved(make: Callable[[], Kernel]) -> None:
         (lambda: copy(100, 1, lanes=4), r"load of x, dimension 0: passes the end by 1"),
         (lambda: copy(0, 1, lanes=16, symbolic=True), r"passes the end by 1"),
         (lambda: copy(0, 3, guard=1, symbolic=True), r"passes the end by 1"),
-        (lambda: parallel(1), r"two trips of parallel i may write one element of y"),
+        (lambda: parallel(1), r"two iterations of parallel i may write one element of y"),
         (unwritten, r"register b is read before it is written"),
         (read_only, r"stores to the read-only x"),
     ],

@@ -179,7 +179,7 @@ def test_values_take_the_type_and_the_shape_of_their_input() -> None:
 @pytest.mark.parametrize(
     ("kind", "shape", "value", "message"),
     [
-        (TensorProto.INT64, [], 0.5, "are no integers"),
+        (TensorProto.INT64, [], 0.5, "are not integers"),
         (TensorProto.INT8, [], 128, "does not fit"),
         (TensorProto.FLOAT, [3], [1, 2], r"an array of shape \[2\] for an input f32\[3\]"),
         (TensorProto.FLOAT, [2, 2], np.ones((2, 3)), r"an array of shape \[2, 3\]"),

@@ -144,7 +144,7 @@ def divided(columns: int, modulus: int) -> Kernel:
         (lambda: passes(4), "parallel i may write"),
         (neighbours, "parallel i may write and read one element of y"),
         (outside, "parallel no loop"),
-        (carried, "t carries a value from one trip of parallel i to another"),
+        (carried, "t carries a value from one iteration of parallel i to another"),
         (beside_the_inner_loop, "parallel no loop"),
         (lambda: scratch(True), "t carries a value from one parallel loop to another"),
         (guarded_halves, "parallel i may write"),

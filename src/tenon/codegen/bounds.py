@@ -113,15 +113,15 @@ def prove(kernel: Kernel, same: Mapping[Buffer, Buffer] | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class _Trip:
-    """Where a statement stands: the parallel loops around it, and whether none of them holds another beside it."""
+class _Iteration:
+    """The position of a statement: the parallel loops around it, and whether the innermost contains no other."""
 
     loops: tuple[Var, ...] = ()
     leaf: bool = False
 
     @property
     def chain(self) -> tuple[Var, ...]:
-        """Empty where every thread comes by."""
+        """Empty if every thread executes the statement."""
         return self.loops if self.leaf else ()
 
 
@@ -194,35 +194,35 @@ class _Proof:
             for extent in b.shape:
                 self.index(extent, (), f"shape of {b.name}")
             self.scope.open(b)
-        self.visit(self.kernel.body, (), _Trip())
+        self.visit(self.kernel.body, (), _Iteration())
 
     # ------------------------------------------------------------------------------------- statements
-    def visit(self, body: tuple[Stmt, ...], guards: Facts, trip: _Trip) -> None:
+    def visit(self, body: tuple[Stmt, ...], guards: Facts, iteration: _Iteration) -> None:
         count = len(self.scope.live)
         for s in body:
             match s:
                 case Let():
-                    self.value(s.value, guards, trip)
+                    self.value(s.value, guards, iteration)
                     self.scope.open(s.ref)
                 case Store():
-                    self.value(s.value, guards, trip)
-                    self.store(s, guards, trip)
+                    self.value(s.value, guards, iteration)
+                    self.store(s, guards, iteration)
                 case Prefetch():
                     self.prefetch(s, guards)
                 case Alloc():
-                    self.alloc(s.buffer, trip)
+                    self.alloc(s.buffer, iteration)
                 case Loop():
-                    self.loop(s, guards, trip)
+                    self.loop(s, guards, iteration)
                 case Bind():
-                    self.bind(s, guards, trip)
+                    self.bind(s, guards, iteration)
                 case If():
                     self.facts(s.facts, guards)
                     before, self.written = self.written, self.written.fork()
-                    self.visit(s.body, guards + s.facts, trip)
+                    self.visit(s.body, guards + s.facts, iteration)
                     before.under(self.written, s.facts)
                     self.written = before
                 case Outline():
-                    self.outline(s, guards, trip)
+                    self.outline(s, guards, iteration)
         self.scope.close(count)
 
     def bounds(self, var: Var, guards: Facts) -> None:
@@ -231,14 +231,14 @@ class _Proof:
         if var.most() >= _LIMIT:
             raise OutOfRangeError(f"{self.kernel.name}: {var.name} needs more than 31 bits")
 
-    def loop(self, s: Loop, guards: Facts, trip: _Trip) -> None:
+    def loop(self, s: Loop, guards: Facts, iteration: _Iteration) -> None:
         self.bounds(s.var, guards)
         if s.kind == "unroll" and (len(s.var.below) > 1 or s.var.below[0].terms):
             raise OutOfRangeError(f"{self.kernel.name}: unrolled {s.var.name} has no constant number of iterations")
         if any(upper(b, guards, self.memo) <= 0 for b in s.var.below):
             return
         parallel = s.kind == "parallel"
-        inside = _Trip((*trip.loops, s.var), not has_parallel(s.body)) if parallel else trip
+        inside = _Iteration((*iteration.loops, s.var), not has_parallel(s.body)) if parallel else iteration
         before, self.written = self.written, self.written.fork()
         self.scope.open(s.var)
         if s.kind == "unroll":
@@ -251,29 +251,29 @@ class _Proof:
             before.join(self.written, s.var, int(max(least, 0)))
         self.written = before
 
-    def bind(self, s: Bind, guards: Facts, trip: _Trip) -> None:
+    def bind(self, s: Bind, guards: Facts, iteration: _Iteration) -> None:
         self.bounds(s.var, guards)
-        self.value(s.value, guards, trip)
+        self.value(s.value, guards, iteration)
         if any(upper(1 - b, guards, self.memo) > 0 for b in s.var.below):
             raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
         before, self.written = self.written, self.written.fork()
         self.scope.open(s.var)
-        self.visit(s.body, guards, trip)
+        self.visit(s.body, guards, iteration)
         self.scope.close(len(self.scope.live) - 1)
         before.keep(self.written, s.var)
         self.written = before
 
-    def outline(self, s: Outline, guards: Facts, trip: _Trip) -> None:
+    def outline(self, s: Outline, guards: Facts, iteration: _Iteration) -> None:
         """A function of its own, which sees variables and memory but neither values nor registers of its caller."""
         outer, inner = self.scope, _Scope(self.kernel.name)
         for what in outer.live:
             if not isinstance(what, Ref) and not (isinstance(what, Buffer) and what.space == "register"):
                 inner.open(what)
         self.scope, inner.unrolled = inner, outer.unrolled
-        self.visit(s.body, guards, trip)
+        self.visit(s.body, guards, iteration)
         self.scope = outer
 
-    def alloc(self, b: Buffer, trip: _Trip) -> None:
+    def alloc(self, b: Buffer, iteration: _Iteration) -> None:
         if b.space in _PRIVATE:
             if any(extent.terms for extent in b.shape):
                 raise OutOfRangeError(f"{self.kernel.name}: {b.name} has no constant size")
@@ -283,18 +283,20 @@ class _Proof:
                     f"{self.kernel.name}: {b.name} makes {self.stack} bytes of stack, more than {STACK}"
                 )
             self.written.begin(b)
-        self.homes[b] = trip.loops
+        self.homes[b] = iteration.loops
         self.scope.open(b)
 
-    def store(self, s: Store, guards: Facts, trip: _Trip) -> None:
+    def store(self, s: Store, guards: Facts, iteration: _Iteration) -> None:
         if s.buffer.space == "const":
             raise OutOfRangeError(f"{self.kernel.name}: stores to the read-only {s.buffer.name}")
         self.access("store", s.buffer, s.index, s.value.type, guards)
-        self.touch(trip, s.buffer, s.index, s.value.type.lanes, store=True)
+        self.touch(iteration, s.buffer, s.index, s.value.type.lanes, store=True)
         if s.buffer.space in _PRIVATE:
             self.written.store(s.buffer, s.index, s.value.type.lanes // s.buffer.type.lanes, guards)
-        if self.homes.get(s.buffer, trip.loops) != trip.loops:
-            what = f"{s.buffer.name} carries a value from one trip of parallel {trip.loops[-1].name} to another"
+        if self.homes.get(s.buffer, iteration.loops) != iteration.loops:
+            what = (
+                f"{s.buffer.name} carries a value from one iteration of parallel {iteration.loops[-1].name} to another"
+            )
             raise ConflictError(f"{self.kernel.name}: {what}")
 
     def prefetch(self, s: Prefetch, guards: Facts) -> None:
@@ -313,31 +315,33 @@ class _Proof:
         return ""
 
     # ----------------------------------------------------------------------------------------- values
-    def value(self, e: Expr, guards: Facts, trip: _Trip) -> None:
+    def value(self, e: Expr, guards: Facts, iteration: _Iteration) -> None:
         """Every load, test and name under ``e``."""
         if isinstance(e, Load):
             b, width = e.buffer, e.type.lanes // e.buffer.type.lanes
             self.access("load", b, e.index, e.type, guards)
-            self.touch(trip, b, e.index, e.type.lanes)
+            self.touch(iteration, b, e.index, e.type.lanes)
             if b.space in _PRIVATE and not self.written.covers(b, e.index, width, guards):
                 raise OutOfRangeError(f"{self.kernel.name}: {b.space} {b.name} is read before it is written")
         elif isinstance(e, Ref):
             self.scope.use(e)
         elif isinstance(e, Op):
             for a in e.args:
-                self.value(a, guards, trip)
+                self.value(a, guards, iteration)
         elif isinstance(e, Guarded):
             self.facts(e.facts, guards)
-            self.value(e.value, guards + e.facts, trip)
-            self.value(e.other, guards, trip)
+            self.value(e.value, guards + e.facts, iteration)
+            self.value(e.other, guards, iteration)
 
-    def touch(self, trip: _Trip, buffer: Buffer, idx: tuple[Index, ...], lanes: int, *, store: bool = False) -> None:
+    def touch(
+        self, iteration: _Iteration, buffer: Buffer, idx: tuple[Index, ...], lanes: int, *, store: bool = False
+    ) -> None:
         """Note an access that another thread's could meet; what nobody writes is no concern."""
         buffer = self.same.get(buffer, buffer)
         if self.parallel and buffer.space == "scratch":
-            self.scratch.setdefault(buffer, (set(), set()))[store].add(trip.loops)
+            self.scratch.setdefault(buffer, (set(), set()))[store].add(iteration.loops)
         if self.parallel and buffer.space == "global":
-            self.touches.append(Touch.of(trip.chain, buffer, store, idx, lanes // buffer.type.lanes))
+            self.touches.append(Touch.of(iteration.chain, buffer, store, idx, lanes // buffer.type.lanes))
 
     def access(self, what: str, b: Buffer, idx: tuple[Index, ...], type: Type, guards: Facts) -> None:
         self.accesses += 1

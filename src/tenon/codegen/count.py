@@ -51,8 +51,8 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
                 total.stored += times * s.value.type.bytes
                 total.instructions += times
             elif isinstance(s, Loop):
-                trips = min(upper(b.subst(env)) for b in s.var.below)
-                visit(s.body, times * int(trips))
+                iterations = min(upper(b.subst(env)) for b in s.var.below)
+                visit(s.body, times * int(iterations))
             elif isinstance(s, Outline | If | Bind):
                 visit(s.body, times)
 

@@ -1,7 +1,7 @@
-"""The backend that prints the loop IR itself: kernels as ``ir.loop_text`` shows them, and the steps that call them.
+"""The backend that prints the loop IR: kernels as text (``ir.loop_text``), and the steps that call them.
 
-For whoever writes kernels: ``tenon compile --emit ir`` writes it beside the C of any target.  Nothing can be compiled
-from it; ``ir.loop_parse.parse`` reads each kernel back.
+For developers of kernels: ``tenon compile --emit ir`` writes it beside the C of any target. It cannot be compiled;
+``ir.loop_parse.parse`` parses each kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tenon.plan.program import Place, Program
 
 
 class IRText:
-    """Every memory space and every kind of loop can be printed; a step names its kernel and where its operands lie."""
+    """All memory spaces and loop kinds can be printed; a step names its kernel and the addresses of its operands."""
 
     launch: Launch = "call"
     spaces = frozenset({"global", "const", "scratch", "shared", "stack", "register"})

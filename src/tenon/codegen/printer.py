@@ -105,14 +105,14 @@ class Printer(ABC):
 
     @abstractmethod
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
-        """As ``loop_head``, for the trips in a slice of the line of work items.
+        """Like ``loop_head``, for the iterations in a slice of the work items.
 
-        ``first`` is where the loop's first item lies, and every trip has ``each`` items.
+        ``first`` is the number of the loop's first work item; every iteration has ``each`` items.
         """
 
     @abstractmethod
     def slice_test(self, first: Index, each: int) -> str:
-        """Whether the slice of the line of work items holds any of ``each`` items from ``first`` on."""
+        """Whether the slice contains any of the ``each`` work items from ``first`` on."""
 
     @abstractmethod
     def clamp(self, value: str, below: str) -> str:
@@ -120,7 +120,7 @@ class Printer(ABC):
 
     @abstractmethod
     def on_prefetch(self, s: Prefetch) -> None:
-        """Prefetching is advice: a dialect without it says nothing."""
+        """Prefetching is optional: a dialect without it prints nothing."""
 
     @abstractmethod
     def on_barrier(self, s: Barrier) -> None: ...

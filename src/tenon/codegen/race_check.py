@@ -1,17 +1,17 @@
-"""Proof that what threads do at the same time does not meet.
+"""Proof that kernels are free of data races.
 
-The trips of a kernel's parallel loops are dealt out to threads, and nothing orders two of them: not even the serial
-loops around them, because no thread waits for another inside a kernel.  So for every two accesses to one buffer of
-which at least one is a store, made by two different trips, this shows that they never touch one element.
+The iterations of a kernel's parallel loops are distributed to threads and not ordered, not even by the serial loops
+around them, because threads do not synchronise inside a kernel.  So for every two accesses to one buffer of which at
+least one is a store, made by two different iterations, this proves that they never access the same element.
 
 Suppose they did.  Then the indices are equal in every dimension, which makes a list of equations ``a = b`` between an
-index of the one trip and an index of the other.  From them others follow:
+index of the one iteration and an index of the other.  From them others follow:
 
     k * x + r = k * y + s                        gives  x = y + (s - r) / k,  and  r = s  where that says x = y
     e // n = f // n  and  e mod n = f mod n      gives  e = f
 
-until one contradicts itself: the ranges of its sides do not overlap, or it says ``v = v`` for the loop variable in
-which the two trips differ.
+until one is contradictory: the ranges of its sides do not overlap, or it is ``v = v`` for the loop variable in which
+the two iterations differ.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Terms = tuple[tuple[Atom, int], ...]
 
 @dataclass(frozen=True)
 class Side:
-    """Some values: the terms plus any number of low..high."""
+    """A set of values: the terms plus any number of low..high."""
 
     terms: Terms
     low: int
     high: int
 
     def reach(self) -> tuple[int, int]:
-        """(least, greatest) value, each term seen by itself."""
+        """(least, greatest) value, with independent terms."""
         low, high = Index(self.terms).span()
         return self.low + low, self.high + high
 
@@ -51,7 +51,7 @@ class Side:
 
     @property
     def alone(self) -> Atom | None:
-        """The only atom, if this is that and a constant."""
+        """The only atom, if this is an atom plus a constant."""
         return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and self.low == self.high else None
 
     @property
@@ -64,7 +64,7 @@ Equation = tuple[Side, Side]
 
 @dataclass(frozen=True)
 class Touch:
-    """An access to memory inside the parallel loops ``chain``, outermost first; alike ones are one, wider one."""
+    """An access to memory inside the parallel loops ``chain``, outermost first."""
 
     chain: tuple[Var, ...]
     buffer: Buffer
@@ -74,13 +74,13 @@ class Touch:
     @classmethod
     def of(cls, chain: tuple[Var, ...], buffer: Buffer, store: bool, idx: tuple[Index, ...], width: int) -> Touch:
         wide = [0] * (len(idx) - 1) + [width - 1]
-        moving = (tuple(t for t in i.terms if t[0].most()) for i in idx)  # a loop of one trip is always at 0
+        moving = (tuple(t for t in i.terms if t[0].most()) for i in idx)  # the variable of a loop of one iteration is 0
         sides = tuple(Side(t, i.const, i.const + w) for t, i, w in zip(moving, idx, wide, strict=True))
         return cls(chain, buffer, store, sides)
 
 
 def conflict(touches: Iterable[Touch]) -> str:
-    """Empty, or which two trips may meet where."""
+    """Empty, or a message that names two iterations that may access the same element."""
     merged = _merged(touches)
     for a, b in combinations_with_replacement(merged, 2):
         if a.buffer is b.buffer and (a.store or b.store):
@@ -88,12 +88,12 @@ def conflict(touches: Iterable[Touch]) -> str:
                 if not _apart(a, b, fixed, differs):
                     names = " and ".join(dict.fromkeys(t.chain[-1].name if t.chain else "no loop" for t in (a, b)))
                     doing = "write" if a.store and b.store else "write and read"
-                    return f"two trips of parallel {names} may {doing} one element of {a.buffer.name}"
+                    return f"two iterations of parallel {names} may {doing} one element of {a.buffer.name}"
     return ""
 
 
 def _merged(touches: Iterable[Touch]) -> list[Touch]:
-    """Accesses of one loop that differ in constants only, as one that covers them all."""
+    """Accesses of one loop that differ in constants only, merged to one that covers all of them."""
     found: dict[tuple[object, ...], Touch] = {}
     for t in touches:
         key = (t.chain, t.buffer, t.store, tuple(s.terms for s in t.sides))
@@ -106,7 +106,7 @@ def _merged(touches: Iterable[Touch]) -> list[Touch]:
 
 
 def _cases(a: tuple[Var, ...], b: tuple[Var, ...]) -> Iterator[tuple[frozenset[Var], Var | None]]:
-    """How two trips can be different ones: (loops in which they agree, the outermost loop in which they differ)."""
+    """Cases of two different iterations: (loops in which they agree, the outermost loop in which they differ)."""
     shared = [v for v, w in zip(a, b, strict=False) if v is w]
     for i, var in enumerate(shared):
         if var.most():
@@ -116,7 +116,7 @@ def _cases(a: tuple[Var, ...], b: tuple[Var, ...]) -> Iterator[tuple[frozenset[V
 
 
 def _apart(a: Touch, b: Touch, fixed: frozenset[Var], differs: Var | None) -> bool:
-    """Do these accesses never meet, given the loops in which the trips agree and one in which they differ?"""
+    """Whether the accesses are disjoint, given the loops in which the iterations agree and one in which they differ."""
     known: dict[Equation, None] = {}
     new = list(zip(a.sides, b.sides, strict=True))
     for _ in range(_ROUNDS):

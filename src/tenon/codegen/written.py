@@ -22,7 +22,7 @@ from tenon.ir.loops import Buffer
 _MOST = 1 << 16
 """Elements of a set that is listed; a larger one counts as not covered."""
 
-Trips = dict[Var, int]
+Extents = dict[Var, int]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _constant(index: tuple[Index, ...]) -> tuple[int, ...] | None:
     return None if any(i.terms for i in index) else tuple(i.const for i in index)
 
 
-def _within(r: Record, index: tuple[Index, ...], width: int, every: Trips) -> bool:
+def _within(r: Record, index: tuple[Index, ...], width: int, every: Extents) -> bool:
     """Whether ``r`` covers the load, dimension by dimension.  One closed variable in two dimensions covers no box."""
     closed = dict(r.closed)
     seen: set[Var] = set()
@@ -146,21 +146,21 @@ def _within(r: Record, index: tuple[Index, ...], width: int, every: Trips) -> bo
     return True
 
 
-def _line(index: Index, width: int, trips: Mapping[Var, int]) -> Array | None:
+def _line(index: Index, width: int, extents: Mapping[Var, int]) -> Array | None:
     """The values of one dimension."""
-    image = _image((index,), width, trips)
+    image = _image((index,), width, extents)
     return None if image is None else np.unique(image[0])
 
 
-def _image(index: tuple[Index, ...], width: int, trips: Mapping[Var, int]) -> tuple[Array, ...] | None:
+def _image(index: tuple[Index, ...], width: int, extents: Mapping[Var, int]) -> tuple[Array, ...] | None:
     """The elements of ``width`` from ``index`` on, for every value of the variables; None if there are too many."""
     names = sorted(_vars(index), key=lambda v: v.depth)
     total = width
     for v in names:
-        total *= trips[v]
+        total *= extents[v]
     if total > _MOST:
         return None
-    axes = np.meshgrid(*(np.arange(trips[v]) for v in names), np.arange(width), indexing="ij", sparse=True)
+    axes = np.meshgrid(*(np.arange(extents[v]) for v in names), np.arange(width), indexing="ij", sparse=True)
     env = dict(zip(names, axes[:-1], strict=True))
     values = [_values(i, env) for i in index]
     values[-1] = values[-1] + axes[-1]

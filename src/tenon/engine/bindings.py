@@ -37,8 +37,9 @@ class Bound:
 
 
 def fitting(bindings: Sequence[Bound], given: Given) -> int:
-    """The number of the binding for arrays of these shapes.  Raises InputError if no binding of several fits; a single
-    binding is returned always, since ``io.fill`` reports mismatches in detail."""
+    """The number of the binding for arrays of these shapes.  Raises InputError if none of several bindings fits; a
+    single binding is always returned, since ``io.fill`` reports mismatches in detail.
+    """
     if len(bindings) == 1:
         return 0
     number = next((i for i, bound in enumerate(bindings) if bound.fits(given)), None)

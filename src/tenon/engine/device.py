@@ -1,7 +1,7 @@
-"""Run a bundle on a machine that this one is not, by its target's runner: an emulator, or the machine itself.
+"""Run a bundle on another machine by its target's runner: an emulator, or the machine itself.
 
-The network is linked with ``runtime/probe.c`` into a program without C library, its weights inside.  It reads mutable
-regions from a file and writes what becomes of them to another, or when its runs began and ended.  WebAssembly is run
+The network is linked with its weights and ``runtime/probe.c`` into a program without C library. It reads mutable
+regions from a file, and writes the regions after the runs, or timestamps of the runs, to another.  WebAssembly is run
 by ``runtime/wasm_probe.py``, which does the same.
 """
 
@@ -29,7 +29,7 @@ _STATUS = {
     1: "the network failed", 2: "the input was cut short", 3: "the processor took a fault",
     4: "it has no clock of nanoseconds",
 }  # fmt: skip
-_EVICTED = 8 << 20  # bytes that push a layer's data out of a second-level cache
+_EVICTED = 8 << 20  # bytes that evict a layer's data from a second-level cache
 
 _Kind = Literal["run", "time", "time_cold", "profile"]
 """What a program does: run on regions, or time whole runs (with cold caches), or every step."""
@@ -43,7 +43,7 @@ def run_on_device(bundle: Bundle, feeds: Feeds) -> dict[str, Array]:
 class Device:
     """A bundle built for a machine, and the ``runner`` that reaches that machine (the target's unless given).
 
-    As a context manager it keeps its program on the machine until the end; else it pushes it for every call.  One
+    As a context manager it keeps its program on the machine until the end; otherwise every call pushes it.  One
     thread runs the network.  Raises ToolchainError, naming the package to install, if nothing runs programs for the
     target.
     """
@@ -73,7 +73,7 @@ class Device:
         self._stack.close()
 
     def run(self, feeds: Sequence[Feeds]) -> list[dict[str, Array]]:
-        """One set of outputs for each set of feeds, in one start of the program."""
+        """One set of outputs for each set of feeds, by one execution of the program."""
         size = self.manifest.memory.mutable
         answer = self._execute("run", b"".join(self._region(each) for each in feeds))
         if len(answer) != size * len(feeds):
@@ -81,8 +81,9 @@ class Device:
         return [_outputs(answer[at : at + size], self.manifest.outputs) for at in range(0, len(answer), size)]
 
     def time(self, rounds: int, warmup: int = 0, *, cold: bool = False) -> Times:
-        """How long each of ``rounds`` runs on random input takes there, by that machine's clock; ``cold``: the weights
-        are not in its caches."""
+        """The times of ``rounds`` runs on random input, by that machine's clock; with ``cold``, the weights are not in
+        its caches.
+        """
         stamps = self._stamps("time_cold" if cold else "time", rounds, warmup, 2)
         return Times(tuple(float(t) for t in (stamps[:, 1] - stamps[:, 0]) / 1e6))
 
@@ -123,7 +124,9 @@ class Device:
         return region.tobytes()
 
     def _execute(self, kind: _Kind, given: bytes, counts: tuple[int, ...] = ()) -> bytes:
-        """What a program makes of its input; ``counts`` are rounds and warm-up runs, for those that time."""
+        """The output of a program for its input; ``counts`` are rounds and warm-up runs, for programs that measure
+        time.
+        """
         wasm, memory = self._bundle.target.object == "wasm", self._bundle.program.memory
         program = "network.wasm" if wasm else f"probe_{kind}"
         sizes = (memory.constant, memory.mutable, memory.activations)
@@ -160,7 +163,7 @@ def _outputs(region: bytes, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
 
 
 def _probe(bundle: Bundle, kind: _Kind) -> bytes:
-    """A program without C library; without operating system, too, where the target has none."""
+    """A program without C library; also without operating system, if the target has none."""
     target, compiler = bundle.target, bundle.compiler
     steps = len(bundle.program.calls) if kind == "profile" else 0
     flags = () if kind == "run" else (f"-DTENON_STEPS={steps}",)

@@ -139,11 +139,13 @@ class Engine(Locked):
 
     @property
     def memory(self) -> MemoryUse:
-        """Bytes of each region, the peak, and the least that was possible."""
+        """Bytes of each region, the peak, and its lower bound."""
         return self.manifest.memory
 
     def touch(self) -> None:
-        """Read all working memory, so that it is in the caches as after the previous layers of a network."""
+        """Read the mutable and activations regions, so that they are in the caches as after previous layers of a
+        network.
+        """
         self._arena.sum()
 
     def run(self, feeds: Feeds | None = None, *, copy: bool = True) -> dict[str, Array]:

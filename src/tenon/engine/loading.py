@@ -10,7 +10,7 @@ from tenon.errors import BundleError
 
 
 class _Libraries(Locked):
-    """The libraries of this process by their bytes."""
+    """The loaded libraries of this process, by content."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The measured peak of a machine: multiply-adds per second and bytes read per second.
 
-Both are measured with kernels in loop IR, compiled like every network, so that a percentage of them shows how much
-better kernels could gain.
+Both are measured with kernels in loop IR, compiled like every network, so that percentages of the peak show the
+headroom of kernels.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tenon.targets import Target, find
 from tenon.targets.host_cpu import runs_here
 
 _SPARE = 6  # registers that are not accumulators
-_CHAINS = 24  # independent multiply-adds: above latency times throughput of any processor we know
-_STEPS = 4  # multiply-adds of each chain between two tests of the loop
+_CHAINS = 24  # independent multiply-adds: above latency times throughput of all known processors
+_STEPS = 4  # multiply-adds of each chain per loop iteration
 _ITERATIONS = 20_000
 _ROUNDS = 25
 _UNROLL = 8
@@ -47,9 +47,8 @@ def peak_macs(target: str = "host") -> float:
 
 
 def pairs_time(target: Target) -> float:
-    """The time of a product of pairs of bf16 over that of an fp32 multiply-add, on a machine that has both.
-
-    Both are timed in turns, so that both see the same clock rate.
+    """The time of a bf16 pair product relative to that of an fp32 multiply-add, on a machine that has both. They are
+    timed alternately, at the same clock rate.
     """
     lanes = target.machine.lanes
     plain, chains = _multiply_adds(target.machine)
@@ -61,7 +60,7 @@ def pairs_time(target: Target) -> float:
 
 @lru_cache(maxsize=64)
 def read_bandwidth(nbytes: int, target: str = "host") -> float:
-    """Bytes per second at which one thread reads an array of about ``nbytes``, over and over.
+    """Bytes per second at which one thread repeatedly reads an array of about ``nbytes``.
 
     A small array comes from the first cache, a large one from memory.  Sizes are rounded up to a power of two.
     """
@@ -74,7 +73,7 @@ def read_bandwidth(nbytes: int, target: str = "host") -> float:
 
 
 def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, int]:
-    """A kernel of independent chains x = x * a + b, or of ``pairs`` x = x + a . b, and how many there are."""
+    """A kernel of independent chains x = x * a + b, or for ``pairs`` x = x + a . b, and the number of chains."""
     lanes, chains = machine.lanes, min(_CHAINS, machine.registers - _SPARE)
     k = Builder("peak_pairs" if pairs else "peak_multiply_adds")
     given = k.param("given", chains + 2, lanes)
@@ -83,7 +82,7 @@ def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, in
     a, b = k.let("a", given.vec(lanes)[0, 0]), k.let("b", given.vec(lanes)[1, 0])
     with k.unroll("i", chains) as i:
         x[i] = given.vec(lanes)[i + 2, 0]
-    with k.loop("trip", _ITERATIONS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
+    with k.loop("iteration", _ITERATIONS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
         x[i] = dot2(x[i], bitcast(a, DType.B2), bitcast(b, DType.B2)) if pairs else x[i] * a + b
     with k.unroll("i", chains - 1) as i:
         x[0] = x[0] + x[i + 1]
@@ -100,7 +99,7 @@ def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
     x = k.local("x", _UNROLL, lanes=lanes)
     with k.unroll("i", _UNROLL) as i:
         x[i] = given.vec(lanes)[0, i]
-    with k.loop("round", rounds), k.loop("trip", iterations) as t, k.unroll("i", _UNROLL) as i:
+    with k.loop("round", rounds), k.loop("iteration", iterations) as t, k.unroll("i", _UNROLL) as i:
         x[i] = x[i] + given.vec(lanes)[t, i]
     with k.unroll("i", _UNROLL - 1) as i:
         x[0] = x[0] + x[i + 1]
@@ -109,7 +108,7 @@ def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
 
 
 def _seconds(kernel: Kernel, data: Array, target: Target) -> float:
-    """The shortest of some runs of a kernel over ``data``, which become the weights of a network of one call."""
+    """The shortest time of some runs of a kernel over ``data``, which are the weights of a network of one call."""
     places = (Place(Region.CONSTANT, 0), Place(Region.MUTABLE, 0))
     port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
     call = Call(kernel, places, kernel.name, kernel.name)

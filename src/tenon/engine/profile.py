@@ -22,7 +22,9 @@ _NS = 1e6  # nanoseconds per millisecond
 @dataclass(frozen=True)
 class Speed:
     """Billions of multiply-accumulates, and of bytes read and written, per second; the first also as percent of the
-    machine's measured peak: above 100 where an algorithm needs fewer than it counts.  All are of one measurement."""
+    machine's measured peak: above 100 if an algorithm needs fewer multiplications than counted. All are from one
+    measurement.
+    """
 
     gmacps: float
     gigabytes: float
@@ -158,7 +160,7 @@ class Profile:
 
 
 def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
-    """Warm up, run ``rounds`` times as it is and ``rounds`` times with a clock between the kernel calls: in this
+    """Warm up, run ``rounds`` times without and ``rounds`` times with timestamps between the kernel calls: in this
     process, or on the machine of a ``Device``, by that machine's clock.
 
     The input is random.  Raises InputError if the bundle was compiled without ``profile``, or has no
@@ -203,7 +205,7 @@ def _on_device(device: Device, rounds: int, warmup: int) -> _Measured:
 
 
 def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:
-    """One row per node: its calls follow one another.  ``ticks`` is [round, call + 1] in nanoseconds."""
+    """One row per node, whose calls are consecutive.  ``ticks`` is [round, call + 1] in nanoseconds."""
     spent = np.diff(ticks.astype(np.int64), axis=1) / _NS
     starts = (ticks[:, :-1] - ticks[:, :1]).astype(np.int64).mean(axis=0) / _NS
     rows = []

@@ -25,7 +25,7 @@ _WATCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @lru_cache(maxsize=1)
 def watch() -> Any:
-    """A C function that writes the time in nanoseconds where its context points, and moves that on.
+    """A C function that stores the time in nanoseconds at the pointer in its context, and advances the pointer.
 
     It costs less than 40 ns, or about 1 µs where no compiler can make its C form.
     """

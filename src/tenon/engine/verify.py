@@ -1,4 +1,4 @@
-"""Whether a bundle answers as its manifest says: the digest of its outputs for the fixed input."""
+"""Verify the digest of a bundle's outputs for the fixed input against its manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """``expected`` is empty where the manifest states no digest, because the network rounds floats."""
+    """``expected`` is empty if the manifest states no digest, because the network rounds floats."""
 
     digest: str
     expected: str

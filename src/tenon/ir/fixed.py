@@ -66,7 +66,7 @@ def data_for(name: str, given: Array, type: TensorType) -> Array:
     """The constant that replaces an input of a bound type.  Raises ShapeError and InputError."""
     shape, dtype = shape_for(name, given, type), type.dtype
     if given.dtype.kind == "f" and not dtype.is_float and not np.array_equal(given, np.floor(given)):
-        raise InputError(f"--value {name}: {_shown(given)} are no integers, and the input is {type}")
+        raise InputError(f"--value {name}: {_shown(given)} are not integers, and the input is {type}")
     with np.errstate(all="ignore"):
         data = given.astype(dtype.numpy)
     if not dtype.is_float and not np.array_equal(data.astype(np.float64), given.astype(np.float64)):

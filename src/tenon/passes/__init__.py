@@ -68,7 +68,7 @@ def optimize(
     ``verify`` checks the graph before, and after every pass.  With ``failures``, a folder, the result of every pass is
     compared with what it was given, and a model that a pass is wrong on is written there (see ``passes.validate``).
     ``log`` gets a line per pass that changed something and per rule that declined.
-    Raises InternalError, naming the pass or the rule and the node, when one goes wrong.
+    Raises InternalError, naming the pass or the rule and the node, if one fails.
     """
     if verify:
         check(graph, "import")

@@ -1,8 +1,8 @@
 """Scales and shifts per channel, folded into the convolutions and matrix products around them.
 
 BatchNormalization, and Mul, Add, Sub and Div by a constant per channel, are all y = scale * x + shift.  After a
-convolution they always fold into its weights and bias.  Before one, the scale always does; the shift does only
-where no padding is added, because the padding's zeros would have been shifted too.
+convolution they always fold into its weights and bias. Before one, the scale always folds; the shift folds only without
+padding, because it does not apply to the padding's zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tenon.passes.patterns import Any, Apply, Constant
 _AFFINE = "BatchNormalization|Mul|Add|Sub|Div"
 
 
-# ------------------------------------------------------------------------------------ what an affine is
+# ---------------------------------------------------------------------------------- affine operators
 @dataclass(frozen=True)
 class Affine:
     """y = scale * x + shift, both f64 [C] along ``axis`` of x."""
@@ -33,7 +33,7 @@ class Affine:
 
 
 def affine(node: Node, axis: int) -> Affine | None:
-    """``node`` as an affine along ``axis`` (from the front), or None if it is none."""
+    """``node`` as an affine operator along ``axis`` (from the front), or None if it is not affine."""
     if node.op.name == "BatchNormalization":
         normal = normalization(node)
         return normal if normal is not None and normal.axis == axis else None
@@ -55,7 +55,7 @@ def affine(node: Node, axis: int) -> Affine | None:
 
 
 def normalization(node: Node) -> Affine | None:
-    """A BatchNormalization whose statistics are constants."""
+    """A BatchNormalization with constant statistics, as an affine operator."""
     x, *rest = (node.input(i) for i in range(5))
     if not all(v.constant for v in rest) or x.type.rank < 2:
         return None
@@ -115,7 +115,7 @@ class Linear:
 
     @property
     def pads(self) -> bool:
-        """Whether zeros beyond the input take part, so that a shift of the input is not one of the output."""
+        """Whether there is zero padding, so that a shift of the input is not one of the output."""
         if self.node.op.name == "Conv":
             quiet = attribute(self.node, "auto_pad") in ("NOTSET", "VALID")
             return not quiet or any(attribute(self.node, "pads"))
@@ -123,7 +123,7 @@ class Linear:
 
 
 def linear(node: Node) -> Linear | None:
-    """``node`` as a linear operator of constant weights, which a scale would not take off their grid; or None."""
+    """``node`` as a linear operator with constant weights; None if scaling would make integer weights inexact."""
     if not isinstance(node.op, Operator) or not node.op.bilinear or len(node.inputs) < 2:
         return None
     w = node.input(1)
@@ -131,7 +131,7 @@ def linear(node: Node) -> Linear | None:
     if w.data is None or (bias is not None and bias.data is None) or not w.type.dtype.is_float:
         return None
     if w.type.quant is not None and w.type.quant.steps:
-        return None  # sums of products of whole numbers are exact
+        return None  # sums of products of integers are exact
     if node.op.name == "MatMul" and (w.type.rank != 2 or node.input(0).type.rank < 2):
         return None
     if node.op.name == "Gemm" and (attribute(node, "transA") or attribute(node, "alpha") != 1.0):
@@ -145,7 +145,7 @@ def linear(node: Node) -> Linear | None:
 
 
 def rebuilt(match: Match, was: Linear, x: Value, weights: Array, bias: Array) -> Value:
-    """The linear node with other weights and bias; a matrix product of rank above 2 adds its bias behind."""
+    """The linear node with other weights and bias; a matrix product of rank above 2 gets an Add for its bias."""
     node, dtype, origin = was.node, was.weights.dtype, was.node.origin
     w = match.constant(
         node.input(1).name.removesuffix("_folded") + "_folded", np.ascontiguousarray(weights.astype(dtype))
@@ -197,7 +197,7 @@ def affine_before_linear(match: Match) -> Result:
     x, shift = scaled.x, scaled.shift
     if was.pads and shift.any():
         if before.op.name != "BatchNormalization" or not scaled.scale.all():
-            return "its shift would have to reach the padding"
+            return "its shift does not apply to the padding"
         ahead = match.constant(f"{x.name}_shift", spread(shift / scaled.scale, x, 1))
         x, shift = match.add("Add", x, ahead), np.zeros_like(shift)
     weights = was.copy()
@@ -306,7 +306,7 @@ def decompose_normalization(match: Match) -> Result:
 
 
 def _decompose_at_run_time(match: Match) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, spelled out."""
+    """Decompose to (x - mean) / sqrt(variance + epsilon) * scale + bias."""
     x, *rest = (match.root.input(i) for i in range(5))
     dims = match.constant("per_channel", np.array([1, -1, *(1,) * (x.type.rank - 2)][: x.type.rank], np.int64))
     scale, bias, mean, variance = (match.add("Reshape", v, dims) for v in rest)
@@ -326,7 +326,7 @@ FOLD = rules(
     scale_after_shift,
     factor_after_product,
     level=2,
-    ensures="no scale or shift per channel stands where a neighbouring convolution could do its work",
+    ensures="no scale or shift per channel could be folded into a neighbouring convolution",
 )
 DECOMPOSE = rules(
     "decompose batch normalization",

@@ -1,8 +1,8 @@
 """Passes: rewrites as data, and the one engine that applies them.
 
 A rule is a pattern and a function.  The function gets a ``Match``, adds nodes through it and returns what takes
-the place of the matched node's output, or a string that says why it declines, or None where it does not apply.
-The engine puts the replacement in, removes what is dead, and repeats until nothing changes.
+the place of the matched node's output, or a string with the reason why it declines, or None if it does not apply.
+The engine inserts the replacement, removes dead nodes, and repeats until nothing changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Match:
         return self.bound.nodes[name]
 
     def add(self, op: Operation | str, *inputs: Value | None, origin: Origin | None = None) -> Value:
-        """The output of a new node, placed before the matched one and, unless told otherwise, of its origin."""
+        """The output of a new node, placed before the matched one; its origin is the matched node's unless given."""
         op = make(op) if isinstance(op, str) else op
         name = self.names.fresh(f"{self.root.output.name}_{op.name.lower()}")
         node = self.graph.add(op, inputs, [name], origin or self.root.origin, before=self.root)
@@ -96,8 +96,8 @@ def _none(op: Operation) -> bool:
 class Pass:
     """A step of the pipeline.
 
-    ``level`` is the least level of optimisation at which it runs; ``ensures`` says in words what holds after it and
-    ``leaves`` is true of operators that are gone then (checked when verifying).
+    ``level`` is the least level of optimisation at which it runs; ``ensures`` describes what holds after it, and
+    ``leaves`` is true for operators that must not remain (checked when verifying).
     """
 
     name: str
@@ -109,7 +109,7 @@ class Pass:
 
 
 def rules(name: str, *listed: Rule, level: int, ensures: str, leaves: Gone = _none) -> Pass:
-    """A pass that applies rules until none finds anything more to do."""
+    """A pass that applies rules until none applies."""
     return Pass(name, lambda graph, log: apply(graph, listed, log), level, ensures, leaves, listed)
 
 
@@ -141,7 +141,7 @@ def attribute(node: Node, name: str) -> Any:
 
 # ------------------------------------------------------------------------------------------- the engine
 def apply(graph: Graph, listed: Sequence[Rule], log: Log = silent) -> int:
-    """Apply rules to every node until nothing changes; returns how often one did."""
+    """Apply rules to every node until nothing changes; returns the number of changes."""
     table: dict[str, list[Rule]] = {}
     names = Names(graph)
     count = 0

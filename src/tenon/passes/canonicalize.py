@@ -1,4 +1,4 @@
-"""Clean-ups: constants, common sub-expressions, and operators that do nothing."""
+"""Canonicalization: constant folding, common subexpression elimination, and removal of no-ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLD_BYTES = 1 << 28
 """Results that grow beyond this, and beyond four times their inputs, stay to be computed at run time."""
 
 
-# ------------------------------------------------------------------------------------------- constants
+# ------------------------------------------------------------------------------------- constant folding
 @rule(Apply("*"))
 def fold_constants(match: Match) -> Result:
     """A node all of whose inputs are constants is its results"""
@@ -31,9 +31,9 @@ def fold_constants(match: Match) -> Result:
     return [match.constant(v.name, a) for v, a in zip(node.outputs, evaluate(node), strict=True)]
 
 
-# --------------------------------------------------------------------------------- common expressions
+# ------------------------------------------------------------------------------ common subexpressions
 def share_equal_nodes(graph: Graph, log: Log) -> int:
-    """Let nodes that compute the same from the same be one node; returns how many went."""
+    """Merge nodes with equal operators and inputs; returns the number of nodes removed."""
     seen: dict[Hashable, tuple[Value, ...]] = {}
     content: dict[int, Hashable] = {}
     count = 0
@@ -53,13 +53,13 @@ def share_equal_nodes(graph: Graph, log: Log) -> int:
 
 
 def _identity(value: Value) -> Hashable:
-    """What makes two values the same: themselves, or small constants' data."""
+    """The key by which two values are equal: their identity, or the data of small constants."""
     if value.data is None or value.data.nbytes > 4096:
         return id(value)
     return value.type, value.data.tobytes()
 
 
-# ------------------------------------------------------------------------------- operators that do nothing
+# ---------------------------------------------------------------------------------------------- no-ops
 @rule(Apply("*", where=lambda op: isinstance(op, Same)))
 def drop_identity(match: Match) -> Result:
     """Identity, and Dropout when not training"""
@@ -166,7 +166,7 @@ def transpose_to_reshape(match: Match) -> Result:
     return reshape(match, x, match.root.output.type.dims) if moved == sorted(moved) else None
 
 
-CONSTANTS = rules("fold constants", fold_constants, level=1, ensures="no node has constants alone for inputs")
+CONSTANTS = rules("fold constants", fold_constants, level=1, ensures="no node has only constant inputs")
 COMMON = Pass("share equal nodes", share_equal_nodes, 1, "no two nodes compute the same from the same")
 DEAD = Pass("remove dead nodes", lambda graph, _: graph.prune(), 0, "every node leads to an output")
 IDENTITIES = rules(
@@ -178,7 +178,7 @@ IDENTITIES = rules(
     drop_neutral,
     sum_to_add,
     level=1,
-    ensures="no node returns its input as it is",
+    ensures="no node returns its input unchanged",
     leaves=lambda op: isinstance(op, Sum),
 )
 MOVES = rules(

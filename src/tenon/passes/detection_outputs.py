@@ -12,7 +12,7 @@ from tenon.ops.post_process import DetectionPostProcess
 
 
 def find_heads(graph: Graph) -> Heads | None:
-    """How the graph's outputs list detections; None where they do not, or there is more than one way to read them.
+    """How the graph's outputs list detections; None if they do not, or if it is ambiguous.
 
     The graph's shapes must be bound.
     """

@@ -70,7 +70,7 @@ def activation_before_concat(match: Match) -> Result:
     parts = [v for v in concat.inputs if v is not None]
     makers = [v.producer.op for v in parts if v.producer is not None and match.sole(v)]
     if len(makers) < len(parts) or not all(isinstance(op, Operator) and op.fusable for op in makers):
-        return "not all that is concatenated can apply it"
+        return "not all producers of the concatenation can fuse it"
     return match.add(concat.op, *(match.add(node.op, v) for v in parts), origin=concat.origin)
 
 
@@ -80,5 +80,5 @@ FUSE = rules(
     activation_before_concat,
     fuse_into_producer,
     level=2,
-    ensures="a pointwise operator follows only what cannot apply it itself",
+    ensures="pointwise operators follow only producers that cannot fuse them",
 )

@@ -1,4 +1,4 @@
-"""Outputs of detectors as the user describes them: named where they are decoded, decoded where they are raw.
+"""Detection outputs described by the user: named if they are decoded, else with decoding added to the graph.
 
 Source of the decoding: Liu et al., SSD: Single Shot MultiBox Detector; priors by strides and sizes as in Linzaer's
 Ultra-Light-Fast-Generic-Face-Detector-1MB and its relatives.
@@ -30,7 +30,7 @@ class Described(NamedTuple):
     of each of its ``sizes``, in pixels.  ``variances`` multiply the offsets of centres and those of sizes;
     ``activation`` converts logits to scores.
 
-    Other kinds are those of ``ir.preprocessing.Heads``, with the ``outputs`` and ``corners`` of that.
+    Other kinds are those of ``ir.preprocessing.Heads``, with its fields ``outputs`` and ``corners``.
     """
 
     kind: Literal["ssd", "rows", "lists", "boxes", "yolo", "columns"]

@@ -89,11 +89,11 @@ def padding_into_window(match: Match) -> Result:
     quiet = named in ("NOTSET", "VALID")
     ceiled = node.op.name == "MaxPool" and attribute(node, "ceil_mode")
     if spatial is None or not _is_neutral(node, value) or not quiet or ceiled:
-        return "its padding is not what the operator would add"
+        return "its padding value is not that of the operator"
     own = attribute(node, "pads") if named == "NOTSET" else ()
     pads = tuple(a + b for a, b in zip(spatial, own or (0,) * len(spatial), strict=True))
     if node.op.name == "MaxPool" and not _window_holds(node, pads):
-        return "a window would lie in the padding alone"
+        return "a window would contain padding only"
     op: Any = node.op
     made = replace(op, pads=pads) if isinstance(node.op, IntegerConv) else replace(op, pads=pads, auto_pad="NOTSET")
     return match.add(made, pad.input(0), *node.inputs[1:])
@@ -110,5 +110,5 @@ PADDING = rules(
     padding_after_transpose,
     padding_into_window,
     level=2,
-    ensures="no padding stands before what can pad by itself",
+    ensures="no Pad precedes an operator that can include it",
 )

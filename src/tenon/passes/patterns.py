@@ -1,12 +1,12 @@
-"""Patterns over the graph, which rewrites match.
+"""Patterns of subgraphs for rewrite rules.
 
 A pattern is matched from a node back towards the inputs:
 
     Apply("Mul", ANY, Apply("Sigmoid", ANY))         x * Sigmoid(x): both ANY are the same value
     Apply("Clip", Any("x"), Number(0), Number(6))    constants by value
 
-Inner nodes must have no reader but their parent, so that all that matched can go.  Commutative operators match with
-their operands in either order.
+Inner nodes must have no reader except their parent, so that the whole match can be removed.  Commutative operators
+match with their operands in either order.
 
     Apply("*", where=lambda op: op.bilinear)         any operator of that trait
 """

@@ -1,10 +1,10 @@
-"""Numbers of 16 bits in place of f32: weights alone, or weights and activations.
+"""16-bit floats in place of f32: for weights only, or for weights and activations.
 
-Stored weights are halved and widened where they are read.  Numbers of f16 end at 65504 and lose bits below 6e-5, so
-output channels whose weights are near either end are stored times a power of two, and their sums divided by it, which
-changes no bit of either.  Where a target multiplies pairs of bf16 quickly, what lies between
-convolutions is bf16 too: a convolution rounds its result once, after bias and activation, and everything is summed in
-f32.  What a convolution does not come after, such as the boxes of a detector, keeps its precision.
+Weights are stored in 16 bits and widened to f32 when loaded. The range of f16 ends at 65504, and below 6e-5 it loses
+precision, so output channels with weights near either limit are stored multiplied by a power of two, and their sums are
+divided by it, which is exact.  On targets with fast bf16 dot products, activations between convolutions are bf16 too: a
+convolution rounds its result once, after bias and activation, and accumulates in f32. Tensors that no further
+convolution reads, such as the boxes of a detector, stay f32.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ ArithmeticOf = Callable[[Node], str]
 
 
 def always_stored(node: Node) -> str:
-    """For targets where 16 bits save memory and no time."""
+    """For targets on which 16-bit storage saves memory but no time."""
     return "stored"
 
 
 def always_pairs(node: Node) -> str:
-    """For targets where pairs are multiplied in the time of one product of f32."""
+    """For targets on which a bf16 pair product takes the time of one f32 multiply-add."""
     return "pairs"
 
 
 def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
-    """A pass that stores large constant weights as ``dtype``, of products that ``arithmetic_of`` does not want wide."""
+    """A pass that stores large constant weights as ``dtype``, unless ``arithmetic_of`` selects f32 storage for the
+    product.
+    """
     return Pass(
         f"weights as {dtype}",
         lambda graph, log: _Storing(graph, dtype, log, arithmetic_of).run(),
@@ -56,7 +58,7 @@ def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
 
 
 def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_pairs) -> Pass:
-    """A pass that makes products that are best in pairs, and what only these read, compute in ``dtype``."""
+    """A pass that computes products for which pairs are fastest, and operators read only by these, in ``dtype``."""
     return Pass(
         f"activations as {dtype}",
         lambda graph, log: _Narrowing(graph, dtype, arithmetic_of).run(),
@@ -68,8 +70,8 @@ def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_pairs) -> Pas
 def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = always_pairs) -> list[Pass]:
     """The passes for a precision.
 
-    ``arithmetic`` says that the target multiplies pairs of bf16, and ``arithmetic_of`` then which arithmetic is the
-    quickest for a product whose weights are f32 as yet.
+    ``arithmetic`` is true if the target has bf16 dot products; ``arithmetic_of`` then gives the fastest arithmetic for
+    a product with f32 weights.
     """
     if name not in STORED:
         return []
@@ -79,14 +81,14 @@ def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = alwa
     known: dict[str, str] = {}
 
     def remembered(node: Node) -> str:
-        """The answer for a node with f32 weights, also after they were stored."""
+        """The result for a node with f32 weights, also after these were narrowed."""
         return known.setdefault(node.output.name, arithmetic_of(node))
 
     return [weights(dtype, remembered), activations(dtype, lambda node: known.get(node.output.name, "stored"))]
 
 
 class _Storing:
-    """Gives products their constant weights in the narrow type; weights that several read are stored once."""
+    """Replaces the constant weights of products by narrow ones; shared weights are stored once."""
 
     def __init__(self, graph: Graph, dtype: DType, log: Log, arithmetic_of: ArithmeticOf) -> None:
         self.graph, self.dtype, self.log, self.arithmetic_of = graph, dtype, log, arithmetic_of
@@ -119,12 +121,12 @@ class _Storing:
             _take(self.graph, node, 1, stored)
             return 1
         if isinstance(node.op, Conv | ConvTranspose) and any(v is not None and v.data is None for v in node.inputs[2:]):
-            return 0  # such a bias is not compiled either
+            return 0  # such a bias is not supported either
         self.scale(node, stored, factors)
         return 1
 
     def narrowed(self, value: Value, groups: int, axis: int) -> tuple[Value, Array | None]:
-        """The weights as they are stored, and what to multiply each output channel by, where that is anything."""
+        """The narrowed weights, and the factor of each output channel, or None if all are 1."""
         factors = _factors(value.array, groups, axis) if self.dtype is DType.F16 else None
         if factors is None:
             return _constant(self.graph, value, self.dtype), None
@@ -134,7 +136,7 @@ class _Storing:
         return self.graph.constant(self.names.fresh(f"{value.name}:{self.dtype}"), data), factors
 
     def scale(self, node: Node, weights: Value, factors: Array) -> None:
-        """The node by ``weights``, times ``factors``, plus what it added to its sums."""
+        """The node with ``weights``, its sums multiplied by ``factors`` before the bias is added."""
         graph, old, rank = self.graph, node.output, node.output.type.rank
         images = isinstance(node.op, Conv | ConvTranspose)
         addend = node.inputs[2] if len(node.inputs) > 2 else None
@@ -161,12 +163,12 @@ class _Storing:
 
 
 def _is_product(node: Node) -> bool:
-    """Whether the second operand is weights, if it is constant."""
+    """Whether the second operand, if constant, is the weights."""
     return isinstance(node.op, Operator) and node.op.bilinear
 
 
 def _outputs(node: Node) -> tuple[int, int]:
-    """How many groups the first axis of the weights is cut into, and which axis counts a group's output channels."""
+    """The number of groups along the first axis of the weights, and the axis of a group's output channels."""
     if isinstance(node.op, Conv):
         return 1, 0
     if isinstance(node.op, ConvTranspose):
@@ -175,18 +177,18 @@ def _outputs(node: Node) -> tuple[int, int]:
 
 
 def _factors(weights: Array, groups: int, axis: int) -> Array | None:
-    """Powers of two by which each output channel's weights are at most 1 or 2; None where f16 holds all as they are."""
+    """Powers of two, divided by which each output channel's weights are at most 2; None if f16 needs no scaling."""
     split = np.abs(weights).reshape(groups, -1, *weights.shape[1:])
     largest = split.max(axis=tuple(i for i in range(1, split.ndim) if i != axis + 1), initial=0.0).reshape(-1)
     beyond = (largest > _MOST) | ((largest < _LEAST) & (largest > 0))
     if not beyond.any():
         return None
-    exponents = np.maximum(np.frexp(largest)[1] - 1, -126)  # 2**-126 is the least that f32 divides by exactly
+    exponents = np.maximum(np.frexp(largest)[1] - 1, -126)  # 2**-126 is the least exact divisor in f32
     return np.where(beyond, np.ldexp(np.float32(1), exponents), np.float32(1)).astype(np.float32)
 
 
 def _depthwise(node: Node) -> bool:
-    """So few weights that nothing is won, and each is used for one channel only."""
+    """Depthwise weights are too small to be worth narrowing."""
     return isinstance(node.op, Conv | ConvTranspose) and node.op.group == node.input(0).type.shape[1]
 
 
@@ -200,7 +202,7 @@ def _take(graph: Graph, node: Node, i: int, value: Value) -> None:
 
 
 class _Narrowing:
-    """Finds the nodes that compute in the narrow type, last to first, and converts where they meet others."""
+    """Finds the nodes that compute in the narrow type, in reverse order, and inserts conversions at the boundaries."""
 
     def __init__(self, graph: Graph, dtype: DType, arithmetic_of: ArithmeticOf) -> None:
         self.graph, self.dtype, self.arithmetic_of = graph, dtype, arithmetic_of
@@ -220,7 +222,9 @@ class _Narrowing:
         return len(self.narrow)
 
     def fits(self, node: Node) -> bool:
-        """A product by stored weights, or what can be done in the narrow type and is read by such nodes only."""
+        """Whether it is a product with stored weights, or can be computed in the narrow type and is read by such nodes
+        only.
+        """
         value = node.inputs[0] if node.inputs else None
         if value is None or value.type.dtype is not F32 or not 2 <= value.type.rank <= 4:
             return False
@@ -234,7 +238,9 @@ class _Narrowing:
         return able and known and all(user in self.narrow for user in readers)
 
     def product(self, node: Node, x: Value) -> bool:
-        """Whether it can be computed in the narrow type: by stored weights, an even number of them to be added."""
+        """Whether it can be computed in the narrow type: with stored weights, and an even number of products in each
+        sum.
+        """
         stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
         stored = stored and self.arithmetic_of(node) == "pairs"
         bias = node.inputs[2] if len(node.inputs) > 2 else None

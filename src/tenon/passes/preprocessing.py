@@ -1,4 +1,4 @@
-"""What becomes of an image before it is an input: described, or compiled into the graph."""
+"""Image preprocessing of inputs: described, or compiled into the graph."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tenon.ir.writer import Names
 
 
 def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessing]:
-    """How images become the graph's inputs, by name: as the model says, with the changes that the user asks for.
+    """The preprocessing of the graph's image inputs, by name: as stated by the model, with the changes requested by the
+    user.
 
-    Inputs of integers that have a scale are described in their own units.  The shapes must be bound.  Raises
-    InputError for changes that make no sense, or that are for no input.
+    For quantised inputs, mean and scale are in units of the stored integers.  The shapes must be bound.  Raises
+    InputError for invalid changes, and for changes of unknown inputs.
     """
     by_name = {}
     for value in graph.inputs:
@@ -41,10 +42,10 @@ def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessi
 
 
 def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) -> Graph:
-    """A copy of the graph whose image is an input of bytes [height, width, C] of ``size``, red before green.
+    """A copy of the graph with the image as an input of bytes [height, width, C] of ``size``, in RGB order.
 
-    Cutting, resizing, scaling, ordering of channels and axes become operators.  Raises InputError if not just one
-    input takes an image.
+    Crop, resize, scale and the order of channels and axes become operators. Raises InputError unless exactly one input
+    takes an image.
     """
     by_input = described(graph, changes)
     if len(by_input) != 1:
@@ -75,7 +76,7 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
 
 
 def _fitted(steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing) -> Value:
-    """f32 [1, C, size] in the size that the network takes."""
+    """f32 [1, C, size], fitted to the size of the network's input."""
     if preprocessing.fit == "letterbox":
         left, top, width, height = letterbox(*size, *to)
         x = _resized(steps, x, size, (height, width), preprocessing)
@@ -116,7 +117,7 @@ def _scaled(steps: _Steps, x: Value, preprocessing: Preprocessing, channels: int
 
 
 class _Steps:
-    """Nodes put before all others of a graph, in the order in which they are added."""
+    """Nodes inserted before all others of a graph, in the order in which they are added."""
 
     def __init__(self, graph: Graph, stem: str) -> None:
         self.graph, self.stem, self.names = graph, stem, Names(graph)

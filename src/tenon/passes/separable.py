@@ -1,4 +1,6 @@
-"""Depthwise convolutions put together with the 1x1 convolution of their result, so that it is never stored whole."""
+"""Fusion of depthwise convolutions with the following 1x1 convolution, so that the intermediate result is never stored
+as a whole.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ WHOLE = 16
 """Channels of a depthwise convolution must fill blocks of any size that a target has."""
 
 MOST_CHANNELS, LEAST_POSITIONS = 64, 2500
-"""Where the 1x1 convolution makes more channels, it takes so long that the way to memory and back does not show, and
-what speeds it up needs room of its own.  A smaller image between the two stays near the processor anyway."""
+"""With more output channels the time of the 1x1 convolution hides the memory traffic of the intermediate image, and its
+faster algorithms need memory of their own.  A smaller intermediate image stays in the caches anyway."""
 
 
 def _conv(node: Node) -> tuple[Conv, int] | None:
-    """The convolution of a node of rank 4, all f32, and the number of its own inputs."""
+    """The convolution of a node, if it is 2-D and all f32, and its number of operands without those of fused steps."""
     op, count = (node.op.base, node.op.count) if isinstance(node.op, Fused) else (node.op, len(node.inputs))
     single = all(v is None or v.type.dtype is F32 for v in (*node.inputs, *node.outputs))
     constant = all(v is not None and v.constant for v in node.inputs[1:count])
@@ -27,13 +29,13 @@ def _conv(node: Node) -> tuple[Conv, int] | None:
 
 
 def _pointwise(node: Node, conv: Conv) -> bool:
-    """One tap, every position: nothing but sums over channels."""
+    """A 1x1 convolution of stride 1: only sums over channels."""
     kernel, steps = node.input(1).type.dims[2:], {*conv.strides, *conv.dilations}
     return kernel == (1, 1) and steps <= {1} and not any(conv.pads) and conv.group == 1
 
 
 def _depthwise(node: Node, conv: Conv, count: int) -> bool:
-    """Every channel by itself; whatever follows reads nothing but numbers."""
+    """A depthwise convolution; its fused steps may read scalars only."""
     channels = node.output.type.dims[1]
     numbers = all(v is not None and v.constant and v.type.size == 1 for v in node.inputs[count:])
     alone = conv.group == channels == node.input(0).type.dims[1]
@@ -42,7 +44,7 @@ def _depthwise(node: Node, conv: Conv, count: int) -> bool:
 
 @rule(Apply("*"))
 def join_separable(match: Match) -> Result:
-    """Conv 1x1 (depthwise Conv (x)) is one operator"""
+    """Conv 1x1 (depthwise Conv (x)) is fused to one operator"""
     node = match.root
     second = _conv(node)
     producer = node.input(0).producer if second else None
@@ -50,7 +52,7 @@ def join_separable(match: Match) -> Result:
         return None
     _, channels, height, width = node.output.type.dims
     if channels > MOST_CHANNELS or height * width < LEAST_POSITIONS:
-        return "the image between is no burden"
+        return "the intermediate image is small"
     first = _conv(producer)
     if first is None or not _depthwise(producer, *first):
         return None
@@ -62,5 +64,5 @@ SEPARABLE = rules(
     "join depthwise and 1x1 convolutions",
     join_separable,
     level=2,
-    ensures="what a depthwise convolution makes for one 1x1 convolution is never stored whole",
+    ensures="results of depthwise convolutions that only a 1x1 convolution reads are not stored as a whole",
 )

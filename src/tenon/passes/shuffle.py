@@ -1,4 +1,6 @@
-"""Channel shuffles together with the concatenation before and the cuts after them: every channel is moved once."""
+"""Fusion of channel shuffles with the concatenation before and the slices after them, so that every channel is moved
+once.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,13 @@ def cut_of_shuffle(match: Match) -> Result:
     bounds = sorted({0, whole.type.dims[1], *(end for cuts in cuts_of_readers for cut in cuts for end in cut)})
     parts = tuple(b - a for a, b in pairwise(bounds))
     if len(parts) != max(2, len(cuts)):
-        return "others cut it elsewhere: some channels would be moved twice"
+        return "other readers slice it differently: some channels would be moved twice"
     made = match.add_all(replace(shuffle.op, parts=parts), *shuffle.inputs, count=len(parts))
     return [made[bounds.index(start)] for start, _ in cuts]
 
 
 def _channels(node: Node) -> list[tuple[int, int]]:
-    """The ranges of channels that the outputs of a Slice or Split are; none if it cuts anything else."""
+    """The channel ranges of the outputs of a Slice or Split; none if it slices other axes."""
     x = node.input(0)
     if node.op.name == "Split" and node.op.axis % x.type.rank == 1:  # type: ignore[attr-defined]
         return _following(node.outputs)
@@ -73,5 +75,5 @@ SHUFFLE = rules(
     shuffle_of_concat,
     cut_of_shuffle,
     level=2,
-    ensures="no channel is moved to be concatenated, shuffled or cut more than once",
+    ensures="channels are not moved more than once to be concatenated, shuffled or sliced",
 )

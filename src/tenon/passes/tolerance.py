@@ -1,15 +1,15 @@
 """How far two computations of one graph may differ: by the propagated rounding error, and no more.
 
-Whoever computes an operator is taken to compute it exactly, but on operands that are a little off, and to store a
-result that is a little off (backward error).  The graph is evaluated with every operator so disturbed, by several
-patterns of signs, and what that does to an element of the outputs is what that element may differ by.  Nothing is
-allowed where nothing is rounded: exact operators disturb nothing, and an integer or a truth value that no
-disturbance changes must be the same.  An element that jumps (a comparison on the brink, an overflow) says nothing.
+An implementation of an operator is assumed to be exact, but on slightly perturbed operands and with a slightly
+perturbed result (backward error). The graph is evaluated with every operator perturbed in this way, with several
+patterns of signs; the change of an output element is its tolerance.  Without rounding there is no tolerance: exact
+operators are not perturbed, and an integer or bool that no perturbation changes must be equal.  An element that changes
+discontinuously (a comparison of nearly equal values, an overflow) is not compared.
 
 This is Monte Carlo arithmetic: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point
-arithmetic" (1997), with extreme patterns added, so that a step function near its step is seen to jump.  One more
-pattern computes every operator in f64: where that makes an infinity or a NaN a number, or another, it came of the order
-in which a sum happened to overflow.
+arithmetic" (1997), with extreme patterns added, so that discontinuities near an operand are detected.  One more pattern
+computes every operator in f64: where that replaces an infinity or NaN by another value, it was caused by an overflow
+that depends on the order of summation.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from tenon.ir.types import DType
 from tenon.ops.base import Accuracy, Operator
 
 UNIT = {DType.F64: 2.0**-48, DType.F32: 2.0**-21, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
-"""Relative size of a disturbance: four roundings in f32 (a polynomial for exp or erf is that exact, and a sum of n
+"""Relative size of a perturbation: four roundings in f32 (a polynomial for exp or erf is that exact, and a sum of n
 roundings grows with the square root of n), one in the formats that are rounded to once."""
 
 PATTERNS = 4
 MORE_PATTERNS = 32
-"""Used when an element differs by more than few patterns show: those of ties and of sines of large numbers are rare."""
+"""Used if an element differs by more than few patterns show, as for ties and for sines of large numbers."""
 
 MARGIN = 4.0
-"""Disturbances are this many units, and so large is what they do: the largest of a few is less than the worst."""
+"""Perturbations are this many units, because the largest of a few random effects is less than the worst case."""
 
 Extra = Callable[[Node, Array], float]
 """Absolute error that an algorithm may add to a node's result, besides roundings."""
 
 
 def no_extra(node: Node, result: Array) -> float:
-    """Nothing but roundings."""
+    """No tolerance beyond rounding."""
     return 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """An output by the reference, and by how much each element may differ (NaN: it may be anything)."""
+    """An output by the reference, with the tolerance of each element (NaN: not compared)."""
 
     value: Array
     allowed: Array
 
     def differs(self, got: Array) -> str:
-        """Empty, or where and by how much ``got`` is wrong."""
+        """Empty, or the position and size of the largest error of ``got``."""
         value = self.value
         if (got.dtype, got.shape) != (value.dtype, value.shape):
             return f"{got.dtype}{list(got.shape)} instead of {value.dtype}{list(value.shape)}"
@@ -60,7 +60,7 @@ class Expected:
 
 
 class Reference:
-    """What a graph gives for some inputs.  Disturbances are computed when something differs at all."""
+    """The results of a graph for some inputs. Perturbations are evaluated only if something differs at all."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, Array], extra: Extra = no_extra) -> None:
         self.graph, self.inputs, self.extra = graph, inputs, extra
@@ -68,7 +68,7 @@ class Reference:
         self._expected: dict[int, dict[str, Expected]] = {}
 
     def differs(self, outputs: Mapping[str, Array]) -> str:
-        """Empty, or the first output that is wrong, and how."""
+        """Empty, or the first output that is wrong, with its error."""
         for name, value in self.values.items():
             if name not in outputs:
                 return f"output '{name}' is missing"
@@ -79,17 +79,17 @@ class Reference:
         return ""
 
     def expected(self, patterns: int = PATTERNS) -> dict[str, Expected]:
-        """The outputs by name, each with what it may differ by, as so many patterns of disturbances show."""
+        """The outputs by name with their tolerances, from ``patterns`` patterns of perturbations."""
         if patterns not in self._expected:
             steps = [*(self._disturbing(i) for i in range(patterns)), in_double]
-            disturbed = [evaluate(self.graph, self.inputs, step) for step in steps]
+            perturbed = [evaluate(self.graph, self.inputs, step) for step in steps]
             self._expected[patterns] = {
-                name: Expected(value, _allowed(value, [d[name] for d in disturbed]))
+                name: Expected(value, _allowed(value, [d[name] for d in perturbed]))
                 for name, value in self.values.items()
             }
         return self._expected[patterns]
 
-    def _disturbing(self, pattern: int) -> Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]:
+    def _perturbing(self, pattern: int) -> Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]:
         rng = np.random.default_rng(pattern)
 
         def off(array: Array, unit: float, absolute: float = 0.0) -> Array:
@@ -113,7 +113,7 @@ class Reference:
 
 
 def in_double(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    """What the operator gives when it computes in f64, rounded to the type that it has."""
+    """The results of the operator computed in f64, rounded to its result type."""
     plain = by_reference(node, arrays)
     if not any(a.dtype == np.float32 for a in plain):
         return plain
@@ -131,7 +131,7 @@ def _unit(array: Array) -> float:
 
 
 def _absolute(op: Operator, operands: Sequence[Array | None], result: Array) -> float:
-    """By how much a result may be off, however small it is, of an operator that rounds parts of it."""
+    """The absolute error of an operator that rounds intermediate results, independent of the result's magnitude."""
     if op.accuracy is not Accuracy.PARTS or not _unit(result):
         return 0.0
     floats = [np.abs(a.astype(np.float64)) for a in (*operands, result) if a is not None and _unit(a)]
@@ -140,15 +140,16 @@ def _absolute(op: Operator, operands: Sequence[Array | None], result: Array) -> 
 
 
 def _wide(array: Array) -> Array:
-    """As something to subtract: floats as f64, all else exactly."""
+    """A type for exact subtraction: floats as f64, integers as they are."""
     if _unit(array) or array.dtype.isbuiltin != 1:
         return array.astype(np.float64)
     return array
 
 
 def _gap(a: Array, b: Array) -> Array:
-    """Distance of elements: 0 where they are the same (NaN is NaN), infinite where only one is finite or both are
-    integers that differ."""
+    """Distance of elements: 0 if they are equal (NaN equals NaN), infinite if only one is finite or if both are
+    different integers.
+    """
     x, y = _wide(a), _wide(b)
     if x.dtype != np.float64:
         return np.where(x == y, 0.0, np.inf)
@@ -158,7 +159,7 @@ def _gap(a: Array, b: Array) -> Array:
 
 
 def _close(a: Array, b: Array) -> bool:
-    """Within two units everywhere: nothing to look into."""
+    """Whether all differences are within two units in the last place, so that no perturbations are needed."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     with np.errstate(all="ignore"):
@@ -166,10 +167,11 @@ def _close(a: Array, b: Array) -> bool:
         return bool(np.all(_gap(a, b) <= limit))
 
 
-def _allowed(value: Array, disturbed: Sequence[Array]) -> Array:
-    """What each element may differ by: twice what disturbances did to it, and to its neighbours on average; NaN where
-    a disturbance made it jump."""
-    reach = np.max([_gap(d, value) for d in disturbed], axis=0, initial=0.0)
+def _allowed(value: Array, perturbed: Sequence[Array]) -> Array:
+    """The tolerance of each element: twice its change by perturbations plus the RMS of the tensor's changes; NaN if a
+    perturbation changed it discontinuously.
+    """
+    reach = np.max([_gap(d, value) for d in perturbed], axis=0, initial=0.0)
     if not _unit(value):
         return np.where(reach > 0, np.nan, 0.0)
     finite = reach[np.isfinite(reach)]

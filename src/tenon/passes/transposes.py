@@ -1,6 +1,6 @@
-"""Transposes moved towards each other, past operators that do the same in any order of axes, so that they cancel.
+"""Transposes are moved towards each other, past operators that do not depend on the order of axes, so that they cancel.
 
-A rule always moves a Transpose from the operands of a node to its results, never back, so the rules come to an end.
+A rule always moves a Transpose from the operands of a node to its results, never back, so the rules terminate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FARTHEST = 200
 
 @dataclass(frozen=True)
 class Moved:
-    """A node as it is before a Transpose of its operands, and the permutation of its results that makes up for it."""
+    """A node without the Transpose of its operands, and the permutation of its results that compensates for it."""
 
     op: Operation
     inputs: Sequence[Value | None]
@@ -38,7 +38,7 @@ class Moved:
 
 
 def _transposed(value: Value | None) -> tuple[Value, Perm] | None:
-    """What a Transpose made ``value`` from, and its permutation."""
+    """The operand of the Transpose that computes ``value``, and its permutation."""
     node = value.producer if value is not None else None
     if node is None or node.op.name != "Transpose":
         return None
@@ -46,8 +46,9 @@ def _transposed(value: Value | None) -> tuple[Value, Perm] | None:
 
 
 def _operand(match: Match, value: Value, perm: Perm) -> Value | None:
-    """``value`` as it is before ``perm``: what was transposed alike, a number, a constant turned back, or what only
-    has axes of one element to turn."""
+    """``value`` without ``perm``: the operand of an equal Transpose, a scalar, a constant transposed back, or a tensor
+    of which only axes of one element would move.
+    """
     transposed = _transposed(value)
     if transposed is not None:
         return transposed[0] if transposed[1] == perm else None
@@ -64,9 +65,9 @@ def _operand(match: Match, value: Value, perm: Perm) -> Value | None:
     return match.constant(value.name, np.ascontiguousarray(data.transpose(back)))
 
 
-# --------------------------------------------------------------------------- how nodes look before a Transpose
+# ------------------------------------------------------------------------------ nodes without the Transpose
 def _same(match: Match, node: Node, perm: Perm) -> Moved | str | None:
-    """Every element alike."""
+    """Elementwise operators."""
     if len(perm) != node.output.type.rank:
         return None
     operands = [None if v is None else _operand(match, v, perm) for v in node.inputs]
@@ -86,7 +87,7 @@ def _number_by_number(match: Match, node: Node, perm: Perm) -> Moved | str | Non
 def _along_axis(match: Match, node: Node, perm: Perm) -> Moved | str | None:
     """The first operand, or all of a Concat, is transposed; an attribute names an axis of it."""
     op: Any = node.op
-    if node.output.type.rank != len(perm):  # an axis goes, or others come: reductions, and gathering by a table
+    if node.output.type.rank != len(perm):  # axes are removed or added: reductions, and gathers from a table
         return None
     axis = attribute(node, "axis") % len(perm)
     turned = len(node.inputs) if node.op.name == "Concat" else 1
@@ -150,15 +151,17 @@ def _mover(node: Node) -> Mover | None:
     return next((mover for kind, mover in MOVERS if isinstance(op, kind)), None)
 
 
-# ------------------------------------------------------------------------------------------------- when it pays
+# ------------------------------------------------------------------------------------------------- profitability
 def _pays(node: Node, match: Match) -> bool:
-    """Whether moving the transposes behind ``node`` lets one of them go: two merge here, or one meets another."""
+    """Whether moving the transposes behind ``node`` removes one of them: two merge here, or one reaches another."""
     ahead = [v for v in node.inputs if v is not None and _transposed(v) is not None and match.sole(v)]
     return len(ahead) > 1 or _meets(node)
 
 
 def _meets(node: Node) -> bool:
-    """Whether a way leads from ``node`` to a Transpose, or to what can do without one, past nodes that can be moved."""
+    """Whether there is a path from ``node`` to a Transpose, or to an operator that absorbs one, through nodes that can
+    be moved.
+    """
     seen, todo = {node}, [node]
     while todo and len(seen) < FARTHEST:
         here = todo.pop()
@@ -174,7 +177,7 @@ def _meets(node: Node) -> bool:
 
 
 def _absorbs(node: Node) -> bool:
-    """A reduction that leaves the batch and one more axis needs no order of the others."""
+    """A reduction to the batch and one more axis does not depend on the order of the others."""
     return isinstance(node.op, Reduce) and not node.op.keepdims and node.output.type.rank <= 2
 
 
@@ -186,7 +189,7 @@ def _into_product(node: Node) -> bool:
     return user.op.name == "Gemm" and user.input(0) is node.output and user.input(1).constant
 
 
-# ------------------------------------------------------------------------------------------------------ the rules
+# ---------------------------------------------------------------------------------------------------------- rules
 @rule(Apply("*"))
 def transpose_after(match: Match) -> Result:
     """f(Transpose(a), Transpose(b)) = Transpose(f(a, b)), with f's axes renamed"""
@@ -236,5 +239,5 @@ TRANSPOSES = rules(
     transpose_to_reshape,
     drop_unchanging,
     level=2,
-    ensures="no operator that could be moved stands between transposes that could cancel",
+    ensures="no movable operator is between transposes that would cancel",
 )

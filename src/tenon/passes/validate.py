@@ -1,8 +1,8 @@
-"""Translation validation: what a pass leaves must compute what it was given.
+"""Translation validation: a pass must preserve the results of the graph.
 
-Every pass that changed something is run on trust, then the graphs before and after are evaluated by the NumPy
-references on random data.  They may differ by the propagated rounding error (``passes.tolerance``).  Where they differ
-by more, the nodes that it takes to show that are found by delta debugging, and written to a file.
+After every pass that changed something, the graphs before and after are evaluated by the NumPy references on random
+data.  They may differ by the propagated rounding error (``passes.tolerance``).  If they differ by more, a minimal set
+of nodes that shows it is found by delta debugging and written to a file.
 
 Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002), gives ddmin.
 """
@@ -28,7 +28,7 @@ SEED = 0
 
 
 class Validator:
-    """Compares what passes leave with what they were given, on inputs drawn once.
+    """Compares graphs before and after passes, on random inputs that are drawn once.
 
     A minimised model of a failure is written into ``folder``.
     """
@@ -39,10 +39,9 @@ class Validator:
         self._before = graph.copy()
 
     def check(self, step: Pass, graph: Graph, *, rounds: bool = False) -> None:
-        """Compare ``graph``, which ``step`` has just changed, with what it was after the last check.
-
-        ``rounds`` says that the pass rounds operands of products to 16 bits on purpose.  Raises InternalError naming
-        the pass and the file with the nodes that it goes wrong on.
+        """Compare ``graph``, which ``step`` has just changed, with its state after the last check. ``rounds`` is true
+        if the pass intentionally rounds operands of products to 16 bits. Raises InternalError naming the pass and the
+        file with the minimised model.
         """
         before, self._before = self._before, graph.copy()
         extra = rounded_products if rounds else no_extra
@@ -61,7 +60,7 @@ class Validator:
 
 
 def random_inputs(graph: Graph, seed: int = SEED) -> dict[str, Array]:
-    """Floats between -1 and 1; integers 0 or 1, which are indices too; truth values."""
+    """Floats between -1 and 1; integers 0 or 1, which are valid indices too; bools."""
     rng = np.random.default_rng(seed)
 
     def drawn(type: TensorType) -> Array:
@@ -95,7 +94,7 @@ def _passed(graph: Graph, step: Pass) -> Graph:
 def minimised(
     graph: Graph, step: Pass, inputs: dict[str, Array], extra: Extra = no_extra
 ) -> tuple[Graph, dict[str, Array]]:
-    """A part of ``graph`` that ``step`` changes the meaning of, from which no node can be taken, and its inputs."""
+    """A minimal part of ``graph`` whose results ``step`` changes, and its inputs."""
     known = _values(graph, inputs)
 
     def fails(nodes: Sequence[Node]) -> bool:
@@ -122,7 +121,7 @@ def _values(graph: Graph, inputs: dict[str, Array]) -> dict[Value, Array]:
 
 
 def _part(graph: Graph, nodes: Sequence[Node], known: dict[Value, Array]) -> tuple[Graph, dict[str, Array]]:
-    """These nodes as a graph: what others compute is an input, what others read is an output."""
+    """These nodes as a graph: values computed by others are inputs, values read by others are outputs."""
     part, feeds = Graph(graph.name, graph.source), dict[str, Array]()
     twin: dict[Value, Value] = {}
 
@@ -147,7 +146,7 @@ def _part(graph: Graph, nodes: Sequence[Node], known: dict[Value, Array]) -> tup
 
 
 def _ddmin(nodes: Sequence[Node], fails: Callable[[Sequence[Node]], bool]) -> list[Node]:
-    """Nodes that fail, none of which can be left out."""
+    """A minimal list of nodes that fail."""
     rest, count = list(nodes), 2
     while len(rest) > 1:
         size = -(-len(rest) // count)

@@ -456,9 +456,9 @@ class C(Printer):
         first_name, end_name = (f"TENON_INLINE {self.int_type} slice_{name}" for name in ("first", "end"))
         bounds = (
             f"{first_name}({self.int_type} from, {self.int_type} each) {{ return from > 0 ? from / each : 0; }}\n"
-            f"{end_name}({self.int_type} to, {self.int_type} each, {self.int_type} trips) {{\n"
+            f"{end_name}({self.int_type} to, {self.int_type} each, {self.int_type} count) {{\n"
             f"  const {self.int_type} end = (to + each - 1) / each;\n"
-            "  return end < trips ? end : trips;\n}"
+            "  return end < count ? end : count;\n}"
         )
         self.require("slice", lambda: bounds)
         v, start = loop.var.name, "" if first == "0" else f" - {factor(first)}"

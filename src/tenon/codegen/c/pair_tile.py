@@ -32,10 +32,10 @@ class PairTile:
 
 def matched(loop: Loop) -> PairTile | None:
     """The tile that a loop computes, if it is one."""
-    outer, step = _trips(loop), loop
+    outer, step = _iterations(loop), loop
     if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
         step = loop.body[0]
-    inner = _trips(step)
+    inner = _iterations(step)
     if not outer:
         return None
     if step.kind != "unroll" or not inner or len(step.body) != 3 + POSITIONS * (1 + CHANNELS):
@@ -92,7 +92,7 @@ def text(tile: PairTile, weights: str, inputs: str, sums: list[str]) -> list[str
     ]
 
 
-def _trips(loop: Loop) -> int:
+def _iterations(loop: Loop) -> int:
     """The constant number of iterations, or 0."""
     (below, *more) = loop.var.below
     return 0 if more or below.terms else below.const

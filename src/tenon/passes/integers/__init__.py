@@ -1,8 +1,8 @@
-"""Quantised models in integers: what stands between DequantizeLinear and QuantizeLinear becomes integer operators.
+"""Quantised models in integers: operators between DequantizeLinear and QuantizeLinear become integer operators.
 
-A rule stands at a QuantizeLinear and looks back.  What it finds is computed in a named arithmetic (``arithmetic``),
-which may differ from the floats by the roundings that the arithmetic is named for; what an arithmetic does not define
-exactly stays in float, and the reason is kept.
+A rule matches backwards from a QuantizeLinear. The matched operators are computed in a named arithmetic
+(``arithmetic``), which may differ from floats by that arithmetic's rounding; operators that an arithmetic does not
+define exactly stay in float, with a reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_quantised(graph: Graph) -> bool:
 
 
 def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
-    """Rewrite ``graph``, which is changed, and say what stays in float and why."""
+    """Rewrite ``graph`` in place; returns what stays in float, with reasons."""
     left: dict[int, Problem] = {}
     rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):

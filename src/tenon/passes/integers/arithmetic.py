@@ -1,7 +1,7 @@
-"""Named arithmetics: how the scales of a quantised operator become what its integers are multiplied by.
+"""Named arithmetics: how the scales of a quantised operator become requantisation multipliers.
 
 ``tflm``: TFLite Micro's reference kernels, which CMSIS-NN agrees with.  ``litert``: LiteRT's reference kernels, which
-round fully connected layers once.  ``onnx``: factors in f32, halves to even, as ONNX Runtime has them.
+round fully connected layers once.  ``onnx``: factors in f32, ties to even, as in ONNX Runtime.
 Source: the TensorFlow Lite quantization specification, and the kernels' headers.
 """
 
@@ -22,7 +22,7 @@ LARGEST_SHIFT = 7
 
 
 def product_factors(arithmetic: Arithmetic, x: float, w: Array, y: float, *, gemm: bool) -> Factors | str:
-    """What brings sums of products, of the scales x and w (one, or one per channel), to the scale y."""
+    """The factors that requantise sums of products, of the scales x and w (one, or one per channel), to the scale y."""
     if arithmetic == "onnx":
         return Factors("float", ((np.float32(x) * w.astype(np.float32)) / np.float32(y)).astype(np.float32))
     unit = w.astype(np.float64) * x
@@ -36,7 +36,7 @@ def product_factors(arithmetic: Arithmetic, x: float, w: Array, y: float, *, gem
 
 
 def overflows(largest: Array, factors: Factors) -> str:
-    """Empty, or that sums of such magnitudes per channel are too large for 32 bits where they are rounded."""
+    """Empty, or a message that sums of these magnitudes per channel exceed 32 bits when rounded."""
     if factors.shifts is None:
         return "" if largest.max(initial=0) <= SUMS else "its sums could be too large for 32 bits"
     shifts = np.broadcast_to(factors.shifts.astype(np.int64), largest.shape)
@@ -47,11 +47,13 @@ def overflows(largest: Array, factors: Factors) -> str:
 
 
 def sum_factors(a: float, b: float, y: float) -> tuple[Fixed, Fixed, Fixed] | str:
-    """What brings two operands, shifted up by HEADROOM bits, to a common scale, and their sum to the scale y."""
+    """The factors that bring two operands, shifted left by HEADROOM bits, to a common scale, and their sum to the scale
+    y.
+    """
     most = 2 * max(a, b)
     found = tuple(map(quantized_multiplier, (a / most, b / most, most / ((1 << HEADROOM) * y))))
     if found[2][1] > 0:
-        return "its result is so fine that its operands would be scaled up"
+        return "its result has so small a scale that its operands would be scaled up"
     return found  # type: ignore[return-value]
 
 
@@ -63,14 +65,14 @@ def mul_factor(arithmetic: Arithmetic, a: float, b: float, y: float) -> Fixed | 
 
 
 def mean_factor(x: float, y: float, count: int) -> Fixed:
-    """The factor of a sum of ``count`` elements that makes it their mean, the count divided into the multiplier."""
+    """The factor from the sum of ``count`` elements to their mean; the count is part of the multiplier."""
     multiplier, shift = quantized_multiplier(x / y)
     up = min(count.bit_length() - 1, 32, 31 + shift)
     return (multiplier << up) // count, shift - up
 
 
 def table_of(real: Array, scale: float, zero: int, limits: Sequence[int], *, away: bool) -> Array:
-    """Real numbers as integers of a grid, halves away from zero or to even."""
+    """Real numbers quantised to a grid, ties away from zero or to even."""
     steps = real.astype(np.float32) / np.float32(scale)
     whole = np.sign(steps) * np.floor(np.abs(steps) + np.float32(0.5)) if away else np.rint(steps)
     wide = np.nan_to_num(whole.astype(np.float64), posinf=2.0**40, neginf=-(2.0**40))

@@ -1,4 +1,4 @@
-"""The way from an operator's float result to the QuantizeLinear that stores it."""
+"""The chain of nodes from an operator's float result to the QuantizeLinear that stores it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tenon.passes.integers.operands import Grid, can_move, grid_of, moved
 
 @dataclass(frozen=True)
 class Chain:
-    """From ``core``, whose result nothing else reads, through ``moves`` (first one first) and bounds to a grid.
+    """From ``core``, whose result has no other reader, through ``moves`` (in order) and bounds to a grid.
 
-    ``low`` and ``high`` bound the result in what the QuantizeLinear counts; ``scaled`` says that a constant factor is
-    among the nodes.
+    ``low`` and ``high`` bound the result, in units of the QuantizeLinear's input; ``scaled`` is true if a constant
+    factor is among the nodes.
     """
 
     core: Node
@@ -28,7 +28,7 @@ class Chain:
     grid: Grid
 
     def bounds(self, *, away: bool) -> tuple[int, int]:
-        """``low`` and ``high`` as integers of the grid, halves rounded away from zero or to even."""
+        """``low`` and ``high`` as integers of the grid, ties rounded away from zero or to even."""
         least, most = self.grid.range
         step = 1.0 if self.grid.steps else self.grid.scale
 
@@ -41,7 +41,7 @@ class Chain:
         return low, max(low, most if self.high == inf else on_grid(self.high))
 
     def finish(self, match: Match, value: Value) -> Value:
-        """The integers of the core, moved as its result was."""
+        """The integers of the core, after the same data movement as its result."""
         value.type = replace(value.type, quant=self.grid.quant)
         for node in self.moves:
             value = moved(match, node, value, self.grid)
@@ -49,7 +49,7 @@ class Chain:
 
 
 def chain(match: Match) -> Chain | str:
-    """The way back from the QuantizeLinear that a rule stands at to the operator that computes what it stores."""
+    """The chain from the matched QuantizeLinear back to the operator that computes its input."""
     grid = grid_of(match.root)
     if isinstance(grid, str):
         return grid
@@ -62,7 +62,7 @@ def chain(match: Match) -> Chain | str:
             return f"the float result of {node.op.name} is read by others too"
         limits = bounds(node)
         if limits is not None and scaled:
-            return "its result is bounded before it is scaled"
+            return "its result is clipped before it is scaled"
         if limits is not None:
             low, high = min(max(low, limits[0]), high), max(min(high, limits[1]), low)
         elif _factor(node) is not None and not scaled:
@@ -77,7 +77,7 @@ def chain(match: Match) -> Chain | str:
 
 
 def bounds(node: Node) -> tuple[float, float] | None:
-    """What a Relu or a Clip by constants bounds its operand by."""
+    """The bounds of a Relu or of a Clip by constants."""
     if node.op.name == "Relu":
         return 0.0, inf
     if node.op.name != "Clip":

@@ -1,4 +1,4 @@
-"""What a network that is computed in integers answers to the fixed input, by the references."""
+"""The digest of the results of an integer network for the fixed input, by the references."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 def is_exact(graph: Graph) -> bool:
-    """Whether every target gives the same bits: some operator computes in integers, and none rounds otherwise."""
+    """Whether every target gives the same bits: some operator computes in integers, and no operator rounds floats."""
     ops = [node.op for node in graph if isinstance(node.op, Operator)]
     integers = any(op.name.startswith("Integer") or op.name == "Lookup" for op in ops)
     return integers and all(op.exact() or op.name in ROUNDED_ONCE for op in ops)
 
 
 def expected_digest(graph: Graph) -> str:
-    """The digest that every compiled form must give; empty where rounding is not the same on all machines."""
+    """The digest that the bundles of all targets must give; empty if rounding depends on the machine."""
     if not is_exact(graph):
         return ""
     feeds = {v.name: fixed_input(v.type.dtype, v.type.dims, i) for i, v in enumerate(graph.inputs)}

@@ -1,4 +1,4 @@
-"""What a rule of integers reads: quantised tensors behind DequantizeLinear, and how they are quantised."""
+"""Operands of integer rules: quantised tensors before DequantizeLinear, and their quantisation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ CHOOSERS = frozenset({"GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"})
 
 @dataclass(frozen=True)
 class Grid:
-    """Quantisation by one scale, which f32 holds: real = scale * (integer - zero).
-
-    ``steps`` says that a DequantizeLinear or QuantizeLinear of this grid counts steps and not real numbers.
+    """Quantisation by one f32 scale: real = scale * (integer - zero). ``steps`` is true if the float values of the
+    graph are multiples of the scale (steps) instead of real numbers.
     """
 
     scale: float
@@ -49,14 +48,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Operand:
-    """A quantised tensor: its integers, already moved as the reader wants them, and their grid."""
+    """A quantised tensor: its integers, after data movement, and their grid."""
 
     value: Value
     grid: Grid
 
 
 def grid_of(node: Node) -> Grid | str:
-    """The grid of a DequantizeLinear or QuantizeLinear, or why it is none that integers are computed on."""
+    """The grid of a DequantizeLinear or QuantizeLinear, or the reason why integer operators do not support it."""
     stored = node.input(0) if node.op.name == "DequantizeLinear" else node.output
     scale, zero = node.input(1).data, node.inputs[2] if len(node.inputs) > 2 else None
     if scale is None or (zero is not None and zero.data is None):
@@ -75,7 +74,7 @@ def grid_of(node: Node) -> Grid | str:
 
 
 def operand(match: Match, value: Value) -> Operand | str:
-    """``value`` as a quantised tensor: past operators that only move elements, up to DequantizeLinear."""
+    """``value`` as a quantised tensor: through data movement back to DequantizeLinear."""
     found = _source(value)
     if isinstance(found, str):
         return found
@@ -90,7 +89,7 @@ def is_quantised(value: Value) -> bool:
 
 
 def _source(value: Value) -> tuple[Value, Grid, list[Node]] | str:
-    """The integers that ``value`` stands for, their grid, and the moves between, last one first."""
+    """The integers that ``value`` represents, their grid, and the data movement between them, last node first."""
     moves: list[Node] = []
     factor: float | None = None
     while value.producer is not None and value.producer.op.name != "DequantizeLinear":
@@ -104,19 +103,19 @@ def _source(value: Value) -> tuple[Value, Grid, list[Node]] | str:
         value = node.input(0)
     source = value.producer
     if source is None:
-        return "it reads floats that are not quantised"
+        return "its input is a float tensor that is not quantised"
     grid = grid_of(source)
     if isinstance(grid, str):
-        return f"what it reads is not quantised as integers can be computed with: {grid}"
+        return f"the quantisation of its input is not supported: {grid}"
     if factor is not None:
         if not grid.steps or factor != grid.scale:
             return "a factor stands between it and what it reads"
-        grid = replace(grid, steps=False)  # steps times their size are the real numbers
+        grid = replace(grid, steps=False)  # steps times the scale are the real numbers
     return source.input(0), grid, moves
 
 
 def can_move(node: Node) -> bool:
-    """Whether a node does the same with integers as with what they stand for."""
+    """Whether a node only moves data, so that it can move the integers instead."""
     if node.op.name == "Pad":
         value = node.inputs[2] if len(node.inputs) > 2 else None
         return attribute(node, "mode") != "constant" or value is None or value.data is not None
@@ -124,7 +123,7 @@ def can_move(node: Node) -> bool:
 
 
 def moved(match: Match, node: Node, source: Value, grid: Grid) -> Value:
-    """What ``node`` makes of the integers ``source``."""
+    """The integers ``source`` after the data movement ``node``."""
     rest = list(node.inputs[1:])
     if node.op.name == "Pad" and attribute(node, "mode") == "constant":
         given = rest[1] if len(rest) > 1 else None
@@ -143,7 +142,7 @@ def moved(match: Match, node: Node, source: Value, grid: Grid) -> Value:
 class Weights:
     """Integers [out, ...], a scale for each output channel or one for all (f32), and their zero point.
 
-    ``quant`` has steps where the float weights of the graph are whole numbers of them.
+    ``quant`` has ``steps`` set if the float weights of the graph are integers.
     """
 
     data: Array
@@ -153,11 +152,11 @@ class Weights:
 
 
 def weights(value: Value, axis: int) -> Weights | str:
-    """Constant weights whose output channels lie along ``axis``, or why they are not quantised."""
+    """Constant weights with output channels along ``axis``, or the reason why they are not quantised."""
     known = integers_of(value)
     if known is not None:
         if DType.of(known.data.dtype).is_small_float or known.data.dtype.kind == "f":
-            return f"weights of {known.data.dtype} are no integers"
+            return f"weights of {known.data.dtype} are not integers"
         along = _along(known.scale, known.data, axis), _along(known.zero.astype(np.int64), known.data, axis)
         return _weights(known.data.astype(np.int64), *along, steps=False)
     if value.data is None:
@@ -166,7 +165,7 @@ def weights(value: Value, axis: int) -> Weights | str:
     if quant is None:
         return "its weights are not quantised"
     if quant.axis not in (None, axis % value.type.rank):
-        return "its weights have scales that are not those of output channels"
+        return "its weights have scales along another axis than output channels"
     scales, zeros = np.array(quant.scale, np.float32), np.array(quant.zero_point, np.int64)
     data = value.data.astype(np.float64)
     if not quant.steps:
@@ -174,14 +173,14 @@ def weights(value: Value, axis: int) -> Weights | str:
         data = data / scales.astype(np.float64).reshape(shape if quant.axis is not None else ())
     whole = np.rint(data)
     if np.abs(whole - data).max(initial=0) > 1e-3:
-        return "its weights do not lie on the grid of their quantisation"
+        return "its weights are not multiples of their scale"
     shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
     offset = zeros.reshape(shape) if zeros.size > 1 else zeros.reshape(())
     return _weights(whole.astype(np.int64) + offset, scales, zeros, steps=quant.steps)
 
 
 def integers_of(value: Value) -> Stored | None:
-    """The integers of a constant that DequantizeLinear makes, folded already or not."""
+    """The integers of a dequantised constant, whether or not its DequantizeLinear is folded already."""
     node = value.producer
     if node is None or node.op.name != "DequantizeLinear" or not all(v is None or v.constant for v in node.inputs):
         return value.stored
@@ -190,7 +189,7 @@ def integers_of(value: Value) -> Stored | None:
 
 
 def _along(parameter: Array, data: Array, axis: int) -> Array | None:
-    """A parameter that broadcasts to ``data`` as numbers along one axis, or one number; None if it is neither."""
+    """A parameter that broadcasts to ``data`` along one axis, as a vector or a scalar; None if it does not."""
     if parameter.size == 1:
         return parameter.reshape(1)
     full = (1,) * (data.ndim - parameter.ndim) + parameter.shape
@@ -200,7 +199,7 @@ def _along(parameter: Array, data: Array, axis: int) -> Array | None:
 
 def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: bool) -> Weights | str:
     if scales is None or zeros is None:
-        return "its weights have scales that are not those of output channels"
+        return "its weights have scales along another axis than output channels"
     if zeros.size and (zeros != zeros[0]).any():
         return "its weights have several zero points"
     zero, (least, most) = int(zeros[0]) if zeros.size else 0, (int(data.min(initial=0)), int(data.max(initial=0)))
@@ -212,7 +211,9 @@ def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: b
 
 
 def bias(value: Value | None, scales: Array, *, steps: bool) -> Array | str | None:
-    """A bias as i64 numbers of ``scales``, those of the sums, which it counts with ``steps``; or why it is none."""
+    """A bias as i64 in units of ``scales``, the scales of the sums (of 1 with ``steps``); or the reason why it is not
+    representable.
+    """
     if value is None:
         return None
     known = integers_of(value)

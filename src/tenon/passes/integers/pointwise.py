@@ -29,7 +29,7 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if not {a.grid.dtype, b.grid.dtype, found.grid.dtype} <= {DType.I8, DType.U8}:
         return "sums and products of 16-bit integers are computed in float"
     if a.grid.steps or b.grid.steps or found.grid.steps:
-        return "its numbers count steps"
+        return "its values are quantisation steps"
     low, high = found.bounds(away=arithmetic != "onnx")
     scales = (a.grid.scale, b.grid.scale, found.grid.scale)
     common = {
@@ -51,7 +51,9 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
 
 # ------------------------------------------------------------------------------------------------ tables
 def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
-    """Functions of one 8-bit tensor, one after the other, between two grids: 256 results.  None where there is none."""
+    """A chain of unary functions of an 8-bit tensor between two grids, as a table of 256 results. None if there is
+    none.
+    """
     grid = grid_of(match.root)
     if isinstance(grid, str):
         return grid
@@ -81,7 +83,7 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
 
 
 def _unary(node: Node) -> int | None:
-    """Which operand of a pointwise operator is not one constant number, if all others are."""
+    """The index of the only operand of a pointwise operator that is not a constant scalar."""
     if not isinstance(node.op, Pointwise) or node.op.name in ("Cast", "QuantizeLinear", "DequantizeLinear"):
         return None
     variable = [i for i, v in enumerate(node.inputs) if v is not None and not v.constant]
@@ -92,10 +94,12 @@ def _unary(node: Node) -> int | None:
 
 
 def _looked_up(
-    match: Match, source: Operand, grid: Grid, ways: tuple[list[Node], list[Node], list[Node]], arithmetic: Arithmetic
+    match: Match, source: Operand, grid: Grid, chains: tuple[list[Node], list[Node], list[Node]], arithmetic: Arithmetic
 ) -> Value | str:
-    """``ways`` are the moves before the functions, the functions, and the moves after, last ones first."""
-    before, steps, after = ways
+    """``chains`` are the data movement before the functions, the functions, and the data movement after, each last node
+    first.
+    """
+    before, steps, after = chains
     given, value = source.grid, source.value
     for node in reversed(before):
         value = moved(match, node, value, given)
@@ -103,7 +107,7 @@ def _looked_up(
         if {given.dtype, grid.dtype} - {DType.I8, DType.U8}:
             return "functions of 16-bit integers are computed in float"
         if (given.steps or grid.steps) and steps:
-            return "its numbers count steps"
+            return "its values are quantisation steps"
         codes = _table(given, grid, steps[::-1], arithmetic)
         constant = match.constant("table", codes.astype(grid.dtype.numpy))
         op = make("Lookup", scale=grid.scale, zero=grid.zero)
@@ -114,7 +118,7 @@ def _looked_up(
 
 
 def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array:
-    """The integers of ``grid`` for every integer of ``given``, least first."""
+    """The integers of ``grid`` for every integer of ``given``, in ascending order."""
     low, high = given.range
     codes = np.arange(low, high + 1, dtype=np.int64)
     if arithmetic != "onnx":
@@ -132,7 +136,7 @@ def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -
 
 
 def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node]) -> Array | None:
-    """Requantisation, Relu, Clip, LeakyRelu and HardSwish as TFLite has them; None for another function."""
+    """Requantisation, Relu, Clip, LeakyRelu and HardSwish as in TFLite; None for another function."""
     names = [node.op.name for node in steps]
     ratio = given.scale / grid.scale
     if ratio >= 2**7 or len(names) > 1:
@@ -150,7 +154,7 @@ def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node]) -> Arr
 
 
 def _on_grid(bound: float, grid: Grid) -> float:
-    """A bound in steps from the zero point, halves away from zero."""
+    """A bound in steps from the zero point, ties away from zero."""
     if isinf(bound):
         return bound
     steps = float(np.float32(bound) / np.float32(grid.scale))
@@ -183,6 +187,6 @@ def _in_16_bits(factor: float) -> Fixed:
 
 
 def doubling_high_16(a: Array, b: int) -> Array:
-    """``a * b / 2**15``, halves up."""
+    """``a * b / 2**15``, ties rounded up."""
     result: Array = (a.astype(np.int64) * b + (1 << 14)) >> 15
     return result

@@ -47,7 +47,7 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
 
 def _unfit(found: Chain, x: Operand) -> str:
     if found.scaled or x.grid.steps or found.grid.steps:
-        return "its numbers count steps"
+        return "its values are quantisation steps"
     if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
         return "averages of 16-bit integers are computed in float"
     return ""
@@ -122,7 +122,7 @@ def concat(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if found.scaled:
         return "a factor stands between its result and its quantisation"
     if found.bounds(away=True) != found.grid.range:
-        return "a bounded concatenation is computed in float"
+        return "a concatenation followed by bounds is computed in float"
     parts = []
     for given in node.inputs:
         assert given is not None

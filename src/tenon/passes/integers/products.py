@@ -75,7 +75,7 @@ def _unsupported(node: Node) -> str:
         plain = attribute(node, "alpha") == 1.0 and attribute(node, "beta") == 1.0 and not attribute(node, "transA")
         return "" if plain else "alpha, beta or transA are not those of a plain product"
     if node.op.name == "MatMul" and node.input(1).type.rank != 2:
-        return "a product of two stacks of matrices is computed in float"
+        return "a product of two batches of matrices is computed in float"
     if node.op.name == "Conv" and any(p < 0 for p in attribute(node, "pads")):
         return "negative pads"
     return ""
