@@ -81,7 +81,7 @@ class Reference:
     def expected(self, patterns: int = PATTERNS) -> dict[str, Expected]:
         """The outputs by name with their tolerances, from ``patterns`` patterns of perturbations."""
         if patterns not in self._expected:
-            steps = [*(self._disturbing(i) for i in range(patterns)), in_double]
+            steps = [*(self._perturbing(i) for i in range(patterns)), in_double]
             perturbed = [evaluate(self.graph, self.inputs, step) for step in steps]
             self._expected[patterns] = {
                 name: Expected(value, _allowed(value, [d[name] for d in perturbed]))
