@@ -154,6 +154,8 @@ class OnnxNet:
 
     def real_bias(self, x: Tensor, scales: Array, outs: int) -> str:
         stored, units = self.bias(x, scales, outs)
+        if self.chance(0.3):  # as constants of floats that are whole numbers of steps
+            return self.constant((self.weights.pop(stored) * units).astype(np.float32))
         zero = self.constant(np.zeros(units.shape if units.size > 1 else (), np.int32))
         scale = self.constant(units if units.size > 1 else units.reshape(()))
         return self.node("DequantizeLinear", [stored, scale, zero], axis=0)
@@ -190,6 +192,24 @@ class OnnxNet:
         weights = self.node("DequantizeLinear", [w, scale, zero], axis=0)
         more = [self.real_bias(x, scales, outs)] if self.chance(0.8) else []
         self.store(self.activated(self.node("Conv", [self.real(x), weights, *more], group=group, **window)), y)
+
+    def transposed(self) -> None:
+        x, outs = self.image(), self.pick(CHANNELS[:8])
+        kernel, stride = (self.pick((1, 2, 3, 4)), self.pick((1, 2, 3))), self.pick((1, 2, 2, 3))
+        pads = [int(self.rng.integers(0, k)) // 2 for k in (*kernel, *kernel)]
+        extra = self.pick((0, stride - 1))
+        sizes = [(n - 1) * stride + k + extra - pads[i] - pads[i + 2]
+                 for i, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))]  # fmt: skip
+        shape = (x.shape[0], outs, *sizes)
+        if self.qlinear or min(sizes) < 1 or prod(shape) > MOST_ELEMENTS:
+            return
+        w, scale, zero, scales = self.constants((x.shape[1], outs, *kernel), 1)
+        weights = self.node("DequantizeLinear", [w, scale, zero], axis=1)
+        more = [self.real_bias(x, scales, outs)] if self.chance(0.8) else []
+        value = self.node("ConvTranspose", [self.real(x), weights, *more], kernel_shape=kernel, pads=pads,
+                          strides=(stride, stride), output_padding=(extra, extra))  # fmt: skip
+        y = self.sums(shape, x, scales, x.shape[1] * max(1, prod(kernel) // stride**2))
+        self.store(self.activated(value), y)
 
     def matmul(self) -> None:
         x, outs = self.any(), self.pick(CHANNELS)
@@ -319,8 +339,9 @@ class OnnxNet:
 
 
 MAKERS: tuple[Callable[[OnnxNet], None], ...] = (
-    *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm, *(OnnxNet.binary,) * 3, OnnxNet.concat, OnnxNet.pooled,
-    OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary, OnnxNet.unary, OnnxNet.moved, OnnxNet.moved,
+    OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm, *(OnnxNet.binary,) * 3,
+    OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary, OnnxNet.unary, OnnxNet.moved,
+    OnnxNet.moved,
 )  # fmt: skip
 
 

@@ -77,6 +77,15 @@ class TfliteNet:
         self.pool.append(made)
         return made
 
+    def fixed(self, shape: Shape) -> Tensor:
+        """A constant, of any shape that broadcasts."""
+        low, high = self.range
+        data = self.rng.integers(low, high + 1, self.pick((shape, shape, (1,) * len(shape))))
+        scale, zero = self.scale(), self.zero()
+        made = self.model.constant(f"c{len(self.model.tensors)}", data.astype(DType(self.dtype).numpy), scale=[scale],
+                                   zero=[zero])  # fmt: skip
+        return Tensor(made, shape, float(np.float32(scale)), zero)
+
     def image(self) -> Tensor:
         images = [t for t in self.pool if len(t.shape) == 4]
         if images and self.chance(0.85):
@@ -169,6 +178,20 @@ class TfliteNet:
         options = self.options(strides, dilations, padding)
         self.add("DEPTHWISE_CONV_2D", [x.index, w, *bias], y, multiplier=multiplier, **options)
 
+    def transposed(self) -> None:
+        x, outs = self.image(), self.pick(CHANNELS[:8])
+        kernel, stride, padding = (self.pick((1, 2, 3, 4, 5)),) * 2, self.pick((1, 2, 2, 3)), self.pick((SAME, VALID))
+        sizes = tuple(n * stride if padding == SAME else (n - 1) * stride + k
+                      for n, k in zip(x.shape[1:3], kernel, strict=True))  # fmt: skip
+        shape = (x.shape[0], *sizes, outs)
+        if prod(shape) > MOST_ELEMENTS or (padding == VALID and kernel[0] < stride):
+            return
+        w, scales, bias = self.weights((outs, *kernel, x.shape[3]), 0, x, channels=True)
+        y = self.sums(shape, x, scales, x.shape[3] * max(1, kernel[0] // stride) ** 2)
+        inputs = [self.ints(*shape), w, x.index, *bias]
+        self.add("TRANSPOSE_CONV", inputs, y, padding=padding, stride_h=stride, stride_w=stride,
+                 activation=self.pick((0, 0, 1)))  # fmt: skip
+
     def fully_connected(self) -> None:
         x, outs = self.any(), self.pick(CHANNELS)
         deep = x.shape[-1] if self.chance(0.5) else prod(x.shape[1:])
@@ -183,7 +206,7 @@ class TfliteNet:
         a = self.any()
         alike = [t for t in self.pool if t.shape == a.shape]
         shape = a.shape if self.chance(0.6) or len(a.shape) != 4 else (1, 1, 1, a.shape[3])
-        b = self.pick(alike) if self.chance(0.6) else self.fresh(shape)
+        b = self.pick(alike) if self.chance(0.6) else self.fixed(shape) if self.chance(0.5) else self.fresh(shape)
         type = self.pick(("ADD", "ADD", "SUB", "MUL"))
         real = a.scale * b.scale * 100 if type == "MUL" else a.scale + b.scale
         y = self.tensor(a.shape, real * float(self.rng.uniform(0.3, 2)))
@@ -272,9 +295,9 @@ class TfliteNet:
 
 
 MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
-    *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3, *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 3,
-    TfliteNet.concatenation, TfliteNet.pooled, TfliteNet.pooled, TfliteNet.mean, TfliteNet.softmax, TfliteNet.unary,
-    TfliteNet.unary, TfliteNet.resized, TfliteNet.moved, TfliteNet.moved,
+    TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3, *(TfliteNet.fully_connected,) * 2,
+    *(TfliteNet.binary,) * 3, TfliteNet.concatenation, TfliteNet.pooled, TfliteNet.pooled, TfliteNet.mean,
+    TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized, TfliteNet.moved, TfliteNet.moved,
 )  # fmt: skip
 
 

@@ -283,15 +283,108 @@ def test_every_integer_operator_has_cases() -> None:
     assert all(any(True for _ in cls.cases()) for cls in found)
 
 
+# ------------------------------------------------------------------------------- products of several kinds
+def transposed(stride: int, kernel: int, padding: int) -> tuple[Graph, list[str]]:
+    """A TRANSPOSE_CONV of [1, 3, 4, 5] to two channels, in tflm's arithmetic."""
+    rng, model = np.random.default_rng(11), Model()
+    sizes = [n * stride if padding == 0 else (n - 1) * stride + kernel for n in (3, 4)]
+    shape = model.constant("shape", np.array([1, *sizes, 2], np.int32))
+    w = model.constant("w", rng.integers(-127, 128, (2, kernel, kernel, 5)).astype(np.int8), scale=[0.01, 0.02])
+    x = model.tensor("x", (1, 3, 4, 5), "i8", scale=[0.5], zero=[-7])
+    b = model.constant("b", rng.integers(-900, 900, 2).astype(np.int32), scale=[0.005, 0.01])
+    y = model.tensor("y", (1, *sizes, 2), "i8", scale=[0.9], zero=[4])
+    model.add("TRANSPOSE_CONV", [shape, w, x, b], [y], padding=padding, stride_h=stride, stride_w=stride, activation=0)
+    return converted(model.bytes([x], [y]), "tflm")
+
+
+@pytest.mark.parametrize(
+    ("stride", "kernel", "padding"), [(1, 3, 0), (2, 2, 0), (2, 3, 0), (2, 5, 1), (3, 4, 0), (3, 3, 1)]
+)
+def test_transposed_convolutions_become_integers(stride: int, kernel: int, padding: int) -> None:
+    graph, left = transposed(stride, kernel, padding)
+    assert not left
+    assert kinds(graph) <= {"IntegerConv", "Slice"}
+    x = np.random.default_rng(12).integers(-128, 128, (1, 3, 4, 5)).astype(np.int8)
+    (constants,) = ([v.array for v in n.inputs[1:] if v] for n in graph if n.op.name == "IntegerConv")
+    (got,) = evaluate(graph, {"x": x}).values()
+    rng = np.random.default_rng(11)
+    w = rng.integers(-127, 128, (2, kernel, kernel, 5)).astype(int)
+    bias = rng.integers(-900, 900, 2)
+    full = np.zeros((2 * stride + kernel, 3 * stride + kernel, 2), int)
+    for i, j in np.ndindex(3, 4):
+        taps = (w * (x[0, i, j].astype(int) + 7)).sum(-1).transpose(1, 2, 0)
+        full[i * stride : i * stride + kernel, j * stride : j * stride + kernel] += taps
+    first = max(0, kernel - stride) // 2 if padding == 0 else 0
+    _, h, width, _ = got.shape
+    sums = np.zeros((h + first, width + first, 2), int)
+    sums[: full.shape[0], : full.shape[1]] = full[: h + first, : width + first]
+    sums = sums[first:, first:] + bias
+    factors = Factors("double", constants[2][:: stride**2][:2], constants[3][:: stride**2][:2])
+    np.testing.assert_array_equal(got[0], np.clip(factors.apply(sums) + 4, -128, 127))
+
+
+def test_a_bias_of_floats_is_used_where_it_lies_on_the_steps_of_the_sums() -> None:
+    def gemm(bias: list[float]) -> tuple[Graph, list[str]]:
+        half, zero = np.array(0.5, np.float32), np.array(0, np.int8)
+        nodes = [
+            helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xr"]),
+            helper.make_node("DequantizeLinear", ["w", "s", "z"], ["wr"]),
+            helper.make_node("Gemm", ["xr", "wr", "b"], ["yr"]),
+            helper.make_node("QuantizeLinear", ["yr", "s", "z"], ["y"]),
+        ]
+        constants: dict[str, Array] = {
+            "s": half,
+            "z": zero,
+            "w": np.eye(3, dtype=np.int8),
+            "b": np.array(bias, np.float32),
+        }
+        graph = helper.make_graph(
+            nodes, "made", [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 3))],
+            [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
+            [numpy_helper.from_array(data, name) for name, data in constants.items()],
+        )  # fmt: skip
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        return converted(bytes(made.SerializeToString()), "onnx")
+
+    graph, left = gemm([0.25, -1.5, 0.0])
+    assert not left
+    (node,) = (node for node in graph if node.op.name == "IntegerGemm")
+    np.testing.assert_array_equal(node.input(2).array, [1, -6, 0])
+    _, left = gemm([0.25, -1.4, 0.0])
+    assert "its bias is not quantised" in left[0]
+
+
+def test_weights_are_stored_in_a_type_that_holds_their_zero_point() -> None:
+    rng = np.random.default_rng(13)
+    file, feeds = qlinear("QLinearMatMul", rng.integers(0, 99, (6, 4)).astype(np.uint8), 159)
+    graph, left = converted(file, "tflm")
+    assert not left
+    expected = evaluate(graph, feeds)["y"]
+    np.testing.assert_array_equal(tenon.open(tenon.compile(file, arithmetic="tflm")).run(feeds)["y"], expected)
+
+
+@pytest.mark.parametrize("type", ["ADD", "MUL", "SUB"])
+def test_sums_and_products_with_constants_are_those_of_two_tensors(type: str) -> None:
+    """TFLite rounds them in steps, so they are no tables of functions of real numbers."""
+    rng, model = np.random.default_rng(14), Model()
+    x = model.tensor("x", (1, 2, 3, 4), "i8", scale=[0.05], zero=[-7])
+    c = model.constant("c", rng.integers(-128, 128, (4,)).astype(np.int8), scale=[0.03], zero=[5])
+    y = model.tensor("y", (1, 2, 3, 4), "i8", scale=[0.07], zero=[-1])
+    model.add(type, [x, c], [y], activation=1)
+    graph, left = converted(model.bytes([x], [y]), "tflm")
+    assert not left
+    assert kinds(graph) == {"IntegerMul" if type == "MUL" else "IntegerAdd"}
+
+
 # -------------------------------------------------------------------------------------- ONNX's own products
-def qlinear(type: str) -> tuple[bytes, dict[str, Array]]:
-    """A QLinearConv or QLinearMatMul of u8 by i8 weights with a scale for each column, and its input."""
+def qlinear(type: str, weights: Array | None = None, zero: int = 0) -> tuple[bytes, dict[str, Array]]:
+    """A QLinearConv or QLinearMatMul of u8 by weights with a scale for each column, and its input."""
     rng = np.random.default_rng(9)
     conv = type == "QLinearConv"
     x = rng.integers(0, 256, (1, 6, 5, 5) if conv else (2, 3, 6)).astype(np.uint8)
-    w = rng.integers(-128, 128, (4, 6, 3, 3) if conv else (6, 4)).astype(np.int8)
+    w = rng.integers(-128, 128, (4, 6, 3, 3) if conv else (6, 4)).astype(np.int8) if weights is None else weights
     constants: dict[str, Array] = {
-        "w": w, "xs": np.array(0.02, np.float32), "xz": np.array(117, np.uint8), "wz": np.zeros(4, np.int8),
+        "w": w, "xs": np.array(0.02, np.float32), "xz": np.array(117, np.uint8), "wz": np.full(4, zero, w.dtype),
         "ws": rng.uniform(0.002, 0.03, 4).astype(np.float32), "ys": np.array(0.3, np.float32),
         "yz": np.array(90, np.uint8), "b": rng.integers(-900, 900, 4).astype(np.int32),
     }  # fmt: skip

@@ -26,11 +26,14 @@ from tenon.passes.patterns import Apply
 Convert = Callable[[Match, Chain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
-    "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "Gemm": product,
+    "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Gemm": product,
     "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "ReduceMean": average, "Resize": resize,
     "Softmax": softmax, "Sub": binary,
 }  # fmt: skip
 """What becomes of the operator whose result a QuantizeLinear stores."""
+
+
+PAIRS = frozenset({"Add", "Mul", "Sub"})
 
 
 def is_quantised(graph: Graph) -> bool:
@@ -62,6 +65,11 @@ def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]
 
 
 def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
+    if arithmetic != "onnx":  # TFLite's sums and products round in steps, also those with constants, or of one tensor
+        pair = chain(match, PAIRS)
+        made = pair if isinstance(pair, str) or pair.core.op.name not in PAIRS else binary(match, pair, arithmetic)
+        if isinstance(made, Value):
+            return made
     found = table(match, arithmetic)
     if found is not None and not isinstance(found, str):
         return found

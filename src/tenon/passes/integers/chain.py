@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -48,8 +49,9 @@ class Chain:
         return value
 
 
-def chain(match: Match) -> Chain | str:
-    """The chain from the matched QuantizeLinear back to the operator that computes its input."""
+def chain(match: Match, core: Container[str] = ()) -> Chain | str:
+    """The chain from the matched QuantizeLinear back to the operator that computes its input, at the latest to one
+    that ``core`` names."""
     grid = grid_of(match.root)
     if isinstance(grid, str):
         return grid
@@ -61,6 +63,8 @@ def chain(match: Match) -> Chain | str:
         if not match.sole(value):
             return f"the float result of {node.op.name} is read by others too"
         limits = bounds(node)
+        if node.op.name in core:
+            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid)
         if limits is not None and scaled:
             return "its result is clipped before it is scaled"
         if limits is not None:

@@ -74,7 +74,9 @@ def grid_of(node: Node) -> Grid | str:
 
 
 def operand(match: Match, value: Value) -> Operand | str:
-    """``value`` as a quantised tensor: through data movement back to DequantizeLinear."""
+    """``value`` as a quantised tensor: a constant, or through data movement back to DequantizeLinear."""
+    if value.constant and (known := _constant(match, value)) is not None:
+        return known
     found = _source(value)
     if isinstance(found, str):
         return found
@@ -82,6 +84,30 @@ def operand(match: Match, value: Value) -> Operand | str:
     for node in reversed(moves):
         source = moved(match, node, source, grid)
     return Operand(source, grid)
+
+
+def _constant(match: Match, value: Value) -> Operand | None:
+    """A constant of floats on a grid of one scale that 8 bits hold."""
+    stored, quant = value.stored, value.type.quant
+    if stored is not None and stored.data.dtype.kind in "iu" and stored.scale.size == stored.zero.size == 1:
+        scale, zero = float(np.float32(stored.scale.reshape(()))), int(stored.zero.reshape(()))
+        data = stored.data.astype(np.int64)
+    elif quant is not None and quant.scalar and not quant.steps and value.array.dtype.kind == "f":
+        scale, zero = quant.scale[0], quant.zero_point[0]
+        steps = value.array.astype(np.float64) / scale
+        if np.abs(np.rint(steps) - steps).max(initial=0) > 1e-3:
+            return None
+        data = np.rint(steps).astype(np.int64) + zero
+    else:
+        return None
+    for dtype in (DType.I8, DType.U8):
+        low, high = limits(dtype)
+        if low <= min(zero, data.min(initial=zero)) and max(zero, data.max(initial=zero)) <= high:
+            grid = Grid(scale, zero, dtype)
+            integers = match.constant("integers", data.astype(dtype.numpy))
+            integers.type = replace(integers.type, quant=grid.quant)
+            return Operand(integers, grid)
+    return None
 
 
 def is_quantised(value: Value) -> bool:
@@ -202,7 +228,8 @@ def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: b
         return "its weights have scales along another axis than output channels"
     if zeros.size and (zeros != zeros[0]).any():
         return "its weights have several zero points"
-    zero, (least, most) = int(zeros[0]) if zeros.size else 0, (int(data.min(initial=0)), int(data.max(initial=0)))
+    zero = int(zeros[0]) if zeros.size else 0
+    least, most = int(data.min(initial=min(0, zero))), int(data.max(initial=max(0, zero)))
     held = [t for t in (DType.I4, DType.I8, DType.U8, DType.I16) if limits(t)[0] <= least and most <= limits(t)[1]]
     if not held:
         return "its weights do not fit 16 bits"
@@ -226,10 +253,21 @@ def bias(value: Value | None, scales: Array, *, steps: bool) -> Array | str | No
         return known.data.astype(np.int64).reshape(-1)
     if value.data is None:
         return "its bias is computed at run time"
-    whole = value.data.astype(np.float64).reshape(-1)
-    if value.type.quant is None or not value.type.quant.steps:
+    real = value.data.reshape(-1)
+    if value.type.quant is not None and value.type.quant.steps:
+        return np.rint(real.astype(np.float64)).astype(np.int64)
+    if steps:
         return "its bias is not quantised"
-    return np.rint(whole).astype(np.int64)
+    return _exact_steps(real.astype(np.float32), scales.astype(np.float32))
+
+
+def _exact_steps(real: Array, scales: Array) -> Array | str:
+    """A bias of floats as the whole numbers of ``scales`` that f32 rounds to it, or to a neighbour of it."""
+    whole = np.rint(real.astype(np.float64) / scales)
+    if np.abs(whole).max(initial=0) >= 1 << 31:
+        return "its bias is too large for 32 bits"
+    near = np.abs(whole * scales - real) <= np.spacing(np.abs(real))
+    return whole.astype(np.int64) if near.all() else "its bias is not quantised"
 
 
 def transpose(match: Match, value: Value, perm: tuple[int, ...], grid: Grid) -> Value:

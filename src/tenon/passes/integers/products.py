@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,17 +15,18 @@ from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import overflows, product_factors
 from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.operands import bias, operand, weights
+from tenon.passes.integers.transposed import Spread, by_output, unsupported
 
 
 def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
-    """A Conv, a Gemm or a MatMul by constant weights, in integers."""
+    """A Conv, a ConvTranspose, a Gemm or a MatMul by constant weights, in integers."""
     node = found.core
-    matrix = node.op.name != "Conv"
+    matrix, back = node.op.name in ("Gemm", "MatMul"), node.op.name == "ConvTranspose"
     why = _unsupported(node)
     if why:
         return why
     turned = node.op.name == "Gemm" and bool(attribute(node, "transB"))
-    given = weights(node.input(1), 0 if turned or not matrix else 1)
+    given = weights(node.input(1), 0 if turned or not (matrix or back) else 1)
     if isinstance(given, str):
         return given
     x = operand(match, node.input(0))
@@ -35,6 +37,10 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if (given.steps or x.grid.steps) and not found.scaled:
         return "its sums are not scaled"
     data = given.data if turned or not matrix else given.data.T
+    if back:
+        if given.scales.size > 1 and attribute(node, "group") > 1:
+            return "its weights have scales along another axis than output channels"
+        data = by_output(given.data, attribute(node, "group"))
     units = np.float32(x.grid.scale) * given.scales
     b = bias(node.inputs[2] if len(node.inputs) > 2 else None, units, steps=given.steps)
     if isinstance(b, str):
@@ -45,6 +51,11 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     b = None if b is None else np.broadcast_to(b, len(data)).copy()
     if why := overflows(largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), factors):
         return why
+    spread = Spread.of(node, len(data)) if back else None
+    if spread is not None:
+        data, b = spread.weights(data, given.zero), None if b is None else np.repeat(b, spread.count)
+        shifts = None if factors.shifts is None else spread.spread(factors.shifts)
+        factors = replace(factors, values=spread.spread(factors.values), shifts=shifts)
     low, high = found.bounds(away=arithmetic != "onnx")
     common = {
         "rounding": factors.rounding, "x_zero": x.grid.zero, "w_zero": given.zero, "zero": found.grid.zero, "low": low,
@@ -58,6 +69,11 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     ]
     if matrix:
         return found.finish(match, _rows(match, x.value, rest, node, common))
+    if spread is not None:
+        before, after = spread.window()
+        op = make("IntegerConv", **common, group=attribute(node, "group"), pads=(*before, *after))
+        made = match.add(op, x.value, *rest, origin=node.origin)
+        return found.finish(match, spread.interleaved(match, made))
     window = Window(
         data.shape[2:], attribute(node, "strides"), attribute(node, "dilations"), attribute(node, "pads"),
         attribute(node, "auto_pad"),
@@ -76,6 +92,8 @@ def _unsupported(node: Node) -> str:
         return "" if plain else "alpha, beta or transA are not those of a plain product"
     if node.op.name == "MatMul" and node.input(1).type.rank != 2:
         return "a product of two batches of matrices is computed in float"
+    if node.op.name == "ConvTranspose":
+        return unsupported(node)
     if node.op.name == "Conv" and any(p < 0 for p in attribute(node, "pads")):
         return "negative pads"
     return ""
