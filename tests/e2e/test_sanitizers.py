@@ -19,21 +19,29 @@ from tenon.ops import registry
 
 machine = MACHINES[sys.argv[1]]
 ask = Ask(blocked=True, surplus=1)
-cases = [case for cls in registry().values() for case in cls.cases()]
-gcc = ["gcc", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+start, stride = map(int, sys.argv[3:])
+cases = [case for cls in registry().values() for case in cls.cases()][start::stride]
+gcc = ["gcc", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 count = 0
 for library, group in build_libraries(cases, machine, ask, Path(sys.argv[2]), gcc):
     for case in group:
         print(case.op, case.label, flush=True)
         run_lowered(case.op, case.arrays(), machine, case.constant, ask, library)
         count += 1
-assert count > 500
+assert count > 500 // stride
 print("ran", count, "cases")
 """
 
 
-@pytest.mark.parametrize("machine", ["lanes16", "lanes4", "lanes1"])
-def test_operator_cases_run_clean(machine: str, tmp_path: Path) -> None:
+SWEEPS = [("lanes16", 0, 3), ("lanes4", 1, 3), ("lanes1", 2, 3)]
+"""Machine, first case and stride: each case runs on one of the machines; with -m slow, all run on each."""
+
+
+@pytest.mark.parametrize(
+    ("machine", "start", "stride"),
+    [*SWEEPS, *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine, *_ in SWEEPS)],
+)
+def test_operator_cases_run_clean(machine: str, start: int, stride: int, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
@@ -48,7 +56,7 @@ def test_operator_cases_run_clean(machine: str, tmp_path: Path) -> None:
         "ASAN_OPTIONS": "detect_leaks=0",
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
     }
-    command = [sys.executable, "-c", SCRIPT, machine, str(tmp_path)]
+    command = [sys.executable, "-c", SCRIPT, machine, str(tmp_path), str(start), str(stride)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     assert "ran" in done.stdout
