@@ -34,7 +34,7 @@ from tenon.passes.precision import precision
 from tenon.passes.preprocessing import compile_in, described
 from tenon.plan.arithmetic import quickest
 from tenon.plan.choose import choose, choose_alike
-from tenon.plan.describe import Description, describe
+from tenon.plan.describe import Description, describe, operators
 from tenon.plan.lower import Weighed, plan
 from tenon.plan.lowering_context import Setting
 from tenon.plan.program import Memory, Program
@@ -172,8 +172,9 @@ def inspect(
     left: list[Problem] = []
     graph, program = _planned(given, target, chosen, given.name, shapes, progress, left)
     found = describe(bind(given, shapes) if shapes else given, program)
-    arithmetic = used_arithmetic(chosen, target, given)
-    return replace(found, arithmetic=arithmetic, left_in_float=tuple((p.where, p.what) for p in left)), graph
+    arithmetic = used_arithmetic(chosen, target, given) if is_quantised(given) else "float"
+    reasons = tuple((p.where, p.what) for p in left)
+    return replace(found, compiled=operators(graph), arithmetic=arithmetic, left_in_float=reasons), graph
 
 
 @with_options

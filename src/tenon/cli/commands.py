@@ -87,7 +87,8 @@ def inspect_model(
         for t in tensors:
             console.print(f"{what}  {t.name}  {t.dtype}[{','.join(map(str, t.shape))}]", markup=False)
     shown = table("", "", right=(1,))
-    shown.add_row("parameters", f"{count(description.parameters)} ({size(description.parameter_bytes)})")
+    stored = f" ({size(description.parameter_bytes)})" if description.arithmetic == "float" else ""
+    shown.add_row("parameters", count(description.parameters) + stored)
     shown.add_row("multiply-accumulates", count(description.macs) if optimised else "shapes unbound")
     shown.add_row("peak RAM", size(description.peak_ram))
     shown.add_row("  of which activations", f"{size(description.arena)} (lower bound {size(description.arena_bound)})")
@@ -95,11 +96,14 @@ def inspect_model(
         shown.add_row("  most at layer", description.largest)
     if patches := description.patches:
         shown.add_row("in patches", patches_text(patches))
+    shown.add_row("weights, compiled", size(description.weights))
     console.print(shown)
-    operators = table("operator", "count", right=(1,))
-    for name, n in description.operators.items():
-        operators.add_row(name, str(n))
-    console.print(operators)
+    for title, operators in (("operator", description.operators), ("compiled to", description.compiled or {})):
+        counts = table(title, "count", right=(1,))
+        for name, n in operators.items():
+            counts.add_row(name, str(n))
+        if operators:
+            console.print(counts)
     if description.left_in_float:
         kept = table("left in float", "because")
         for where, why in description.left_in_float:

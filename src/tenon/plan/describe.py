@@ -31,7 +31,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Description:
-    """Counts are of the graph as given.  Bytes are None where the graph was not planned."""
+    """Counts are of the graph as given; ``compiled`` counts the operators that are left to compile.  Bytes, and
+    ``compiled``, are None where the graph was not planned."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -48,6 +49,7 @@ class Description:
     largest: str = ""
     """The layer at which the most bytes of activations are alive."""
     patches: Patches | None = None
+    compiled: dict[str, int] | None = None
     arithmetic: str = "float"
     left_in_float: tuple[tuple[str, str], ...] = ()
     """Layers of a quantised model that are not computed in integers, and why."""
@@ -68,7 +70,7 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
             Tensor(v.name, str(v.type.dtype) if v.typed else "?", v.type.shape if v.typed else ())
             for v in graph.outputs
         ),
-        operators=dict(Counter(node.op.name for node in graph).most_common()),
+        operators=operators(graph),
         parameters=sum(a.size for a in constants),
         parameter_bytes=sum(a.nbytes for a in constants),
         macs=sum(layer.macs for layer in layers),
@@ -80,6 +82,11 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
         largest=program.largest if program else "",
         patches=program.patches if program else None,
     )
+
+
+def operators(graph: Graph) -> dict[str, int]:
+    """How many of each operator, the most frequent first."""
+    return dict(Counter(node.op.name for node in graph).most_common())
 
 
 def _layer(node: Node) -> Layer:
