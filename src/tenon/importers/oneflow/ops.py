@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -74,28 +75,23 @@ def perceptron(node: OneflowNode) -> Value:
 
 
 def convolution(node: OneflowNode) -> Value:
-    _first_channels(node)
-    return node.add(
-        "Conv",
-        *node.inputs[:3],
-        group=int(node.number("groups", 1)),
-        strides=node.integers("strides"),
-        dilations=node.integers("dilation_rate"),
-        pads=node.integers("padding_before") * 2,
-    )
+    return node.add("Conv", *node.inputs[:3], **_window(node))
 
 
 def deconvolution(node: OneflowNode) -> Value:
+    extra = node.integers("output_padding") or [0] * (len(node.dims) - 2)
+    return node.add("ConvTranspose", *node.inputs[:3], **_window(node), output_padding=extra)
+
+
+def _window(node: OneflowNode) -> dict[str, Any]:
+    """The attributes that convolutions and transposed ones share."""
     _first_channels(node)
-    return node.add(
-        "ConvTranspose",
-        *node.inputs[:3],
-        group=int(node.number("groups", 1)),
-        strides=node.integers("strides"),
-        dilations=node.integers("dilation_rate"),
-        pads=node.integers("padding_before") * 2,
-        output_padding=node.integers("output_padding") or [0] * (len(node.dims) - 2),
-    )
+    return {
+        "group": int(node.number("groups", 1)),
+        "strides": node.integers("strides"),
+        "dilations": node.integers("dilation_rate"),
+        "pads": node.integers("padding_before") * 2,
+    }
 
 
 def _first_channels(node: OneflowNode) -> None:
