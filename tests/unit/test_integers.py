@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
+from lowered import MACHINES, run_lowered
 from tenon import importers
 from tenon.bundle import read_manifest
 from tenon.engine.device import Device
@@ -25,7 +26,7 @@ from tenon.ir.text import parse_type, show_type
 from tenon.ir.types import DType, Layout, Quant, TensorType
 from tenon.kernels.requantize import Rounding
 from tenon.ops import registry
-from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.ops.integer_softmax import IntegerSoftmax
 from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
 from tenon.options import Arithmetic
@@ -75,6 +76,20 @@ def test_single_rounding_matches_exact_fractions() -> None:
         np.testing.assert_array_equal(rescaled(sums, multiplier, shift, "single"), away)
         twice = rescaled(sums, multiplier, shift, "double")
         assert np.abs(twice - away).max() <= 1
+
+
+@pytest.mark.parametrize("machine", ["lanes1", "lanes16"])
+def test_large_sums_beside_a_channel_without_a_right_shift(machine: str) -> None:
+    """Two sums are too large to add half of what is dropped; the others are shifted by 0 and 1 to the left."""
+    x = np.array([[5, -7, 100, 3]], np.int8)
+    weights = np.array([[1, 2, 3, 4], [-1, 2, -3, 4], [1, 0, 0, 0], [0, 1, 0, 0]], np.int8)
+    bias = np.array([2**31 - 4000, -(2**31) + 4000, 8, -13], np.int32)
+    factors = [quantized_multiplier(f) for f in (2.0**-25, 2.0**-25, 0.75, 1.5)]
+    product = IntegerGemm("double", 0, zero=4, scale=0.25)
+    for channels in (slice(0, 3), slice(0, 4)):
+        arrays = [x, weights[channels], bias[channels], *np.array(factors[channels], np.int32).T.copy()]
+        (got,) = run_lowered(product, arrays, MACHINES[machine], (1, 2, 3, 4))
+        np.testing.assert_array_equal(got, product.evaluate(arrays)[0])
 
 
 def test_integer_softmax_is_near_float_softmax() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tenon.ir.loops import Expr, bitcast, cast, maximum, minimum, op, sqrdmulh
+from tenon.ir.loops import Expr, bitcast, cast, maximum, minimum, op, select, sqrdmulh
 from tenon.ir.types import F32, I32, I64, DType
 
 Rounding = Literal["double", "single", "float"]
@@ -26,7 +26,7 @@ class Requantize:
     ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and
     the right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
     of "single" the multiplier, the whole shift and half of what it drops; of "float" the factor.  With ``wide``, sums
-    may come so close to 2**31 that half of what is dropped cannot be added; then no right shift may be zero.
+    may come so close to 2**31 that half of what is dropped cannot be added.
     """
 
     rounding: Rounding
@@ -65,10 +65,13 @@ def _doubly(total: Expr, given: dict[str, Expr], *, wide: bool) -> Expr:
     if "right" not in given:
         return high
     sign = high >> 31
+    mask = given.get("mask")
     if wide:
-        return (((high + sign) >> (given["right"] - 1)) + 1) >> 1
-    if "mask" in given:
-        sign = op("and", sign, given["mask"])
+        shift = given["right"] - 1 if mask is None else maximum(given["right"] - 1, 0)
+        halved = (((high + sign) >> shift) + 1) >> 1
+        return halved if mask is None else select(mask, halved, high)
+    if mask is not None:
+        sign = op("and", sign, mask)
     return (high + given["half"] + sign) >> given["right"]
 
 

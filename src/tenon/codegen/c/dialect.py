@@ -64,7 +64,7 @@ HEAD = """\
 #else
 #define TENON_CLANG(builtin) 0
 #endif
-#define TENON_INLINE static inline __attribute__((always_inline))
+#define TENON_INLINE static inline __attribute__((always_inline%s))
 """
 
 # V: the vector, I: its signed integer twin, E: the element, N: lanes, B: bits of an element, S: suffix of builtins
@@ -198,6 +198,8 @@ class C(Printer):
     int_type = "intptr_t"
     in_portable_form = False
     """Whether what is being printed has another form."""
+    has_assembly = False
+    """Whether anything has two forms: a compiler that takes one of them may need no helper of the other."""
     outlined = "TENON_OUTLINE void "
 
     def type(self, t: Type) -> str:
@@ -428,6 +430,7 @@ class C(Printer):
         if tile is None:
             super().on_loop(s)
             return
+        self.has_assembly = True
         self.line(f"#if {pair_tile.CONDITION}")
         self.in_assembly(tile)
         self.line("#else")
@@ -436,7 +439,7 @@ class C(Printer):
         self.in_portable_form = False
         self.line("#endif")
 
-    def in_assembly(self, tile: pair_tile.PairTile) -> None:
+    def in_assembly(self, tile: pair_tile.Tile) -> None:
         self.env |= dict.fromkeys(tile.vars, 0)
         names = [self.register(load.buffer, load.index) for load in tile.sums]
         places = [self.place(load.buffer, load.index) for load in (tile.weights, tile.inputs)]
@@ -444,7 +447,7 @@ class C(Printer):
         for var in tile.vars:
             del self.env[var]
         taken = {*self.f.taken, *(self.cell(tile.sums[0].buffer, name) for name in names)}
-        for text in pair_tile.text(tile, weights, inputs, names):
+        for text in tile.text(weights, inputs, names):
             self.f.taken |= taken
             self.line(text)
 
@@ -492,7 +495,7 @@ class C(Printer):
         body = "\n".join((*self.functions, *helpers))
         floats = "float" in body or "double" in body
         needs = NEEDS_GNU if self.vectors else _strict(body)
-        lines = [needs + EXACT * (floats or bool(self.vectors)) + HEAD]
+        lines = [needs + EXACT * (floats or bool(self.vectors)) + HEAD % (", unused" * self.has_assembly)]
         for t in sorted(self.vectors, key=str):
             name, element = self.vectors[t], self.names[t.dtype]
             lines += [

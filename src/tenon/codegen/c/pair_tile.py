@@ -1,12 +1,15 @@
-"""The loop of a tile of 4 positions x 2 channels as one piece of assembly for Arm's 32-bit cores with DSP instructions.
+"""The inner loops of ``kernels.integer_pairs`` in assembly, for Arm's 32-bit cores with DSP instructions.
 
-It needs every register there is, 8 sums, 2 pointers and 4 operands, so that compilers spill some of what they are given
-as single instructions (``kernels.integer_pairs``).  A step is 13 instructions for 16 multiply-adds.
+A tile of 4 positions x 2 channels needs every register there is, 8 sums, 2 pointers and 4 operands, so that compilers
+spill some of what they are given as single instructions; a step is 13 instructions for 16 multiply-adds.  A product of
+one vector with 4 rows of weights takes 21 for 16, because weights are read two words at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tenon.ir.index import Index, Var
 from tenon.ir.loops import Expr, Let, Load, Loop, Op, Ref, Stmt, Store
@@ -15,12 +18,14 @@ from tenon.ir.types import I32
 POSITIONS, CHANNELS = 4, 2
 CONDITION = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)"
 """Without optimisation, compilers keep a register for frames."""
+_LOCAL = "tile_"
+"""What the names of C variables begin with, which no kernel's own do: pointers of kernels are called w, too."""
 
 
 @dataclass(frozen=True)
-class PairTile:
-    """``loop`` runs ``outer`` times over ``inner`` steps; a step reads the next word of ``weights`` and the next
-    four of ``inputs``, both at the index of the first step.  ``sums`` are indices of ``register``, by channel."""
+class Tile:
+    """``loop`` runs ``outer`` times over ``inner`` steps; a step reads the next ``words`` of ``weights`` and the next
+    ``taken`` elements of ``inputs``, both at the index of the first step.  ``sums`` are indices of ``register``."""
 
     outer: int
     inner: int
@@ -28,68 +33,140 @@ class PairTile:
     weights: Load
     inputs: Load
     sums: tuple[Load, ...]
+    words: ClassVar[int]
+    taken: ClassVar[int]
+    operands: ClassVar[str]
+    """Registers of a step besides the pointers, ``e`` and the sums."""
+    input_type: ClassVar[str] = "int32_t"
+
+    def step(self) -> list[str]:
+        """Instructions; w and p point to weights and inputs."""
+        raise NotImplementedError
+
+    def text(self, weights: str, inputs: str, sums: Sequence[str]) -> list[str]:
+        """Lines of C.  ``weights`` and ``inputs`` are pointers to the first elements, ``sums`` names of variables."""
+        # No register is left for the end of the inputs.
+        lines = self.step() * self.inner
+        if self.outer > 1:
+            lines = ["push {%[e]}", "1:", *lines, "ldr %[e], [sp]", "cmp %[p], %[e]", "bne 1b", "add sp, #4"]
+        changed = ", ".join(f'[a{i}] "+r"({name})' for i, name in enumerate(sums))
+        end = self.outer * self.inner * self.taken
+        written = ", ".join(f'[{name}] "=&r"({_LOCAL}{name})' for name in self.operands)
+        return [
+            "{",
+            f"  const int32_t *{_LOCAL}w = {weights};",
+            f"  const {self.input_type} *{_LOCAL}p = {inputs}, *{_LOCAL}e = {_LOCAL}p + {end};",
+            f"  int32_t {', '.join(_LOCAL + name for name in self.operands)};",
+            "  __asm__ volatile(",
+            *(f'    "{line}\\n"' for line in lines),
+            f"    : {changed},",
+            f'      [w] "+r"({_LOCAL}w), [p] "+r"({_LOCAL}p), [e] "+r"({_LOCAL}e), {written}',
+            '    : : "cc", "memory");',
+            "}",
+        ]
 
 
-def matched(loop: Loop) -> PairTile | None:
+class PanelTile(Tile):
+    """Sums of 4 positions, from a panel, by 2 channels; ``sums`` by position, then channel."""
+
+    words, taken, operands = 1, POSITIONS, "oxz"
+
+    def step(self) -> list[str]:
+        found = ["ldr %[e], [%[w]], #4", "sxtb16 %[o], %[e], ror #8", "sxtb16 %[e], %[e]"]
+        for i in range(0, POSITIONS, 2):
+            found.append("ldrd %[x], %[z], [%[p]], #8")
+            for j, x in enumerate("xz"):
+                found += [_product(CHANNELS * (i + j) + v, x, w) for v, w in enumerate("eo")]
+        return found
+
+
+class VectorTile(Tile):
+    """Sums of one vector of bytes by 4 channels."""
+
+    words, taken, operands = 4, 4, "xzvuo"
+    input_type = "int8_t"
+
+    def step(self) -> list[str]:
+        found = ["ldr %[x], [%[p]], #4", "sxtb16 %[z], %[x], ror #8", "sxtb16 %[x], %[x]"]
+        for x in "xz":
+            found.append("ldrd %[v], %[u], [%[w]], #8")
+            for i, word in enumerate("vu"):
+                found += [f"sxtb16 %[o], %[{word}], ror #8", f"sxtb16 %[{word}], %[{word}]"]
+                found += [_product(2 * i, x, word), _product(2 * i + 1, x, "o")]
+        return found
+
+
+def _product(i: int, x: str, w: str) -> str:
+    return f"smlad %[a{i}], %[{x}], %[{w}], %[a{i}]"
+
+
+def matched(loop: Loop) -> Tile | None:
     """The tile that a loop computes, if it is one."""
     outer, step = _iterations(loop), loop
     if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
         step = loop.body[0]
     inner = _iterations(step)
-    if not outer:
+    if not outer or step.kind != "unroll" or not inner:
         return None
-    if step.kind != "unroll" or not inner or len(step.body) != 3 + POSITIONS * (1 + CHANNELS):
+    found = _panel(step.body) or _vector(step.body)
+    if found is None:
         return None
-    word, even, odd, *rest = step.body
-    weights = _load(word)
-    if weights is None or not (_widens(even, "even_bytes", word) and _widens(odd, "odd_bytes", word)):
-        return None
-    inputs, sums = list[Load](), list[Load]()
-    for i in range(0, len(rest), 1 + CHANNELS):
-        x, *stores = rest[i : i + 1 + CHANNELS]
-        found = _load(x)
-        if found is None:
-            return None
-        inputs.append(found)
-        for store, weight in zip(stores, (even, odd), strict=True):
-            total = _adds(store, x, weight)
-            if total is None:
-                return None
-            sums.append(total)
+    kind, weights, inputs, sums = found
     nested = step is not loop
     vars = (loop.var, step.var) if nested else (step.var,)
     steps = Index(((step.var, 1),)) + (Index(((loop.var, inner),)) if nested else 0)
-    walks = [_walks(load, inputs[0], vars, steps * POSITIONS, i) for i, load in enumerate(inputs)]
-    if not _walks(weights, weights, vars, steps, 0) or not all(walks):
+    walks = [_walks(load, inputs[0], vars, steps * kind.taken, i) for i, load in enumerate(inputs)]
+    walks += [_walks(load, weights[0], vars, steps * kind.words, i) for i, load in enumerate(weights)]
+    if not all(walks):
         return None
-    return PairTile(outer if nested else 1, inner, vars, weights, inputs[0], tuple(sums))
+    return kind(outer if nested else 1, inner, vars, weights[0], inputs[0], tuple(sums))
 
 
-def text(tile: PairTile, weights: str, inputs: str, sums: list[str]) -> list[str]:
-    """Lines of C.  ``weights`` and ``inputs`` are pointers to the first words, ``sums`` names of variables."""
-    step = ["ldr %[e], [%[w]], #4", "sxtb16 %[o], %[e], ror #8", "sxtb16 %[e], %[e]"]
-    for i in range(0, POSITIONS, 2):
-        step.append("ldrd %[x], %[z], [%[p]], #8")
-        for j, x in enumerate("xz"):
-            step += [f"smlad %[a{2 * (i + j) + v}], %[{x}], %[{w}], %[a{2 * (i + j) + v}]" for v, w in enumerate("eo")]
-    # No register is left for the end of the inputs.
-    lines = step * tile.inner
-    if tile.outer > 1:
-        lines = ["push {%[e]}", "1:", *lines, "ldr %[e], [sp]", "cmp %[p], %[e]", "bne 1b", "add sp, #4"]
-    changed = ", ".join(f'[a{i}] "+r"({name})' for i, name in enumerate(sums))
-    words = tile.outer * tile.inner * POSITIONS
-    return [
-        "{",
-        f"  const int32_t *tile_w = {weights}, *tile_p = {inputs}, *tile_e = tile_p + {words};",
-        "  int32_t tile_o, tile_x, tile_z;",
-        "  __asm__ volatile(",
-        *(f'    "{line}\\n"' for line in lines),
-        f"    : {changed},",
-        '      [w] "+r"(tile_w), [p] "+r"(tile_p), [e] "+r"(tile_e), [o] "=&r"(tile_o), [x] "=&r"(tile_x),',
-        '      [z] "=&r"(tile_z)',
-        '    : : "cc", "memory");',
-        "}",
-    ]
+_Found = tuple[type[Tile], list[Load], list[Load], list[Load]]
+
+
+def _panel(body: tuple[Stmt, ...]) -> _Found | None:
+    """Weights, inputs and sums of a step of a ``PanelTile``."""
+    if len(body) != 3 + POSITIONS * (1 + CHANNELS):
+        return None
+    word, even, odd, *rest = body
+    weights, inputs, sums = _load(word), list[Load](), list[Load]()
+    if weights is None or not (_widens(even, "even_bytes", word) and _widens(odd, "odd_bytes", word)):
+        return None
+    for i in range(0, len(rest), 1 + CHANNELS):
+        x, *stores = rest[i : i + 1 + CHANNELS]
+        found, totals = _load(x), [_adds(store, x, weight) for store, weight in zip(stores, (even, odd), strict=True)]
+        if found is None or None in totals:
+            return None
+        inputs.append(found)
+        sums += [total for total in totals if total is not None]
+    return PanelTile, [weights], inputs, sums
+
+
+def _vector(body: tuple[Stmt, ...]) -> _Found | None:
+    """Weights, inputs and sums of a step of a ``VectorTile``."""
+    if len(body) != 1 + 2 * 11 or not isinstance(body[0], Let):
+        return None
+    value, weights, sums = body[0].value, list[Load](), list[Load]()
+    inputs = value.args[0] if isinstance(value, Op) and value.name == "bitcast" else None
+    if not isinstance(inputs, Load) or inputs.type.lanes != 4 or value.type.dtype is not I32:
+        return None
+    for half, name in enumerate(("even_bytes", "odd_bytes")):
+        *words, x, a, b, c, d = body[1 + 11 * half : 12 + 11 * half]
+        if not _widens(x, name, body[0]):
+            return None
+        rows = list[Stmt]()
+        for word, even, odd in (words[:3], words[3:]):
+            load = _load(word)
+            if load is None or not (_widens(even, "even_bytes", word) and _widens(odd, "odd_bytes", word)):
+                return None
+            weights.append(load)
+            rows += [even, odd]
+        totals = [_adds(store, x, weight) for store, weight in zip((a, b, c, d), rows, strict=True)]
+        sums += [total for total in totals if total is not None]
+    first, second = sums[:4], sums[4:]
+    alike = [a.buffer is b.buffer and a.index == b.index for a, b in zip(first, second, strict=False)]
+    return (VectorTile, weights, [inputs], first) if len(sums) == 8 and all(alike) else None
 
 
 def _iterations(loop: Loop) -> int:
@@ -107,15 +184,16 @@ def _load(stmt: Stmt) -> Load | None:
 
 
 def _widens(stmt: Stmt, name: str, word: Stmt) -> bool:
-    assert isinstance(word, Let)
-    return isinstance(stmt, Let) and _is(stmt.value, name) and _same(stmt.value, 0, word.ref)
+    if not isinstance(stmt, Let) or not isinstance(word, Let):
+        return False
+    return _is(stmt.value, name) and _same(stmt.value, 0, word.ref)
 
 
 def _adds(stmt: Stmt, x: Stmt, weight: Stmt) -> Load | None:
     """The register that a statement adds the product of ``x`` and ``weight`` to."""
-    assert isinstance(x, Let)
-    assert isinstance(weight, Let)
-    if not isinstance(stmt, Store) or stmt.buffer.space != "register" or not _is(stmt.value, "dot2_i16"):
+    if not isinstance(x, Let) or not isinstance(weight, Let) or not isinstance(stmt, Store):
+        return None
+    if stmt.buffer.space != "register" or not _is(stmt.value, "dot2_i16"):
         return None
     assert isinstance(stmt.value, Op)
     total = stmt.value.args[0]
@@ -133,7 +211,7 @@ def _same(value: Expr, i: int, ref: Ref) -> bool:
 
 
 def _walks(load: Load, first: Load, vars: tuple[Var, ...], steps: Index, behind: int) -> bool:
-    """Whether ``load`` is ``behind`` words after ``first`` was in the first step, and moves on by ``steps``."""
+    """Whether ``load`` is ``behind`` elements after ``first`` is in the first step, and moves on by ``steps``."""
     if load.buffer is not first.buffer:
         return False
     base = load.buffer.flat(tuple(i.subst(dict.fromkeys(vars, 0)) for i in first.index))
