@@ -195,7 +195,7 @@ def test_tile_has_an_assembly_form() -> None:
         assert assembly(kernel) == tiles, name
 
 
-def test_a_product_with_one_vector_has_a_form_in_assembly() -> None:
+def test_vector_product_has_an_assembly_form() -> None:
     for n, channels, tiles in ((1, 8, 1), (1, 4, 1), (1, 6, 1), (1, 2, 0)):  # of four channels; the rest is less
         (kernel,) = kernels(IntegerGemm("double", -3, zero=4, scale=0.25), operands((n, 36), (channels, 36)))
         assert assembly(kernel) == tiles, channels

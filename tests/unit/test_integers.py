@@ -79,7 +79,7 @@ def test_single_rounding_matches_exact_fractions() -> None:
 
 
 @pytest.mark.parametrize("machine", ["lanes1", "lanes16"])
-def test_large_sums_beside_a_channel_without_a_right_shift(machine: str) -> None:
+def test_large_sums_with_zero_right_shift(machine: str) -> None:
     """Two sums are too large to add half of what is dropped; the others are shifted by 0 and 1 to the left."""
     x = np.array([[5, -7, 100, 3]], np.int8)
     weights = np.array([[1, 2, 3, 4], [-1, 2, -3, 4], [1, 0, 0, 0], [0, 1, 0, 0]], np.int8)
