@@ -239,6 +239,19 @@ class OnnxNet:
         return self.store(self.activated(self.node("Gemm", [flat, weights, *more], transB=1)), y)
 
     # --------------------------------------------------------------------------------- two operands
+    def matrices(self) -> None:
+        a, outs = self.any(), self.pick(CHANNELS[:10])
+        shape = (*a.shape[:-2], a.shape[-1], outs)
+        if len(a.shape) < 2 or max(prod(shape), prod(a.shape[:-1]) * outs) > MOST_ELEMENTS:
+            return
+        b = self.fresh(shape, a)
+        y = self.sums((*a.shape[:-1], outs), a, np.array([b.scale]), a.shape[-1])
+        if self.qlinear:
+            self.node("QLinearMatMul", [a.name, *a.grid, b.name, *b.grid, *y.grid], y.name)
+            self.pool.append(y)
+        else:
+            self.store(self.activated(self.node("MatMul", [self.real(a), self.real(b)])), y)
+
     def binary(self) -> None:
         a = self.any()
         alike = [t for t in self.pool if t.shape == a.shape and t.dtype == a.dtype]
@@ -339,9 +352,9 @@ class OnnxNet:
 
 
 MAKERS: tuple[Callable[[OnnxNet], None], ...] = (
-    OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm, *(OnnxNet.binary,) * 3,
-    OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary, OnnxNet.unary, OnnxNet.moved,
-    OnnxNet.moved,
+    OnnxNet.matrices, OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm,
+    *(OnnxNet.binary,) * 3, OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary,
+    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved,
 )  # fmt: skip
 
 

@@ -202,6 +202,18 @@ class TfliteNet:
         self.add("FULLY_CONNECTED", [x.index, w, *bias], y, activation=self.pick((0, 0, 1, 2, 3)))
 
     # --------------------------------------------------------------------------------- two operands
+    def matmul(self) -> None:
+        a = self.any()
+        if len(a.shape) < 2:
+            return
+        outs, turned = self.pick(CHANNELS[:10]), self.chance(0.5)
+        shape = (*a.shape[:-2], *((outs, a.shape[-1]) if turned else (a.shape[-1], outs)))
+        if max(prod(shape), prod(a.shape[:-1]) * outs) > MOST_ELEMENTS:
+            return
+        b = self.fresh(shape)
+        y = self.sums((*a.shape[:-1], outs), a, [b.scale], a.shape[-1])
+        self.add("BATCH_MATMUL", [a.index, b.index], y, adj_y=turned)
+
     def binary(self) -> None:
         a = self.any()
         alike = [t for t in self.pool if t.shape == a.shape]
@@ -295,9 +307,10 @@ class TfliteNet:
 
 
 MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
-    TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3, *(TfliteNet.fully_connected,) * 2,
-    *(TfliteNet.binary,) * 3, TfliteNet.concatenation, TfliteNet.pooled, TfliteNet.pooled, TfliteNet.mean,
-    TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized, TfliteNet.moved, TfliteNet.moved,
+    TfliteNet.matmul, TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3,
+    *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 3, TfliteNet.concatenation, TfliteNet.pooled,
+    TfliteNet.pooled, TfliteNet.mean, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
+    TfliteNet.moved, TfliteNet.moved,
 )  # fmt: skip
 
 

@@ -294,7 +294,7 @@ def test_4_bit_weights_are_packed_two_per_byte(target: str) -> None:
 
 def test_every_integer_operator_has_cases() -> None:
     found = [cls for name, cls in registry().items() if name.startswith("Integer")]
-    assert len(found) == 7
+    assert len(found) == 8
     assert all(any(True for _ in cls.cases()) for cls in found)
 
 
@@ -389,6 +389,27 @@ def test_sums_and_products_with_constants_are_those_of_two_tensors(type: str) ->
     graph, left = converted(model.bytes([x], [y]), "tflm")
     assert not left
     assert kinds(graph) == {"IntegerMul" if type == "MUL" else "IntegerAdd"}
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_products_of_two_matrices_become_integers(arithmetic: Arithmetic) -> None:
+    model = Model()
+    a = model.tensor("a", (2, 3, 5), "i8", scale=[0.05], zero=[-7])
+    b = model.tensor("b", (2, 4, 5), "i8", scale=[0.03], zero=[9])
+    y = model.tensor("y", (2, 3, 4), "i8", scale=[0.25], zero=[1])
+    model.add("BATCH_MATMUL", [a, b], [y], adj_y=True)
+    graph, left = converted(model.bytes([a, b], [y]), arithmetic)
+    assert not left
+    assert kinds(graph) == {"IntegerMatMul"}
+    rng = np.random.default_rng(15)
+    feeds = {
+        "a": rng.integers(-128, 128, (2, 3, 5)).astype(np.int8),
+        "b": rng.integers(-128, 128, (2, 4, 5)).astype(np.int8),
+    }
+    sums = (feeds["a"].astype(int) + 7) @ (feeds["b"].astype(int) - 9).swapaxes(1, 2)
+    (got,) = evaluate(graph, feeds).values()
+    assert np.abs(got - np.clip(sums * 0.006 + 1, -128, 127)).max() <= 0.51
+    assert tenon.compile(model.bytes([a, b], [y]), arithmetic=arithmetic).answer
 
 
 # -------------------------------------------------------------------------------------- ONNX's own products

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from tenon.ir.graph import Node, Value
+from tenon.ir.types import DType
 from tenon.ops.requantize import largest_sums
 from tenon.ops.window import Window
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import overflows, product_factors
 from tenon.passes.integers.chain import Chain
-from tenon.passes.integers.operands import bias, operand, weights
+from tenon.passes.integers.operands import bias, integers_of, operand, transpose, weights
 from tenon.passes.integers.transposed import Spread, by_output, unsupported
 
 
@@ -25,6 +26,8 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     why = _unsupported(node)
     if why:
         return why
+    if matrix and _at_run_time(node):
+        return matmul(match, found, arithmetic)
     turned = node.op.name == "Gemm" and bool(attribute(node, "transB"))
     given = weights(node.input(1), 0 if turned or not (matrix or back) else 1)
     if isinstance(given, str):
@@ -86,12 +89,49 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
 
 
+def _at_run_time(node: Node) -> bool:
+    """Whether the second operand of a product of matrices is computed at run time, or a batch of them."""
+    w = node.input(1)
+    return w.type.rank != 2 or not (w.constant or integers_of(w))
+
+
+def matmul(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """A product of two matrices that are both computed at run time."""
+    node = found.core
+    given = operand(match, node.input(0)), operand(match, node.input(1))
+    a, b = given
+    if isinstance(a, str) or isinstance(b, str):
+        return str(a if isinstance(a, str) else b)
+    if found.scaled or a.grid.steps or b.grid.steps or found.grid.steps:
+        return "its numbers count steps"
+    if {a.grid.dtype, b.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
+        return "products of two matrices of 16-bit integers are computed in float"
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        return "a product of two matrices at run time, and a bias, is computed in float"
+    rounded = "tflm" if arithmetic == "litert" else arithmetic  # TFLite's kernels agree on BATCH_MATMUL
+    factors = product_factors(rounded, a.grid.scale, np.array([b.grid.scale], np.float32), found.grid.scale, gemm=True)
+    if isinstance(factors, str):
+        return factors
+    most = [max(abs(limit - x.grid.zero) for limit in x.grid.range) for x in (a, b)]
+    if why := overflows(np.array([node.input(0).type.dims[-1] * most[0] * most[1]]), factors):
+        return why
+    low, high = found.bounds(away=arithmetic != "onnx")
+    fixed = (0, 0) if factors.shifts is None else (int(factors.values[0]), int(factors.shifts[0]))
+    second = b.value
+    if node.op.name == "Gemm" and attribute(node, "transB"):
+        second = transpose(match, second, (1, 0), b.grid)
+    op = make(
+        "IntegerMatMul", rounding=factors.rounding, zeros=(a.grid.zero, b.grid.zero, found.grid.zero), low=low,
+        high=high, to=found.grid.dtype.value, scale=found.grid.scale, fixed=fixed,
+        factor=float(factors.values[0]) if factors.shifts is None else 1.0,
+    )  # fmt: skip
+    return found.finish(match, match.add(op, a.value, second, origin=node.origin))
+
+
 def _unsupported(node: Node) -> str:
     if node.op.name == "Gemm":
         plain = attribute(node, "alpha") == 1.0 and attribute(node, "beta") == 1.0 and not attribute(node, "transA")
         return "" if plain else "alpha, beta or transA are not those of a plain product"
-    if node.op.name == "MatMul" and node.input(1).type.rank != 2:
-        return "a product of two batches of matrices is computed in float"
     if node.op.name == "ConvTranspose":
         return unsupported(node)
     if node.op.name == "Conv" and any(p < 0 for p in attribute(node, "pads")):
