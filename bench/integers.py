@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Time quantised networks against onnxruntime and against the same networks in f32, one thread, interleaved.
+"""Time quantised networks against other runtimes and against the same networks in f32, interleaved.
 
-    python bench/integers.py [NAME ...] [--models FOLDER] [--activations u8|i8] [--repeat N] [--layers]
+    python bench/integers.py [NAME ...] [--models FOLDER] [--activations u8|i8] [--threads N] [--repeat N] [--layers]
 
 NAME are graphs of the model zoo.  onnxruntime's quantiser makes QDQ models of them in FOLDER, weights per channel,
-calibrated on random numbers; they are computed in the arithmetic ``onnx``.  Prints the processor, milliseconds
-(minimum, median), the ratios of the peers' times to ours, and in how many elements, and by how much at most, answers
-differ from onnxruntime without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear).
-With ``--layers``, the operators that take most of the time, and their multiply-accumulates per second.
+calibrated on random numbers; they are computed in the arithmetic ``onnx``.  Peers are those of ``integer_peers`` that
+are installed.  Prints the processor and its load, the milliseconds of ours, ratios of the others' times to it, of
+minima (of medians in brackets), and in how many elements, and by how much at most, answers differ from onnxruntime
+without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear).  With ``--layers``,
+the operators that take most of the time, and their multiply-accumulates per second.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from time import perf_counter
 import numpy as np
 import onnxruntime
 from against_onnxruntime import ROOT, ZOO, session
+from integer_peers import opened
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import tenon
@@ -81,30 +84,36 @@ def layers(path: Path, most: int = 20) -> None:
         print(f"  {row.min:8.3f} ms {100 * row.min / whole:5.1f} % {rate:7.1f} GMAC/s  {', '.join(row.kernels)}")
 
 
-def measure(name: str, options: argparse.Namespace) -> list[float]:
+def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
+    """The ratios of the minima, by peer."""
     whole, narrow = quantised(name, options.models, options.activations)
-    engine = tenon.open(tenon.compile(narrow, arithmetic="onnx"))
-    floats = tenon.open(tenon.compile(whole))
+    engine = tenon.open(tenon.compile(narrow, arithmetic="onnx", threads=options.threads), threads=options.threads)
+    floats = tenon.open(tenon.compile(whole, threads=options.threads), threads=options.threads)
     rng = np.random.default_rng(1)
     feeds = {n: rng.uniform(-2, 2, a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
     truth = session(narrow, optimise=False).run(None, feeds)
     ours = engine.run(feeds)
     floats.run(feeds)
-    peer = session(narrow, optimise=True)
-    times = interleaved(
-        {"int8": engine.run, "onnxruntime": lambda: peer.run(None, feeds), "f32": floats.run}, options.repeat
-    )
+    calls: dict[str, Callable[[], object]] = {"int8": engine.run, "our f32": floats.run}
+    skipped = []
+    for peer, run in opened(narrow, feeds, options.threads):
+        if isinstance(run, str):
+            skipped.append(f"{peer}: {run}")
+        else:
+            calls[peer] = run
+    times = interleaved(calls, options.repeat)
     off = [np.asarray(np.abs(ours[n] - t)) for n, t in zip(ours, truth, strict=True)]
-    ratios = [times[peer][i] / times["int8"][i] for peer in ("onnxruntime", "f32") for i in (0, 1)]
+    ratios = {peer: [t / mine for t, mine in zip(times[peer], times["int8"], strict=True)] for peer in times}
+    del ratios["int8"]
+    shown = "".join(f"  {peer} {least:.2f} ({middle:.2f})" for peer, (least, middle) in ratios.items())
     print(
-        f"{name:20}" + "".join(f"{times[n][0]:8.2f}{times[n][1]:8.2f}" for n in times)
-        + "".join(f"{r:7.2f}" for r in ratios)
-        + f"  {sum(int((d > 0).sum()) for d in off)} of {sum(d.size for d in off)}, {max(d.max() for d in off):.3g}",
-        flush=True,
+        f"{name:16}{times['int8'][0]:7.2f} ({times['int8'][1]:.2f}) ms{shown}"
+        f"  differ {sum(int((d > 0).sum()) for d in off)} of {sum(d.size for d in off)}, {max(d.max() for d in off):.3g}",
+        *(f"\n  skipped {each}" for each in skipped), flush=True,
     )  # fmt: skip
     if options.layers:
         layers(narrow)
-    return ratios
+    return {peer: least for peer, (least, _) in ratios.items()}
 
 
 def main() -> int:
@@ -112,14 +121,20 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=NETWORKS)
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
     parser.add_argument("--activations", choices=TYPES, default="u8")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--layers", action="store_true")
     options = parser.parse_args()
-    print(f"{model()}, target {find('host').name}, activations {options.activations}")
-    heads = "".join(f"{head:>8}" for head in ("int8 min", "med", "ort min", "med", "f32 min", "med"))
-    print(f"{'network':20}{heads}  ort/int8      f32/int8      differ from onnxruntime")
+    load = ", ".join(f"{n:.1f}" for n in os.getloadavg())
+    print(
+        f"{model()}, target {find('host').name}, activations {options.activations}, {options.threads} threads, load {load}"
+    )
     rows = [measure(name, options) for name in options.names]
-    print("geometric means" + "".join(f"{m:7.2f}" for m in np.exp(np.mean(np.log(rows), axis=0))))
+    for peer in rows[0]:
+        found = [row[peer] for row in rows if peer in row]
+        print(f"geometric mean of {peer} over ours: {np.exp(np.mean(np.log(found))):.2f}, least {min(found):.2f}")
+    fastest = [min(t for peer, t in row.items() if peer != "our f32") for row in rows]
+    print(f"geometric mean of the fastest peer: {np.exp(np.mean(np.log(fastest))):.2f}, least {min(fastest):.2f}")
     return 0
 
 
