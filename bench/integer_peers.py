@@ -35,7 +35,7 @@ def by_openvino(model: Path, feeds: Feeds, threads: int) -> Run:
         raise SkippedError("openvino is not installed") from None
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     request = openvino.Core().compile_model(str(model), "CPU", settings).create_infer_request()
-    request.infer({i: array for i, array in enumerate(feeds.values())})
+    request.infer(dict(enumerate(feeds.values())))
     return request.infer  # of the arrays that it has
 
 
@@ -58,10 +58,8 @@ def _quantise_by_nncf(floats: Path, made: Path, feeds: Feeds) -> None:
     shape = next(iter(feeds.values())).shape
     data = [rng.uniform(-2, 2, shape).astype(np.float32) for _ in range(3)]
     model = openvino.Core().read_model(str(floats))
-    preset = nncf.QuantizationPreset.MIXED
-    quantised = nncf.quantize(
-        model, nncf.Dataset(data), preset=preset, subset_size=len(data), fast_bias_correction=True
-    )
+    preset, images = nncf.QuantizationPreset.MIXED, nncf.Dataset(data)
+    quantised = nncf.quantize(model, images, preset=preset, subset_size=len(data))
     openvino.save_model(quantised, str(made), compress_to_fp16=False)
 
 

@@ -108,7 +108,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     shown = "".join(f"  {peer} {least:.2f} ({middle:.2f})" for peer, (least, middle) in ratios.items())
     print(
         f"{name:16}{times['int8'][0]:7.2f} ({times['int8'][1]:.2f}) ms{shown}"
-        f"  differ {sum(int((d > 0).sum()) for d in off)} of {sum(d.size for d in off)}, {max(d.max() for d in off):.3g}",
+        f"  differ {sum(int((d > 0).sum()) for d in off)} of {sum(d.size for d in off)}, {max(map(np.max, off)):.3g}",
         *(f"\n  skipped {each}" for each in skipped), flush=True,
     )  # fmt: skip
     if options.layers:
@@ -126,9 +126,8 @@ def main() -> int:
     parser.add_argument("--layers", action="store_true")
     options = parser.parse_args()
     load = ", ".join(f"{n:.1f}" for n in os.getloadavg())
-    print(
-        f"{model()}, target {find('host').name}, activations {options.activations}, {options.threads} threads, load {load}"
-    )
+    machine = f"{model()}, target {find('host').name}, load {load}"
+    print(f"{machine}; activations {options.activations}, {options.threads} threads")
     rows = [measure(name, options) for name in options.names]
     for peer in rows[0]:
         found = [row[peer] for row in rows if peer in row]

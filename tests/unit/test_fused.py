@@ -17,8 +17,11 @@ from tenon.ops.base import Case
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.fused import Fused, can_fuse, fuse
+from tenon.ops.integer_arithmetic import IntegerAdd
+from tenon.ops.integer_conv import IntegerConv
 from tenon.ops.pointwise import Add, Mul
 from tenon.ops.reduce import ReduceSum
+from tenon.ops.requantize import limits
 
 
 class Net:
@@ -117,6 +120,8 @@ class Extended:
 def _extended(case: Case) -> Extended | None:
     """clip(result * channel, 0.1, 0.9) + residual after a case; None if its producer cannot fuse it."""
     net = Net()
+    if isinstance(case.op, IntegerConv):
+        return _with_sum(case)
     inputs = [None if a is None else net.value(a, constant=i in case.constant) for i, a in enumerate(case.arrays())]
     node = net.node(case.op, *inputs)
     if len(node.outputs) != 1 or node.output.type.dtype is not DType.F32:
@@ -136,6 +141,30 @@ def _extended(case: Case) -> Extended | None:
     assert expected is not None
     # The tolerance of cases with 16-bit weights includes their rounding.
     return Extended(node.op, arrays, constant, expected, max(1e-5, case.tolerance))
+
+
+def _with_sum(case: Case) -> Extended | None:
+    """A residual sum of integers on top of a case; None where its producer cannot take it."""
+    net = Net()
+    inputs = [net.value(a, constant=i in case.constant) for i, a in enumerate(case.arrays()) if a is not None]
+    node = net.node(case.op, *inputs)
+    low, high = limits(node.output.type.dtype)
+    residual = np.random.default_rng(3).integers(low, high + 1, node.output.type.dims)
+    other = net.value(residual.astype(node.output.type.dtype.numpy))
+    scales, zeros = (0.05, float(np.float32(0.031)), float(np.float32(0.043))), (3, -4, 5)
+    to = str(node.output.type.dtype)
+    step = net.node(IntegerAdd("float", zeros, low, high, to, scales), node.output, other)
+    if can_fuse(node, step):
+        assert isinstance(case.op, IntegerConv)
+        assert case.op.rounding != "float"
+        return None
+    node = net.fused(node, step)
+    constant = tuple(i for i, v in enumerate(node.inputs) if v is not None and v.constant)
+    expected = net.data[node.output]
+    assert isinstance(node.op, Fused)
+    assert expected is not None
+    arrays = [None if v is None else net.data[v] for v in node.inputs]
+    return Extended(node.op, arrays, constant, expected, 0.0)
 
 
 def _producers() -> Iterator[tuple[str, Extended]]:

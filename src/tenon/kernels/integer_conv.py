@@ -84,7 +84,8 @@ def _words(weights: Array) -> Array:
 
 @dataclass(frozen=True)
 class IntegerConv:
-    """What to compute: ``conv`` without epilogue, its images of integers and its weights of one byte, or i16.
+    """What to compute: ``conv``, its images of integers and its weights of one byte, or i16; its epilogue is applied to
+    requantised results.
 
     ``weight_zero`` is subtracted from every weight.  ``single`` says which rows of factors hold one number for all
     channels; ``row_types`` are their element types.  With ``nibbles`` a byte holds the weights, of 4 bits, of two
@@ -127,6 +128,7 @@ class _IntegerConvContext:
     b: Tensor
     rows: list[Tensor]
     mask: Tensor | None
+    operands: list[Tensor]
     y: Tensor
 
     @property
@@ -162,21 +164,27 @@ class _IntegerConvContext:
         return op("dot4_narrow" if self.machine.narrow_dot4 else "dot4_signed", acc, x, w)
 
     def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
-        """Requantise ``lanes`` sums and store them; zeros in lanes past the last channel."""
-        y, at = self.s.conv.y, channel // lanes
+        """Requantise ``lanes`` sums, apply the epilogue and store them; zeros in lanes past the last channel."""
+        conv, at = self.s.conv, channel // lanes
         factors = [
             broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
         ]
         value = self.s.requantize(total, factors)
+        if conv.operands:
+            value = self.k.let("r", value)
+        loads = zip(conv.operands, self.operands, strict=True)
+        extra = [tensor.vec(lanes)[image.at(n, channel, row, col, lanes)] for image, tensor in loads]
+        value = conv.epilogue(value, *extra)
         if self.mask is not None:
             value = cast(select(self.mask.vec(lanes)[at], cast(value, I32), 0), value.type.dtype)
-        self.y.vec(lanes)[y.place(n, channel, row, col, lanes)] = value
+        self.y.vec(lanes)[conv.y.place(n, channel, row, col, lanes)] = value
 
 
 def _begin(
     k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine
 ) -> tuple[_IntegerConvContext, list[Tensor]]:
-    """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, y."""
+    """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, operands
+    of the epilogue, y."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
     if fours and c.depthwise:  # four columns are one vector
@@ -187,15 +195,16 @@ def _begin(
     b = k.param("b", c.padded, dtype=I32)
     rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
     y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
-    return _IntegerConvContext(k, s, machine, x, b, rows, m, y), ws
+    return _IntegerConvContext(k, s, machine, x, b, rows, m, operands, y), ws
 
 
 # ------------------------------------------------------------------------------------------------ dense
 @lru_cache(maxsize=512)
 def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
     """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded), rows of factors,
-    mask when ``conv.clear``, y."""
+    mask when ``conv.clear``, operands, y."""
     c = s.conv
     k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
     cut = runs(c, machine, tile.vecs)

@@ -100,6 +100,7 @@ class Conv(Operator):
     strides: Ints = ()
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
+    fused_types: ClassVar[frozenset[DType]] = frozenset({F32, DType.BF16})
     bilinear: ClassVar[bool] = True
     bf16_images: ClassVar[bool] = True
 

@@ -166,7 +166,7 @@ def can_fuse(producer: Node, consumer: Node) -> str:
     The caller has to check that nothing else reads that result.
     """
     base, output = producer.op, producer.output
-    if not isinstance(base, Operator) or not base.fusable or len(producer.outputs) != 1:
+    if not isinstance(base, Operator) or not base.takes_epilogue or len(producer.outputs) != 1:
         return f"{base.name} applies nothing to its result"
     if not _is_chain(consumer.op):
         return f"{consumer.op.name} is not pointwise"
@@ -175,7 +175,7 @@ def can_fuse(producer: Node, consumer: Node) -> str:
     if consumer.output.type.shape != output.type.shape:
         return "the result has another shape"
     base, count = (base.base, base.count) if isinstance(base, Fused) else (base, len(producer.inputs))
-    allowed = _FUSED_TYPES if isinstance(base, Pointwise) else {F32, DType.BF16} if base.name == "Conv" else {F32}
+    allowed = _FUSED_TYPES if isinstance(base, Pointwise) else base.fused_types
     if not {output.type.dtype, consumer.output.type.dtype} <= allowed:
         return f"{output.type.dtype} to {consumer.output.type.dtype} is not computed in registers"
     types = [None if v is None else v.type for v in producer.inputs[:count]]
@@ -191,7 +191,7 @@ def _is_chain(op: object) -> bool:
 def _readable(base: Operator, inputs: Sequence[TensorType | None], output: Value, operand: Value) -> bool:
     if operand is output or (operand.constant and operand.type.size == 1):
         return True
-    return operand.type.dtype in _FUSED_TYPES and base.fuses(inputs, output.type, operand.type)
+    return operand.type.dtype in _FUSED_TYPES | base.fused_types and base.fuses(inputs, output.type, operand.type)
 
 
 def fuse(producer: Node, consumer: Node) -> tuple[Fused, tuple[Value | None, ...]]:

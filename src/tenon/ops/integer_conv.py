@@ -16,7 +16,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
 from tenon.kernels import conv as dense
 from tenon.kernels import integer_conv
-from tenon.kernels.image import Image
+from tenon.kernels.image import Image, identity
 from tenon.kernels.requantize import Rounding
 from tenon.ops import integer_pairs
 from tenon.ops.base import (
@@ -32,11 +32,12 @@ from tenon.ops.base import (
     Site,
     Step,
     Weights,
+    conv_images,
     padding_mask,
     register,
     typed,
 )
-from tenon.ops.conv import check_operands
+from tenon.ops.conv import check_operands, extra_layouts
 from tenon.ops.integer_pairs import Product
 from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.pool import window_views
@@ -92,9 +93,14 @@ class IntegerProduct(Operator):
         return clamped(scaled, self.low, self.high, DType(self.to))
 
     def compiled(self, site: Site) -> str:
-        if any(site.has(i) and site.constants[i] is None for i in range(1, len(site.inputs))):
+        own = (i for i in range(1, len(site.inputs)) if site.has(i) and i not in site.extras)
+        if any(site.constants[i] is None for i in own):
             return "weights, bias or factors computed at run time: they must be constants of the model"
         return ""
+
+    def factors(self, site: Site) -> tuple[Array | None, Array | None]:
+        """Those per channel, or multipliers and shifts."""
+        return site.constants[3], None if self.rounding == "float" else site.constants[4]
 
     def sums(self, weights: Array, bias: Array | None, shifted: int) -> Array:
         """The bias in i32 with the part of the zero point of x in it, where ``shifted`` is added to x; ``weights`` have
@@ -106,7 +112,7 @@ class IntegerProduct(Operator):
 
     def paired(self, site: Site, s: dense.Conv) -> Product | None:
         """The product that is computed by pairs of 16 bits, if it can be; nothing is packed yet."""
-        weights, factors, shifts = site.constants[1], *(*site.constants[3:], None)[:2]
+        weights, factors, shifts = site.constants[1], *self.factors(site)
         if site.input(1).dtype is DType.I4:  # pairs are of bytes: weights of 4 bits would take twice their size
             return None
         if weights is None or factors is None or shifts is None or self.rounding != "double":
@@ -126,7 +132,7 @@ class IntegerProduct(Operator):
 
     def stage(self, site: Site, s: dense.Conv, weights: Array) -> IntegerStage:
         """The convolution in its context."""
-        factors, shifts = (*site.constants[3:], None)[:2]
+        factors, shifts = self.factors(site)
         assert factors is not None
         known = Factors(self.rounding, factors, shifts)
         rows, zero = known.rows(), self.w_zero
@@ -147,6 +153,7 @@ class IntegerProduct(Operator):
         args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
+        args += map(Input, site.extras)
         stored = stored.reshape(*stored.shape[:2], *(1, 1, *stored.shape[2:])[-2:])
         return IntegerStage(s, stored, None, tuple(args), described=described)
 
@@ -191,6 +198,16 @@ class IntegerConv(IntegerProduct):
     group: int = 1
     pads: Ints = ()
     strides: Ints = ()
+    fusable: ClassVar[bool] = True
+    fused_types: ClassVar[frozenset[DType]] = frozenset({DType.I8, DType.U8})
+
+    @property
+    def takes_epilogue(self) -> bool:
+        """Fixed-point factors are for microcontrollers too, whose kernels (``kernels.integer_pairs``) take none."""
+        return self.rounding == "float"
+
+    def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
+        return operand.dtype in self.fused_types and operand.dims == output.dims and 3 <= output.rank <= 4
 
     def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
         return Window(w[2:], self.strides, self.dilations, self.pads).axes(self.name, x[2:])
@@ -224,7 +241,8 @@ class IntegerConv(IntegerProduct):
         kernel, stride, dilation = (
             planar(tuple(getattr(a, name) for a in axes), 1) for name in ("kernel", "stride", "dilation")
         )
-        return dense.Conv(x, y, kernel, stride, dilation, top, left, self.group)
+        s = dense.Conv(x, y, kernel, stride, dilation, top, left, self.group)
+        return replace(s, operands=conv_images(site), epilogue=site.epilogue)
 
     def in_pairs(self, site: Site, *, settled: bool = True) -> Product | None:
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
@@ -251,8 +269,7 @@ class IntegerConv(IntegerProduct):
             read = integer_conv.columns(last.kernel, last.stride, last.out)
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
         output = Layout(block, ((0, 0),) * (x.rank - 2))
-        weights = (None,) * (len(site.inputs) - 1)
-        return Layouts((Layout(self.x_block(site), halo, self.x_zero), *weights), (output,))
+        return Layouts((Layout(self.x_block(site), halo, self.x_zero), *extra_layouts(site, output)), (output,))
 
     def x_block(self, site: Site) -> int:
         """Channels of the input that lie side by side; of a first layer fewer."""
@@ -267,7 +284,7 @@ class IntegerConv(IntegerProduct):
             Image(t.dims[0], t.dims[1], *planar(t.dims[2:], 1), each, dtype=t.dtype)
             for t, each in ((x, block), (y, site.machine.block))
         )
-        s = self.described(site, *images)
+        s = replace(self.described(site, *images), operands=(), epilogue=identity)
         if s.depthwise or site.input(0).rank > 4 or self.in_pairs(site, settled=False) is not None:
             return None
         return replace(s, weights=_stored_type(site.input(1).dtype))

@@ -69,7 +69,7 @@ def activation_before_concat(match: Match) -> Result:
         return None
     parts = [v for v in concat.inputs if v is not None]
     makers = [v.producer.op for v in parts if v.producer is not None and match.sole(v)]
-    if len(makers) < len(parts) or not all(isinstance(op, Operator) and op.fusable for op in makers):
+    if len(makers) < len(parts) or not all(isinstance(op, Operator) and op.takes_epilogue for op in makers):
         return "not all producers of the concatenation can fuse it"
     return match.add(concat.op, *(match.add(node.op, v) for v in parts), origin=concat.origin)
 
