@@ -17,6 +17,7 @@ from lowered import MACHINES, make_site, run_site, settle
 from tenon.algorithms import registry
 from tenon.algorithms.base import Algorithm, Limits, Problem, Step, Weights
 from tenon.algorithms.direct import Direct
+from tenon.algorithms.integers import IntegerDirect
 from tenon.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.algorithms.winograd import ERROR
 from tenon.ir.graph import Array
@@ -172,7 +173,11 @@ def test_no_algorithm_of_floats_takes_integers_nor_the_other_way() -> None:
     for threads in (1, 2):
         machine = replace(MACHINE, threads=threads)
         assert {each.name for each in candidates(integers((12, 12)), machine, Limits())} == {"integer"}
-        assert "integer" not in {each.name for each in candidates(PROBLEMS["winograd"], machine, Limits())}
+        (s,) = PROBLEMS["winograd"]
+        bf16 = replace(s, x=replace(s.x, dtype=DType.BF16), y=replace(s.y, dtype=DType.BF16), weights=DType.BF16)
+        for floats in (s, bf16):
+            assert {"direct"} <= {each.name for each in candidates((floats,), machine, Limits())} - {"integer"}
+            assert not IntegerDirect.applies((floats,), machine)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
-from tenon.ir.types import Layout
+from tenon.ir.types import DType, Layout
 from tenon.kernels.conv import Conv
 from tenon.kernels.machine import Machine
 
@@ -99,7 +99,7 @@ convolution too (see ``kernels.conv``).  While candidates are compared, they are
 
 def in_floats(problem: Problem) -> bool:
     """Whether its images are of floats, not of quantised integers."""
-    return all(s.x.dtype.is_float for s in problem)
+    return not any(s.x.dtype in (DType.I8, DType.U8, DType.I16) for s in problem)
 
 
 @dataclass(frozen=True, eq=False)
