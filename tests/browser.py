@@ -13,7 +13,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 def opened(page: Path, script: str = "", fragment: str = "") -> str:
     """The document of a page after its scripts, and ``script``, have run; skips the test if no browser is installed."""
-    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip("no browser: scripts/install --emulators installs Debian's chromium")
     tested = page.with_name(f"{page.stem}-tested.html")

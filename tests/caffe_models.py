@@ -59,17 +59,17 @@ def shapes_of_weights(
     source: Path | bytes, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, dict[int, tuple[str, tuple[int, ...]]]]:
     """(type, shape) of each blob that the layers of a net read, by layer and blob index."""
-    found: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
+    shapes: dict[str, dict[int, tuple[str, tuple[int, ...]]]] = {}
     real = CaffeLayer.array
 
     def record_shape(self: CaffeLayer, i: int, shape: Sequence[int], filler: Message | None = None) -> Array | None:
-        found.setdefault(self.message.name, {})[i] = (self.type, tuple(shape))
+        shapes.setdefault(self.message.name, {})[i] = (self.type, tuple(shape))
         return real(self, i, shape, filler)
 
     with monkeypatch.context() as patch:
         patch.setattr(CaffeLayer, "array", record_shape)
         importers.load(source)
-    return found
+    return shapes
 
 
 def random_weights(source: Path | bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:

@@ -92,8 +92,8 @@ class Parser:
         return token
 
     def has(self, token: str) -> bool:
-        self.at += (found := self.peek() == token)
-        return found
+        self.at += (matches := self.peek() == token)
+        return matches
 
     def define(self, name: str, what: Any) -> None:
         if name in self.known:
@@ -124,16 +124,16 @@ class Parser:
                 return Linear(tuple(terms), const)
 
     def indices(self, close: str) -> tuple[Linear, ...]:
-        found = []
+        parsed = []
         while not self.has(close):
-            found.append(self.index())
+            parsed.append(self.index())
             self.has(",")
-        return tuple(found)
+        return tuple(parsed)
 
     def facts(self) -> tuple[Linear, ...]:
-        found = self.index()
+        fact = self.index()
         self.take(">="), self.take("0")
-        return (found, *(self.facts() if self.has(",") else ()))
+        return (fact, *(self.facts() if self.has(",") else ()))
 
     def type(self) -> tuple[str, int]:
         match = re.fullmatch(r"([a-z]\w*?)(?:x(\d+))?", self.take())
@@ -146,9 +146,9 @@ class Parser:
         dtype, lanes = self.type()
         self.take("[")
         self.serial += 1
-        found = Memory(name, space, dtype, lanes, self.indices("]"), self.serial)
-        self.define(name, found)
-        return found
+        memory = Memory(name, space, dtype, lanes, self.indices("]"), self.serial)
+        self.define(name, memory)
+        return memory
 
     def below(self) -> tuple[str, tuple[Linear, ...]]:
         name = self.take()
@@ -168,9 +168,9 @@ class Parser:
             self.take(":")
             return [], self.type()[1]
         if token == "load":
-            found = self.access()
-            found = found._replace(lanes=self.type()[1]) if self.has(":") else found
-            return [found], found.lanes
+            accessed = self.access()
+            accessed = accessed._replace(lanes=self.type()[1]) if self.has(":") else accessed
+            return [accessed], accessed.lanes
         if token == "when" and self.has("("):
             facts = self.facts()
             self.take(";")

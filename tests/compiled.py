@@ -78,14 +78,14 @@ def build_libraries(
     """The cases that lower, ``size`` to a library, since compile times grow faster than linearly with the size of a
     file.
     """
-    lowered = [(case, found) for case in cases if (found := lowered_steps(case, machine, ask))]
+    lowered = [(case, case_steps) for case in cases if (case_steps := lowered_steps(case, machine, ask))]
     groups = [lowered[i : i + size] for i in range(0, len(lowered), size)]
 
     def build(i: int) -> tuple[Library, list[Case]]:
         library, place = Library(), folder / str(i)
         place.mkdir()
-        for _, found in groups[i]:
-            for step in found:
+        for _, case_steps in groups[i]:
+            for step in case_steps:
                 library.add(step.kernel)
         library.build(place, command)
         return library, [case for case, _ in groups[i]]

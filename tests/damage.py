@@ -248,9 +248,9 @@ class Outcomes:
         refusal, began = None, time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, TIMEOUT)
         try:
-            found = load()
-            if isinstance(found, Graph):
-                verified(found)
+            graph = load()
+            if isinstance(graph, Graph):
+                verified(graph)
         except (ModelError, InputError) as error:
             refusal = error
             if max(map(len, str(error).splitlines()), default=0) > READABLE:

@@ -37,7 +37,7 @@ def _vtable(data: bytes, table: int) -> tuple[int, range]:
 
 @lru_cache(maxsize=8)
 def _parts(data: bytes) -> _BufferPositions:
-    found, todo, seen = _BufferPositions(), [_number(data, "<I", 0)], set[int]()
+    positions, todo, seen = _BufferPositions(), [_number(data, "<I", 0)], set[int]()
     while todo and len(seen) < MOST:
         at = todo.pop()
         if at in seen or not 4 <= at < len(data) - 4:
@@ -46,19 +46,19 @@ def _parts(data: bytes) -> _BufferPositions:
         _, entries = _vtable(data, at)
         places = [at + _number(data, "<H", entry) for entry in entries if _number(data, "<H", entry)]
         if entries:
-            found.entries += [entry for entry in entries if _number(data, "<H", entry)]
-            found.fields += places
+            positions.entries += [entry for entry in entries if _number(data, "<H", entry)]
+            positions.fields += places
         else:
-            found.lengths.append(at)
+            positions.lengths.append(at)
             count = _number(data, "<I", at)
             places = [at + 4 + 4 * i for i in range(min(count, 200, (len(data) - at) // 4))]
         for place in places:
             target = place + _number(data, "<I", place)
             if place % 4 == 0 and place < target < len(data) - 4:
-                found.offsets.append(place)
-                found.targets.append(target)
+                positions.offsets.append(place)
+                positions.targets.append(target)
                 todo.append(target)
-    return found
+    return positions
 
 
 def is_flat(data: bytes) -> bool:

@@ -248,10 +248,10 @@ class _Thread:
         return all(evaluate(f, self.env) >= 0 for f in facts)
 
     def cells(self, buffer: Buffer) -> _Cells:
-        found = self.own.get(buffer) or self.memory.get(buffer)
-        if found is None:
+        cells = self.own.get(buffer) or self.memory.get(buffer)
+        if cells is None:
             raise KernelError(f"{buffer.name} is used before its Alloc")
-        return found
+        return cells
 
     def where(self, at: tuple[Index, ...]) -> tuple[int, ...]:
         return tuple(evaluate(i, self.env) for i in at)

@@ -147,9 +147,9 @@ def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: l
     def memory(arg: Arg) -> _Bytes:
         match arg:
             case Input():
-                found = inputs[arg.i]
-                assert found is not None, f"input {arg.i} is absent"
-                return found
+                array = inputs[arg.i]
+                assert array is not None, f"input {arg.i} is absent"
+                return array
             case Output():
                 return outputs[arg.i]
             case Weights():

@@ -26,8 +26,8 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
     for i, line in enumerate(lines):
         if line.lstrip().startswith(("alloc", "prefetch")):
             continue
-        if found := _LOOP.match(line):
-            yield from _loops(i, found, with_line)
+        if match := _LOOP.match(line):
+            yield from _loops(i, match, with_line)
         for place in _PLACE.finditer(line):
             name, at = place[1], place[2].split(", ")
             if name not in buffers:
@@ -41,8 +41,8 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
         if (store := _PLACE.match(line.lstrip())) and store[1] in buffers:
             yield "store", with_line(i, None)
         for test in (_TEST, _WHEN):
-            if found := test.search(line):
-                yield "test", with_line(i, f"{line[: found.end(1)]}0 >= 0{line[found.start(3) :]}")
+            if match := test.search(line):
+                yield "test", with_line(i, f"{line[: match.end(1)]}0 >= 0{line[match.start(3) :]}")
     if widest := max((int(n) for n in re.findall(r": \w+?x(\d+)\b", text)), default=0):
         yield "lanes", re.sub(rf"x{widest}\b", f"x{2 * widest}", text)
 

@@ -52,13 +52,13 @@ def damaged_json(data: bytes, rng: random.Random) -> bytes:
 
 def _places(document: Any) -> list[tuple[Any, Any]]:
     """(container, key) of every value."""
-    found, todo = [], [document]
+    places, todo = [], [document]
     while todo:
         one = todo.pop()
         keys = list(one) if isinstance(one, dict) else range(len(one)) if isinstance(one, list) else ()
-        found += [(one, key) for key in keys]
+        places += [(one, key) for key in keys]
         todo += [one[key] for key in keys]
-    return found
+    return places
 
 
 def _damage_value(document: Any, rng: random.Random) -> None:

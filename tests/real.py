@@ -19,10 +19,10 @@ DIGITS = ROOT / "examples" / "digits"
 
 def shared(path: str) -> Path:
     """A file or folder beside the project; skips the test if it is absent."""
-    found = SHARED / path
-    if not found.exists():
-        pytest.skip(f"no {found.relative_to(ROOT.parent)} beside the project")
-    return found
+    target = SHARED / path
+    if not target.exists():
+        pytest.skip(f"no {target.relative_to(ROOT.parent)} beside the project")
+    return target
 
 
 def zoo_names() -> list[str]:

@@ -35,8 +35,8 @@ def some(*shape: int) -> Array:
 def agree(path: Path, inputs: Sequence[Array], expected: Sequence[Array], most: float = 1e-5) -> None:
     """Compare the imported file's outputs with ``expected``; inputs and outputs are matched by order."""
     graph = importers.load(path, shapes={})
-    found = evaluate(graph, {v.name: x for v, x in zip(graph.inputs, inputs, strict=True)})
-    for ours, theirs in zip(found.values(), expected, strict=True):
+    actual = evaluate(graph, {v.name: x for v, x in zip(graph.inputs, inputs, strict=True)})
+    for ours, theirs in zip(actual.values(), expected, strict=True):
         assert ours.shape == theirs.shape
         assert difference(ours, theirs) < most
 
@@ -71,8 +71,8 @@ def frozen(function: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, 
     concrete = tf.function(function).get_concrete_function(
         *(tf.TensorSpec(s, tf.float32, name=f"x{i}") for i, s in enumerate(shapes))
     )
-    found = module.convert_variables_to_constants_v2(concrete)
-    return found, [tensor.name for tensor in found.outputs]
+    constant = module.convert_variables_to_constants_v2(concrete)
+    return constant, [tensor.name for tensor in constant.outputs]
 
 
 # models

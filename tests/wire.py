@@ -36,7 +36,7 @@ def message(*fields: tuple[int, int | float | str | bytes | Sequence[float]]) ->
 
 def fields(data: bytes) -> list[tuple[int, bytes]] | None:
     """(tag, payload) of every field of a message; None if the bytes are not a valid message."""
-    found, at = [], 0
+    parsed, at = [], 0
     while at < len(data):
         tag, start = _varint(data, at)
         end = start
@@ -54,9 +54,9 @@ def fields(data: bytes) -> list[tuple[int, bytes]] | None:
                 return None
         if tag < 8 or end > len(data) or end <= start:
             return None
-        found.append((tag, data[start:end]))
+        parsed.append((tag, data[start:end]))
         at = end
-    return found
+    return parsed
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -79,18 +79,18 @@ VALUES = (0, 1, 2, 3, 255, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) -
 
 def damaged_message(data: bytes, rng: random.Random) -> bytes:
     """The message with a field changed at any nesting level, and valid lengths."""
-    found = fields(data)
-    if not found:
+    parsed = fields(data)
+    if not parsed:
         return data
-    inner = [i for i, (tag, rest) in enumerate(found) if tag & 7 == 2 and fields(content(rest))]
+    inner = [i for i, (tag, rest) in enumerate(parsed) if tag & 7 == 2 and fields(content(rest))]
     if inner and rng.random() < 0.8:
         i = rng.choice(inner)
-        tag, rest = found[i]
+        tag, rest = parsed[i]
         inside = damaged_message(content(rest), rng)
-        found[i] = tag, varint(len(inside)) + inside
+        parsed[i] = tag, varint(len(inside)) + inside
     else:
-        _damage_one(found, rng)
-    return b"".join(varint(tag) + rest for tag, rest in found)
+        _damage_one(parsed, rng)
+    return b"".join(varint(tag) + rest for tag, rest in parsed)
 
 
 def _damage_one(found: list[tuple[int, bytes]], rng: random.Random) -> None:
@@ -117,34 +117,34 @@ def _damage_one(found: list[tuple[int, bytes]], rng: random.Random) -> None:
 
 def grafted_message(data: bytes, donor: bytes, rng: random.Random) -> bytes:
     """The message with a field of another message, from the same nesting path, inserted or in place of one like it."""
-    found, given = fields(data), fields(donor)
-    if not found or not given:
+    parsed, given = fields(data), fields(donor)
+    if not parsed or not given:
         return data
-    inner = [(i, rest) for i, (tag, _) in enumerate(found) for other, rest in given if other == tag and tag & 7 == 2]
-    inner = [(i, rest) for i, rest in inner if fields(content(rest)) and fields(content(found[i][1]))]
+    inner = [(i, rest) for i, (tag, _) in enumerate(parsed) for other, rest in given if other == tag and tag & 7 == 2]
+    inner = [(i, rest) for i, rest in inner if fields(content(rest)) and fields(content(parsed[i][1]))]
     if inner and rng.random() < 0.7:
         i, rest = rng.choice(inner)
-        inside = grafted_message(content(found[i][1]), content(rest), rng)
-        found[i] = found[i][0], varint(len(inside)) + inside
+        inside = grafted_message(content(parsed[i][1]), content(rest), rng)
+        parsed[i] = parsed[i][0], varint(len(inside)) + inside
     else:
         tag, rest = rng.choice(given)
-        alike = [i for i, (other, _) in enumerate(found) if other == tag]
+        alike = [i for i, (other, _) in enumerate(parsed) if other == tag]
         if alike and rng.random() < 0.5:
-            found[rng.choice(alike)] = tag, rest
+            parsed[rng.choice(alike)] = tag, rest
         else:
-            found.insert(rng.randrange(len(found) + 1), (tag, rest))
-    return b"".join(varint(tag) + rest for tag, rest in found)
+            parsed.insert(rng.randrange(len(parsed) + 1), (tag, rest))
+    return b"".join(varint(tag) + rest for tag, rest in parsed)
 
 
 def renamed_field(data: bytes, word: str, rng: random.Random) -> bytes:
     """The message with a string at any nesting level replaced by ``word``."""
-    found = fields(data)
-    texts = [i for i, (tag, rest) in enumerate(found or ()) if tag & 7 == 2 and content(rest)]
-    if not found or not texts:
+    parsed = fields(data)
+    texts = [i for i, (tag, rest) in enumerate(parsed or ()) if tag & 7 == 2 and content(rest)]
+    if not parsed or not texts:
         return data
     i = rng.choice(texts)
-    tag, rest = found[i]
+    tag, rest = parsed[i]
     inside = content(rest)
     made = renamed_field(inside, word, rng) if fields(inside) else word.encode()
-    found[i] = tag, varint(len(made)) + made
-    return b"".join(varint(tag) + rest for tag, rest in found)
+    parsed[i] = tag, varint(len(made)) + made
+    return b"".join(varint(tag) + rest for tag, rest in parsed)

@@ -96,7 +96,7 @@ def predict(layers: list[Conv | Dense | Relu], images: Array) -> Array:
 
 
 def shifted(rng: np.random.Generator, images: Array) -> Array:
-    """Each image moved by -1, 0 or 1 pixels each way."""
+    """Each image shifted by -1, 0 or 1 pixels along each axis."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     at = rng.integers(0, 3, (len(images), 2))
     return np.stack([p[:, y : y + 8, x : x + 8] for p, (y, x) in zip(padded, at, strict=True)])

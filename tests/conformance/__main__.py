@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(outcomes))
     if options.verbose:
         print(*(f"{o.status:8} {o.name}: {o.detail}" for o in outcomes if o.status != PASSED), sep="\n")
-    found = unexpected(outcomes, expected_failures())
-    print(*found, sep="\n")
+    unexpected_outcomes = unexpected(outcomes, expected_failures())
+    print(*unexpected_outcomes, sep="\n")
     print(f"{summary(outcomes)}; {time.monotonic() - started:.0f} s")
-    return 1 if found else 0
+    return 1 if unexpected_outcomes else 0
 
 
 def selected(case: Conformance, pattern: str, kind: str) -> bool:
@@ -103,13 +103,13 @@ def reason(outcome: Outcome) -> str:
 
 def unexpected(outcomes: Sequence[Outcome], known: dict[str, str]) -> list[str]:
     """Failures that are not listed, and listed cases that pass."""
-    found = []
+    lines = []
     for o in outcomes:
         if o.status == PASSED and o.name in known:
-            found.append(f"{o.name} passes: take it out of {LISTED.name}")
+            lines.append(f"{o.name} passes: take it out of {LISTED.name}")
         elif o.status != PASSED and o.name not in known:
-            found.append(f"{o.name} is {o.status}: {o.detail}")
-    return found
+            lines.append(f"{o.name} is {o.status}: {o.detail}")
+    return lines
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

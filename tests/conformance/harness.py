@@ -67,9 +67,9 @@ def attempt_all(cases: Sequence[Conformance], jobs: int, compiler: str = "gcc") 
         workers = [_Worker(cases[i::jobs], Path(place) / f"{i}.json", compiler) for i in range(jobs)]
         for worker in workers:
             worker.start()
-        found = [outcome for worker in workers for outcome in worker.finish()]
+        outcomes = [outcome for worker in workers for outcome in worker.finish()]
     order = {case.name + case.kind: i for i, case in enumerate(cases)}
-    return sorted(found, key=lambda o: order[o.name + o.kind])
+    return sorted(outcomes, key=lambda o: order[o.name + o.kind])
 
 
 class _Worker:

@@ -27,9 +27,9 @@ def lowered(cases: Sequence[Conformance], jobs: int) -> dict[str, tuple[str, ...
     """The targets for which all of an operator's cases compile."""
     _chosen[:] = cases
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        found = pool.map(_targets, range(len(cases)), chunksize=8)
+        supported = pool.map(_targets, range(len(cases)), chunksize=8)
     by_operator: dict[str, set[str]] = {}
-    for case, names in zip(cases, found, strict=True):
+    for case, names in zip(cases, supported, strict=True):
         by_operator[case.operator] = by_operator.get(case.operator, set(names)) & set(names)
     return {operator: tuple(t for t in targets() if t in names) for operator, names in by_operator.items()}
 
@@ -38,11 +38,11 @@ def _targets(i: int) -> list[str]:
     case = _chosen[i]
     inputs, _ = case.data[0]
     graph, _ = imported(case, flat(zip(ports(case.model)[0], inputs, strict=False)))
-    found = []
+    supported = []
     for name, group in machines().items():
         try:
             tenon.compile(graph, target=name)
         except TenonError:
             continue
-        found += group
-    return found
+        supported += group
+    return supported

@@ -39,21 +39,21 @@ def run(case: Conformance, compiler: str) -> tuple[str, ...]:
         feeds = flat(zip(names[0], inputs, strict=False))
         expected = dict(zip(names[1], outputs, strict=False))
         graph, bound = imported(case, feeds)
-        found = results(graph, feeds, compiler)
+        actual = results(graph, feeds, compiler)
         for name, value in expected.items():
-            compare(f"output '{name}'", _gathered(found, name, value), value, case.rtol, case.atol)
+            compare(f"output '{name}'", _gathered(actual, name, value), value, case.rtol, case.atol)
     return bound
 
 
 def flat(pairs: Iterable[tuple[str, Any]]) -> dict[str, Array]:
     """Tensors by name; those of a sequence x are x[0], x[1] ..."""
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     for name, value in pairs:
         if isinstance(value, list | tuple):
-            found.update({f"{name}[{i}]": tensor(v) for i, v in enumerate(value)})
+            tensors.update({f"{name}[{i}]": tensor(v) for i, v in enumerate(value)})
         elif value is not None:
-            found[name] = tensor(value)
-    return found
+            tensors[name] = tensor(value)
+    return tensors
 
 
 def _gathered(outputs: dict[str, Array], name: str, like: Any) -> Any:

@@ -37,10 +37,10 @@ for an input X unless `--shape X.width=N` binds it; a longer string is an error.
 from what they hold. `Engine.run` takes and returns NumPy arrays of strings. Changing the case covers characters of one
 and two bytes (ASCII, Latin, Greek, Cyrillic, Armenian) whose other case has as many bytes; white space is that of
 ASCII; a RegexFullMatch is a table of the states of its pattern, at most 2000, in RE2's syntax without classes of
-Unicode. The pieces of a StringSplit are as many as W bytes can hold.
+Unicode. StringSplit has as many parts as W bytes can hold.
 
 An ImageDecoder reads uncompressed images whose size the model declares: a BMP of 24 bits from the bottom up, or a
-binary PNM with a header as "P6\\nWIDTH HEIGHT\\n255\\n" (P5 for Grayscale), told apart by the number of bytes; where
+binary PNM with a header as "P6\\nWIDTH HEIGHT\\n255\\n" (P5 for Grayscale), distinguished by the number of bytes; where
 the header is not that of such an image, the output is all zeros. All other images are refused when importing.
 
 Random numbers are drawn when compiling, by a generator that counts (Philox 4x64), from the attribute `seed` or else
@@ -110,8 +110,8 @@ def _versions() -> dict[str, str]:
     """Operators by name, with the versions in which their definition changed."""
     from onnx.defs import get_all_schemas_with_history
 
-    found: dict[str, list[int]] = defaultdict(list)
+    versions: dict[str, list[int]] = defaultdict(list)
     for schema in get_all_schemas_with_history():
         if schema.domain in ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"):
-            found[schema.name].append(schema.since_version)
-    return {name: ", ".join(map(str, sorted(set(v)))) for name, v in sorted(found.items())}
+            versions[schema.name].append(schema.since_version)
+    return {name: ", ".join(map(str, sorted(set(v)))) for name, v in sorted(versions.items())}

@@ -30,8 +30,8 @@ def network() -> bytes:
     rng = np.random.default_rng(0)
 
     def numbers(*shape: int) -> Array:
-        found: Array = (rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
-        return found
+        weights: Array = (rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        return weights
 
     nodes = [
         node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1], strides=[2, 2]),
@@ -79,8 +79,8 @@ def test_weights_are_stored_once(folder: Path) -> None:
 def test_feeds_select_the_binding(folder: Path, threads: int) -> None:
     with tenon.open(folder, threads=threads) as engine:
         for i in (0, 1, 2, 1, 0):
-            found = engine.run({"x": image(i)})["y"]
-            assert difference(found, expected(i)) < 1e-5
+            actual = engine.run({"x": image(i)})["y"]
+            assert difference(actual, expected(i)) < 1e-5
             assert engine.inputs["x"].shape == SHAPES[i]["x"]
         with pytest.raises(InputError, match=r"no binding takes x\[2, 3, 16, 16\].*x\[1,3,16,16\]; x\[4,3,16,16\]"):
             engine.run(np.zeros((2, 3, 16, 16), np.float32))
@@ -133,9 +133,9 @@ def test_c_program_calls_both_bindings(folder: Path, tmp_path: Path) -> None:
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
     subprocess.run([gcc, *flags, "client.c", str(folder / "net.o"), "-o", "client"], cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "client"], cwd=tmp_path, capture_output=True, check=True)
-    found = np.frombuffer(done.stdout, np.float32)
-    assert difference(found[:800].reshape(4, 200), expected(1)) < 1e-5
-    assert difference(found[800:].reshape(1, 200), expected(0)) < 1e-5
+    actual = np.frombuffer(done.stdout, np.float32)
+    assert difference(actual[:800].reshape(4, 200), expected(1)) < 1e-5
+    assert difference(actual[800:].reshape(1, 200), expected(0)) < 1e-5
 
 
 def test_names_of_ports_do_not_clash(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ def compare(text: str, blobs: list[Array], x: Array) -> None:
     net = cv2.dnn.readNetFromCaffe(np.frombuffer(text.encode(), np.uint8), np.frombuffer(caffemodel(weights), np.uint8))
     net.setInput(x, "data")
     expected = net.forward(net.getUnconnectedOutLayersNames()[-1])
-    (found,) = run(text, x, blobs=weights)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * max(1, np.abs(expected).max()))
+    (actual,) = run(text, x, blobs=weights)
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * max(1, np.abs(expected).max()))
 
 
 @pytest.mark.parametrize("row", ALONE, ids=lambda row: f"{row[0]} {row[1]}")

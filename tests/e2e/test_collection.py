@@ -87,7 +87,7 @@ def test_every_file_is_tested() -> None:
     root = shared("models")
     rows = {p.relative_to(root).as_posix(): "" for p in sorted(root.rglob("*")) if p.is_file()}
     rows = {path: row(path) for path in rows}
-    assert [path for path, found in rows.items() if not found] == []
+    assert [path for path, files in rows.items() if not files] == []
     assert sorted(set(COVERAGE) - set(rows.values())) == []
 
 
@@ -130,9 +130,9 @@ def test_compiled_results_match_the_references(path: str) -> None:
     graph = importers.load(shared(f"models/{path}"), shapes=COMPILED[path], weights=weights)
     given = random_inputs(graph)
     expected = evaluate(graph, given)
-    for name, found in answers(graph, given).items():
-        step = 1 if found.dtype.kind in "iu" else TOLERANCE * np.abs(expected[name]).max()
-        assert np.abs(found.astype(np.float64) - expected[name]).max() <= step
+    for name, actual in answers(graph, given).items():
+        step = 1 if actual.dtype.kind in "iu" else TOLERANCE * np.abs(expected[name]).max()
+        assert np.abs(actual.astype(np.float64) - expected[name]).max() <= step
 
 
 # -------------------------------------------------------------------------------------- one net, several formats
@@ -163,8 +163,8 @@ def test_formats_of_one_model_give_equal_results(name: str) -> None:
         (port,) = graph.inputs
         first = next(iter(random_inputs(graph).values())) if first is None else first
         turned = first if first.shape == port.type.dims else first.transpose(0, 2, 3, 1)
-        found = answers(graph, {port.name: np.ascontiguousarray(turned.reshape(port.type.dims))})
-        every.append({a.shape: a for a in found.values() if path != DECODED or a.shape[-1] == 2})
+        actual = answers(graph, {port.name: np.ascontiguousarray(turned.reshape(port.type.dims))})
+        every.append({a.shape: a for a in actual.values() if path != DECODED or a.shape[-1] == 2})
     for others in every[1:]:
         assert others
         for shape, array in others.items():
@@ -185,6 +185,6 @@ def test_large_integer_residual_network() -> None:
             with Image.open(shared(f"models/images/{name}")) as photo:
                 pixels = np.asarray(photo.convert("RGB").resize((32, 32), Image.Resampling.BILINEAR), np.float32)[None]
             (expected,) = real.run(pixels).values()
-            (found,) = small.run((pixels - 128).astype(np.int8)).values()
-            assert np.abs((found.astype(np.float32) + 128) / 256 - expected).max() < 0.1
-            assert found.argmax() == expected.argmax()
+            (actual,) = small.run((pixels - 128).astype(np.int8)).values()
+            assert np.abs((actual.astype(np.float32) + 128) / 256 - expected).max() < 0.1
+            assert actual.argmax() == expected.argmax()

@@ -52,9 +52,9 @@ def test_face_detector_at_every_optimization_level(optimize: Literal[0, 1, 2]) -
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photos = {"rfb_faces_test.jpg": 5, "rfb_face_13.jpg": 2, "coral_grace_hopper.bmp": 1}
     with tenon.open(tenon.compile(model, optimize=optimize)) as engine:
-        found = {name: faces.find_faces(engine, shared(f"models/images/{name}")) for name in photos}
-    assert {name: len(boxes) for name, boxes in found.items()} == photos
-    score, box = found["rfb_faces_test.jpg"][0]
+        detections = {name: faces.find_faces(engine, shared(f"models/images/{name}")) for name in photos}
+    assert {name: len(boxes) for name, boxes in detections.items()} == photos
+    score, box = detections["rfb_faces_test.jpg"][0]
     assert score > 0.99
     assert np.abs(np.array(box) - [742, 261, 837, 365]).max() <= 2
 
@@ -72,9 +72,9 @@ def test_face_detector_at_every_optimization_level(optimize: Literal[0, 1, 2]) -
 def test_outputs_match_golden_files(model: str, golden: str) -> None:
     arrays = np.load(shared(f"models/expected/onnx__{golden}.npz"))
     with tenon.open(tenon.compile(shared(f"models/onnx/{model}.onnx"))) as engine:
-        found = engine.run({name: arrays[f"in_{name}"] for name in engine.inputs})
-    assert found
-    for name, array in found.items():
+        actual = engine.run({name: arrays[f"in_{name}"] for name in engine.inputs})
+    assert actual
+    for name, array in actual.items():
         assert relative_error(array, arrays[f"out_{name}"]) < TOLERANCE
 
 
@@ -95,5 +95,5 @@ def test_onnx_light_models(name: str) -> None:
     with tenon.open(tenon.compile(folder / f"light_{name}.onnx")) as engine:
         (x,) = engine.inputs.values()
         x[...] = (np.arange(x.size).reshape(x.shape) / x.size).astype(np.float32)
-        (found,) = engine.run().values()
-    assert relative_error(found, numpy_helper.to_array(expected)) < TOLERANCE
+        (actual,) = engine.run().values()
+    assert relative_error(actual, numpy_helper.to_array(expected)) < TOLERANCE

@@ -168,15 +168,15 @@ def test_profile_on_another_machine(target: str) -> None:
     skip_without_device(target)
     bundle = tenon.compile(small_network(), name="small", target=target, profile=True)
     with Device(bundle) as device:
-        found = profile(device, rounds=3, warmup=1)
-    assert (found.target, found.threads, found.name) == (target, 1, "small")
-    assert [row.op for row in found.rows if row.op == "Conv"] == ["Conv", "Conv"]
-    assert all(row.min > 0 for row in found.rows)
-    assert found.warmup is not None
-    assert len(found.warmup.samples) == 1
-    assert len(found.plain.samples) == len(found.stamped.samples) == 3
-    assert 0 < found.total <= 1.01 * found.stamped.mean
-    assert found.peak > 0
+        measured = profile(device, rounds=3, warmup=1)
+    assert (measured.target, measured.threads, measured.name) == (target, 1, "small")
+    assert [row.op for row in measured.rows if row.op == "Conv"] == ["Conv", "Conv"]
+    assert all(row.min > 0 for row in measured.rows)
+    assert measured.warmup is not None
+    assert len(measured.warmup.samples) == 1
+    assert len(measured.plain.samples) == len(measured.stamped.samples) == 3
+    assert 0 < measured.total <= 1.01 * measured.stamped.mean
+    assert measured.peak > 0
 
 
 def test_profile_command_for_another_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,11 +194,11 @@ def test_tune_on_an_emulator_does_not_affect_compilation(tmp_path: Path) -> None
     """Times from an emulator are stored, but not used for choosing algorithms."""
     skip_without_device("aarch64")
     changes: Any = {"target": "aarch64", "tuning": tmp_path / "tuning.sqlite"}
-    found = list(tune(small_network(), **changes))
-    assert len(found) == 2
-    assert all(len(layer.seconds) > 1 and layer.best > 0 for layer in found)
+    tuned = list(tune(small_network(), **changes))
+    assert len(tuned) == 2
+    assert all(len(layer.seconds) > 1 and layer.best > 0 for layer in tuned)
     again = list(tune(small_network(), **changes))
-    assert [layer.seconds for layer in again] == [layer.seconds for layer in found]
+    assert [layer.seconds for layer in again] == [layer.seconds for layer in tuned]
     assert tenon.compile(small_network(), **changes).tuned is None
 
 
@@ -207,10 +207,10 @@ def test_tune_on_a_device_affects_compilation(tmp_path: Path, monkeypatch: pytes
     skip_without_device("aarch64")
     monkeypatch.setattr(Local, "emulates", False)
     changes: Any = {"target": "aarch64", "tuning": tmp_path / "tuning.sqlite"}
-    found = list(tune(small_network(), **changes))
+    results = list(tune(small_network(), **changes))
     tuned = tenon.compile(small_network(), **changes).tuned
     assert tuned is not None
-    assert tuned.layers == len(found) == 2
+    assert tuned.layers == len(results) == 2
 
 
 def test_tune_on_another_machine_uses_one_thread(tmp_path: Path) -> None:

@@ -43,19 +43,19 @@ def test_two_threads_with_separate_arenas() -> None:
     with tenon.open(tenon.compile(DIGITS / "digits.onnx")) as engine:
         alone = [engine.run(image)["probabilities"] for image in images]
         engines = [engine.fork(), engine.fork()]
-        found: dict[int, list[Array]] = {}
+        results: dict[int, list[Array]] = {}
 
         def work(i: int) -> None:
             order = images if i == 0 else images[::-1]
-            found[i] = [engines[i].run(image)["probabilities"] for image in order]
+            results[i] = [engines[i].run(image)["probabilities"] for image in order]
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
-    np.testing.assert_array_equal(found[0], alone)
-    np.testing.assert_array_equal(found[1][::-1], alone)
+    np.testing.assert_array_equal(results[0], alone)
+    np.testing.assert_array_equal(results[1][::-1], alone)
 
 
 def test_builds_are_reproducible(tmp_path: Path) -> None:

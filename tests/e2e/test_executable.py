@@ -140,11 +140,11 @@ def _network(dims: tuple[int, ...]) -> bytes:
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
     """Images that are larger, smaller, of another aspect ratio, grey, and as BMP files."""
-    rng, found = np.random.default_rng(0), []
+    rng, paths = np.random.default_rng(0), []
     for name, shape in (("a.ppm", (50, 80, 3)), ("b.ppm", (9, 7, 3)), ("c.pgm", (33, 33)), ("d.bmp", (61, 30, 3))):
         Image.fromarray(rng.integers(0, 256, shape, np.uint8)).save(tmp_path / name)
-        found.append(tmp_path / name)
-    return found
+        paths.append(tmp_path / name)
+    return paths
 
 
 MEAN, SCALE = (103.9, 116.8, 123.7), (1 / 58.4, 1 / 57.1, 1 / 57.4)

@@ -32,8 +32,8 @@ def answer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
         main()
     printed = capsys.readouterr()
     assert not end.value.code, printed.err
-    found: dict[str, object] = json.loads(printed.out)
-    return found
+    report: dict[str, object] = json.loads(printed.out)
+    return report
 
 
 @pytest.mark.parametrize("compiled_in", [False, True])
@@ -46,8 +46,8 @@ def test_face_detector_with_recorded_preprocessing(
     drawn = tmp_path / "faces.png"
     for photo, count in PHOTOS.items():
         path = shared(f"models/images/{photo}")
-        found = answer(capsys, monkeypatch, "run", tmp_path / "out", path, "--threshold", "0.7", "--draw", drawn)
-        things = found["detections"]
+        report = answer(capsys, monkeypatch, "run", tmp_path / "out", path, "--threshold", "0.7", "--draw", drawn)
+        things = report["detections"]
         assert isinstance(things, list)
         assert len(things) == count
         if photo == "rfb_faces_test.jpg":
@@ -72,9 +72,9 @@ def test_integer_image_input(capsys: pytest.CaptureFixture[str], monkeypatch: py
     """Integer inputs take pixels without scaling."""
     model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
     photo = shared("models/images/coral_cat.bmp")
-    found = answer(capsys, monkeypatch, "run", model, photo, "--sampling", "nearest", "--top", "1")["top"]
-    assert isinstance(found, dict)
-    assert next(iter(found.values()))[0]["index"] in (282, 283, 286)
+    top = answer(capsys, monkeypatch, "run", model, photo, "--sampling", "nearest", "--top", "1")["top"]
+    assert isinstance(top, dict)
+    assert next(iter(top.values()))[0]["index"] in (282, 283, 286)
 
 
 @pytest.fixture
@@ -122,8 +122,8 @@ def test_downloaded_model_with_wrong_checksum(server: str, tmp_path: Path, monke
 def test_from_python(tmp_path: Path) -> None:
     bundle = tenon.compile(shared(FACES), preprocess={"mean": 127, "scale": 1 / 128, "fit": "letterbox"})
     with tenon.open(bundle) as engine:
-        found = tenon.detect(engine, shared("models/images/coral_grace_hopper.bmp"), threshold=0.7)
-    assert len(found) == 1
-    left, top, right, bottom = found[0].box
+        detections = tenon.detect(engine, shared("models/images/coral_grace_hopper.bmp"), threshold=0.7)
+    assert len(detections) == 1
+    left, top, right, bottom = detections[0].box
     assert 150 < left < 220 < 300 < right < 400
     assert 80 < top < 150 < 280 < bottom < 380

@@ -124,9 +124,9 @@ def test_float_features() -> None:
     with tenon.open(tenon.compile(path)) as engine:
         frame, state = engine.inputs
         for piece in windows(sound("no")):
-            found, noise = engine.run({frame: piece[None], state: noise}).values()
+            features, noise = engine.run({frame: piece[None], state: noise}).values()
             expected = np.array(reference.logarithms(piece.tolist()), np.float32) * np.float32(10 / 256)
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(features, expected)
             np.testing.assert_array_equal(noise, reference.noise)
 
 
@@ -141,8 +141,8 @@ def test_loud_noise_is_exact() -> None:
         means = [noise]
         for loud in loudness:
             piece = rng.integers(-loud, loud + 1, 480).astype(np.int16)
-            found, noise = engine.run({frame: piece[None], state: noise}).values()
-            np.testing.assert_array_equal(found, as_bytes(reference.logarithms(piece.tolist())))
+            actual, noise = engine.run({frame: piece[None], state: noise}).values()
+            np.testing.assert_array_equal(actual, as_bytes(reference.logarithms(piece.tolist())))
             np.testing.assert_array_equal(noise, reference.noise)
             means.append(noise)
     assert all((a != b).any() for a, b in pairwise(means[1:]))
@@ -158,5 +158,5 @@ def test_preprocessor_on_cortex_m7() -> None:
     for piece in windows(sound("yes"))[20:24]:
         feeds.append({FRAME: piece[None], "noise_estimate": np.array(reference.noise, np.uint32)})
         expected.append((as_bytes(reference.logarithms(piece.tolist())), reference.noise))
-    found = Device(tenon.compile(path, target="cortex-m7")).run(feeds)
-    assert [tuple(a.tolist() for a in each.values()) for each in found] == expected
+    actual = Device(tenon.compile(path, target="cortex-m7")).run(feeds)
+    assert [tuple(a.tolist() for a in each.values()) for each in actual] == expected

@@ -68,8 +68,8 @@ def same_answers(name: str, target: str, count: int) -> None:
     bundle = tenon.compile(graph, arithmetic="tflm", target=target, name=name, no_tuning=True)
     given, answers = records(name, "tflm")
     chosen = [*range(count - 1), len(given) - 1]  # random ones, and one recorded with the model
-    for i, found in zip(chosen, Device(bundle).run([inputs(graph, given[i]) for i in chosen]), strict=True):
-        (got,) = found.values()
+    for i, actual in zip(chosen, Device(bundle).run([inputs(graph, given[i]) for i in chosen]), strict=True):
+        (got,) = actual.values()
         np.testing.assert_array_equal(np.ascontiguousarray(got).reshape(-1).view(np.uint8), answers[i])
 
 

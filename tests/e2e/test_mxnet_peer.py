@@ -26,11 +26,12 @@ def difference(folder: Path) -> str:
         graph = importers.load(folder / "net-symbol.json", {k: v.shape for k, v in inputs.items()})
     except ModelError as error:
         return str(error)
-    found = list(evaluate(graph, {v.name: inputs[v.name].astype(v.type.dtype.numpy) for v in graph.inputs}).values())
-    if [y.shape for y in found] != [y.shape for y in expected]:
-        return f"{[y.shape for y in found]} in place of {[y.shape for y in expected]}"
+    actual = list(evaluate(graph, {v.name: inputs[v.name].astype(v.type.dtype.numpy) for v in graph.inputs}).values())
+    if [y.shape for y in actual] != [y.shape for y in expected]:
+        return f"{[y.shape for y in actual]} in place of {[y.shape for y in expected]}"
     gaps = [
-        np.abs(ours - theirs).max() / max(1, np.abs(theirs).max()) for ours, theirs in zip(found, expected, strict=True)
+        np.abs(ours - theirs).max() / max(1, np.abs(theirs).max())
+        for ours, theirs in zip(actual, expected, strict=True)
     ]
     return "" if max(gaps) < 1e-4 else f"differs by {max(gaps):.2g}"
 

@@ -27,10 +27,10 @@ def answers(precision: Precision) -> Array:
 @pytest.mark.parametrize("precision", NAMES)
 def test_accuracy_with_16_bit_weights(precision: Precision) -> None:
     """The spacing of bf16 is 2**-8, of fp16 2**-11; each of a few layers adds up to half of it to a probability."""
-    exact, found = answers("fp32"), answers(precision)
+    exact, actual = answers("fp32"), answers(precision)
     _, labels = held_out_digits()
-    assert (found.argmax(1) == labels).mean() >= 0.97
-    assert np.abs(found - exact).max() < 8 * {"bf16": 2.0**-8, "fp16": 2.0**-11}[precision]
+    assert (actual.argmax(1) == labels).mean() >= 0.97
+    assert np.abs(actual - exact).max() < 8 * {"bf16": 2.0**-8, "fp16": 2.0**-11}[precision]
 
 
 def test_weights_have_half_the_size(tmp_path: Path) -> None:
@@ -44,25 +44,25 @@ def test_weights_have_half_the_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.006)])
-def test_a_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
+def test_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
     """Tolerances are twice the errors over 17 photos: 0.025 and 0.0032 of scores, 0.0051 and 0.0008 of boxes."""
     from tenon.engine.image import read_image
     from tenon.ir.preprocessing import Preprocessing
 
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photo = shared("models/images/coral_grace_hopper.bmp")
-    found = {}
+    results = {}
     both: tuple[Precision, ...] = ("fp32", precision)
     for name in both:
         with tenon.open(tenon.compile(model, precision=name)) as engine:
             shape = engine.inputs["input"].shape
-            found[name] = engine.run(
+            results[name] = engine.run(
                 {"input": read_image(photo, shape, Preprocessing(mean=(127,), scale=(1 / 128,))).pixels}
             )
-    scores, boxes = (np.abs(found[precision][k] - found["fp32"][k]).max() for k in ("scores", "boxes"))
+    scores, boxes = (np.abs(results[precision][k] - results["fp32"][k]).max() for k in ("scores", "boxes"))
     assert scores < tolerance
     assert boxes < tolerance / 4
-    best = {name: int(out["scores"][0, :, 1].argmax()) for name, out in found.items()}
+    best = {name: int(out["scores"][0, :, 1].argmax()) for name, out in results.items()}
     assert best[precision] == best["fp32"]
 
 

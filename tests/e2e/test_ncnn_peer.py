@@ -46,9 +46,9 @@ def test_layers_match_ncnn(case: Case, tmp_path: Path) -> None:
     path.write_bytes(param(case))
     path.with_suffix(".bin").write_bytes(case.weights)
     inputs = {f"in{i}": x for i, x in enumerate(blobs(case))}
-    found = evaluate(importers.load(path), {name: x[None].astype(np.float32) for name, x in inputs.items()})
+    actual = evaluate(importers.load(path), {name: x[None].astype(np.float32) for name, x in inputs.items()})
     outputs = [f"out{i}" for i in range(case.tops)]
-    for ours, expected in zip(found.values(), theirs(path, inputs, outputs), strict=True):
+    for ours, expected in zip(actual.values(), theirs(path, inputs, outputs), strict=True):
         if case.kind.endswith("DetectionOutput"):  # rows past the last detection are uninitialised
             ours = ours[:, : len(expected)]
         assert ours.shape == (1, *expected.shape)
@@ -68,13 +68,13 @@ def test_8_bit_activations_between_layers(kind: str, options: str, count: int, f
     first, second = (int8_weights(count) + plain(8) + scales(factors) for _ in range(2))
     path.with_suffix(".bin").write_bytes(first + SCALE + between + second + between)
     x = exact(8, 4, 6)
-    (found,) = evaluate(importers.load(path), {"in0": x[None]}).values()
-    assert difference(found[0], theirs(path, {"in0": x}, ["out0"])[0]) < 0.03
+    (actual,) = evaluate(importers.load(path), {"in0": x[None]}).values()
+    assert difference(actual[0], theirs(path, {"in0": x}, ["out0"])[0]) < 0.03
 
 
 def test_face_detector_matches_ncnn() -> None:
     path = shared("models/ncnn/version-RFB-320/RFB-320.param")
     x = np.random.default_rng(0).uniform(-1, 1, (3, 240, 320)).astype(np.float32)
-    found = evaluate(importers.load(path, {"input": (1, *x.shape)}), {"input": x[None]})
-    for name, expected in zip(found, theirs(path, {"input": x}, list(found)), strict=True):
-        assert difference(found[name][0], expected) < 1e-5
+    actual = evaluate(importers.load(path, {"input": (1, *x.shape)}), {"input": x[None]})
+    for name, expected in zip(actual, theirs(path, {"input": x}, list(actual)), strict=True):
+        assert difference(actual[name][0], expected) < 1e-5

@@ -47,15 +47,15 @@ class Recorded:
 
 def recorded(case: Case, machine: Machine) -> list[Recorded]:
     """The kernel calls of a case."""
-    found: list[Recorded] = []
+    calls: list[Recorded] = []
 
     def execute(kernel: Kernel, views: list[Array]) -> None:
         before = [v.copy() for v in views]
         interpret(kernel, views)
-        found.append(Recorded(f"{case.op} {case.label}", kernel, before, [v.copy() for v in views]))
+        calls.append(Recorded(f"{case.op} {case.label}", kernel, before, [v.copy() for v in views]))
 
     run_lowered(case.op, case.arrays(), machine, case.constant, ASK, execute)
-    return found
+    return calls
 
 
 @lru_cache(maxsize=1)
@@ -63,15 +63,15 @@ def covering(machine: Machine) -> tuple[Recorded, ...]:
     """Kernels that together use every helper function of the generated code, and those of one case for each operator:
     helpers contain what is specific to processors and compilers.
     """
-    unit, seen, found = C(), set[type](), list[Recorded]()
+    unit, seen, calls = C(), set[type](), list[Recorded]()
     for case in CASES:
         kernels, before = [step.kernel for step in lowered_steps(case, machine, ASK)], len(unit.helpers)
         for kernel in kernels:
             unit.kernel(kernel)
         if kernels and (len(unit.helpers) > before or type(case.op) not in seen):
             seen.add(type(case.op))
-            found += recorded(case, machine)
-    return tuple(found)
+            calls += recorded(case, machine)
+    return tuple(calls)
 
 
 def program(kernels: Sequence[Recorded]) -> tuple[Program, Array]:
@@ -118,7 +118,7 @@ def test_operator_kernels_match_the_interpreter_on_every_target(target: str) -> 
 def test_products_of_bytes_on_every_target(target: str) -> None:
     """At the ends of their ranges, where sums of 16 bits saturate or wrap around."""
     skip_without_device(target)
-    row, found = find(target), list[Recorded]()
+    row, records = find(target), list[Recorded]()
     lanes = row.machine.lanes
     for kernel in (*(products(name, n) for name in NAMES for n in (1, lanes)), interleaved(lanes)):
         before = list(operands(kernel.name.rpartition("_")[0]))
@@ -126,10 +126,10 @@ def test_products_of_bytes_on_every_target(target: str) -> None:
             before = [before[0].view(np.int8), before[2]]
         after = [a.copy() for a in before]
         interpret(kernel, after)
-        found.append(Recorded(kernel.name, kernel, before, after))
-    made, memory = program(found)
+        records.append(Recorded(kernel.name, kernel, before, after))
+    made, memory = program(records)
     (answer,) = Device(Bundle.of(made, row, Options(target=target))).run([memory])
-    for each, call in zip(found, made.calls, strict=True):
+    for each, call in zip(records, made.calls, strict=True):
         place, expected = call.args[-1], each.after[-1]
         raw = answer["memory"][place.offset : place.offset + expected.nbytes]
         np.testing.assert_array_equal(raw.view(expected.dtype), expected, err_msg=each.label)

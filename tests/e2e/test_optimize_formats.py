@@ -45,5 +45,5 @@ def test_onnx_export_matches_the_imported_graph(name: str, tmp_path: Path) -> No
         rt.GraphOptimizationLevel.ORT_DISABLE_ALL
     )  # onnxruntime's fused quantised operators round differently
     session = rt.InferenceSession(path, options)
-    for found, (name, truth) in zip(session.run(None, inputs), expected.items(), strict=True):
-        assert difference(np.asarray(found), truth) < 1e-4, name
+    for actual, (name, truth) in zip(session.run(None, inputs), expected.items(), strict=True):
+        assert difference(np.asarray(actual), truth) < 1e-4, name

@@ -41,9 +41,9 @@ def test_programs_match_paddle(name: str, programs: tuple[Path, str]) -> None:
     if not kept.exists():
         pytest.skip("this Paddle does not save it")
     x, *expected = np.load(kept).values()
-    found = list(evaluate(importers.load(folder / f"{name}{suffix}"), {"x": x}).values())
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
+    actual = list(evaluate(importers.load(folder / f"{name}{suffix}"), {"x": x}).values())
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         room = 1e-5 * max(1.0, float(np.abs(theirs.astype(np.float64)).max(initial=0)))
         np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=1e-5, atol=room)

@@ -60,18 +60,18 @@ def test_face_detector(file: str) -> None:
     graph = importers.load(shared("models/caffe/RFB-320") / file)
     x, outputs = expected()
     passes.optimize(graph, verify=True)
-    found = evaluate(graph, {graph.inputs[0].name: x})
-    assert set(found) == set(outputs)
+    actual = evaluate(graph, {graph.inputs[0].name: x})
+    assert set(actual) == set(outputs)
     for name, array in outputs.items():
-        assert difference(found[name], array) < TOLERANCE
+        assert difference(actual[name], array) < TOLERANCE
 
 
 def test_face_detector_compiled() -> None:
     x, outputs = expected()
     with tenon.open(tenon.compile(shared("models/caffe/RFB-320"))) as engine:
-        found = engine.run({next(iter(engine.inputs)): x})
+        actual = engine.run({next(iter(engine.inputs)): x})
     for name, array in outputs.items():
-        assert difference(found[name], array) < TOLERANCE
+        assert difference(actual[name], array) < TOLERANCE
 
 
 def test_face_detector_exported_to_caffe_and_onnx(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_face_detector_exported_to_caffe_and_onnx(tmp_path: Path) -> None:
     rewrite(source, tmp_path / "onnx")
     for folder in ("caffe", "onnx"):
         graph = importers.load(tmp_path / folder)
-        found = evaluate(graph, {graph.inputs[0].name: x})
+        actual = evaluate(graph, {graph.inputs[0].name: x})
         for name, array in outputs.items():
-            assert difference(found[name], array) < TOLERANCE
+            assert difference(actual[name], array) < TOLERANCE
 
 
 # ----------------------------------------------------------------------- Caffe-Computation-Graph-Optimization
@@ -105,8 +105,8 @@ def test_cifar10_matches_the_authors_optimised_net(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 32, 32)).astype(np.float32)
     (truth,) = evaluate(original, {"data": (pixels - MEAN) * np.float32(0.017)}).values()
     for graph in (theirs, ours):
-        (found,) = evaluate(graph, {"data": pixels}).values()
-        assert difference(found, truth) < 1e-5
+        (actual,) = evaluate(graph, {"data": pixels}).values()
+        assert difference(actual, truth) < 1e-5
 
 
 def test_cifar10_with_configuration_file(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_compiled_detectors(name: str, scale: float, monkeypatch: pytest.MonkeyP
     (truth,) = evaluate(graph, inputs).values()
     assert (truth[..., 0] >= 0).sum() > 20
     with tenon.open(tenon.compile(graph)) as engine:
-        (found,) = engine.run(inputs).values()
-    np.testing.assert_array_equal(found[..., :2], truth[..., :2])
-    assert difference(found, truth) < TOLERANCE
+        (actual,) = engine.run(inputs).values()
+    np.testing.assert_array_equal(actual[..., :2], truth[..., :2])
+    assert difference(actual, truth) < TOLERANCE
 
 
 def test_mobilenet_as_onnx(monkeypatch: pytest.MonkeyPatch) -> None:

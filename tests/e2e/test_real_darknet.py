@@ -25,9 +25,9 @@ def test_yolo_fastest_matches_opencv(bundle: tenon.Bundle) -> None:
     """OpenCV lists centre, size, objectness and score of every box, and a score of 0 below 0.2."""
     golden = np.load(shared("models/expected/darknet__yolo-fastest-1.1.npz"))
     with tenon.open(bundle) as engine:
-        found = engine.run({"data": golden["in_data"]})
+        actual = engine.run({"data": golden["in_data"]})
     expected = np.concatenate([golden["out_yolo_121"], golden["out_yolo_130"]])
-    boxes, scores = found["boxes"][0], found["scores"][0]
+    boxes, scores = actual["boxes"][0], actual["scores"][0]
     np.testing.assert_allclose((boxes[:, :2] + boxes[:, 2:]) / 2, expected[:, :2], atol=1e-5)
     np.testing.assert_allclose(boxes[:, 2:] - boxes[:, :2], expected[:, 2:4], atol=1e-5)
     np.testing.assert_allclose(np.where(scores > 0.2, scores, 0), expected[:, 5:], atol=1e-5)
@@ -40,11 +40,15 @@ def test_yolo_fastest_detections(bundle: tenon.Bundle, monkeypatch: pytest.Monke
 
     names = shared("models/darknet/coco.names").read_text().split("\n")
     with tenon.open(bundle) as engine:
-        found = detect_objects(engine, shared("models/images/darknet_dog.jpg"), names)
+        detections = detect_objects(engine, shared("models/images/darknet_dog.jpg"), names)
     sys.modules.pop("detect", None)
-    assert [(thing.label, round(thing.score, 2)) for thing in found] == [("car", 0.9), ("dog", 0.65), ("bicycle", 0.53)]
-    np.testing.assert_allclose(found[0].box, [454, 76, 684, 179], atol=4)
-    np.testing.assert_allclose(found[1].box, [122, 220, 364, 514], atol=4)
+    assert [(thing.label, round(thing.score, 2)) for thing in detections] == [
+        ("car", 0.9),
+        ("dog", 0.65),
+        ("bicycle", 0.53),
+    ]
+    np.testing.assert_allclose(detections[0].box, [454, 76, 684, 179], atol=4)
+    np.testing.assert_allclose(detections[1].box, [122, 220, 364, 514], atol=4)
 
 
 def cfgs() -> list[Path]:

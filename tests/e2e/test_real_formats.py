@@ -21,20 +21,20 @@ FACES = {"input": (1, 3, 240, 320)}
 
 
 def golden(name: str) -> dict[str, Array]:
-    with np.load(shared(f"models/expected/{name}.npz")) as found:
-        return dict(found)
+    with np.load(shared(f"models/expected/{name}.npz")) as arrays:
+        return dict(arrays)
 
 
 def test_ncnn_model_matches_ncnn_and_the_onnx_export() -> None:
     expected = golden("ncnn__RFB-320")
     graph = tenon.load(shared("models/ncnn/version-RFB-320"), shapes=FACES)
-    found = evaluate(graph, {"input": expected["in_input"]})
+    actual = evaluate(graph, {"input": expected["in_input"]})
     for name in ("scores", "boxes"):
-        assert difference(found[name][0], expected[f"out_{name}"]) < 1e-5
+        assert difference(actual[name][0], expected[f"out_{name}"]) < 1e-5
     twin = tenon.load(shared("models/onnx/version-RFB-320/version-RFB-320_without_postprocessing.onnx"))
     again = evaluate(twin, {twin.inputs[0].name: expected["in_input"]})
     for name, value in again.items():
-        assert difference(found[name].reshape(value.shape), value) < 1e-4
+        assert difference(actual[name].reshape(value.shape), value) < 1e-4
 
 
 def test_tmfile_digit_classifier() -> None:
@@ -74,8 +74,8 @@ def test_caffe2_model_matches_the_onnx_export() -> None:
     (expected,) = evaluate(twin, {twin.inputs[0].name: x}).values()
     for given in (folder, folder / "init_net.pb"):
         graph = tenon.load(given, shapes={"1": (1, 1, 224, 224)})
-        (found,) = evaluate(graph, {"1": x}).values()
-        assert difference(found, expected) < 1e-6
+        (actual,) = evaluate(graph, {"1": x}).values()
+        assert difference(actual, expected) < 1e-6
 
 
 def test_caffe2_predict_net_without_init_net() -> None:
@@ -94,11 +94,11 @@ def test_caffe2_predict_net_without_init_net() -> None:
 def test_paddle_models(folder: str, name: str) -> None:
     expected = golden(f"paddle__{name}")
     graph = tenon.load(shared(f"models/paddle/{folder}"), shapes={"x": expected["in_x"].shape})
-    found = evaluate(graph, {"x": expected["in_x"]})
-    for output, value in found.items():
+    actual = evaluate(graph, {"x": expected["in_x"]})
+    for output, value in actual.items():
         assert difference(value, expected[f"out_{output}"]) < 1e-6
     if name == "uci_housing":
-        assert found["fc_0.tmp_1"].item() == pytest.approx(18.9012, abs=1e-4)
+        assert actual["fc_0.tmp_1"].item() == pytest.approx(18.9012, abs=1e-4)
 
 
 def test_xornet() -> None:
@@ -107,21 +107,21 @@ def test_xornet() -> None:
     points = np.random.default_rng(0).uniform(-1, 1, (12, 2)).astype(np.float32)
     points[0] = 0.6, 0.9
     graph = tenon.load(path)
-    (found,) = evaluate(graph, {"data": points}).values()
-    assert found[0, 0] > 0.99998
-    assert found[0, 1] < 1.3e-05
+    (actual,) = evaluate(graph, {"data": points}).values()
+    assert actual[0, 0] > 0.99998
+    assert actual[0, 1] < 1.3e-05
     clear = np.abs(points).min(1) > 0.1
-    np.testing.assert_array_equal(found.argmax(1)[clear], (points[:, 0] * points[:, 1] < 0)[clear])
+    np.testing.assert_array_equal(actual.argmax(1)[clear], (points[:, 0] * points[:, 1] < 0)[clear])
     (one,) = evaluate(tenon.load(path, shapes={"data": (1, 2)}), {"data": points[:1]}).values()
-    np.testing.assert_allclose(one[0], found[0], rtol=1e-5)
+    np.testing.assert_allclose(one[0], actual[0], rtol=1e-5)
 
 
 def test_affine_graphs() -> None:
     for name in ("affine_with_parameter", "affine_no_parameter"):
         graph = tenon.load(shared(f"models/oneflow/affine_graph/{name}"))
         ones = {v.name: np.ones(v.type.dims, np.float32) for v in graph.inputs}
-        (found,) = evaluate(graph, ones).values()
-        np.testing.assert_array_equal(found, np.full(found.shape, 4, np.float32))
+        (actual,) = evaluate(graph, ones).values()
+        np.testing.assert_array_equal(actual, np.full(actual.shape, 4, np.float32))
 
 
 def test_every_file_is_recognised_as_one_format() -> None:
@@ -134,5 +134,5 @@ def test_every_file_is_recognised_as_one_format() -> None:
         for path in sorted(shared(f"models/{folder}").rglob("*")):
             if path.is_file():
                 file = read_file(path)
-                found = [n for n, format in importers.FORMATS.items() if format.importer().recognise(file)]
-                assert found in ([], [name]), path
+                formats = [n for n, format in importers.FORMATS.items() if format.importer().recognise(file)]
+                assert formats in ([], [name]), path

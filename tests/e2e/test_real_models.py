@@ -40,8 +40,8 @@ def check(model: bytes) -> int:
     graph = importers.load(model)
     inputs = random_inputs(graph)
     passes.optimize(graph, verify=True)
-    found = evaluate(graph, inputs)
-    for ours, theirs in zip(found.values(), onnxruntime(model, inputs), strict=True):
+    actual = evaluate(graph, inputs)
+    for ours, theirs in zip(actual.values(), onnxruntime(model, inputs), strict=True):
         assert difference(ours, theirs) < TOLERANCE
     return len(graph)
 
@@ -107,8 +107,8 @@ def test_onnx_light_models(name: str) -> None:
     expected.ParseFromString((folder / f"light_{name}_output_0.pb").read_bytes())
     (x,) = graph.inputs
     numbers = np.arange(x.type.size).reshape(x.type.dims) / x.type.size
-    (found,) = evaluate(graph, {x.name: numbers.astype(np.float32)}).values()
-    assert difference(found, numpy_helper.to_array(expected)) < TOLERANCE
+    (actual,) = evaluate(graph, {x.name: numbers.astype(np.float32)}).values()
+    assert difference(actual, numpy_helper.to_array(expected)) < TOLERANCE
 
 
 @needs_models

@@ -55,21 +55,21 @@ def golden(path: str) -> tuple[dict[str, Array], dict[str, Array]]:
     """Recorded inputs and outputs of a model, by their names without punctuation."""
     kind, stem = path.split("/")[0], Path(path).name.rpartition(".")[0]
     arrays = np.load(shared(f"models/expected/{kind}__{stem}.npz"))
-    found: tuple[dict[str, Array], dict[str, Array]] = {}, {}
+    tensors: tuple[dict[str, Array], dict[str, Array]] = {}, {}
     for name in arrays:
-        found[name.startswith("out_")][key(name.partition("_")[2])] = arrays[name]
-    return found
+        tensors[name.startswith("out_")][key(name.partition("_")[2])] = arrays[name]
+    return tensors
 
 
 def feeds(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array]:
     """The recorded inputs for a graph; a single one may have another name."""
     only = next(iter(inputs.values())) if len(inputs) == 1 else None
-    found = {}
+    named = {}
     for v in graph.inputs:
         data = inputs.get(key(v.name), only)
         assert data is not None
-        found[v.name] = data.reshape(v.type.dims).astype(v.type.dtype.numpy)
-    return found
+        named[v.name] = data.reshape(v.type.dims).astype(v.type.dtype.numpy)
+    return named
 
 
 def compiled(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -81,9 +81,9 @@ def compiled(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array]:
 def test_float_models(path: str) -> None:
     inputs, outputs = golden(path)
     graph = importers.load(shared(f"models/{path}"))
-    found = compiled(graph, feeds(graph, inputs))
+    actual = compiled(graph, feeds(graph, inputs))
     for name, expected in outputs.items():
-        ours = found[name] if name in found else next(iter(found.values()))
+        ours = actual[name] if name in actual else next(iter(actual.values()))
         assert difference(ours.reshape(expected.shape), expected) < TOLERANCE
     passes.optimize(graph)
     assert sum(node.op.name == "Transpose" for node in graph) <= (9 if "RFB" in path else 1)
@@ -94,8 +94,8 @@ def test_dynamic_range_model() -> None:
     path = "tflite_fp32/mlperf_tiny/kws_ref_model_float32.tflite"
     inputs, outputs = golden(path)
     graph = importers.load(shared(f"models/{path}"))
-    (found,), (expected,) = compiled(graph, feeds(graph, inputs)).values(), outputs.values()
-    assert difference(found, expected) < 2e-3
+    (actual,), (expected,) = compiled(graph, feeds(graph, inputs)).values(), outputs.values()
+    assert difference(actual, expected) < 2e-3
 
 
 @pytest.mark.parametrize("name", INTEGER)
@@ -107,13 +107,13 @@ def test_integer_models(name: str) -> None:
     inputs, outputs = golden(path)
     graph = importers.load(shared(f"models/{path}"))
     given = feeds(graph, inputs)
-    truth, found = ({key(k): a for k, a in f(graph, given).items()} for f in (evaluate, compiled))
+    truth, actual = ({key(k): a for k, a in f(graph, given).items()} for f in (evaluate, compiled))
     for output, expected in outputs.items():
         np.testing.assert_array_equal(truth[output], expected)
         if expected.dtype == np.float32:  # dequantised by the model: in units of the last scale
-            assert difference(found[output], expected) < 2e-2
+            assert difference(actual[output], expected) < 2e-2
         else:
-            assert np.abs(found[output].astype(int) - expected).max() <= 1
+            assert np.abs(actual[output].astype(int) - expected).max() <= 1
 
 
 # ------------------------------------------------------------------------------------------- single operators
@@ -134,8 +134,8 @@ def test_single_operators(name: str) -> None:
     given = {v.name: raw(name, f"inp{i}", v.type.dtype.numpy, v.type.dims) for i, v in enumerate(graph.inputs)}
     whole = graph.copy()
     passes.optimize(graph, verify=True)
-    for found in (evaluate(whole, given), evaluate(graph, given)):
-        for i, a in enumerate(found.values()):
+    for actual in (evaluate(whole, given), evaluate(graph, given)):
+        for i, a in enumerate(actual.values()):
             expected = raw(name, f"out{i}", a.dtype, a.shape)
             assert difference(a, expected) < 1e-5
 
@@ -152,9 +152,9 @@ def test_single_operators_compiled() -> None:
             declined.append(name)
             continue
         with tenon.open(bundle) as engine:
-            found = engine.run(given)
+            actual = engine.run(given)
         for i, v in enumerate(graph.outputs):
-            assert difference(found[v.name], raw(name, f"out{i}", v.type.dtype.numpy, v.type.dims)) < 1e-4, name
+            assert difference(actual[v.name], raw(name, f"out{i}", v.type.dtype.numpy, v.type.dims)) < 1e-4, name
     assert not declined
 
 
@@ -184,10 +184,10 @@ def test_keyword_spotting(folder: str, case: str) -> None:
     graph = importers.load(shared(f"models/tensorflow_pb/kws_{folder}/{folder}_S.pb"))
     arrays = np.load(shared(f"models/expected/tensorflow_pb__kws_{folder}_S_{case}.npz"))
     assert [v.name for v in graph.inputs] == ["Mfcc"]
-    (found,) = compiled(graph, feeds(graph, {"Mfcc": arrays["in_mfcc"]})).values()
-    assert difference(found, arrays["out_labels_softmax"]) < TOLERANCE
+    (actual,) = compiled(graph, feeds(graph, {"Mfcc": arrays["in_mfcc"]})).values()
+    assert difference(actual, arrays["out_labels_softmax"]) < TOLERANCE
     if case == "yes":  # the recorded answer to "no" is "go"
-        assert labels[int(found.argmax())] == case
+        assert labels[int(actual.argmax())] == case
 
 
 # --------------------------------------------------------------------------------------------------------- photos
@@ -212,15 +212,15 @@ def test_animal_classifier() -> None:
     with tenon.open(tenon.compile(model)) as engine:
         for name, kind in photos.items():
             image = photo(f"images/{name}", 32, crop=name == "darknet_eagle.jpg")
-            (found,) = engine.run(image).values()
-            assert kinds[int(found.argmax())] == kind
+            (actual,) = engine.run(image).values()
+            assert kinds[int(actual.argmax())] == kind
 
 
 def test_person_detection() -> None:
     graph = importers.load(shared("models/keras_h5/mlperf_tiny_vww/vww_96.h5"))
     for name, person in (("coral_grace_hopper.bmp", True), ("coral_cat.bmp", False)):
-        (found,) = evaluate(graph, {graph.inputs[0].name: photo(f"images/{name}", 96) / 255}).values()
-        assert bool(found[0, 1] > 0.5) is person
+        (actual,) = evaluate(graph, {graph.inputs[0].name: photo(f"images/{name}", 96) / 255}).values()
+        assert bool(actual[0, 1] > 0.5) is person
 
 
 def test_person_detection_with_file_rejected_by_litert() -> None:
@@ -233,8 +233,8 @@ def test_person_detection_with_file_rejected_by_litert() -> None:
     for name, person in (("person", True), ("no_person", False)):
         with Image.open(shared(f"models/tflite_int8/person_detect/{name}.bmp")) as image:
             data = np.frombuffer(image.tobytes(), np.int8).reshape(1, 96, 96, 1)
-        (found,) = evaluate(graph, {"input": data}).values()
-        assert bool(found.ravel()[1] > found.ravel()[0]) is person
+        (actual,) = evaluate(graph, {"input": data}).values()
+        assert bool(actual.ravel()[1] > actual.ravel()[0]) is person
 
 
 def test_photo_classification() -> None:
@@ -244,8 +244,8 @@ def test_photo_classification() -> None:
     ):
         graph = importers.load(shared(f"models/tflite_int8/coral_mobilenet/{name}.tflite"))
         image = photo(f"images/{file}", size, nearest=True).astype(np.uint8)
-        (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
-        assert int(found.argmax()) in answers
+        (actual,) = evaluate(graph, {graph.inputs[0].name: image}).values()
+        assert int(actual.argmax()) in answers
 
 
 # -------------------------------------------------------------------------------------- one net, several formats
@@ -269,6 +269,6 @@ def test_small_residual_net_matches_its_onnx_export() -> None:
         "keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5",
     ):
         graph = importers.load(shared(f"models/{path}"))
-        (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
-        answers.append(found)
+        (actual,) = evaluate(graph, {graph.inputs[0].name: image}).values()
+        answers.append(actual)
     assert difference(*answers) < TOLERANCE

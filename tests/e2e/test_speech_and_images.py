@@ -47,10 +47,10 @@ def test_silero_vad_detects_speech(name: str, speech: bool, tmp_path: Path) -> N
     most = 0.0
     for window in windows:
         feeds = {"input": window[None], "state": ours, "sr": rate}
-        found = engine.run({port: feeds[port] for port in engine.inputs})
+        actual = engine.run({port: feeds[port] for port in engine.inputs})
         expected, theirs = session.run(None, {**feeds, "state": theirs})
-        ours = found["stateN"]
-        np.testing.assert_allclose(found["output"], expected, atol=1e-4)
+        ours = actual["stateN"]
+        np.testing.assert_allclose(actual["output"], expected, atol=1e-4)
         most = max(most, float(expected.item()))
     assert (most > 0.9) == speech
 

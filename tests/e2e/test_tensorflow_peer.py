@@ -157,8 +157,8 @@ def test_graphs_match_tensorflow(name: str, tmp_path: Path) -> None:
     path.write_bytes(made.graph.as_graph_def().SerializeToString())
     inputs = [some(*shape) for shape in shapes]
     graph = importers.load(path, outputs=[name.removesuffix(":0") for name in outputs])
-    found = evaluate(graph, {f"x{i}": x for i, x in enumerate(inputs) if any(v.name == f"x{i}" for v in graph.inputs)})
-    for ours, theirs in zip(found.values(), arrays(made(*map(tf.constant, inputs))), strict=True):
+    actual = evaluate(graph, {f"x{i}": x for i, x in enumerate(inputs) if any(v.name == f"x{i}" for v in graph.inputs)})
+    for ours, theirs in zip(actual.values(), arrays(made(*map(tf.constant, inputs))), strict=True):
         assert ours.shape == theirs.shape
         # TensorFlow tabulates the weights of cubic interpolation.
         assert difference(ours, theirs) < (2e-3 if "Bicubic" in name else 1e-5)

@@ -75,18 +75,18 @@ def test_engines_in_several_python_threads_at_once(digits: Path) -> None:
     with tenon.open(digits, threads=2) as engine:
         expected = [engine.run(image)["probabilities"].tobytes() for image in images[:50]]
         engines = [engine.fork(), engine.fork(), engine]
-        found: dict[int, list[bytes]] = {}
+        results: dict[int, list[bytes]] = {}
 
         def work(i: int) -> None:
-            found[i] = [engines[i].run(image)["probabilities"].tobytes() for image in images[:50]]
+            results[i] = [engines[i].run(image)["probabilities"].tobytes() for image in images[:50]]
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(len(engines))]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
-        assert all(answers == expected for answers in found.values())
-        assert len(found) == len(engines)
+        assert all(answers == expected for answers in results.values())
+        assert len(results) == len(engines)
         for twin in engines:
             twin.close()
 

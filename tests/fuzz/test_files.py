@@ -41,24 +41,24 @@ def test_recorded_models_are_unique_and_load(corpus: Path) -> None:
 
 
 def test_damaged_copies_are_reproducible(corpus: Path) -> None:
-    found = models(corpus, "Darknet")
-    run = Run(found, 0, Outcomes("Darknet"))
+    recorded = models(corpus, "Darknet")
+    run = Run(recorded, 0, Outcomes("Darknet"))
     run.go_on(60)
     assert (run.outcomes.files, run.seed, run.outcomes.failures) == (60, 60, {})
     assert 10 < run.outcomes.refused < 60
-    assert damaged(found, 7) == damaged(found, 7)
+    assert damaged(recorded, 7) == damaged(recorded, 7)
 
 
 def test_findings_are_kept(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = models(corpus, "Darknet")
-    run = Run(found, 0, Outcomes("Darknet"))
+    recorded = models(corpus, "Darknet")
+    run = Run(recorded, 0, Outcomes("Darknet"))
     with monkeypatch.context() as patched:
         patched.setattr(darknet, "load", lambda *_: dict[str, str]()["x"])
         run.go_on(20)
     (failure,) = run.outcomes.failures.values()
     assert "KeyError in test_files.py" in failure
-    assert unpack(keep(found[0], -1)) == found[0]
+    assert unpack(keep(recorded[0], -1)) == recorded[0]
 
 
 def test_dictionary_contains_names_of_the_importer() -> None:

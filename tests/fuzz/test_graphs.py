@@ -163,9 +163,9 @@ def test_overflowing_variances(compiler: Compiler) -> None:
 def test_max_pool_of_large_negative_bf16_values(compiler: Compiler) -> None:
     x = np.full((1, 3, 5, 5), -1e9).astype(DType.BF16.numpy)
     made = graph_of({"x": x}, ("MaxPool", ("x",), {"kernel_shape": (3, 1), "pads": (1, 1, 1, 1)}))
-    found = evaluate(made.graph, made.feeds)["v0"].astype(np.float32)
-    assert np.isneginf(found[..., 0]).all()
-    assert (found[..., 1:-1] == np.float32(x[0, 0, 0, 0])).all()
+    actual = evaluate(made.graph, made.feeds)["v0"].astype(np.float32)
+    assert np.isneginf(actual[..., 0]).all()
+    assert (actual[..., 1:-1] == np.float32(x[0, 0, 0, 0])).all()
     assert judged(made, compiler).findings == []
 
 

@@ -58,11 +58,11 @@ def compilers(given: argparse.Namespace) -> list[Compiler]:
     """The given compilers, or all installed ones.  Raises ToolchainError for a missing one."""
     if given.compiler:
         return [named(given.compiler)]
-    found = []
+    commands = []
     for name in COMPILERS:
         with suppress(ToolchainError):
-            found.append(named(name))
-    return found
+            commands.append(named(name))
+    return commands
 
 
 def named(name: str) -> Compiler:

@@ -160,7 +160,7 @@ def gather(corpus: Path) -> None:
 
 def models(corpus: Path, format: str) -> list[Recorded]:
     """The recorded models of a format that can be loaded, ordered by hash."""
-    return [found for path in sorted((corpus / format).glob("*.zip")) if (found := _quickest(unpack(path)))]
+    return [model for path in sorted((corpus / format).glob("*.zip")) if (model := _quickest(unpack(path)))]
 
 
 def _quickest(model: Recorded) -> Recorded | None:
@@ -170,9 +170,9 @@ def _quickest(model: Recorded) -> Recorded | None:
     for weights in dict.fromkeys((model.weights, *beside[: len(beside) == 1])):
         files = {name: model.files[name] for name in (model.main, weights) if name}
         with suppress(ModelError, InputError):
-            found = replace(model, files=files, weights=weights)
-            if not found.load().incomplete:
-                return found
+            in_memory = replace(model, files=files, weights=weights)
+            if not in_memory.load().incomplete:
+                return in_memory
     with suppress(ModelError, InputError):
         model.load()
         return model
@@ -187,5 +187,5 @@ def words(format: str) -> tuple[str, ...]:
     nodes = [node for tree in trees for node in ast.walk(tree)]
     prose = {node.value for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and node not in prose]
-    found = {word for text in texts if isinstance(text, str) for word in text.split()}
-    return tuple(sorted(word for word in found if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_:.]+", word)))
+    names = {word for text in texts if isinstance(text, str) for word in text.split()}
+    return tuple(sorted(word for word in names if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_:.]+", word)))

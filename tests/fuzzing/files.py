@@ -87,10 +87,11 @@ class Run:
             self.refusals.append(f"{type(refusal).__name__}: {refusal}")
 
     def row(self) -> str:
-        found = self.outcomes
+        outcomes = self.outcomes
+        speed = outcomes.files / self.seconds
         return (
-            f"{found.name:12}{len(self.corpus):8}{found.files:10}{found.refused:10}{found.files / self.seconds:9.0f}/s"
-            f"{found.slowest:9.2f} s  {found.slowest_file:14}{len(found.failures):9}"
+            f"{outcomes.name:12}{len(self.corpus):8}{outcomes.files:10}{outcomes.refused:10}{speed:9.0f}/s"
+            f"{outcomes.slowest:9.2f} s  {outcomes.slowest_file:14}{len(outcomes.failures):9}"
         )
 
 

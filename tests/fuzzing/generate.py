@@ -228,9 +228,9 @@ class Generator:
         dtype = dtypes[i] if isinstance(given, tuple) else DType.of(given.dtype)
         shape: tuple[int, ...] = given if isinstance(given, tuple) else given.shape
         if not constant and dtype.is_float and self.chance(0.75):
-            found = self.reused(shape, dtype)
-            if found is not None:
-                return found
+            existing = self.reused(shape, dtype)
+            if existing is not None:
+                return existing
         if isinstance(given, tuple):
             data = ordinary(self.rng, shape, dtype, case.low, case.high)
             if self.wild and not constant and self.chance(0.5):

@@ -137,10 +137,10 @@ def judge_apart(seeds: Sequence[int], configuration: Configuration) -> Report:
         process.join()
     if len(seeds) == 1:
         return Report(graphs=1, findings=[configuration.finding(seeds[0], "crash", -1, f"the process {how}")])
-    found, middle = Report(), len(seeds) // 2
+    report, middle = Report(), len(seeds) // 2
     for half in (seeds[:middle], seeds[middle:]):
-        found.add(judge_apart(half, configuration))
-    return found
+        report.add(judge_apart(half, configuration))
+    return report
 
 
 class Batch:
@@ -230,8 +230,8 @@ class Batch:
             wanted = {name: np.array(array) for name, array in wanted.items()}
             for name, array in sample.feeds.items():
                 engine.inputs[name][...] = array
-            found = engine.run({**sample.feeds, **{name: engine.inputs[other] for name, other in others.items()}})
-            wrong = [name for name in wanted if wanted[name].tobytes() != np.asarray(found[name]).tobytes()]
+            actual = engine.run({**sample.feeds, **{name: engine.inputs[other] for name, other in others.items()}})
+            wrong = [name for name in wanted if wanted[name].tobytes() != np.asarray(actual[name]).tobytes()]
         except tenon.TenonError as error:
             return self.found(sample, "engine", f"{type(error).__name__}: {error}")
         if wrong:
@@ -256,12 +256,12 @@ class Batch:
 
 def swapped(sample: Sample) -> dict[str, str]:
     """Another input of the same type for each of some inputs."""
-    found: dict[str, str] = {}
+    swaps: dict[str, str] = {}
     for value in sample.graph.inputs:
         alike = [v.name for v in sample.graph.inputs if v.type == value.type and v.type.size]
         if len(alike) > 1:
-            found[value.name] = alike[alike.index(value.name) - 1]
-    return found
+            swaps[value.name] = alike[alike.index(value.name) - 1]
+    return swaps
 
 
 def algorithms(error: float) -> Extra:

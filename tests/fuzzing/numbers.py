@@ -34,7 +34,7 @@ def special(rng: np.random.Generator, data: Array) -> Array:
             odd = np.array(ODD_FLOATS).astype(data.dtype)
     else:
         return data
-    found = np.array(data)
+    array = np.array(data)
     where = rng.random(data.shape) < rng.choice([0.02, 0.2, 0.8])
-    found[where] = rng.choice(odd, int(where.sum()))
-    return found
+    array[where] = rng.choice(odd, int(where.sum()))
+    return array

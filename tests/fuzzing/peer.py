@@ -32,10 +32,10 @@ def answer(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     content = model(graph)
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        found = session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()})
+        results = session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()})
     except Exception as error:
         raise Refused(str(error)) from None
-    return {value.name: _typed(array, value) for value, array in zip(graph.outputs, found, strict=True)}
+    return {value.name: _typed(array, value) for value, array in zip(graph.outputs, results, strict=True)}
 
 
 def _typed(array: Array, value: Value) -> Array:

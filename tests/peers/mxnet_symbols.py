@@ -233,7 +233,7 @@ def save(mx: Any, folder: Path, symbol: Any, inputs: Mapping[str, Any]) -> None:
         name: between(0.5, 1.5, *shape) if "var" in name else between(-0.3, 0.3, *shape)
         for name, shape in zip(symbol.list_auxiliary_states(), others, strict=True)
     }
-    arrays, states = ({k: mx.nd.array(v, dtype=v.dtype) for k, v in found.items()} for found in (given, kept))
+    arrays, states = ({k: mx.nd.array(v, dtype=v.dtype) for k, v in named.items()} for named in (given, kept))
     bound = symbol.bind(mx.cpu(), arrays, aux_states=states, grad_req="null")
     outputs = [y.asnumpy() for y in bound.forward(is_train=False)]
     folder.mkdir(parents=True)
@@ -259,11 +259,11 @@ def main(folder: Path) -> None:
         net = getattr(mx.gluon.model_zoo.vision, name)()
         net.initialize(mx.init.Xavier())
         net.hybridize()
-        picture = between(-1, 1, 1, 3, size, size)
+        image = between(-1, 1, 1, 3, size, size)
         (folder / name).mkdir()
-        output = net(mx.nd.array(picture)).asnumpy()
+        output = net(mx.nd.array(image)).asnumpy()
         net.export(str(folder / name / "net"))
-        record(folder / name, {"data": picture}, [output])
+        record(folder / name, {"data": image}, [output])
 
 
 if __name__ == "__main__":

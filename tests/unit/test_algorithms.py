@@ -71,10 +71,10 @@ def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
 def test_keys_round_trip(kind: type[Algorithm]) -> None:
-    found = every(kind, PROBLEMS[kind.name])
-    assert found
-    assert len({each.key for each in found}) == len(set(found)) == len(found)
-    for each in found:
+    algorithms = every(kind, PROBLEMS[kind.name])
+    assert algorithms
+    assert len({each.key for each in algorithms}) == len(set(algorithms)) == len(algorithms)
+    for each in algorithms:
         assert parse(each.key) == each
         assert each.key.split()[0] == kind.name
 
@@ -88,10 +88,10 @@ def test_keys_of_random_problems_round_trip(
     blocks: tuple[int, int], extent: tuple[int, int], kernel: tuple[int, int], dtype: DType, threads: int
 ) -> None:
     machine, problem = replace(MACHINE, threads=threads), (convolution(blocks, extent, kernel, dtype),)
-    found = candidates(problem, machine, Limits())
-    assert found
-    assert [parse(each.key) for each in found] == list(found)
-    times = [each.compared(problem, machine) for each in found]
+    algorithms = candidates(problem, machine, Limits())
+    assert algorithms
+    assert [parse(each.key) for each in algorithms] == list(algorithms)
+    times = [each.compared(problem, machine) for each in algorithms]
     assert times == sorted(times)
 
 
@@ -141,11 +141,11 @@ def test_packed_alike_gives_the_same_packing_for_another_shape() -> None:
 def test_candidates_respect_limits(most: float) -> None:
     for kernel in TAPS:
         problem = (convolution((4, 4), (12, 12), kernel),)
-        found = candidates(problem, MACHINE, Limits(max_winograd_error=most, strassen=0))
-        assert {each.name for each in found} <= {"direct", "winograd"}
-        assert all(each.error(problem, None) <= most for each in found)
+        algorithms = candidates(problem, MACHINE, Limits(max_winograd_error=most, strassen=0))
+        assert {each.name for each in algorithms} <= {"direct", "winograd"}
+        assert all(each.error(problem, None) <= most for each in algorithms)
         sizes = {m for m, e in ERROR.get((min(kernel), max(kernel)), {}).items() if e <= most}
-        assert ({"winograd"} <= {each.name for each in found}) == bool(sizes)
+        assert ({"winograd"} <= {each.name for each in algorithms}) == bool(sizes)
     without = candidates(PROBLEMS["winograd"], MACHINE, Limits(winograd=0, strassen=0))
     assert {each.name for each in without} == {"direct"}
 
@@ -160,10 +160,10 @@ def test_every_tile_of_integers_gives_the_bits_of_the_reference() -> None:
     (expected,) = op.evaluate(arrays)
     assert len(np.unique(expected)) > 50
     site = make_site(op, arrays, MACHINE, (1, 2, 3))
-    found = op.candidates(site)
-    assert {each.name for each in found} == {"integer"}
-    assert len({each.packing for each in found}) > 1
-    for each in found:
+    algorithms = op.candidates(site)
+    assert {each.name for each in algorithms} == {"integer"}
+    assert len({each.packing for each in algorithms}) > 1
+    for each in algorithms:
         assert parse(each.key) == each
         (got,) = run_site(op, settle(op, replace(site, algorithm=each)), arrays)
         np.testing.assert_array_equal(got, expected, err_msg=each.key)
@@ -197,9 +197,9 @@ def test_new_algorithm_class_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> 
     arrays = [np.ones(shape, np.float32) for shape in ((1, 8, 3, 5), (12, 8, 1, 1))]
     registry._sorted.cache_clear()
     try:
-        found = op.candidates(make_site(op, arrays, MACHINE, (1,)))
-        assert isinstance(found[0], FreeDirect)
-        assert parse(found[0].key) == found[0]
+        algorithms = op.candidates(make_site(op, arrays, MACHINE, (1,)))
+        assert isinstance(algorithms[0], FreeDirect)
+        assert parse(algorithms[0].key) == algorithms[0]
         assert op.lower(make_site(op, arrays, MACHINE, (1,)))[0].kernel.name.startswith("conv1x1")
     finally:
         registry._sorted.cache_clear()

@@ -53,15 +53,15 @@ def room(path: Path) -> str:
 
 def imported(path: Path) -> set[str]:
     """Packages that a module imports, at its top or inside functions; imports for type checkers only do not count."""
-    found = set()
+    targets = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module != "tenon" else [f"tenon.{a.name}" for a in node.names]
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("tenon.")}
-    return found
+        targets |= {name.split(".")[1] for name in names if name.startswith("tenon.")}
+    return targets
 
 
 def test_every_package_is_listed_in_the_order() -> None:
@@ -116,12 +116,12 @@ def test_modules_have_no_import_cycles() -> None:
     known = {names_of(p): p for p in SOURCE.rglob("*.py")}
     arrows: dict[str, set[str]] = {}
     for name, path in known.items():
-        found = set()
+        imports = set()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 parts = {f"{node.module}.{a.name}" for a in node.names} & set(known)
-                found |= parts or ({node.module} & set(known))
-        arrows[name] = found - {name}
+                imports |= parts or ({node.module} & set(known))
+        arrows[name] = imports - {name}
     while ends := [name for name, to in arrows.items() if not to & set(arrows)]:
         for name in ends:
             del arrows[name]

@@ -137,15 +137,15 @@ def test_write_to_full_device() -> None:
 def test_temporary_folders_are_always_removed() -> None:
     def fail() -> None:
         with scratch() as folder:
-            found.append(folder)
+            folders.append(folder)
             (folder / "deep").mkdir()
             (folder / "deep" / "file").write_bytes(b"")
             raise KeyboardInterrupt
 
-    found: list[Path] = []
+    folders: list[Path] = []
     with pytest.raises(KeyboardInterrupt):
         fail()
-    assert not found[0].exists()
+    assert not folders[0].exists()
 
 
 def test_only_atomic_write_opens_files_for_writing() -> None:
@@ -154,14 +154,14 @@ def test_only_atomic_write_opens_files_for_writing() -> None:
         "atomic_write.py", "bundle/folder.py", "toolchain/compiler.py", "targets/runner.py", "engine/loading.py",
         "runtime/wasm_probe.py",
     }  # fmt: skip
-    found = [
+    writers = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted(SOURCE.rglob("*.py"))
         if str(path.relative_to(SOURCE)) not in inside
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and _writes(node)
     ]
-    assert not found
+    assert not writers
 
 
 def _writes(call: ast.Call) -> bool:
@@ -294,8 +294,8 @@ def test_commands_exceeding_the_file_size_limit(name: str, input_files: Path, tm
         write(place.replace("OUT/", f"{tmp_path}/"), b"old")
     before = snapshot(tmp_path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (found.returncode, "File too large" in " ".join(found.stderr.split())) == (2, True), found.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (process.returncode, "File too large" in " ".join(process.stderr.split())) == (2, True), process.stderr
     assert snapshot(tmp_path) == before
 
 

@@ -38,8 +38,8 @@ def prefix() -> Kernel:
 
 
 def expected(x: Array, at: Array) -> Array:
-    found: Array = x[np.clip(at, 0, len(x) - 1)]
-    return found
+    gathered: Array = x[np.clip(at, 0, len(x) - 1)]
+    return gathered
 
 
 def test_gather_clamps_indices() -> None:

@@ -131,13 +131,13 @@ def test_upper_is_never_below_the_true_maximum() -> None:
         expression = e[trial % 3] + c
         iterations = [(i, j) for i in range(-(-total // step)) for j in range(min(step, total - step * i))]
         most = max(expression.subst({n: i, t: j}).const for i, j in iterations)
-        found = upper(expression)
-        assert found >= most
-        exact += found == most
+        bound = upper(expression)
+        assert bound >= most
+        exact += bound == most
     assert exact > 250  # a valid bound that is never tight would reject correct kernels
 
 
 def test_counted_macs_of_a_convolution() -> None:
-    found = count(convolution(CORRECT))
-    assert found.macs == 32 * 32 * 9 * 14 * 14
-    assert found.stored == 4 * 32 * 14 * 14
+    cost = count(convolution(CORRECT))
+    assert cost.macs == 32 * 32 * 9 * 14 * 14
+    assert cost.stored == 4 * 32 * 14 * 14

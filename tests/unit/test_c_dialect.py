@@ -75,14 +75,14 @@ def test_c_matches_the_interpreter(machine: str, tmp_path: Path) -> None:
 
 def covering(machine: Machine) -> list[Case]:
     """Cases that together use every helper function of the generated code: compilers differ in what these contain."""
-    unit, found = C(), []
+    unit, chosen = C(), []
     for case in CASES:
         before = len(unit.helpers)
         for step in lowered_steps(case, machine, ASK):
             unit.kernel(step.kernel)
         if len(unit.helpers) > before:
-            found.append(case)
-    return found
+            chosen.append(case)
+    return chosen
 
 
 @pytest.mark.parametrize("name", ["gcc", "clang"])
@@ -147,8 +147,8 @@ def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, name: st
         return len(library.callers)
     (folder / "kernels.c").write_text(library.source())
     flags = [*BASE_FLAGS[:1], "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *row.flags]
-    found = subprocess.run([name, *flags, str(folder / "kernels.c")], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr[:2000]
+    process = subprocess.run([name, *flags, str(folder / "kernels.c")], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[:2000]
     return len(library.callers)
 
 

@@ -130,6 +130,6 @@ def test_overlapping_blocks() -> None:
     rng = np.random.default_rng(0)
     starts = rng.integers(0, 40, 60)
     blocks = [arena.Block(1, int(a), int(a + n)) for a, n in zip(starts, rng.integers(0, 9, 60), strict=True)]
-    for i, found in enumerate(arena._meetings(blocks)):
+    for i, overlaps in enumerate(arena._meetings(blocks)):
         meets = [j for j, b in enumerate(blocks) if b.first <= blocks[i].last and blocks[i].first <= b.last]
-        assert sorted([*found, i]) == meets
+        assert sorted([*overlaps, i]) == meets

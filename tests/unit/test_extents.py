@@ -75,10 +75,10 @@ def test_empty_axes(name: str) -> None:
                 continue
             if kept and any(a.size for a in wanted):
                 try:
-                    found = run_lowered(case.op, arrays, MACHINE, case.constant)
+                    actual = run_lowered(case.op, arrays, MACHINE, case.constant)
                 except NotLoweredError:
                     continue
-                for a, b in zip(found, wanted, strict=True):
+                for a, b in zip(actual, wanted, strict=True):
                     np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), atol=1e-4, err_msg=f"{case}")
 
 

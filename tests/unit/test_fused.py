@@ -171,8 +171,8 @@ def _producers() -> Iterator[tuple[str, Extended]]:
     for name, cls in sorted(registry().items()):
         if cls.fusable and not issubclass(cls, Fused | Pointwise):
             for i, case in enumerate(cls.cases()):
-                if found := _extended(case):
-                    yield f"{name}-{case.label or i}", found
+                if extended := _extended(case):
+                    yield f"{name}-{case.label or i}", extended
 
 
 PRODUCERS = dict(_producers())
@@ -181,12 +181,12 @@ PRODUCERS = dict(_producers())
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_every_producer_applies_its_steps(name: str, machine: str) -> None:
-    found = PRODUCERS[name]
-    residual = len(found.arrays) - 1 if machine == "lanes4" else None  # the result may be computed in place of it
+    extended = PRODUCERS[name]
+    residual = len(extended.arrays) - 1 if machine == "lanes4" else None  # the result may be computed in place of it
     ask = Ask(blocked=True, surplus=1, overwrite=residual)
     try:
-        (got,) = run_lowered(found.op, found.arrays, MACHINES[machine], found.constant, ask)
+        (got,) = run_lowered(extended.op, extended.arrays, MACHINES[machine], extended.constant, ask)
     except NotLoweredError as why:
         pytest.skip(f"not lowered: {why}")
-    scale = max(1.0, float(np.abs(found.expected).max()))
-    np.testing.assert_allclose(got, found.expected, rtol=0, atol=found.tolerance * scale)
+    scale = max(1.0, float(np.abs(extended.expected).max()))
+    np.testing.assert_allclose(got, extended.expected, rtol=0, atol=extended.tolerance * scale)

@@ -50,9 +50,9 @@ def graph() -> Graph:
 
 def page_data(text: str) -> list[dict[str, Any]]:
     """The JSON data of the page."""
-    found = re.search(r'<script type="application/json" id="graph">(.*?)</script>', text, re.DOTALL)
-    assert found
-    boxes: list[dict[str, Any]] = json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="graph">(.*?)</script>', text, re.DOTALL)
+    assert match
+    boxes: list[dict[str, Any]] = json.loads(match[1])
     return boxes
 
 
@@ -65,9 +65,9 @@ def written(tmp_path: Path) -> Path:
 
 # ------------------------------------------------------------------------------------------------- layout
 def test_chain_is_laid_out_vertically() -> None:
-    found = arrange([50.0, 80.0, 20.0], [(0, 1), (1, 2)])
-    assert len({round(x) for x, _ in found.positions}) == 1
-    assert [y for _, y in found.positions] == sorted({y for _, y in found.positions})
+    layout = arrange([50.0, 80.0, 20.0], [(0, 1), (1, 2)])
+    assert len({round(x) for x, _ in layout.positions}) == 1
+    assert [y for _, y in layout.positions] == sorted({y for _, y in layout.positions})
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -76,17 +76,17 @@ def test_boxes_do_not_overlap_and_edges_point_down(seed: int) -> None:
     count = rng.randrange(2, 60)
     widths = [rng.uniform(20, 200) for _ in range(count)]
     edges = [(rng.randrange(b), b) for b in range(1, count) for _ in range(rng.randrange(3))]
-    found = arrange(widths, edges)
+    layout = arrange(widths, edges)
     layers: dict[float, list[tuple[float, float]]] = {}
-    for (x, y), width in zip(found.positions, widths, strict=True):
+    for (x, y), width in zip(layout.positions, widths, strict=True):
         layers.setdefault(y, []).append((x - width / 2, x + width / 2))
-        assert 0 <= x - width / 2 <= x + width / 2 <= found.size[0]
-        assert 0 < y < found.size[1]
+        assert 0 <= x - width / 2 <= x + width / 2 <= layout.size[0]
+        assert 0 < y < layout.size[1]
     for spans in layers.values():
         spans.sort()
         assert all(b[0] - a[1] >= GAP - 1e-6 for a, b in pairwise(spans))
-    for (a, b), path in zip(edges, found.paths, strict=True):
-        assert (path[0], path[-1]) == (found.positions[a], found.positions[b])
+    for (a, b), path in zip(edges, layout.paths, strict=True):
+        assert (path[0], path[-1]) == (layout.positions[a], layout.positions[b])
         assert all(p[1] < q[1] for p, q in pairwise(path))
 
 
@@ -196,9 +196,9 @@ def test_search_zoom_pan_and_clicks(written: Path) -> None:
     """
     document = opened(written, script)
     assert "data-error" not in document
-    found = re.search(r'data-log="([^"]*)"', document)
-    assert found
-    log = json.loads(found[1].replace("&quot;", '"'))
+    match = re.search(r'data-log="([^"]*)"', document)
+    assert match
+    log = json.loads(match[1].replace("&quot;", '"'))
     assert log == [
         ["zoomed", True], ["panned", 60], ["hits", 1, "1 found"], ["chosen", "2"], ["clicked", "Add"], ["type", 1],
     ]  # fmt: skip

@@ -84,6 +84,6 @@ def test_compiled_decoder(tmp_path: Path) -> None:
     ],
 )
 def test_refusals(size: int, shape: tuple[int | str, ...] | None, pixel_format: str, words: str) -> None:
-    with pytest.raises(UnsupportedError, match=words) as found:
+    with pytest.raises(UnsupportedError, match=words) as caught:
         decoder(size, shape, pixel_format)
-    assert "decode the image in the application" in str(found.value)
+    assert "decode the image in the application" in str(caught.value)

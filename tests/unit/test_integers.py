@@ -293,9 +293,9 @@ def test_4_bit_weights_are_packed_two_per_byte(target: str) -> None:
 
 
 def test_every_integer_operator_has_cases() -> None:
-    found = [cls for name, cls in registry().items() if name.startswith("Integer")]
-    assert len(found) == 8
-    assert all(any(True for _ in cls.cases()) for cls in found)
+    operators = [cls for name, cls in registry().items() if name.startswith("Integer")]
+    assert len(operators) == 8
+    assert all(any(True for _ in cls.cases()) for cls in operators)
 
 
 # ------------------------------------------------------------------------------- products of several kinds

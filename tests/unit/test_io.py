@@ -142,8 +142,8 @@ def test_array_likes(engine: Engine, name: str) -> None:
 
 
 def test_array_likes_select_bindings(engine: Engine) -> None:
-    found = engine.run({"a": A[:2].tolist(), "b": Exchanged(B[:2]), "c": Converted(C[:2])})["d"]
-    np.testing.assert_array_equal(found, answer(A[:2], B[:2], C[:2]))
+    actual = engine.run({"a": A[:2].tolist(), "b": Exchanged(B[:2]), "c": Converted(C[:2])})["d"]
+    np.testing.assert_array_equal(actual, answer(A[:2], B[:2], C[:2]))
 
 
 def test_tensors_of_torch(engine: Engine) -> None:

@@ -54,9 +54,9 @@ def test_detected_formats() -> None:
 
 def test_images_are_transposed() -> None:
     new = adapted(first(), {"": "NHWC"}, {})
-    found = evaluate(new, {"x": X.transpose(0, 2, 3, 1)})
-    np.testing.assert_array_equal(found["y"], np.abs(X).transpose(0, 2, 3, 1))
-    assert found["mean"].shape == (1, 1, 1, 3)
+    actual = evaluate(new, {"x": X.transpose(0, 2, 3, 1)})
+    np.testing.assert_array_equal(actual["y"], np.abs(X).transpose(0, 2, 3, 1))
+    assert actual["mean"].shape == (1, 1, 1, 3)
     back = adapted(last(), {"": "NCHW"}, {})
     x = RNG.normal(size=(1, 5, 4, 6)).astype(np.float32)
     np.testing.assert_array_equal(evaluate(back, {"x": x})["y"], np.abs(x))
@@ -64,9 +64,9 @@ def test_images_are_transposed() -> None:
 
 def test_only_named_inputs_are_changed() -> None:
     new = adapted(first(), {"": "NHWC", "x": "NONE", "mean": "NCHW"}, {})
-    found = evaluate(new, {"x": X})
-    np.testing.assert_array_equal(found["y"], np.abs(X).transpose(0, 2, 3, 1))
-    assert found["mean"].shape == (1, 3, 1, 1)
+    actual = evaluate(new, {"x": X})
+    np.testing.assert_array_equal(actual["y"], np.abs(X).transpose(0, 2, 3, 1))
+    assert actual["mean"].shape == (1, 3, 1, 1)
     same = first()
     assert adapted(same, {}, {}) is same
     assert len(adapted(same, {"": "NCHW"}, {})) == len(same)
@@ -75,9 +75,9 @@ def test_only_named_inputs_are_changed() -> None:
 def test_other_types() -> None:
     new = adapted(first(), {"x": "NHWC"}, {"x": "uint8", "y": "float16", "mean": "int32"})
     pixels = RNG.integers(0, 256, (1, 4, 6, 3), np.uint8)
-    found = evaluate(new, {"x": pixels})
-    assert [str(found[n].dtype) for n in ("y", "mean")] == ["float16", "int32"]
-    np.testing.assert_array_equal(found["y"], pixels.transpose(0, 3, 1, 2).astype(np.float16))
+    actual = evaluate(new, {"x": pixels})
+    assert [str(actual[n].dtype) for n in ("y", "mean")] == ["float16", "int32"]
+    np.testing.assert_array_equal(actual["y"], pixels.transpose(0, 3, 1, 2).astype(np.float16))
 
 
 def test_unknown_names() -> None:

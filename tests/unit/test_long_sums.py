@@ -113,8 +113,8 @@ def test_long_sums(case: Sum, level: Literal[0, 2]) -> None:
     weights: dict[str, Array] = {"w": np.ones(case.weights, np.float32)} if case.weights else {}
     weights |= {"axes": np.array(case.axes)} if case.axes else {}
     made = model(case.nodes, {"x": case.shape}, ["y"], weights, opset=17).SerializeToString()
-    found = tenon.open(tenon.compile(made, optimize=level)).run(np.full(case.shape, 0.1, np.float32))["y"]
-    assert np.abs(found.astype(np.float64) / case.wanted - 1).max() < BOUND
+    actual = tenon.open(tenon.compile(made, optimize=level)).run(np.full(case.shape, 0.1, np.float32))["y"]
+    assert np.abs(actual.astype(np.float64) / case.wanted - 1).max() < BOUND
 
 
 @pytest.mark.parametrize("shape", [(1, N), (N, 1), (N // 4, 37)])
@@ -123,13 +123,13 @@ def test_long_sums_of_exponentials(name: str, shape: tuple[int, int]) -> None:
     axis = int(np.argmax(shape))
     x = np.full(shape, np.log(0.1), np.float32)
     np.swapaxes(x, 0, axis)[0] = 0  # the maximum: exp of all others is 0.1
-    found = tenon.open(tenon.compile(model(one(name, axis=axis), {"x": shape}, ["y"]).SerializeToString())).run(x)["y"]
+    actual = tenon.open(tenon.compile(model(one(name, axis=axis), {"x": shape}, ["y"]).SerializeToString())).run(x)["y"]
     wide = x.astype(np.float64)
     true = wide - np.log(np.exp(wide).sum(axis, keepdims=True))
     if name == "Softmax":
-        assert np.abs(found / np.exp(true) - 1).max() < BOUND
+        assert np.abs(actual / np.exp(true) - 1).max() < BOUND
     else:
-        assert np.abs(found - true).max() < BOUND
+        assert np.abs(actual - true).max() < BOUND
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_normalization_of_many_numbers(name: str, shape: tuple[int, ...]) -> Non
     n = shape[1]
     weights = {"scale": np.ones(n, np.float32), "bias": np.zeros(n, np.float32)}
     graph = model([node(name, ["x", "scale", "bias"], ["y"], epsilon=0.0)], {"x": shape}, ["y"], weights, opset=17)
-    found = tenon.open(tenon.compile(graph.SerializeToString())).run(x)["y"]
-    assert np.abs(found - np.where(x > 0.1, 1, -1)).max() < BOUND
+    actual = tenon.open(tenon.compile(graph.SerializeToString())).run(x)["y"]
+    assert np.abs(actual - np.where(x > 0.1, 1, -1)).max() < BOUND
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -152,8 +152,8 @@ def test_log_softmax_of_one_large_number(axis: int) -> None:
     row = np.full(16, 100.0, np.float32)
     row[3] = 107.96875
     x = np.tile(row, (16, 1)) if axis else np.tile(row[:, None], (1, 16))
-    found = tenon.open(tenon.compile(model(one("LogSoftmax", axis=axis), {"x": x.shape}, ["y"]).SerializeToString()))
-    got = found.run(x)["y"][3, 3]
+    actual = tenon.open(tenon.compile(model(one("LogSoftmax", axis=axis), {"x": x.shape}, ["y"]).SerializeToString()))
+    got = actual.run(x)["y"][3, 3]
     assert abs(got + np.log1p(15 * np.exp(-7.96875))) < 15 * 2**-24  # 15 additions to a sum near 1
 
 

@@ -164,11 +164,11 @@ def test_grouped_deconvolution(group: int) -> None:
 
 def test_prior_boxes() -> None:
     """On a map of 4 x 6 over an image of 8 x 12 pixels: two boxes at each position."""
-    picture = np.zeros((1, 8, 12, 3), np.float32)
+    image = np.zeros((1, 8, 12, 3), np.float32)
     options: MaceOptions = {
         "min_size": [4.0], "max_size": [9.0], "aspect_ratio": [1.0], "variance": [0.1, 0.1, 0.2, 0.2], "clip": 0,
     }  # fmt: skip
-    output = run("PriorBox", options, picture, x=P)
+    output = run("PriorBox", options, image, x=P)
     assert output.shape == (1, 2, 4 * 2 * 24)
     boxes = output[0, 0].reshape(4, 6, 2, 4)
     np.testing.assert_allclose(boxes[1, 2, 0], [3 / 12, 1 / 8, 7 / 12, 5 / 8], atol=1e-6)

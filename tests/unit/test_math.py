@@ -149,10 +149,10 @@ def test_compiled_circular_functions_of_large_numbers(target: str) -> None:
     names = ("Sin", "Cos", "Tan")
     graph = model([node(name, ["x"], [name]) for name in names], {"x": x.shape}, names)
     with tenon.open(tenon.compile(graph.SerializeToString(), target=target)) as engine:
-        found = engine.run(x)
+        actual = engine.run(x)
     for name, true in (("Sin", np.sin), ("Cos", np.cos)):
-        assert (np.abs(found[name] - true(wide)) <= bound).all(), name
-    assert (tangent_error(found["Tan"], x) <= (bound if target == "x86-64" else 1e-7)).all()
+        assert (np.abs(actual[name] - true(wide)) <= bound).all(), name
+    assert (tangent_error(actual["Tan"], x) <= (bound if target == "x86-64" else 1e-7)).all()
 
 
 def test_erf_of_the_smallest_numbers() -> None:

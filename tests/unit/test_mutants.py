@@ -85,8 +85,8 @@ def injected(names: list[str], machine: str, each: int, seed: int) -> Iterator[t
             except NotLoweredError:
                 continue
             for i, step in enumerate(case.op.lower(site)):
-                found = list(mutants(show(step.kernel)))
-                for what, text in chance.sample(found, min(each, len(found))):
+                mutated = list(mutants(show(step.kernel)))
+                for what, text in chance.sample(mutated, min(each, len(mutated))):
                     yield case, i, what, text
 
 
@@ -100,10 +100,10 @@ def detection_counts(names: list[str], machine: str, each: int, seed: int) -> Co
             count[what, "parser"] += 1
             continue
         proved, checked = verdicts(text)
-        found = outcome(case, machine, step, kernel, case.tolerance) if proved or checked else ""
-        assert not (proved and found == "memory"), f"bounds accepts {what} in\n{text}"
-        assert not (checked and found == "memory"), f"check_kernels accepts {what} in\n{text}"
-        how = "both" if not (proved or checked) else "bounds" if not proved else "checker" if not checked else found
+        effect = outcome(case, machine, step, kernel, case.tolerance) if proved or checked else ""
+        assert not (proved and effect == "memory"), f"bounds accepts {what} in\n{text}"
+        assert not (checked and effect == "memory"), f"check_kernels accepts {what} in\n{text}"
+        how = "both" if not (proved or checked) else "bounds" if not proved else "checker" if not checked else effect
         count[what, how] += 1
     return count
 
@@ -168,11 +168,11 @@ CHANGES = [
 
 def functions(module: ModuleType) -> Iterator[FunctionType]:
     """The functions that a module defines, including cached ones and methods."""
-    for found in [
+    for function in [
         *vars(module).values(),
         *(f for c in vars(module).values() if inspect.isclass(c) for f in vars(c).values()),
     ]:
-        inner = inspect.unwrap(found) if callable(found) else found
+        inner = inspect.unwrap(function) if callable(function) else function
         if isinstance(inner, FunctionType) and inner.__module__ == module.__name__:
             yield inner
 
@@ -181,9 +181,9 @@ def clear_caches() -> None:
     """Kernels are cached by their parameters."""
     for name, module in list(sys.modules.items()):
         if name.startswith("tenon."):
-            for found in vars(module).values():
-                if callable(getattr(found, "cache_clear", None)):
-                    found.cache_clear()
+            for function in vars(module).values():
+                if callable(getattr(function, "cache_clear", None)):
+                    function.cache_clear()
 
 
 @contextmanager

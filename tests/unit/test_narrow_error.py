@@ -166,8 +166,8 @@ def test_only_small_winograd_transforms_are_stored_in_16_bits(kernel: tuple[int,
 
 def test_error_limit_includes_rounding_of_weights() -> None:
     for most, kept in ((1e-3, False), (1e-2, True)):
-        found = planned((3, 3), "fp16", Limits(max_winograd_error=most))
-        assert any(isinstance(c, Winograd) for c in found) == kept
+        program = planned((3, 3), "fp16", Limits(max_winograd_error=most))
+        assert any(isinstance(c, Winograd) for c in program) == kept
         assert any(isinstance(c, Winograd) for c in planned((3, 3), "fp32", Limits(max_winograd_error=most)))
 
 

@@ -66,9 +66,9 @@ def test_yolo_v3_of_two_maps() -> None:
         shape="0=3 1=2 2=16",
     )
     first, second = (RNG.normal(0, 1.5, (1, 16, h, w)).astype(np.float32) for h, w in ((2, 3), (4, 6)))
-    pairs, picture = np.array(ANCHORS, float).reshape(-1, 2), np.array([96, 64])
-    rows = yolo(first[0], pairs[[1, 2]] / picture, 3, True, 0.4) + yolo(
-        second[0], pairs[[0, 1]] / picture, 3, True, 0.4
+    pairs, image_size = np.array(ANCHORS, float).reshape(-1, 2), np.array([96, 64])
+    rows = yolo(first[0], pairs[[1, 2]] / image_size, 3, True, 0.4) + yolo(
+        second[0], pairs[[0, 1]] / image_size, 3, True, 0.4
     )
     expected = nms(rows, 0.3)
     output = run(net, data=first, more=second)

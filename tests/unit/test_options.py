@@ -91,10 +91,10 @@ def test_keywords_are_the_options() -> None:
 
 @pytest.mark.parametrize("function", [tenon.compile, tenon.inspect, tune])
 def test_signatures_list_the_options(function: Callable[..., object]) -> None:
-    found = signature(function).parameters
-    assert {option.name for option in fields(Options)} <= found.keys()
-    assert not [p for p in found.values() if p.kind is Parameter.VAR_KEYWORD]
-    assert len(found) == len(set(found))
+    parameters = signature(function).parameters
+    assert {option.name for option in fields(Options)} <= parameters.keys()
+    assert not [p for p in parameters.values() if p.kind is Parameter.VAR_KEYWORD]
+    assert len(parameters) == len(set(parameters))
 
 
 def test_none_keywords_are_ignored() -> None:

@@ -76,8 +76,8 @@ def test_chosen_order_is_near_the_optimum() -> None:
         before = peak_bytes(list(graph), graph)
         least = min(peak_bytes(order, graph) for order in orders(graph))
         schedule(graph)
-        found = peak_bytes(list(graph), graph)
-        assert least <= found <= before
-        ratios.append(found / least)
+        peak = peak_bytes(list(graph), graph)
+        assert least <= peak <= before
+        ratios.append(peak / least)
     assert np.mean(np.array(ratios) == 1) >= 0.75
     assert max(ratios) <= 1.5

@@ -240,17 +240,17 @@ def test_resize_of_other_ranks(kind: str) -> None:
 
 # --------------------------------------------------------------------------------------------------------- boxes
 def test_prior_boxes() -> None:
-    picture = np.zeros((1, 3, 12, 10), np.float32)
+    image = np.zeros((1, 3, 12, 10), np.float32)
     options: dict[str, Option] = {
         "min_sizes": [4.0], "max_sizes": [9.0], "aspect_ratios": [4.0], "variances": [0.1, 0.1, 0.2, 0.2], "flip": 1,
         "clip": 0, "step_w": 0.0, "step_h": 0.0, "offset": 0.5,
     }  # fmt: skip
-    boxes = run("prior_box", {"Input": X, "Image": picture}, "Boxes", **options)
+    boxes = run("prior_box", {"Input": X, "Image": image}, "Boxes", **options)
     assert boxes.shape == (6, 5, 4, 4)
     sizes = (boxes[1, 2, :, 2:] - boxes[1, 2, :, :2]) * [10, 12]
     np.testing.assert_allclose(sizes, [[4, 4], [8, 2], [2, 8], [6, 6]], atol=1e-5)
     np.testing.assert_allclose((boxes[1, 2, 0, :2] + boxes[1, 2, 0, 2:]) / 2, [5 / 10, 3 / 12], atol=1e-6)
-    ordered = run("prior_box", {"Input": X, "Image": picture}, "Boxes", **options, min_max_aspect_ratios_order=1)
+    ordered = run("prior_box", {"Input": X, "Image": image}, "Boxes", **options, min_max_aspect_ratios_order=1)
     np.testing.assert_allclose(ordered[1, 2], boxes[1, 2, [0, 3, 1, 2]], atol=1e-6)
 
 

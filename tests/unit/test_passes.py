@@ -132,9 +132,9 @@ def test_a_constant_output() -> None:
     c = graph.constant("c", np.ones(3, np.float32))
     graph.outputs = [graph.add(make("Identity"), [c], ["y"]).output, graph.add(make("Neg"), [c], ["z"]).output]
     passes.optimize(graph, verify=True)
-    found = evaluate(graph, random_inputs(graph))
-    assert found["y"].tolist() == [1, 1, 1]
-    assert found["z"].tolist() == [-1, -1, -1]
+    actual = evaluate(graph, random_inputs(graph))
+    assert actual["y"].tolist() == [1, 1, 1]
+    assert actual["z"].tolist() == [-1, -1, -1]
 
 
 # ------------------------------------------------------------------------------------------- property

@@ -35,21 +35,25 @@ def result(net: str, **times: tuple[float, ...] | str) -> Any:
     """A result; a runtime has times, or a note why it has none. The prefix "wrong" of its name marks a wrong result."""
     lane = module("race").Lane
     lanes = []
-    for name, found in times.items():
+    for name, milliseconds in times.items():
         runtime, error = name.removeprefix("wrong_").replace("_", "-"), 0.5 if name.startswith("wrong_") else 1e-6
-        lanes.append(lane(runtime, note=found) if isinstance(found, str) else lane(runtime, error, list(found)))
+        lanes.append(
+            lane(runtime, note=milliseconds)
+            if isinstance(milliseconds, str)
+            else lane(runtime, error, list(milliseconds))
+        )
     return module("race").Result(net, 1, lanes)
 
 
 def test_fastest_peer_has_right_results_and_equal_precision() -> None:
-    found = result(
+    race = result(
         "net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), openvino_default=(1.5,), ncnn=(6.0, 5.0), litert="-"
     )
-    assert found.fastest.runtime == "ncnn"
-    assert found.ratio == 2.5
+    assert race.fastest.runtime == "ncnn"
+    assert race.ratio == 2.5
     assert result("net", tenon="no compiler", ncnn=(1.0,)).ratio is None
     assert result("net", wrong_tenon=(1.0,), ncnn=(1.0,)).ratio is None
-    assert "onnxruntime 1.00!" in found.text()
+    assert "onnxruntime 1.00!" in race.text()
 
 
 def test_result_without_comparison_is_not_right() -> None:
@@ -65,8 +69,8 @@ def test_geometric_mean() -> None:
 
 
 def test_table() -> None:
-    found = result("net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), ncnn=(6.0, 5.0), litert="cannot be converted")
-    text = module("report").markdown([found])
+    race = result("net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), ncnn=(6.0, 5.0), litert="cannot be converted")
+    text = module("report").markdown([race])
     assert "| network | tenon | onnxruntime | ncnn | litert | fastest peer / Tenon | worst error |" in text
     assert "| net | 2.00 / 2.50 | 1.00 / 1.00 (!) | **5.00 / 5.50** | - | 2.50 | 1.0e-06 |" in text
     assert "Geometric mean of the ratio: 2.50." in text
@@ -76,7 +80,7 @@ def test_table() -> None:
 
 def test_start_up_times_exclude_the_interpreter() -> None:
     start, comparison = module("starts").Start, module("starts").Comparison
-    found = comparison("net", [
+    starts = comparison("net", [
         start("python", 20, 25, 15, 9_000_000, 0, 0),
         start("none", 70, 75, 50, 29_000_000, 0, 0),
         start("tenon", 80, 85, 55, 39_000_000, 400_000, 100_000),
@@ -84,10 +88,10 @@ def test_start_up_times_exclude_the_interpreter() -> None:
         start("ncnn", 110, 120, 70, 69_000_000, 30_000_000, 20_000_000),
         start("litert", math.nan, math.nan, math.nan, 0, 0, 0, "is not installed"),
     ])  # fmt: skip
-    ratios = [found.ratio(measure) for measure in ("first_ms", "processor_ms", "rss", "libraries", "code")]
+    ratios = [starts.ratio(measure) for measure in ("first_ms", "processor_ms", "rss", "libraries", "code")]
     assert ratios == pytest.approx([10 / 40, 5 / 20, 10 / 40, 0.4 / 30, 0.1 / 20])
-    assert found.ratio("first_ms", "python") == pytest.approx(60 / 90)
-    text = module("starts").table([found])
+    assert starts.ratio("first_ms", "python") == pytest.approx(60 / 90)
+    text = module("starts").table([starts])
     assert "| net | none | 70 / 75 | | 50 in all | 29.0 in all | | |" in text
     assert "| net | tenon | 80 / 85 | 10 | 5 | 10.0 | 0.40 | 0.10 |" in text
     assert "| net | litert | - | - | - | - | - | is not installed |" in text
@@ -105,12 +109,12 @@ def test_report_of_a_fresh_process(tmp_path: Path) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    found = result("net<1>", tenon=(2.0,), onnxruntime=(3.0,), ncnn=(5.0,))
-    module("report").save(tmp_path, [found])
+    race = result("net<1>", tenon=(2.0,), onnxruntime=(3.0,), ncnn=(5.0,))
+    module("report").save(tmp_path, [race])
     data = json.loads((tmp_path / "results.json").read_text())
     assert set(data) == {"machine", "unit", "races"}
     assert data["races"][0]["runtimes"][2] == {"runtime": "ncnn", "error": 1e-6, "times": [5.0], "note": ""}
-    root = ElementTree.fromstring(module("report").plot([found]))
+    root = ElementTree.fromstring(module("report").plot([race]))
     bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") == "1.5"]
     widths = [float(bar.attrib["width"]) for bar in bars]
     assert widths[1] / widths[0] == pytest.approx(5 / 3, rel=1e-2)

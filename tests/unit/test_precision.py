@@ -74,8 +74,8 @@ def test_every_algorithm_on_bf16(machine: str) -> None:
 
 
 def test_winograd_uses_pairs_for_small_tiles_only() -> None:
-    found = SQUARE.op.candidates(site_of(SQUARE, PAIRS["lanes16"]))
-    blockings = [each.blocking for each in found if isinstance(each, Winograd)]
+    algorithms = SQUARE.op.candidates(site_of(SQUARE, PAIRS["lanes16"]))
+    blockings = [each.blocking for each in algorithms if isinstance(each, Winograd)]
     assert blockings
     assert all(b.pairs == (b.m == 2) for b in blockings)
     alone = replace(SQUARE, dtypes=(F32, BF16))  # weights stored in bf16 to save memory are not widened to f32

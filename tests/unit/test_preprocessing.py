@@ -165,9 +165,9 @@ def test_compiled_in_preprocessing_matches_read_image(
     seen = read_image(photo, given.type.dims, new.preprocessing["x"], np.uint8)
     np.testing.assert_array_equal(seen.pixels, pixels(photo))
     assert seen.view == pytest.approx(read_image(photo, dims, described(graph, changes)["x"]).view)
-    found = evaluate(new, {"x": seen.pixels})["y"]
+    actual = evaluate(new, {"x": seen.pixels})["y"]
     level = max(np.atleast_1d(changes.get("scale", 1)))
-    np.testing.assert_allclose(found, expected, atol=(2 if changes.get("sampling") == "bilinear" else 1.01) * level)
+    np.testing.assert_allclose(actual, expected, atol=(2 if changes.get("sampling") == "bilinear" else 1.01) * level)
 
 
 def test_compiled_into_integers(photo: Path) -> None:

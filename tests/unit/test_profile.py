@@ -211,18 +211,18 @@ def rows_of(section: str) -> list[dict[str, str]]:
 
 def test_speeds_and_percentages_are_consistent() -> None:
     """Tables and JSON use the average, the HTML page the fastest round."""
-    found = synthetic_profile(1.0)
-    for row in rows_of(sections(found)[3]):
+    synthetic = synthetic_profile(1.0)
+    for row in rows_of(sections(synthetic)[3]):
         speed = 1e9 / float(row["Avg(ms)"]) / 1e6
         assert float(row["GMACPS"]) == pytest.approx(speed, rel=1e-3)
         assert float(row["% peak"]) == pytest.approx(speed, rel=1e-2)  # of 100 GMACPS
         assert float(row["GB/s"]) == pytest.approx(4000 / float(row["Avg(ms)"]) / 1e6, abs=0.05)
-    data = found.json()
+    data = synthetic.json()
     for told in data["operators"]:
         assert told["gmacps"] == pytest.approx(told["macs"] / told["avg_ms"] / 1e6)
         assert told["percent_of_peak"] == pytest.approx(100 * told["gmacps"] / data["peak_gmacps"])
         assert told["gigabytes_per_s"] == pytest.approx(told["bytes"] / told["avg_ms"] / 1e6)
-    shown = re.search(r"<tr id=r0>.*?</tr>", page(found), re.DOTALL)
+    shown = re.search(r"<tr id=r0>.*?</tr>", page(synthetic), re.DOTALL)
     assert shown
     _, _, fastest, macs, gmacps, percent, _ = (float(v) for v in re.findall(r"data-v='?([-0-9.]+)", shown[0]))
     assert gmacps == pytest.approx(macs / fastest / 1e6, rel=1e-3)

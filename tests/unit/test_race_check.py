@@ -271,12 +271,12 @@ def test_work_items_are_numbered_consecutively() -> None:
             y[o, i * 2] = 1.0
         with k.loop("j", 1, kind="parallel") as j:
             y[o, j + 10] = 1.0
-    found = linearise(k.done())
-    assert found is not None
-    assert found.length == 25
-    at = {v.name: (index, found.each[v]) for v, index in found.first.items()}
+    items = linearise(k.done())
+    assert items is not None
+    assert items.length == 25
+    at = {v.name: (index, items.each[v]) for v, index in items.first.items()}
     assert at["o"] == (Index(), 5)
-    (outer,) = (v for v in found.first if v.name == "o")
+    (outer,) = (v for v in items.first if v.name == "o")
     places = [at[name][0].subst({outer: 3}).const for name in ("i", "j")]
     assert places == [15, 19]
     assert linearise(k_without_loops()) is None

@@ -131,8 +131,8 @@ def test_layer_names_cannot_end_a_comment(target: str, tmp_path: Path) -> None:
         if shutil.which(name):
             flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wcomment", "-Wtrigraphs", "-trigraphs", *row.flags]
             command = [name, *flags, "-fsyntax-only", str(tmp_path / "net.c")]
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert found.returncode == 0, found.stderr[:2000]
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert process.returncode == 0, process.stderr[:2000]
 
 
 def test_banner_states_model_options_and_version(tmp_path: Path) -> None:
@@ -212,6 +212,6 @@ def test_one_lane_is_strict_c99(tmp_path: Path) -> None:
     """GCC with __GNUC__ undefined: no extensions are used. (GCC's math.h does not support that.)"""
     (tmp_path / "math.h").write_text("#define INFINITY 1e30f\nfloat sqrtf(float x);\n")
     bundle = tenon.compile(DIGITS / "digits.onnx", target="cortex-m7")
-    found = compiled(bundle, tmp_path, "-U__GNUC__", "-pedantic-errors", "-I.")
-    assert found.returncode == 0, found.stderr[:2000]
+    process = compiled(bundle, tmp_path, "-U__GNUC__", "-pedantic-errors", "-I.")
+    assert process.returncode == 0, process.stderr[:2000]
     assert "without -ffast-math" in compiled(bundle, tmp_path, "-ffast-math").stderr

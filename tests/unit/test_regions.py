@@ -27,9 +27,9 @@ REGIONS = [[-90.3, -31.2, 140.1, 61.7], [2.3, -131.4, 4.6, 1.1], [50.2, 1.3, 99.
 def reference_and_kernel(op: RoiAlign, x: Array, region: list[float]) -> Array:
     """The result of the reference, which the kernel must match."""
     operands = [x, np.array([region], np.float32), BATCH]
-    (found,) = run_lowered(op, operands, MACHINES["lanes8"])
-    np.testing.assert_allclose(found, op.reference(*operands), rtol=1e-4)
-    return found
+    (actual,) = run_lowered(op, operands, MACHINES["lanes8"])
+    np.testing.assert_allclose(actual, op.reference(*operands), rtol=1e-4)
+    return actual
 
 
 def sampled(image: Array, start: float, size: float, count: int, extent: int) -> Array:
@@ -43,21 +43,21 @@ def sampled(image: Array, start: float, size: float, count: int, extent: int) ->
 def test_matches_direct_sampling(region: list[float]) -> None:
     image = np.random.default_rng(0).uniform(1, 2, (5, 7)).astype(np.float32)
     op = RoiAlign(output_height=2, output_width=3)
-    found = reference_and_kernel(op, image[None, None], region)
+    actual = reference_and_kernel(op, image[None, None], region)
     left, top, right, bottom = (np.array(region, np.float32) - np.float32(0.5)).astype(np.float64)
     height, width = (bottom - top) / 2, (right - left) / 3
     counts = max(0, int(np.ceil(height))), max(0, int(np.ceil(width)))
     for i, j in np.ndindex(2, 3):
         along = sampled(image, left + j * width, width, counts[1], 7)
         expected = sampled(along[None], top + i * height, height, counts[0], 5)
-        np.testing.assert_allclose(found[0, 0, i, j], expected[0], rtol=1e-4)
+        np.testing.assert_allclose(actual[0, 0, i, j], expected[0], rtol=1e-4)
 
 
 def test_no_more_samples_than_elements() -> None:
     """Seven bins of three elements have three samples each: 21 / 7 must not be rounded up."""
     x = np.random.default_rng(0).uniform(1, 2, (1, 1, 1, 23)).astype(np.float32)
-    found, given = (reference_and_kernel(RoiAlign(output_width=7, sampling_ratio=n), x, [0, 0, 21, 1]) for n in (0, 3))
-    np.testing.assert_allclose(found, given, rtol=1e-6)
+    actual, given = (reference_and_kernel(RoiAlign(output_width=7, sampling_ratio=n), x, [0, 0, 21, 1]) for n in (0, 3))
+    np.testing.assert_allclose(actual, given, rtol=1e-6)
 
 
 def test_only_samples_near_the_image_are_evaluated() -> None:

@@ -86,10 +86,10 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], A
 
     def run(path: Path, number: int) -> Array:
         _, dtype, shape = CASES[number]
-        found = np.zeros(shape, DType(dtype).numpy)
-        problem = call(str(path).encode(), number, dtype.encode(), ctypes.c_void_p(found.ctypes.data))
+        actual = np.zeros(shape, DType(dtype).numpy)
+        problem = call(str(path).encode(), number, dtype.encode(), ctypes.c_void_p(actual.ctypes.data))
         assert problem is None, problem
-        return found
+        return actual
 
     return run
 

@@ -21,9 +21,9 @@ def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unit() -> CUnit:
-    found = tenon.compile(DIGITS / "digits.onnx", name="net").unit
-    assert isinstance(found, CUnit)
-    return found
+    generated = tenon.compile(DIGITS / "digits.onnx", name="net").unit
+    assert isinstance(generated, CUnit)
+    return generated
 
 
 def functions(text: str) -> list[str]:
@@ -74,7 +74,7 @@ def test_split_units_give_the_same_results_and_export_no_new_symbols(
     again = tenon.compile(DIGITS / "digits.onnx", name="net", cache=tmp_path / "two")
     assert parts.object == again.object
     with tenon.open(parts) as engine:
-        found = [engine.run(image)["probabilities"].tobytes() for image in images[:20]]
+        actual = [engine.run(image)["probabilities"].tobytes() for image in images[:20]]
         names = [f"net_{name}" for text in parts.unit.split() for name in functions(text)]
         assert any(name.encode() in parts.object for name in names)
         assert not any(hasattr(engine._library, name) for name in names)
@@ -82,7 +82,7 @@ def test_split_units_give_the_same_results_and_export_no_new_symbols(
     whole = tenon.compile(DIGITS / "digits.onnx", name="net")
     assert whole.object != parts.object
     with tenon.open(whole) as engine:
-        assert [engine.run(image)["probabilities"].tobytes() for image in images[:20]] == found
+        assert [engine.run(image)["probabilities"].tobytes() for image in images[:20]] == actual
 
 
 @pytest.mark.usefixtures("small_units")

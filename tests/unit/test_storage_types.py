@@ -49,8 +49,8 @@ def numbers(dtype: DType) -> Array:
     step = np.uint32(1 << (15 if dtype is DType.BF16 else 12))
     near = [bits, bits + step, bits + step - 1, bits + step + 1]
     wild = np.array([np.inf, -np.inf, np.nan, 65519.9, 65520, 6e-8, 2.9e-8, 3e38, -0.0], np.float32)
-    found = np.concatenate([np.concatenate(near).view(np.float32), wild])
-    return np.resize(found[np.isfinite(found) | (found != found) | np.isinf(found)], -(-len(found) // 16) * 16)
+    values = np.concatenate([np.concatenate(near).view(np.float32), wild])
+    return np.resize(values[np.isfinite(values) | (values != values) | np.isinf(values)], -(-len(values) // 16) * 16)
 
 
 def same(got: Array, expected: Array) -> None:
@@ -91,22 +91,22 @@ def test_dot2_adds_the_second_product_first() -> None:
 
 def commands(folder: Path) -> dict[str, tuple[Sequence[str], str]]:
     """Compilers and flags, and the target that must run here."""
-    found: dict[str, tuple[Sequence[str], str]] = {}
+    available: dict[str, tuple[Sequence[str], str]] = {}
     native = {"v4": "x86-64-avx512", "v3": "x86-64-avx2", "bf16": "x86-64-avx512-bf16"}
     if gcc := shutil.which("gcc"):
-        found["gcc"] = [gcc, "-O1", "-ffp-contract=off"], ""
-        found["gcc v3"] = [gcc, "-O2", "-march=x86-64-v3", "-ffp-contract=off"], native["v3"]
-        found["gcc bf16"] = [gcc, "-O2", "-march=x86-64-v4", "-mavx512bf16"], native["bf16"]
+        available["gcc"] = [gcc, "-O1", "-ffp-contract=off"], ""
+        available["gcc v3"] = [gcc, "-O2", "-march=x86-64-v3", "-ffp-contract=off"], native["v3"]
+        available["gcc bf16"] = [gcc, "-O2", "-march=x86-64-v4", "-mavx512bf16"], native["bf16"]
     clang = [*zig(folder).command, "-target", "x86_64-linux-gnu", "-fno-sanitize=undefined", "-O2"]
-    found["clang"] = [*clang, "-mcpu=x86_64", "-ffp-contract=off"], "x86-64"
-    found["clang bf16"] = [*clang, "-mcpu=x86_64_v4+avx512bf16"], native["bf16"]
-    return found
+    available["clang"] = [*clang, "-mcpu=x86_64", "-ffp-contract=off"], "x86-64"
+    available["clang bf16"] = [*clang, "-mcpu=x86_64_v4+avx512bf16"], native["bf16"]
+    return available
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "gcc v3", "gcc bf16", "clang", "clang bf16"])
 def test_compiled_conversions_and_products(compiler: str, tmp_path: Path) -> None:
-    found = commands(tmp_path)
-    if compiler not in found or (found[compiler][1] and not runs_here(found[compiler][1])):
+    available = commands(tmp_path)
+    if compiler not in available or (available[compiler][1] and not runs_here(available[compiler][1])):
         pytest.skip(f"{compiler} is not here, or this processor does not run what it makes")
     library = Library()
     kernels: dict[tuple[str, int], Kernel] = {}
@@ -117,7 +117,7 @@ def test_compiled_conversions_and_products(compiler: str, tmp_path: Path) -> Non
         kernels["dot2", lanes] = products(4096, lanes)
     for kernel in kernels.values():
         library.add(kernel)
-    library.build(tmp_path, found[compiler][0])
+    library.build(tmp_path, available[compiler][0])
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(8192).astype(DType.BF16.numpy).view(np.int32) for _ in "ab")
     for lanes in LANES:

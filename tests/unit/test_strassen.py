@@ -86,9 +86,9 @@ def test_odd_numbers_of_blocks_are_declined() -> None:
 def test_blockings_fit_the_shape() -> None:
     machine = MACHINES["lanes16"]
     s = Conv(Image(1, 512, 14, 14, 16), Image(1, 512, 14, 14, 16))
-    found = best_blockings(s, machine, 20)
-    assert found
-    for b in found:
+    blockings = best_blockings(s, machine, 20)
+    assert blockings
+    for b in blockings:
         assert divisible(s, machine, b.levels)
         assert b.divides
         assert 14 // b.rows * b.groups >= 2, "two threads have something to do"

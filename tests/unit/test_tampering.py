@@ -90,10 +90,10 @@ def write_signed(folder: Path, content: Any) -> None:
 def answers(folder: Path) -> list[Array]:
     """The results and properties of an engine."""
     with tenon.open(folder, threads=2) as engine:
-        found = [engine.run(X), engine.run(np.concatenate([X, X]))]
+        results = [engine.run(X), engine.run(np.concatenate([X, X]))]
         assert (np.diff(engine.timestamps().astype(np.int64)) >= 0).all()
         detected(engine)
-        return [np.array(a) for one in found for a in one.values()]
+        return [np.array(a) for one in results for a in one.values()]
 
 
 def detected(engine: tenon.Engine) -> None:
@@ -147,12 +147,12 @@ def test_changes_with_a_valid_digest_are_rejected_or_harmless(folder: Path) -> N
         for value in every if where[0] != "nodes" else every[:1]:
             write_signed(folder, replaced(content, where, value))
             try:
-                found = answers(folder)
+                actual = answers(folder)
             except TenonError as error:
                 kinds.add(type(error))
                 refused += 1
                 continue
-            assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True)), where
+            assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True)), where
     assert kinds <= {BundleError, InputError}
     assert refused > 200
 
@@ -252,9 +252,9 @@ def test_checksum_detects_changes(size: int) -> None:
     for place in rng.integers(0, size, 40) if size else ():
         changed = data.copy()
         changed[place] ^= 1 << int(rng.integers(8))
-        found = checksum(changed)
-        assert found not in known
-        assert found == checksum(changed.tobytes()) == checksum(changed.data)
+        digest = checksum(changed)
+        assert digest not in known
+        assert digest == checksum(changed.tobytes()) == checksum(changed.data)
     rows = np.arange(4 * ROW, dtype=np.uint32).astype(np.uint8).reshape(4, ROW)
     rows[1] += 1
     assert checksum(rows.reshape(-1)) != checksum(rows[[1, 0, 2, 3]].reshape(-1))

@@ -47,11 +47,11 @@ def documentation() -> str:
 
 
 def _runs_on(row: Target) -> str:
-    found = [row.runner.name] if row.runner else []
+    names = [row.runner.name] if row.runner else []
     if row.host:
         features = " ".join(sorted(row.host.features))
-        found.insert(0, f"{row.host.family}{f' with {features}' if features else ''}")
-    return " or ".join(found) or "nothing"
+        names.insert(0, f"{row.host.family}{f' with {features}' if features else ''}")
+    return " or ".join(names) or "nothing"
 
 
 def test_the_documentation_lists_all_targets(update_golden: bool) -> None:
@@ -153,8 +153,8 @@ def test_opening_a_bundle_reads_one_file_of_targets() -> None:
         "import sys, tenon.engine.engine as e; before = set(sys.modules); e.runs_here(" + repr(asked) + ");"
         "print(*sorted(m for m in set(sys.modules) - before if m.startswith('tenon.')))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert found == ["tenon.targets.x86"]
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert imported == ["tenon.targets.x86"]
 
 
 def test_linker_script_contains_the_memories_of_the_board() -> None:

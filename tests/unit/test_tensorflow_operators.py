@@ -142,14 +142,14 @@ def test_crops_outside_of_the_image() -> None:
 @pytest.mark.parametrize("size", [(3, 2), (1, 4)])
 def test_crops_align_corners(size: tuple[int, int]) -> None:
     boxes = np.array([[0, 0, 1, 1], [0.25, 0.1, 0.75, 0.6]], np.float32)
-    pictures = np.concatenate([P, 2 * P])
-    outputs = run("CropAndResize", pictures, boxes, ints(1, 0), ints(*size))
-    for k, (box, picture) in enumerate(zip(boxes, (pictures[1], pictures[0]), strict=True)):
+    images = np.concatenate([P, 2 * P])
+    outputs = run("CropAndResize", images, boxes, ints(1, 0), ints(*size))
+    for k, (box, image) in enumerate(zip(boxes, (images[1], images[0]), strict=True)):
         y, x = (np.linspace(a, b, n) * (e - 1) if n > 1 else np.array([(a + b) / 2 * (e - 1)])
                 for a, b, n, e in zip(box[:2], box[2:], size, (6, 5), strict=True))  # fmt: skip
         rows = np.stack([np.clip(1 - np.abs(at - np.arange(6)), 0, 1) for at in y])
         columns = np.stack([np.clip(1 - np.abs(at - np.arange(5)), 0, 1) for at in x])
-        np.testing.assert_allclose(outputs[k], np.einsum("yh,xw,hwc->yxc", rows, columns, picture), atol=1e-5)
+        np.testing.assert_allclose(outputs[k], np.einsum("yh,xw,hwc->yxc", rows, columns, image), atol=1e-5)
 
 
 def test_gradients_of_convolutions() -> None:

@@ -104,9 +104,9 @@ def test_missing_data_is_refused_unless_filled() -> None:
     ],
 )
 def test_bad_text_names_the_line(line: str, message: str) -> None:
-    with pytest.raises(FormatError, match=message) as found:
+    with pytest.raises(FormatError, match=message) as caught:
         parse(f'graph "g" {{\n  input %x: f32[1]\n  {line}\n}}', ops.registry())
-    assert str(found.value).startswith("line 3")
+    assert str(caught.value).startswith("line 3")
 
 
 def test_operators_of_all_cases_round_trip() -> None:
@@ -122,13 +122,13 @@ def test_operators_of_all_cases_round_trip() -> None:
 
 def kernels() -> list[Kernel]:
     machine = Machine(lanes=8, registers=16, block=8, prefetch=True)
-    found = []
+    lowered = []
     for s in (
         Conv(Image(1, 3, 12, 12, 1, 1, 1, 1, 1), Image(1, 20, 6, 6, 8), (3, 3), (2, 2), top=1, left=1),
         Conv(Image(1, 16, 12, 12, 8), Image(1, 20, 12, 12, 8), clear=True),
         Conv(Image(1, 8, 7, 9, 8, 1, 1, 1, 1), Image(1, 8, 7, 9, 8), (3, 3), top=1, left=1, groups=4, bias=False),
     ):
-        found.append(conv(s, machine, best_tiles(s, machine, 1)[0]))
+        lowered.append(conv(s, machine, best_tiles(s, machine, 1)[0]))
     k = Builder("everything")
     n = k.size("n", 9)
     x, y = k.param("x", n, 16), k.param("y", n, 16, out=True)
@@ -142,8 +142,8 @@ def kernels() -> list[Kernel]:
             t[j // 2] = reduce_lanes("add", v) + cast(flags[j], F32)
             t[j] = guarded((j - 1,), x[i, j - 1], float("-inf"))
         k.barrier()
-    found.append(k.done())
-    return found
+    lowered.append(k.done())
+    return lowered
 
 
 @pytest.mark.parametrize("kernel", kernels(), ids=lambda k: str(k.name))

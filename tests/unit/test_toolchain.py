@@ -179,11 +179,11 @@ def test_sizes_of_functions_and_sections(zig: compiler.Compiler) -> None:
         b"int k(int i) { seen[i & 63]++; return t[i & 3] + seen[1]; }\n"
     }
     for target in ("x86-64", "armv7"):
-        found = sizes(zig.compile(source, "k.c", find_target(target)))
-        assert found.functions.keys() == {"k"}
-        assert found.functions["k"] <= found.code
-        assert found.data >= 16
-        assert found.zeroed >= 256
+        measured = sizes(zig.compile(source, "k.c", find_target(target)))
+        assert measured.functions.keys() == {"k"}
+        assert measured.functions["k"] <= measured.code
+        assert measured.data >= 16
+        assert measured.zeroed >= 256
 
 
 def test_sizes_of_a_wasm_module(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ def having(wanted: object, trait: str) -> list[str]:
 
 
 def cases(name: str) -> list[Case]:
-    found = list(OPERATORS[name].cases())
-    assert found, f"{name} has no cases"
-    return found
+    listed = list(OPERATORS[name].cases())
+    assert listed, f"{name} has no cases"
+    return listed
 
 
 def evaluated(op: Operator, arrays: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -46,23 +46,23 @@ def graph() -> Graph:
 
 def test_measured_times_are_stored_and_used(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "table.sqlite"
-    (found,) = tune(graph, tuning=path)
-    assert found.count == 2  # equal layers are measured once
-    assert len(found.seconds) > 5
-    assert {name.split()[0] for name in found.seconds} <= {"direct", "winograd", "strassen"}
-    assert {"direct", "winograd"} <= {name.split()[0] for name in found.seconds}
-    assert found.excess >= 1
+    (tuned,) = tune(graph, tuning=path)
+    assert tuned.count == 2  # equal layers are measured once
+    assert len(tuned.seconds) > 5
+    assert {name.split()[0] for name in tuned.seconds} <= {"direct", "winograd", "strassen"}
+    assert {"direct", "winograd"} <= {name.split()[0] for name in tuned.seconds}
+    assert tuned.excess >= 1
     (again,) = tune(graph, tuning=path)
-    assert again.seconds == found.seconds
+    assert again.seconds == tuned.seconds
     # The compiled candidate is the fastest one of the table: make each the fastest in turn.
     with sqlite3.connect(path) as db:
-        slow = next(name for name in found.seconds if name.startswith("direct "))
+        slow = next(name for name in tuned.seconds if name.startswith("direct "))
         db.execute("update measured set seconds = 1e-9 where candidate = ?", (slow,))
     db.close()
     kernels = {c.kernel.name for c in tenon.compile(graph, tuning=path).program.calls}
     assert any(name.startswith("conv3x3") for name in kernels)
     with sqlite3.connect(path) as db:
-        fast = next(name for name in found.seconds if name.startswith("winograd "))
+        fast = next(name for name in tuned.seconds if name.startswith("winograd "))
         db.execute("update measured set seconds = 1e-10 where candidate = ?", (fast,))
     db.close()
     kernels = {c.kernel.name for c in tenon.compile(graph, tuning=path).program.calls}
@@ -73,9 +73,9 @@ def test_tiles_of_integers_are_measured_and_used(tmp_path: Path) -> None:
     case = select("IntegerConv_1x512x14x14_k1")[0]
     small = replace(case, inputs=((1, 512, 3, 3), *case.inputs[1:]))
     path = tmp_path / "table.sqlite"
-    (found,) = tune(graph_of(small), tuning=path)
-    assert {name.split()[0] for name in found.seconds} == {"integer"}
-    for tile in list(found.seconds)[:2]:
+    (tuned,) = tune(graph_of(small), tuning=path)
+    assert {name.split()[0] for name in tuned.seconds} == {"integer"}
+    for tile in list(tuned.seconds)[:2]:
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("update measured set seconds = 1 where seconds < 1")
             db.execute("update measured set seconds = 1e-9 where candidate = ?", (tile,))
@@ -86,10 +86,10 @@ def test_tiles_of_integers_are_measured_and_used(tmp_path: Path) -> None:
 
 def test_every_candidate_gives_the_same_result(graph: Graph, tmp_path: Path) -> None:
     path = tmp_path / "table.sqlite"
-    (found,) = tune(graph, tuning=path)
+    (tuned,) = tune(graph, tuning=path)
     x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
     answers = []
-    for name in found.seconds:
+    for name in tuned.seconds:
         with sqlite3.connect(path) as db:
             db.execute("update measured set seconds = case candidate when ? then 1e-9 else 1 end", (name,))
         db.close()
@@ -130,8 +130,8 @@ def test_invalid_table_is_a_warning(
     assert bundle.tuned is None
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
     with pytest.warns(TenonWarning) as told:
-        (found,) = tune(graph, tuning=path)
-    assert found.seconds
+        (tuned,) = tune(graph, tuning=path)
+    assert tuned.seconds
     assert "the tuning table cannot be written" in str(told[-1].message)
 
 
@@ -144,8 +144,8 @@ def test_full_disk_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("tenon.tune.table.sqlite3.connect", partial(sqlite3.connect, factory=Full))
     with pytest.warns(TenonWarning, match="cannot be written.*disk is full"):
-        (found,) = tune(graph, tuning=tmp_path / "t.sqlite")
-    assert found.seconds
+        (tuned,) = tune(graph, tuning=tmp_path / "t.sqlite")
+    assert tuned.seconds
 
 
 def test_invalid_rows_are_ignored(tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_times_measured_with_other_thread_counts_are_used(
 ) -> None:
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
-    (found,) = tune(graph, tuning=path, threads=threads)
+    (tuned,) = tune(graph, tuning=path, threads=threads)
     bundle = tenon.compile(graph, tuning=path, threads=made_for)
     assert bundle.tuned is not None
     assert bundle.tuned.layers == 1
-    assert min(found.seconds, key=found.seconds.__getitem__) != found.estimated
+    assert min(tuned.seconds, key=tuned.seconds.__getitem__) != tuned.estimated
     assert bundle.source != tenon.compile(graph, no_tuning=True, threads=made_for).source
 
 
@@ -242,10 +242,10 @@ def test_manifest_contains_the_tuned_algorithms(graph: Graph, tmp_path: Path, mo
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
     plain = tenon.compile(graph, tuning=path)
-    (found,) = tune(graph, tuning=path)
+    (layer,) = tune(graph, tuning=path)
     tuned = tenon.compile(graph, tuning=path)
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("update measured set seconds = 1e-9 where candidate = ?", (found.estimated,))
+        db.execute("update measured set seconds = 1e-9 where candidate = ?", (layer.estimated,))
     other = tenon.compile(graph, tuning=path)
     assert plain.tuned is None
     assert tuned.tuned is not None

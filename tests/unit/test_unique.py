@@ -70,9 +70,9 @@ def test_long_lists(name: str, ascending: int) -> None:
     op = Unique(axis, ascending)
     graph.outputs = list(graph.add(op, [given], outputs).outputs)
     with tenon.open(tenon.compile(graph, name=f"unique_{name}")) as engine:
-        found = engine.run({"x": x})
+        actual = engine.run({"x": x})
     for output, right in zip(outputs, op.evaluate([x]), strict=True):
-        np.testing.assert_array_equal(found[output], right, err_msg=output)
+        np.testing.assert_array_equal(actual[output], right, err_msg=output)
 
 
 @pytest.mark.parametrize("name", [name for name in LISTS if "special" not in name])

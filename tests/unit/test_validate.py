@@ -118,25 +118,25 @@ def reference(*ops: str, **attributes: float) -> Reference:
 
 def test_no_tolerance_without_rounding() -> None:
     relu = reference("Relu")
-    found = relu.values["v0"].copy()
-    assert relu.differs({"v0": found}) == ""
-    found[2] = np.nextafter(np.nextafter(np.nextafter(found[2], 1), 1), 1) + np.float32(1e-5)
-    assert "1 of 5 elements differ, first [2]" in relu.differs({"v0": found})
+    actual = relu.values["v0"].copy()
+    assert relu.differs({"v0": actual}) == ""
+    actual[2] = np.nextafter(np.nextafter(np.nextafter(actual[2], 1), 1), 1) + np.float32(1e-5)
+    assert "1 of 5 elements differ, first [2]" in relu.differs({"v0": actual})
 
 
 def test_tolerance_of_rounding_and_nan() -> None:
     exp = reference("Exp", "Tanh")
-    found = exp.values["v1"].copy()
-    found[:4] *= 1 + 2e-7
-    assert exp.differs({"v1": found}) == ""
-    found[:4] *= 1 + 1e-4
-    assert "differ" in exp.differs({"v1": found})
-    found[4] = 1
-    assert "instead of" in exp.differs({"v1": found})
+    actual = exp.values["v1"].copy()
+    actual[:4] *= 1 + 2e-7
+    assert exp.differs({"v1": actual}) == ""
+    actual[:4] *= 1 + 1e-4
+    assert "differ" in exp.differs({"v1": actual})
+    actual[4] = 1
+    assert "instead of" in exp.differs({"v1": actual})
 
 
 def test_elements_at_a_discontinuity_are_not_compared() -> None:
     floor = reference("Sigmoid", "Reciprocal", "Floor")  # 1 + exp(-x): 3.7, 1.8, 1.6, 1.05, NaN
-    found = floor.values["v2"].copy()
-    found[1] += 1
-    assert "first [1]" in floor.differs({"v2": found})
+    actual = floor.values["v2"].copy()
+    actual[1] += 1
+    assert "first [1]" in floor.differs({"v2": actual})

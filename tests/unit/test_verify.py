@@ -96,11 +96,11 @@ def test_a_legal_graph_passes() -> None:
 def test_violation(damage: Callable[[Graph], None], rule: str, where: str) -> None:
     graph = legal()
     damage(graph)
-    with pytest.raises(InternalError) as found:
+    with pytest.raises(InternalError) as caught:
         verify(graph, "some pass")
-    assert f"- {rule}: " in str(found.value)
-    assert where in str(found.value)
-    assert "after 'some pass'" in str(found.value)
+    assert f"- {rule}: " in str(caught.value)
+    assert where in str(caught.value)
+    assert "after 'some pass'" in str(caught.value)
 
 
 def test_every_rule_has_a_violation() -> None:

@@ -89,13 +89,13 @@ def test_results_are_right_and_equal_for_any_number_of_threads(name: str) -> Non
     graph = importers.load(LAYERS[name])
     x = random(*graph.inputs[0].type.dims)
     bundle = tenon.compile(LAYERS[name], threads=16)
-    found: list[Array] = []
+    results: list[Array] = []
     for threads in (1, 2, 16):
         with tenon.open(bundle, threads=threads) as engine:
-            found.append(engine.run(x)["y"])
+            results.append(engine.run(x)["y"])
     (expected,) = evaluate(graph, {"x": x}).values()
-    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-4 * float(np.abs(expected).max()))
-    assert {y.tobytes() for y in found} == {found[0].tobytes()}
+    np.testing.assert_allclose(results[0], expected, rtol=0, atol=1e-4 * float(np.abs(expected).max()))
+    assert {y.tobytes() for y in results} == {results[0].tobytes()}
 
 
 def test_more_threads_need_more_work_items() -> None:

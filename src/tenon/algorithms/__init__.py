@@ -1,1 +1,1 @@
-"""Algorithms: the ways to compute convolutions and matrix products, what each costs, and the kernels that it takes."""
+"""Algorithms for convolutions and matrix products, with their costs and kernels."""

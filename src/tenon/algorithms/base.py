@@ -1,4 +1,4 @@
-"""What an algorithm is: one way to compute a layer, with every number chosen.
+"""The interface of algorithms: methods to compute a layer, with all their parameters.
 
 An algorithm is data: a frozen value whose ``key`` is stable text, so that a table of measured times, a manifest or
 another machine can name it.  Its class says where it applies and lists candidates; the value says what it costs, how
@@ -144,7 +144,7 @@ def lane_mask(channels: int, block: int) -> Array:
 
 # ------------------------------------------------------------------------------------------------- algorithms
 class Algorithm(Protocol):
-    """One way to compute a problem, with every number chosen; compared by value."""
+    """An algorithm for a problem, with all its parameters; compared by value."""
 
     name: ClassVar[str]
     """The first word of its key."""

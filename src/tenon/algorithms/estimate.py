@@ -69,7 +69,7 @@ def overlapped(compute: float, memory: float) -> float:
 
 
 def work_items(*extents: int, inside: int = 1, threads: int = 1) -> int:
-    """The work items that ``kernels.parallel.deal`` makes of nested loops; the loops inside all of them have ``inside``
+    """The work items of nested loops by ``kernels.parallel.deal``; the loops inside all of them have ``inside``
     iterations in all."""
     kinds, last = deal(*extents, threads=threads)
     items = math.prod(n for n, kind in zip(extents, kinds, strict=True) if kind == "parallel")

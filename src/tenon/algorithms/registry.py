@@ -25,7 +25,7 @@ EVERY = 1 << 16
 def candidates(
     problem: Problem, machine: Machine, limits: Limits, weights: Array | None = None
 ) -> tuple[Algorithm, ...]:
-    """Ways to compute a problem, best first by estimate; () if no algorithm applies.
+    """Algorithms for a problem, best first by estimate; () if none applies.
 
     ``weights``, [channels out, channels in / groups, kh, kw], are those of the last convolution: how far transformed
     weights are off in 16 bits depends on them.

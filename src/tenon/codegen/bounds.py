@@ -62,7 +62,7 @@ def _facts(atom: Atom, memo: _Memo) -> list[Index]:
     if isinstance(atom, Var):
         return [one, *(b - 1 - one for b in atom.below)]
     if atom.rest:
-        split = atom.of - Index(((Quotient(atom.of, atom.by), atom.by),))  # the remainder, spelled out
+        split = atom.of - Index(((Quotient(atom.of, atom.by), atom.by),))  # the remainder
         return [one, atom.by - 1 - one, split - one, one - split]
     return [
         atom.of - one * atom.by,
@@ -336,7 +336,7 @@ class _Proof:
     def touch(
         self, iteration: _Iteration, buffer: Buffer, idx: tuple[Index, ...], lanes: int, *, store: bool = False
     ) -> None:
-        """Note an access that another thread's could meet; what nobody writes is no concern."""
+        """Record an access that may conflict with another thread's; buffers that are never written are ignored."""
         buffer = self.same.get(buffer, buffer)
         if self.parallel and buffer.space == "scratch":
             self.scratch.setdefault(buffer, (set(), set()))[store].add(iteration.loops)

@@ -2,7 +2,7 @@
 
 Unrolled copies drop whatever their tests exclude, so what other lines computed for it may be left without
 a reader. A function is printed whole, then only the lines that its effects need are kept: no compiler has to warn of
-a variable that nobody reads.
+an unused variable.
 """
 
 from __future__ import annotations

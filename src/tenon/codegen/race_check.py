@@ -186,5 +186,5 @@ def _sum(x: Side, by: int, y: Side) -> Side:
 
 
 def _part(q: Quotient) -> Index:
-    """What ``q.of`` is modulo ``q.by``, as ``Index.__mod__`` spells it."""
+    """``q.of`` modulo ``q.by``, in the form of ``Index.__mod__``."""
     return Index(tuple((x, k) for x, k in q.of.terms if k % q.by), q.of.const % q.by)

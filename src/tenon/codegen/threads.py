@@ -108,7 +108,7 @@ def _depends(later: Call, earlier: Call) -> bool:
 
 
 def _same(call: Call) -> dict[Buffer, Buffer] | None:
-    """Operands that are the memory of a result, element for element; None if any overlaps one in another way."""
+    """Operands with exactly the memory of a result; None if any overlaps a result in another way."""
     found: dict[Buffer, Buffer] = {}
     arguments = list(_arguments(call))
     for i, (a, p) in enumerate(arguments):

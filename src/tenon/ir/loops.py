@@ -132,7 +132,7 @@ class Primitive:
     """A row of the operation table: how many arguments, and what the result's type follows from.
 
     ``result`` is "same" (as the first argument), "mask" (signed integers of that width), "arg1" (as the second),
-    "scalar" (one lane of the first) or "given" (by whoever builds the operation).
+    "scalar" (one lane of the first) or "given" (by the caller that builds the operation).
     """
 
     arity: int

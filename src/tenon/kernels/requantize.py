@@ -1,7 +1,8 @@
 """Requantisation: a 32-bit sum times a factor, rounded, shifted to a zero point and clamped, as loop IR.
 
 A factor below one is a multiplier of 31 bits, 2**30 <= m < 2**31, and a shift: sum * m * 2**(shift - 31).  How the
-product is rounded differs between runtimes; ``Rounding`` names the ways.  ``ops.requantize`` has the same in NumPy.
+product is rounded differs between runtimes; ``Rounding`` lists the rounding modes.  ``ops.requantize`` has the same in
+NumPy.
 """
 
 from __future__ import annotations

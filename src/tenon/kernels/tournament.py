@@ -115,9 +115,9 @@ class Tournament:
         k, values, places = self.k, self.values, self.places
         a, b = k.let("a", values[left]), k.let("b", values[right])
         mine, other = k.let("p", places[left]), k.let("q", places[right])
-        nobody = Const(0, Type(I32))
-        wins = op("or", cast(self.better(a, b), I32), cast(less(mine, nobody), I32))
-        wins = k.let("wins", op("and", wins, cast(op("less_equal", nobody, other), I32)))
-        wins = op("not_equal", wins, nobody)
+        none = Const(0, Type(I32))
+        wins = op("or", cast(self.better(a, b), I32), cast(less(mine, none), I32))
+        wins = k.let("wins", op("and", wins, cast(op("less_equal", none, other), I32)))
+        wins = op("not_equal", wins, none)
         values[after + j] = select(wins, b, a)
         places[after + j] = select(wins, other, mine)

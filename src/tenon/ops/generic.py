@@ -102,7 +102,7 @@ def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[Affine, ...]:
 
 class Direct:
     """What operators have in common that stand in for faster ones where those cannot: they take row-major operands of
-    any type, and there is one way to compute them."""
+    any type, and there is one algorithm for them."""
 
     fusable: ClassVar[bool] = False
     bilinear: ClassVar[bool] = False  # what passes do to products they did before these were chosen

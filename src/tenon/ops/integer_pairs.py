@@ -35,7 +35,7 @@ def image(type: TensorType) -> Image:
 class Product:
     """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding.
 
-    ``bias`` holds what the zero point of x makes of the weights; ``sums`` are the largest magnitudes of the sums.
+    ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.
     ``multipliers`` and ``shifts`` (to the left) have one number for each channel, or one for all.
     """
 

@@ -188,7 +188,7 @@ class Transpose(Operator):
         yield Case(cls(), ((3, 5),), label="matrix")
         yield Case(cls((0, 2, 3, 1)), ((2, 19, 3, 4),), label="channels_last")
         yield Case(cls((0, 3, 1, 2)), ((2, 3, 4, 19),), label="channels_first")
-        yield Case(cls((0, 3, 1, 2)), ((2, 5, 4, 3),), label="picture")
+        yield Case(cls((0, 3, 1, 2)), ((2, 5, 4, 3),), label="image")
         yield Case(cls((0, 1, 3, 2)), ((2, 9, 4, 3),), label="planes")
         yield Case(cls(), ((19, 37),), label="squares")
         yield Case(cls((0, 2, 1, 3, 4)), ((1, 2, 3, 4, 5),), label="rank_5")

@@ -93,7 +93,7 @@ class SpaceToDepth(Operator):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        yield Case(cls(2), ((2, 3, 4, 6),), label="picture")
+        yield Case(cls(2), ((2, 3, 4, 6),), label="image")
         yield Case(cls(2), ((1, 16, 2, 4),), label="whole_blocks")
         yield Case(cls(3), ((1, 5, 3, 6),), label="threes")
 

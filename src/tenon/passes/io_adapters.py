@@ -74,7 +74,7 @@ class _Ports:
         return (_TO_BACK if form == "NHWC" else _TO_FRONT), dtype
 
     def quantized(self, name: str) -> None:
-        """Let an input be what its QuantizeLinear makes of it, or an output what its DequantizeLinear reads."""
+        """Let an input be the result of its QuantizeLinear, or an output the operand of its DequantizeLinear."""
         for at, value in enumerate(self.graph.inputs):
             if value.name == name:
                 node = value.uses[0] if len(value.uses) == 1 else None

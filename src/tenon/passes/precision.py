@@ -28,7 +28,7 @@ STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 
 _LEAST, _MOST = 2.0**-10, 2.0**13
 """Largest weights of an output channel with which f16 loses nothing: below, small ones become subnormal; above, the
-sums of nine that Winograd's algorithm makes of them could overflow."""
+sums of nine in Winograd's transform could overflow."""
 
 
 ArithmeticOf = Callable[[Node], str]

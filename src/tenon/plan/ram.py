@@ -2,8 +2,8 @@
 
 If the best order of execution alone does not fit, a prefix of the network is computed in patches (``passes.patches``).
 Of all prefixes and heights of patches whose program fits, the one with the fewest additional multiply-accumulates is
-taken.  What fits is told by planning, which takes a while; a lower bound, from the sizes of operands and results,
-spares most candidates that.
+taken.  Whether it fits is known after planning, which takes a while; a lower bound, from the sizes of operands and
+results, spares most candidates that.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Target:
     ``backend`` names the module of ``codegen`` that prints its code, which states how steps are launched and which
     memory spaces there are.  ``object`` is "elf", "wasm" or "none" (nothing can be compiled: the null target).
     ``host`` is None for a machine that does not run Python.  ``runner`` runs programs where this machine is another
-    one; None: there is no way.  ``linker_script`` links a program for a machine without operating system.
+    one; None: it cannot be run.  ``linker_script`` links a program for a machine without operating system.
     ``not_emulated`` are the operator cases (by the beginnings of their labels) that its emulator cannot run.
     """
 

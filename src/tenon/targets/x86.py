@@ -11,7 +11,7 @@ _VNNI = (DType.U8,)
 _PAIRS = (DType.U8, DType.I8)  # as pairs of i16, whatever they were
 _WIDE = ("-mprefer-vector-width=512",)
 
-# A product of pairs of bf16 takes four multiply-adds of f32 on Xeons with AMX and one on Zen 4: whoever compiles for a
+# A product of pairs of bf16 takes four multiply-adds of f32 on Xeons with AMX and one on Zen 4: to compile for a
 # processor that is not known gets what loses nowhere.  "host" is measured (``tune.probe``).
 TARGETS = (
     Target(

@@ -1,4 +1,4 @@
-"""Programs that are run, and ended with all that they started when nobody waits for them any more."""
+"""Child processes, which are ended with all their children if the caller stops waiting for them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Compiler:
         return self.run(files, (*flags, "-c", name), "out.o")
 
     def link(self, objects: Mapping[str, bytes], target: Target, flags: Sequence[str], output: str = "out") -> bytes:
-        """What the linker makes of the objects (and of other files that ``flags`` name).
+        """The linker's output for the objects (and for other files named in ``flags``).
 
         Linked for the plain target: zig would otherwise build its libraries once more for every CPU.
         """

@@ -155,7 +155,7 @@ TAKES = {
 
 _CLANG = {"max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
 NATIVE: dict[tuple[str, DType, int], list[tuple[str, str]]] = {}
-"""(operation, dtype, lanes) -> [(preprocessor condition, body)], besides what clang spells for every width."""
+"""(operation, dtype, lanes) -> [(preprocessor condition, body)], in addition to clang's builtins for every width."""
 NATIVE["sqrdmulh", DType.I32, 4] = [
     ("defined(__aarch64__)", '__asm__("sqrdmulh %0.4s, %1.4s, %2.4s" : "=w"(a) : "w"(a), "w"(b));\n  return a;'),
     ("defined(__ARM_NEON)", '__asm__("vqrdmulh.s32 %q0, %q1, %q2" : "=w"(a) : "w"(a), "w"(b));\n  return a;'),

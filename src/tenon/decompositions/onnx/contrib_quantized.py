@@ -20,7 +20,7 @@ Results = Sequence[Value | None]
 
 
 def _as(node: OnnxNode, type: str, inputs: Sequence[Value | None], **attributes: object) -> list[Value]:
-    """What the standard operator of that name makes of these inputs."""
+    """The result of the standard operator of this name on these inputs."""
     outputs = COMPOSED[type](node.variant(type, inputs, attributes))
     return [value for value in outputs or () if value is not None]
 

@@ -64,7 +64,7 @@ def _summed(layer: OnnxNode, x: Value, a: Mapping[str, Any], paths_to_leaves: Se
         for node, side in steps:
             steps_to_leaf[node, i] = 1 if side else -1
     conditions_met = layer.add(
-        "MatMul", conditions, layer.constant(steps_to_leaf, "ways")
+        "MatMul", conditions, layer.constant(steps_to_leaf, "paths")
     )  # equal to the number of true conditions on the path where all outcomes match
     reached = layer.add("Equal", conditions_met, layer.constant((steps_to_leaf > 0).sum(0).astype(dtype), "all"))
     leaves = layer.constant(weights.astype(dtype), "leaves")

@@ -32,7 +32,7 @@ def window(layer: CaffeLayer) -> dict[str, Any]:
 
 
 def convolution(layer: CaffeLayer) -> Value:
-    """Convolution and Deconvolution, whose weights have inputs and outputs the other way around."""
+    """Convolution and Deconvolution, whose weights have inputs and outputs in the opposite order."""
     p = layer.p
     dims = layer.dims
     back = layer.type.startswith("Deconvolution")

@@ -267,7 +267,7 @@ def _separable_conv(layer: KerasLayer) -> Outputs:
 
 
 def _transposed_size(n: int, window: int, stride: int, padding: str, extra: int | None) -> int:
-    """How many elements a transposed convolution makes of ``n``."""
+    """The output size of a transposed convolution of ``n`` elements."""
     if extra is None:
         return n * stride + (max(window - stride, 0) if padding == "VALID" else 0)
     return (n - 1) * stride + window + extra - (2 * (window // 2) if padding == "SAME" else 0)

@@ -171,7 +171,7 @@ def gather(node: TengineNode) -> Value:
 
 
 def expand(node: TengineNode) -> Value:
-    """Or a product of matrices, which has no parameters: old versions number the two the other way round."""
+    """Or a product of matrices, which has no parameters: old versions number the two in the opposite order."""
     if not node.record.at:
         return node.add("MatMul", *node.inputs)
     return node.add("Expand", node.x, node.ints(*(int(n) for n in node.attributes["shape"])))

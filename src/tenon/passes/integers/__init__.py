@@ -73,13 +73,13 @@ def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
     found = table(match, arithmetic)
     if found is not None and not isinstance(found, str):
         return found
-    way = chain(match)
-    if isinstance(way, str):
-        return found or way
-    convert = CORES.get(way.core.op.name)
+    candidate = chain(match)
+    if isinstance(candidate, str):
+        return found or candidate
+    convert = CORES.get(candidate.core.op.name)
     if convert is None:
-        return found or f"{way.core.op.name} is computed in float"
-    return convert(match, way, arithmetic)
+        return found or f"{candidate.core.op.name} is computed in float"
+    return convert(match, candidate, arithmetic)
 
 
 __all__ = ["is_quantised", "to_integers"]
