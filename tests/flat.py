@@ -31,8 +31,8 @@ def _vtable(data: bytes, table: int) -> tuple[int, range]:
     """The position of the table's vtable and those of its entries; None if there is no table."""
     at = table - _number(data, "<i", table)
     size, inline = _number(data, "<H", at), _number(data, "<H", at + 2)
-    sound = 0 <= at < len(data) and 4 <= size < 400 and size % 2 == 0 and 4 <= inline < 4000 and at + size <= len(data)
-    return at, range(at + 4, at + size, 2) if sound else range(0)
+    valid = 0 <= at < len(data) and 4 <= size < 400 and size % 2 == 0 and 4 <= inline < 4000 and at + size <= len(data)
+    return at, range(at + 4, at + size, 2) if valid else range(0)
 
 
 @lru_cache(maxsize=8)

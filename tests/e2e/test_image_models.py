@@ -47,11 +47,11 @@ def test_face_detector_with_recorded_preprocessing(
     for photo, count in PHOTOS.items():
         path = shared(f"models/images/{photo}")
         report = answer(capsys, monkeypatch, "run", tmp_path / "out", path, "--threshold", "0.7", "--draw", drawn)
-        things = report["detections"]
-        assert isinstance(things, list)
-        assert len(things) == count
+        detections = report["detections"]
+        assert isinstance(detections, list)
+        assert len(detections) == count
         if photo == "rfb_faces_test.jpg":
-            np.testing.assert_allclose(things[0]["box"], [742, 261, 837, 365], atol=2)
+            np.testing.assert_allclose(detections[0]["box"], [742, 261, 837, 365], atol=2)
         with Image.open(path) as before, Image.open(drawn) as after:
             assert after.size == before.size
 
@@ -62,10 +62,10 @@ def test_darknet_detector_uses_preprocessing_of_the_cfg(
     """The scale of images is stated in the .cfg file."""
     model, photo = shared("models/darknet/yolo-fastest-1.1"), shared("models/images/darknet_dog.jpg")
     labels = shared("models/darknet/coco.names")
-    things = answer(capsys, monkeypatch, "run", model, photo, "--labels", labels)["detections"]
-    assert isinstance(things, list)
-    assert [(t["label"], round(t["score"], 2)) for t in things] == [("car", 0.9), ("dog", 0.65), ("bicycle", 0.53)]
-    np.testing.assert_allclose(things[1]["box"], [122, 220, 364, 514], atol=4)
+    detections = answer(capsys, monkeypatch, "run", model, photo, "--labels", labels)["detections"]
+    assert isinstance(detections, list)
+    assert [(t["label"], round(t["score"], 2)) for t in detections] == [("car", 0.9), ("dog", 0.65), ("bicycle", 0.53)]
+    np.testing.assert_allclose(detections[1]["box"], [122, 220, 364, 514], atol=4)
 
 
 def test_integer_image_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,14 +98,14 @@ def test_model_is_downloaded(
     """Downloaded into the cache, with progress messages, and run from the cache without the server."""
     monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
     address, photo = f"{server}/{Path(FACES).name}", shared("models/images/rfb_face_13.jpg")
-    told: list[str] = []
-    Source(address).fetch(told.append)
-    assert told[-1].endswith("(100 %)")
+    messages: list[str] = []
+    Source(address).fetch(messages.append)
+    assert messages[-1].endswith("(100 %)")
     assert [p.name.split("-", 1)[1] for p in (tmp_path / "cache" / "models").iterdir()] == [Path(FACES).name]
     monkeypatch.setattr("urllib.request.urlopen", None)  # nothing is fetched again
-    things = answer(capsys, monkeypatch, "run", address, photo, *SCALED, "--threshold", "0.7")["detections"]
-    assert isinstance(things, list)
-    assert len(things) == 2
+    detections = answer(capsys, monkeypatch, "run", address, photo, *SCALED, "--threshold", "0.7")["detections"]
+    assert isinstance(detections, list)
+    assert len(detections) == 2
 
 
 def test_downloaded_model_with_wrong_checksum(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,8 @@ def test_json_output_of_every_command(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_fits_a_terminal(name: str, tmp_path: Path) -> None:
     more = ["--layers"] if name == "inspect" else []
-    told = succeeds(*COMMANDS[name], *more, cwd=tmp_path, COLUMNS="80")
-    assert max(map(len, told.splitlines())) <= 80
+    output = succeeds(*COMMANDS[name], *more, cwd=tmp_path, COLUMNS="80")
+    assert max(map(len, output.splitlines())) <= 80
     assert max(map(len, succeeds(name, "--help", COLUMNS="80").splitlines())) <= 80
 
 
@@ -116,18 +116,18 @@ def test_unusable_cache_is_a_warning(tmp_path: Path) -> None:
 
 def test_inspect_bundle(tmp_path: Path) -> None:
     succeeds("compile", MODEL, "-o", "out", "--mean", "1", "--threads", "2", cwd=tmp_path)
-    told = succeeds("inspect", "out", "--layers", cwd=tmp_path, COLUMNS="100")
+    output = succeeds("inspect", "out", "--layers", cwd=tmp_path, COLUMNS="100")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert max(map(len, told.splitlines())) <= 100
+    assert max(map(len, output.splitlines())) <= 100
     for words in (
         f"bundle digits for {manifest['target']['name']}",
         "input  image  f32[1,1,8,8]  preprocessing: rgb, stretch, mean 1,",
         "output  probabilities  f32[1,10]", "1 to 2", "digits.onnx (onnx)", manifest["origin"]["sha256"], "optimize=2",
         "conv2",
     ):  # fmt: skip
-        assert words in told
+        assert words in output
     for name, record in manifest["files"].items():
-        assert re.search(rf"{re.escape(name)} +{record['bytes']} +{record['sha256'][:16]} +ok", told)
+        assert re.search(rf"{re.escape(name)} +{record['bytes']} +{record['sha256'][:16]} +ok", output)
     data = json.loads(succeeds("inspect", "out", "--json", cwd=tmp_path))
     assert {name: value for name, value in data.items() if name != "states"} == manifest
     assert set(data["states"].values()) == {"ok"}
@@ -172,9 +172,9 @@ def test_completion_in_bash(line: str, wanted: set[str], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_has_a_script_for_each_shell(shell: str) -> None:
-    told = succeeds(_TENON_COMPLETE=f"source_{shell}")
-    assert "_TENON_COMPLETE" in told
-    assert "tenon" in told
+    output = succeeds(_TENON_COMPLETE=f"source_{shell}")
+    assert "_TENON_COMPLETE" in output
+    assert "tenon" in output
 
 
 _USES = f"""

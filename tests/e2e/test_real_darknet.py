@@ -42,7 +42,7 @@ def test_yolo_fastest_detections(bundle: tenon.Bundle, monkeypatch: pytest.Monke
     with tenon.open(bundle) as engine:
         detections = detect_objects(engine, shared("models/images/darknet_dog.jpg"), names)
     sys.modules.pop("detect", None)
-    assert [(thing.label, round(thing.score, 2)) for thing in detections] == [
+    assert [(detection.label, round(detection.score, 2)) for detection in detections] == [
         ("car", 0.9),
         ("dog", 0.65),
         ("bicycle", 0.53),

@@ -37,8 +37,8 @@ def test_silero_vad_detects_speech(name: str, speech: bool, tmp_path: Path) -> N
     """Over one second of audio, with the state carried from each window to the next; windows overlap by 64 samples."""
     ort = pytest.importorskip("onnxruntime")
     path = shared("models/onnx/silero_vad/silero_vad_16k_op15.onnx")
-    with wave.open(str(shared(f"models/tflite_int8/micro_speech/{name}_1000ms.wav"))) as sound:
-        samples = np.frombuffer(sound.readframes(16000), np.int16).astype(np.float32) / 32768
+    with wave.open(str(shared(f"models/tflite_int8/micro_speech/{name}_1000ms.wav"))) as wav:
+        samples = np.frombuffer(wav.readframes(16000), np.int16).astype(np.float32) / 32768
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(samples, (64, 0)), 576)[::512]
     shapes = {"input": (1, 576), "state": (2, 1, 128), "sr": ()}
     engine = tenon.open(tenon.compile(tenon.load(path, shapes=shapes), name="vad").save(tmp_path / "vad"))

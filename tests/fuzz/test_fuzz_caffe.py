@@ -73,12 +73,12 @@ def test_mutated_weights() -> None:
 
 
 def test_rewriting_mutated_nets() -> None:
-    sound = binary()
+    valid = binary()
 
     def rewrite(text: bytes) -> None:
         rng = random.Random(len(text))
-        damaged = rng.choice((flipped, *FIELDS))(sound, rng)
-        weights = ModelFile("w.caffemodel", rng.choice((sound, damaged)))
+        damaged = rng.choice((flipped, *FIELDS))(valid, rng)
+        weights = ModelFile("w.caffemodel", rng.choice((valid, damaged)))
         optimise(ModelFile("net.prototxt", text, weights=weights)).caffemodel()
 
     assert survive("rewriting", TEXT.encode(), rewrite) < COUNT

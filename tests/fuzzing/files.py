@@ -107,13 +107,13 @@ HEAD = f"{'format':12}{'models':>8}{'damaged':>10}{'refused':>10}{'speed':>11}{'
 
 def fuzz(format: str, given: argparse.Namespace, said: Callable[[str], None]) -> Run:
     run = Run(models(given.corpus, format), given.seed, Outcomes(format))
-    last, end, told = given.seed + given.count, monotonic() + 60 * (given.minutes or 1e9), 0
+    last, end, reported = given.seed + given.count, monotonic() + 60 * (given.minutes or 1e9), 0
     shown = monotonic()
     while run.corpus and run.seed < last and monotonic() < end:
         run.go_on(min(SLICE, last - run.seed))
-        for what in list(run.outcomes.failures.values())[told:]:
+        for what in list(run.outcomes.failures.values())[reported:]:
             said(f"FOUND {format}: {what}")
-        told = len(run.outcomes.failures)
+        reported = len(run.outcomes.failures)
         if monotonic() - shown > REPORT:
             shown = monotonic()
             said(run.row())

@@ -31,7 +31,7 @@ KINDS: dict[str, Callable[[np.random.Generator], bytes]] = {
     "qlinear": lambda rng: onnx_file(rng, qlinear=True),
 }
 TARGETS = ("host", "aarch64", "cortex-m4", "wasm32")
-"""Those that graphs run on unless told otherwise."""
+"""The default targets."""
 
 ARITHMETICS: tuple[Arithmetic, ...] = ("tflm", "litert", "onnx")
 FEEDS = 3

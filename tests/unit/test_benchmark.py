@@ -79,7 +79,7 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "readme.txt").write_text("no model")
     assert [Path(p).name for p in zoo(tmp_path)] == ["a", "b.onnx"]
     benchmark([Source(p) for p in zoo(tmp_path)], {}, Threads(), 3, 1, as_json=False)
-    head, lines, last = (told := capsys.readouterr().out.splitlines())[:4], told[4:-1], told[-1]
+    head, lines, last = (printed := capsys.readouterr().out.splitlines())[:4], printed[4:-1], printed[-1]
     assert head == ["loop_counts = 3", "warm_up     = 1", "num_threads = 1", "power       = all"]
     assert len(lines) == 2
     assert all(LINE.fullmatch(text) for text in lines)

@@ -108,9 +108,9 @@ def test_huge_deformable_convolution() -> None:
 
 def test_unexpected_errors_are_reported_without_traceback() -> None:
     crop = mxnet_symbol(("null", "data", {}, ()), ("Crop", "y", {}, (0,)))
-    told = refusal(crop, shapes={"data": (1, 2, 3, 3)})
-    assert "y (Crop): its parameters or inputs are invalid" in told
-    assert "Error(" not in told
+    message = refusal(crop, shapes={"data": (1, 2, 3, 3)})
+    assert "y (Crop): its parameters or inputs are invalid" in message
+    assert "Error(" not in message
     assert [reason(error) for error in (KeyError("axis"), KeyError(), IndexError("pop"), MemoryError())] == [
         "there is no 'axis'", "something is missing", "a list is shorter than it should be",
         "it needs more memory than there is",
@@ -162,11 +162,11 @@ def test_input_that_is_also_a_node_output() -> None:
 
 
 def test_symbol_nodes_with_invalid_inputs() -> None:
-    sound = mxnet_symbol(("null", "data", {}, ()), ("relu", "y", {}, (0,)))
+    valid = mxnet_symbol(("null", "data", {}, ()), ("relu", "y", {}, (0,)))
     for part, damage in ((b"[[0, 0, 0]]", b"[[2, 0, 0]]"), (b"[[0, 0, 0]]", b"[7]"), (b"[[0, 0, 0]]", b'[["a", 0]]')):
-        assert "node 'y' reads what is no node's output" in refusal(sound.replace(part, damage))
-    assert "what it gives is no node's output" in refusal(sound.replace(b"[[1, 0, 0]]", b"[[1, -1]]"))
-    assert "node 1 has no operator or no name" in refusal(sound.replace(b'"op": "relu"', b'"op": 3'))
+        assert "node 'y' reads what is no node's output" in refusal(valid.replace(part, damage))
+    assert "what it gives is no node's output" in refusal(valid.replace(b"[[1, 0, 0]]", b"[[1, -1]]"))
+    assert "node 1 has no operator or no name" in refusal(valid.replace(b'"op": "relu"', b'"op": 3'))
 
 
 def test_keras_configurations_with_missing_fields() -> None:

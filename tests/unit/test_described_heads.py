@@ -137,11 +137,11 @@ def test_networks_without_decoding_report_it_and_accept_options(file: str, more:
     assert "--head" in done.stderr
     drawn = command("run", path, faces, *SCALED, *more, "--draw", "never.png")
     assert (drawn.returncode, "--head" in drawn.stderr, "Traceback" in drawn.stderr) == (2, True, False)
-    told = succeeds("run", path, faces, *SCALED, *more, "--head", RFB)
-    rows = [line.split() for line in told.splitlines() if line.startswith("1 ")]
+    output = succeeds("run", path, faces, *SCALED, *more, "--head", RFB)
+    rows = [line.split() for line in output.splitlines() if line.startswith("1 ")]
     assert len(rows) == 5
     assert np.abs(np.array(rows[0][2:], float) - (742, 261, 837, 365)).max() < 3
-    assert "5 found" in told
+    assert "5 found" in output
 
 
 def test_description_is_stored_in_the_bundle(faces: Path, tmp_path: Path) -> None:

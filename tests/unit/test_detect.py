@@ -65,10 +65,10 @@ ON_IMAGE = [(8, 8, 40, 24), (40, 20, 80, 36)]
 """The first and the third box in pixels, cut at the image's edge."""
 
 
-def check(things: list[Detection], kinds: tuple[int, int], scores: tuple[float, float]) -> None:
-    assert [thing.kind for thing in things] == list(kinds)
-    assert [thing.score for thing in things] == pytest.approx(list(scores))
-    np.testing.assert_allclose([thing.box for thing in things], ON_IMAGE, atol=1e-4)
+def check(detections: list[Detection], kinds: tuple[int, int], scores: tuple[float, float]) -> None:
+    assert [detection.kind for detection in detections] == list(kinds)
+    assert [detection.score for detection in detections] == pytest.approx(list(scores))
+    np.testing.assert_allclose([detection.box for detection in detections], ON_IMAGE, atol=1e-4)
 
 
 def test_boxes_and_scores(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def test_variables_of_options() -> None:
 
 
 def test_variables_of_the_module_that_reads_them() -> None:
-    told = set(re.findall(r"TENON_[A-Z_]+", options.__doc__ or ""))
-    assert told == set(options._VARIABLES.values())
+    documented = set(re.findall(r"TENON_[A-Z_]+", options.__doc__ or ""))
+    assert documented == set(options._VARIABLES.values())
 
 
 def test_variables_of_tests_and_scripts() -> None:

@@ -70,7 +70,7 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
     "PyTorch": (pt2([call("aten.relu.default", "y", self="x")], {"x": (1, 4), "y": (1, 4)}, ["x"], ["y"]), {}),
     "Keras": (keras(), {}),
 }  # fmt: skip
-"""A small model of each format but MegEngine, of which there is none that is written by hand."""
+"""A small model of each format but MegEngine, for which there is no writer in the tests."""
 
 
 def test_every_format_has_a_model() -> None:

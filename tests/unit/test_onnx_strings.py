@@ -100,15 +100,15 @@ def test_split_matches_python(delimiter: str | None, limit: int | None) -> None:
     rng = random.Random(2)
     x = texts(rng, "ab, \n" if not delimiter else "ab,", 60)
     expected = [s.split(delimiter or None, -1 if limit is None else limit) for s in x]
-    pieces, counts = run("StringSplit", {"x": x}, ("y", "n"), delimiter=delimiter, maxsplit=limit)
+    parts, counts = run("StringSplit", {"x": x}, ("y", "n"), delimiter=delimiter, maxsplit=limit)
     assert counts.tolist() == [len(e) for e in expected]
     most = max(len(e) for e in expected)
-    assert pieces.tolist() == [e + [""] * (most - len(e)) for e in expected]
+    assert parts.tolist() == [e + [""] * (most - len(e)) for e in expected]
 
 
 def test_split_of_empty_strings() -> None:
-    pieces, counts = run("StringSplit", {"x": np.zeros((0, 2), object)}, ("y", "n"))
-    assert pieces.shape == (0, 2, 0)
+    parts, counts = run("StringSplit", {"x": np.zeros((0, 2), object)}, ("y", "n"))
+    assert parts.shape == (0, 2, 0)
     assert counts.shape == (0, 2)
 
 

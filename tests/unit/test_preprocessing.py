@@ -136,9 +136,9 @@ def test_default_preprocessing_of_quantised_inputs() -> None:
     quant = Quant((1 / 128,), (128,))
     assert described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {}) == {"x": Preprocessing()}
     assert described(identity(1, 8, 8, 3, dtype=DType.I8), {})["x"].mean == (128,)
-    told = described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {"mean": (128, 127), "scale": 1 / 128})
-    assert told["x"].scale == pytest.approx((1, 1))
-    assert told["x"].mean == pytest.approx((0, -1))  # real (v - 127) / 128 is stored as v - 127 + 128
+    requested = described(identity(1, 8, 8, 3, dtype=U8, quant=quant), {"mean": (128, 127), "scale": 1 / 128})
+    assert requested["x"].scale == pytest.approx((1, 1))
+    assert requested["x"].mean == pytest.approx((0, -1))  # real (v - 127) / 128 is stored as v - 127 + 128
 
 
 FITS = [

@@ -183,12 +183,12 @@ def synthetic_profile(scale: float) -> Profile:
 @pytest.mark.parametrize("width", [80, 100, 132])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 1000.0])
 def test_sections_fit_a_terminal(width: int, scale: float) -> None:
-    told = sections(synthetic_profile(scale), width)
-    assert [section.splitlines()[1].strip() for section in told] == TITLES
-    assert max(len(line) for section in told for line in section.splitlines()) <= width
-    names = [cells(line)[-1] for line in told[3].splitlines()[5:-1]]
+    report = sections(synthetic_profile(scale), width)
+    assert [section.splitlines()[1].strip() for section in report] == TITLES
+    assert max(len(line) for section in report for line in section.splitlines()) <= width
+    names = [cells(line)[-1] for line in report[3].splitlines()[5:-1]]
     assert len(set(names)) == 12
-    assert {"Op Type", "Avg", "%", "GMACPS", "% peak", "name"} <= set(columns(told[3].splitlines()[3]))
+    assert {"Op Type", "Avg", "%", "GMACPS", "% peak", "name"} <= set(columns(report[3].splitlines()[3]))
     wide = sections(synthetic_profile(scale))
     assert max(len(line) for line in wide[3].splitlines()) > 132
     assert rows_of(wide[3])[0]["name"].startswith("/model/features/features.0/block/")
@@ -196,10 +196,10 @@ def test_sections_fit_a_terminal(width: int, scale: float) -> None:
 
 @pytest.mark.parametrize(("scale", "unit"), [(0.01, "us"), (1.0, "ms")])
 def test_short_times_are_in_microseconds(scale: float, unit: str) -> None:
-    told = sections(synthetic_profile(scale))
-    (row, *_) = rows_of(told[3])
+    report = sections(synthetic_profile(scale))
+    (row, *_) = rows_of(report[3])
     assert float(row[f"Avg({unit})"]) == pytest.approx(30.0 if unit == "us" else 3.0)
-    assert float(rows_of(told[1])[0][f"first({unit})"]) == pytest.approx(200.0 if unit == "us" else 20.0)
+    assert float(rows_of(report[1])[0][f"first({unit})"]) == pytest.approx(200.0 if unit == "us" else 20.0)
     assert ("200.0 µs" if unit == "us" else "20.000 ms") in page(synthetic_profile(scale))
 
 
@@ -239,9 +239,9 @@ def test_names_on_the_page_are_unique() -> None:
 
 
 def test_eight_sections(measured: Profile) -> None:
-    told = sections(measured)
-    assert [section.splitlines()[1].strip() for section in told] == TITLES
-    heads = [section.splitlines()[3] for section in told]
+    report = sections(measured)
+    assert [section.splitlines()[1].strip() for section in report] == TITLES
+    heads = [section.splitlines()[3] for section in report]
     assert columns(heads[0]) == ["round", "first", "curr", "min", "max", "avg", "std"]
     assert columns(heads[3]) == [
         "Op Type", "Start", "First", "Avg", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
@@ -249,8 +249,8 @@ def test_eight_sections(measured: Profile) -> None:
     ]  # fmt: skip
     assert heads[5].split("|")[1].strip() == "Op Type"
     assert cells(heads[6]) == ["total", "round", "first(G/s)", "avg(G/s)", "std"]
-    assert cells(told[3].splitlines()[-2])[5] == "100.000"
-    for section in told:
+    assert cells(report[3].splitlines()[-2])[5] == "100.000"
+    for section in report:
         assert len({len(line) for line in section.splitlines()[2:]}) == 1
 
 
@@ -287,9 +287,9 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     file.write_bytes(network())
     html = tmp_path / "profile.html"
     profile_model(Source(str(file)), {}, Threads(), 2, 0, html, as_json=False)
-    told = capsys.readouterr().out
-    assert [title for title in TITLES if title in told] == TITLES[1:]
-    assert "% of the measured fp32 peak" in told
+    output = capsys.readouterr().out
+    assert [title for title in TITLES if title in output] == TITLES[1:]
+    assert "% of the measured fp32 peak" in output
     assert html.read_text().startswith("<!doctype html>")
     with pytest.raises(InputError, match="cannot be written"):
         profile_model(Source(str(file)), {}, Threads(), 1, 0, file / "p.html", as_json=False)

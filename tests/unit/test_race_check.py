@@ -181,10 +181,10 @@ def moving(parallel_iterations: int, step: int, start: int) -> Kernel:
 
 
 def test_in_place_kernels_are_proved_for_shared_memory() -> None:
-    for sound in (moving(16, 1, 0), moving(8, -1, 15)):
-        x, y = sound.params
-        assert prove(sound)
-        assert prove(sound, {x: y})
+    for correct in (moving(16, 1, 0), moving(8, -1, 15)):
+        x, y = correct.params
+        assert prove(correct)
+        assert prove(correct, {x: y})
     fault = moving(16, -1, 15)
     x, y = fault.params
     assert prove(fault)

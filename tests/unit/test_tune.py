@@ -129,10 +129,10 @@ def test_invalid_table_is_a_warning(
     assert bundle.source == plain.source
     assert bundle.tuned is None
     monkeypatch.setattr("tenon.tune.search.measure", _estimated)
-    with pytest.warns(TenonWarning) as told:
+    with pytest.warns(TenonWarning) as warnings:
         (tuned,) = tune(graph, tuning=path)
     assert tuned.seconds
-    assert "the tuning table cannot be written" in str(told[-1].message)
+    assert "the tuning table cannot be written" in str(warnings[-1].message)
 
 
 def test_full_disk_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

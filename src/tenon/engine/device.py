@@ -32,7 +32,7 @@ _STATUS = {
 _EVICTED = 8 << 20  # bytes that evict a layer's data from a second-level cache
 
 _Kind = Literal["run", "time", "time_cold", "profile"]
-"""What a program does: run on regions, or time whole runs (with cold caches), or every step."""
+"""The kinds of probe programs: run on regions, time whole runs (with cold caches), or time every step."""
 
 
 def run_on_device(bundle: Bundle, feeds: Feeds) -> dict[str, Array]:

@@ -186,7 +186,7 @@ def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: 
 
 
 _Measured = tuple[Times | None, Times, Times, Array]
-"""Warm-up runs, runs as they are, runs with a clock between the calls, and what that clock said."""
+"""Times of warm-up runs, of runs without timestamps and of runs with timestamps, and the timestamps."""
 
 
 def _in_process(engine: Engine, rounds: int, warmup: int) -> _Measured:

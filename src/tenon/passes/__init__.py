@@ -46,8 +46,9 @@ PIPELINE: list[Pass] = [
     COMMON,
     DEAD,
 ]
-"""Passes in order.  Idioms are looked for before anything is folded into their constants; normalisations that no
-convolution took are scales and shifts in their own right, so these are folded once more."""
+"""Passes in order. Idioms are matched before anything is folded into their constants; normalisations that are not
+folded into a convolution become scales and shifts, so these are folded once more.
+"""
 
 
 def optimize(

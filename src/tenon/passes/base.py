@@ -85,7 +85,7 @@ def rule(pattern: Apply) -> Callable[[Callable[[Match], Result]], Rule]:
 
 
 Gone = Callable[[Operation], bool]
-"""True of operators that no node has any more."""
+"""True for operators that must not remain."""
 
 
 def _none(op: Operation) -> bool:

@@ -15,7 +15,7 @@ from tenon.passes.base import Log, Match, Pass, Result, attribute, make, rule, r
 from tenon.passes.patterns import Apply
 
 FOLD_BYTES = 1 << 28
-"""Results that grow beyond this, and beyond four times their inputs, stay to be computed at run time."""
+"""Results larger than this, and than four times their inputs, are computed at run time."""
 
 
 # ------------------------------------------------------------------------------------- constant folding

@@ -22,7 +22,7 @@ from tenon.ir.graph import Graph, Node, Value
 from tenon.ops.base import Operator
 
 Trait = Callable[[Operator], bool]
-"""Something to ask of an operator: ``lambda op: op.moves``."""
+"""A predicate on operators: ``lambda op: op.moves``."""
 
 
 @dataclass(frozen=True)

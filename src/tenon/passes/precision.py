@@ -27,12 +27,13 @@ STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 """Precision to the element type of weights."""
 
 _LEAST, _MOST = 2.0**-10, 2.0**13
-"""Largest weights of an output channel with which f16 loses nothing: below, small ones become subnormal; above, the
-sums of nine in Winograd's transform could overflow."""
+"""The range of the largest weight of an output channel for f16 without loss: below it, small weights become subnormal;
+above it, sums of nine in Winograd's transform could overflow.
+"""
 
 
 ArithmeticOf = Callable[[Node], str]
-"""How a product is computed best: "pairs" of bf16, by weights that are "stored" in 16 bits, or in f32, "wide"."""
+"""The fastest arithmetic of a product: "pairs" of bf16, weights "stored" in 16 bits, or all in f32 ("wide")."""
 
 
 def always_stored(node: Node) -> str:

@@ -25,7 +25,7 @@ from tenon.passes.patterns import Apply
 Perm = tuple[int, ...]
 
 FARTHEST = 200
-"""Nodes that are looked at to find out whether a Transpose would meet another."""
+"""The limit of nodes visited to find out whether a Transpose would reach another."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ MOVERS: tuple[tuple[type[Operator], Mover], ...] = (
     (Pad, _pad),
     (Slice, _slice),
 )
-"""How operators look before a Transpose; the first class that fits counts.  Those that work along an axis are alike."""
+"""Functions that give an operator without the Transpose, by class; the first match is used."""
 
 
 def _mover(node: Node) -> Mover | None:

@@ -30,7 +30,7 @@ CORES: dict[str, Convert] = {
     "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "ReduceMean": average, "Resize": resize,
     "Softmax": softmax, "Sub": binary,
 }  # fmt: skip
-"""What becomes of the operator whose result a QuantizeLinear stores."""
+"""Rules by the operator whose result a QuantizeLinear stores."""
 
 
 PAIRS = frozenset({"Add", "Mul", "Sub"})

@@ -18,7 +18,7 @@ from tenon.ops.requantize import SUMS, Factors, quantized_multiplier, quantized_
 from tenon.options import Arithmetic
 
 LARGEST_SHIFT = 7
-"""A factor of more than this power of two is no requantisation of any use; products with it could overflow."""
+"""Factors above this power of two are not supported: products with them could overflow."""
 
 
 def product_factors(arithmetic: Arithmetic, x: float, w: Array, y: float, *, gemm: bool) -> Factors | str:

@@ -8,7 +8,7 @@ from tenon.ir.graph import Graph
 from tenon.ops.base import Operator
 
 ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
-"""Operators between integers and floats, whose every step rounds once, as IEEE 754 has it."""
+"""Conversions between integers and floats, in which every operation rounds once (IEEE 754)."""
 
 
 def is_exact(graph: Graph) -> bool:

@@ -17,10 +17,10 @@ MOVERS = frozenset({
     "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Squeeze", "Tile",
     "Transpose", "Unsqueeze",
 })  # fmt: skip
-"""Operators whose results are elements of their first operand, whatever these are."""
+"""Operators that copy elements of their first operand, independent of values."""
 
 CHOOSERS = frozenset({"GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"})
-"""Operators whose results are elements of their first operand, chosen by their order: a positive scale keeps it."""
+"""Operators that select elements of their first operand by order, which a positive scale preserves."""
 
 
 @dataclass(frozen=True)
