@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tenon.errors import InternalError
 from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.types import F32, I64, tensor
+from tenon.ir.types import F32, I64, DType, Quant, TensorType, tensor
 from tenon.ir.verify import STRUCTURE, verify
 from tenon.ops.activation import Relu
+from tenon.ops.integer_conv import IntegerGemm
 from tenon.ops.pointwise import Add
 
 
@@ -70,6 +72,61 @@ def change_a_type(graph: Graph) -> None:
 
 def contradict(graph: Graph) -> None:
     graph.inputs[0].type = tensor(F32, 2, 5)
+
+
+def quantised() -> Graph:
+    """A product of integers by constant weights."""
+    graph = Graph("q")
+    x = graph.add_input("x", TensorType(DType.I8, (2, 3), quant=Quant((0.5,), (-4,))))
+    constants = (np.ones((5, 3), np.int8), None, np.array([1 << 30], np.int32), np.array([-3], np.int32))
+    operands = [None if c is None else graph.constant(f"c{i}", c) for i, c in enumerate(constants)]
+    op = IntegerGemm("double", -4, zero=7, scale=0.25)
+    graph.outputs = [graph.add(op, [x, *operands], ["y"], Origin("f", "top", "FULLY_CONNECTED")).output]
+    return graph
+
+
+def requantise(quant: Quant) -> Callable[[Graph], None]:
+    def damage(graph: Graph) -> None:
+        output = graph.nodes[0].output
+        output.type = replace(output.type, quant=quant)
+
+    return damage
+
+
+def change_the_zero_point_of_the_input(graph: Graph) -> None:
+    graph.inputs[0].type = replace(graph.inputs[0].type, quant=Quant((0.5,), (0,)))
+
+
+IMPOSSIBLE = {
+    "negative scale": (Quant((-0.25,), (7,)), "not positive"),
+    "infinite scale": (Quant((np.inf,), (7,)), "not positive"),
+    "zero point": (Quant((0.25,), (200,)), "do not fit its element type"),
+    "no axis": (Quant((0.25, 0.5), (7, 7)), "no axis"),
+    "axis": (Quant((0.25,), (7,), axis=2), "no axis 2"),
+    "scales along an axis": (Quant((0.25, 0.5), (7, 7), axis=1), "2 scales along axis 1"),
+    "zero points": (Quant((0.25, 0.5, 1.0), (7, 7), axis=1), "another number of zero points"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_quantisation(name: str) -> None:
+    quant, why = IMPOSSIBLE[name]
+    graph = quantised()
+    requantise(quant)(graph)
+    with pytest.raises(InternalError, match=rf"quantisation_is_possible: top \(FULLY_CONNECTED\): .*{why}"):
+        verify(graph)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [(requantise(Quant((0.5,), (7,))), "'y' is"), (change_the_zero_point_of_the_input, "subtracts -4, and 'x' is")],
+)
+def test_operators_agree_with_quantisation(damage: Callable[[Graph], None], why: str) -> None:
+    verify(quantised())
+    graph = quantised()
+    damage(graph)
+    with pytest.raises(InternalError, match=rf"quantisation_agrees: top .*{why}"):
+        verify(graph)
 
 
 VIOLATIONS: list[tuple[Callable[[Graph], None], str, str]] = [

@@ -50,6 +50,8 @@ class Operation(Protocol):
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int: ...
 
+    def zero_points(self) -> Sequence[int | None]: ...
+
 
 @dataclass(frozen=True, eq=False)
 class Stored:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import isfinite
 
 from tenon.errors import InternalError, ShapeError
 from tenon.ir.graph import Graph
+from tenon.ir.types import TensorType
 from tenon.ir.writer import is_known
 
 Breach = tuple[object, str]
@@ -92,6 +94,47 @@ def types_follow(graph: Graph) -> Iterator[Breach]:
                 yield node.origin, f"'{v.name}' is {v.type}, the rule of {node.op} gives {type}"
 
 
+def quantisation_is_possible(graph: Graph) -> Iterator[Breach]:
+    """Scales of computed tensors are positive, zero points fit the element type, and both fit the axis."""
+    for node in graph:
+        for v in node.outputs:
+            if v.typed and v.type.quant is not None and (why := _impossible(v.type)):
+                yield node.origin, f"'{v.name}' is {v.type}: {why}"
+
+
+def _impossible(type: TensorType) -> str:
+    quant = type.quant
+    assert quant is not None
+    if not quant.scale or not all(isfinite(s) and s > 0 for s in quant.scale):
+        return "its scales are not positive numbers"
+    if len(quant.zero_point) not in (1, len(quant.scale)):
+        return "it has another number of zero points than of scales"
+    if quant.axis is None and len(quant.scale) > 1:
+        return "it has several scales and no axis"
+    if quant.axis is not None and not 0 <= quant.axis < type.rank:
+        return f"it has no axis {quant.axis}"
+    if quant.axis is not None and len(quant.scale) not in (1, type.shape[quant.axis]):
+        return f"it has {len(quant.scale)} scales along axis {quant.axis}"
+    if type.dtype.is_float:
+        return ""
+    bits = 8 * type.dtype.bytes
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if type.dtype.is_signed else (0, (1 << bits) - 1)
+    return "" if all(low <= z <= high for z in quant.zero_point) else "its zero points do not fit its element type"
+
+
+def quantisation_agrees(graph: Graph) -> Iterator[Breach]:
+    """Operators on quantised integers subtract the zero points that their operands have, and give the quantisation
+    that their attributes state."""
+    for node in graph:
+        for v, zero in zip(node.inputs, node.op.zero_points(), strict=False):
+            quant = None if v is None or zero is None else v.type.quant
+            if v is not None and quant is not None and not quant.steps and quant.scalar and quant.zero_point[0] != zero:
+                yield node.origin, f"{node} subtracts {zero}, and '{v.name}' is {v.type}"
+        for v, type in zip(node.outputs, node.op.infer(node.inputs), strict=False):
+            if type.quant is not None and v.type.quant is not None and v.type.quant != type.quant:
+                yield node.origin, f"'{v.name}' is {v.type}, the rule of {node.op} gives {type}"
+
+
 STRUCTURE: tuple[Rule, ...] = (
     defined_before_use,
     links_agree,
@@ -100,10 +143,14 @@ STRUCTURE: tuple[Rule, ...] = (
     constants_hold_their_type,
 )
 
+QUANTISATION: tuple[Rule, ...] = (quantisation_is_possible, quantisation_agrees)
+
 
 def verify(graph: Graph, after: str = "", *, typed: bool = True) -> None:
     """Raise InternalError if a rule is broken; ``typed`` also checks types, which an unbound graph lacks."""
     breaches = _breaches(graph, STRUCTURE) or (_breaches(graph, (types_follow,)) if typed else [])
+    if typed and not breaches:
+        breaches = _breaches(graph, QUANTISATION)
     if breaches:
         late = f" after '{after}'" if after else ""
         more = [f"  ... and {len(breaches) - 10} more"] if len(breaches) > 10 else []

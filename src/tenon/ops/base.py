@@ -192,6 +192,10 @@ class Operator(ABC):
         """Whether the only result, of the first operand's type and shape, equals that operand."""
         return False
 
+    def zero_points(self) -> Sequence[int | None]:
+        """What operators on quantised integers subtract from each of their inputs; None where nothing is known."""
+        return ()
+
     @property
     def name(self) -> str:
         return type(self).__name__

@@ -52,6 +52,9 @@ class IntegerBinary(Pointwise):
         quant = Quant((self.scales[2],), (self.zeros[2],))
         return (TensorType(DType(self.to), broadcast_shapes(self.name, types), quant=quant),)
 
+    def zero_points(self) -> tuple[int, int]:
+        return self.zeros[:2]
+
     def result(self, dtypes: Sequence[DType]) -> DType:
         return DType(self.to)
 

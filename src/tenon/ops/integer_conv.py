@@ -68,6 +68,9 @@ class IntegerProduct(Operator):
     arity: ClassVar[tuple[int, int]] = (4, 5)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
+    def zero_points(self) -> tuple[int]:
+        return (self.x_zero,)
+
     def result(self, dims: tuple[int, ...]) -> TensorType:
         dtype = DType(self.to)
         least, most = limits(dtype)

@@ -56,6 +56,9 @@ class IntegerMatMul(Operator):
         dims = (*map(int, batch), a.dims[-2], b.dims[-1])
         return (TensorType(DType(self.to), dims, quant=Quant((self.scale,), (self.zeros[2],))),)
 
+    def zero_points(self) -> tuple[int, int]:
+        return self.zeros[:2]
+
     def factors(self) -> Factors:
         if self.rounding == "float":
             return Factors("float", np.array([self.factor], np.float32))

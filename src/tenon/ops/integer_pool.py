@@ -69,6 +69,9 @@ class IntegerAveragePool(Operator):
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
+    def zero_points(self) -> tuple[int | None]:
+        return (None if self.rounding == "away" else self.x_zero,)
+
     def axes(self, x: Ints) -> tuple[Axis, ...]:
         window = Window(self.kernel_shape, self.strides, self.dilations, self.pads, ceil_mode=bool(self.ceil_mode))
         return window.axes(self.name, x[2:])

@@ -6,6 +6,7 @@ from tenon.ir.evaluate import evaluate
 from tenon.ir.fixed_input import answer_digest, fixed_input
 from tenon.ir.graph import Graph
 from tenon.ops.base import Operator
+from tenon.ops.resize import Resize
 
 ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Conversions between integers and floats, in which every operation rounds once (IEEE 754)."""
@@ -15,7 +16,12 @@ def is_exact(graph: Graph) -> bool:
     """Whether every target gives the same bits: some operator computes in integers, and no operator rounds floats."""
     ops = [node.op for node in graph if isinstance(node.op, Operator)]
     integers = any(op.name.startswith("Integer") or op.name == "Lookup" for op in ops)
-    return integers and all(op.exact() or op.name in ROUNDED_ONCE for op in ops)
+    return integers and all(_rounds_alike(op) for op in ops)
+
+
+def _rounds_alike(op: Operator) -> bool:
+    """Whether an operator rounds on no machine, or on all in the same way."""
+    return op.exact() or op.name in ROUNDED_ONCE or (isinstance(op, Resize) and op.mode == "nearest")
 
 
 def expected_digest(graph: Graph) -> str:
