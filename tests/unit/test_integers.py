@@ -26,6 +26,7 @@ from tenon.ir.text import parse_type, show_type
 from tenon.ir.types import DType, Layout, Quant, TensorType
 from tenon.kernels.requantize import Rounding
 from tenon.ops import registry
+from tenon.ops.integer_arithmetic import IntegerAdd, _reciprocal
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.ops.integer_softmax import IntegerSoftmax
 from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
@@ -547,3 +548,21 @@ def test_readers_of_blocked_integers(name: str, attributes: dict[str, Any], more
     graph.outputs = [graph.add(registry()[name](**attributes), operands, ["y"], Origin("", "y", name)).outputs[0]]
     expected = evaluate(graph, {"x": x})["y"]
     np.testing.assert_array_equal(tenon.open(tenon.compile(graph)).run({"x": x})["y"], expected)
+
+
+# ------------------------------------------------------------------------------------------- sums in floats
+@pytest.mark.parametrize(("scales", "exact"), [((0.05, 0.031, 0.043), True), ((0.05, 0.05, 0.1), False)])
+def test_sums_are_multiplied_by_a_reciprocal_where_no_pair_of_bytes_tells(
+    scales: tuple[float, float, float], exact: bool
+) -> None:
+    """Halves are: 0.1 is twice 0.05, so that every second sum lies in the middle of two results."""
+    a, b, c = (float(np.float32(s)) for s in scales)
+    add = IntegerAdd("float", (3, -4, 5), scales=(a, b, c))
+    assert (_reciprocal(add) is not None) == exact
+    graph = Graph("sum")
+    pair = [graph.add_input(name, TensorType(DType.I8, (65536,))) for name in "xy"]
+    graph.outputs = [graph.add(add, pair, ["z"], Origin("", "z", "IntegerAdd")).output]
+    every = np.arange(-128, 128).astype(np.int8)
+    feeds = {"x": np.repeat(every, 256), "y": np.tile(every, 256)}
+    got = tenon.open(tenon.compile(graph)).run(feeds)["z"]
+    np.testing.assert_array_equal(got, evaluate(graph, feeds)["z"])

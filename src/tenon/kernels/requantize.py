@@ -43,9 +43,7 @@ class Requantize:
         given = dict(zip(self.rows, factors, strict=True))
         if self.rounding == "float":
             scaled = op("mul", cast(total, F32), given["factor"])
-            bounded = minimum(maximum(scaled, float(self.low - self.zero)), float(self.high - self.zero))
-            # Added to a float whose last digit counts ones, a number is rounded as floats are: halves to even.
-            return cast(bitcast(bounded + _ONES, I32) + (self.zero - _ONES_BITS), self.dtype)
+            return rounded_to_even(scaled, self.zero, self.low, self.high, self.dtype)
         scaled = self.scaled(total, factors)
         return cast(minimum(maximum(scaled + self.zero, self.low), self.high), self.dtype)
 
@@ -53,6 +51,13 @@ class Requantize:
         """``total`` times a fixed-point factor, rounded."""
         given = dict(zip(self.rows, factors, strict=True))
         return _doubly(total, given, wide=self.wide) if self.rounding == "double" else _once(total, given)
+
+
+def rounded_to_even(x: Expr, zero: int, low: int, high: int, dtype: DType) -> Expr:
+    """An f32 rounded, halves to even, plus ``zero``, between ``low`` and ``high``."""
+    bounded = minimum(maximum(x, float(low - zero)), float(high - zero))
+    # Added to a float whose last digit counts ones, a number is rounded as floats are: halves to even.
+    return cast(bitcast(bounded + _ONES, I32) + (zero - _ONES_BITS), dtype)
 
 
 _ONES = 1.5 * 2.0**23
