@@ -126,6 +126,12 @@ def _bytes_from(first: int) -> Callable[[Array], Array]:
     return lambda a: np.ascontiguousarray(a.view(np.int8)[first::2]).astype(np.int16).view(np.int32)
 
 
+def _nearest_add(a: Array, b: Array) -> Array:
+    span = np.iinfo(np.int32)
+    whole = np.clip(np.rint(a.astype(np.float64)), span.min, span.max).astype(np.int64)
+    return np.clip(whole + b, span.min, span.max).astype(np.int32)
+
+
 def _mulh_add(a: Array, b: Array, c: Array) -> Array:
     high = (a.astype(np.int64) * b + (1 << 31)) >> 32
     return np.asarray((high + c).astype(np.int32))
@@ -148,7 +154,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
-    "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
+    "nearest_add": _nearest_add, "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
 
@@ -289,7 +295,10 @@ class _Thread:
         if e.name == "cast":
             return _convert(args[0], e.args[0].type.dtype, e.type.dtype)
         operands = args[1:] if e.name == "select" else args
-        if e.name not in ("dot4", "dot4_signed", "dot4_narrow", "dot2") and len({a.dtype for a in operands}) > 1:
+        if (
+            e.name not in ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add")
+            and len({a.dtype for a in operands}) > 1
+        ):
             raise KernelError(f"{e.name} of {', '.join(str(a.dtype) for a in args)}")
         return OPERATIONS[e.name](*args).astype(dtype)
 

@@ -18,11 +18,13 @@ from lowered import Ask, make_site, run_lowered
 from tenon.codegen.c.dialect import C
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
+from tenon.ir.loop_text import show
 from tenon.ir.loops import Kernel, op
-from tenon.ir.types import I32
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels import integer_pairs
 from tenon.kernels.machine import Machine
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.quantize import QuantizeLinear
 from tenon.ops.requantize import quantized_multipliers
 
 MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
@@ -199,3 +201,38 @@ def test_vector_product_has_an_assembly_form() -> None:
     for n, channels, tiles in ((1, 8, 1), (1, 4, 1), (1, 6, 1), (1, 2, 0)):  # of four channels; the rest is less
         (kernel,) = kernels(IntegerGemm("double", -3, zero=4, scale=0.25), operands((n, 36), (channels, 36)))
         assert assembly(kernel) == tiles, channels
+
+
+# ------------------------------------------------------------------------------------------- rounding of floats
+ODD = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127.5, -128.5, 0.49999997, 8388609, -8388611, 3e9, -3e9, 1e30, -1e30, np.inf,
+                -np.inf, 2147483520, -2147483648, 0, -0.0], np.float32)  # fmt: skip
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_nearest_add_in_portable_c(lanes: int, tmp_path: Path) -> None:
+    """Ties, numbers beyond i32 and sums beyond i32."""
+    rng = np.random.default_rng(6)
+    x = np.concatenate([ODD, ODD, rng.uniform(-300, 300, 40)]).astype(np.float32)
+    zero = np.concatenate([np.full(20, -(2**31)), np.full(20, 2**31 - 1), rng.integers(-128, 128, 40)]).astype(np.int32)
+    k = Builder("k")
+    a, b = k.param("a", 80, dtype=F32).vec(lanes), k.param("b", 80, dtype=I32).vec(lanes)
+    y = k.param("y", 80, dtype=I32, out=True).vec(lanes)
+    with k.loop("i", 80 // lanes) as i:
+        y[i] = op("nearest_add", a[i], b[i])
+    kernel, library, out = k.done(), Library(), np.zeros(80, np.int32)
+    library.add(kernel)
+    library.build(tmp_path, ("gcc", "-O2"))
+    library(kernel, [x, zero, out])
+    np.testing.assert_array_equal(out, OPERATIONS["nearest_add"](x, zero))
+
+
+@pytest.mark.parametrize("to", [DType.I8, DType.U8, DType.I16])
+def test_floats_are_quantised_by_integers(to: DType) -> None:
+    """The kernel rounds once, by ``nearest_add``, and gives what the reference gives."""
+    x, quantize = np.concatenate([ODD, np.linspace(-200, 200, 77, dtype=np.float32)]), QuantizeLinear(to.value)
+    for zero in (None, np.array(-100 if to.is_signed else 100, to.numpy)):
+        inputs = (x, np.array(0.75, np.float32), zero)[: 2 if zero is None else 3]
+        (got,) = run_lowered(quantize, inputs, MACHINE, (1, 2)[: len(inputs) - 1])
+        np.testing.assert_array_equal(got, quantize.evaluate(inputs)[0])
+        site = make_site(quantize, inputs, MACHINE, (1, 2)[: len(inputs) - 1])
+        assert "nearest_add" in show(quantize.lower(site)[0].kernel)

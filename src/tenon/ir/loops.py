@@ -167,6 +167,8 @@ OPS: dict[str, Primitive] = {
     "pair_i16": Primitive(2),  # the low halves of two words
     "mulh_add": Primitive(3),  # (a * b + 2**31) >> 32 of i32 in 64 bits, plus c
     "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
+    # An f32 rounded to the nearest integer, halves to even, plus an i32; both results are saturated to i32.
+    "nearest_add": Primitive(2, "arg1"),
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
 }
 

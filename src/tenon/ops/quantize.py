@@ -10,12 +10,12 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.loops import Expr, cast, maximum, minimum, op
+from tenon.ir.loops import Const, Expr, Type, cast, maximum, minimum, op
 from tenon.ir.types import F32, I32, DType, TensorType
 from tenon.kernels import storage_types
-from tenon.ops.base import Case, broadcast_shapes, register, typed
+from tenon.ops.base import Case, Site, Step, broadcast_shapes, register, typed
 from tenon.ops.convert import Cast
-from tenon.ops.elementwise import Pointwise
+from tenon.ops.elementwise import Pointwise, alone, lower_chain
 
 
 def limits(dtype: DType) -> tuple[int, int]:
@@ -63,6 +63,12 @@ class QuantizeLinear(Quantisation):
         low, high = limits(target)
         return cast(minimum(maximum(value, float(low)), float(high)), storage_types.computed(target))
 
+    def lower(self, site: Site) -> list[Step]:
+        """Processors that multiply pairs of 16 bits round and clamp in integers."""
+        if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
+            return super().lower(site)
+        return lower_chain(self.name, site, alone(_ByIntegers(self.to), site), DType(self.to))
+
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
         target = DType(self.to)
         ratio = x.astype(np.float32) / scale.astype(np.float32)
@@ -79,6 +85,20 @@ class QuantizeLinear(Quantisation):
             yield Case(cls(dtype.value), (x, scale, zero), (1, 2), tolerance=0, label=dtype.value)
         yield Case(cls("f8e4m3fn"), (x, scale), tolerance=0, label="f8")
         yield Case(cls("i8"), ((2, 3, 4), np.array([[[1]], [[2]]], np.float32) / 50), tolerance=0, label="per_axis")
+
+
+@dataclass(frozen=True)
+class _ByIntegers(QuantizeLinear):
+    """Rounds to an i32 first: the same numbers, as what is rounded away lies far outside of the result's range."""
+
+    def scalar(self, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+        target = DType(self.to)
+        ratio = cast(x, F32) / cast(scale, F32)
+        whole = op("nearest_add", ratio, Const(0, Type(I32)) if zero is None else cast(zero, I32))
+        if target is DType.I8:
+            return cast(op("saturate_i8", whole), target)
+        low, high = limits(target)
+        return cast(minimum(maximum(whole, low), high), target)
 
 
 @register

@@ -353,7 +353,7 @@ class C(Printer):
             "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
         }
-        result = self.names[t.dtype] if name.startswith("reduce") else over
+        result = self.names[t.dtype] if name.startswith("reduce") else words["I"] if name == "nearest_add" else over
         text = self.helper_body(name, t)
         head = f"TENON_INLINE {result} {key}({TAKES[name]}) {{{{\n"
         return f"{head}{text}\n}}}}".format(**words)

@@ -14,6 +14,7 @@ TAKES = {
     "pair_i16": "{V} a, {V} b",
     "mulh_add": "{V} a, {V} b, {V} c",
     "saturate_i8": _WORD,
+    "nearest_add": "{V} a, {I} b",
 }
 
 _EVEN = "return ({V})((({U})(({V})(({U})a << 24) >> 24) & 65535) | (({U})(({V})(({U})a << 8) >> 24) << 16));"
@@ -32,6 +33,12 @@ SCALAR = {
     **PORTABLE,
     "mulh_add": "return ({V})(({U})c + ({U})(((int64_t)a * b + (1LL << 31)) >> 32));",
     "saturate_i8": "return a < -128 ? -128 : a > 127 ? 127 : a;",
+    "nearest_add": (
+        "const {V} p = a < 0 ? -a : a, r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
+        "  const int64_t most = 2147483647, whole = r >= 2147483648.0f ? most + (a < 0) : (int64_t)r;\n"
+        "  const int64_t sum = (a < 0 ? -whole : whole) + b;\n"
+        "  return ({I})(sum > most ? most : sum < -most - 1 ? -most - 1 : sum);"
+    ),
 }
 VECTOR = {
     **PORTABLE,
@@ -41,6 +48,13 @@ VECTOR = {
     ),
     "saturate_i8": (
         "const {V} above = a > 127, below = a < -128;\n  return (a & ~above & ~below) | (above & 127) | (below & -128);"
+    ),
+    "nearest_add": (
+        "{I} y;\n  for (int i = 0; i < {N}; i++) {{\n    const {E} x = a[i], p = x < 0 ? -x : x;\n"
+        "    const {E} r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
+        "    const int64_t most = 2147483647, whole = r >= 2147483648.0f ? most + (x < 0) : (int64_t)r;\n"
+        "    const int64_t sum = (x < 0 ? -whole : whole) + b[i];\n"
+        "    y[i] = (int32_t)(sum > most ? most : sum < -most - 1 ? -most - 1 : sum);\n  }}\n  return y;"
     ),
 }
 
@@ -61,6 +75,14 @@ NATIVE = {
     "mulh_add": [(_DSP, _instruction("smmlar %0, %1, %2, %3", "a", "b", "c"))],
     "saturate_i8": [
         ("defined(__GNUC__) && defined(__ARM_FEATURE_SAT)", _instruction("ssat %0, #8, %1", "a")),
+    ],
+    # VCVTR rounds as the mode says, which is to nearest, and saturates.
+    "nearest_add": [
+        (
+            f"{_DSP} && defined(__ARM_FP)",
+            '{I} y;\n  __asm__("vcvtr.s32.f32 %0, %0" : "+t"(a));\n  __asm__("vmov %0, %1" : "=r"(y) : "t"(a));\n'
+            '  __asm__("qadd %0, %0, %1" : "+r"(y) : "r"(b));\n  return y;',
+        ),
     ],
 }
 """(preprocessor condition, body), for one lane."""
