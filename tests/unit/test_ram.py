@@ -17,9 +17,11 @@ from integer_models import model
 from patched_networks import FLOATS, INTEGERS, network
 from tenon.bundle import Bundle, read_manifest
 from tenon.cli import main
+from tenon.cli.console import patches_text
 from tenon.errors import InputError
 from tenon.ir.graph import Array
 from tenon.options import DataType
+from tenon.plan.program import Patches
 
 
 def compiled(text: str, ram: int | str | None = None, target: str = "host") -> Bundle:
@@ -131,6 +133,13 @@ def test_bindings_fit_each(tmp_path: Path) -> None:
     bundle = tenon.compile(path, shapes=[{}, {}], target="cortex-m4", no_tuning=True, ram=6000)
     assert bundle.program.memory.peak <= 6000 < whole.program.memory.peak
     assert all(program.patches for program in (bundle.program, *bundle.more))
+
+
+def test_text_of_costs() -> None:
+    assert (
+        patches_text(Patches(4, 5, 7, "conv", 234240)) == "the first 7 layers, to conv: 4 of 5 rows, 234.24 k MACs more"
+    )
+    assert patches_text(Patches(2, 2, 4, "pool", -900)).endswith(", 900 MACs fewer")
 
 
 # ------------------------------------------------------------------------------------------------ the collection

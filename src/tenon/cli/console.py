@@ -81,4 +81,5 @@ def count(n: int) -> str:
 def patches_text(patches: Patches | PatchedLayers) -> str:
     """How the first layers are computed in patches, and what that costs."""
     first = f"the first {patches.layers} layers, to {patches.last}: {patches.number} of {patches.rows} rows"
-    return f"{first}, {count(patches.extra_macs)} MACs more"
+    more = "more" if patches.extra_macs >= 0 else "fewer"  # rows that nothing reads are left out
+    return f"{first}, {count(abs(patches.extra_macs))} MACs {more}"
