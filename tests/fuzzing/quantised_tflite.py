@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tenon.ir.graph import Array
 from tenon.ir.types import DType
 from tenon.ops.requantize import limits
 from tflite_models import Model
@@ -62,6 +63,8 @@ class TfliteNet:
 
     def zero(self) -> int:
         low, high = self.range
+        if self.dtype == "i16":
+            return 0
         return self.pick((low, low, high, low + 128, int(self.rng.integers(low, high + 1))))
 
     # ------------------------------------------------------------------------------------- tensors
@@ -122,7 +125,8 @@ class TfliteNet:
             if self.chance(0.1):
                 data[self.rng.random(shape) < 0.7] = 0
         w = self.model.constant(name, data, scale=scales, zero=zeros, axis=0 if whole else axis)
-        bias = self.rng.integers(-3000, 3000, outs).astype(np.int32)
+        whole_bias = self.rng.integers(-3000, 3000, outs)
+        bias: Array = 300 * whole_bias if self.dtype == "i16" else whole_bias.astype(np.int32)
         of_sums = [float(np.float32(np.float32(s) * np.float32(x.scale))) for s in scales]
         b = self.model.constant(f"b{len(self.model.tensors)}", bias, scale=of_sums)
         return w, scales, [b] if self.chance(0.9) else []
@@ -313,11 +317,16 @@ MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
     TfliteNet.moved, TfliteNet.moved,
 )  # fmt: skip
 
+MAKERS_16 = tuple(maker for maker in MAKERS if maker in {
+    TfliteNet.binary, TfliteNet.conv, TfliteNet.depthwise, TfliteNet.fully_connected, TfliteNet.moved, TfliteNet.pooled,
+})  # fmt: skip
+"""Operators that are computed in integers of 16 bits."""
+
 
 def tflite(rng: np.random.Generator) -> bytes:
     """A file of one to five operators."""
-    net = TfliteNet(rng, "u8" if rng.random() < 0.1 else "i8")
+    net = TfliteNet(rng, str(rng.choice(["u8", "i16", *["i8"] * 6])))
     wanted = int(rng.integers(1, 6))
     while len(net.model.operators) < wanted:
-        net.pick(MAKERS)(net)
+        net.pick(MAKERS_16 if net.dtype == "i16" else MAKERS)(net)
     return net.bytes()

@@ -413,6 +413,48 @@ def test_products_of_two_matrices_become_integers(arithmetic: Arithmetic) -> Non
     assert tenon.compile(model.bytes([a, b], [y]), arithmetic=arithmetic).answer
 
 
+def in_16_bits(bias: Array, arithmetic: Arithmetic, kind: str) -> tuple[Graph, list[str], Array]:
+    """A product of i16 [1, 1, 1, 6] by weights of i8 in three channels, whose sums are multiplied by 0.0123."""
+    model, rng = Model(), np.random.default_rng(16)
+    conv = kind == "CONV_2D"
+    weights = rng.integers(-127, 128, (3, 6)).astype(np.int8)
+    x = model.tensor("x", (1, 1, 1, 6), "i16", scale=[0.5], zero=[0])
+    w = model.constant("w", weights.reshape(3, 1, 1, 6) if conv else weights, scale=[0.0246])
+    b = model.constant("b", bias, scale=[0.0123])
+    y = model.tensor("y", (1, 1, 1, 3) if conv else (1, 3), "i16", scale=[1.0], zero=[0])
+    more = {"padding": 1, "stride_w": 1, "stride_h": 1} if conv else {}
+    model.add(kind, [x, w, b], [y], activation=0, **more)
+    graph, left = converted(model.bytes([x], [y]), arithmetic)
+    return graph, left, weights
+
+
+ROUNDED = [
+    ("CONV_2D", np.int64, "tflm", "reduced"), ("CONV_2D", np.int64, "litert", "reduced"),
+    ("CONV_2D", np.int32, "tflm", "double"), ("FULLY_CONNECTED", np.int64, "tflm", "reduced"),
+    ("FULLY_CONNECTED", np.int64, "litert", "single"), ("FULLY_CONNECTED", np.int32, "tflm", "double"),
+]  # fmt: skip
+"""Kind, type of the bias, arithmetic and rounding, as TFLite Micro's and LiteRT's reference kernels were measured."""
+
+
+@pytest.mark.parametrize(("kind", "bias", "arithmetic", "rounding"), ROUNDED)
+def test_activations_of_16_bits(kind: str, bias: type[np.integer[Any]], arithmetic: Arithmetic, rounding: str) -> None:
+    numbers = np.array([1 << 20, -(1 << 22) - 1, (1 << 25) + 1])  # f32 does not hold the last one
+    graph, left, weights = in_16_bits(numbers.astype(bias), arithmetic, kind)
+    assert not left
+    (op,) = (node.op for node in graph if node.op.name in ("IntegerConv", "IntegerGemm"))
+    assert getattr(op, "rounding", "") == rounding
+    x = np.random.default_rng(17).integers(-(1 << 15), 1 << 15, (1, 1, 1, 6)).astype(np.int16)
+    sums = weights.astype(int) @ x.reshape(-1).astype(int) + numbers
+    multiplier, shift = quantized_multiplier(float(np.float32(0.5) * np.float32(0.0246)))
+    exact = rescaled(sums, multiplier, shift, rounding)  # type: ignore[arg-type]
+    (got,) = evaluate(graph, {"x": x}).values()
+    np.testing.assert_array_equal(got.reshape(-1), np.clip(exact, -(1 << 15), (1 << 15) - 1))
+    if rounding == "reduced":  # 15 bits of the multiplier, once rounded
+        short = round(float(np.float32(0.5) * np.float32(0.0246)) * 2.0 ** (15 - shift))
+        by_fractions = [floor(Fraction(int(s) * short, 1 << (15 - shift)) + Fraction(1, 2)) for s in sums]
+        np.testing.assert_array_equal(exact, by_fractions)
+
+
 # -------------------------------------------------------------------------------------- ONNX's own products
 def qlinear(type: str, weights: Array | None = None, zero: int = 0) -> tuple[bytes, dict[str, Array]]:
     """A QLinearConv or QLinearMatMul of u8 by weights with a scale for each column, and its input."""

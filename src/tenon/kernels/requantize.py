@@ -14,10 +14,11 @@ from typing import Literal
 from tenon.ir.loops import Expr, bitcast, cast, maximum, minimum, op, select, sqrdmulh
 from tenon.ir.types import F32, I32, I64, DType
 
-Rounding = Literal["double", "single", "float"]
+Rounding = Literal["double", "single", "float", "reduced"]
 """``double``: the product is rounded to 31 bits less (halves up), then shifted right (halves away from zero), as
 gemmlowp, TFLite Micro and CMSIS-NN do.  ``single``: rounded once, halves away from zero.  ``float``: the sum as f32
-times a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do."""
+times a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do.  ``reduced``: times a multiplier of 15
+bits, rounded once, halves up, as TFLite does with sums of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Requantize:
 
     ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and
     the right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
-    of "single" the multiplier, the whole shift and half of what it drops; of "float" the factor.  With ``wide``, sums
-    may come so close to 2**31 that half of what is dropped cannot be added.
+    of "single" and "reduced" the multiplier, the whole shift and half of what it drops; of "float" the factor.  With
+    ``wide``, sums may come so close to 2**31 that half of what is dropped cannot be added.
     """
 
     rounding: Rounding
@@ -50,6 +51,9 @@ class Requantize:
     def scaled(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` times a fixed-point factor, rounded."""
         given = dict(zip(self.rows, factors, strict=True))
+        if self.rounding == "reduced":
+            product = cast(total, I64) * cast(given["multiplier"], I64)
+            return cast((product + given["half"]) >> given["shift"], I32)
         return _doubly(total, given, wide=self.wide) if self.rounding == "double" else _once(total, given)
 
 

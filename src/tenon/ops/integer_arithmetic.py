@@ -170,6 +170,9 @@ class IntegerAdd(IntegerBinary):
             del factors
             for made in (double, replace(double, rounding="float"), replace(double, subtract=1, low=-20)):
                 yield from _pairs(made, f"{label}_{made.rounding}_{made.subtract}")
+        found = tuple(map(quantized_multiplier, (0.5, 0.2, 1 / ((1 << 15) * 0.3))))
+        ends = {"zeros": (0, 0, 0), "low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
+        yield from _pairs(cls("double", **ends, factors=found, headroom=15), "16_bits", 16)  # type: ignore[arg-type]
 
 
 @register
@@ -199,10 +202,13 @@ class IntegerMul(IntegerBinary):
         double = cls("double", (3, -4, 5), scales=scales, factor=quantized_multiplier(0.02 * 0.03 / 0.05))  # type: ignore[arg-type]
         for made in (double, replace(double, rounding="float"), replace(double, factor=quantized_multiplier(1.7))):
             yield from _pairs(made, f"{made.rounding}_{made.factor[1]}")
+        ends = {"zeros": (0, 0, 0), "low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
+        yield from _pairs(cls("double", **ends, factor=quantized_multiplier(4e-5)), "16_bits", 16)  # type: ignore[arg-type]
 
 
-def _pairs(made: IntegerBinary, label: str) -> Iterable[Case]:
+def _pairs(made: IntegerBinary, label: str, bits: int = 8) -> Iterable[Case]:
     rng = np.random.default_rng(7)
     for a, b in (((1, 5, 4, 7), (1, 5, 4, 7)), ((2, 8, 3, 3), (8, 1, 1)), ((41,), (41,))):
-        left, right = (rng.integers(-128, 128, dims).astype(np.int8) for dims in (a, b))
+        half, kind = 1 << (bits - 1), DType(f"i{bits}").numpy
+        left, right = (rng.integers(-half, half, dims).astype(kind) for dims in (a, b))
         yield Case(made, (left, right), (1,) if a != b else (), 0, label=f"{label}_{len(a)}{len(b)}")

@@ -341,6 +341,12 @@ class IntegerConv(IntegerProduct):
         )
         x, w, more = shapes["groups"]
         yield _case(cls, rng, "groups_u8", x, w, more | {"to": "u8", "w_zero": 121}, "double", np.uint8)
+        for label in ("3x3", "depthwise", "groups"):  # i16 by i8, with sums that 32 bits hold
+            case = _case(cls, rng, label, *shapes[label], "reduced")
+            pixels = rng.integers(-(1 << 15), 1 << 15, shapes[label][0]).astype(np.int16)
+            limit = {"low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
+            op = cls("reduced", scale=0.5, **limit, **shapes[label][2])  # type: ignore[arg-type]
+            yield replace(case, op=op, inputs=(pixels, *case.inputs[1:]), label=f"{label}_16_bits")
         for label in ("3x3", "first", "1x1", "depthwise", "depthwise_partial", "groups"):
             case = _case(cls, rng, label, *shapes[label], "double")
             data, weights, *rest = case.inputs
@@ -422,6 +428,13 @@ class IntegerGemm(IntegerProduct):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         rng = np.random.default_rng(6)
+        wide = [rng.integers(-(1 << 15), 1 << 15, (3, 40)).astype(np.int16)]
+        wide += [rng.integers(-127, 128, (19, 40)).astype(np.int8), rng.integers(-(10**6), 10**6, 19).astype(np.int32)]
+        roundings: tuple[Rounding, ...] = ("reduced", "double", "single")
+        for kind in roundings:
+            op = cls(kind, low=-(1 << 15), high=(1 << 15) - 1, to="i16", scale=0.5)
+            fixed = quantized_multipliers(rng.uniform(0.001, 0.005, 19).tolist())
+            yield Case(op, (*wide, *fixed), (1, 2, 3, 4), 0, label=f"16_bits_{kind}")
         for rounding in ("double", "single", "float"):
             for n, k, m in ((1, 37, 21), (5, 8, 16), (3, 12, 1), (16, 16, 2), (7, 1, 1)):
                 x = rng.integers(-128, 128, (n, k)).astype(np.int8)

@@ -83,11 +83,22 @@ def doubling_high(x: Array, multiplier: Array | int) -> Array:
     return result
 
 
+def reduced(multiplier: Array) -> Array:
+    """Multipliers of 31 bits as those of 15 bits that TFLite multiplies sums of 64 bits by, in i64."""
+    wide = multiplier.astype(np.int64)
+    result: Array = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
+    return result
+
+
 def rescaled(total: Array, multiplier: Array | int, shift: Array | int, rounding: Rounding) -> Array:
     """``total`` times a fixed-point factor, as i64; ``multiplier`` and ``shift`` broadcast."""
     shift = np.asarray(shift, np.int64)
     if rounding == "double":
         return rounding_shift(doubling_high(total << np.maximum(shift, 0), multiplier), np.maximum(-shift, 0))
+    if rounding == "reduced":
+        product = total.astype(np.int64) * reduced(np.asarray(multiplier))
+        short: Array = (product + (np.int64(1) << (14 - shift))) >> (15 - shift)
+        return short
     size = np.abs(total.astype(np.int64)) * np.asarray(multiplier, np.int64)
     result: Array = np.sign(total) * ((size + (np.int64(1) << (30 - shift))) >> (31 - shift))
     return result
@@ -116,6 +127,9 @@ class Factors:
         assert self.shifts is not None
         shifts = self.shifts.astype(np.int64)
         found = {"multiplier": self.values.astype(np.int32)}
+        if self.rounding == "reduced":
+            narrow = reduced(self.values).astype(np.int32)
+            return {"multiplier": narrow, "shift": 15 - shifts, "half": np.int64(1) << (14 - shifts)}
         if self.rounding == "single":
             return {**found, "shift": 31 - shifts, "half": np.int64(1) << (30 - shifts)}
         right, left = np.maximum(-shifts, 0), np.maximum(shifts, 0)

@@ -11,7 +11,7 @@ import numpy as np
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
-from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.graph import Array, Graph, Stored, Value
 from tenon.ir.types import WHOLE, DType, Quant, TensorType
 
 
@@ -165,7 +165,12 @@ class TfliteImporter:
         if tensor.quant is None or tensor.dtype.is_float:
             return self.raw(i)
         if self.names[i] not in self.builder and tensor.data is not None and not tensor.broken:
-            return self.builder.quantized(dequantized(tensor.data, tensor.quant), f"{self.names[i]}_real", tensor.quant)
+            real = dequantized(tensor.data, tensor.quant)
+            constant = self.builder.quantized(real, f"{self.names[i]}_real", tensor.quant)
+            if tensor.data.ndim == 1 and tensor.dtype in (DType.I32, DType.I64):  # a bias, which f32 may not hold
+                points = np.array(tensor.quant.zero_point, np.int64)
+                constant.stored = Stored(tensor.data, np.array(tensor.quant.scale, np.float32), points)
+            return constant
         value = self.raw(i)
         if value not in self.reals:
             scale, zero = self.grid(tensor)

@@ -21,14 +21,18 @@ LARGEST_SHIFT = 7
 """Factors above this power of two are not supported: products with them could overflow."""
 
 
-def product_factors(arithmetic: Arithmetic, x: float, w: Array, y: float, *, gemm: bool) -> Factors | str:
+def product_factors(
+    arithmetic: Arithmetic, x: float, w: Array, y: float, *, gemm: bool, wide: bool = False
+) -> Factors | str:
     """The factors that requantise sums of products, of the scales x and w (one, or one per channel), to the scale y."""
     if arithmetic == "onnx":
         return Factors("float", ((np.float32(x) * w.astype(np.float32)) / np.float32(y)).astype(np.float32))
     unit = w.astype(np.float64) * x
     if gemm and w.size == 1:
         unit = (w.astype(np.float32) * np.float32(x)).astype(np.float64)
-    rounding: Rounding = "single" if gemm and arithmetic == "litert" else "double"
+    rounding: Rounding = "reduced" if wide else "double"
+    if gemm and arithmetic == "litert":
+        rounding = "single"
     multipliers, shifts = quantized_multipliers((unit / y).tolist())
     if shifts.max(initial=0) > LARGEST_SHIFT:
         return f"its sums are multiplied by more than {1 << LARGEST_SHIFT}"
@@ -46,12 +50,12 @@ def overflows(largest: Array, factors: Factors) -> str:
     return ""
 
 
-def sum_factors(a: float, b: float, y: float) -> tuple[Fixed, Fixed, Fixed] | str:
+def sum_factors(a: float, b: float, y: float, headroom: int = HEADROOM) -> tuple[Fixed, Fixed, Fixed] | str:
     """The factors that bring two operands, shifted left by HEADROOM bits, to a common scale, and their sum to the scale
     y.
     """
     most = 2 * max(a, b)
-    found = tuple(map(quantized_multiplier, (a / most, b / most, most / ((1 << HEADROOM) * y))))
+    found = tuple(map(quantized_multiplier, (a / most, b / most, most / ((1 << headroom) * y))))
     if found[2][1] > 0:
         return "its result has so small a scale that its operands would be scaled up"
     return found  # type: ignore[return-value]

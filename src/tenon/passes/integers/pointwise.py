@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from math import inf, isinf
+from math import frexp, inf, isinf
 
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
 from tenon.ir.types import DType
 from tenon.ops.elementwise import Pointwise
-from tenon.ops.integer_arithmetic import Fixed
+from tenon.ops.integer_arithmetic import HEADROOM, Fixed
 from tenon.ops.requantize import clamped, quantized_multiplier, rescaled, rounding_shift
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import mul_factor, sum_factors, table_of
 from tenon.passes.integers.chain import Chain, bounds
 from tenon.passes.integers.operands import CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
+
+HEADROOM_16 = 15
+"""Bits that 16-bit operands of a sum are shifted up by before they are scaled."""
 
 
 def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
@@ -26,12 +29,15 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     a, b = operand(match, node.input(0)), operand(match, node.input(1))
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
-    if not {a.grid.dtype, b.grid.dtype, found.grid.dtype} <= {DType.I8, DType.U8}:
-        return "sums and products of 16-bit integers are computed in float"
+    kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
+    if not kinds <= {DType.I8, DType.U8} and kinds != {DType.I16}:
+        return "sums and products of 8-bit by 16-bit integers are computed in float"
     if a.grid.steps or b.grid.steps or found.grid.steps:
         return "its values are quantisation steps"
     low, high = found.bounds(away=arithmetic != "onnx")
     scales = (a.grid.scale, b.grid.scale, found.grid.scale)
+    if kinds == {DType.I16} and (why := _unfit_in_16_bits(node, arithmetic, (a.grid, b.grid, found.grid))):
+        return why
     common = {
         "rounding": "float" if arithmetic == "onnx" else "double", "scales": scales, "low": low, "high": high,
         "zeros": (a.grid.zero, b.grid.zero, found.grid.zero), "to": found.grid.dtype.value,
@@ -42,11 +48,21 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
             return factor
         op = make("IntegerMul", **common, factor=(0, 0) if arithmetic == "onnx" else factor)
     else:
-        factors = ((0, 0),) * 3 if arithmetic == "onnx" else sum_factors(*scales)
+        headroom = HEADROOM_16 if kinds == {DType.I16} else HEADROOM
+        factors = ((0, 0),) * 3 if arithmetic == "onnx" else sum_factors(*scales, headroom)
         if isinstance(factors, str):
             return factors
-        op = make("IntegerAdd", **common, factors=factors, subtract=int(node.op.name == "Sub"))
+        op = make("IntegerAdd", **common, factors=factors, headroom=headroom, subtract=int(node.op.name == "Sub"))
     return found.finish(match, match.add(op, a.value, b.value, origin=node.origin))
+
+
+def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[Grid, ...]) -> str:
+    """Why operands of 16 bits are not added or multiplied, or nothing."""
+    if arithmetic == "onnx" or any(g.zero for g in grids):
+        return "sums and products of 16-bit integers with zero points are computed in float"
+    if arithmetic == "litert" and node.op.name != "Mul" and all(frexp(g.scale)[0] == 0.5 for g in grids):
+        return "sums of 16-bit integers whose scales are powers of two are computed in float"
+    return ""
 
 
 # ------------------------------------------------------------------------------------------------ tables

@@ -35,6 +35,8 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     }  # fmt: skip
     if not whole and attribute(node, "auto_pad") not in ("NOTSET", "VALID"):
         return "its padding follows from auto_pad"
+    if arithmetic == "onnx" and x.grid.dtype is DType.I16:
+        return "averages of 16-bit integers are computed in float"
     if arithmetic == "onnx":
         rounding, factor = "float", float(np.float32(x.grid.scale) / np.float32(found.grid.scale))
     elif x.grid.same(found.grid) and not more.get("count_include_pad"):
@@ -48,7 +50,8 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
 def _unfit(found: Chain, x: Operand) -> str:
     if found.scaled or x.grid.steps or found.grid.steps:
         return "its values are quantisation steps"
-    if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
+    same = x.grid.same(found.grid) and x.grid.dtype is DType.I16 and found.core.op.name.endswith("Pool")
+    if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8} and not same:
         return "averages of 16-bit integers are computed in float"
     return ""
 

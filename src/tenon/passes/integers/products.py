@@ -48,7 +48,10 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     b = bias(node.inputs[2] if len(node.inputs) > 2 else None, units, steps=given.steps)
     if isinstance(b, str):
         return b
-    factors = product_factors(arithmetic, x.grid.scale, given.scales, found.grid.scale, gemm=matrix)
+    wide = x.grid.dtype is DType.I16 and _in_64_bits(node)
+    if x.grid.dtype is DType.U16 or (arithmetic == "litert" and x.grid.dtype is DType.I16 and b is None):
+        return "products of 16-bit integers without a bias are computed in float"
+    factors = product_factors(arithmetic, x.grid.scale, given.scales, found.grid.scale, gemm=matrix, wide=wide)
     if isinstance(factors, str):
         return factors
     b = None if b is None else np.broadcast_to(b, len(data)).copy()
@@ -87,6 +90,12 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         dilations=tuple(a.dilation for a in axes), pads=(*(a.before for a in axes), *(a.after for a in axes)),
     )  # fmt: skip
     return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
+
+
+def _in_64_bits(node: Node) -> bool:
+    """Whether the bias of a product was stored in 64 bits: then TFLite's sums have as many."""
+    known = None if len(node.inputs) < 3 or node.inputs[2] is None else integers_of(node.inputs[2])
+    return known is not None and known.data.dtype == np.int64
 
 
 def _at_run_time(node: Node) -> bool:
