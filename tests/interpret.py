@@ -148,6 +148,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "less": _mask(np.less), "less_equal": _mask(np.less_equal),
     "equal": _mask(np.equal), "not_equal": _mask(np.not_equal),
     "select": _select,
+    "dot16": lambda acc, a, b: acc + _dot4_signed(np.zeros(4, np.int32), a, b).sum(dtype=np.int32, keepdims=True),
+    "vector4": lambda *scalars: np.concatenate(scalars),
     "reduce_add": _reduce_sum,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,

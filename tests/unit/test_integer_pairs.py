@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from compiled import Library
+from integer_products import CASES, operands, operator
 from interpret import OPERATIONS
 from lowered import Ask, make_site, run_lowered
 from tenon.codegen.c.dialect import C
@@ -25,43 +26,8 @@ from tenon.kernels import integer_pairs
 from tenon.kernels.machine import Machine
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.ops.quantize import QuantizeLinear
-from tenon.ops.requantize import quantized_multipliers
 
 MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
-Shape = tuple[int, ...]
-CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
-    "1x1": ((1, 8, 3, 5), (8, 8, 1, 1), {}),
-    "1x1_batch": ((2, 5, 3, 3), (4, 5, 1, 1), {"zero": 7}),
-    "1x1_stride": ((1, 8, 5, 6), (4, 8, 1, 1), {"strides": (2, 2)}),
-    "1x1_long": ((1, 36, 2, 2), (4, 36, 1, 1), {}),
-    "3x3": ((1, 4, 5, 11), (8, 4, 3, 3), {"pads": (1, 1, 1, 1)}),
-    "3x3_stride": ((1, 3, 9, 10), (4, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2), "zero": -3}),
-    "dilated": ((1, 4, 7, 7), (4, 4, 3, 2), {"pads": (2, 1, 2, 1), "dilations": (2, 2)}),
-    "plane": ((1, 1, 9, 6), (8, 1, 5, 4), {"pads": (2, 1, 2, 2), "strides": (2, 2)}),
-    "plane_odd": ((1, 1, 6, 7), (4, 1, 3, 3), {"pads": (1, 1, 1, 1), "low": -100, "high": 90}),
-    "1d": ((1, 6, 13), (4, 6, 3), {"pads": (1, 1)}),
-    "depthwise": ((1, 8, 4, 5), (8, 1, 3, 3), {"group": 8, "pads": (1, 1, 1, 1)}),
-    "depthwise_wide": ((1, 4, 3, 29), (4, 1, 3, 3), {"group": 4, "pads": (1, 1, 1, 1), "zero": 11}),
-    "depthwise_stride": ((1, 4, 7, 8), (4, 1, 3, 3), {"group": 4, "pads": (0, 0, 1, 1), "strides": (2, 2)}),
-    "depthwise_5x5": ((2, 4, 6, 13), (4, 1, 5, 5), {"group": 4, "pads": (2, 2, 2, 2)}),
-    "depthwise_rows": ((1, 4, 9, 1), (4, 1, 4, 1), {"group": 4, "dilations": (2, 1)}),
-    "depthwise_even": ((1, 4, 5, 9), (4, 1, 2, 4), {"group": 4, "pads": (1, 2, 0, 1), "strides": (1, 3)}),
-}
-
-
-def operands(x: Shape, w: Shape, seed: int = 3) -> list[Array]:
-    """x, weights, bias, multipliers and shifts; the weights of the second output channel are zero."""
-    rng = np.random.default_rng(seed)
-    data, weights = (rng.integers(-128, 128, shape).astype(np.int8) for shape in (x, w))
-    weights[1] = 0
-    bias = rng.integers(-9000, 9000, w[0]).astype(np.int32)
-    real = rng.uniform(0.5, 2, w[0]) / (np.sqrt(np.prod(w[1:])) * 60)
-    real[1] = 7.3
-    return [data, weights, bias, *quantized_multipliers(real.tolist())]
-
-
-def operator(more: dict[str, Any]) -> IntegerConv:
-    return IntegerConv("double", 3, **{"zero": -128, "scale": 0.5, **more})
 
 
 def kernels(op: IntegerConv | IntegerGemm, arrays: list[Array]) -> list[Kernel]:

@@ -154,6 +154,8 @@ OPS: dict[str, Primitive] = {
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
     "dot4_signed": Primitive(3),  # of four i8 * i8 products
+    "dot16": Primitive(3, "given"),  # an i32 + the sum of the sixteen i8 * i8 products in two vectors of four words
+    "vector4": Primitive(4, "given"),  # four scalars side by side
     "dot4_narrow": Primitive(3),  # the same, where no byte of the second factor is -128: two products fit 16 bits
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
     # takes subnormal operands, products and sums for zeros.
@@ -258,6 +260,16 @@ def dot4_signed(acc: Expr, a: Expr, b: Expr) -> Expr:
 
 def dot4_narrow(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4_narrow", acc, a, b)
+
+
+def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
+    """``acc``, one i32, plus all products of the bytes, with their signs, of two vectors of four i32."""
+    return Op("dot16", (acc, a, b), acc.type)
+
+
+def vector4(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
+    """Four scalars of a type as a vector."""
+    return Op("vector4", (a, b, c, d), Type(a.type.dtype, 4))
 
 
 def interleave4(a: Expr) -> Expr:

@@ -72,6 +72,12 @@ class PairConv:
         """Whether it is a product with one vector, which needs no panel: its numbers are widened as they are used."""
         return self.words and self.conv.taps == 1 and math.prod(self.conv.extent) == 1
 
+    def four(self, n: Index, block: Index, row: IndexLike = 0, col: IndexLike = 0) -> tuple[IndexLike, ...]:
+        """Where four neighbouring channels lie."""
+        x = self.conv.x
+        row, col = row + index(x.top), col + index(x.left)
+        return (n, 0, row, col, block) if x.blocks == 1 else (n, block, row, col, 0)
+
 
 def panel_bytes(s: PairConv) -> int:
     """Scratch memory of ``conv``."""
@@ -148,12 +154,6 @@ class _PairContext:
     scratch: Tensor
     y: Tensor
 
-    def four(self, n: Index, block: Index, row: IndexLike = 0, col: IndexLike = 0) -> tuple[IndexLike, ...]:
-        """Where four neighbouring channels lie."""
-        x = self.s.conv.x
-        row, col = row + index(x.top), col + index(x.left)
-        return (n, 0, row, col, block) if x.blocks == 1 else (n, block, row, col, 0)
-
     def store(self, n: Index, channel: Index, row: Index, cols: Sequence[Index], sums: Sequence[Expr]) -> None:
         """Requantise the sums of one channel and store them."""
         q, s = self.q, self.s
@@ -197,7 +197,7 @@ def conv(s: PairConv) -> Kernel:
     trips = -(-c.y.channels // s.channels)
     p = _begin(k, s, (trips, depth, s.channels // 2), (1, 1) if s.vector else (depth, _width(s)))
     with k.loop("n", c.y.n) as n, k.loop("i", c.extent[0]) as row:
-        for start, count, width, inside in _columns(c):
+        for start, count, width, inside in columns(c, POSITIONS):
             with k.loop("j", count) as j:
                 col = j * width + start
                 if not s.vector:
@@ -209,10 +209,10 @@ def conv(s: PairConv) -> Kernel:
     return k.done()
 
 
-def _columns(c: Conv) -> list[tuple[int, int, int, bool]]:
+def columns(c: Conv, positions: int) -> list[tuple[int, int, int, bool]]:
     """(first column, tiles, width of one, whether no tap lies beside the image); tiles alike are neighbours."""
     found: list[tuple[int, int, int, bool]] = []
-    for start, trips, width in segments(c.extent[1], POSITIONS):
+    for start, trips, width in segments(c.extent[1], positions):
         for j in range(trips):
             first = (start + j * width) * c.stride[1] - c.left
             last = first + (width - 1) * c.stride[1] + (c.kernel[1] - 1) * c.dilation[1]
@@ -260,7 +260,7 @@ def _panel_row(p: _PairContext, at: tuple[Index, Index, Index], base: Index, wid
     filled -= (filled >> 31) << 32
     with k.loop("c", s.fours) as block, k.loop("kx", c.kernel[1], kind=kind) as kx, k.unroll("p", width) as i:
         x = (col + i) * c.stride[1] + kx * c.dilation[1] - c.left
-        word = k.let("v", value(bitcast(p.x.vec(4)[p.four(n, block, y, x)], I32), x, filled))
+        word = k.let("v", value(bitcast(p.x.vec(4)[p.s.four(n, block, y, x)], I32), x, filled))
         for h, name in enumerate(("even_bytes", "odd_bytes")):
             p.scratch[base + block * (2 * c.kernel[1]) + kx * 2 + h, i] = op(name, word)
 
@@ -279,7 +279,7 @@ def _tile(p: _PairContext, at: tuple[Index, Index, Index], width: int, run: tupl
         with k.loop("d", depth // unroll) as outer, k.unroll("u", unroll) as inner:
             d = outer * unroll + inner
             if s.vector:
-                word = k.let("v", bitcast(p.x.vec(4)[p.four(n, d)], I32))
+                word = k.let("v", bitcast(p.x.vec(4)[p.s.four(n, d)], I32))
                 for h, name in enumerate(("even_bytes", "odd_bytes")):
                     _products(p, acc, [op(name, word)], (o + start, d * 2 + h), channels)
             else:

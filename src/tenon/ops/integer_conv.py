@@ -296,7 +296,7 @@ class IntegerConv(IntegerProduct):
         weights = site.constants[1]
         assert weights is not None
         if (product := self.in_pairs(site)) is not None:
-            return [product.step()]
+            return [product.step(site.machine)]
         images = Image.of(site.input(0)), Image.of(site.output)
         stage, problem = self.stage(site, self.described(site, *images), weights), self.problem(site)
         if problem is not None:
@@ -418,7 +418,7 @@ class IntegerGemm(IntegerProduct):
         assert weights is not None
         s = self.rows(site)
         if (product := self.paired(site, s)) is not None:
-            return [product.step()]
+            return [product.step(site.machine)]
         return self.tiled(site, self.stage(site, s, weights), s)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:

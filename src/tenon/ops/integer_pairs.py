@@ -10,15 +10,18 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
-from tenon.kernels import integer_pairs
+from tenon.kernels import integer_dots, integer_pairs
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.integer_pairs import PairConv
+from tenon.kernels.machine import Machine
 from tenon.ops.base import Input, Output, Scratch, Step, Weights
 from tenon.ops.requantize import rescaled
 
 BLOCK = 4
 """Channels that lie side by side."""
+LARGEST_PANEL = 2048
+"""Bytes that a copy of inputs may take, where another kernel needs less."""
 
 
 def layout(type: TensorType) -> Layout:
@@ -59,11 +62,13 @@ class Product:
         """Whether the kernels requantise by such factors."""
         return self._requantized[1] is not None
 
-    def step(self) -> Step:
+    def step(self, machine: Machine) -> Step:
         """The kernel and its arguments, with weights packed, of a product that is possible."""
         s = self.described
         bias, factors = self._requantized
         assert factors is not None
+        if machine.dot16 and (step := self._by_vectors(s, bias, factors)):
+            return step
         if self.conv.depthwise:
             words = integer_pairs.pack_depthwise(self.weights, self.conv.stride[1])
             kernel, room = integer_pairs.depthwise(s), 4 * math.prod(integer_pairs.plane(s))
@@ -72,6 +77,21 @@ class Product:
             kernel, room = integer_pairs.conv(s), integer_pairs.panel_bytes(s)
         constants = (Weights(words), Weights(bias), Weights(factors))
         return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
+
+    def _by_vectors(self, s: PairConv, bias: Array, factors: Array) -> Step | None:
+        """The same by sums of sixteen products (``kernels.integer_dots``), if the panel is not too large."""
+        if not integer_dots.fits(self.conv):
+            return None
+        if self.conv.depthwise:
+            kernel, words = integer_dots.depthwise(s), integer_dots.pack_depthwise(self.weights)
+            room = math.prod(integer_dots.plane(s))
+        else:
+            room = 4 * math.prod(integer_dots.panel(s))
+            if room > LARGEST_PANEL:
+                return None
+            kernel, words = integer_dots.conv(s), integer_dots.pack(self.weights, s)
+        constants = (Weights(words), Weights(bias), Weights(integer_dots.factors(factors)))
+        return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
 
     @cached_property
     def _requantized(self) -> tuple[Array, Array | None]:

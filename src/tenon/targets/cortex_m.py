@@ -52,6 +52,10 @@ _CORE = Machine(lanes=1, registers=12)
 """Without floating point: what is left of r0 to r12."""
 _DSP = Machine(lanes=1, registers=28, pairs=True)
 """With DSP instructions and a register file of 32 single floats."""
+_HELIUM = Machine(lanes=4, registers=8, pairs=True, dot16=True)
+"""With vectors of 128 bits."""
+_M55 = "cortex_m55+fp_armv8d16+mve-mve_fp"
+"""Its vectors are of integers: for those of floats, Clang 22 takes NaN for equal to itself."""
 
 TARGETS = (
     # Its programs run on a board with a Cortex-M3, which executes all of its instructions.
@@ -61,5 +65,5 @@ TARGETS = (
     _target("cortex-m4", "cortex_m4+vfp4d16sp", "Arm Cortex-M4 with FPU", _DSP, _AN386),
     _target("cortex-m7", "cortex_m7+fp_armv8d16", "Arm Cortex-M7 with FPU", _DSP, _AN500),
     _target("cortex-m33", "cortex_m33+dsp+fp_armv8d16sp", "Arm Cortex-M33 with FPU and DSP", _DSP, _AN505),
-    _target("cortex-m55", "cortex_m55+fp_armv8d16", "Arm Cortex-M55 with FPU and DSP", _DSP, _AN547),
+    _target("cortex-m55", _M55, "Arm Cortex-M55 with FPU and Helium", _HELIUM, _AN547),
 )

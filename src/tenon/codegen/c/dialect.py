@@ -11,10 +11,10 @@ import struct
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenon.codegen.c import dots, half, pair_tile, pairs
+from tenon.codegen.c import dot_tile, dots, half, pair_tile, pairs
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
-from tenon.ir.loops import Barrier, Buffer, Const, Expr, Loop, Op, Prefetch, Type
+from tenon.ir.loops import Barrier, Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
 
 NEEDS_GNU = """\
@@ -158,7 +158,10 @@ NATIVE: dict[tuple[str, DType, int], list[tuple[str, str]]] = {}
 """(operation, dtype, lanes) -> [(preprocessor condition, body)], in addition to clang's builtins for every width."""
 NATIVE["sqrdmulh", DType.I32, 4] = [
     ("defined(__aarch64__)", '__asm__("sqrdmulh %0.4s, %1.4s, %2.4s" : "=w"(a) : "w"(a), "w"(b));\n  return a;'),
-    ("defined(__ARM_NEON)", '__asm__("vqrdmulh.s32 %q0, %q1, %q2" : "=w"(a) : "w"(a), "w"(b));\n  return a;'),
+    (
+        "defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)",
+        '__asm__("vqrdmulh.s32 %q0, %q1, %q2" : "=w"(a) : "w"(a), "w"(b));\n  return a;',
+    ),
 ]
 for _m in ("max", "min"):
     NATIVE[_m, DType.F32, 16] = [
@@ -312,12 +315,24 @@ class C(Printer):
             return f"{self.conversion(source, e.type)}({bare(args[0])})"
         if e.name == "cast":
             return f"__builtin_convertvector({bare(args[0])}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
+        if e.name == "bitcast" and e.type == Type(DType.I32) and (memory := self.word_in_memory(e.args[0])):
+            return memory
         if e.name == "bitcast":
             return f"(({t}){args[0]})" if e.type.lanes > 1 else f"{self.bits(source, e.type)}({bare(args[0])})"
+        if e.name == "vector4":
+            return f"({t}){{{', '.join(map(bare, args))}}}"
         if e.name == "interleave4":
             return f"{self.interleaved(source, e.type)}({bare(args[0])})"
         over = e.args[1].type if e.name == "select" else source
         return f"{self.helper(e.name, over)}({', '.join(map(bare, args))})"
+
+    def word_in_memory(self, e: Expr) -> str:
+        """A word of narrow elements that is loaded as such: compilers may load each to a lane of its own."""
+        if not isinstance(e, Load) or e.buffer.space == "register" or e.type.lanes == 1:
+            return ""
+        word = "typedef int32_t word_at __attribute__((aligned(1), may_alias));"
+        pointer, at = self.place(e.buffer, e.index)
+        return f"*(const {self.require('word_at', lambda: word)} *){_address(pointer, at)}"
 
     def bits(self, source: Type, target: Type) -> str:
         a, b = self.type(source), self.type(target)
@@ -351,6 +366,7 @@ class C(Printer):
             "whole": _WHOLE.get(t.dtype, "0"),
             "magnitude": _MAGNITUDE[t.dtype.bytes],
             "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
+            "Q": self.type(Type(DType.I32, 4)) if name == "dot16" else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
         }
         result = self.names[t.dtype] if name.startswith("reduce") else words["I"] if name == "nearest_add" else over
@@ -426,12 +442,12 @@ class C(Printer):
 
     def on_loop(self, s: Loop) -> None:
         """As for other loops; a tile of pairs has a second form in assembly."""
-        tile = None if self.in_portable_form else pair_tile.matched(s)
+        tile = None if self.in_portable_form else dot_tile.matched(s) or pair_tile.matched(s)
         if tile is None:
             super().on_loop(s)
             return
         self.has_assembly = True
-        self.line(f"#if {pair_tile.CONDITION}")
+        self.line(f"#if {tile.condition}")
         self.in_assembly(tile)
         self.line("#else")
         self.in_portable_form = True

@@ -18,7 +18,7 @@ from tenon.ir.types import I32
 POSITIONS, CHANNELS = 4, 2
 CONDITION = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)"
 """Without optimisation, compilers keep a register for frames."""
-_LOCAL = "tile_"
+LOCAL = "tile_"
 """What the names of C variables begin with, which no kernel's own do: pointers of kernels are called w, too."""
 
 
@@ -38,6 +38,7 @@ class Tile:
     operands: ClassVar[str]
     """Registers of a step besides the pointers, ``e`` and the sums."""
     input_type: ClassVar[str] = "int32_t"
+    condition: ClassVar[str] = CONDITION
 
     def step(self) -> list[str]:
         """Instructions; w and p point to weights and inputs."""
@@ -51,16 +52,16 @@ class Tile:
             lines = ["push {%[e]}", "1:", *lines, "ldr %[e], [sp]", "cmp %[p], %[e]", "bne 1b", "add sp, #4"]
         changed = ", ".join(f'[a{i}] "+r"({name})' for i, name in enumerate(sums))
         end = self.outer * self.inner * self.taken
-        written = ", ".join(f'[{name}] "=&r"({_LOCAL}{name})' for name in self.operands)
+        written = ", ".join(f'[{name}] "=&r"({LOCAL}{name})' for name in self.operands)
         return [
             "{",
-            f"  const int32_t *{_LOCAL}w = {weights};",
-            f"  const {self.input_type} *{_LOCAL}p = {inputs}, *{_LOCAL}e = {_LOCAL}p + {end};",
-            f"  int32_t {', '.join(_LOCAL + name for name in self.operands)};",
+            f"  const int32_t *{LOCAL}w = {weights};",
+            f"  const {self.input_type} *{LOCAL}p = {inputs}, *{LOCAL}e = {LOCAL}p + {end};",
+            f"  int32_t {', '.join(LOCAL + name for name in self.operands)};",
             "  __asm__ volatile(",
             *(f'    "{line}\\n"' for line in lines),
             f"    : {changed},",
-            f'      [w] "+r"({_LOCAL}w), [p] "+r"({_LOCAL}p), [e] "+r"({_LOCAL}e), {written}',
+            f'      [w] "+r"({LOCAL}w), [p] "+r"({LOCAL}p), [e] "+r"({LOCAL}e), {written}',
             '    : : "cc", "memory");',
             "}",
         ]
@@ -102,10 +103,10 @@ def _product(i: int, x: str, w: str) -> str:
 
 def matched(loop: Loop) -> Tile | None:
     """The tile that a loop computes, if it is one."""
-    outer, step = _iterations(loop), loop
+    outer, step = iterations(loop), loop
     if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
         step = loop.body[0]
-    inner = _iterations(step)
+    inner = iterations(step)
     if not outer or step.kind != "unroll" or not inner:
         return None
     found = _panel(step.body) or _vector(step.body)
@@ -115,8 +116,8 @@ def matched(loop: Loop) -> Tile | None:
     nested = step is not loop
     vars = (loop.var, step.var) if nested else (step.var,)
     steps = Index(((step.var, 1),)) + (Index(((loop.var, inner),)) if nested else 0)
-    walks = [_walks(load, inputs[0], vars, steps * kind.taken, i) for i, load in enumerate(inputs)]
-    walks += [_walks(load, weights[0], vars, steps * kind.words, i) for i, load in enumerate(weights)]
+    walks = [walks_on(load, inputs[0], vars, steps * kind.taken, i) for i, load in enumerate(inputs)]
+    walks += [walks_on(load, weights[0], vars, steps * kind.words, i) for i, load in enumerate(weights)]
     if not all(walks):
         return None
     return kind(outer if nested else 1, inner, vars, weights[0], inputs[0], tuple(sums))
@@ -169,7 +170,7 @@ def _vector(body: tuple[Stmt, ...]) -> _Found | None:
     return (VectorTile, weights, [inputs], first) if len(sums) == 8 and all(alike) else None
 
 
-def _iterations(loop: Loop) -> int:
+def iterations(loop: Loop) -> int:
     """The constant number of iterations, or 0."""
     (below, *more) = loop.var.below
     return 0 if more or below.terms else below.const
@@ -210,7 +211,7 @@ def _same(value: Expr, i: int, ref: Ref) -> bool:
     return isinstance(value, Op) and value.args[i] is ref
 
 
-def _walks(load: Load, first: Load, vars: tuple[Var, ...], steps: Index, behind: int) -> bool:
+def walks_on(load: Load, first: Load, vars: tuple[Var, ...], steps: Index, behind: int) -> bool:
     """Whether ``load`` is ``behind`` elements after ``first`` is in the first step, and moves on by ``steps``."""
     if load.buffer is not first.buffer:
         return False
