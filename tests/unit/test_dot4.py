@@ -15,12 +15,13 @@ import tenon
 from byte_products import NAMES, interleaved, operands, products
 from compiled import Library
 from interpret import interpret
+from lowered import Ask, make_site
 from tenon.codegen.c.dialect import C
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph, Origin
 from tenon.ir.loops import Kernel
 from tenon.ir.types import DType, TensorType
-from tenon.ops.integer_conv import IntegerGemm
+from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.targets import find
 from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import zig
@@ -130,6 +131,20 @@ def test_a_product_is_the_instruction_that_its_target_has(target: str, name: str
     assembly = assembled(products(name, lanes), command, tmp_path)
     assert re.search(INSTRUCTIONS[target, name, lanes], assembly), assembly
     assert "%zmm" not in assembly or lanes == 16
+
+
+def test_activations_of_the_other_sign_are_broadcast_from_memory(tmp_path: Path) -> None:
+    """A scalar that is turned before it is broadcast takes three instructions where a load does."""
+    row, rng = find("x86-64-avx512-vnni"), np.random.default_rng(0)
+    shapes = (1, 64, 14, 14), (64, 64, 1, 1)
+    x, weights = (rng.integers(-127, 128, shape).astype(np.int8) for shape in shapes)
+    given: list[Array] = [x, weights, np.zeros(64, np.int32), np.full(64, 1e-3, np.float32)]
+    conv = IntegerConv("float", 3, scale=0.5)
+    (step,) = conv.lower(make_site(conv, given, row.machine, (1, 2, 3), Ask(blocked=True)))
+    command = [*zig(tmp_path).command, "-target", row.triple, f"-mcpu={row.cpu}", *row.flags]
+    assembly = assembled(step.kernel, command, tmp_path)
+    assert re.search(r"vpxord\s+-?\d*\(%r.*\)\{1to16\}, %zmm", assembly)
+    assert not re.search(r"vpbroadcastd\s+%xmm", assembly)
 
 
 def test_gcc_has_a_product_of_avx_vnni(tmp_path: Path) -> None:

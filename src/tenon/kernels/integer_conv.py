@@ -18,7 +18,7 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, index
-from tenon.ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, interleave4, op, select
+from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, cast, interleave4, op, select
 from tenon.ir.types import I32, DType
 from tenon.kernels import conv as dense
 from tenon.kernels import depthwise as depthwise_by_lanes
@@ -32,6 +32,13 @@ _FLIP = -0x7F7F7F80
 """0x80808080: what adds 128 to each byte, or subtracts it."""
 UNROLLED = 128
 """Most products that a tile of a depthwise convolution is unrolled to."""
+
+
+def flips(machine: Machine) -> Array:
+    """A vector of words that turn bytes into those of the other sign.  Kernels read it from memory: of a vector that
+    compilers know to be one number they make a scalar, and turn each activation before it is broadcast, in two more
+    instructions."""
+    return np.full(machine.lanes, _FLIP, np.int32)
 
 
 def in_fours(s: Conv, machine: Machine) -> bool:
@@ -126,6 +133,7 @@ class _IntegerConvContext:
     machine: Machine
     x: Tensor
     b: Tensor
+    flips: Tensor | None
     rows: list[Tensor]
     mask: Tensor | None
     operands: list[Tensor]
@@ -146,9 +154,7 @@ class _IntegerConvContext:
 
     def flip(self, lanes: int) -> Expr | None:
         """What turns bytes into those of the other sign, less or plus 128; None where they are right."""
-        if not self.s.shifted(self.machine):
-            return None
-        return self.k.let("flip", broadcast(Const(_FLIP, Type(DType.Q8)), lanes))
+        return None if self.flips is None else self.k.let("flip", self.flips.vec(lanes)[0])
 
     def value(self, x: Expr, lanes: int, flip: Expr | None) -> Expr:
         """An activation, or four of them, in every lane."""
@@ -183,8 +189,8 @@ class _IntegerConvContext:
 def _begin(
     k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine
 ) -> tuple[_IntegerConvContext, list[Tensor]]:
-    """Parameters: x, weights of these shapes, bias, rows of factors, mask where channels do not fill blocks, operands
-    of the epilogue, y."""
+    """Parameters: x, weights of these shapes, bias, ``flips`` where activations are shifted, rows of factors, mask
+    where channels do not fill blocks, operands of the epilogue, y."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
     if fours and c.depthwise:  # four columns are one vector
@@ -193,18 +199,19 @@ def _begin(
         x = k.param("x", *outer, block // 4 if fours else block, dtype=DType.Q8 if fours else c.x.dtype)
     ws = [k.param("w", *shape, dtype=I32 if fours else c.weights) for shape in shapes]
     b = k.param("b", c.padded, dtype=I32)
+    flips = k.param("f", machine.lanes, dtype=DType.Q8) if s.shifted(machine) else None
     rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
     y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
-    return _IntegerConvContext(k, s, machine, x, b, rows, m, operands, y), ws
+    return _IntegerConvContext(k, s, machine, x, b, flips, rows, m, operands, y), ws
 
 
 # ------------------------------------------------------------------------------------------------ dense
 @lru_cache(maxsize=512)
 def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
-    """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded), rows of factors,
-    mask when ``conv.clear``, operands, y."""
+    """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded),
+    ``flips`` where activations are shifted, rows of factors, mask when ``conv.clear``, operands, y."""
     c = s.conv
     k = Builder(f"integer_{dense._name(c)}", f"{described(c)}, in integers")
     cut = runs(c, machine, tile.vecs)

@@ -154,6 +154,7 @@ class IntegerProduct(Operator):
         described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow)
         spare, bias = s.padded - s.y.channels, self.sums(weights, site.constants[2], described.shifted(site.machine))
         args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
+        args += [Weights(integer_conv.flips(site.machine))] if described.shifted(site.machine) else []
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
         args += map(Input, site.extras)
