@@ -4,6 +4,7 @@ counts.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from tenon.ir.loops import Kernel, op
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels import integer_pairs
 from tenon.kernels.machine import Machine
+from tenon.ops.base import Weights
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.ops.quantize import QuantizeLinear
 
@@ -202,3 +204,11 @@ def test_floats_are_quantised_by_integers(to: DType) -> None:
         np.testing.assert_array_equal(got, quantize.evaluate(inputs)[0])
         site = make_site(quantize, inputs, MACHINE, (1, 2)[: len(inputs) - 1])
         assert "nearest_add" in show(quantize.lower(site)[0].kernel)
+
+
+def test_depthwise_weights_take_one_byte_each() -> None:
+    x, w, more = CASES["depthwise"]
+    conv, arrays = operator(more), operands(x, w)
+    (step,) = conv.lower(make_site(conv, arrays, MACHINE, (1, 2, 3, 4)))
+    sizes = [arg.data.nbytes for arg in step.args if isinstance(arg, Weights)]
+    assert sizes == [math.prod(w), 4 * w[0], 12 * w[0]]  # weights, bias, factors

@@ -110,18 +110,9 @@ def pack(weights: Array, s: PairConv) -> Array:
     return ordered.reshape(-1).view(np.int32).reshape(len(whole) // tile, kh * s.row, tile // 2)
 
 
-def pack_depthwise(weights: Array, stride: int) -> Array:
-    """Words of i32 [channels][kh][taps] of weights [channels, 1, kh, kw] in i8: pairs of taps from the first on, and
-    where windows may begin in the middle of a word (an odd stride) those from one before the first on."""
-    out, _, kh, kw = weights.shape
-    starts = (0, 1) if stride % 2 else (0,)
-    rows = []
-    for start in starts:
-        count = -(-(kw + start) // 2)
-        wide = np.zeros((out, kh, 2 * count), np.int16)
-        wide[:, :, start : start + kw] = weights[:, 0]
-        rows.append(wide.view(np.int32))
-    return np.ascontiguousarray(np.concatenate(rows, axis=2))
+def pack_depthwise(weights: Array) -> Array:
+    """i8 [channels][kh][kw] of weights [channels, 1, kh, kw]."""
+    return np.ascontiguousarray(weights[:, 0])
 
 
 def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, signed: bool) -> Array | None:
@@ -177,11 +168,13 @@ def _word(value: int) -> Expr:
     return Const(bits - (1 << 32) if bits >> 31 else bits, Type(I32))
 
 
-def _begin(k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...]) -> _PairContext:
-    """Parameters: x, words of weights, bias, factors, scratch, y."""
+def _begin(
+    k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...], stored: DType = I32
+) -> _PairContext:
+    """Parameters: x, weights, bias, factors, scratch, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
-    w, b = k.param("w", *weights, dtype=I32), k.param("b", c.y.channels, dtype=I32)
+    w, b = k.param("w", *weights, dtype=stored), k.param("b", c.y.channels, dtype=I32)
     q = k.param("q", c.y.channels, 3, dtype=I32)
     t = k.param("t", *scratch, dtype=I32, scratch=True)
     return _PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
@@ -311,16 +304,14 @@ def plane(s: PairConv) -> tuple[int, int]:
 
 @lru_cache(maxsize=512)
 def depthwise(s: PairConv) -> Kernel:
-    """Parameters: x, words of weights (``pack_depthwise``), bias, ``factors``, a plane (i32 of ``plane``), y.
+    """Parameters: x, weights (``pack_depthwise``), bias, ``factors``, a plane (i32 of ``plane``), y.
 
     x and y may be the same memory where they have the same shape.
     """
     c = s.conv
     k = Builder(f"integer_pairs_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in pairs")
     rows, width = plane(s)
-    starts = 2 if c.stride[1] % 2 else 1
-    taps = sum(-(-(c.kernel[1] + first) // 2) for first in range(starts))
-    p = _begin(k, s, (c.y.channels, c.kernel[0], taps), (rows, width))
+    p = _begin(k, s, (c.y.channels, *c.kernel), (rows, width), DType.I8)
     end = min(rows - c.top, c.x.h)  # rows of x that are read
     for first, count in ((0, c.top), (c.top + end, rows - c.top - end)):
         with k.loop("i", count) as i, k.loop("j", width) as j:
@@ -328,10 +319,12 @@ def depthwise(s: PairConv) -> Kernel:
     with k.loop("n", c.y.n) as n, k.loop("c", c.y.channels) as channel:
         with k.outline("plane", "a channel and its border as pairs"), k.loop("i", end) as i:
             _plane_row(p, (n, channel, i), width)
-        with k.outline("rows", "the results of a channel"), k.loop("i", c.extent[0]) as i:
-            for start, trips, cols in segments(c.extent[1], _line(c)):
-                with k.loop("j", trips) as j:
-                    _line_of_results(p, (n, channel, i), j, start, cols)
+        with k.outline("rows", "the results of a channel"):
+            weights = _weight_pairs(p, channel)
+            with k.loop("i", c.extent[0]) as i:
+                for start, trips, cols in segments(c.extent[1], _line(c)):
+                    with k.loop("j", trips) as j:
+                        _line_of_results(p, weights, (n, channel, i), (j, start, cols))
     return k.done()
 
 
@@ -361,8 +354,25 @@ def _plane_row(p: _PairContext, at: tuple[Index, Index, Index], words: int) -> N
                 p.scratch[row + c.top, at_word] = value
 
 
-def _line_of_results(p: _PairContext, at: tuple[Index, Index, Index], lot: Index, start: int, cols: int) -> None:
-    k, c, (n, channel, row) = p.k, p.s.conv, at
+def _weight_pairs(p: _PairContext, channel: Index) -> Tensor:
+    """The weights of a channel, [kh][pairs]: pairs of taps from the first on, and where windows may begin in the middle
+    of a word (an odd stride) those from one before the first on."""
+    k, c = p.k, p.s.conv
+    starts = (0, 1) if c.stride[1] % 2 else (0,)
+    pairs = k.local("z", c.kernel[0], sum(-(-(c.kernel[1] + i) // 2) for i in starts), dtype=I32, space="stack")
+    with k.loop("ky", c.kernel[0]) as ky:
+        zero: Expr = Const(0, Type(I32))
+        row = [k.let("w", cast(p.w[channel, ky, tap], I32)) for tap in range(c.kernel[1])] + [zero, zero]
+        firsts = [first for start in starts for first in range(-start, c.kernel[1], 2)]
+        for at, first in enumerate(firsts):
+            pairs[ky, at] = op("pair_i16", row[first], row[first + 1])
+    return pairs
+
+
+def _line_of_results(
+    p: _PairContext, weights: Tensor, at: tuple[Index, Index, Index], run: tuple[Index, int, int]
+) -> None:
+    k, c, (n, channel, row), (lot, start, cols) = p.k, p.s.conv, at, run
     step, whole = c.stride[1], -(-c.kernel[1] // 2)
     shifted = -(-(c.kernel[1] + 1) // 2)
     base, odd = lot * (cols * step // 2) + start * step // 2, start * step % 2
@@ -374,7 +384,7 @@ def _line_of_results(p: _PairContext, at: tuple[Index, Index, Index], lot: Index
     with k.loop("ky", c.kernel[0], kind=kind) as ky:
         y = row * c.stride[0] + ky * c.dilation[0]
         for parity in (0, 1) if step % 2 else (0,):
-            taps = [k.let("w", p.w[channel, ky, t + parity * whole]) for t in range(shifted if parity else whole)]
+            taps = [k.let("w", weights[ky, t + parity * whole]) for t in range(shifted if parity else whole)]
             for i in range(cols):
                 where = odd + i * step
                 if where % 2 == parity:

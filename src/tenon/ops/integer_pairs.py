@@ -70,7 +70,7 @@ class Product:
         if machine.dot16 and (step := self._by_vectors(s, bias, factors)):
             return step
         if self.conv.depthwise:
-            words = integer_pairs.pack_depthwise(self.weights, self.conv.stride[1])
+            words = integer_pairs.pack_depthwise(self.weights)
             kernel, room = integer_pairs.depthwise(s), 4 * math.prod(integer_pairs.plane(s))
         else:
             words = integer_pairs.pack(self.weights, s)
