@@ -539,6 +539,10 @@ def test_default_arithmetic_is_that_of_the_target(tmp_path: Path) -> None:
     model.write_bytes(net())
     assert tenon.compile(model, target="x86-64").arithmetic == "onnx"
     assert tenon.compile(model, target="cortex-m7").arithmetic == "tflm"
+    for target in ("x86-64", "cortex-m7"):
+        bundle = tenon.compile(qlinear("QLinearConv")[0], target=target)
+        assert bundle.arithmetic == "onnx"
+        assert bundle.answer
 
 
 def test_inspect_lists_operators_in_float() -> None:
