@@ -1,4 +1,4 @@
-/* A bundle run by a team of threads under ThreadSanitizer: TENON_HEADER, TENON_ENTRY and TENON_PREFIX name it. */
+/* A bundle run by a thread pool under ThreadSanitizer: TENON_HEADER, TENON_ENTRY and TENON_PREFIX name it. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,14 +25,14 @@ int main(int count, char **arguments) {
   memset(alone, 0x3c, mutable_size); /* small floats */
   memcpy(together, alone, mutable_size);
   TENON_ENTRY(weights, alone, activations);
-  TenonTeam *team = tenon_team_start(JOIN(TENON_ENTRY, _phase), SIZE(PHASES), THREADS);
-  if (team == NULL) return 3;
+  TenonThreadPool *pool = tenon_thread_pool_start(JOIN(TENON_ENTRY, _phase), SIZE(PHASES), THREADS);
+  if (pool == NULL) return 3;
   int differences = 0;
   for (int i = 0; i < RUNS; i++) {
-    tenon_team_run(team, weights, together, activations);
+    tenon_thread_pool_run(pool, weights, together, activations);
     differences += memcmp(alone, together, mutable_size) != 0;
   }
-  tenon_team_stop(team);
+  tenon_thread_pool_stop(pool);
   printf("%d of %d runs differ\n", differences, RUNS);
   return differences != 0;
 }

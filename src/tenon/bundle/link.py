@@ -44,24 +44,24 @@ def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str
 
 
 def library(
-    compiler: Compiler, target: Target, entries: Sequence[str], network: bytes, layout: str, *, team: bool = False
+    compiler: Compiler, target: Target, entries: Sequence[str], network: bytes, layout: str, *, threaded: bool = False
 ) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry points, its memory and __heap_base.
 
     Neither contains weights or needs a C library: memcpy and similar functions come from the loading process, or are
-    linked in.  The shared library also contains the text of ``layout`` and, with a ``team``, the thread pool of
+    linked in.  The shared library also contains the text of ``layout`` and, if ``threaded``, the thread pool of
     ``runtime/threads.h``, which uses the loading process's pthreads.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
-    objects = {"threads.o": _team(compiler, target)} if team else {}
+    objects = {"threads.o": _thread_pool(compiler, target)} if threaded else {}
     files = {"network.o": network, **objects, "layout.c": layout_source(layout).encode()}
     return compiler.link(files, target, ("-shared", "-nostdlib", "-fPIC", "-g0", "layout.c"))
 
 
-def _team(compiler: Compiler, target: Target) -> bytes:
+def _thread_pool(compiler: Compiler, target: Target) -> bytes:
     texts = {name: runtime(name) for name in ("threads.c", "threads.h")}
     return compiler.compile(texts, "threads.c", target)
 
@@ -75,7 +75,7 @@ def executable(
     weights: bytes,
     preprocessing: str,
     *,
-    team: bool = False,
+    threaded: bool = False,
 ) -> bytes:
     """A standalone program, including the weights, that runs the network on files.  Needs an operating system.
 
@@ -86,12 +86,12 @@ def executable(
             f"target {target.name} has no operating system to run an executable on: leave out --emit exe and link "
             f"{name}.o into your firmware or page"
         )
-    objects = program_objects(compiler, target, "main.c", name, network, header, weights, team=team)
+    objects = program_objects(compiler, target, "main.c", name, network, header, weights, threaded=threaded)
     texts = {file: runtime(file) for file in ("preprocess.h", "image.h")}
     objects["preprocessing.o"] = compiler.compile(
         {**texts, "preprocessing.c": preprocessing.encode()}, "preprocessing.c", target, ("-Wno-unused",)
     )
-    return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if team else ())))
+    return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if threaded else ())))
 
 
 def program_objects(
@@ -103,21 +103,21 @@ def program_objects(
     header: str,
     weights: bytes,
     *,
-    team: bool = False,
+    threaded: bool = False,
     flags: tuple[str, ...] = (),
 ) -> dict[str, bytes]:
     """The objects of a program: ``main`` from ``runtime/``, compiled with ``flags``, the network, its weights, and with
-    a ``team`` the thread pool."""
+    ``threaded`` the thread pool."""
     texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "preprocess.h", "threads.h")}
     files = {**texts, f"{name}.h": header.encode()}
-    flags = (*flags, *(("-DTENON_TEAM",) if team else ()))
+    flags = (*flags, *(("-DTENON_THREAD_POOL",) if threaded else ()))
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     return {
         "main.o": compiler.compile(texts, main, target, (*flags, "-ffp-contract=off")),
         "bundle.o": compiler.compile(files, "network.c", target, (*names, *flags)),
         "network.o": network,
         "weights.o": weights_object(compiler, target, weights),
-        **({"threads.o": _team(compiler, target)} if team else {}),
+        **({"threads.o": _thread_pool(compiler, target)} if threaded else {}),
     }
 
 

@@ -135,17 +135,17 @@ class Bundle:
 
     @cached_property
     def library(self) -> bytes:
-        team = self.program.threads > 1 or self.options.profile
+        threaded = self.program.threads > 1 or self.options.profile
         entries = tuple(program.name for program in (self.program, *self.more))
         text = layout(self.manifest({}, compiled=False))
-        return link.library(self.compiler, self.target, entries, self.object, text, team=team)
+        return link.library(self.compiler, self.target, entries, self.object, text, threaded=threaded)
 
     @cached_property
     def executable(self) -> bytes:
-        team = self.program.threads > 1
+        threaded = self.program.threads > 1
         inputs = tuple(_tensor(port) for port in self.program.inputs)
         parts = self.name, self.object, self.header, self.weights, preprocessing_source(inputs, self.preprocessing)
-        return link.executable(self.compiler, self.target, *parts, team=team)
+        return link.executable(self.compiler, self.target, *parts, threaded=threaded)
 
     @guarded
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:

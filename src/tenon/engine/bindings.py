@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tenon.bundle.manifest import Binding
 from tenon.engine.io import Given, strings, views
-from tenon.engine.thread_pool import Team
+from tenon.engine.thread_pool import ThreadPool
 from tenon.errors import InputError
 from tenon.ir.dtype import Array
 
@@ -23,7 +23,7 @@ class Bound:
         self.inputs = views(mutable, binding.inputs)
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
-        self.team = Team(library, binding.entry, binding.phases, threads, processors)
+        self.pool = ThreadPool(library, binding.entry, binding.phases, threads, processors)
 
     def fits(self, given: Given) -> bool:
         """Whether the given arrays have the shapes of the inputs."""

@@ -23,7 +23,7 @@ from tenon.targets.host_cpu import runs_here
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle
-    from tenon.engine.timestamps import StampedTeam
+    from tenon.engine.timestamps import StampedThreadPool
 
 
 @guarded
@@ -104,13 +104,13 @@ class Engine(Locked):
         self._bindings = [Bound(binding, region, library, threads, processors) for binding in every]
         self._select(0)
         self._arena = arena
-        self._stamped: StampedTeam | None = None
+        self._stamped: StampedThreadPool | None = None
         base = arena.ctypes.data
         self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
 
     def _select(self, number: int) -> None:
         self._number, chosen = number, self._bindings[number]
-        self.inputs, self.outputs, self._team = chosen.inputs, chosen.outputs, chosen.team
+        self.inputs, self.outputs, self._pool = chosen.inputs, chosen.outputs, chosen.pool
 
     def select(self, number: int) -> None:
         """Let ``inputs``, ``outputs`` and ``run()`` without feeds be those of one of ``manifest.bindings``.
@@ -135,7 +135,7 @@ class Engine(Locked):
     @property
     def threads(self) -> int:
         """Number of threads of a run."""
-        return self._team.threads
+        return self._pool.threads
 
     @property
     def memory(self) -> MemoryUse:
@@ -169,7 +169,7 @@ class Engine(Locked):
                 self._select(fitting(self._bindings, given))
                 chosen = self._bindings[self._number]
                 fill(self.inputs, given, chosen.region, chosen.strings)
-            if status := self._team.run(self._arguments):
+            if status := self._pool.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
             found = cropped(self.outputs, self._bindings[self._number].binding.outputs)
             return {name: array.copy() for name, array in found.items()} if copy else found
@@ -180,7 +180,7 @@ class Engine(Locked):
         Of a bundle for several shapes, the first binding runs.
         Threads synchronise after every call.  Raises InputError if the bundle was compiled without ``profile``.
         """
-        from tenon.engine.timestamps import StampedTeam
+        from tenon.engine.timestamps import StampedThreadPool
 
         if not self.manifest.options.get("profile"):
             raise InputError(
@@ -190,9 +190,11 @@ class Engine(Locked):
             self._check_open()
             self._select(0)
             if self._stamped is None:
-                team = self._team
+                pool = self._pool
                 calls = len(self.manifest.nodes)
-                self._stamped = StampedTeam(self._library, self.manifest.entry, calls, team.threads, team.processors)
+                self._stamped = StampedThreadPool(
+                    self._library, self.manifest.entry, calls, pool.threads, pool.processors
+                )
             return self._stamped.stamps(self._arguments)
 
     def fork(self) -> Engine:
@@ -200,7 +202,7 @@ class Engine(Locked):
         self._check_open()
         twin = object.__new__(Engine)
         twin.manifest = self.manifest
-        twin._attach(self._library, self._weights, self._team.threads, self._team.processors)
+        twin._attach(self._library, self._weights, self._pool.threads, self._pool.processors)
         return twin
 
     def close(self) -> None:
@@ -208,7 +210,7 @@ class Engine(Locked):
         with self._lock:
             self._closed = True
             for bound in self._bindings:
-                bound.team.stop()
+                bound.pool.stop()
             if self._stamped:
                 self._stamped.stop()
             self.inputs, self.outputs, self._bindings = {}, {}, []

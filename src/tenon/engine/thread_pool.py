@@ -11,7 +11,7 @@ from tenon.engine.processors import Pinning
 from tenon.errors import InternalError
 
 
-class Team:
+class ThreadPool:
     """Runs an entry point with ``threads`` threads.
 
     Worker threads are native threads, which never execute Python and sleep between runs.  A forked child has none of
@@ -24,7 +24,7 @@ class Team:
         self._alone = library[entry]
         self._library, self._phase, self._phases = library, f"{entry}_phase", phases
         self._process = 0
-        self._stop: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], Team] | None = None
+        self._stop: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], ThreadPool] | None = None
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """Returns what the network returned."""
@@ -37,13 +37,13 @@ class Team:
     def _share(self, regions: Sequence[ctypes.c_void_p]) -> None:
         if self._process != os.getpid():
             self._start()
-        self._library.tenon_team_run(self._handle, *regions)
+        self._library.tenon_thread_pool_run(self._handle, *regions)
 
     def _start(self) -> None:
         library = self._library
-        library.tenon_team_start.restype = ctypes.c_void_p
+        library.tenon_thread_pool_start.restype = ctypes.c_void_p
         phase = ctypes.cast(library[self._phase], ctypes.c_void_p)
-        address = library.tenon_team_start(phase, self._phases, self.threads)
+        address = library.tenon_thread_pool_start(phase, self._phases, self.threads)
         if not address:
             raise InternalError(f"the system has no room for {self.threads - 1} more threads")
         if self._stop:
@@ -61,4 +61,4 @@ class Team:
 
 def _stop(library: ctypes.CDLL, handle: ctypes.c_void_p, process: int) -> None:
     if process == os.getpid():
-        library.tenon_team_stop(handle)
+        library.tenon_thread_pool_stop(handle)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.bundle.link import runtime
 from tenon.engine.loading import load_library
-from tenon.engine.thread_pool import Team
+from tenon.engine.thread_pool import ThreadPool
 from tenon.errors import InputError, ToolchainError
 from tenon.ir.graph import Array
 from tenon.options import Options
@@ -44,7 +44,7 @@ def _stamp(context: int) -> None:
     at[0] = (at[0] or 0) + 8
 
 
-class StampedTeam(Team):
+class StampedThreadPool(ThreadPool):
     """The threads that run ``<entry>_profile``, in which each of ``calls`` kernel calls is a phase of its own."""
 
     def __init__(self, library: ctypes.CDLL, entry: str, calls: int, threads: int, processors: frozenset[int]) -> None:
@@ -62,4 +62,4 @@ class StampedTeam(Team):
 
     def _start(self) -> None:
         super()._start()
-        self._library.tenon_team_watch(self._handle, watch(), ctypes.byref(self._cursor))
+        self._library.tenon_thread_pool_watch(self._handle, watch(), ctypes.byref(self._cursor))

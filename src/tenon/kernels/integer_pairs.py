@@ -105,7 +105,7 @@ def pack(weights: Array, s: PairConv) -> Array:
         whole = np.zeros((-(-out // tile) * tile, 1, kh, 2 * s.row), np.int8)
         whole[:out, :, :, :kw] = weights
         inputs = whole
-    pairs = inputs.reshape(-1, tile // 2, 2, kh * s.row, 2)  # trip, two channels, channel, pair, second
+    pairs = inputs.reshape(-1, tile // 2, 2, kh * s.row, 2)  # iteration, two channels, channel, pair, second
     ordered = np.ascontiguousarray(pairs.transpose(0, 3, 1, 4, 2))
     return ordered.reshape(-1).view(np.int32).reshape(len(whole) // tile, kh * s.row, tile // 2)
 
@@ -187,8 +187,8 @@ def conv(s: PairConv) -> Kernel:
     c = s.conv
     depth = c.kernel[0] * s.row
     k = Builder(f"integer_pairs{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}", f"{described(c)}, in pairs")
-    trips = -(-c.y.channels // s.channels)
-    p = _begin(k, s, (trips, depth, s.channels // 2), (1, 1) if s.vector else (depth, _width(s)))
+    iterations = -(-c.y.channels // s.channels)
+    p = _begin(k, s, (iterations, depth, s.channels // 2), (1, 1) if s.vector else (depth, _width(s)))
     with k.loop("n", c.y.n) as n, k.loop("i", c.extent[0]) as row:
         for start, count, width, inside in columns(c, POSITIONS):
             with k.loop("j", count) as j:
@@ -205,8 +205,8 @@ def conv(s: PairConv) -> Kernel:
 def columns(c: Conv, positions: int) -> list[tuple[int, int, int, bool]]:
     """(first column, tiles, width of one, whether no tap lies beside the image); tiles alike are neighbours."""
     found: list[tuple[int, int, int, bool]] = []
-    for start, trips, width in segments(c.extent[1], positions):
-        for j in range(trips):
+    for start, iterations, width in segments(c.extent[1], positions):
+        for j in range(iterations):
             first = (start + j * width) * c.stride[1] - c.left
             last = first + (width - 1) * c.stride[1] + (c.kernel[1] - 1) * c.dilation[1]
             inside = first >= 0 and last < c.x.w
@@ -259,10 +259,10 @@ def _panel_row(p: _PairContext, at: tuple[Index, Index, Index], base: Index, wid
 
 
 def _tile(p: _PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
-    k, s, (n, row, col), (start, trips, channels) = p.k, p.s, at, run
+    k, s, (n, row, col), (start, iterations, channels) = p.k, p.s, at, run
     depth = s.conv.kernel[0] * s.row // (2 if s.vector else 1)
     unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
-    with k.loop("o", trips) as o:
+    with k.loop("o", iterations) as o:
         first = o * s.channels + start * s.channels
         acc = k.local("a", channels, width, dtype=I32)
         for v in range(channels):
@@ -322,8 +322,8 @@ def depthwise(s: PairConv) -> Kernel:
         with k.outline("rows", "the results of a channel"):
             weights = _weight_pairs(p, channel)
             with k.loop("i", c.extent[0]) as i:
-                for start, trips, cols in segments(c.extent[1], _line(c)):
-                    with k.loop("j", trips) as j:
+                for start, iterations, cols in segments(c.extent[1], _line(c)):
+                    with k.loop("j", iterations) as j:
                         _line_of_results(p, weights, (n, channel, i), (j, start, cols))
     return k.done()
 
@@ -347,8 +347,8 @@ def _plane_row(p: _PairContext, at: tuple[Index, Index, Index], words: int) -> N
         if j not in inner:
             p.scratch[row + c.top, j] = op("pair_i16", border(2 * j - c.left), border(2 * j + 1 - c.left))
     if inner:
-        for start, trips, count in segments(len(inner), 4 if len(inner) > 12 else 12):
-            with k.loop("j", trips) as lot, k.unroll("u", count) as u:
+        for start, iterations, count in segments(len(inner), 4 if len(inner) > 12 else 12):
+            with k.loop("j", iterations) as lot, k.unroll("u", count) as u:
                 at_word = lot * count + u + (start + inner[0])
                 value = op("pair_i16", half(at_word * 2 - c.left), half(at_word * 2 + 1 - c.left))
                 p.scratch[row + c.top, at_word] = value

@@ -15,7 +15,7 @@
 #include "image.h"
 #include "network.h"
 #include "preprocess.h"
-#ifdef TENON_TEAM
+#ifdef TENON_THREAD_POOL
 #include "threads.h"
 #endif
 
@@ -336,18 +336,18 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-#ifdef TENON_TEAM
-static TenonTeam *team; /* none for one thread */
+#ifdef TENON_THREAD_POOL
+static TenonThreadPool *pool; /* none for one thread */
 
 static void start_threads(long threads) {
   if (threads > tenon_max_threads) fail("--threads: this program was made for 1 to %d", tenon_max_threads);
-  if (threads > 1 && (team = tenon_team_start(tenon_phase, tenon_phases, (int)threads)) == NULL)
+  if (threads > 1 && (pool = tenon_thread_pool_start(tenon_phase, tenon_phases, (int)threads)) == NULL)
     fail("the system has no room for %ld more threads", threads - 1);
 }
 
 static int run_once(void) {
-  if (team == NULL) return tenon_run();
-  tenon_team_run(team, (uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations);
+  if (pool == NULL) return tenon_run();
+  tenon_thread_pool_run(pool, (uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations);
   return 0;
 }
 #else

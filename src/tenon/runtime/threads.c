@@ -27,12 +27,12 @@ enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
 
 typedef struct {
   uint32_t claimed OWN_LINE; /* the last phase in which this thread's part was started, by any thread */
-  TenonTeam *team;
+  TenonThreadPool *pool;
   pthread_t id;
   int index;
-} Member;
+} Worker;
 
-struct TenonTeam {
+struct TenonThreadPool {
   uint32_t phase OWN_LINE; /* the open phase */
   uint32_t sleeping;       /* whether a thread sleeps until the next phase */
   uint32_t left OWN_LINE;  /* unfinished parts of the open phase */
@@ -43,7 +43,7 @@ struct TenonTeam {
   void *watched;
   uint32_t phases, stopped;
   int threads, started;
-  Member *members;
+  Worker *workers;
 };
 
 static void pause_processor(void) {
@@ -54,123 +54,123 @@ static void pause_processor(void) {
 #endif
 }
 
-static void sleep_in(TenonTeam *team, uint32_t phase) {
+static void sleep_in(TenonThreadPool *pool, uint32_t phase) {
 #if defined(__linux__)
-  syscall(SYS_futex, &team->phase, FUTEX_WAIT_PRIVATE, phase, NULL, NULL, 0);
+  syscall(SYS_futex, &pool->phase, FUTEX_WAIT_PRIVATE, phase, NULL, NULL, 0);
 #else
-  (void)team, (void)phase;
+  (void)pool, (void)phase;
   sched_yield();
 #endif
 }
 
-static void wait_while(TenonTeam *team, uint32_t phase) {
+static void wait_while(TenonThreadPool *pool, uint32_t phase) {
   for (int i = 0; i < SPINS; i++) {
-    if (__atomic_load_n(&team->phase, __ATOMIC_ACQUIRE) != phase) return;
+    if (__atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE) != phase) return;
     pause_processor();
   }
   for (;;) {
     /* Sequentially consistent, as in open_phase: either open_phase sees the flag, or this thread the new number. */
-    __atomic_store_n(&team->sleeping, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&team->phase, __ATOMIC_SEQ_CST) != phase) return;
-    sleep_in(team, phase);
+    __atomic_store_n(&pool->sleeping, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&pool->phase, __ATOMIC_SEQ_CST) != phase) return;
+    sleep_in(pool, phase);
   }
 }
 
-static void open_phase(TenonTeam *team, uint32_t phase) {
-  if (team->watch != NULL) team->watch(team->watched);
-  __atomic_store_n(&team->left, (uint32_t)team->threads, __ATOMIC_RELAXED);
-  __atomic_store_n(&team->phase, phase, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&team->sleeping, __ATOMIC_SEQ_CST) == 0) return;
-  __atomic_store_n(&team->sleeping, 0, __ATOMIC_SEQ_CST);
+static void open_phase(TenonThreadPool *pool, uint32_t phase) {
+  if (pool->watch != NULL) pool->watch(pool->watched);
+  __atomic_store_n(&pool->left, (uint32_t)pool->threads, __ATOMIC_RELAXED);
+  __atomic_store_n(&pool->phase, phase, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&pool->sleeping, __ATOMIC_SEQ_CST) == 0) return;
+  __atomic_store_n(&pool->sleeping, 0, __ATOMIC_SEQ_CST);
 #if defined(__linux__)
-  syscall(SYS_futex, &team->phase, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+  syscall(SYS_futex, &pool->phase, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 #endif
 }
 
 /* Run the thread's own part of the open phase, then parts that no thread has started. */
-static void take_part(TenonTeam *team, uint32_t phase, uint32_t first, int index) {
-  for (int i = 0; i < team->threads; i++) {
-    const int part = (index + i) % team->threads;
+static void take_part(TenonThreadPool *pool, uint32_t phase, uint32_t first, int index) {
+  for (int i = 0; i < pool->threads; i++) {
+    const int part = (index + i) % pool->threads;
     uint32_t before = phase - 1;
-    if (!__atomic_compare_exchange_n(&team->members[part].claimed, &before, phase, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+    if (!__atomic_compare_exchange_n(&pool->workers[part].claimed, &before, phase, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
       continue;
-    uint8_t **r = team->regions;
-    team->run(r[0], r[1], r[2], (int)(phase - first), part, team->threads);
-    if (__atomic_sub_fetch(&team->left, 1, __ATOMIC_ACQ_REL) == 0) open_phase(team, phase + 1);
+    uint8_t **r = pool->regions;
+    pool->run(r[0], r[1], r[2], (int)(phase - first), part, pool->threads);
+    if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) == 0) open_phase(pool, phase + 1);
   }
 }
 
 static void *work(void *argument) {
-  const Member *self = argument;
-  TenonTeam *team = self->team;
+  const Worker *self = argument;
+  TenonThreadPool *pool = self->pool;
   for (;;) {
-    const uint32_t phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
-    const uint32_t first = __atomic_load_n(&team->first, __ATOMIC_RELAXED);
-    if (__atomic_load_n(&team->stopped, __ATOMIC_RELAXED)) return NULL;
-    if (phase - first < team->phases) take_part(team, phase, first, self->index);
-    wait_while(team, phase);
+    const uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
+    const uint32_t first = __atomic_load_n(&pool->first, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&pool->stopped, __ATOMIC_RELAXED)) return NULL;
+    if (phase - first < pool->phases) take_part(pool, phase, first, self->index);
+    wait_while(pool, phase);
   }
 }
 
 /* Worker threads block all signals: they are handled by the program's own threads. */
-static int start_member(Member *member) {
+static int start_worker(Worker *worker) {
   pthread_attr_t attributes;
   sigset_t all, before;
   if (pthread_attr_init(&attributes) != 0) return -1;
   pthread_attr_setstacksize(&attributes, STACK);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int status = pthread_create(&member->id, &attributes, work, member);
+  const int status = pthread_create(&worker->id, &attributes, work, worker);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
   return status;
 }
 
-TenonTeam *tenon_team_start(TenonPhase *run, int phases, int threads) {
-  void *memory, *members;
-  if (posix_memalign(&memory, CACHE_LINE, sizeof(TenonTeam)) != 0) return NULL;
-  if (posix_memalign(&members, CACHE_LINE, sizeof(Member) * (size_t)threads) != 0) {
+TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int threads) {
+  void *memory, *workers;
+  if (posix_memalign(&memory, CACHE_LINE, sizeof(TenonThreadPool)) != 0) return NULL;
+  if (posix_memalign(&workers, CACHE_LINE, sizeof(Worker) * (size_t)threads) != 0) {
     free(memory);
     return NULL;
   }
-  TenonTeam *team = memory;
+  TenonThreadPool *pool = memory;
   /* The state after a run: all phases are finished. */
-  *team = (TenonTeam){.phase = (uint32_t)phases, .run = run, .phases = (uint32_t)phases, .threads = threads};
-  team->members = members;
-  for (int i = 0; i < threads; i++) team->members[i] = (Member){.team = team, .index = i};
-  for (team->started = 1; team->started < threads; team->started++)
-    if (start_member(&team->members[team->started]) != 0) {
-      tenon_team_stop(team);
+  *pool = (TenonThreadPool){.phase = (uint32_t)phases, .run = run, .phases = (uint32_t)phases, .threads = threads};
+  pool->workers = workers;
+  for (int i = 0; i < threads; i++) pool->workers[i] = (Worker){.pool = pool, .index = i};
+  for (pool->started = 1; pool->started < threads; pool->started++)
+    if (start_worker(&pool->workers[pool->started]) != 0) {
+      tenon_thread_pool_stop(pool);
       return NULL;
     }
-  return team;
+  return pool;
 }
 
-void tenon_team_run(TenonTeam *team, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {
-  team->regions[0] = constantWeight;
-  team->regions[1] = mutableWeight;
-  team->regions[2] = activations;
-  uint32_t phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
+void tenon_thread_pool_run(TenonThreadPool *pool, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {
+  pool->regions[0] = constantWeight;
+  pool->regions[1] = mutableWeight;
+  pool->regions[2] = activations;
+  uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_RELAXED);
   const uint32_t first = phase + 1;
-  for (int i = 0; i < team->threads; i++) __atomic_store_n(&team->members[i].claimed, phase, __ATOMIC_RELAXED);
-  __atomic_store_n(&team->first, first, __ATOMIC_RELAXED);
-  open_phase(team, first);
-  while ((phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE)) - first < team->phases) {
-    take_part(team, phase, first, 0);
-    wait_while(team, phase);
+  for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, phase, __ATOMIC_RELAXED);
+  __atomic_store_n(&pool->first, first, __ATOMIC_RELAXED);
+  open_phase(pool, first);
+  while ((phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE)) - first < pool->phases) {
+    take_part(pool, phase, first, 0);
+    wait_while(pool, phase);
   }
 }
 
-void tenon_team_watch(TenonTeam *team, void (*watch)(void *), void *context) {
-  team->watch = watch;
-  team->watched = context;
+void tenon_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context) {
+  pool->watch = watch;
+  pool->watched = context;
 }
 
-void tenon_team_stop(TenonTeam *team) {
-  team->watch = NULL;
-  __atomic_store_n(&team->stopped, 1, __ATOMIC_RELAXED);
-  open_phase(team, team->phase + 1);
-  for (int i = 1; i < team->started; i++) pthread_join(team->members[i].id, NULL);
-  free(team->members);
-  free(team);
+void tenon_thread_pool_stop(TenonThreadPool *pool) {
+  pool->watch = NULL;
+  __atomic_store_n(&pool->stopped, 1, __ATOMIC_RELAXED);
+  open_phase(pool, pool->phase + 1);
+  for (int i = 1; i < pool->started; i++) pthread_join(pool->workers[i].id, NULL);
+  free(pool->workers);
+  free(pool);
 }

@@ -388,7 +388,7 @@ class C(Printer):
             wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
             return f"  return a < 0 ? ({{E}})(0 - ({wide})a) : a;" if integer else "  " + SCALAR[name]
         portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
-        native = list(NATIVE.get((name, t.dtype, t.lanes), []))
+        native = [*NATIVE.get((name, t.dtype, t.lanes), []), *pairs.LANE_BY_LANE.get(name, [])]
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
             native.insert(0, _by_clang(name, t))
         if name == "dot2":

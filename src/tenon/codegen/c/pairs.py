@@ -86,3 +86,15 @@ NATIVE = {
     ],
 }
 """(preprocessor condition, body), for one lane."""
+
+LANE_BY_LANE = {
+    "nearest_add": [
+        (
+            f"{_DSP} && defined(__ARM_FP)",
+            "{I} y;\n  for (int i = 0; i < {N}; i++) {{\n    {E} x = a[i];\n    int32_t r;\n"
+            '    __asm__("vcvtr.s32.f32 %0, %0" : "+t"(x));\n    __asm__("vmov %0, %1" : "=r"(r) : "t"(x));\n'
+            '    __asm__("qadd %0, %0, %1" : "+r"(r) : "r"(b[i]));\n    y[i] = r;\n  }}\n  return y;',
+        ),
+    ],
+}
+"""The same for vectors whose lanes are computed one by one: vector conversions neither round so nor saturate sums."""
