@@ -16,6 +16,7 @@ from fuzzing.numbers import ordinary, special
 from tenon.errors import TenonError, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Origin, Value
 from tenon.ir.types import DType, TensorType
+from tenon.ir.verify import impossible_quantisation
 from tenon.ir.writer import HOSTILE
 from tenon.kernels.machine import Machine
 from tenon.ops import registry
@@ -335,6 +336,8 @@ def meaningful(node: Node, floats: Sequence[Array]) -> bool:
     """Whether the result is specified for such operands."""
     op = node.op
     assert isinstance(op, Operator)
+    if any(v.type.quant is not None and impossible_quantisation(v.type) for v in node.outputs):
+        return False
     if op.bilinear and len({v.type.dtype for v in node.inputs if v is not None}) > 1:
         return False
     if node.op.name in PLACES:

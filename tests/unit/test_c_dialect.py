@@ -65,12 +65,19 @@ def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[
     return len(lowered)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_c_matches_the_interpreter(machine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("machine", "start", "stride"),
+    [
+        *((machine, i % 2, 2) for i, machine in enumerate(MACHINES)),  # each case on two of the four machines
+        *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine in MACHINES),
+    ],
+)
+def test_c_matches_the_interpreter(machine: str, start: int, stride: int, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
-    assert assert_same(MACHINES[machine], [gcc, "-O1", "-ffp-contract=off"], tmp_path, CASES) > 500
+    cases = CASES[start::stride]
+    assert assert_same(MACHINES[machine], [gcc, "-O1", "-ffp-contract=off"], tmp_path, cases) > 500 // stride
 
 
 def covering(machine: Machine) -> list[Case]:
@@ -85,8 +92,18 @@ def covering(machine: Machine) -> list[Case]:
     return chosen
 
 
-@pytest.mark.parametrize("name", ["gcc", "clang"])
-@pytest.mark.parametrize("target", X86)
+BY_TURNS = [(target, ("gcc", "clang")[i % 2]) for i, target in enumerate(X86)]
+"""One compiler for each target; with -m slow, both for all."""
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param(target, name, marks=() if (target, name) in BY_TURNS else pytest.mark.slow)
+        for target in X86
+        for name in ("gcc", "clang")
+    ],
+)
 def test_compilers_accept_every_helper(target: str, name: str, tmp_path: Path) -> None:
     """Other compilers than zig, which is used by most other tests."""
     machine = targets()[target].machine

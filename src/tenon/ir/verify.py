@@ -98,11 +98,12 @@ def quantisation_is_possible(graph: Graph) -> Iterator[Breach]:
     """Scales of computed tensors are positive, zero points fit the element type, and both fit the axis."""
     for node in graph:
         for v in node.outputs:
-            if v.typed and v.type.quant is not None and (why := _impossible(v.type)):
+            if v.typed and v.type.quant is not None and (why := impossible_quantisation(v.type)):
                 yield node.origin, f"'{v.name}' is {v.type}: {why}"
 
 
-def _impossible(type: TensorType) -> str:
+def impossible_quantisation(type: TensorType) -> str:
+    """What is wrong with the quantisation of a type that has one; empty if nothing is."""
     quant = type.quant
     assert quant is not None
     if not quant.scale or not all(isfinite(s) and s > 0 for s in quant.scale):

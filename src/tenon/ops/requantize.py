@@ -116,7 +116,8 @@ class Factors:
         """The sums, whose channels are the last axis, times the factors, rounded, as i64."""
         if self.rounding == "float":
             with np.errstate(all="ignore"):
-                return np.rint(np.clip(total.astype(np.float32) * self.values, -(2.0**62), 2.0**62)).astype(np.int64)
+                scaled = total.astype(np.float32) * self.values.astype(np.float32)
+                return np.rint(np.clip(scaled, -(2.0**62), 2.0**62)).astype(np.int64)
         assert self.shifts is not None
         return rescaled(total.astype(np.int64), self.values, self.shifts, self.rounding)
 
