@@ -24,7 +24,7 @@ TENON_MEM_ALIGN(64) uint8_t tenon_activations[TENON_ROOM(TENON_OF_BUNDLE(ACTIVAT
 const size_t tenon_mutable_size = TENON_OF_BUNDLE(MUTABLE_MEM_SIZE);
 const size_t tenon_activations_size = TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE);
 
-#ifdef TENON_TEAM
+#ifdef TENON_THREAD_POOL
 const int tenon_max_threads = TENON_OF_BUNDLE(MAX_THREADS), tenon_phases = TENON_OF_BUNDLE(PHASES);
 
 void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,

@@ -28,7 +28,7 @@ int tenon_run(void);
 /* One step of the network, a kernel call; there where TENON_STEPS is above 0 (see probe.c). */
 void tenon_step(int step);
 
-/* Multithreaded runs (see threads.h); only with TENON_TEAM. */
+/* Multithreaded runs (see threads.h); only with TENON_THREAD_POOL. */
 extern const int tenon_max_threads, tenon_phases;
 void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
                  int parts);
