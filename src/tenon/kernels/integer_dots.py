@@ -34,7 +34,7 @@ from tenon.ir.loops import (
 )
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import Conv, described
-from tenon.kernels.integer_pairs import PairConv, columns
+from tenon.kernels.integer_pairs import PairConv, columns, row_of
 
 POSITIONS, CHANNELS = 2, 4
 """Of a tile."""
@@ -94,7 +94,7 @@ def factors(pairs: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _DotContext:
     k: Builder
     s: PairConv
     x: Tensor
@@ -118,14 +118,16 @@ class _Parts:
         self.y.vec(4)[s.conv.y.place(*at, 4)] = cast(value, DType.I8)
 
 
-def _begin(k: Builder, s: PairConv, w: tuple[DType, tuple[int, ...]], scratch: tuple[DType, tuple[int, ...]]) -> _Parts:
+def _begin(
+    k: Builder, s: PairConv, w: tuple[DType, tuple[int, ...]], scratch: tuple[DType, tuple[int, ...]]
+) -> _DotContext:
     """Parameters: x, weights, bias, factors, scratch, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     weights, b = k.param("w", *w[1], dtype=w[0]), k.param("b", c.y.channels, dtype=I32)
     q = k.param("q", 3, c.y.channels, dtype=I32)
     t = k.param("t", *scratch[1], dtype=scratch[0], scratch=True)
-    return _Parts(k, s, x, weights, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
+    return _DotContext(k, s, x, weights, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
 
 
 # ------------------------------------------------------------------------------------------------ dense
@@ -134,8 +136,8 @@ def conv(s: PairConv) -> Kernel:
     """Parameters: x, words of weights (``pack``), bias in i32, ``factors``, a panel (i32 of ``panel``), y."""
     c = s.conv
     k = Builder(f"integer_dots{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}", f"{described(c)}, by vectors")
-    trips = c.y.channels // CHANNELS
-    p = _begin(k, s, (I32, (trips, steps(s), CHANNELS, 4)), (I32, panel(s)))
+    iterations = c.y.channels // CHANNELS
+    p = _begin(k, s, (I32, (iterations, steps(s), CHANNELS, 4)), (I32, panel(s)))
     for word in range(c.kernel[0] * row_words(s), 4 * steps(s)):
         for i in range(panel(s)[0]):
             p.scratch[i, word] = Const(0, Type(I32))
@@ -146,25 +148,23 @@ def conv(s: PairConv) -> Kernel:
                 with k.outline(f"panel{width}", f"the inputs of {width} positions"):
                     _panel(p, n, row, col, width, inside=inside)
                 with k.outline(f"{width}x{CHANNELS}", f"{width} positions by {CHANNELS} channels at a time"):
-                    _tile(p, (n, row, col), width, trips)
+                    _tile(p, (n, row, col), width, iterations)
     return k.done()
 
 
-def _panel(p: _Parts, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
+def _panel(p: _DotContext, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
     """The inputs of ``width`` positions from ``col`` on."""
     k, s, c = p.k, p.s, p.s.conv
-    last = (c.extent[0] - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] - c.top
     with k.loop("ky", c.kernel[0]) as ky:
-        y, base = row * c.stride[0] + ky * c.dilation[0] - c.top, ky * row_words(s)
-        above, below = [y] * (c.top > 0), [c.x.h - 1 - y] * (last >= c.x.h)
-        with k.when(*above, *below):
+        (y, inner), base = row_of(c, row, ky), ky * row_words(s)
+        with k.when(*inner):
             _panel_row(p, (n, y, col), base, width, inside=inside)
-        for fact in (*above, *below):
+        for fact in inner:
             with k.when(-fact - 1), k.unroll("p", width) as i, k.loop("d", row_words(s)) as d:
                 p.scratch[i, base + d] = Const(_four(s.fill), Type(I32))
 
 
-def _panel_row(p: _Parts, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
+def _panel_row(p: _DotContext, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
     k, s, c, (n, y, col) = p.k, p.s, p.s.conv, at
 
     def value(load: Expr, x: Index, fill: int) -> Expr:
@@ -201,11 +201,11 @@ def _four(value: int) -> int:
     return word - ((word >> 31) << 32)
 
 
-def _tile(p: _Parts, at: tuple[Index, Index, Index], width: int, trips: int) -> None:
+def _tile(p: _DotContext, at: tuple[Index, Index, Index], width: int, iterations: int) -> None:
     k, s, (n, row, col) = p.k, p.s, at
     depth = steps(s)
     unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
-    with k.loop("o", trips) as o:
+    with k.loop("o", iterations) as o:
         acc = k.local("a", CHANNELS, width, dtype=I32)
         for v in range(CHANNELS):
             bias = k.let("b", p.b[o * CHANNELS + v])
@@ -247,18 +247,18 @@ def depthwise(s: PairConv) -> Kernel:
                 p.scratch.vec(4)[i + top, j + left, 0] = border
     with k.loop("n", c.y.n) as n, k.loop("c", c.y.channels // 4) as block:
         with k.outline("plane", "four channels and their border"), k.loop("i", high) as i:
-            for start, trips, count in segments(wide, 8):
-                with k.loop("j", trips) as lot, k.unroll("u", count) as u:
+            for start, iterations, count in segments(wide, 8):
+                with k.loop("j", iterations) as lot, k.unroll("u", count) as u:
                     at = lot * count + u + start
                     p.scratch.vec(4)[i + c.top, at + c.left, 0] = p.x.vec(4)[c.x.at(n, block * 4, i, at, 4)]
         with k.outline("rows", "the results of four channels"), k.loop("i", c.extent[0]) as i:
-            for start, trips, count in segments(c.extent[1], _LINE):
-                with k.loop("j", trips) as j:
+            for start, iterations, count in segments(c.extent[1], _LINE):
+                with k.loop("j", iterations) as j:
                     _results(p, (n, block, i, j * count + start), count)
     return k.done()
 
 
-def _results(p: _Parts, at: tuple[Index, Index, Index, Index], count: int) -> None:
+def _results(p: _DotContext, at: tuple[Index, Index, Index, Index], count: int) -> None:
     k, c, (n, block, row, col) = p.k, p.s.conv, at
     acc = k.local("a", count, dtype=I32, lanes=4)
     bias = k.let("b", p.b.vec(4)[block])

@@ -217,16 +217,21 @@ def columns(c: Conv, positions: int) -> list[tuple[int, int, int, bool]]:
     return found
 
 
+def row_of(c: Conv, row: Index, ky: Index) -> tuple[Index, list[Index]]:
+    """The row of the image that tap ``ky`` reads for a row of results, and what is negative where it lies beside it."""
+    last = (c.extent[0] - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] - c.top
+    y = row * c.stride[0] + ky * c.dilation[0] - c.top
+    return y, [y] * (c.top > 0) + [c.x.h - 1 - y] * (last >= c.x.h)
+
+
 def _panel(p: _PairContext, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
     """The inputs of ``width`` positions from ``col`` on."""
     k, s, c = p.k, p.s, p.s.conv
-    last = (c.extent[0] - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] - c.top
     with k.loop("ky", c.kernel[0]) as ky:
-        y = row * c.stride[0] + ky * c.dilation[0] - c.top
-        above, below = [y] * (c.top > 0), [c.x.h - 1 - y] * (last >= c.x.h)
-        with k.when(*above, *below):
+        y, inner = row_of(c, row, ky)
+        with k.when(*inner):
             _panel_row(p, (n, y, col), ky * s.row, width, inside=inside)
-        for fact in (*above, *below):
+        for fact in inner:
             with k.when(-fact - 1), k.loop("d", s.row) as d, k.unroll("p", width) as i:
                 p.scratch[ky * s.row + d, i] = _word(s.fill)
 
