@@ -5,6 +5,7 @@ Sources: the TensorFlow Lite quantization specification (ADD, SUB, MUL); ONNX Ru
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -84,9 +85,9 @@ class IntegerBinary(Pointwise):
     def bounded_array(self, x: Array) -> Array:
         return clamped(x + self.zeros[2], self.low, self.high, DType(self.to))
 
+    @abstractmethod
     def combined_arrays(self, left: Array, right: Array) -> Array:
         """The real number that is stored, of those of the operands."""
-        raise NotImplementedError
 
     def quantized(self, x: Expr) -> Expr:
         """A real number as an element of the result, halves to even."""

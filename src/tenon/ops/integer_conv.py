@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -161,9 +162,9 @@ class IntegerProduct(Operator):
         stored = stored.reshape(*stored.shape[:2], *(1, 1, *stored.shape[2:])[-2:])
         return IntegerStage(s, stored, None, tuple(args), described=described)
 
+    @abstractmethod
     def problem(self, site: Site) -> dense.Conv | None:
         """The convolution without halos, which the choice of algorithm depends on; None where there is no choice."""
-        raise NotImplementedError
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         problem = self.problem(site)

@@ -60,10 +60,7 @@ class IntegerMatMul(Operator):
         return self.zeros[:2]
 
     def factors(self) -> Factors:
-        if self.rounding == "float":
-            return Factors("float", np.array([self.factor], np.float32))
-        multiplier, shift = (np.array([number], np.int32) for number in self.fixed)
-        return Factors(self.rounding, multiplier, shift)
+        return Factors.single(self.rounding, self.factor, self.fixed)
 
     def reference(self, a: Array, b: Array) -> Array:
         left, right = a.astype(np.int64) - self.zeros[0], b.astype(np.int64) - self.zeros[1]

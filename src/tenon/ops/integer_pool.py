@@ -92,11 +92,7 @@ class IntegerAveragePool(Operator):
         return sum(t < a.size + a.before + a.after for t in taps)
 
     def factors(self) -> Factors | None:
-        if self.rounding == "away":
-            return None
-        if self.rounding == "float":
-            return Factors("float", np.array([self.factor], np.float32))
-        return Factors("double", np.array([self.fixed[0]], np.int32), np.array([self.fixed[1]], np.int32))
+        return None if self.rounding == "away" else Factors.single(self.rounding, self.factor, self.fixed)
 
     def reference(self, x: Array) -> Array:
         axes, wide = self.axes(x.shape), x.astype(np.int64)

@@ -112,6 +112,14 @@ class Factors:
     values: Array
     shifts: Array | None = None
 
+    @classmethod
+    def single(cls, rounding: Rounding, factor: float, fixed: tuple[int, int]) -> Factors:
+        """One for all: ``factor`` in f32 of "float", else the multiplier and shift ``fixed``."""
+        if rounding == "float":
+            return cls(rounding, np.array([factor], np.float32))
+        multiplier, shift = (np.array([number], np.int32) for number in fixed)
+        return cls(rounding, multiplier, shift)
+
     def apply(self, total: Array) -> Array:
         """The sums, whose channels are the last axis, times the factors, rounded, as i64."""
         if self.rounding == "float":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tenon.codegen.c import dot_tile, dots, half, pair_tile, pairs
+from tenon.codegen.c.assembly_tile import Tile
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
@@ -455,12 +456,12 @@ class C(Printer):
         self.in_portable_form = False
         self.line("#endif")
 
-    def in_assembly(self, tile: pair_tile.Tile) -> None:
-        self.env |= dict.fromkeys(tile.vars, 0)
+    def in_assembly(self, tile: Tile) -> None:
+        self.env |= dict.fromkeys(tile.nest.vars, 0)
         names = [self.register(load.buffer, load.index) for load in tile.sums]
         places = [self.place(load.buffer, load.index) for load in (tile.weights, tile.inputs)]
         weights, inputs = (f"{name}{_offset(at)}" for name, at in places)
-        for var in tile.vars:
+        for var in tile.nest.vars:
             del self.env[var]
         taken = {*self.f.taken, *(self.cell(tile.sums[0].buffer, name) for name in names)}
         for text in tile.text(weights, inputs, names):

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from tenon.codegen.c.pair_tile import LOCAL, Tile, iterations, walks_on
-from tenon.ir.index import Index
+from tenon.codegen.c.assembly_tile import LOCAL, Tile, nest
 from tenon.ir.loops import Let, Load, Loop, Op, Stmt, Store
 
 CHANNELS = 4
@@ -24,7 +22,7 @@ class DotTile(Tile):
 
     positions: int
     apart: int
-    condition: ClassVar[str] = "defined(__GNUC__) && defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE__)"
+    condition = "defined(__GNUC__) && defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE__)"
 
     def step(self) -> list[str]:
         found = [f"vldrw.u32 q{i}, [%[{'pz'[i]}]], #16" for i in range(self.positions)]
@@ -37,13 +35,13 @@ class DotTile(Tile):
         return found
 
     def text(self, weights: str, inputs: str, sums: Sequence[str]) -> list[str]:
-        lines = self.step() * self.inner
+        lines = self.step() * self.nest.inner
         pointers = {"w": weights, "p": inputs}
         if self.positions > 1:
             pointers["z"] = f"{LOCAL}p + {self.apart}"
-        if self.outer > 1:
+        if self.nest.outer > 1:
             lines = ["1:", *lines, "cmp %[p], %[e]", "bne 1b"]
-            pointers["e"] = f"{LOCAL}p + {self.outer * self.inner * 4}"
+            pointers["e"] = f"{LOCAL}p + {self.nest.outer * self.nest.inner * 4}"
         changed = ", ".join(f'[a{i}] "+Te"({name})' for i, name in enumerate(sums))
         moved = ", ".join(f'[{name}] "+r"({LOCAL}{name})' for name in pointers)
         return [
@@ -60,32 +58,22 @@ class DotTile(Tile):
 
 def matched(loop: Loop) -> DotTile | None:
     """The tile that a loop computes, if it is one."""
-    outer, step = iterations(loop), loop
-    if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
-        step = loop.body[0]
-    inner = iterations(step)
-    if not outer or step.kind != "unroll" or not inner:
+    steps, found = nest(loop), None
+    if steps is None:
         return None
-    inputs, weights, sums = list[Load](), list[Load](), list[Load]()
     for positions in (1, 2):
-        if len(step.body) == positions + CHANNELS * (1 + positions):
-            found = _operands(step.body, positions)
-            if found is None:
-                return None
-            inputs, weights, sums = found
-    if not sums:
+        if len(steps.body) == positions + CHANNELS * (1 + positions):
+            found = _operands(steps.body, positions)
+    if found is None:
         return None
-    nested = step is not loop
-    vars = (loop.var, step.var) if nested else (step.var,)
-    steps = Index(((step.var, 1),)) + (Index(((loop.var, inner),)) if nested else 0)
+    inputs, weights, sums = found
     between = inputs[-1].buffer.flat(inputs[-1].index) + inputs[0].buffer.flat(inputs[0].index) * -1
     alike = all(load.buffer is inputs[0].buffer for load in inputs) and not between.terms
-    walks = [walks_on(load, load, vars, steps * 4, 0) for load in inputs]
-    walks += [walks_on(load, weights[0], vars, steps * 16, 4 * i) for i, load in enumerate(weights)]
+    walks = [steps.walks_on(load, load, 4, 0) for load in inputs]
+    walks += [steps.walks_on(load, weights[0], 16, 4 * i) for i, load in enumerate(weights)]
     if not alike or not all(walks):
         return None
-    where = weights[0], inputs[0], tuple(sums)
-    return DotTile(outer if nested else 1, inner, vars, *where, len(inputs), between.const)
+    return DotTile(steps, weights[0], inputs[0], tuple(sums), len(inputs), between.const)
 
 
 def _operands(body: tuple[Stmt, ...], positions: int) -> tuple[list[Load], list[Load], list[Load]] | None:

@@ -7,51 +7,39 @@ one vector with 4 rows of weights takes 21 for 16, because weights are read two 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-from tenon.ir.index import Index, Var
+from tenon.codegen.c.assembly_tile import LOCAL, Tile, nest
 from tenon.ir.loops import Expr, Let, Load, Loop, Op, Ref, Stmt, Store
 from tenon.ir.types import I32
 
 POSITIONS, CHANNELS = 4, 2
-CONDITION = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)"
-"""Without optimisation, compilers keep a register for frames."""
-LOCAL = "tile_"
-"""What the names of C variables begin with, which no kernel's own do: pointers of kernels are called w, too."""
 
 
-@dataclass(frozen=True)
-class Tile:
-    """``loop`` runs ``outer`` times over ``inner`` steps; a step reads the next ``words`` of ``weights`` and the next
-    ``taken`` elements of ``inputs``, both at the index of the first step.  ``sums`` are indices of ``register``."""
+class SmladTile(Tile):
+    """A step reads the next ``words`` of the weights and the next ``elements`` of the inputs."""
 
-    outer: int
-    inner: int
-    vars: tuple[Var, ...]
-    weights: Load
-    inputs: Load
-    sums: tuple[Load, ...]
     words: ClassVar[int]
-    taken: ClassVar[int]
+    elements: ClassVar[int]
     operands: ClassVar[str]
     """Registers of a step besides the pointers, ``e`` and the sums."""
     input_type: ClassVar[str] = "int32_t"
-    condition: ClassVar[str] = CONDITION
+    condition = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)"
+    """Without optimisation, compilers keep a register for frames."""
 
+    @abstractmethod
     def step(self) -> list[str]:
         """Instructions; w and p point to weights and inputs."""
-        raise NotImplementedError
 
     def text(self, weights: str, inputs: str, sums: Sequence[str]) -> list[str]:
-        """Lines of C.  ``weights`` and ``inputs`` are pointers to the first elements, ``sums`` names of variables."""
         # No register is left for the end of the inputs.
-        lines = self.step() * self.inner
-        if self.outer > 1:
+        lines = self.step() * self.nest.inner
+        if self.nest.outer > 1:
             lines = ["push {%[e]}", "1:", *lines, "ldr %[e], [sp]", "cmp %[p], %[e]", "bne 1b", "add sp, #4"]
         changed = ", ".join(f'[a{i}] "+r"({name})' for i, name in enumerate(sums))
-        end = self.outer * self.inner * self.taken
+        end = self.nest.outer * self.nest.inner * self.elements
         written = ", ".join(f'[{name}] "=&r"({LOCAL}{name})' for name in self.operands)
         return [
             "{",
@@ -67,10 +55,10 @@ class Tile:
         ]
 
 
-class PanelTile(Tile):
+class PanelTile(SmladTile):
     """Sums of 4 positions, from a panel, by 2 channels; ``sums`` by position, then channel."""
 
-    words, taken, operands = 1, POSITIONS, "oxz"
+    words, elements, operands = 1, POSITIONS, "oxz"
 
     def step(self) -> list[str]:
         found = ["ldr %[e], [%[w]], #4", "sxtb16 %[o], %[e], ror #8", "sxtb16 %[e], %[e]"]
@@ -81,10 +69,10 @@ class PanelTile(Tile):
         return found
 
 
-class VectorTile(Tile):
+class VectorTile(SmladTile):
     """Sums of one vector of bytes by 4 channels."""
 
-    words, taken, operands = 4, 4, "xzvuo"
+    words, elements, operands = 4, 4, "xzvuo"
     input_type = "int8_t"
 
     def step(self) -> list[str]:
@@ -101,29 +89,19 @@ def _product(i: int, x: str, w: str) -> str:
     return f"smlad %[a{i}], %[{x}], %[{w}], %[a{i}]"
 
 
-def matched(loop: Loop) -> Tile | None:
+def matched(loop: Loop) -> SmladTile | None:
     """The tile that a loop computes, if it is one."""
-    outer, step = iterations(loop), loop
-    if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
-        step = loop.body[0]
-    inner = iterations(step)
-    if not outer or step.kind != "unroll" or not inner:
-        return None
-    found = _panel(step.body) or _vector(step.body)
-    if found is None:
+    steps = nest(loop)
+    found = None if steps is None else _panel(steps.body) or _vector(steps.body)
+    if steps is None or found is None:
         return None
     kind, weights, inputs, sums = found
-    nested = step is not loop
-    vars = (loop.var, step.var) if nested else (step.var,)
-    steps = Index(((step.var, 1),)) + (Index(((loop.var, inner),)) if nested else 0)
-    walks = [walks_on(load, inputs[0], vars, steps * kind.taken, i) for i, load in enumerate(inputs)]
-    walks += [walks_on(load, weights[0], vars, steps * kind.words, i) for i, load in enumerate(weights)]
-    if not all(walks):
-        return None
-    return kind(outer if nested else 1, inner, vars, weights[0], inputs[0], tuple(sums))
+    walks = [steps.walks_on(load, inputs[0], kind.elements, i) for i, load in enumerate(inputs)]
+    walks += [steps.walks_on(load, weights[0], kind.words, i) for i, load in enumerate(weights)]
+    return kind(steps, weights[0], inputs[0], tuple(sums)) if all(walks) else None
 
 
-_Found = tuple[type[Tile], list[Load], list[Load], list[Load]]
+_Found = tuple[type[SmladTile], list[Load], list[Load], list[Load]]
 
 
 def _panel(body: tuple[Stmt, ...]) -> _Found | None:
@@ -170,12 +148,6 @@ def _vector(body: tuple[Stmt, ...]) -> _Found | None:
     return (VectorTile, weights, [inputs], first) if len(sums) == 8 and all(alike) else None
 
 
-def iterations(loop: Loop) -> int:
-    """The constant number of iterations, or 0."""
-    (below, *more) = loop.var.below
-    return 0 if more or below.terms else below.const
-
-
 def _load(stmt: Stmt) -> Load | None:
     """The word of memory that a statement names."""
     if isinstance(stmt, Let) and isinstance(stmt.value, Load) and stmt.value.buffer.space != "register":
@@ -209,11 +181,3 @@ def _is(value: Expr, name: str) -> bool:
 
 def _same(value: Expr, i: int, ref: Ref) -> bool:
     return isinstance(value, Op) and value.args[i] is ref
-
-
-def walks_on(load: Load, first: Load, vars: tuple[Var, ...], steps: Index, behind: int) -> bool:
-    """Whether ``load`` is ``behind`` elements after ``first`` is in the first step, and moves on by ``steps``."""
-    if load.buffer is not first.buffer:
-        return False
-    base = load.buffer.flat(tuple(i.subst(dict.fromkeys(vars, 0)) for i in first.index))
-    return load.buffer.flat(load.index) == base + steps + behind

@@ -1,0 +1,68 @@
+"""What the inner loops that are written in assembly have in common: how they are found, and what they print."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tenon.ir.index import Index, Var
+from tenon.ir.loops import Load, Loop, Stmt
+
+LOCAL = "tile_"
+"""What the names of C variables begin with, which no kernel's own do: pointers of kernels are called w, too."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """``outer`` iterations over ``inner`` steps of ``body``; ``steps`` counts them from the values of ``vars``."""
+
+    outer: int
+    inner: int
+    vars: tuple[Var, ...]
+    steps: Index
+    body: tuple[Stmt, ...]
+
+    def walks_on(self, load: Load, first: Load, stride: int, behind: int) -> bool:
+        """Whether ``load`` is ``behind`` elements after ``first`` in the first step and moves by ``stride`` in each."""
+        if load.buffer is not first.buffer:
+            return False
+        base = load.buffer.flat(tuple(i.subst(dict.fromkeys(self.vars, 0)) for i in first.index))
+        return load.buffer.flat(load.index) == base + self.steps * stride + behind
+
+
+def nest(loop: Loop) -> Nest | None:
+    """An unrolled loop of constant length, alone or all that a serial one of constant length has."""
+    outer, step = _iterations(loop), loop
+    if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
+        step = loop.body[0]
+    inner = _iterations(step)
+    if not outer or step.kind != "unroll" or not inner:
+        return None
+    if step is loop:
+        return Nest(1, inner, (step.var,), Index(((step.var, 1),)), step.body)
+    steps = Index(((step.var, 1),)) + Index(((loop.var, inner),))
+    return Nest(outer, inner, (loop.var, step.var), steps, step.body)
+
+
+def _iterations(loop: Loop) -> int:
+    """The constant number of iterations, or 0."""
+    (below, *more) = loop.var.below
+    return 0 if more or below.terms else below.const
+
+
+@dataclass(frozen=True)
+class Tile(ABC):
+    """Sums of products over ``nest``, which begins at ``weights`` and ``inputs``; ``sums`` are indices of registers."""
+
+    nest: Nest
+    weights: Load
+    inputs: Load
+    sums: tuple[Load, ...]
+    condition: ClassVar[str]
+    """Of the preprocessor: where a compiler takes the assembly."""
+
+    @abstractmethod
+    def text(self, weights: str, inputs: str, sums: Sequence[str]) -> list[str]:
+        """Lines of C.  ``weights`` and ``inputs`` are pointers to the first elements, ``sums`` names of variables."""
