@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -203,6 +203,33 @@ def test_affinity_holds_for_all_threads_until_close(digits: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ races
+def test_workers_stay_off_the_processor_of_the_caller(digits: Path) -> None:
+    """Linux may wake them there, where they would wait for the caller."""
+    present, before = os.sched_getaffinity(0), set(tasks())
+    if len(present) < 2:
+        pytest.skip("this process may use one processor only")
+    with tenon.open(digits, threads=2) as engine:
+        engine.run(held_out_digits()[0][0])
+        (worker,) = set(tasks()) - before
+        for own in sorted(present)[:2]:
+            os.sched_setaffinity(0, {own})  # of the calling thread; the pool was started before
+            try:
+                sleep(0.05)
+                engine.run()
+            finally:
+                os.sched_setaffinity(0, present)
+            assert os.sched_getaffinity(worker) == present - {own}
+
+
+def test_more_threads_than_processors_run_anywhere(digits: Path) -> None:
+    present, before = os.sched_getaffinity(0), set(tasks())
+    with tenon.open(digits, threads=len(present) + 1) as engine:
+        for _ in range(2):
+            engine.run(held_out_digits()[0][0])
+            sleep(0.05)
+        assert {frozenset(os.sched_getaffinity(task)) for task in set(tasks()) - before} == {frozenset(present)}
+
+
 @pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1"])
 def test_thread_sanitizer_reports_no_races(name: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")

@@ -5,20 +5,22 @@
    last part opens the next phase.
 
    Phases are numbered consecutively over all runs; the number after the last phase of a run means idle.  Waiting threads
-   spin on the number for a few microseconds, the usual wait for evenly distributed work, and then sleep. */
+   spin on the number for a few microseconds, the usual wait for evenly distributed work, and then sleep.
+
+   Linux may wake a thread on the processor of the one that wakes it, where both then share the time of a run although
+   other processors are idle.  Where there is one for each thread, the workers are therefore kept off the caller's. */
 
 #define _GNU_SOURCE
 #include "threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#else
-#include <sched.h>
 #endif
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
@@ -30,6 +32,9 @@ typedef struct {
   TenonThreadPool *pool;
   pthread_t id;
   int index;
+#if defined(__linux__)
+  pid_t system_id; /* 0 until the thread runs */
+#endif
 } Worker;
 
 struct TenonThreadPool {
@@ -44,6 +49,10 @@ struct TenonThreadPool {
   uint32_t phases, stopped;
   int threads, started;
   Worker *workers;
+#if defined(__linux__)
+  cpu_set_t processors; /* of the thread that started the pool */
+  int avoided;          /* the processor that workers are kept off, or -1 */
+#endif
 };
 
 static void pause_processor(void) {
@@ -100,9 +109,26 @@ static void take_part(TenonThreadPool *pool, uint32_t phase, uint32_t first, int
   }
 }
 
+#if defined(__linux__)
+static void avoid_own_processor(TenonThreadPool *pool) {
+  const int own = sched_getcpu();
+  if (own < 0 || own == pool->avoided || CPU_COUNT(&pool->processors) < pool->threads) return;
+  cpu_set_t others = pool->processors;
+  CPU_CLR(own, &others);
+  for (int i = 1; i < pool->started; i++) {
+    const pid_t id = __atomic_load_n(&pool->workers[i].system_id, __ATOMIC_RELAXED);
+    if (id == 0 || sched_setaffinity(id, sizeof(others), &others) != 0) return;
+  }
+  pool->avoided = own;
+}
+#endif
+
 static void *work(void *argument) {
-  const Worker *self = argument;
+  Worker *self = argument;
   TenonThreadPool *pool = self->pool;
+#if defined(__linux__)
+  __atomic_store_n(&self->system_id, (pid_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
+#endif
   for (;;) {
     const uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
     const uint32_t first = __atomic_load_n(&pool->first, __ATOMIC_RELAXED);
@@ -137,6 +163,10 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int thread
   /* The state after a run: all phases are finished. */
   *pool = (TenonThreadPool){.phase = (uint32_t)phases, .run = run, .phases = (uint32_t)phases, .threads = threads};
   pool->workers = workers;
+#if defined(__linux__)
+  pool->avoided = -1;
+  if (sched_getaffinity(0, sizeof(pool->processors), &pool->processors) != 0) CPU_ZERO(&pool->processors);
+#endif
   for (int i = 0; i < threads; i++) pool->workers[i] = (Worker){.pool = pool, .index = i};
   for (pool->started = 1; pool->started < threads; pool->started++)
     if (start_worker(&pool->workers[pool->started]) != 0) {
@@ -154,6 +184,9 @@ void tenon_thread_pool_run(TenonThreadPool *pool, uint8_t *constantWeight, uint8
   const uint32_t first = phase + 1;
   for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, phase, __ATOMIC_RELAXED);
   __atomic_store_n(&pool->first, first, __ATOMIC_RELAXED);
+#if defined(__linux__)
+  if (__atomic_load_n(&pool->sleeping, __ATOMIC_RELAXED) != 0) avoid_own_processor(pool);
+#endif
   open_phase(pool, first);
   while ((phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE)) - first < pool->phases) {
     take_part(pool, phase, first, 0);
