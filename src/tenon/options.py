@@ -131,6 +131,9 @@ class Options:
     head: dict[str, Any] = field(default_factory=dict)
     """Format of detection outputs that are not recognised: fields of ``passes.heads.Described``, and "priors"."""
 
+    labels: tuple[str, ...] = ()
+    """Names of the classes that the model distinguishes, recorded in the bundle."""
+
     compile_preprocess: tuple[int, int] | None = None
     """(height, width) of an image input [height, width, channels] in bytes, with preprocessing compiled in."""
 
@@ -200,7 +203,7 @@ class Options:
         return cls(**values)
 
 
-NOT_IN_BANNER = frozenset({"target", "name", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
+NOT_IN_BANNER = frozenset({"target", "name", "labels", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
 """Options that do not affect the generated code, or are stated elsewhere in the banner."""
 
 
@@ -239,6 +242,7 @@ class OptionKeywords(TypedDict, total=False):
     ram: int | str | None
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None
+    labels: list[str] | tuple[str, ...] | None
     compile_preprocess: tuple[int, int] | None
     inputs: list[str] | tuple[str, ...] | None
     outputs: list[str] | tuple[str, ...] | None

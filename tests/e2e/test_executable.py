@@ -181,11 +181,60 @@ def _compared(folder: Path, photos: list[Path]) -> None:
             assert Path("y.bin").read_bytes() == expected, photo.name
 
 
-def test_real_detector_on_a_bitmap(tmp_path: Path) -> None:
-    """A detector, on a BMP file of another size than its input."""
+HEAD = {
+    "kind": "ssd",
+    "strides": (8, 16, 32, 64),
+    "sizes": ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
+    "variances": (0.1, 0.2),
+}
+
+
+def _lines(*command: object) -> list[str]:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_real_detector(tmp_path: Path) -> None:
+    """A detector, on images of another size than its input: the outputs' bits, and the detections that are printed."""
     model, cat = shared("models/caffe/RFB-320"), shared("models/images/coral_cat.bmp")
-    bundle = tenon.compile(model, preprocess={"mean": 127, "scale": 1 / 128}, name="faces")
-    _compared(bundle.save(tmp_path / "out", (*bundle.parts, "exe")), [cat])
+    faces = tmp_path / "faces.ppm"
+    Image.open(shared("models/images/rfb_faces_test.jpg")).save(faces)
+    labels = ("background", "face")
+    how = {"mean": 127, "scale": 1 / 128, "fit": "letterbox"}
+    bundle = tenon.compile(model, preprocess=how, head=HEAD, name="faces", labels=labels)
+    folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
+    _compared(folder, [cat, faces])
+    for photo, found in ((cat, 0), (faces, 5)):
+        for options in ((), ("--threshold", "0.2"), ("--threshold", "0.1", "--overlap", "0.9")):
+            expected = _lines(sys.executable, "-m", "tenon", "run", folder, photo, *options)[:-1]  # without the time
+            assert _lines(folder / "faces", photo, *options) == expected
+            assert options or expected[-1] == f"{found} found"
+    Path("names.txt").write_bytes("Hintergrund\r\nein längerer Name\n".encode())
+    expected = _lines(sys.executable, "-m", "tenon", "run", folder, faces, "--labels", "names.txt")[:-1]
+    assert "ein längerer Name" in expected[1]
+    assert _lines(folder / "faces", faces, "--labels", "names.txt") == expected
+    raw = subprocess.run([folder / "faces", faces, "--threshold", "2"], capture_output=True, text=True, check=False)
+    assert (raw.returncode, raw.stderr) == (2, "faces: --threshold takes a number from 0 to 1, not '2'\n")
+
+
+def test_real_classifier_prints_labels(tmp_path: Path) -> None:
+    """The best classes of a photo, as `tenon run` prints them; quantised outputs with their sign."""
+    model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
+    labels = shared("models/tflite_int8/coral_mobilenet/imagenet_labels.txt").read_text().splitlines()
+    bundle = tenon.compile(model, name="net", labels=labels)
+    folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
+    cat = shared("models/images/coral_cat.bmp")
+    expected = _lines(sys.executable, "-m", "tenon", "run", folder, cat)[1:-1]
+    assert len(expected) == 5
+    assert "cat" in expected[0]
+    assert _lines(folder / "net", cat)[1:] == expected
+
+
+def test_signed_outputs(tmp_path: Path) -> None:
+    nodes = [onnx_models.node("Cast", ["x"], ["y"], to=3)]  # int8
+    bundle = tenon.compile(onnx_models.model(nodes, {"x": (1, 3)}, ["y"]).SerializeToString(), name="net")
+    folder = bundle.save(tmp_path / "out", ("exe",))
+    np.array([[-3, 5, -128]], np.float32).tofile("x.raw")
+    assert [float(line.split()[1]) for line in _lines(folder / "net", "x.raw")[1:]] == [-3, 5, -128]
 
 
 def test_mean_and_scale_override_the_recorded_ones(photos: list[Path], tmp_path: Path) -> None:

@@ -18,6 +18,10 @@ _RUNTIME = Path(__file__).parent.parent / "runtime"
 _WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
 
 
+HEADERS = ("network.h", "elements.h", "image.h", "preprocess.h", "detect.h", "labels.h", "threads.h")
+"""Hand-written C files that main programs and tables include."""
+
+
 def runtime(name: str) -> bytes:
     """A hand-written C file."""
     return (_RUNTIME / name).read_bytes()
@@ -73,13 +77,13 @@ def executable(
     network: bytes,
     header: str,
     weights: bytes,
-    preprocessing: str,
+    tables: Mapping[str, str],
     *,
     threaded: bool = False,
 ) -> bytes:
     """A standalone program, including the weights, that runs the network on files.  Needs an operating system.
 
-    ``preprocessing`` is the C file with the preprocessing of each input (``bundle.preprocessing``).
+    ``tables`` are C files by name (``bundle.preprocessing``): preprocessing of each input, format of detections.
     """
     if target.freestanding or target.object != "elf":
         raise ToolchainError(
@@ -87,11 +91,17 @@ def executable(
             f"{name}.o into your firmware or page"
         )
     objects = program_objects(compiler, target, "main.c", name, network, header, weights, threaded=threaded)
-    texts = {file: runtime(file) for file in ("preprocess.h", "image.h")}
-    objects["preprocessing.o"] = compiler.compile(
-        {**texts, "preprocessing.c": preprocessing.encode()}, "preprocessing.c", target, ("-Wno-unused",)
-    )
+    objects |= table_objects(compiler, target, tables)
     return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if threaded else ())))
+
+
+def table_objects(compiler: Compiler, target: Target, tables: Mapping[str, str]) -> dict[str, bytes]:
+    """The objects of C files with tables, by name without ending."""
+    headers = {name: runtime(name) for name in HEADERS}
+    return {
+        f"{name}.o": compiler.compile({**headers, f"{name}.c": text.encode()}, f"{name}.c", target, ("-Wno-unused",))
+        for name, text in tables.items()
+    }
 
 
 def program_objects(
@@ -108,7 +118,7 @@ def program_objects(
 ) -> dict[str, bytes]:
     """The objects of a program: ``main`` from ``runtime/``, compiled with ``flags``, the network, its weights, and with
     ``threaded`` the thread pool."""
-    texts = {file: runtime(file) for file in (main, "network.c", "network.h", "image.h", "preprocess.h", "threads.h")}
+    texts = {file: runtime(file) for file in (main, "network.c", *HEADERS)}
     files = {**texts, f"{name}.h": header.encode()}
     flags = (*flags, *(("-DTENON_THREAD_POOL",) if threaded else ()))
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")

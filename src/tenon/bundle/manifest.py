@@ -168,7 +168,8 @@ class Manifest(NamedTuple):
     ``bindings`` lists all bindings, if there are several; the other fields describe the first one, except ``memory``,
     which suffices for all.
     ``tuned`` is None if all algorithms were selected by estimate.
-    ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs.
+    ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs,
+    ``labels`` the names of the classes, if known.
     ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
     digest of the outputs for the fixed input (``ir.fixed_input``), by the references of the operators.
     ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
@@ -194,6 +195,7 @@ class Manifest(NamedTuple):
     size: CodeSize | None = None
     preprocessing: Mapping[str, Preprocessing] = MappingProxyType({})
     heads: Heads | None = None
+    labels: tuple[str, ...] = ()
     bindings: tuple[Binding, ...] = ()
     tuned: Tuned | None = None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"

@@ -1,13 +1,14 @@
-"""The image preprocessing of inputs as a C table for executables (``runtime/preprocess.h``)."""
+"""Image preprocessing, the format of detections and labels as C tables (``runtime/preprocess.h``, ``detect.h``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from tenon.bundle.manifest import Tensor
 from tenon.errors import InputError
-from tenon.ir.preprocessing import Fit, Preprocessing, Sampling, planes
+from tenon.ir.preprocessing import Corners, Fit, Heads, Kind, Preprocessing, Sampling, planes
 
 
 def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str, Preprocessing]) -> str:
@@ -15,6 +16,35 @@ def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str,
     rows = [_row(tensor, preprocessing.get(tensor.name)) for tensor in inputs]
     head = '#include "preprocess.h"\n\nconst TenonPreprocessing tenon_preprocessing[] = {'
     return "\n".join((head, *rows, "  {0}};\n"))  # a terminator: a network may have no input
+
+
+def detection_source(outputs: Sequence[Tensor], heads: Heads | None, labels: Sequence[str]) -> str:
+    """The C file: the format of the outputs, and the names of classes."""
+    names = "".join(f"  {_c_string(label)},\n" for label in labels)
+    head = '#include "detect.h"\n#include "labels.h"\n\nconst TenonHeads tenon_heads = '
+    table = f"const char *const tenon_labels[] = {{\n{names}  NULL}};\nconst long tenon_label_count = {len(labels)};\n"
+    return f"{head}{_heads(outputs, heads)};\n\n{table}"
+
+
+def _heads(outputs: Sequence[Tensor], heads: Heads | None) -> str:
+    if heads is None:
+        return "{0}"
+    by_name = {tensor.name: i for i, tensor in enumerate(outputs)}
+    fields = {
+        "kind": 1 + get_args(Kind).index(heads.kind),
+        "outputs": "{" + ", ".join(str(by_name[name]) for name in heads.outputs) + "}",
+        "output_count": len(heads.outputs),
+        "corners": get_args(Corners).index(heads.corners),
+        "pixels": -1 if heads.pixels is None else int(heads.pixels),
+        "background": heads.background,
+    }
+    return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
+
+
+def _c_string(text: str) -> str:
+    """A string literal; bytes outside of ASCII in octal, as in those with trigraphs."""
+    plain = json.dumps(text)[1:-1] if text.isascii() and text.isprintable() and "?" not in text else ""
+    return f'"{plain}"' if plain else '"' + "".join(f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
 def _row(tensor: Tensor, preprocessing: Preprocessing | None) -> str:
@@ -38,6 +68,8 @@ def _row(tensor: Tensor, preprocessing: Preprocessing | None) -> str:
         "blue_first": int(preprocessing.channels == "bgr"),
         "border": preprocessing.border,
         "whole": int(preprocessing.within is not None),
+        "inner_height": (preprocessing.within or (0, 0))[0],
+        "inner_width": (preprocessing.within or (0, 0))[1],
         "resize": preprocessing.resize,
         "means": len(preprocessing.mean),
         "scales": len(preprocessing.scale),

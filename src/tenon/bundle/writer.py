@@ -33,7 +33,7 @@ from tenon.bundle.manifest import (
     Tuned,
 )
 from tenon.bundle.names import identifier, library_name
-from tenon.bundle.preprocessing import preprocessing_source
+from tenon.bundle.preprocessing import detection_source, preprocessing_source
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.backend import Unit
 from tenon.codegen.backend import find as find_backend
@@ -143,9 +143,16 @@ class Bundle:
     @cached_property
     def executable(self) -> bytes:
         threaded = self.program.threads > 1
-        inputs = tuple(_tensor(port) for port in self.program.inputs)
-        parts = self.name, self.object, self.header, self.weights, preprocessing_source(inputs, self.preprocessing)
+        parts = self.name, self.object, self.header, self.weights, self._tables()
         return link.executable(self.compiler, self.target, *parts, threaded=threaded)
+
+    def _tables(self) -> dict[str, str]:
+        """C files that say how an image becomes an input, and outputs detections."""
+        inputs, outputs = (tuple(map(_tensor, ports)) for ports in (self.program.inputs, self.program.outputs))
+        return {
+            "preprocessing": preprocessing_source(inputs, self.preprocessing),
+            "detection": detection_source(outputs, self.heads, self.options.labels),
+        }
 
     @guarded
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
@@ -209,6 +216,7 @@ class Bundle:
             bindings=tuple(map(_binding, (program, *self.more))) if self.more else (),
             preprocessing=dict(self.preprocessing),
             heads=self.heads,
+            labels=self.options.labels,
             tuned=self.tuned,
             arithmetic=self.arithmetic,
             answer=self.answer if compiled else "",

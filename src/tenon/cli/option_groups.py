@@ -24,6 +24,7 @@ from tenon.cli.parse import (
     parse_processors,
     parse_size,
     parse_values,
+    read_labels,
 )
 
 if TYPE_CHECKING:
@@ -191,6 +192,8 @@ class PlanOptions:
             values["compile_preprocess"] = parse_size("--compile-preprocess", values["compile_preprocess"])
         if "head" in values:
             values["head"] = parse_head(values["head"])
+        if "labels" in values:
+            values["labels"] = read_labels(values["labels"])
         for name, option in (("data_formats", "--data-format"), ("data_types", "--data-type")):
             if name in values:
                 values[name] = parse_assignments(option, values[name])
@@ -274,6 +277,9 @@ class BundleOptions(RunOptions):
         int | None, typer.Option("--threads", min=1, help="Maximum number of threads of the bundle.")
     ] = None
     profile: Annotated[bool, typer.Option("--profile", help="Add the entry point for 'tenon profile'.")] = False
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="A text file with one class name per line, to record.")
+    ] = None
     compile_preprocess: Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenon.errors import InputError
-from tenon.input_file import open_regular
+from tenon.input_file import open_regular, read_regular
 
 if TYPE_CHECKING:
     from tenon.ir.graph import Array
@@ -146,6 +146,14 @@ def _head_value(name: str, value: str) -> object:
     if name == "variances":
         return parse_numbers("--head variances", value)
     return parse_list(value) if name == "outputs" else value
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The names of classes in a text file, one per line."""
+    try:
+        return tuple(read_regular(path).decode("utf-8").splitlines())
+    except UnicodeDecodeError as error:
+        raise InputError(f"--labels {path}: cannot be read ({error})") from None
 
 
 def parse_size(option: str, text: str) -> tuple[int, int]:

@@ -17,12 +17,11 @@ from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.draw import draw
 from tenon.cli.model_source import Source, Threads, open_engine
 from tenon.cli.option_groups import OutputOptions
-from tenon.cli.parse import read_array
+from tenon.cli.parse import read_array, read_labels
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
 from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
-from tenon.input_file import read_regular
 from tenon.ir.graph import Array
 
 
@@ -53,7 +52,7 @@ def run_model(
     engine = open_engine(source, {**options, "preprocess": changes}, threads)
     with engine:
         feeds, image = _feeds(engine, files, apply_changes=source.bundle)
-        names = _labels(output.labels)
+        names = read_labels(output.labels) if output.labels else engine.manifest.labels
         began = perf_counter()
         results = engine.run(feeds)
         elapsed = perf_counter() - began
@@ -143,13 +142,6 @@ def _feeds(engine: Engine, files: InputFiles, *, apply_changes: bool) -> tuple[d
 
 def _names(inputs: Mapping[str, Array]) -> str:
     return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in inputs.items())
-
-
-def _labels(path: Path | None) -> Sequence[str]:
-    try:
-        return read_regular(path).decode("utf-8").splitlines() if path else ()
-    except UnicodeDecodeError as error:
-        raise InputError(f"--labels {path}: cannot be read ({error})") from None
 
 
 def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:

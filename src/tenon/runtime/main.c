@@ -1,4 +1,5 @@
-/* Main program of executables: reads one file per input, runs the network, prints the outputs.
+/* Main program of executables: reads one file per input, runs the network, prints the outputs, or the detections in an
+   image.
    Exit status: 0, or 2 after one line on standard error. */
 
 #define _XOPEN_SOURCE 700
@@ -12,21 +13,32 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "detect.h"
 #include "image.h"
+#include "labels.h"
 #include "network.h"
 #include "preprocess.h"
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
 #endif
 
-enum { MAX_REPEAT = 1000000, SHOWN = 10, FAILURE = 2, LARGEST_IMAGE = 1 << 30 /* bytes of a file */ };
+enum { MAX_REPEAT = 1000000, SHOWN = 10, SHOWN_OF_IMAGE = 5, FAILURE = 2, LARGEST_IMAGE = 1 << 30, LARGEST_LABELS = 1 << 24 /* bytes of a file */ };
 
 typedef struct {
   double mean[3], scale[3];
   int means, scales; /* how many are given */
   long repeat, top, threads;
-  const char *raw_output;
+  const char *raw_output, *labels;
+  DetectionLimits limits;
 } Settings;
+
+/* The image that was given, if any: its size, and how it became an input. */
+typedef struct {
+  long height, width;
+  TenonPreprocessing how;
+} GivenImage;
+
+static GivenImage given;
 
 /* ---------------------------------------------------------------------------------------------- messages */
 
@@ -63,8 +75,14 @@ static void usage(void) {
       "  --repeat N         run N times and print the latency\n"
       "  --threads N        run with N threads\n"
       "  --top K            print the K largest values of each output\n"
+      "  --labels FILE      class names, one per line\n"
       "  --raw-output FILE  write all outputs as raw bytes, one after the other\n",
       stdout);
+  if (tenon_heads.kind != HEADS_NONE)
+    fputs(
+        "  --threshold S      list detections in an image with a score of at least S (0.5)\n"
+        "  --overlap O        remove boxes that overlap a better one of the same class by more (0.45)\n",
+        stdout);
 }
 
 /* ------------------------------------------------------------------------------------------------- inputs */
@@ -160,6 +178,12 @@ static void take_npy(const char *path, Bytes file, const TenonPort *port) {
   memcpy(tenon_mutable + port->offset, file.data + prefix + length, port->bytes);
 }
 
+/* Class names from a file, one per line. */
+static void take_labels(const char *path) {
+  const Bytes file = read_file(path, LARGEST_LABELS, LARGEST_LABELS);
+  if (!split_labels(file.data, file.size)) fail("not enough memory to read %s", path);
+}
+
 static void take_image(const char *path, Image *image, const TenonPort *port, const Settings *settings) {
   TenonPreprocessing how = tenon_preprocessing[port - tenon_inputs];
   if (how.channels == 0)
@@ -171,6 +195,7 @@ static void take_image(const char *path, Image *image, const TenonPort *port, co
   if (how.means > how.channels || how.scales > how.channels)
     fail("input '%s' has 1 channel: give --mean and --scale one number", port->name);
   unsigned char *fitted = NULL;
+  given = (GivenImage){image->height, image->width, how};
   const char *problem = fit_image(image, &how, &fitted);
   if (problem != NULL) fail("%s: %s", path, problem);
   if (!put_pixels(fitted, &how, port->type, tenon_mutable + port->offset))
@@ -229,41 +254,10 @@ static void take_all(int count, char **files, const Settings *settings) {
 
 /* ------------------------------------------------------------------------------------------------ outputs */
 
-/* An IEEE 754 binary16 value. */
-static double half(const uint8_t *from) {
-  const int bits = from[0] | from[1] << 8, exponent = bits >> 10 & 31;
-  double value = (bits & 1023) + (exponent ? 1024 : 0);
-  for (int i = exponent ? exponent : 1; i < 25; i++) value /= 2;
-  for (int i = 25; i < exponent; i++) value *= 2;
-  if (exponent == 31) value = bits & 1023 ? NAN : INFINITY;
-  return bits & 0x8000 ? -value : value;
-}
-
-static double element(const TenonPort *port, size_t at) {
-  const uint8_t *from = tenon_mutable + port->offset;
-#define READ_AS(name, c_type)                       \
-  if (strcmp(port->type, name) == 0) {              \
-    c_type value;                                   \
-    memcpy(&value, from + at * sizeof value, sizeof value); \
-    return (double)value;                           \
-  }
-  READ_AS("f32", float)
-  READ_AS("f64", double)
-  READ_AS("i64", int64_t)
-  READ_AS("i32", int32_t)
-  READ_AS("i16", int16_t)
-  READ_AS("i8", int8_t)
-  READ_AS("u64", uint64_t)
-  READ_AS("u32", uint32_t)
-  READ_AS("u16", uint16_t)
-#undef READ_AS
-  return strcmp(port->type, "f16") == 0 ? half(from + 2 * at) : from[at];
-}
-
-static size_t count_of(const TenonPort *port) {
-  size_t count = 1;
-  for (int i = 0; i < port->rank; i++) count *= (size_t)port->extents[i];
-  return count;
+static void print_value(const TenonPort *port, size_t count, size_t at) {
+  /* A label belongs to a position of a vector. */
+  const char *label = count == (size_t)port->extents[port->rank ? port->rank - 1 : 0] ? label_of((long)at) : NULL;
+  printf("  %6zu  %.6g%s%s\n", at, element(port, at), label ? "  " : "", label ? label : "");
 }
 
 static void print_top(const TenonPort *port, size_t count, size_t top) {
@@ -274,7 +268,7 @@ static void print_top(const TenonPort *port, size_t count, size_t top) {
     for (size_t i = 0; i < count; i++)
       if (!used[i] && (best == count || element(port, i) > element(port, best))) best = i;
     used[best] = 1;
-    printf("  %6zu  %.6g\n", best, element(port, best));
+    print_value(port, count, best);
   }
   free(used);
 }
@@ -284,12 +278,47 @@ static void print_output(const TenonPort *port, const Settings *settings) {
   printf("%s ", port->name);
   print_shape(stdout, port);
   putchar('\n');
-  if (settings->top > 0) {
-    print_top(port, count, (size_t)settings->top);
+  const long top = settings->top == 0 && given.width > 0 ? SHOWN_OF_IMAGE : settings->top;
+  if (top > 0) {
+    print_top(port, count, (size_t)top);
     return;
   }
-  for (size_t i = 0; i < count && i < SHOWN; i++) printf("  %6zu  %.6g\n", i, element(port, i));
+  for (size_t i = 0; i < count && i < SHOWN; i++) print_value(port, count, i);
   if (count > SHOWN) printf("  ... %zu more: --top K or --raw-output FILE\n", count - SHOWN);
+}
+
+/* As `tenon run` prints them: a column is as wide as its longest text. */
+static void print_detections(const Settings *settings) {
+  Detection *found;
+  size_t count;
+  const char *problem = find_detections(&given.how, given.height, given.width, settings->limits, &found, &count);
+  if (problem != NULL) fail("%s", problem);
+  enum { COLUMNS = 6 };
+  static const char *const titles[COLUMNS] = {"class", "score", "left", "top", "right", "bottom"};
+  char (*texts)[COLUMNS][32] = malloc((count + 1) * sizeof *texts);
+  if (texts == NULL) fail("not enough memory for the detections");
+  int widths[COLUMNS];
+  for (int k = 0; k < COLUMNS; k++) widths[k] = (int)strlen(titles[k]);
+  for (size_t i = 0; i < count; i++) {
+    const char *label = label_of(found[i].kind);
+    snprintf(texts[i][0], sizeof texts[i][0], "%ld", found[i].kind);
+    snprintf(texts[i][1], sizeof texts[i][1], "%.3f", (double)found[i].score);
+    for (int k = 0; k < 4; k++) snprintf(texts[i][k + 2], sizeof texts[i][k + 2], "%.0f", found[i].box[k]);
+    for (int k = 0; k < COLUMNS; k++) {
+      const int width = k == 0 && label != NULL ? characters(label) : (int)strlen(texts[i][k]);
+      if (width > widths[k]) widths[k] = width;
+    }
+  }
+  for (size_t i = 0; i <= count && count > 0; i++) {
+    const char *label = i ? label_of(found[i - 1].kind) : titles[0];
+    const char *first = label != NULL ? label : texts[i - 1][0];
+    printf("%s%*s", first, widths[0] - characters(first), "");
+    for (int k = 1; k < COLUMNS; k++) printf("  %*s", widths[k], i ? texts[i - 1][k] : titles[k]);
+    putchar('\n');
+  }
+  printf("%zu found\n", count);
+  free(texts);
+  free(found);
 }
 
 /* Write atomically, with signals blocked: to a temporary file that is renamed; to devices and pipes directly. */
@@ -372,6 +401,13 @@ static void run(long repeat) {
   free(times);
 }
 
+static double parse_fraction(const char *option, const char *text) {
+  char *end;
+  const double value = strtod(text, &end);
+  if (end == text || *end != 0 || !(value >= 0 && value <= 1)) fail("%s takes a number from 0 to 1, not '%s'", option, text);
+  return value;
+}
+
 static long parse_count(const char *option, const char *text, long most) {
   char *end;
   errno = 0;
@@ -398,7 +434,7 @@ static int parse_channels(const char *option, const char *text, double *values) 
 }
 
 int main(int count, char **arguments) {
-  Settings settings = {{0, 0, 0}, {1, 1, 1}, 0, 0, 1, 0, 1, NULL};
+  Settings settings = {{0, 0, 0}, {1, 1, 1}, 0, 0, 1, 0, 1, NULL, NULL, {0.5, 0.45}};
   int files = 0, i = 1;
   for (; i < count; i++) {
     const char *option = arguments[i];
@@ -418,12 +454,18 @@ int main(int count, char **arguments) {
     else if (strcmp(option, "--threads") == 0) settings.threads = parse_count(option, value, MAX_REPEAT);
     else if (strcmp(option, "--top") == 0) settings.top = parse_count(option, value, MAX_REPEAT);
     else if (strcmp(option, "--raw-output") == 0) settings.raw_output = value;
+    else if (strcmp(option, "--labels") == 0) settings.labels = value;
+    else if (strcmp(option, "--threshold") == 0) settings.limits.threshold = parse_fraction(option, value);
+    else if (strcmp(option, "--overlap") == 0) settings.limits.overlap = parse_fraction(option, value);
     else fail("no option %s: try --help", option);
   }
+  if (settings.labels != NULL) take_labels(settings.labels);
   take_all(files, arguments, &settings);
   start_threads(settings.threads);
   run(settings.repeat);
-  for (int j = 0; j < tenon_output_count; j++) print_output(&tenon_outputs[j], &settings);
+  if (given.width > 0 && tenon_heads.kind != HEADS_NONE) print_detections(&settings);
+  else
+    for (int j = 0; j < tenon_output_count; j++) print_output(&tenon_outputs[j], &settings);
   if (settings.raw_output != NULL) write_raw(settings.raw_output);
   if (fflush(stdout) != 0) fail("cannot write the answer: %s", strerror(errno));
   return 0;

@@ -15,12 +15,13 @@ enum { FIT_STRETCH, FIT_CROP, FIT_LETTERBOX };
 enum { SAMPLING_SMOOTH, SAMPLING_BILINEAR, SAMPLING_NEAREST };
 
 /* The preprocessing of an input, as in the manifest (see ir/preprocessing.py); `channels` is 0 if it takes no image.
-   `whole`: the preprocessing is compiled into the network, so the image is only resized. */
+   `whole`: the preprocessing is compiled into the network, so the image is only resized; `inner_height` and
+   `inner_width` are then the size that the network works on. */
 typedef struct {
   int channels, last; /* 1 or 3; whether they are the last axis */
   long height, width;
   int fit, sampling, blue_first, border, whole;
-  long resize;
+  long inner_height, inner_width, resize;
   int means, scales; /* how many */
   double mean[3], scale[3];
 } TenonPreprocessing;
@@ -184,33 +185,69 @@ static const char *resize_box(const Image *image, const double *box, int samplin
 
 /* ------------------------------------------------------------------------------------------------- fitting */
 
-static void cropped_box(const Image *image, const TenonPreprocessing *how, double *box) {
-  const double high = (double)image->height, wide = (double)image->width;
+/* The part (left, top, right, bottom) of an image of high x wide that an input of height x width shows after a centre
+   crop. */
+static void cropped_box(const TenonPreprocessing *how, double high, double wide, long height, long width, double *box) {
   const double ratio = how->resize ? (double)how->resize / least_of(high, wide)
-                                   : most_of((double)how->height / high, (double)how->width / wide);
-  const double shown_width = least_of(wide, (double)how->width / ratio);
-  const double shown_height = least_of(high, (double)how->height / ratio);
+                                   : most_of((double)height / high, (double)width / wide);
+  const double shown_width = least_of(wide, (double)width / ratio);
+  const double shown_height = least_of(high, (double)height / ratio);
   box[0] = (wide - shown_width) / 2;
   box[1] = (high - shown_height) / 2;
   box[2] = box[0] + shown_width;
   box[3] = box[1] + shown_height;
 }
 
+/* The largest centred area with the image's aspect ratio in height x width. */
+typedef struct {
+  long left, top, width, height;
+} Inside;
+
+static Inside letterbox_area(double high, double wide, long height, long width) {
+  const double ratio = least_of((double)height / high, (double)width / wide);
+  Inside area = {0, 0, (long)most_of(1, rint(wide * ratio)), (long)most_of(1, rint(high * ratio))};
+  area.left = (width - area.width) / 2;
+  area.top = (height - area.height) / 2;
+  return area;
+}
+
 /* The whole image, centred in a border. */
 static const char *letterbox(const Image *image, const TenonPreprocessing *how, const double *whole, unsigned char *to) {
-  const double high = (double)image->height, wide = (double)image->width;
-  const double ratio = least_of((double)how->height / high, (double)how->width / wide);
-  const long width = (long)most_of(1, rint(wide * ratio)), height = (long)most_of(1, rint(high * ratio));
-  const long left = (how->width - width) / 2, top = (how->height - height) / 2;
-  const size_t c = (size_t)image->channels, row = (size_t)width * c;
-  unsigned char *inner = malloc((size_t)height * row);
+  const Inside area = letterbox_area((double)image->height, (double)image->width, how->height, how->width);
+  const size_t c = (size_t)image->channels, row = (size_t)area.width * c;
+  unsigned char *inner = malloc((size_t)area.height * row);
   if (inner == NULL) return image_memory;
-  const char *problem = resize_box(image, whole, how->sampling, inner, height, width);
+  const char *problem = resize_box(image, whole, how->sampling, inner, area.height, area.width);
   memset(to, how->border, (size_t)how->height * (size_t)how->width * c);
-  for (long y = 0; problem == NULL && y < height; y++)
-    memcpy(to + ((size_t)(y + top) * (size_t)how->width + (size_t)left) * c, inner + (size_t)y * row, row);
+  for (long y = 0; problem == NULL && y < area.height; y++)
+    memcpy(to + ((size_t)(y + area.top) * (size_t)how->width + (size_t)area.left) * c, inner + (size_t)y * row, row);
   free(inner);
   return problem;
+}
+
+/* The part of an image of high x wide that an input of height x width shows; larger than the image with letterbox. */
+static void view_of(const TenonPreprocessing *how, double high, double wide, long height, long width, double *box) {
+  box[0] = box[1] = 0;
+  box[2] = wide;
+  box[3] = high;
+  if (how->fit == FIT_CROP) cropped_box(how, high, wide, height, width, box);
+  if (how->fit != FIT_LETTERBOX) return;
+  const Inside area = letterbox_area(high, wide, height, width);
+  const double across = wide / (double)area.width, down = high / (double)area.height;
+  box[0] = (double)-area.left * across;
+  box[1] = (double)-area.top * down;
+  box[2] = (double)(width - area.left) * across;
+  box[3] = (double)(height - area.top) * down;
+}
+
+/* The part (left, top, right, bottom) of an image that the network sees, in pixels of the image. */
+__attribute__((unused)) static void image_view(const TenonPreprocessing *how, long height, long width, double *box) {
+  if (!how->whole) {
+    view_of(how, (double)height, (double)width, how->height, how->width, box);
+    return;
+  }
+  view_of(how, (double)how->height, (double)how->width, how->inner_height, how->inner_width, box);
+  for (int i = 0; i < 4; i++) box[i] *= i & 1 ? (double)height / (double)how->height : (double)width / (double)how->width;
 }
 
 /* The image in the input's size and channels: bytes [height, width, channels] in RGB order, for the caller to free. */
@@ -222,7 +259,8 @@ static const char *fit_image(Image *image, const TenonPreprocessing *how, unsign
   double box[4] = {0, 0, (double)image->width, (double)image->height};
   if (how->whole) return resize_smoothly(image, box, *fitted, how->height, how->width);
   if (how->fit == FIT_LETTERBOX) return letterbox(image, how, box, *fitted);
-  if (how->fit == FIT_CROP) cropped_box(image, how, box);
+  if (how->fit == FIT_CROP)
+    cropped_box(how, (double)image->height, (double)image->width, how->height, how->width, box);
   return resize_box(image, box, how->sampling, *fitted, how->height, how->width);
 }
 
