@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 from interpret import interpret, numpy_type
 from tenon.ir.graph import Array, Value
@@ -23,6 +24,12 @@ MACHINES = {
     "lanes1": Machine(lanes=1, registers=16, block=4, pairs=True),
 }
 """The vector widths that every operator is tested with."""
+
+EACH_BY_TURNS = [
+    *(pytest.param(machine, i, len(MACHINES)) for i, machine in enumerate(MACHINES)),
+    *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine in MACHINES),
+]
+"""Machine, first case and stride of sweeps: each case on one of the machines; with -m slow, all on each."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from compiled import Library, build_libraries, lowered_steps
-from lowered import MACHINES, Ask, make_site, run_lowered, settle
+from lowered import EACH_BY_TURNS, MACHINES, Ask, make_site, run_lowered, settle
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
 from tenon.codegen.c.dialect import C
 from tenon.errors import ToolchainError
@@ -65,13 +65,7 @@ def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[
     return len(lowered)
 
 
-@pytest.mark.parametrize(
-    ("machine", "start", "stride"),
-    [
-        *((machine, i, len(MACHINES)) for i, machine in enumerate(MACHINES)),  # each case on one of the machines
-        *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine in MACHINES),
-    ],
-)
+@pytest.mark.parametrize(("machine", "start", "stride"), EACH_BY_TURNS)
 def test_c_matches_the_interpreter(machine: str, start: int, stride: int, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:

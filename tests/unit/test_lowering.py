@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,8 +67,16 @@ def placements(case: Case, machine: str) -> Iterator[Ask]:
             yield ask
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", CASES)
+def _sweep() -> Iterator[Any]:
+    """Each case on the widest vectors and, by turns, on one of the others; with -m slow, on those left."""
+    widest, *others = MACHINES
+    for i, name in enumerate(CASES):
+        yield name, widest
+        for j, machine in enumerate(others):
+            yield pytest.param(name, machine, marks=() if j == i % len(others) else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "machine"), list(_sweep()))
 def test_lowering_agrees_with_the_reference(name: str, machine: str) -> None:
     for ask in placements(CASES[name], machine):
         check(CASES[name], machine, ask)

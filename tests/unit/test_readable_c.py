@@ -32,8 +32,14 @@ NEEDLESS = re.compile(r" = \((?:[^()]|\([^()]*\))*\);| \+ 0\b(?![.x])|[^.\w]0 \+
 """Parentheses around a whole value, and arithmetic that changes nothing."""
 
 
-@pytest.mark.parametrize("sliced", [False, True])
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("machine", "sliced"),
+    [
+        pytest.param(machine, sliced, marks=() if sliced == (i % 2 > 0) else pytest.mark.slow)
+        for i, machine in enumerate(MACHINES)
+        for sliced in (False, True)
+    ],
+)
 def test_no_redundant_code_in_any_operator_case(machine: str, sliced: bool) -> None:
     unit = C()
     for _, cls in sorted(registry().items()):

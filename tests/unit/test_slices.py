@@ -14,12 +14,20 @@ from tenon.ops import registry
 ASK = Ask(blocked=True, surplus=1)
 
 
-@pytest.mark.parametrize(("machine", "slices"), [("lanes4", 5), pytest.param("lanes16", 2, marks=pytest.mark.slow)])
-def test_slices_in_any_order_give_the_same_result(machine: str, slices: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("machine", "slices", "stride"),
+    [
+        ("lanes4", 5, 2),  # every second case
+        pytest.param("lanes4", 5, 1, marks=pytest.mark.slow),
+        pytest.param("lanes16", 2, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_slices_in_any_order_give_the_same_result(machine: str, slices: int, stride: int, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
-    cases = [case for cls in registry().values() for case in cls.cases() if lowered_steps(case, MACHINES[machine], ASK)]
+    known = [case for cls in registry().values() for case in cls.cases()][::stride]
+    cases = [case for case in known if lowered_steps(case, MACHINES[machine], ASK)]
     libraries = {n: Library(n) for n in (1, slices)}
     for n, library in libraries.items():
         for case in cases:
@@ -27,7 +35,7 @@ def test_slices_in_any_order_give_the_same_result(machine: str, slices: int, tmp
                 library.add(step.kernel)
         (tmp_path / str(n)).mkdir()
         library.build(tmp_path / str(n), [gcc, "-O0", "-ffp-contract=off"])
-    assert sum(items > 1 for _, items in libraries[slices].callers.values()) > 100
+    assert sum(items > 1 for _, items in libraries[slices].callers.values()) > 100 // stride
     for case in cases:
         arguments = (case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
         whole, sliced = (run_lowered(*arguments, library) for library in libraries.values())
