@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
-from lowered import MACHINES, run_lowered
+from lowered import MACHINES, make_site, run_lowered, run_site, settle
 from tenon import importers
 from tenon.bundle import read_manifest
 from tenon.engine.device import Device
@@ -21,7 +22,7 @@ from tenon.engine.verify import verify
 from tenon.errors import ToolchainError
 from tenon.ir.evaluate import evaluate
 from tenon.ir.fixed_input import fixed_input
-from tenon.ir.graph import Array, Graph, Origin
+from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.text import parse_type, show_type
 from tenon.ir.types import DType, Layout, Quant, TensorType
 from tenon.kernels.requantize import Rounding
@@ -29,8 +30,11 @@ from tenon.ops import registry
 from tenon.ops.integer_arithmetic import IntegerAdd, _reciprocal
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.ops.integer_softmax import IntegerSoftmax
+from tenon.ops.move import Transpose
 from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
+from tenon.ops.shape import Reshape
 from tenon.options import Arithmetic
+from tenon.passes import optimize
 from tenon.passes.integers import to_integers
 from tenon.pipeline import inspect
 from tflite_models import Model
@@ -612,3 +616,51 @@ def test_sums_are_multiplied_by_a_reciprocal_where_no_pair_of_bytes_tells(
     feeds = {"x": np.repeat(every, 256), "y": np.tile(every, 256)}
     got = tenon.open(tenon.compile(graph)).run(feeds)["z"]
     np.testing.assert_array_equal(got, evaluate(graph, feeds)["z"])
+
+
+# ------------------------------------------------------------------------------------- products of images
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("channels", "surplus"), [(16, 0), (16, 1), (5, 0)])
+def test_products_read_images_in_their_layout(machine: str, channels: int, surplus: int) -> None:
+    """Blocks, halos that other readers asked for; images whose channels do not fill blocks become row-major."""
+    rng = np.random.default_rng(8)
+    x = rng.integers(-128, 128, (1, channels, 3, 2)).astype(np.int8)
+    weights = rng.integers(-120, 128, (4, 6 * channels)).astype(np.int8)
+    arrays = [x, weights, rng.integers(-999, 999, 4).astype(np.int32), *np.array([quantized_multiplier(0.003)] * 4).T]
+    arrays[3:] = [a.astype(np.int32) for a in arrays[3:]]
+    for w_zero in (0, 7):
+        product = IntegerGemm("double", -3, w_zero, zero=4, scale=0.25)
+        site = make_site(product, arrays, MACHINES[machine], (1, 2, 3, 4))
+        block = MACHINES[machine].block
+        image = site.input(0).with_layout(Layout(block, ((0, 0), (0, 0))))
+        site = settle(product, replace(site, inputs=(image, *site.inputs[1:])), surplus)
+        assert site.input(0).layout.image == (channels == 16)
+        (got,) = run_site(product, site, arrays)
+        np.testing.assert_array_equal(got, product.evaluate(arrays)[0])
+
+
+def test_classifier_of_an_image_copies_nothing() -> None:
+    """A convolution, the order of axes of TFLite, a reshape and a product: two kernels."""
+    rng = np.random.default_rng(9)
+    graph = Graph("classifier")
+    x = graph.add_input("x", TensorType(DType.I8, (1, 4, 5, 3)))
+    shift = np.array([-4], np.int32)
+
+    def product(op: IntegerConv | IntegerGemm, value: Value, outs: int) -> Value:
+        dims = (outs, 4, 3, 3) if isinstance(op, IntegerConv) else (outs, value.type.dims[1])
+        data: list[Array] = [rng.integers(-127, 128, dims).astype(np.int8), np.zeros(outs, np.int32)]
+        constants = [graph.constant("c", a) for a in (*data, np.array([3 << 29], np.int32), shift)]
+        return graph.add(op, [value, *constants], [f"y{outs}"], Origin("", op.name, op.name)).output
+
+    y = product(IntegerConv("double", pads=(1, 1, 1, 1)), x, 8)
+    y = graph.add(Transpose((0, 2, 3, 1)), [y], ["t"]).output
+    y = graph.add(Reshape(), [y, graph.constant("dims", np.array([1, 120]))], ["rows"]).output
+    graph.outputs = [product(IntegerGemm("double"), y, 3)]
+    feeds = {"x": rng.integers(-128, 128, (1, 4, 5, 3)).astype(np.int8)}
+    (expected,) = evaluate(graph, feeds).values()
+    optimised = graph.copy()
+    optimize(optimised)
+    assert [node.op.name for node in optimised] == ["IntegerConv", "IntegerGemm"]
+    np.testing.assert_array_equal(next(iter(evaluate(optimised, feeds).values())), expected)
+    calls = tenon.compile(graph, target="cortex-m4").program.calls
+    assert [call.op for call in calls if call.op != "Reorder" or call.layer != "x"] == ["IntegerConv", "IntegerGemm"]

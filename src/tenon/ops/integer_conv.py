@@ -383,18 +383,21 @@ def _case(
 @register
 @dataclass(frozen=True)
 class IntegerGemm(IntegerProduct):
-    """Rows [N, K] times constant weights [M, K], transposed: see ``IntegerProduct``."""
+    """Rows [N, ...] of K elements each times constant weights [M, K], transposed: see ``IntegerProduct``.
+
+    The axes after the first are one row, in their order.  An image is read in the layout that it has.
+    """
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = typed(inputs)[:2]
-        if x.rank != 2 or w.rank != 2 or x.dims[1] != w.dims[1]:
+        if x.rank < 2 or w.rank != 2 or math.prod(x.dims[1:]) != w.dims[1]:
             raise ShapeError(f"{self.name}: rows {list(x.dims)} do not fit weights {list(w.dims)}")
         self.check(inputs, w.dims[0])
         return (self.result((x.dims[0], w.dims[0])),)
 
     def reference(self, x: Array, w: Array, b: Array | None, factors: Array, shifts: Array | None = None) -> Array:
-        wide, weights = x.astype(np.int64) - self.x_zero, w.astype(np.int64) - self.w_zero
-        exact = np.float64 if x.shape[1] * 2**33 < 2**53 else np.int64
+        wide, weights = x.reshape(len(x), w.shape[1]).astype(np.int64) - self.x_zero, w.astype(np.int64) - self.w_zero
+        exact = np.float64 if w.shape[1] * 2**33 < 2**53 else np.int64
         sums = (wide.astype(exact) @ weights.T.astype(exact)).astype(np.int64)
         return self.stored(sums if b is None else sums + b, factors, shifts)
 
@@ -402,8 +405,8 @@ class IntegerGemm(IntegerProduct):
         return self.compiled(site)
 
     def rows(self, site: Site) -> dense.Conv:
-        """The product as a convolution of one row of positions."""
-        (n, deep), outs = site.input(0).dims, site.output.dims[1]
+        """The product as a convolution of one row of positions, over all that an image has in memory."""
+        n, deep, outs = site.input(0).dims[0], math.prod(site.input(0).physical[1:]), site.output.dims[1]
         x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
         y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
         return dense.Conv(x, y, weights=_stored_type(site.input(1).dtype))
@@ -413,19 +416,32 @@ class IntegerGemm(IntegerProduct):
         return None if self.paired(site, s) is not None else s
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((ROW_MAJOR, *(None,) * (len(site.inputs) - 1)), (ROW_MAJOR,))
+        x = site.input(0)
+        whole = x.layout.image and x.rank > 2 and x.dims[1] % x.block == 0
+        layout = replace(x.layout, halo=((0, 0),) * (x.rank - 2)) if whole else ROW_MAJOR
+        return Layouts((layout, *(None,) * (len(site.inputs) - 1)), (ROW_MAJOR,))
+
+    def in_memory_order(self, weights: Array, x: TensorType) -> Array:
+        """Weights [M, K] in the order in which a row of x lies in memory; nothing is added for halos and lanes past
+        the last channel."""
+        if x.layout.in_order:
+            return weights
+        whole = weights.astype(np.int16).reshape(len(weights), *x.dims[1:]) - self.w_zero
+        packed = replace(x.layout, fill=0).pack(whole).reshape(len(weights), -1) + self.w_zero
+        return packed.astype(weights.dtype)
 
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
-        s = self.rows(site)
+        weights, s = self.in_memory_order(weights, site.input(0)), self.rows(site)
+        site = replace(site, constants=(site.constants[0], weights, *site.constants[2:]))
         if (product := self.paired(site, s)) is not None:
             return [product.step(site.machine)]
         return self.tiled(site, self.stage(site, s, weights), s)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
-        assert inputs[0] is not None
-        return outputs[0].size * inputs[0].dims[1]
+        assert inputs[1] is not None
+        return outputs[0].size * inputs[1].dims[1]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -449,3 +465,7 @@ class IntegerGemm(IntegerProduct):
                 yield Case(
                     op, (x, w, b, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{n}x{k}x{m}_{rounding}"
                 )
+        x = rng.integers(-128, 128, (2, 8, 3, 2)).astype(np.int8)
+        w, b = rng.integers(-127, 128, (5, 48)).astype(np.int8), rng.integers(-5000, 5000, 5).astype(np.int32)
+        op = cls("double", -3, zero=4, scale=0.25)
+        yield Case(op, (x, w, b, *quantized_multipliers([0.011])), (1, 2, 3, 4), 0, label="images")

@@ -13,6 +13,7 @@ from tenon.passes.base import Log, Pass, run, silent
 from tenon.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.passes.fuse import FUSE
 from tenon.passes.idioms import IDIOMS
+from tenon.passes.image_products import IMAGE_PRODUCTS
 from tenon.passes.legalize import GENERALIZE, LOOP_NESTS
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
@@ -29,6 +30,7 @@ PIPELINE: list[Pass] = [
     MOVES,
     COMMON,
     TRANSPOSES,
+    IMAGE_PRODUCTS,
     IDIOMS,
     PADDING,
     FOLD,

@@ -24,6 +24,9 @@ from tenon.passes.patterns import Apply
 
 Perm = tuple[int, ...]
 
+PRODUCTS = ("Gemm", "IntegerGemm")
+"""Operators that multiply rows by weights."""
+
 FARTHEST = 200
 """The limit of nodes visited to find out whether a Transpose would reach another."""
 
@@ -186,7 +189,7 @@ def _into_product(node: Node) -> bool:
     if node.op.name != "Reshape" or node.output.type.rank != 2 or len(node.output.uses) != 1:
         return False
     (user,) = node.output.uses
-    return user.op.name == "Gemm" and user.input(0) is node.output and user.input(1).constant
+    return user.op.name in PRODUCTS and user.input(0) is node.output and user.input(1).constant
 
 
 # ---------------------------------------------------------------------------------------------------------- rules
@@ -209,7 +212,7 @@ def transpose_after(match: Match) -> Result:
     return [match.add(make("Transpose", perm=moved.perm), v) for v in made.outputs]
 
 
-@rule(Apply("Gemm"))
+@rule(Apply("|".join(PRODUCTS)))
 def transpose_into_weights(match: Match) -> Result:
     """Rows of transposed elements times weights = rows times weights with their rows in that order"""
     node = match.root
@@ -217,13 +220,16 @@ def transpose_into_weights(match: Match) -> Result:
     if rows is None or rows.op.name != "Reshape" or not match.sole(node.input(0)):
         return None
     transposed, weights = _transposed(rows.input(0)), node.input(1)
-    if transposed is None or weights.data is None or attribute(node, "transA") or not match.sole(rows.input(0)):
+    integers = node.op.name == "IntegerGemm"
+    if transposed is None or weights.data is None or not match.sole(rows.input(0)):
+        return None
+    if not integers and attribute(node, "transA"):
         return None
     (x, perm), dims = transposed, rows.input(0).type.dims
     if perm[0] != 0 or node.input(0).type.dims != (dims[0], int(np.prod(dims[1:]))):
         return None
     order = [int(i) for i in np.argsort(perm[1:])]
-    turned = bool(attribute(node, "transB"))
+    turned = integers or bool(attribute(node, "transB"))
     data = weights.data if turned else weights.data.T
     data = data.reshape(-1, *dims[1:]).transpose(0, *(1 + i for i in order)).reshape(data.shape)
     value = match.constant(weights.name, np.ascontiguousarray(data if turned else data.T))
