@@ -299,7 +299,7 @@ def test_4_bit_weights_are_packed_two_per_byte(target: str) -> None:
 
 def test_every_integer_operator_has_cases() -> None:
     operators = [cls for name, cls in registry().items() if name.startswith("Integer")]
-    assert len(operators) == 8
+    assert len(operators) >= 9
     assert all(any(True for _ in cls.cases()) for cls in operators)
 
 
@@ -457,6 +457,40 @@ def test_activations_of_16_bits(kind: str, bias: type[np.integer[Any]], arithmet
         short = round(float(np.float32(0.5) * np.float32(0.0246)) * 2.0 ** (15 - shift))
         by_fractions = [floor(Fraction(int(s) * short, 1 << (15 - shift)) + Fraction(1, 2)) for s in sums]
         np.testing.assert_array_equal(exact, by_fractions)
+
+
+def wide(deep: int, kind: str, bias: int | None) -> bytes:
+    """A product of i16 [1, 1, 1, deep] by weights of 127 and -127, whose sums are multiplied by 0.0001."""
+    model = Model()
+    weights = np.full((2, deep), 127, np.int8)
+    weights[1] = -127
+    x = model.tensor("x", (1, 1, 1, deep), "i16", scale=[0.01], zero=[0])
+    w = model.constant("w", weights.reshape(2, 1, 1, deep) if kind == "CONV_2D" else weights, scale=[0.01])
+    b = [] if bias is None else [model.constant("b", np.full(2, bias), scale=[0.0001])]
+    y = model.tensor("y", (1, 1, 1, 2) if kind == "CONV_2D" else (1, 2), "i16", scale=[30.0], zero=[0])
+    model.add(kind, [x, w, *b], [y], activation=0, padding=1, stride_w=1, stride_h=1)
+    return model.bytes([x], [y])
+
+
+@pytest.mark.parametrize("kind", ["CONV_2D", "FULLY_CONNECTED"])
+@pytest.mark.parametrize(("deep", "bias", "operator"), [
+    (516, 0, "narrow"), (516, 140000, "IntegerWideConv"), (517, 0, "IntegerWideConv"),
+    (3000, -(1 << 34), "IntegerWideConv"), (3000, None, "IntegerWideConv"),
+])  # fmt: skip
+def test_sums_of_more_than_32_bits_are_exact(kind: str, deep: int, bias: int | None, operator: str) -> None:
+    """32768 * 127 * 516 is the last sum that 32 bits hold."""
+    graph, left = converted(wide(deep, kind, bias), "tflm")
+    assert not left
+    assert ("IntegerWideConv" in kinds(graph)) == (operator == "IntegerWideConv")
+    multiplier, shift = quantized_multiplier(float(np.float32(0.01) * np.float32(0.01)) / 30)
+    short = (multiplier + (1 << 15)) >> 16
+    engine = tenon.open(tenon.compile(wide(deep, kind, bias), arithmetic="tflm")) if bias and bias < 0 else None
+    for value in (-(1 << 15), (1 << 15) - 1, 12345):
+        x = np.full((1, 1, 1, deep), value, np.int16)
+        sums = [127 * value * deep * sign + (bias or 0) for sign in (1, -1)]
+        expected = [floor(Fraction(s * short, 1 << (15 - shift)) + Fraction(1, 2)) for s in sums]
+        for got in (*evaluate(graph, {"x": x}).values(), *(engine.run({"x": x}).values() if engine else ())):
+            np.testing.assert_array_equal(got.reshape(-1), np.clip(expected, -(1 << 15), (1 << 15) - 1))
 
 
 # -------------------------------------------------------------------------------------- ONNX's own products

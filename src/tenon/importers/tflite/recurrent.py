@@ -1,7 +1,8 @@
 """TFLite's recurrent operators, unrolled over time.
 
 Sequences begin with states of zeros.  Operators of one step keep their state between runs in a variable: that is an
-input of the graph in f32, named as the variable, and an output named ``VARIABLE_out``.
+input of the graph in f32 (of SVDF in 8 bits: as it is stored), named as the variable, and an output named
+``VARIABLE_out``.
 Source: the TFLite operator reference and the reference kernels' headers.
 """
 
@@ -18,6 +19,7 @@ from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tflite import schema
 from tenon.importers.tflite.importer import TfliteNode
 from tenon.importers.tflite.integer_lstm import IntegerLstm, applies
+from tenon.importers.tflite.integer_svdf import in_integers, integer_svdf
 from tenon.ir.graph import Array, Value
 
 
@@ -243,6 +245,8 @@ def bidirectional_rnn(node: TfliteNode) -> Outputs:
 
 def svdf(node: TfliteNode) -> Outputs:
     """Features of the input, kept for as many steps as the filters over time are long."""
+    if in_integers(node):
+        return integer_svdf(node)
     builder, features, filters = node.builder, _real(node, 1), _real(node, 2)
     count, memory = filters.shape
     if node.integer("rank") < 1 or count % node.integer("rank"):

@@ -37,7 +37,9 @@ PAIRS = frozenset({"Add", "Mul", "Sub"})
 
 
 def is_quantised(graph: Graph) -> bool:
-    return any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph)
+    """Whether a graph has conversions between integers and floats, or operators of quantised integers (SVDF)."""
+    names = {node.op.name for node in graph}
+    return bool(names & {"QuantizeLinear", "DequantizeLinear"}) or any(name.startswith("Integer") for name in names)
 
 
 def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:

@@ -48,14 +48,16 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     b = bias(node.inputs[2] if len(node.inputs) > 2 else None, units, steps=given.steps)
     if isinstance(b, str):
         return b
-    wide = x.grid.dtype is DType.I16 and _in_64_bits(node)
-    if x.grid.dtype is DType.U16 or (arithmetic == "litert" and x.grid.dtype is DType.I16 and b is None):
+    wide = x.grid.dtype is DType.I16 and (b is None or _in_64_bits(node))
+    if x.grid.dtype is DType.U16 or (matrix and arithmetic == "litert" and x.grid.dtype is DType.I16 and b is None):
         return "products of 16-bit integers without a bias are computed in float"
     factors = product_factors(arithmetic, x.grid.scale, given.scales, found.grid.scale, gemm=matrix, wide=wide)
     if isinstance(factors, str):
         return factors
     b = None if b is None else np.broadcast_to(b, len(data)).copy()
-    if why := overflows(largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), factors):
+    why = overflows(largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), factors)
+    in_64_bits = bool(why) and factors.rounding == "reduced" and not given.zero and data.dtype == np.int8
+    if why and not in_64_bits:
         return why
     spread = Spread.of(node, len(data)) if back else None
     if spread is not None:
@@ -69,15 +71,16 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     }  # fmt: skip
     rest = [
         match.constant("weights", np.ascontiguousarray(data)),
-        None if b is None else match.constant("bias", b.astype(np.int32)),
+        None if b is None else match.constant("bias", b.astype(np.int64 if in_64_bits else np.int32)),
         match.constant("multipliers", factors.values),
         *([] if factors.shifts is None else [match.constant("shifts", factors.shifts)]),
     ]
+    kind = "IntegerWideConv" if in_64_bits else "IntegerConv"
     if matrix:
-        return found.finish(match, _rows(match, x.value, rest, node, common))
+        return found.finish(match, _rows(match, x.value, rest, node, common, wide=in_64_bits))
     if spread is not None:
         before, after = spread.window()
-        op = make("IntegerConv", **common, group=attribute(node, "group"), pads=(*before, *after))
+        op = make(kind, **common, group=attribute(node, "group"), pads=(*before, *after))
         made = match.add(op, x.value, *rest, origin=node.origin)
         return found.finish(match, spread.interleaved(match, made))
     window = Window(
@@ -86,7 +89,7 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     )  # fmt: skip
     axes = window.axes("Conv", node.input(0).type.dims[2:])
     op = make(
-        "IntegerConv", **common, group=attribute(node, "group"), strides=tuple(a.stride for a in axes),
+        kind, **common, group=attribute(node, "group"), strides=tuple(a.stride for a in axes),
         dilations=tuple(a.dilation for a in axes), pads=(*(a.before for a in axes), *(a.after for a in axes)),
     )  # fmt: skip
     return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
@@ -148,11 +151,25 @@ def _unsupported(node: Node) -> str:
     return ""
 
 
-def _rows(match: Match, x: Value, rest: list[Value | None], node: Node, common: Mapping[str, object]) -> Value:
+def _rows(
+    match: Match, x: Value, rest: list[Value | None], node: Node, common: Mapping[str, object], *, wide: bool
+) -> Value:
     """The product of the last axis of x with weights."""
+    if wide:
+        return _wide_rows(match, x, rest, node, common)
     dims, op = x.type.dims, make("IntegerGemm", **common)
     if len(dims) == 2:
         return match.add(op, x, *rest, origin=node.origin)
     flat = match.constant("rows", np.array([-1, dims[-1]], np.int64))
     y = match.add(op, match.add("Reshape", x, flat), *rest, origin=node.origin)
+    return match.add("Reshape", y, match.constant("shape", np.array(node.output.type.dims, np.int64)))
+
+
+def _wide_rows(match: Match, x: Value, rest: list[Value | None], node: Node, common: Mapping[str, object]) -> Value:
+    """The product of the last axis of x with weights, as a convolution of images of one element."""
+    w, deep = rest[0], x.type.dims[-1]
+    assert w is not None
+    image = match.add("Reshape", x, match.constant("image", np.array([-1, deep, 1], np.int64)))
+    taps = match.constant("weights", w.array[..., None])
+    y = match.add(make("IntegerWideConv", **common), image, taps, *rest[1:], origin=node.origin)
     return match.add("Reshape", y, match.constant("shape", np.array(node.output.type.dims, np.int64)))
