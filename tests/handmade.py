@@ -28,7 +28,7 @@ static void kernel(const float *restrict x, const float *restrict w, float *rest
   for (int i = 8; i < {count}; i++) y[i] = x[i] * 2.0f + w[i];
 }}
 
-int {name}(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {{
+int {name}(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {{
   float *scratch = (float *)activations;
   kernel((const float *)mutableWeight, (const float *)constantWeight, scratch);
   for (int r = 0; r < {rounds}; r++)

@@ -87,6 +87,13 @@ class Options:
     name: Annotated[str, matching(r"[A-Za-z][A-Za-z0-9_]*", 64)] | None = None
     """Name of the entry point and prefix of all file names; None uses the model's file name."""
 
+    prefix: Annotated[str, matching(r"([A-Za-z][A-Za-z0-9_]*)?", 32)] = ""
+    """What the name begins with, so that all symbols of the bundle do: "acme_" makes acme_net of net."""
+
+    c99: Literal["gnu", "strict"] = "gnu"
+    """The dialect of the C: "gnu" has the vector extensions of GCC and Clang; "strict" none, for any compiler of C99,
+    and is slower.  Strict code needs the standard library's <math.h>."""
+
     optimize: Literal[0, 1, 2] = 2
     """0: the graph as imported; 1: canonicalized; 2: with folding and fusion."""
 
@@ -203,7 +210,9 @@ class Options:
         return cls(**values)
 
 
-NOT_IN_BANNER = frozenset({"target", "name", "labels", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"})
+NOT_IN_BANNER = frozenset(
+    {"target", "name", "prefix", "labels", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"}
+)
 """Options that do not affect the generated code, or are stated elsewhere in the banner."""
 
 
@@ -231,6 +240,8 @@ class OptionKeywords(TypedDict, total=False):
 
     target: str | None
     name: str | None
+    prefix: str | None
+    c99: Literal["gnu", "strict"] | None
     optimize: Literal[0, 1, 2] | None
     precision: Precision | None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] | None

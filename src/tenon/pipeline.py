@@ -17,8 +17,10 @@ from tenon.algorithms.base import Limits
 from tenon.atomic_write import write_all
 from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
+from tenon.bundle.compiler_flags import check
 from tenon.bundle.names import identifier
 from tenon.codegen.backend import find as find_backend
+from tenon.codegen.c.strict import strict_machine
 from tenon.errors import InputError, ModelError, Problem, guarded
 from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
@@ -115,7 +117,7 @@ def compile(
     imported = load(model, shapes=all_shapes[0], weights=weights, **cut) if whole is None else whole
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
-    name = chosen.name or identifier(imported.name)
+    name = chosen.prefix + (chosen.name or identifier(imported.name))
     others = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in all_shapes[1:])
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
     graphs = [
@@ -131,7 +133,7 @@ def compile(
     (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
     origin = _origin(model, imported)
-    top = banner(first, target, chosen, origin, more=more)
+    top = banner(first, target, chosen, origin, more=more) + check(target)
     backend = find_backend(target.backend)
     unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
     arithmetic = used_arithmetic(chosen, target, imported)
@@ -407,8 +409,11 @@ def _chosen(options: Options | None, changes: Mapping[str, Any]) -> tuple[Option
     chosen = _options(options, changes)
     target = find_target(chosen)
     winograd, strassen = usual_limits(target.freestanding)
+    if chosen.c99 == "strict":
+        target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
     return replace(
         chosen,
+        no_tuning=chosen.no_tuning or chosen.c99 == "strict",  # times are those of the vector code
         winograd=winograd if chosen.winograd is None else chosen.winograd,
         strassen=strassen if chosen.strassen is None else chosen.strassen,
     ), target

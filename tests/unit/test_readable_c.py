@@ -135,7 +135,17 @@ def test_layer_names_cannot_end_a_comment(target: str, tmp_path: Path) -> None:
     row = targets()[target]
     for name in ("gcc", "clang"):
         if shutil.which(name):
-            flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wcomment", "-Wtrigraphs", "-trigraphs", *row.flags]
+            flags = [
+                "-std=c99",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-Wcomment",
+                "-Wtrigraphs",
+                "-trigraphs",
+                *row.flags,
+                *row.gcc,
+            ]
             command = [name, *flags, "-fsyntax-only", str(tmp_path / "net.c")]
             process = subprocess.run(command, capture_output=True, text=True, check=False)
             assert process.returncode == 0, process.stderr[:2000]

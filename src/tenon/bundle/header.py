@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
+from types import MappingProxyType
 
+from tenon.bundle.header_macros import image_macros, quantisation_macros
 from tenon.bundle.names import unique
+from tenon.codegen.c.unit import REGIONS
 from tenon.codegen.threads import phases
+from tenon.ir.preprocessing import Preprocessing
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
@@ -14,6 +19,10 @@ _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "A
              "H")  # fmt: skip
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
+
+_OF_A_PORT = ("", "_BYTES", "_ELEMENTS", "_SCALE", "_ZERO_POINT", "_IMAGE_HEIGHT", "_IMAGE_WIDTH", "_IMAGE_CHANNELS",
+              "_IMAGE_CHANNELS_LAST", "_IMAGE_BGR", "_IMAGE_MEAN", "_IMAGE_SCALE")  # fmt: skip
+"""What the names of the macros of an input or output end in."""
 
 _STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a shorter one"
 
@@ -29,16 +38,23 @@ _SHARED = """\
 """
 
 
-def header(program: Program, *, profile: bool = False, more: Sequence[Program] = (), banner: str = "") -> str:
+def header(
+    program: Program,
+    *,
+    profile: bool = False,
+    more: Sequence[Program] = (),
+    banner: str = "",
+    preprocessing: Mapping[str, Preprocessing] = MappingProxyType({}),
+) -> str:
     """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point for profiling.
 
     ``more`` are the programs of further bindings, with their own entry points; the regions of ``program`` suffice for
-    all. ``banner`` is the comment at the top.
+    all. ``banner`` is the comment at the top, ``preprocessing`` that of inputs that take images, by name.
     """
     prefix = program.name.upper()
     memory = program.memory
     taken = {f"{p.name.upper()}_{word}".removeprefix(f"{prefix}_") for p in (program, *more) for word in _RESERVED}
-    others = [_binding(other, set(_RESERVED), profile=profile) for other in more]
+    others = [_binding(other, set(_RESERVED), preprocessing, profile=profile) for other in more]
     taken |= {word.removeprefix(f"{prefix}_") for block in others for word in _DEFINED.findall(block)}
     define = [
         "/* Bytes of the three regions that the caller supplies. */",
@@ -55,7 +71,7 @@ def header(program: Program, *, profile: bool = False, more: Sequence[Program] =
     blocks = [
         f"#ifndef {prefix}_H\n#define {prefix}_H\n\n#include <stdint.h>\n",
         "\n".join(define) + "\n",
-        *_ports(program, taken),
+        *_ports(program, taken, preprocessing),
         _SHARED,
         *([_several(program, more)] if more else []),
         _prototype(program.name, _entries(program, profile=profile)),
@@ -74,27 +90,27 @@ def _several(program: Program, more: Sequence[Program]) -> str:
     )
 
 
-def _binding(program: Program, taken: set[str], *, profile: bool) -> str:
+def _binding(program: Program, taken: set[str], preprocessing: Mapping[str, Preprocessing], *, profile: bool) -> str:
     """The declarations of a further binding."""
     prefix, memory = program.name.upper(), program.memory
     lines = [
         f"/* {program.name}: the bytes that it needs itself. */",
         f"#define {prefix}_MUTABLE_MEM_SIZE {memory.mutable}",
         f"#define {prefix}_ACTIVATIONS_MEM_SIZE {memory.activations}",
-        *_ports(program, taken),
+        *_ports(program, taken, preprocessing),
         _prototype(program.name, _entries(program, profile=profile)),
     ]
     return "\n".join(lines)
 
 
-def _ports(program: Program, taken: set[str]) -> list[str]:
+def _ports(program: Program, taken: set[str], preprocessing: Mapping[str, Preprocessing]) -> list[str]:
     """The macros of inputs and outputs."""
     prefix = program.name.upper()
     names = {id(port): _port_name(port, taken) for port in (*program.inputs, *program.outputs)}
     return [
-        "/* Inputs: offset in the mutable region, bytes. */",
-        *(_port(prefix, names[id(port)], port) for port in program.inputs),
-        "\n/* Outputs: offset in the mutable region, bytes. */",
+        "/* Inputs: offset in the mutable region, bytes, elements. */",
+        *(_port(prefix, names[id(port)], port, preprocessing.get(port.name)) for port in program.inputs),
+        "\n/* Outputs: offset in the mutable region, bytes, elements. */",
         *(_port(prefix, names[id(port)], port) for port in program.outputs),
         "\n/* The same as lists: X(name, type, offset, bytes, rank, extents...) */",
         _list(f"{prefix}_INPUTS", program.inputs),
@@ -108,22 +124,26 @@ def _entries(program: Program, *, profile: bool) -> str:
 
 
 def _port_name(port: Port, taken: set[str]) -> str:
-    """A name for which both macros, with and without _BYTES, are free."""
+    """A name for which all macros are free."""
     while True:
         name = unique(port.name, taken)
-        if f"{name}_BYTES" not in taken:
-            taken.add(f"{name}_BYTES")
+        macros = {f"{name}{end}" for end in _OF_A_PORT if end}
+        if not macros & taken:
+            taken |= macros
             return name
 
 
-def _port(prefix: str, name: str, port: Port) -> str:
+def _port(prefix: str, name: str, port: Port, preprocessing: Preprocessing | None = None) -> str:
     shape = ",".join(map(str, port.type.dims))
     comment = f"/* {port.type.dtype}[{shape}]{_STRINGS if port.string else ''} */"
-    text = f"#define {prefix}_{name} {port.offset} {comment}\n#define {prefix}_{name}_BYTES {port.type.nbytes}"
-    if port.quant is None:
-        return text
-    scale, zero = port.quant.scale[0], port.quant.zero_point[0]
-    return f"{text}\n/* An element q stands for {scale!r} * (q - ({zero})). */"
+    lines = [
+        f"#define {prefix}_{name} {port.offset} {comment}",
+        f"#define {prefix}_{name}_BYTES {port.type.nbytes}",
+        f"#define {prefix}_{name}_ELEMENTS {prod(port.type.dims)}",
+        *(quantisation_macros(f"{prefix}_{name}", port.quant) if port.quant else ()),
+        *(image_macros(f"{prefix}_{name}", port.type.dims, preprocessing) if preprocessing else ()),
+    ]
+    return "\n".join(lines)
 
 
 def _list(name: str, ports: tuple[Port, ...]) -> str:
@@ -150,7 +170,7 @@ def _threads(program: Program) -> str:
         "/* The same by several threads: one part, counted from 0, of `parts` (at most the first number above) parts\n"
         "   of a phase.  A run is all parts of phase 0, at the same time or in any order, then all parts of phase 1,\n"
         "   and so on; `parts` stays the same.  The outputs are complete when the last phase is. */\n"
-        f"void {name}_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
+        f"void {name}_phase({REGIONS},\n"
         "  int phase, int part, int parts);\n"
     )
 
@@ -161,7 +181,7 @@ def _profile(program: Program) -> str:
     return (
         f"\n#define {name.upper()}_CALLS {count}\n"
         "/* The same with each kernel call a phase of its own, from 0 on, to be timed one by one. */\n"
-        f"void {name}_profile(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations,\n"
+        f"void {name}_profile({REGIONS},\n"
         "  int call, int part, int parts);\n"
     )
 
@@ -174,7 +194,7 @@ def _prototype(name: str, more: str = "") -> str:
         "/* Runs the network once: reads the inputs, writes the outputs.  Returns 0.  Keeps nothing between calls\n"
         "   and may run in many threads, each with its own mutable and activations regions; the activations\n"
         "   need no initial value. */\n"
-        f"int {name}(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);\n"
+        f"int {name}({REGIONS});\n"
         f"{more}\n"
         "#ifdef __cplusplus\n"
         "}\n"

@@ -9,9 +9,10 @@ import json
 
 from tenon.bundle.manifest import Manifest, Tensor
 
-SYMBOL = "tenon_layout"
-SIZE = "tenon_layout_size"
-"""Symbols of the text in the library, and of its size."""
+
+def symbols(name: str) -> tuple[str, str]:
+    """The symbols of the text in the library of the bundle ``name``, and of its size."""
+    return f"{name}_layout", f"{name}_layout_size"
 
 
 def layout(manifest: Manifest) -> str:
@@ -29,11 +30,12 @@ def layout(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def layout_source(text: str) -> str:
+def layout_source(name: str, text: str) -> str:
     """The C file that defines the symbols."""
+    symbol, size = symbols(name)
     data = text.encode()
     rows = "\n".join("  " + "".join(f"{byte}," for byte in data[i : i + 32]) for i in range(0, len(data), 32))
-    return f"const unsigned char {SYMBOL}[] = {{\n{rows}\n}};\nconst unsigned {SIZE} = sizeof {SYMBOL};\n"
+    return f"const unsigned char {symbol}[] = {{\n{rows}\n}};\nconst unsigned {size} = sizeof {symbol};\n"
 
 
 def _tensor(t: Tensor) -> str:

@@ -9,11 +9,42 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tenon.bundle.layout import layout_source
+from tenon.bundle.manifest import shared_library
 from tenon.errors import ToolchainError
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler
+from tenon.toolchain.stub_library import stub_library
 
 _RUNTIME = Path(__file__).parent.parent / "runtime"
+
+_POOL = """
+TenonThreadPool *{0}_thread_pool_start(TenonPhase *run, int phases, int threads) {{
+  return tenon_thread_pool_start(run, phases, threads);
+}}
+void {0}_thread_pool_run(TenonThreadPool *pool, const uint8_t *weights, uint8_t *tensors, uint8_t *activations) {{
+  tenon_thread_pool_run(pool, weights, tensors, activations);
+}}
+void {0}_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context) {{
+  tenon_thread_pool_watch(pool, watch, context);
+}}
+void {0}_thread_pool_stop(TenonThreadPool *pool) {{ tenon_thread_pool_stop(pool); }}
+"""
+"""The functions of ``runtime/threads.h`` under names that begin with an entry point's."""
+
+_LIBC = (
+    "memcpy", "memmove", "memset", "memcmp", "malloc", "free", "posix_memalign", "syscall", "sigfillset",
+    "sched_yield", "sched_getcpu", "sched_getaffinity", "sched_setaffinity", "__sched_cpucount", "__sched_cpualloc",
+    "__sched_cpufree", "__errno_location", "__errno",
+)  # fmt: skip
+_PTHREAD = tuple(
+    f"pthread_{name}"
+    for name in ("attr_init", "attr_destroy", "attr_setstacksize", "create", "join", "sigmask", "setaffinity_np")
+)
+_LIBM = tuple(
+    f"{name}{end}"
+    for name in ("sqrt", "floor", "ceil", "trunc", "fma", "fmod", "rint", "round", "nearbyint", "fmin", "fmax")
+    for end in ("", "f")
+)
 
 _WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
 
@@ -52,17 +83,46 @@ def library(
 ) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry points, its memory and __heap_base.
 
-    Neither contains weights or needs a C library: memcpy and similar functions come from the loading process, or are
-    linked in.  The shared library also contains the text of ``layout`` and, if ``threaded``, the thread pool of
-    ``runtime/threads.h``, which uses the loading process's pthreads.
+    Neither contains weights.  The module needs nothing; the shared library needs the system's C library if its code
+    calls it.  The shared library also contains the text of ``layout`` and, if ``threaded``, the thread pool of
+    ``runtime/threads.h``.  All that it exports begins with the name of the first entry point, so that a program can
+    link several: the thread pool's functions are called ``<entry>_thread_pool_run`` and so on.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
     objects = {"threads.o": _thread_pool(compiler, target)} if threaded else {}
-    files = {"network.o": network, **objects, "layout.c": layout_source(layout).encode()}
-    return compiler.link(files, target, ("-shared", "-nostdlib", "-fPIC", "-g0", "layout.c"))
+    name = entries[0]
+    stubs = {
+        f"stub{i}.so": stub_library(network, soname, functions)
+        for i, (soname, functions) in enumerate(_system_libraries(target).items())
+    }
+    files = {
+        "network.o": network,
+        **objects,
+        **stubs,
+        "layout.c": layout_source(name, layout).encode(),
+        "exports.map": f"{{ global: {name}; {name}_*; local: *; }};\n".encode(),
+    }
+    sources = ["layout.c"]
+    if threaded:
+        files["threads.h"] = runtime("threads.h")
+        files["pool.c"] = "".join(['#include "threads.h"\n', *map(_POOL.format, entries)]).encode()
+        sources.append("pool.c")
+    names = (f"-Wl,-soname,{shared_library(name)}", "-Wl,--version-script=exports.map")
+    flags = ("-shared", "-nostdlib", "-fPIC", "-g0", "-O1", *sources, *names, "-Wl,--as-needed", *stubs)
+    return compiler.link(files, target, flags)
+
+
+def _system_libraries(target: Target) -> dict[str, tuple[str, ...]]:
+    """The functions that libraries can call, by the names under which the target's loader knows their libraries.
+
+    musl's takes the names of glibc's for its own.
+    """
+    if "android" in f"{target.name} {target.triple}":
+        return {"libc.so": (*_LIBC, *_PTHREAD), "libm.so": _LIBM}
+    return {"libc.so.6": _LIBC, "libpthread.so.0": _PTHREAD, "libm.so.6": _LIBM}
 
 
 def _thread_pool(compiler: Compiler, target: Target) -> bytes:

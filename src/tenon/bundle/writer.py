@@ -117,7 +117,13 @@ class Bundle:
     @cached_property
     def header(self) -> str:
         top = banner(self.program, self.target, self.options, self.origin, more=self.more)
-        return header(self.program, profile=self.options.profile, more=self.more, banner=top)
+        return header(
+            self.program,
+            profile=self.options.profile,
+            more=self.more,
+            banner=top,
+            preprocessing=self.preprocessing,
+        )
 
     @cached_property
     def weights(self) -> bytes:
@@ -181,6 +187,7 @@ class Bundle:
             origin=self.origin,
             options={
                 "target": self.options.target,
+                "c99": self.options.c99,
                 "optimize": self.options.optimize,
                 "precision": self.options.precision,
                 "dot2": target.machine.dot2 or None,

@@ -256,6 +256,15 @@ class BundleOptions(RunOptions):
     """Options of ``tenon compile``."""
 
     name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and prefix of the files.")] = None
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", help="What the name, and so every symbol of the bundle, begins with.")
+    ] = None
+    c99: Annotated[
+        str | None,
+        typer.Option(
+            "--c99", help="gnu: with vector extensions of GCC and Clang; strict: for any compiler of C99, slower."
+        ),
+    ] = None
     winograd: Annotated[int | None, typer.Option("--winograd", help="Largest Winograd tile: 4, 2, or 0 for none.")] = (
         None
     )

@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from tenon.bundle.checksum import checksum
-from tenon.bundle.layout import SIZE, SYMBOL, layout
+from tenon.bundle.layout import layout, symbols
 from tenon.bundle.manifest import Manifest, shared_library
 from tenon.engine.loading import load_library
 from tenon.errors import BundleError
@@ -27,7 +27,7 @@ def library(manifest: Manifest, root: str, verify: bool) -> ctypes.CDLL:
         raise _unreadable(path, error) from None
     _check(manifest, path, content, verify)
     code = load_library(content, path)
-    if _layout(code) != layout(manifest).encode():
+    if _layout(code, manifest.name) != layout(manifest).encode():
         raise BundleError(
             f"{path} was compiled for another layout of memory than the manifest says: copy the whole folder, or "
             "compile the model again"
@@ -35,10 +35,11 @@ def library(manifest: Manifest, root: str, verify: bool) -> ctypes.CDLL:
     return code
 
 
-def _layout(code: ctypes.CDLL) -> bytes:
+def _layout(code: ctypes.CDLL, name: str) -> bytes:
+    text, length = symbols(name)
     try:
-        size = ctypes.c_uint.in_dll(code, SIZE).value
-        return bytes((ctypes.c_ubyte * size).in_dll(code, SYMBOL))
+        size = ctypes.c_uint.in_dll(code, length).value
+        return bytes((ctypes.c_ubyte * size).in_dll(code, text))
     except ValueError:
         return b""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tenon.engine.processors import Pinning
 from tenon.errors import InternalError
@@ -22,9 +22,12 @@ class ThreadPool:
         self.threads, self.processors = threads, processors
         self._pinning = Pinning(processors)
         self._alone = library[entry]
+        self._pool = f"{entry}_thread_pool_"
         self._library, self._phase, self._phases = library, f"{entry}_phase", phases
         self._process = 0
-        self._stop: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], ThreadPool] | None = None
+        self._stop: weakref.finalize[[Callable[[ctypes.c_void_p], object], ctypes.c_void_p, int], ThreadPool] | None = (
+            None
+        )
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """Returns what the network returned."""
@@ -37,19 +40,20 @@ class ThreadPool:
     def _share(self, regions: Sequence[ctypes.c_void_p]) -> None:
         if self._process != os.getpid():
             self._start()
-        self._library.tenon_thread_pool_run(self._handle, *regions)
+        self._library[f"{self._pool}run"](self._handle, *regions)
 
     def _start(self) -> None:
         library = self._library
-        library.tenon_thread_pool_start.restype = ctypes.c_void_p
+        start = library[f"{self._pool}start"]
+        start.restype = ctypes.c_void_p
         phase = ctypes.cast(library[self._phase], ctypes.c_void_p)
-        address = library.tenon_thread_pool_start(phase, self._phases, self.threads)
+        address = start(phase, self._phases, self.threads)
         if not address:
             raise InternalError(f"the system has no room for {self.threads - 1} more threads")
         if self._stop:
             self._stop.detach()
         self._process, self._handle = os.getpid(), ctypes.c_void_p(address)
-        self._stop = weakref.finalize(self, _stop, library, self._handle, self._process)
+        self._stop = weakref.finalize(self, _stop, library[f"{self._pool}stop"], self._handle, self._process)
 
     def stop(self) -> None:
         """Stop the threads.  The next run starts them again."""
@@ -59,6 +63,6 @@ class ThreadPool:
         self._pinning.release()
 
 
-def _stop(library: ctypes.CDLL, handle: ctypes.c_void_p, process: int) -> None:
+def _stop(stop: Callable[[ctypes.c_void_p], object], handle: ctypes.c_void_p, process: int) -> None:
     if process == os.getpid():
-        library.tenon_thread_pool_stop(handle)
+        stop(handle)

@@ -62,4 +62,4 @@ class StampedThreadPool(ThreadPool):
 
     def _start(self) -> None:
         super()._start()
-        self._library.tenon_thread_pool_watch(self._handle, watch(), ctypes.byref(self._cursor))
+        self._library[f"{self._pool}watch"](self._handle, watch(), ctypes.byref(self._cursor))

@@ -27,7 +27,7 @@ const size_t tenon_activations_size = TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE);
 #ifdef TENON_THREAD_POOL
 const int tenon_max_threads = TENON_OF_BUNDLE(MAX_THREADS), tenon_phases = TENON_OF_BUNDLE(PHASES);
 
-void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
+void tenon_phase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
                  int parts) {
   TENON_JOIN(TENON_ENTRY, _phase)(constantWeight, mutableWeight, activations, phase, part, parts);
 }
@@ -35,8 +35,8 @@ void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activ
 
 #if defined(TENON_STEPS) && TENON_STEPS > 0
 void tenon_step(int step) {
-  TENON_JOIN(TENON_ENTRY, _profile)((uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations, step, 0, 1);
+  TENON_JOIN(TENON_ENTRY, _profile)(tenon_weights, tenon_mutable, tenon_activations, step, 0, 1);
 }
 #endif
 
-int tenon_run(void) { return TENON_ENTRY((uint8_t *)(uintptr_t)tenon_weights, tenon_mutable, tenon_activations); }
+int tenon_run(void) { return TENON_ENTRY(tenon_weights, tenon_mutable, tenon_activations); }

@@ -30,7 +30,7 @@ void tenon_step(int step);
 
 /* Multithreaded runs (see threads.h); only with TENON_THREAD_POOL. */
 extern const int tenon_max_threads, tenon_phases;
-void tenon_phase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
+void tenon_phase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
                  int parts);
 extern const uint8_t tenon_weights[];
 

@@ -42,7 +42,8 @@ struct TenonThreadPool {
   uint32_t sleeping;       /* whether a thread sleeps until the next phase */
   uint32_t left OWN_LINE;  /* unfinished parts of the open phase */
   uint32_t first OWN_LINE; /* the number of this run's first phase */
-  uint8_t *regions[3];
+  const uint8_t *constantWeight;
+  uint8_t *mutableWeight, *activations;
   TenonPhase *run;
   void (*watch)(void *);
   void *watched;
@@ -103,8 +104,7 @@ static void take_part(TenonThreadPool *pool, uint32_t phase, uint32_t first, int
     uint32_t before = phase - 1;
     if (!__atomic_compare_exchange_n(&pool->workers[part].claimed, &before, phase, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
       continue;
-    uint8_t **r = pool->regions;
-    pool->run(r[0], r[1], r[2], (int)(phase - first), part, pool->threads);
+    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, (int)(phase - first), part, pool->threads);
     if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) == 0) open_phase(pool, phase + 1);
   }
 }
@@ -176,10 +176,11 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int thread
   return pool;
 }
 
-void tenon_thread_pool_run(TenonThreadPool *pool, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations) {
-  pool->regions[0] = constantWeight;
-  pool->regions[1] = mutableWeight;
-  pool->regions[2] = activations;
+void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
+                           uint8_t *activations) {
+  pool->constantWeight = constantWeight;
+  pool->mutableWeight = mutableWeight;
+  pool->activations = activations;
   uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_RELAXED);
   const uint32_t first = phase + 1;
   for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, phase, __ATOMIC_RELAXED);

@@ -8,15 +8,16 @@
 typedef struct TenonThreadPool TenonThreadPool;
 
 /* The type of a bundle's <name>_phase. */
-typedef void TenonPhase(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
-                        int parts);
+typedef void TenonPhase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase,
+                        int part, int parts);
 
 /* `threads` includes the thread that calls tenon_thread_pool_run; the others inherit its processor affinity.  Returns NULL if
    memory or threads cannot be allocated. */
 TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int threads);
 
 /* Run the network once.  One call at a time for each pool. */
-void tenon_thread_pool_run(TenonThreadPool *pool, uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);
+void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
+                           uint8_t *activations);
 
 /* Call `watch` before each phase and after the last one, for profiling. */
 void tenon_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context);

@@ -18,16 +18,19 @@ class CBackend:
     spaces = frozenset({"global", "const", "scratch", "stack", "register"})
     loops = frozenset({"serial", "unroll", "parallel"})
 
+    def __init__(self, dialect: type[C] = C) -> None:
+        self.dialect = dialect
+
     def kernel(self, kernel: Kernel) -> str:
         """A kernel and its helper functions."""
         require_supported(self, kernel)
-        unit = C()
+        unit = self.dialect()
         unit.kernel(kernel)
         return unit.text()
 
     def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> CUnit:
         """One C file."""
-        return print_unit(self, programs, header, profile=profile, banner=banner)
+        return print_unit(self, programs, header, profile=profile, banner=banner, dialect=self.dialect)
 
 
 BACKEND: Backend = CBackend()

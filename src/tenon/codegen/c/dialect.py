@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from typing import ClassVar
 
 from tenon.codegen.c import dot_tile, dots, half, pair_tile, pairs
+from tenon.codegen.c.alternatives import first_of
 from tenon.codegen.c.assembly_tile import Tile
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
@@ -205,6 +205,7 @@ class C(Printer):
     has_assembly = False
     """Whether anything has two forms: a compiler that takes one of them may need no helper of the other."""
     outlined = "TENON_OUTLINE void "
+    first_of = staticmethod(first_of)
 
     def type(self, t: Type) -> str:
         if t.dtype in (DType.Q8, DType.B2):
@@ -379,11 +380,11 @@ class C(Printer):
         if name in _ZERO_SAFE:
             return self.division(name, t)
         if name == "mul_rounded":
-            return _first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
+            return self.first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
         if t.lanes == 1 and name in pairs.NATIVE:
-            return _first_of(pairs.NATIVE[name], SCALAR[name])
+            return self.first_of(pairs.NATIVE[name], SCALAR[name])
         if t.lanes == 1 and name in dots.SCALAR:
-            return _first_of(dots.native_scalar(name), SCALAR[name])
+            return self.first_of(dots.native_scalar(name), SCALAR[name])
         if t.lanes == 1:
             integer = name == "abs" and not t.dtype.is_float
             wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
@@ -396,7 +397,7 @@ class C(Printer):
             native += half.dot2_native(t.lanes)
         if name in dots.VECTOR:
             native += dots.native(name, t.lanes)
-        return _first_of(native, portable)
+        return self.first_of(native, portable)
 
     def conversion(self, source: Type, target: Type) -> str:
         """The function that turns a float of 16 bits into an f32, or back."""
@@ -414,7 +415,7 @@ class C(Printer):
             "N": wide.lanes,
         }
         native = bodies.native.get(wide.lanes, ()) + bodies.native.get(0, ()) if wide.lanes > 1 else ()
-        text = _first_of(native, bodies.vector if wide.lanes > 1 else bodies.scalar)
+        text = self.first_of(native, bodies.vector if wide.lanes > 1 else bodies.scalar)
         head = f"TENON_INLINE {self.type(target)} {key}({self.type(source)} a) {{{{\n"
         return f"{head}{text}\n}}}}".format(**words)
 
@@ -541,12 +542,6 @@ def _computable(t: Type) -> None:
 def _promoted(t: Type) -> bool:
     """Whether C computes with such scalars as int, which does not spread over narrower lanes."""
     return t.dtype.bytes < 4
-
-
-def _first_of(native: Sequence[tuple[str, str]], portable: str) -> str:
-    """The first body whose preprocessor condition holds, else the portable one."""
-    text = "".join(f"#{'elif' if i else 'if'} {test}\n  {body}\n" for i, (test, body) in enumerate(native))
-    return text + ("#else\n" if native else "") + "  " + portable + ("\n#endif" if native else "")
 
 
 def _by_clang(name: str, t: Type) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from tenon.ir.loops import Kernel
 from tenon.ir.work_items import WorkItems
 from tenon.plan.program import Place, Program, Region
 
-REGIONS = ", ".join(f"uint8_t *{region}" for region in Region)
-"""The parameters of every entry point."""
+REGIONS = ", ".join(f"{'const ' * (region is Region.CONSTANT)}uint8_t *{region}" for region in Region)
+"""The parameters of every entry point: weights are only read, so that they can stay in flash."""
 
 _SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * part / parts, (intptr_t)(items) * (part + 1) / parts"
 
@@ -44,13 +44,19 @@ class CUnit:
 
 
 def print_unit(
-    backend: Backend, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = ""
+    backend: Backend,
+    programs: Sequence[Program],
+    header: str,
+    *,
+    profile: bool = False,
+    banner: str = "",
+    dialect: type[C] = C,
 ) -> CUnit:
-    """The programs as one unit; ``profile`` adds the entry points ``<name>_profile``.
+    """The programs as one unit, printed in ``dialect``; ``profile`` adds the entry points ``<name>_profile``.
 
     A program for several threads has ``<name>_phase`` besides.
     """
-    c = C()
+    c = dialect()
     c.taken |= {f"{p.name}{end}" for p in programs for end in ("", "_profile", "_phase")}
     names: dict[tuple[Kernel, bool], str] = {}
 

@@ -1,0 +1,92 @@
+"""Strict C99, for any compiler: no vector extensions, builtins, attributes or inline assembly.
+
+Kernels must be for a machine of one lane without instructions of its own (``strict_machine``).  What GCC's dialect has
+built in is called from <math.h>.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tenon.codegen.backend import Backend
+from tenon.codegen.c import CBackend
+from tenon.codegen.c.dialect import EXACT, C
+from tenon.codegen.printer import Printer
+from tenon.ir.loops import Buffer, Const, Loop, Prefetch, Type
+from tenon.kernels.machine import Machine
+
+_HEAD = """\
+#define TENON_LOOP
+#define TENON_OUTLINE static
+#define TENON_INLINE static inline
+"""
+_MATH = """
+    acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 expm1 frexp ilogb ldexp log log10 log1p
+    log2 logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint lrint llrint
+    round lround llround trunc fmod remainder remquo copysign nan nextafter nexttoward fdim fmax fmin fma
+"""
+
+
+class StrictC(C):
+    """One translation unit of strict C99."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken |= {f"{name}{end}" for name in _MATH.split() for end in ("", "f", "l")}
+
+    def type(self, t: Type) -> str:
+        if t.lanes > 1:
+            raise TypeError(f"{t} in strict C99, which has no vectors")
+        return super().type(t)
+
+    @staticmethod
+    def first_of(native: Sequence[tuple[str, str]], portable: str) -> str:
+        """Always the portable form."""
+        return "  " + portable
+
+    def literal(self, e: Const) -> str:
+        if e.type.dtype.is_float and e.type.dtype.carrier is e.type.dtype and not math.isfinite(e.value):
+            text = "NAN" if math.isnan(e.value) else "INFINITY" if e.value > 0 else "-INFINITY"
+            return f"(({self.names[e.type.dtype]}){text})"
+        return super().literal(e)
+
+    def operation(self, key: str, name: str, t: Type) -> str:
+        return super().operation(key, name, t).replace("__builtin_", "")
+
+    def on_loop(self, s: Loop) -> None:
+        Printer.on_loop(self, s)
+
+    def on_prefetch(self, s: Prefetch) -> None:
+        """There is none."""
+
+    def array(self, b: Buffer, size: int) -> str:
+        return Printer.array(self, b, size)
+
+    def head(self) -> str:
+        helpers = self.needed_helpers()
+        body = "\n".join((*self.functions, *helpers))
+        exact = EXACT if re.search(r"\b(float|double)\b", body) else ""
+        return "\n".join([f"#include <math.h>\n{exact}{_HEAD}", *helpers, ""])
+
+
+def strict_machine(machine: Machine) -> Machine:
+    """``machine`` as strict C99 knows it: one lane, and no instructions that C has no operator for."""
+    return replace(
+        machine,
+        lanes=1,
+        block=4,
+        registers=min(machine.registers, 16),
+        folds_broadcast=False,
+        prefetch=False,
+        dot2=0.0,
+        dot4=(),
+        narrow_dot4=False,
+        pairs=False,
+        dot16=False,
+    )
+
+
+BACKEND: Backend = CBackend(StrictC)
