@@ -25,7 +25,7 @@ from tenon.validation import ByteCount, MisfitError, Reader, least, matching, mo
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Emit = Literal["c", "header", "object", "weights", "library", "manifest", "ir", "exe"]
+Emit = Literal["c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm"]
 """A part of a bundle on disk."""
 
 EMIT: tuple[Emit, ...] = get_args(Emit)
@@ -158,7 +158,7 @@ class Options:
     """Minimum and maximum of inputs by name, for benchmarks on random data; "" for all."""
 
     emit: tuple[Emit, ...] = ()
-    """Parts of a saved bundle; (): all that the target supports, except executable and loop IR."""
+    """Parts of a saved bundle; (): all that the target supports, except "exe", "ir", "html" and "npm"."""
 
     verify: bool = False
     """Verify the graph after every pass, and compare its results on random data with those before the pass."""

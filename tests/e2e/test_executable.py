@@ -203,14 +203,14 @@ def test_real_detector(tmp_path: Path) -> None:
     bundle = tenon.compile(model, preprocess=how, head=HEAD, name="faces", labels=labels)
     folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
     _compared(folder, [cat, faces])
-    for photo, found in ((cat, 0), (faces, 5)):
-        for options in ((), ("--threshold", "0.2"), ("--threshold", "0.1", "--overlap", "0.9")):
-            expected = _lines(sys.executable, "-m", "tenon", "run", folder, photo, *options)[:-1]  # without the time
-            assert _lines(folder / "faces", photo, *options) == expected
-            assert options or expected[-1] == f"{found} found"
+    for photo, options, least in ((cat, (), 0), (faces, ("--threshold", "0.1", "--overlap", "0.9"), 6)):
+        expected = _lines(sys.executable, "-m", "tenon", "run", folder, photo, *options)[:-1]  # without the time
+        assert _lines(folder / "faces", photo, *options) == expected
+        assert int(expected[-1].split()[0]) >= least
     Path("names.txt").write_bytes("Hintergrund\r\nein längerer Name\n".encode())
     expected = _lines(sys.executable, "-m", "tenon", "run", folder, faces, "--labels", "names.txt")[:-1]
     assert "ein längerer Name" in expected[1]
+    assert expected[-1] == "5 found"
     assert _lines(folder / "faces", faces, "--labels", "names.txt") == expected
     raw = subprocess.run([folder / "faces", faces, "--threshold", "2"], capture_output=True, text=True, check=False)
     assert (raw.returncode, raw.stderr) == (2, "faces: --threshold takes a number from 0 to 1, not '2'\n")

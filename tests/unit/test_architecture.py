@@ -34,6 +34,7 @@ ORDER = [
     "codegen",
     "targets",
     "toolchain",
+    "web",
     "bundle",
     "engine",
     "tune",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tenon.bundle.layout import layout_source
@@ -191,21 +193,46 @@ def program_objects(
     }
 
 
+def web_module(
+    compiler: Compiler,
+    target: Target,
+    name: str,
+    network: bytes,
+    header: str,
+    weights: bytes,
+    tables: Mapping[str, str],
+) -> bytes:
+    """A WebAssembly module with the weights inside that takes images and arrays (``runtime/web.c``); ``tables`` as for
+    ``executable``."""
+    if target.object != "wasm":
+        raise ToolchainError(f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32")
+    # Headers of a C library, none of whose functions are linked: web.c defines those that it needs.
+    hosted = replace(target, triple=target.triple.replace("freestanding", "wasi"))
+    unused = ("-Wno-unused-function",)  # what programs with files need
+    objects = program_objects(compiler, hosted, "web.c", name, network, header, weights, flags=unused)
+    objects |= table_objects(compiler, hosted, tables)
+    flags = ("-Wl,--no-entry", f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")
+    return link_freestanding(compiler, target, objects, flags)
+
+
 def weights_object(compiler: Compiler, target: Target, weights: bytes) -> bytes:
     """An object whose read-only symbol ``tenon_weights`` is the constant region.
 
     The digest in the source is for compilation caches, which do not see the file included by the assembler.
     """
-    source = f"""\
-/* {hashlib.sha256(weights).hexdigest()} */
-__asm__(".section .rodata.tenon_weights,\\"a\\"\\n"
-        ".balign 64\\n"
-        ".globl tenon_weights\\n"
-        "tenon_weights:\\n"
-        ".incbin \\"weights.bin\\"\\n"
-        ".byte 0\\n"
-        ".text\\n");
-"""
+    flags, size = ("", f".size tenon_weights, {len(weights) + 1}") if target.object == "wasm" else ("a", "")
+    lines = [
+        f'.section .rodata.tenon_weights,"{flags}"{",@" if target.object == "wasm" else ""}',
+        ".p2align 6",
+        ".globl tenon_weights",
+        "tenon_weights:",
+        '.incbin "weights.bin"',
+        ".byte 0",
+        *([size] if size else []),
+        ".text",
+    ]
+    text = "".join(json.dumps(f"{line}\n") for line in lines)
+    source = f"/* {hashlib.sha256(weights).hexdigest()} */\n__asm__({text});\n"
     return compiler.compile({"weights.c": source.encode(), "weights.bin": weights}, "weights.c", target)
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 from tenon import __version__
 from tenon.bundle import link
 from tenon.bundle.banner import banner
+from tenon.bundle.browser import description
 from tenon.bundle.checksum import checksum
 from tenon.bundle.folder import write_folder
 from tenon.bundle.header import header
@@ -45,9 +46,11 @@ from tenon.plan.program import ALIGNMENT, Port, Program
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler, find
 from tenon.toolchain.size import sizes
+from tenon.web import npm_package, page
+from tenon.web.npm import tarball_name
 
-_ON_REQUEST: frozenset[Emit] = frozenset({"ir", "exe"})
-_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe"})
+_ON_REQUEST: frozenset[Emit] = frozenset({"ir", "exe", "html", "npm"})
+_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,12 +163,19 @@ class Bundle:
             "detection": detection_source(outputs, self.heads, self.options.labels),
         }
 
+    @cached_property
+    def web_module(self) -> bytes:
+        """The WebAssembly module of pages and npm packages, including the weights."""
+        parts = self.name, self.object, self.header, self.weights, self._tables()
+        return link.web_module(self.compiler, self.target, *parts)
+
     @guarded
     def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
         """Write the bundle and return its folder.  Repeated calls write the same bytes.
 
-        ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR;
-        the manifest is always written); (): those in the options, else ``parts``.  An older
+        ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
+        "html" (a page that runs the network in a browser), "npm" (an npm package); the manifest is always written.
+        (): those in the options, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
         """
@@ -264,6 +274,12 @@ class Bundle:
             files[f"{name}.ir"] = find_backend("ir_text").program(programs, f"{name}.h").text().encode()
         if "exe" in parts:
             files[name] = self.executable
+        if parts & {"html", "npm"}:
+            about = description(self.manifest({}, compiled=False))
+            if "html" in parts:
+                files[f"{name}.html"] = page(about, self.web_module).encode()
+            if "npm" in parts:
+                files[tarball_name(name)] = npm_package(about, self.web_module)
         return files
 
 

@@ -63,7 +63,7 @@ def compile_command(
         str | None,
         typer.Option(
             "--emit",
-            help="Parts of the bundle: exe (in addition to the usual ones), or a list such as c,header,weights.",
+            help="Parts of the bundle: exe, html, npm (in addition to the usual ones), or a list: c,header,weights.",
         ),
     ] = None,
     preprocessing: PreprocessOptions,

@@ -42,7 +42,8 @@ def compile_model(
             progress=progress,
         )
         progress("compile")
-        folder = bundle.save(out, emit=(*bundle.parts, "exe") if emit == ("exe",) else emit)
+        programs = bool(emit) and {"exe", "html", "npm"}.issuperset(emit)
+        folder = bundle.save(out, emit=(*bundle.parts, *emit) if programs else emit)
     manifest = read_manifest(folder)
     if as_json:
         return print_json(manifest.json())

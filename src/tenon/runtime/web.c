@@ -1,0 +1,107 @@
+/* Entry points of the WebAssembly modules of pages and npm packages: images in, outputs and detections out.
+
+   Memory from `allocate` is valid until the next `reset`.  The module needs nothing from its host. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "detect.h"
+#include "image.h"
+#include "labels.h"
+#include "network.h"
+#include "preprocess.h"
+
+#define EXPORT(name) __attribute__((export_name(name)))
+
+enum { PAGE = 65536, ALIGNED = 16 };
+
+/* ------------------------------------------------------------------------------------------ the C library */
+
+extern unsigned char __heap_base;
+static uintptr_t used; /* the end of what is allocated; 0: nothing is */
+
+/* Memory is not reused before `reset`: a call needs little. */
+void *malloc(size_t size) {
+  if (used == 0) used = (uintptr_t)&__heap_base;
+  const uintptr_t start = (used + ALIGNED - 1) / ALIGNED * ALIGNED;
+  const size_t have = __builtin_wasm_memory_size(0) * (size_t)PAGE;
+  if (size > SIZE_MAX - PAGE - start) return NULL;
+  if (start + size > have) {
+    const size_t pages = (start + size - have + PAGE - 1) / PAGE;
+    if (__builtin_wasm_memory_grow(0, pages) == SIZE_MAX) return NULL;
+  }
+  used = start + size;
+  return (void *)start;
+}
+
+void free(void *memory) { (void)memory; }
+
+int strcmp(const char *a, const char *b) {
+  while (*a && *a == *b) a++, b++;
+  return (unsigned char)*a - (unsigned char)*b;
+}
+
+double ldexp(double value, int exponent) {
+  for (; exponent > 0; exponent--) value *= 2;
+  for (; exponent < 0; exponent++) value /= 2;
+  return value;
+}
+
+double frexp(double value, int *exponent) {
+  *exponent = 0;
+  if (value == 0 || isnan(value) || isinf(value)) return value;
+  for (; fabs(value) >= 1; ++*exponent) value /= 2;
+  for (; fabs(value) < 0.5; --*exponent) value *= 2;
+  return value;
+}
+
+/* ------------------------------------------------------------------------------------------- entry points */
+
+static struct {
+  long height, width;
+  int input;
+} given;
+static Detection *found;
+
+EXPORT("reset") void tenon_web_reset(void) { used = 0; }
+
+EXPORT("allocate") void *tenon_web_allocate(size_t size) { return malloc(size); }
+
+/* The region that inputs and outputs are in. */
+EXPORT("tensors") uint8_t *tenon_web_tensors(void) { return tenon_mutable; }
+
+EXPORT("run") int tenon_web_run(void) { return tenon_run(); }
+
+/* Make an image of red, green, blue and alpha bytes an input, as specified when compiling.  Returns NULL, or an error
+   message. */
+EXPORT("take_image") const char *tenon_web_take_image(int input, const uint8_t *rgba, long height, long width) {
+  const TenonPreprocessing *how = &tenon_preprocessing[input];
+  if (how->channels == 0) return "this input takes no image";
+  Image image = {width, height, 3, NULL};
+  const char *problem = image_allocate(&image);
+  if (problem != NULL) return problem;
+  const size_t count = (size_t)width * (size_t)height;
+  for (size_t i = 0; i < count; i++) memcpy(image.pixels + 3 * i, rgba + 4 * i, 3);
+  unsigned char *fitted = NULL;
+  problem = fit_image(&image, how, &fitted);
+  if (problem != NULL) return problem;
+  given.height = height;
+  given.width = width;
+  given.input = input;
+  const TenonPort *port = &tenon_inputs[input];
+  return put_pixels(fitted, how, port->type, tenon_mutable + port->offset) ? NULL : "this input takes no image";
+}
+
+/* Detections in the outputs for the last image.  Returns how many, or -1 without memory; see `detections`. */
+EXPORT("detect") long tenon_web_detect(double threshold, double overlap) {
+  const DetectionLimits limits = {threshold, overlap};
+  size_t count;
+  if (tenon_heads.kind == HEADS_NONE || given.width == 0) return 0;
+  if (find_detections(&tenon_preprocessing[given.input], given.height, given.width, limits, &found, &count) != NULL)
+    return -1;
+  return (long)count;
+}
+
+/* The detections that `detect` found: 40 bytes each, class (i32), score (f32 at 4) and four f64 at 8. */
+EXPORT("detections") const Detection *tenon_web_detections(void) { return found; }

@@ -1,0 +1,71 @@
+/** Arrays of the network's inputs, row-major; f16 as the bits of the numbers. */
+export interface Inputs {
+@INPUTS@
+}
+
+/** Arrays of the network's outputs, row-major; f16 is converted to Float32Array. */
+export interface Outputs {
+@OUTPUTS@
+}
+
+/** Red, green, blue and alpha bytes, row by row; ImageData is one. */
+export interface Pixels {
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8ClampedArray | Uint8Array;
+}
+
+export interface Detection {
+  class: number;
+  /** The name of the class, or its number. */
+  label: string;
+  score: number;
+  /** Left, top, right, bottom in pixels of the image. */
+  box: [number, number, number, number];
+}
+
+export interface Best {
+  index: number;
+  label: string;
+  value: number;
+}
+
+export interface Limits {
+  /** Minimum score of a detection; 0.5. */
+  threshold?: number;
+  /** Intersection over union above which the worse of two boxes of a class is removed; 0.45. */
+  overlap?: number;
+}
+
+export interface Tensor {
+  readonly name: string;
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  /** A quantised element stands for scale * (element - zeroPoint). */
+  readonly scale: number | null;
+  readonly zeroPoint: number | null;
+}
+
+export class Model {
+  private constructor();
+  readonly name: string;
+  readonly inputs: readonly Tensor[];
+  readonly outputs: readonly Tensor[];
+  readonly labels: readonly string[];
+  /** Run on arrays by input name. */
+  run(feeds: { [Name in keyof Inputs]: Inputs[Name] | readonly number[] }): Outputs;
+  /** Run on an image, which is resized and preprocessed as specified when compiling. */
+  runImage(image: Pixels): Outputs;
+  /** The objects in an image, best first; throws for networks that are no detectors. */
+  detect(image: Pixels, limits?: Limits): Detection[];
+  /** The objects in the image of the last run. */
+  detections(limits?: Limits): Detection[];
+  /** The largest values of an output, largest first; 5 by default. */
+  top(array: Outputs[keyof Outputs], count?: number): Best[];
+}
+
+/** Load the network from the bytes or address of network.wasm; by default from the file in this package. */
+export function load(source?: ArrayBuffer | ArrayBufferView | Response | URL | string): Promise<Model>;
+
+/** Positions of the `count` largest elements, largest first. */
+export function largest(array: ArrayLike<number | bigint>, count: number): number[];

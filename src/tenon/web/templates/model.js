@@ -1,0 +1,138 @@
+// The network in a WebAssembly module: inputs in, outputs, classes and detections out.
+
+const ARRAYS = {
+  f32: Float32Array, f64: Float64Array, f16: Uint16Array,
+  i8: Int8Array, i16: Int16Array, i32: Int32Array, i64: BigInt64Array,
+  u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, u64: BigUint64Array, bool: Uint8Array,
+};
+
+/** The number that the bits of an IEEE 754 binary16 value stand for. */
+function fromHalf(bits) {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24);
+}
+
+/** Positions of the `count` largest elements, largest first. */
+export function largest(array, count) {
+  const order = Array.from(array.keys()).sort((a, b) => (array[b] > array[a] ? 1 : array[b] < array[a] ? -1 : a - b));
+  return order.slice(0, count);
+}
+
+export class Model {
+  constructor(instance, description) {
+    this.exports = instance.exports;
+    this.description = description;
+    this.name = description.name;
+    this.inputs = description.inputs;
+    this.outputs = description.outputs;
+    this.labels = description.labels;
+    this.tensors = this.exports.tensors();
+  }
+
+  /** A model from the bytes of its module. */
+  static async load(bytes, description) {
+    const { instance } = await WebAssembly.instantiate(bytes, {});
+    return new Model(instance, description);
+  }
+
+  /** Run on arrays by input name; returns arrays by output name. */
+  run(feeds) {
+    const given = Object.entries(feeds);
+    for (const [name, array] of given) this.#input(name).set(array);
+    const missing = this.inputs.filter((tensor) => !(tensor.name in feeds));
+    if (missing.length) throw new TypeError(`no array for input '${missing[0].name}' of ${this.name}`);
+    return this.#run();
+  }
+
+  /**
+   * Run on an image: { width, height, data } with red, green, blue and alpha bytes, as ImageData has them.  It is
+   * resized and preprocessed as specified when compiling.
+   */
+  runImage(image) {
+    this.takeImage(image);
+    return this.#run();
+  }
+
+  /** The first half of runImage: resize and preprocess an image to the network's input. */
+  takeImage(image) {
+    const index = this.description.imageInput;
+    if (index < 0) throw new TypeError(`${this.name} takes no image: use run`);
+    const { width, height, data } = image;
+    if (!(width > 0 && height > 0) || data.length !== 4 * width * height)
+      throw new TypeError(`an image of ${width} x ${height} pixels needs ${4 * width * height} bytes, not ${data.length}`);
+    this.exports.reset();
+    const place = this.exports.allocate(data.length);
+    if (!place) throw new RangeError("not enough memory for the image");
+    new Uint8Array(this.exports.memory.buffer, place, data.length).set(data);
+    const problem = this.exports.take_image(index, place, height, width);
+    if (problem) throw new RangeError(this.#text(problem));
+  }
+
+  /** The second half of runImage: run on what takeImage took. */
+  runTaken() {
+    return this.#run();
+  }
+
+  /** The objects in an image, best first: { class, label, score, box: [left, top, right, bottom] in pixels }. */
+  detect(image, limits = {}) {
+    this.runImage(image);
+    return this.detections(limits);
+  }
+
+  /** The objects in the image of the last run. */
+  detections({ threshold = 0.5, overlap = 0.45 } = {}) {
+    if (!this.description.detects) throw new TypeError(`${this.name} is no detector`);
+    const count = this.exports.detect(threshold, overlap);
+    if (count < 0) throw new RangeError("not enough memory for the detections");
+    const view = new DataView(this.exports.memory.buffer, this.exports.detections(), 40 * count);
+    return Array.from({ length: count }, (_, i) => {
+      const kind = view.getInt32(40 * i, true);
+      return {
+        class: kind,
+        label: this.labels[kind] ?? String(kind),
+        score: view.getFloat32(40 * i + 4, true),
+        box: [0, 1, 2, 3].map((k) => view.getFloat64(40 * i + 8 + 8 * k, true)),
+      };
+    });
+  }
+
+  /** The `count` largest values of an output, largest first: { index, label, value }. */
+  top(array, count = 5) {
+    return largest(array, count).map((index) => ({ index, label: this.labels[index] ?? "", value: Number(array[index]) }));
+  }
+
+  #input(name) {
+    const tensor = this.inputs.find((input) => input.name === name);
+    if (!tensor) throw new TypeError(`${this.name} has no input '${name}': ${this.inputs.map((t) => t.name).join(", ")}`);
+    const place = this.#place(tensor);
+    return {
+      set(array) {
+        if (array.length !== place.length)
+          throw new TypeError(`input '${name}' takes ${place.length} elements, not ${array.length}`);
+        if (tensor.dtype === "f16" && !(array instanceof Uint16Array))
+          throw new TypeError(`input '${name}' takes 16-bit floats: give their bits as a Uint16Array`);
+        place.set(array);
+      },
+    };
+  }
+
+  #run() {
+    const status = this.exports.run();
+    if (status) throw new Error(`${this.name} returned ${status}`);
+    return Object.fromEntries(this.outputs.map((tensor) => {
+      const array = this.#place(tensor).slice();
+      return [tensor.name, tensor.dtype === "f16" ? Float32Array.from(array, fromHalf) : array];
+    }));
+  }
+
+  #place(tensor) {
+    const length = tensor.shape.reduce((product, extent) => product * extent, 1);
+    return new ARRAYS[tensor.dtype](this.exports.memory.buffer, this.tensors + tensor.offset, length);
+  }
+
+  #text(address) {
+    const bytes = new Uint8Array(this.exports.memory.buffer, address);
+    return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0)));
+  }
+}

@@ -1,0 +1,354 @@
+"""Pages in a headless browser, and npm packages in node and in a browser: the same answers as elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import browser
+import onnx_models
+import tenon
+from browser import Session
+from installed import succeeds
+from installed import tenon as command
+from real import DIGITS, ROOT, held_out_digits, shared
+from tenon.engine.detect import detections
+from tenon.engine.device import run_on_device
+from tenon.engine.image import read_image
+from tenon.errors import InputError, ToolchainError
+from tenon.ir.graph import Array
+from tenon.web.npm import package_name
+
+HOSTILE = '</script><script>document.body.dataset.error="ran"</script>'
+RUNS = "Number(document.body.dataset.runs ?? 0)"
+FAKE_CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with browser.session(tmp_path_factory.mktemp("browser"), *FAKE_CAMERA) as session:
+        yield session
+        assert not session.errors
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digit network for the browser, by the command in docs/browser.md."""
+    folder = tmp_path_factory.mktemp("digits")
+    (folder / "examples").symlink_to(DIGITS.parent)
+    program, *arguments = shlex.split(_documented("console")[0].splitlines()[0].removeprefix("$ "))
+    assert program == "tenon"
+    succeeds(*arguments, cwd=folder)
+    return folder / "digits-web"
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    """A colour image without a loss, of another size than the inputs."""
+    rng = np.random.default_rng(0)
+    ramp = np.linspace(0, 200, 50 * 70 * 3).reshape(50, 70, 3) + rng.integers(0, 56, (50, 70, 3))
+    Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "photo.png")
+    return tmp_path / "photo.png"
+
+
+@pytest.fixture
+def digit(tmp_path: Path) -> Path:
+    """The first held-out digit, and its class as the stem of the name."""
+    images, labels = held_out_digits()
+    path = tmp_path / f"{labels[0]}.png"
+    Image.fromarray(images[0, 0, 0].astype(np.uint8)).save(path)
+    return path
+
+
+def _documented(language: str) -> list[str]:
+    """The code of a language in docs/browser.md."""
+    text = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def open_page(session: Session, page: Path) -> None:
+    session.open(page.as_uri())
+    session.until("document.body.dataset.state")
+    assert session.evaluate("document.body.dataset.state") == "ready", text_of(session, "message")
+
+
+def text_of(session: Session, element: str) -> str:
+    return str(session.evaluate(f"document.getElementById('{element}').innerText"))
+
+
+def run_file(session: Session, image: Path) -> dict[str, Array]:
+    """The outputs of the page for an image file."""
+    runs = session.evaluate(RUNS)
+    session.evaluate("document.getElementById('tab-file').click()")
+    session.choose("#file", image)
+    session.until(f"{RUNS} > {runs} || document.body.dataset.state === 'failed'")
+    outputs = "Object.fromEntries(Object.entries(tenonResult.outputs).map(([name, array]) => [name, [...array]]))"
+    return {name: np.array(values) for name, values in session.evaluate(outputs).items()}
+
+
+# ------------------------------------------------------------------------------------------------------ the page
+def test_page_loads_nothing(digits: Path) -> None:
+    text = (digits / "digits.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|src=[\"']|url\(|@import|<link", text)
+    assert re.search(r"default-src 'none'", text)
+    assert "@" not in re.sub(r"@media", "", text)  # no template's name is left
+
+
+def test_page_gives_the_answer_of_the_bundle(chromium: Session, digits: Path, digit: Path) -> None:
+    """Bit for bit that of the module under wasmtime, and that of this machine up to rounding."""
+    open_page(chromium, digits / "digits.html")
+    answer = run_file(chromium, digit)["probabilities"]
+    pixels = read_image(digit, (1, 1, 8, 8)).pixels
+    there = run_on_device(tenon.compile(DIGITS / "digits.onnx", target="wasm32"), pixels)["probabilities"]
+    np.testing.assert_array_equal(answer.astype(np.float32), there[0])
+    with tenon.open(tenon.compile(DIGITS / "digits.onnx")) as engine:
+        np.testing.assert_allclose(answer, engine.run(pixels)["probabilities"][0], atol=2e-6, rtol=0)
+    assert text_of(chromium, "answer").splitlines()[1].strip() == digit.stem
+    assert re.match(r"preprocessing \d+\.\d ms, network \d+\.\d ms$", text_of(chromium, "times"))
+
+
+def test_drawing(chromium: Session, digits: Path) -> None:
+    open_page(chromium, digits / "digits.html")
+    chromium.evaluate("document.getElementById('tab-draw').click()")
+    left, top = chromium.evaluate("(({ x, y }) => [x, y])(document.getElementById('pad').getBoundingClientRect())")
+    stroke = [(80, 60), (200, 60), (170, 120), (140, 180), (120, 240)]
+    chromium.draw([(left + x, top + y) for x, y in stroke])
+    chromium.until(f"{RUNS} > 0 && document.body.dataset.state === 'ready'")
+    assert text_of(chromium, "answer").splitlines()[1].strip() == "7"
+    assert chromium.evaluate("document.getElementById('shown').hidden")  # the drawing area shows it
+    chromium.evaluate("document.getElementById('benchmark').click()")
+    chromium.until("document.getElementById('benchmarked').innerText.includes('median')")
+    assert re.match(r"median [\d.e-]+ ms, least [\d.e-]+ ms$", text_of(chromium, "benchmarked"))
+
+
+def test_camera(chromium: Session, digits: Path) -> None:
+    """The browser's test camera."""
+    open_page(chromium, digits / "digits.html")
+    chromium.evaluate("document.getElementById('tab-camera').click(); document.getElementById('camera').click()")
+    chromium.until(f"{RUNS} > 2")
+    assert text_of(chromium, "camera") == "Stop the camera"
+    chromium.evaluate("document.getElementById('tab-file').click()")
+    assert chromium.evaluate("stream === null")
+
+
+def test_files_that_are_no_image(chromium: Session, digits: Path, photo: Path, tmp_path: Path) -> None:
+    open_page(chromium, digits / "digits.html")
+    other = tmp_path / "text.txt"
+    other.write_text("no image")
+    chromium.choose("#file", other)
+    chromium.until("document.body.dataset.state === 'failed'")
+    assert text_of(chromium, "message").startswith("text.txt is not an image that this browser can read: choose")
+    run_file(chromium, photo)
+    assert text_of(chromium, "message") == ""
+
+
+def test_keyboard_and_names(chromium: Session, digits: Path) -> None:
+    """Tabs are reached and chosen by keys, and every control has a name."""
+    open_page(chromium, digits / "digits.html")
+    chromium.evaluate("document.getElementById('tab-draw').focus()")
+    chromium.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
+    assert chromium.evaluate("document.activeElement.id") == "tab-file"
+    assert chromium.evaluate("document.getElementById('panel-draw').hidden")
+    chromium.call("Accessibility.enable")
+    nodes = chromium.call("Accessibility.getFullAXTree")["nodes"]
+    controls = [n for n in nodes if n.get("role", {}).get("value") in ("button", "tab", "slider", "checkbox", "canvas")]
+    assert len(controls) >= 5
+    assert all(n["name"]["value"] for n in controls)
+
+
+def _detector() -> bytes:
+    """A detector that finds bright areas: a box in every cell of an 8 x 8 grid, and a score per class."""
+    axis = (np.arange(8) + 0.5) / 8
+    y, x = (a.reshape(-1, 1) for a in np.meshgrid(axis, axis, indexing="ij"))
+    boxes = np.concatenate([x - 0.1, y - 0.1, x + 0.1, y + 0.1], axis=1).astype(np.float32)[None]
+    mean = np.zeros((2, 3, 4, 4), np.float32)
+    mean[0, 0], mean[1, 2] = 1 / 16, 1 / 16
+    nodes = [
+        onnx_models.node("Conv", ["x", "w"], ["a"], strides=[4, 4]),
+        onnx_models.node("Reshape", ["a", "shape"], ["b"]),
+        onnx_models.node("Transpose", ["b"], ["scores"], perm=[0, 2, 1]),
+        onnx_models.node("ReduceMean", ["b"], ["c"], keepdims=1),
+        onnx_models.node("Mul", ["c", "zero"], ["d"]),
+        onnx_models.node("Add", ["d", "grid"], ["boxes"]),
+    ]
+    constants = {"w": mean, "shape": np.array([1, 2, 64]), "zero": np.zeros(1, np.float32), "grid": boxes}
+    made = onnx_models.model(nodes, {"x": (1, 3, 32, 32)}, ["boxes", "scores"], constants)
+    return bytes(made.SerializeToString())
+
+
+def test_detector_with_hostile_labels(chromium: Session, photo: Path, tmp_path: Path) -> None:
+    """Boxes as in Python, with names that would end a script."""
+    how: dict[str, Any] = {"preprocess": {"scale": 1 / 255, "fit": "letterbox"}, "labels": [HOSTILE, "blue&"]}
+    bundle = tenon.compile(_detector(), name="areas", target="wasm32", **how)
+    open_page(chromium, bundle.save(tmp_path / "out", ("html",)) / "areas.html")
+    run_file(chromium, photo)
+    with tenon.open(tenon.compile(_detector(), name="areas", **how)) as engine:
+        seen = read_image(photo, (1, 3, 32, 32), engine.manifest.preprocessing["x"])
+        expected = detections(engine, seen, engine.run({"x": seen.pixels}))
+    found = chromium.evaluate("tenonResult.detections")
+    assert len(expected) > 3
+    assert [(f["class"], f["label"]) for f in found] == [(d.kind, how["labels"][d.kind]) for d in expected]
+    np.testing.assert_allclose([f["box"] for f in found], [d.box for d in expected], atol=1e-3)
+    np.testing.assert_allclose([f["score"] for f in found], [d.score for d in expected], atol=1e-6)
+    assert text_of(chromium, "answer").startswith(f"{len(expected)} found")
+    assert not chromium.evaluate("document.body.dataset.error")
+    chromium.evaluate(
+        "const t = document.getElementById('threshold'); t.value = 0.95; t.dispatchEvent(new Event('input'))"
+    )
+    chromium.until(f"tenonResult.detections.length < {len(expected)}")
+
+
+def test_network_that_takes_no_image(chromium: Session, tmp_path: Path) -> None:
+    nodes = [onnx_models.node("Add", ["a", "b"], ["y"])]
+    model = onnx_models.model(nodes, {"a": (1, 3), "b": (1, 3)}, ["y"]).SerializeToString()
+    bundle = tenon.compile(model, name="sum", target="wasm32")
+    open_page(chromium, bundle.save(tmp_path / "out", ("html",)) / "sum.html")
+    chromium.evaluate("document.getElementById('run').click()")
+    chromium.until("document.body.dataset.state === 'failed'")
+    assert text_of(chromium, "message") == "a takes 3 numbers, not 0."
+    for i, numbers in enumerate(("1 2.5,3", "-1;0\\n1e3")):
+        chromium.evaluate(f"document.getElementById('numbers-{i}').value = '{numbers}'")
+    chromium.evaluate("document.getElementById('run').click()")
+    chromium.until(f"{RUNS} > 0")
+    assert chromium.evaluate("[...tenonResult.outputs.y]") == [0, 2.5, 1003]
+
+
+@pytest.mark.parametrize("arithmetic", ["tflm", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_integer_model_is_identical(chromium: Session, arithmetic: Any, tmp_path: Path) -> None:
+    """A photo classifier of integers: every element as on this machine."""
+    model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
+    labels = shared("models/tflite_int8/coral_mobilenet/imagenet_labels.txt").read_text().splitlines()
+    cat = shared("models/images/coral_cat.bmp")
+    bundle = tenon.compile(model, name="net", target="wasm32", arithmetic=arithmetic, labels=labels)
+    open_page(chromium, bundle.save(tmp_path / "out", ("html",)) / "net.html")
+    (answer,) = run_file(chromium, cat).values()
+    with tenon.open(tenon.compile(model, name="net", arithmetic=arithmetic)) as engine:
+        ((name, array),) = engine.inputs.items()
+        pixels = read_image(cat, array.shape, engine.manifest.preprocessing[name], array.dtype).pixels
+        (expected,) = engine.run(pixels).values()
+    np.testing.assert_array_equal(answer, expected[0])
+    assert text_of(chromium, "answer").splitlines()[1].strip() == "Egyptian cat"
+
+
+# ------------------------------------------------------------------------------------------------- the npm package
+NODE = """
+import { load } from "digits";
+import { readFile } from "node:fs/promises";
+const model = await load();
+const pixels = JSON.parse(await readFile("pixels.json"));
+const outputs = model.run({ image: pixels });
+const grey = { width: 8, height: 8, data: new Uint8Array(pixels.flatMap((v) => [v, v, v, 255])) };
+const seen = model.runImage(grey);
+const errors = [() => model.run({}), () => model.run({ image: [1] }), () => model.run({ other: [1] }),
+  () => model.detect(grey), () => model.runImage({ width: 9, height: 8, data: grey.data })].map((call) => {
+  try { call(); return ""; } catch (error) { return error.message; }
+});
+console.log(JSON.stringify({ outputs: [...outputs.probabilities], seen: [...seen.probabilities],
+  top: model.top(outputs.probabilities, 2), errors, input: model.inputs[0].name }));
+"""
+
+
+def _installed(package: Path, folder: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm to install the package with")
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    install = [npm, "install", "--offline", "--no-audit", "--no-fund", "--cache", str(folder / "cache"), str(package)]
+    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_npm_package(chromium: Session, digits: Path, digit: Path, tmp_path: Path) -> None:
+    """Installed by npm, it runs in node and in a browser, and both give the bundle's answer."""
+    _installed(digits / "digits-1.0.0.tgz", tmp_path)
+    pixels = read_image(digit, (1, 1, 8, 8)).pixels
+    (tmp_path / "pixels.json").write_text(json.dumps(pixels.ravel().tolist()))
+    name = next(iter(tenon.load(DIGITS / "digits.onnx").inputs)).name
+    (tmp_path / "run.mjs").write_text(NODE.replace("image: ", f"{name}: "))
+    done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    expected = run_on_device(tenon.compile(DIGITS / "digits.onnx", target="wasm32"), pixels)["probabilities"][0]
+    for kind in ("outputs", "seen"):
+        np.testing.assert_array_equal(np.array(answer[kind], np.float32), expected, kind)
+    assert str(answer["top"][0]["index"]) == digit.stem
+    assert answer["errors"] == [
+        f"no array for input '{name}' of digits",
+        f"input '{name}' takes 64 elements, not 1",
+        f"digits has no input 'other': {name}",
+        "digits is no detector",
+        "an image of 9 x 8 pixels needs 288 bytes, not 256",
+    ]
+    (tmp_path / "documented.mjs").write_text(_documented("js")[0])
+    done = subprocess.run(["node", "documented.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\[\n(  \{ index: \d, label: '', value: [\d.e-]+ \},?\n){3}\]\n", done.stdout)
+    handler = functools.partial(_Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (tmp_path / "empty.html").write_text("<!doctype html><title>empty</title><link rel=icon href=data:>")
+        chromium.open(f"http://127.0.0.1:{server.server_port}/empty.html")
+        script = f"""import("./node_modules/digits/index.js").then(async ({{ load }}) =>
+          [...(await load()).run({{ {name}: {pixels.ravel().tolist()} }}).probabilities])"""
+        got = chromium.evaluate(script)
+        server.shutdown()
+    np.testing.assert_array_equal(np.array(got, np.float32), expected)
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_types_of_the_package(digits: Path, tmp_path: Path) -> None:
+    """The types name the inputs and outputs; with tsc installed, they are compiled too."""
+    shutil.unpack_archive(digits / "digits-1.0.0.tgz", tmp_path, "gztar", filter="data")
+    types = (tmp_path / "package" / "index.d.ts").read_text()
+    assert '  /** f32[1,10] */\n  "probabilities": Float32Array;' in types
+    exported = set(re.findall(r"export (?:class|function) (\w+)", types))
+    assert exported == {"Model", "load", "largest"}
+    model = (tmp_path / "package" / "model.js").read_text()
+    assert exported <= set(re.findall(r"export .*?\b(Model|load|largest)\b", model)) | {"load"}
+    package = json.loads((tmp_path / "package" / "package.json").read_text())
+    assert sorted([*package["files"], "README.md", "package.json"]) == sorted(
+        path.name for path in (tmp_path / "package").iterdir()
+    )
+    tsc = shutil.which("tsc")
+    if tsc is not None:
+        flags = ["--noEmit", "--strict", "--lib", "es2022,dom"]
+        subprocess.run([tsc, *flags, "package/index.d.ts"], cwd=tmp_path, check=True)
+
+
+def test_names_of_packages() -> None:
+    assert package_name("MobileNet_v1_0_25") == "mobilenet-v1-0-25"
+    assert package_name("_x__Y_") == "x-y"
+
+
+def test_packages_and_pages_are_reproducible(digits: Path, tmp_path: Path) -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", target="wasm32")
+    folder = bundle.save(tmp_path / "out", ("html", "npm"))
+    for name in ("digits.html", "digits-1.0.0.tgz"):
+        assert (folder / name).read_bytes() == (digits / name).read_bytes(), name
+
+
+def test_other_targets_are_refused(tmp_path: Path) -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx")
+    with pytest.raises((InputError, ToolchainError), match="--target wasm32"):
+        bundle.save(tmp_path / "out", ("html",))
+    assert not (tmp_path / "out").exists()
+    done = command("compile", DIGITS / "digits.onnx", "--emit", "npm", "-o", "out", cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "pages and npm packages take --target wasm32" in done.stderr
