@@ -133,7 +133,7 @@ def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, sign
 
 # -------------------------------------------------------------------------------------------- shared parts
 @dataclass(frozen=True, eq=False)
-class _PairContext:
+class PairContext:
     """What all tiles of a kernel share."""
 
     k: Builder
@@ -168,16 +168,17 @@ def _word(value: int) -> Expr:
     return Const(bits - (1 << 32) if bits >> 31 else bits, Type(I32))
 
 
-def _begin(
-    k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...], stored: DType = I32
-) -> _PairContext:
-    """Parameters: x, weights, bias, factors, scratch, y."""
+def begin(
+    k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...], stored: DType = I32,
+    kept: DType = I32,
+) -> PairContext:  # fmt: skip
+    """Parameters: x, weights of ``stored``, bias, factors, scratch of ``kept``, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     w, b = k.param("w", *weights, dtype=stored), k.param("b", c.y.channels, dtype=I32)
     q = k.param("q", c.y.channels, 3, dtype=I32)
-    t = k.param("t", *scratch, dtype=I32, scratch=True)
-    return _PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
+    t = k.param("t", *scratch, dtype=kept, scratch=True)
+    return PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
 
 
 # ------------------------------------------------------------------------------------------------ dense
@@ -188,7 +189,7 @@ def conv(s: PairConv) -> Kernel:
     depth = c.kernel[0] * s.row
     k = Builder(f"integer_pairs{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}", f"{described(c)}, in pairs")
     iterations = -(-c.y.channels // s.channels)
-    p = _begin(k, s, (iterations, depth, s.channels // 2), (1, 1) if s.vector else (depth, _width(s)))
+    p = begin(k, s, (iterations, depth, s.channels // 2), (1, 1) if s.vector else (depth, _width(s)))
     with k.loop("n", c.y.n) as n, k.loop("i", c.extent[0]) as row:
         for start, count, width, inside in columns(c, POSITIONS):
             with k.loop("j", count) as j:
@@ -224,7 +225,7 @@ def row_of(c: Conv, row: Index, ky: Index) -> tuple[Index, list[Index]]:
     return y, [y] * (c.top > 0) + [c.x.h - 1 - y] * (last >= c.x.h)
 
 
-def _panel(p: _PairContext, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
+def _panel(p: PairContext, n: Index, row: Index, col: Index, width: int, *, inside: bool) -> None:
     """The inputs of ``width`` positions from ``col`` on."""
     k, s, c = p.k, p.s, p.s.conv
     with k.loop("ky", c.kernel[0]) as ky:
@@ -236,7 +237,7 @@ def _panel(p: _PairContext, n: Index, row: Index, col: Index, width: int, *, ins
                 p.scratch[ky * s.row + d, i] = _word(s.fill)
 
 
-def _panel_row(p: _PairContext, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
+def _panel_row(p: PairContext, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
     k, s, c, (n, y, col) = p.k, p.s, p.s.conv, at
     kind = "serial" if inside else "unroll"
 
@@ -263,7 +264,7 @@ def _panel_row(p: _PairContext, at: tuple[Index, Index, Index], base: Index, wid
             p.scratch[base + block * (2 * c.kernel[1]) + kx * 2 + h, i] = op(name, word)
 
 
-def _tile(p: _PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
+def _tile(p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
     k, s, (n, row, col), (start, iterations, channels) = p.k, p.s, at, run
     depth = s.conv.kernel[0] * s.row // (2 if s.vector else 1)
     unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
@@ -286,7 +287,7 @@ def _tile(p: _PairContext, at: tuple[Index, Index, Index], width: int, run: tupl
             p.store(n, first + v, row, [col + i for i in range(width)], [acc[v, i] for i in range(width)])
 
 
-def _products(p: _PairContext, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:
+def _products(p: PairContext, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:
     """Add the products of a pair of inputs of every position with those of the weights."""
     k, weights = p.k, []
     for h in range(-(-channels // 2)):
@@ -316,7 +317,7 @@ def depthwise(s: PairConv) -> Kernel:
     c = s.conv
     k = Builder(f"integer_pairs_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in pairs")
     rows, width = plane(s)
-    p = _begin(k, s, (c.y.channels, *c.kernel), (rows, width), DType.I8)
+    p = begin(k, s, (c.y.channels, *c.kernel), (rows, width), DType.I8)
     end = min(rows - c.top, c.x.h)  # rows of x that are read
     for first, count in ((0, c.top), (c.top + end, rows - c.top - end)):
         with k.loop("i", count) as i, k.loop("j", width) as j:
@@ -338,7 +339,7 @@ def _line(c: Conv) -> int:
     return c.extent[1] if c.extent[1] <= _LINE else next((n for n in (6, 4) if c.extent[1] % n == 0), _LINE)
 
 
-def _plane_row(p: _PairContext, at: tuple[Index, Index, Index], words: int) -> None:
+def _plane_row(p: PairContext, at: tuple[Index, Index, Index], words: int) -> None:
     k, s, c, (n, channel, row) = p.k, p.s, p.s.conv, at
 
     def half(column: Index | int) -> Expr:
@@ -359,7 +360,7 @@ def _plane_row(p: _PairContext, at: tuple[Index, Index, Index], words: int) -> N
                 p.scratch[row + c.top, at_word] = value
 
 
-def _weight_pairs(p: _PairContext, channel: Index) -> Tensor:
+def _weight_pairs(p: PairContext, channel: Index) -> Tensor:
     """The weights of a channel, [kh][pairs]: pairs of taps from the first on, and where windows may begin in the middle
     of a word (an odd stride) those from one before the first on."""
     k, c = p.k, p.s.conv
@@ -375,7 +376,7 @@ def _weight_pairs(p: _PairContext, channel: Index) -> Tensor:
 
 
 def _line_of_results(
-    p: _PairContext, weights: Tensor, at: tuple[Index, Index, Index], run: tuple[Index, int, int]
+    p: PairContext, weights: Tensor, at: tuple[Index, Index, Index], run: tuple[Index, int, int]
 ) -> None:
     k, c, (n, channel, row), (lot, start, cols) = p.k, p.s.conv, at, run
     step, whole = c.stride[1], -(-c.kernel[1] // 2)

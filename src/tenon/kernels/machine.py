@@ -28,5 +28,6 @@ class Machine:
     narrow_dot4: bool = False  # it does only where no i8 of the weights is -128 (``loops.dot4_narrow``)
     pairs: bool = False  # it multiplies pairs of 16 bits in words of 32 (``loops.dot2_i16``)
     dot16: bool = False  # it adds sixteen products of bytes to a scalar (``loops.dot16``)
+    scalar: bool = False  # it multiplies integers one by one, in few registers (``kernels.integer_scalar``)
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector

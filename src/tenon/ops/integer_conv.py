@@ -122,7 +122,7 @@ class IntegerProduct(Operator):
         if weights is None or factors is None or shifts is None or self.rounding != "double":
             return None
         s = replace(s, weights=DType.I8)
-        if not site.machine.pairs or not integer_pairs.supports(s):
+        if not integer_pairs.supports(s, site.machine):
             return None
         whole = weights.astype(np.int64) - self.w_zero
         if whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
@@ -252,7 +252,11 @@ class IntegerConv(IntegerProduct):
     def in_pairs(self, site: Site, *, settled: bool = True) -> Product | None:
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
         that are ``settled``, in which other readers may have asked for halos."""
-        if not site.machine.pairs or site.machine.block != integer_pairs.BLOCK or site.input(0).rank > 4:
+        if (
+            not (site.machine.pairs or site.machine.scalar)
+            or site.machine.block != integer_pairs.BLOCK
+            or site.input(0).rank > 4
+        ):
             return None
         x, y = ((Image.of if settled else integer_pairs.image)(t) for t in (site.input(0), site.output))
         return self.paired(site, self.described(site, x, y).flattened())

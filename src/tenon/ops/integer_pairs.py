@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
-from tenon.kernels import integer_dots, integer_pairs
+from tenon.kernels import integer_dots, integer_pairs, integer_scalar
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.integer_pairs import PairConv
@@ -69,6 +69,8 @@ class Product:
         assert factors is not None
         if machine.dot16 and (step := self._by_vectors(s, bias, factors)):
             return step
+        if not machine.pairs:
+            return self._by_scalars(s, machine, bias, factors)
         if self.conv.depthwise:
             words = integer_pairs.pack_depthwise(self.weights)
             kernel, room = integer_pairs.depthwise(s), 4 * math.prod(integer_pairs.plane(s))
@@ -77,6 +79,17 @@ class Product:
             kernel, room = integer_pairs.conv(s), integer_pairs.panel_bytes(s)
         constants = (Weights(words), Weights(bias), Weights(factors))
         return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
+
+    def _by_scalars(self, s: PairConv, machine: Machine, bias: Array, factors: Array) -> Step:
+        """The same by single products (``kernels.integer_scalar``)."""
+        if self.conv.depthwise:
+            kernel, weights = integer_scalar.depthwise(s, machine), integer_pairs.pack_depthwise(self.weights)
+            room = math.prod(integer_scalar.plane(s))
+        else:
+            kernel, weights = integer_scalar.conv(s, machine), integer_scalar.pack(self.weights, s, machine)
+            room = 4 * math.prod(integer_scalar.panel(s))
+        constants = (Weights(weights), Weights(bias), Weights(factors))
+        return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
 
     def _by_vectors(self, s: PairConv, bias: Array, factors: Array) -> Step | None:
         """The same by sums of sixteen products (``kernels.integer_dots``), if the panel is not too large."""
@@ -110,8 +123,10 @@ class Product:
         return np.where(dead, 0, self.bias).astype(np.int32), known
 
 
-def supports(c: Conv) -> bool:
+def supports(c: Conv, machine: Machine) -> bool:
     """Whether there are kernels for such images."""
+    if not (machine.pairs or machine.scalar):
+        return False
     if (c.x.dtype, c.y.dtype, c.weights) != (DType.I8,) * 3 or c.y.block not in (BLOCK, c.y.channels):
         return False
     whole = c.y.channels % BLOCK == 0 or c.y.block == c.y.channels

@@ -48,8 +48,10 @@ def _target(name: str, cpu: str, about: str, machine: Machine, board: Board, *, 
     )
 
 
-_CORE = Machine(lanes=1, registers=12)
+_CORE = Machine(lanes=1, registers=12, scalar=True)
 """Without floating point: what is left of r0 to r12."""
+_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True)
+"""Most instructions take r0 to r7 only."""
 _DSP = Machine(lanes=1, registers=28, pairs=True)
 """With DSP instructions and a register file of 32 single floats."""
 _HELIUM = Machine(lanes=4, registers=8, pairs=True, dot16=True)
@@ -59,7 +61,7 @@ _M55 = "cortex_m55+fp_armv8d16+mve-mve_fp"
 
 TARGETS = (
     # Its programs run on a board with a Cortex-M3, which executes all of its instructions.
-    _target("cortex-m0plus", "cortex_m0plus", "Arm Cortex-M0+", _CORE, _AN385, abi="eabi"),
+    _target("cortex-m0plus", "cortex_m0plus", "Arm Cortex-M0+", _SMALL_CORE, _AN385, abi="eabi"),
     _target("cortex-m3", "cortex_m3", "Arm Cortex-M3", _CORE, _AN385, abi="eabi"),
     # zig's Cortex-M models have no FPU unless a feature asks for it.
     _target("cortex-m4", "cortex_m4+vfp4d16sp", "Arm Cortex-M4 with FPU", _DSP, _AN386),

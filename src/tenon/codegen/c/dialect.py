@@ -10,7 +10,7 @@ import math
 import struct
 from typing import ClassVar
 
-from tenon.codegen.c import dot_tile, dots, half, pair_tile, pairs
+from tenon.codegen.c import dots, half, pairs, tiles
 from tenon.codegen.c.alternatives import first_of
 from tenon.codegen.c.assembly_tile import Tile
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
@@ -444,7 +444,7 @@ class C(Printer):
 
     def on_loop(self, s: Loop) -> None:
         """As for other loops; a tile of pairs has a second form in assembly."""
-        tile = None if self.in_portable_form else dot_tile.matched(s) or pair_tile.matched(s)
+        tile = None if self.in_portable_form else tiles.matched(s)
         if tile is None:
             super().on_loop(s)
             return

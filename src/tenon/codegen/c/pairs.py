@@ -72,7 +72,17 @@ NATIVE = {
     "even_bytes": [(_DSP, _instruction("sxtb16 %0, %1", "a"))],
     "odd_bytes": [(_DSP, _instruction("sxtb16 %0, %1, ror #8", "a"))],
     "pair_i16": [(_DSP, _instruction("pkhbt %0, %1, %2, lsl #16", "a", "b"))],
-    "mulh_add": [(_DSP, _instruction("smmlar %0, %1, %2, %3", "a", "b", "c"))],
+    "mulh_add": [
+        (_DSP, _instruction("smmlar %0, %1, %2, %3", "a", "b", "c")),
+        # Without products of 64 bits, by halves; the lower half of the lowest product does not change what is rounded.
+        (
+            "defined(__thumb__) && !defined(__thumb2__)",
+            "const {V} a1 = a >> 16, b1 = b >> 16, a0 = a & 65535, b0 = b & 65535;\n"
+            "  const {V} left = a1 * b0 + ({V})(({U})a0 * ({U})b0 >> 16), right = a0 * b1;\n"
+            "  const {V} whole = a1 * b1 + (left >> 16) + (right >> 16);\n"
+            "  return ({V})(({U})c + ({U})whole + (((left & 65535) + (right & 65535) + 32768) >> 16));",
+        ),
+    ],
     "saturate_i8": [
         ("defined(__GNUC__) && defined(__ARM_FEATURE_SAT)", _instruction("ssat %0, #8, %1", "a")),
     ],
