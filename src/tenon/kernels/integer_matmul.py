@@ -10,7 +10,8 @@ from functools import lru_cache
 from tenon.ir.build import Builder, lane_segments
 from tenon.ir.index import Index, index
 from tenon.ir.loops import Const, Kernel, Type, broadcast, cast
-from tenon.ir.types import I32, DType
+from tenon.ir.types import I32, I64, DType
+from tenon.kernels.integer_wide import from_wide_sum
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
 from tenon.kernels.requantize import Requantize
@@ -49,14 +50,16 @@ def integer_matmul(s: IntegerMatMul, machine: Machine) -> Kernel:
             i = stack.enter_context(k.loop("i", extent, kind=kind))
             at = [at[0] + i * step_a, at[1] + i * step_b, at[2] * extent + i]
         row = stack.enter_context(k.loop("r", m, kind=kinds[-1]))
-        for start, count, lanes in lane_segments(n, machine.lanes):
+        wide = DType.I16 in s.dtypes  # sums of 64 bits
+        for start, count, lanes in lane_segments(n, 1 if wide else machine.lanes):
             with k.loop("j", count) as j:
                 col = j + start // lanes
-                total = k.local("t", 1, dtype=I32, lanes=lanes)
+                total = k.local("t", 1, dtype=I64 if wide else I32, lanes=lanes)
                 total[0] = 0
                 with k.loop("d", deep) as d:
                     left = cast(a[at[0], row, d], I32) - s.zeros[0]
                     right = cast(b.vec(lanes)[at[1], d, col], I32) - s.zeros[1]
-                    total[0] = total[0] + broadcast(left, lanes) * right
-                y.vec(lanes)[at[2], row, col] = s.requantize(total[0], factors)
+                    total[0] = total[0] + cast(broadcast(left, lanes) * right, I64 if wide else I32)
+                result = from_wide_sum(s.requantize, total[0], factors) if wide else s.requantize(total[0], factors)
+                y.vec(lanes)[at[2], row, col] = result
     return k.done()

@@ -33,7 +33,7 @@ def integer_softmax(rows: int, length: int, dtype: DType) -> Kernel:
             most[0] = maximum(most[0], cast(x[i, j], I32))
         with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
             total[0] = total[0] + (((t[d] >> (ACCUMULATED - 1)) + 1) >> 1)
-        headroom = k.let("headroom", 31 - _top_bit(k.let("sum", total[0])))
+        headroom = k.let("headroom", 31 - top_bit(k.let("sum", total[0])))
         scale = k.let("scale", _reciprocal(k, total[0], headroom))
         shift = k.let("shift", (ACCUMULATED + 31 - 8) - headroom)
         with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
@@ -42,7 +42,7 @@ def integer_softmax(rows: int, length: int, dtype: DType) -> Kernel:
     return k.done()
 
 
-def _top_bit(x: Expr) -> Expr:
+def top_bit(x: Expr) -> Expr:
     """The number of the highest bit of x > 0: the exponent of the bits that no neighbour above has, which f32 holds
     without rounding up."""
     top = op("and", x, op("xor", x >> 1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,15 +40,15 @@ class WideConv:
     row_types: tuple[DType, ...]
     single: tuple[bool, ...]
 
-    def result(self, total: Expr, rows: list[Expr]) -> Expr:
-        """An element from a sum in i64, which is saturated to 32 bits where it is rounded doubly."""
-        known = self.requantize
-        if known.rounding == "double":
-            return known(cast(minimum(maximum(total, -SUMS), SUMS), I32), rows)
-        given = dict(zip(known.rows, rows, strict=True))
-        scaled = (total * cast(given["multiplier"], I64) + given["half"]) >> given["shift"]
-        bounded = minimum(maximum(scaled, known.low - known.zero), known.high - known.zero)
-        return cast(cast(bounded, I32) + known.zero, known.dtype)
+
+def from_wide_sum(known: Requantize, total: Expr, rows: Sequence[Expr]) -> Expr:
+    """An element from a sum in i64, which is saturated to 32 bits where it is rounded doubly."""
+    if known.rounding == "double":
+        return known(cast(minimum(maximum(total, -SUMS), SUMS), I32), rows)
+    given = dict(zip(known.rows, rows, strict=True))
+    scaled = (total * cast(given["multiplier"], I64) + given["half"]) >> given["shift"]
+    bounded = minimum(maximum(scaled, known.low - known.zero), known.high - known.zero)
+    return cast(cast(bounded, I32) + known.zero, known.dtype)
 
 
 @lru_cache(maxsize=256)
@@ -87,5 +88,5 @@ def wide_conv(s: WideConv, machine: Machine) -> Kernel:
             if s.partial:
                 total[0] = total[0] + cast(part[0], I64)
         factors = [q[0] if one else q[channel] for q, one in zip(qs, s.single, strict=True)]
-        y[s.y.place(n, channel, i, j, 1)] = s.result(total[0], factors)
+        y[s.y.place(n, channel, i, j, 1)] = from_wide_sum(s.requantize, total[0], factors)
     return k.done()

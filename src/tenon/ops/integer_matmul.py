@@ -95,6 +95,9 @@ class IntegerMatMul(Operator):
         u8 = rng.integers(0, 256, (2, 5, 6)).astype(np.uint8)
         op = cls("double", (131, 7, 120), 0, 255, "u8", fixed=quantized_multiplier(0.003))
         yield Case(op, (u8, np.swapaxes(u8, 1, 2).copy()), (), 0, label="u8")
+        i16 = rng.integers(-(1 << 15), 1 << 15, (2, 5, 6)).astype(np.int16)
+        op = cls("reduced", (0, 0, 0), -(1 << 15), (1 << 15) - 1, "i16", fixed=quantized_multiplier(1e-5))
+        yield Case(op, (i16, np.swapaxes(i16, 1, 2).copy()), (), 0, label="i16")
 
 
 def _batch(a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:

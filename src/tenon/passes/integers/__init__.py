@@ -17,9 +17,10 @@ from tenon.options import Arithmetic
 from tenon.passes.base import Match, Result, Rule, apply, run, silent
 from tenon.passes.canonicalize import DEAD
 from tenon.passes.integers.chain import Chain, chain
+from tenon.passes.integers.functions import prelu
 from tenon.passes.integers.operands import grid_of
 from tenon.passes.integers.pointwise import binary, table
-from tenon.passes.integers.pools import average, concat, resize, softmax
+from tenon.passes.integers.pools import average, concat, resize, softmax, total
 from tenon.passes.integers.products import product
 from tenon.passes.patterns import Apply
 
@@ -27,8 +28,8 @@ Convert = Callable[[Match, Chain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
     "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Gemm": product,
-    "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "ReduceMean": average, "Resize": resize,
-    "Softmax": softmax, "Sub": binary,
+    "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "PRelu": prelu, "ReduceMean": average,
+    "ReduceSum": total, "Resize": resize, "Softmax": softmax, "Sub": binary,
 }  # fmt: skip
 """Rules by the operator whose result a QuantizeLinear stores."""
 

@@ -15,6 +15,7 @@ from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import mul_factor, sum_factors, table_of
 from tenon.passes.integers.chain import Chain, bounds
+from tenon.passes.integers.functions import function_16, is_squared_difference, squared_difference
 from tenon.passes.integers.operands import CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
 
 HEADROOM_16 = 15
@@ -26,6 +27,8 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     node = found.core
     if found.scaled:
         return "a factor stands between its result and its quantisation"
+    if is_squared_difference(node):
+        return squared_difference(match, found, arithmetic)
     a, b = operand(match, node.input(0)), operand(match, node.input(1))
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
@@ -116,19 +119,25 @@ def _looked_up(
     first.
     """
     before, steps, after = chains
-    given, value = source.grid, source.value
-    for node in reversed(before):
-        value = moved(match, node, value, given)
+    given, value = source.grid, _moved_all(match, before, source.value, source.grid)
     if steps or not given.same(grid):
-        if {given.dtype, grid.dtype} - {DType.I8, DType.U8}:
-            return "functions of 16-bit integers are computed in float"
         if (given.steps or grid.steps) and steps:
             return "its values are quantisation steps"
+        if {given.dtype, grid.dtype} - {DType.I8, DType.U8}:
+            found = function_16(match, value, given, grid, steps, arithmetic)
+            if isinstance(found, str):
+                return found
+            return _moved_all(match, after, found, grid)
         codes = _table(given, grid, steps[::-1], arithmetic)
         constant = match.constant("table", codes.astype(grid.dtype.numpy))
         op = make("Lookup", scale=grid.scale, zero=grid.zero)
         value = match.add(op, value, constant, origin=steps[0].origin if steps else match.root.origin)
-    for node in reversed(after):
+    return _moved_all(match, after, value, grid)
+
+
+def _moved_all(match: Match, nodes: list[Node], value: Value, grid: Grid) -> Value:
+    """The integers after data movement, last node first."""
+    for node in reversed(nodes):
         value = moved(match, node, value, grid)
     return value
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from tenon.ir.graph import Value
 from tenon.ir.types import DType
+from tenon.ops.requantize import SUMS, quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import mean_factor
 from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.functions import softmax_16
 from tenon.passes.integers.operands import Operand, operand, transpose
 from tenon.passes.integers.pointwise import _looked_up
 
@@ -25,7 +27,7 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if why := _unfit(found, x):
         return why
     if node.op.name == "ReduceMean":
-        return _mean(match, found, x, arithmetic)
+        return _reduced(match, found, x, arithmetic)
     sizes = x.value.type.dims[2:]
     rank = len(sizes)
     whole = node.op.name == "GlobalAveragePool"
@@ -50,8 +52,9 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
 def _unfit(found: Chain, x: Operand) -> str:
     if found.scaled or x.grid.steps or found.grid.steps:
         return "its values are quantisation steps"
-    same = x.grid.same(found.grid) and x.grid.dtype is DType.I16 and found.core.op.name.endswith("Pool")
-    if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8} and not same:
+    wide = x.grid.dtype is found.grid.dtype is DType.I16
+    wide = wide and (x.grid.same(found.grid) if found.core.op.name.endswith("Pool") else not x.grid.zero)
+    if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8} and not wide:
         return "averages of 16-bit integers are computed in float"
     return ""
 
@@ -73,8 +76,18 @@ def _pooled(
     return match.add(op, x.value, origin=found.core.origin)
 
 
-def _mean(match: Match, found: Chain, x: Operand, arithmetic: Arithmetic) -> Value | str:
-    """A mean over all axes but the first and one more, as a pooling of the whole image."""
+def total(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """ReduceSum, as TFLite's kernels compute it: a mean without the division."""
+    x = operand(match, found.core.input(0))
+    if isinstance(x, str):
+        return x
+    if arithmetic == "onnx":
+        return "sums along axes are computed in float"
+    return _unfit(found, x) or _reduced(match, found, x, arithmetic)
+
+
+def _reduced(match: Match, found: Chain, x: Operand, arithmetic: Arithmetic) -> Value | str:
+    """A mean or a sum along axes, as a pooling of the whole image."""
     node = found.core
     dims = x.value.type.dims
     given = node.inputs[1] if len(node.inputs) > 1 else None
@@ -83,6 +96,14 @@ def _mean(match: Match, found: Chain, x: Operand, arithmetic: Arithmetic) -> Val
     axes = sorted({int(a) % len(dims) for a in given.data.reshape(-1)})
     kept = [a for a in range(len(dims)) if a not in axes]
     count = math.prod(dims[a] for a in axes)
+    if x.grid.dtype is DType.I16 and arithmetic == "onnx":
+        return "averages of 16-bit integers are computed in float"
+    if node.op.name == "ReduceSum":
+        fixed = quantized_multiplier(x.grid.scale / found.grid.scale)
+    else:
+        fixed = mean_factor(x.grid.scale, found.grid.scale, count)
+    if count * max(abs(limit - x.grid.zero) for limit in x.grid.range) << max(fixed[1], 0) > SUMS:
+        return "its sums could be too large for 32 bits"
     image = transpose(match, x.value, (*kept, *axes), x.grid)
     rows = dims[kept[0]] if kept else 1
     sizes = [dims[a] for a in axes] if len(axes) == 2 else [count]
@@ -93,7 +114,7 @@ def _mean(match: Match, found: Chain, x: Operand, arithmetic: Arithmetic) -> Val
         more: dict[str, object] = {"factor": float(np.float32(x.grid.scale) / np.float32(found.grid.scale))}
         rounding = "float"
     else:
-        rounding, more = "double", {"fixed": mean_factor(x.grid.scale, found.grid.scale, count)}
+        rounding, more = "double", {"fixed": fixed}
     y = _pooled(match, found, moved, rounding, arithmetic, tuple(sizes), **more)
     shape = match.constant("shape", np.array(node.output.type.dims, np.int64))
     return found.finish(match, match.add("Reshape", y, shape))
@@ -112,6 +133,8 @@ def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if isinstance(x, str):
         return x
     last = attribute(node, "axis") % node.output.type.rank == node.output.type.rank - 1
+    if x.grid.dtype is grid.dtype is DType.I16 and last and not (found.scaled or x.grid.steps or grid.steps):
+        return softmax_16(match, found, x.value, x.grid, beta)
     usual = grid.scale == 1 / 256 and grid.zero == grid.range[0] and x.grid.dtype is grid.dtype
     if _unfit(found, x) or not usual or not last or beta <= 0:
         return "only softmax of 8 bits over the last axis to a scale of 1/256 is computed in integers"

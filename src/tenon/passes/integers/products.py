@@ -116,16 +116,20 @@ def matmul(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return str(a if isinstance(a, str) else b)
     if found.scaled or a.grid.steps or b.grid.steps or found.grid.steps:
         return "its numbers count steps"
-    if {a.grid.dtype, b.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
+    kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
+    wide = kinds == {DType.I16} and not (a.grid.zero or b.grid.zero or found.grid.zero) and arithmetic != "onnx"
+    if kinds - {DType.I8, DType.U8} and not wide:
         return "products of two matrices of 16-bit integers are computed in float"
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         return "a product of two matrices at run time, and a bias, is computed in float"
     rounded = "tflm" if arithmetic == "litert" else arithmetic  # TFLite's kernels agree on BATCH_MATMUL
-    factors = product_factors(rounded, a.grid.scale, np.array([b.grid.scale], np.float32), found.grid.scale, gemm=True)
+    scales = a.grid.scale, np.array([b.grid.scale], np.float32), found.grid.scale
+    factors = product_factors(rounded, *scales, gemm=True, wide=wide)
     if isinstance(factors, str):
         return factors
     most = [max(abs(limit - x.grid.zero) for limit in x.grid.range) for x in (a, b)]
-    if why := overflows(np.array([node.input(0).type.dims[-1] * most[0] * most[1]]), factors):
+    largest = np.array([node.input(0).type.dims[-1] * most[0] * most[1]])
+    if why := "" if wide else overflows(largest, factors):
         return why
     low, high = found.bounds(away=arithmetic != "onnx")
     fixed = (0, 0) if factors.shifts is None else (int(factors.values[0]), int(factors.shifts[0]))

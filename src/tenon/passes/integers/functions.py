@@ -1,0 +1,140 @@
+"""Functions of one quantised tensor that are no tables: those of 16 bits, and PRELU."""
+
+from __future__ import annotations
+
+from math import inf, isinf
+from typing import Literal
+
+import numpy as np
+
+from tenon.ir.graph import Node, Value
+from tenon.ir.types import DType
+from tenon.ops.integer_arithmetic import Fixed
+from tenon.ops.integer_functions import argument
+from tenon.ops.requantize import quantized_multiplier
+from tenon.options import Arithmetic
+from tenon.passes.base import Match, attribute, make
+from tenon.passes.integers.chain import Chain, bounds
+from tenon.passes.integers.operands import Grid, operand
+
+LARGEST_RATIO = 2.0**13
+"""Numbers of 16 bits are scaled up by less."""
+
+FRACTIONS = 2.0**-15
+"""The scale of what sigmoid, tanh and softmax of 16 bits give."""
+
+
+def function_16(
+    match: Match, value: Value, given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic
+) -> Value | str:
+    """``value``, requantised, with at most one function in between: of 16 bits before or after."""
+    if arithmetic == "onnx" or {given.dtype, grid.dtype} - {DType.I8, DType.U8, DType.I16}:
+        return "functions of 16-bit integers are computed in float"
+    if len(steps) > 1:
+        return "several functions of 16-bit integers in a row are computed in float"
+    node = steps[0] if steps else None
+    origin = match.root.origin if node is None else node.origin
+    if node is not None and node.op.name in ("Sigmoid", "Tanh"):
+        return _sigmoid(match, value, given, grid, node)
+    ratio = given.scale / grid.scale
+    if ratio >= LARGEST_RATIO:
+        return "16-bit integers are scaled up by more than 2**13"
+    low, high = grid.range
+    above = below = quantized_multiplier(ratio)
+    name = "" if node is None else node.op.name
+    if node is not None and (limits := bounds(node)) is not None:
+        low, high = (int(np.clip(_on_grid(limit, grid), *grid.range)) for limit in limits)
+    elif node is not None and name == "LeakyRelu" and attribute(node, "alpha") >= 0:
+        below = quantized_multiplier(ratio * float(np.float32(attribute(node, "alpha"))))
+    elif name not in ("", "Abs"):
+        return "functions of 16-bit integers are computed in float"
+    op = make(
+        "IntegerRescale", zeros=(given.zero, grid.zero), above=above, below=below, absolute=int(name == "Abs"),
+        low=low, high=high, to=grid.dtype.value, scale=grid.scale,
+    )  # fmt: skip
+    return match.add(op, value, origin=origin)
+
+
+def _on_grid(bound: float, grid: Grid) -> float:
+    """A bound as an integer of a grid, ties away from zero."""
+    if isinf(bound):
+        return -inf if bound < 0 else inf
+    steps = float(np.float32(bound) / np.float32(grid.scale))
+    return float(np.sign(steps) * np.floor(abs(steps) + 0.5)) + grid.zero
+
+
+def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
+    kind: Literal["sigmoid", "tanh"] = "sigmoid" if node.op.name == "Sigmoid" else "tanh"
+    usual = grid.scale == FRACTIONS and given.dtype is grid.dtype is DType.I16 and not (given.zero or grid.zero)
+    found = argument(given.scale, kind) if usual else None
+    if found is None:
+        return f"{kind} of 16-bit integers is computed in float but for results of the scale 2**-15"
+    op = make("IntegerSigmoid", function=kind, multiplier=found[0], right=found[1])
+    return match.add(op, value, origin=node.origin)
+
+
+def softmax_16(match: Match, found: Chain, x: Value, given: Grid, beta: float) -> Value | str:
+    """Softmax over the last axis of 16 bits, for a result of the scale 2**-15."""
+    factor = given.scale * beta / (10.0 / 65535.0)
+    if given.zero or found.grid.zero or found.grid.scale != FRACTIONS or not 0 < factor < LARGEST_RATIO:
+        return "only softmax of 16 bits over the last axis to a scale of 2**-15 is computed in integers"
+    op = make("IntegerSoftmax16", factor=quantized_multiplier(factor))
+    return found.finish(match, match.add(op, x, origin=found.core.origin))
+
+
+def prelu(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """PRELU by slopes of 8 bits."""
+    node, y = found.core, found.grid
+    if arithmetic == "onnx" or found.scaled or found.bounds(away=True) != y.range:
+        return "PRelu is computed in float"
+    a, slopes = operand(match, node.input(0)), operand(match, node.input(1))
+    if isinstance(a, str) or isinstance(slopes, str):
+        return str(a if isinstance(a, str) else slopes)
+    if {a.grid.dtype, slopes.grid.dtype, y.dtype} - {DType.I8, DType.U8} or a.grid.steps or y.steps:
+        return "PRelu of 16-bit integers is computed in float"
+    ratios = a.grid.scale / y.scale, a.grid.scale * slopes.grid.scale / y.scale
+    if max(ratios) >= 2.0**7:
+        return "its result has so small a scale that its operands would be scaled up"
+    factors: list[Fixed] = [quantized_multiplier(ratio) for ratio in ratios]
+    op = make(
+        "IntegerPRelu", scales=(a.grid.scale, slopes.grid.scale, y.scale),
+        zeros=(a.grid.zero, slopes.grid.zero, y.zero), low=y.range[0], high=y.range[1], to=y.dtype.value,
+        above=factors[0], below=factors[1],
+    )  # fmt: skip
+    return found.finish(match, match.add(op, a.value, slopes.value, origin=node.origin))
+
+
+def squared_difference(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """A Sub times itself."""
+    y = found.grid
+    minus = found.core.input(0).producer
+    assert minus is not None
+    a, b = operand(match, minus.input(0)), operand(match, minus.input(1))
+    if isinstance(a, str) or isinstance(b, str):
+        return str(a if isinstance(a, str) else b)
+    kinds = {a.grid.dtype, b.grid.dtype, y.dtype}
+    wide = kinds == {DType.I16} and not (a.grid.zero or b.grid.zero or y.zero)
+    if arithmetic == "onnx" or not (kinds <= {DType.I8, DType.U8} or wide) or a.grid.steps or b.grid.steps or y.steps:
+        return "squares of differences are computed in float"
+    most, headroom = 2 * max(a.grid.scale, b.grid.scale), 0 if wide else 7
+    numbers = (a.grid.scale / most, b.grid.scale / most, most * most / ((1 << 2 * headroom) * y.scale))
+    factors = tuple(map(quantized_multiplier, numbers))
+    if factors[2][1] > 0:
+        return "its result has so small a scale that its operands would be scaled up"
+    low, high = found.bounds(away=True)
+    op = make(
+        "IntegerSquaredDifference", scales=(a.grid.scale, b.grid.scale, y.scale), low=low, high=high, to=y.dtype.value,
+        zeros=(a.grid.zero, b.grid.zero, y.zero), factors=factors, headroom=headroom,
+    )  # fmt: skip
+    return found.finish(match, match.add(op, a.value, b.value, origin=found.core.origin))
+
+
+def is_squared_difference(node: Node) -> bool:
+    """Whether a node is the product of a difference with itself."""
+    if node.op.name != "Mul" or node.input(0) is not node.input(1):
+        return False
+    minus = node.input(0).producer
+    return minus is not None and minus.op.name == "Sub"
+
+
+__all__ = ["function_16", "is_squared_difference", "prelu", "softmax_16", "squared_difference"]
