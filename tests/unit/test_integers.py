@@ -560,7 +560,9 @@ def test_manifest_states_arithmetic_and_quantisation(tmp_path: Path) -> None:
     (x,), (y,) = manifest.inputs, manifest.outputs
     assert (x.scale, x.zero_point) == (float(np.float32(0.05)), -4)
     assert (y.scale, y.zero_point) == (1 / 256, -128)
-    assert "stands for 0.00390625 * (q - (-128))" in (tmp_path / "net.h").read_text()
+    header = (tmp_path / "net.h").read_text()
+    assert "_SCALE 0.00390625" in header
+    assert "_ZERO_POINT (-128)" in header
     with tenon.open(tmp_path) as engine:
         assert verify(engine.manifest, engine.run).right
         wrong = engine.manifest._replace(answer="0" * 64)
