@@ -40,6 +40,7 @@ ORDER = [
     "tune",
     "pipeline",
     "cli",
+    "compat",
 ]
 """Rooms in the order in which data passes through them; imports point only to rooms before one's own."""
 

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -97,16 +97,29 @@ class Compiler:
             )
         return ()
 
-    def run(self, files: Mapping[str, bytes], arguments: Sequence[str], output: str) -> bytes:
-        """Run the command among ``files`` and return the bytes of ``output``, from the cache if it has them."""
+    def run(self, files: Mapping[str, bytes], arguments: Sequence[str], output: str, *, named_by: str = "-o") -> bytes:
+        """Run the command among ``files`` and return the bytes of ``output``, from the cache if it has them.
+
+        The option ``named_by`` tells the command the name of its output; "": the arguments do.
+        """
         store = Cache(self.folder / "objects")
         parts = [self.version, self.triple, *arguments, output]
         name = key([*parts, *(part for file in sorted(files.items()) for part in file)])
         found = store.get(name)
         if found is None:
-            found = self._run(files, (*arguments, "-o", output), output)
+            named = (named_by, output) if named_by else ()
+            found = self._run(files, (*arguments, *named), output)
             store.put(name, found)
         return found
+
+    def archive(self, objects: Mapping[str, bytes]) -> bytes:
+        """A static library with an index of its symbols, in which all times and owners are 0.
+
+        The archiver is the one that comes with zig, which knows the objects of every target.
+        """
+        tool = self if self.zig else zig(self.folder)
+        command = replace(tool, command=(tool.command[0], "ar"))
+        return command.run(objects, ("rcsD", "out.a", *objects), "out.a", named_by="")
 
     def stop(self) -> None:
         """End all that other threads are compiling; they raise ToolchainError."""

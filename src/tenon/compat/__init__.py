@@ -1,0 +1,1 @@
+"""The commands and interfaces of other compilers, over Tenon's public API."""

@@ -1,0 +1,60 @@
+"""The commands ``model-compiler`` and ``image-classifier``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from tenon import __version__
+from tenon.compat.glow.model import dump_graphs, emit, load
+from tenon.compat.glow.options import IMAGES, LOADER, Arguments, Kind, parse
+from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
+
+
+def model_compiler() -> None:
+    """``model-compiler -model=FILE -emit-bundle=FOLDER``: compile a model to a bundle with Glow's interface."""
+    _run("model-compiler", LOADER, _compile)
+
+
+def image_classifier() -> None:
+    """``image-classifier IMAGES -m=FILE -i=0to1``: classify images; the exit status is the number of wrong answers."""
+    from tenon.compat.glow.classify import classify
+
+    _run("image-classifier", {**LOADER, **IMAGES}, classify)
+
+
+def _compile(arguments: Arguments) -> int:
+    if not arguments.get("emit-bundle"):
+        raise InputError("Use the -emit-bundle option!")
+    if arguments.positional:
+        raise InputError(f"{arguments.positional[0]}: give the model with -model={arguments.positional[0]}")
+    graph = load(arguments)
+    dump_graphs(arguments, graph)
+    emit(arguments, graph)
+    return 0
+
+
+def _run(name: str, known: dict[str, Kind], command: Callable[[Arguments], int]) -> None:
+    """Run a command on ``sys.argv``.  A TenonError is one message and exit status 2."""
+    words = sys.argv[1:]
+    try:
+        if {"-help", "--help"} & set(words):
+            print(_help(name, known))
+            return
+        if {"-version", "--version"} & set(words):
+            print(f"{name} of Tenon {__version__}")
+            return
+        status = command(parse(words, known))
+    except (TenonError, *SYSTEM_ERRORS) as error:
+        print(f"{name}: {explained(error)}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(status)
+
+
+def _help(name: str, known: dict[str, Kind]) -> str:
+    forms: dict[Kind, str] = {"flag": "", "value": "=<value>", "list": "=<value> (repeatable)"}
+    options: Sequence[str] = [f"  -{option}{forms[kind]}" for option, kind in sorted(known.items())]
+    return "\n".join([f"usage: {name} [options], with one dash or two", "", "options:", *options])

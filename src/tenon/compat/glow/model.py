@@ -1,0 +1,147 @@
+"""The model and the bundle that a command line of Glow's asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import tenon
+from tenon import ops
+from tenon.atomic_write import write
+from tenon.compat.glow.bundle import GlowBundle, bundle_of, object_files
+from tenon.compat.glow.model_input import ModelInput, model_input
+from tenon.compat.glow.names import legal_name
+from tenon.compat.glow.options import Arguments
+from tenon.compat.glow.target import target_name
+from tenon.errors import InputError
+from tenon.ir.dot import to_dot
+from tenon.ir.graph import Graph, Origin, Value
+from tenon.ir.types import DType, Quant, TensorType
+from tenon.ir.writer import Names
+from tenon.options import DataType, OptionKeywords, Precision
+from tenon.targets import targets
+
+_UNSUPPORTED = ("load-profile", "llvm-save-asm", "assert-all-nodes-quantized", "onnx-define-symbol")
+
+
+def load(arguments: Arguments) -> Graph:
+    """The graph of ``-model``, with the shapes and quantised types of ``-model-input``.
+
+    Raises InputError and ModelError.
+    """
+    paths = arguments.lists.get("model", [])
+    if not paths:
+        raise InputError("no model: give its file or folder with -model=PATH")
+    if len(paths) > 2:
+        raise InputError(f"-model is given {len(paths)} times: a model has one file, or two")
+    inputs = _inputs(arguments)
+    shapes = {given.name: given.shape for given in inputs if given.shape}
+    graph = tenon.load(paths[0], weights=paths[1] if len(paths) > 1 else None, shapes=shapes)
+    names = [value.name for value in graph.inputs]
+    if unknown := [given.name for given in inputs if given.name not in names]:
+        raise InputError(f"-model-input={unknown[0]}: the model has {', '.join(map(repr, names))}")
+    for given in inputs:
+        if given.scale is not None:
+            _quantise_input(graph, given)
+    return graph
+
+
+def options(arguments: Arguments, target: str) -> OptionKeywords:
+    """The options of ``tenon.compile`` that the command line asks for."""
+    types: dict[str, DataType] = {
+        given.name: given.type
+        for given in _inputs(arguments)
+        if given.type is not None and given.scale is None and given.type != "float32"
+    }
+    precision: Precision = "fp32"
+    if "convert-to-fp16" in arguments.flags:
+        precision = "bf16" if arguments.chosen("fp16-format", ("fp16", "bfloat16")) == "bfloat16" else "fp16"
+    return {"target": target, "data_types": types, "precision": precision, "verify": False}
+
+
+def emit(arguments: Arguments, graph: Graph) -> GlowBundle:
+    """Write the bundle for ``-emit-bundle``, and the files besides that the options ask for."""
+    refuse_unsupported(arguments)
+    path = Path(arguments.lists["model"][0])
+    network = arguments.get("network-name") or legal_name(path.name if path.is_dir() else path.stem)
+    api = arguments.chosen("bundle-api", ("static", "dynamic"))
+    instrumented = "instrument-ir" in arguments.flags
+    target = _target(arguments)
+    made = bundle_of(
+        {arguments.get("main-entry-name") or network: graph},
+        network,
+        api="dynamic" if api == "dynamic" else "static",
+        instrumented=instrumented,
+        verbose="bundle-api-verbose" in arguments.flags,
+        objects=object_files([Path(p) for text in arguments.lists.get("bundle-objects", []) for p in text.split(",")]),
+        **options(arguments, target),
+    )
+    made = _positioned(made, arguments.chosen("relocation-model", ("static", "pic")))
+    made.save(arguments.get("emit-bundle"))
+    if instrumented:
+        write("instrument-ir.info", made.info(), "-instrument-ir")
+    return made
+
+
+def dump_graphs(arguments: Arguments, graph: Graph) -> None:
+    """Write the Graphviz files of ``-dump-graph-DAG-before-compile`` and ``-dump-graph-DAG``."""
+    if before := arguments.get("dump-graph-DAG-before-compile"):
+        write(before, to_dot(graph), "-dump-graph-DAG-before-compile")
+    if after := arguments.get("dump-graph-DAG"):
+        _, optimised = tenon.inspect(graph, target=_target(arguments))
+        write(after, to_dot(optimised or graph), "-dump-graph-DAG")
+
+
+def refuse_unsupported(arguments: Arguments) -> None:
+    """Raises InputError for options that would change the result and are not there."""
+    given = [*arguments.values, *arguments.flags, *arguments.lists]
+    if wrong := [name for name in _UNSUPPORTED if name in given]:
+        raise InputError(f"-{wrong[0]} is not supported: leave it out")
+    backend = arguments.get("backend", "CPU")
+    if backend not in ("CPU", "Interpreter"):
+        raise InputError(f"-backend={backend}: there is no such backend: write -backend=CPU")
+
+
+def _inputs(arguments: Arguments) -> list[ModelInput]:
+    return [model_input(text) for text in arguments.lists.get("model-input", [])]
+
+
+def _target(arguments: Arguments) -> str:
+    return target_name(
+        arguments.get("target") or arguments.get("march"),
+        arguments.get("mcpu"),
+        arguments.lists.get("target-feature", ()),
+        arguments.chosen("float-abi", ("default", "soft", "hard")),
+    )
+
+
+def _positioned(made: GlowBundle, model: str) -> GlowBundle:
+    """Code for a machine without operating system as position-independent code, if that is asked for; code for others
+    always is."""
+    if model != "pic" or not targets()[made.entries[0].bundle.target.name].freestanding:
+        return made
+    entries = []
+    for entry in made.entries:
+        target = entry.bundle.target
+        bundle = replace(entry.bundle, target=replace(target, flags=(*target.flags, "-fPIC")))
+        entries.append(replace(entry, bundle=bundle))
+    return replace(made, entries=tuple(entries))
+
+
+def _quantise_input(graph: Graph, given: ModelInput) -> None:
+    """Let an input take integers that stand for its numbers."""
+    at, old = next((i, value) for i, value in enumerate(graph.inputs) if value.name == given.name)
+    assert given.scale is not None
+    names, first = Names(graph), next(iter(graph), None)
+    quant = Quant((given.scale,), (given.offset,))
+    new = Value(given.name, TensorType(DType.I8, old.type.dims, quant=quant))
+    old.name = names.fresh(f"{given.name}_real")
+    scale = graph.constant(names.fresh("scale"), np.array(given.scale, np.float32))
+    offset = graph.constant(names.fresh("offset"), np.array(given.offset, np.int8))
+    operator = ops.registry()["DequantizeLinear"]()
+    origin = Origin(layer=given.name, type="DequantizeLinear")
+    node = graph.add(operator, [new, scale, offset], [names.fresh(f"{given.name}_float")], origin, before=first)
+    graph.replace(old, node.output)
+    graph.inputs[at] = new

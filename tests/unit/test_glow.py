@@ -1,0 +1,424 @@
+"""Glow's commands and bundles: options, headers, symbols, weight files, C++ programs that use them."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+import tenon
+from installed import SCRIPT, environment
+from real import DIGITS
+from tenon.compat.glow import bundle_of
+from tenon.compat.glow.bundle import weights_text
+from tenon.compat.glow.commands import image_classifier, model_compiler
+from tenon.compat.glow.model import load
+from tenon.compat.glow.model_input import ModelInput, model_input
+from tenon.compat.glow.names import legal_name
+from tenon.compat.glow.options import LOADER, parse
+from tenon.compat.glow.profile import Profile
+from tenon.compat.glow.profile import parse as parse_profile
+from tenon.compat.glow.target import target_name
+from tenon.errors import InputError
+from tenon.ir.graph import Array
+from tenon.targets import targets
+
+CLASSES = 10
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small classifier of images of 12 x 12 pixels, with the names of tensors that Caffe2's ResNet-50 has."""
+    rng = np.random.default_rng(0)
+    w = numpy_helper.from_array(rng.standard_normal((4, 1, 3, 3)).astype(np.float32), "w")
+    f = numpy_helper.from_array(rng.standard_normal((100, CLASSES)).astype(np.float32), "f")
+    nodes = [
+        helper.make_node("Conv", ["gpu_0/data", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["p"], ["q"]),
+        helper.make_node("MatMul", ["q", "f"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["gpu_0/softmax"]),
+    ]
+    x = helper.make_tensor_value_info("gpu_0/data", TensorProto.FLOAT, [1, 1, 12, 12])
+    y = helper.make_tensor_value_info("gpu_0/softmax", TensorProto.FLOAT, [1, CLASSES])
+    graph = helper.make_graph(nodes, "main_graph", [x], [y], [w, f])
+    path = tmp_path_factory.mktemp("glow") / "small_net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def image() -> Array:
+    return np.random.default_rng(1).random((1, 1, 12, 12), np.float32)
+
+
+@pytest.fixture(scope="module")
+def answer(model: Path, image: Array) -> Array:
+    with tenon.open(tenon.compile(model, threads=1)) as engine:
+        return engine.run(image)["gpu_0/softmax"]
+
+
+def command(name: str, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of Glow's in this process."""
+    line = [name, *map(str, arguments)]
+    out, told = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(told):
+        patch.chdir(cwd)
+        patch.setattr("sys.argv", line)
+        with pytest.raises(SystemExit) as left:
+            (model_compiler if name == "model-compiler" else image_classifier)()
+    return subprocess.CompletedProcess(line, int(left.value.code or 0), out.getvalue(), told.getvalue())
+
+
+@pytest.mark.parametrize("name", ["model-compiler", "image-classifier"])
+def test_commands_are_installed(name: str) -> None:
+    script = SCRIPT.with_name(name)
+    if not script.exists():
+        pytest.skip("the package is not installed: no console script beside this Python")
+    done = subprocess.run([script, "-help"], env=environment(), capture_output=True, text=True, check=True, timeout=300)
+    assert "-emit-bundle=<value>" in done.stdout
+
+
+def program(folder: Path, source: str, *parts: str | Path, standard: str = "c++11") -> Path:
+    """A compiled program."""
+    compiler = shutil.which("gcc" if standard.startswith("c9") else "g++")
+    if compiler is None:
+        pytest.skip("no compiler of the system")
+    file = folder / ("main.c" if standard.startswith("c9") else "main.cpp")
+    file.write_text(source)
+    flags = ("-Wall", "-Wextra", "-Werror", f"-I{folder}")
+    line = [compiler, f"-std={standard}", *flags, str(file), *map(str, parts), "-o", str(folder / "main")]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "main"
+
+
+def symbols(path: Path) -> set[str]:
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("nm is not installed")
+    done = subprocess.run([nm, "-g", "--defined-only", str(path)], capture_output=True, text=True, check=True)
+    return {" ".join(line.split()[1:]) for line in done.stdout.splitlines() if len(line.split()) == 3}
+
+
+STATIC = """\
+#include <stdio.h>
+#include <string.h>
+#include "small_net.h"
+GLOW_MEM_ALIGN(SMALL_NET_MEM_ALIGN)
+uint8_t constantWeight[SMALL_NET_CONSTANT_MEM_SIZE] = {
+#include "small_net.weights.txt"
+};
+GLOW_MEM_ALIGN(SMALL_NET_MEM_ALIGN)
+uint8_t mutableWeight[SMALL_NET_MUTABLE_MEM_SIZE];
+GLOW_MEM_ALIGN(SMALL_NET_MEM_ALIGN)
+uint8_t activations[SMALL_NET_ACTIVATIONS_MEM_SIZE];
+%s
+int main(void) {
+  uint8_t *data = GLOW_GET_ADDR(mutableWeight, SMALL_NET_gpu_0_data);
+  if (fread(data, 1, 576, stdin) != 576) return 1;
+  if (small_net(constantWeight, mutableWeight, activations) != GLOW_SUCCESS) return 2;
+  fwrite(GLOW_GET_ADDR(mutableWeight, SMALL_NET_gpu_0_softmax), 4, 10, stdout);
+  return 0;
+}
+"""
+DYNAMIC = """\
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "net.h"
+static const SymbolTableEntry *find(const BundleConfig *config, const char *name) {
+  for (uint64_t i = 0; i < config->numSymbols; i++)
+    if (!strncmp(config->symbolTable[i].name, name, strlen(name))) return &config->symbolTable[i];
+  return NULL;
+}
+static uint8_t *region(uint64_t size, uint64_t alignment) {
+  uint8_t *raw = (uint8_t *)malloc(size + alignment);
+  return raw + alignment - (uintptr_t)raw % alignment;
+}
+int main(void) {
+  const BundleConfig *c = &net_config;
+  uint8_t *weights = region(c->constantWeightVarsMemSize, c->alignment);
+  uint8_t *tensors = region(c->mutableWeightVarsMemSize, c->alignment);
+  uint8_t *activations = region(c->activationsMemSize, c->alignment);
+  FILE *file = fopen("net.weights.bin", "rb");
+  if (!file || fread(weights, 1, c->constantWeightVarsMemSize, file) != c->constantWeightVarsMemSize) return 1;
+  if (fgetc(file) != EOF) return 3;
+  const SymbolTableEntry *data = find(c, "gpu_0_data"), *softmax = find(c, "gpu_0_softmax");
+  if (!data || !softmax || data->kind != 1 || data->size != 144 || softmax->size != 10) return 2;
+  if (fread(tensors + data->offset, 4, data->size, stdin) != data->size) return 4;
+  if (classify(weights, tensors, activations) != GLOW_SUCCESS) return 5;
+  fwrite(tensors + softmax->offset, 4, softmax->size, stdout);
+  return 0;
+}
+"""
+
+
+# ------------------------------------------------------------------------------------------------------- bundles
+@pytest.mark.parametrize("standard", ["c++11", "c99"])
+def test_static_bundle(standard: str, model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
+    out = tmp_path / "made" / "here"
+    done = command(
+        "model-compiler", "-g", f"-model={model}", "--model-input", "gpu_0/data,float,[1,1,12,12]", "-backend=CPU",
+        f"-emit-bundle={out}", "-bundle-api=static", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in out.iterdir()} == {
+        f"small_net.{end}" for end in ("o", "h", "weights.bin", "weights.txt")
+    }
+    assert symbols(out / "small_net.o") == {"T small_net"}
+    run = program(out, STATIC % "", out / "small_net.o", standard=standard)
+    result = subprocess.run([run], input=image.tobytes(), capture_output=True, check=True)
+    assert result.stdout == answer.tobytes()
+    header = (out / "small_net.h").read_text()
+    constant = int(re.findall(r"#define SMALL_NET_CONSTANT_MEM_SIZE +(\d+)", header)[0])
+    assert (out / "small_net.weights.bin").stat().st_size == constant
+    assert header.startswith("// Bundle API auto-generated header file. Do not edit!\n// Glow Tools version: ")
+    assert "#define SMALL_NET_gpu_0_data     0\n#define SMALL_NET_gpu_0_softmax  576\n" in header
+    assert '//   Name: "gpu_0_softmax"\n//   Type: float<1 x 10>\n//   Size: 10 (elements)\n' in header
+    assert "int small_net(uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations);" in header
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c99"])
+def test_dynamic_bundle(standard: str, model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
+    done = command(
+        "model-compiler", "-m", model, "-emit-bundle", tmp_path, "-bundle-api=dynamic", "-network-name=net",
+        "-main-entry-name=classify", "-relocation-model=pic", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"net.o", "net.h", "net.weights.bin"}
+    assert symbols(tmp_path / "net.o") == {"T classify", "D net_config"}
+    run = program(tmp_path, DYNAMIC, tmp_path / "net.o", standard=standard)
+    result = subprocess.run([run], input=image.tobytes(), capture_output=True, check=True, cwd=tmp_path)
+    assert result.stdout == answer.tobytes()
+
+
+CALLBACKS = """\
+#ifdef __cplusplus
+extern "C" {
+#endif
+static int next, total;
+void glow_instrument_before(int id, int kind, int opInp, int opOut, uint8_t **opAddr, int *opSize) {
+  (void)kind, (void)opOut;
+  if (id != next) exit(3);
+  for (int i = 0; i < opInp; i++) total += opAddr[i] != 0 ? opSize[i] : 0;
+}
+void glow_instrument_after(int id, int kind, int opInp, int opOut, uint8_t **opAddr, int *opSize) {
+  (void)kind, (void)opAddr;
+  if (id != next++) exit(4);
+  for (int i = 0; i < opOut; i++) total += opSize[opInp + i];
+}
+static void told(void) { fprintf(stderr, "%d %d", next, total); }
+#ifdef __cplusplus
+}
+#endif
+"""
+
+
+def test_instrumented_bundle(model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
+    """Ids count from 0; operands are inputs, then outputs."""
+    done = command(
+        "model-compiler", f"-model={model}", "-emit-bundle=.", "-instrument-ir", "-target=x86_64", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    text = STATIC.replace("#include <string.h>", "#include <stdlib.h>") % CALLBACKS
+    text = text.replace("  return 0;\n}\n", "  told();\n  return 0;\n}\n")
+    run = program(tmp_path, text, tmp_path / "small_net.o")
+    result = subprocess.run([run], input=image.tobytes(), capture_output=True, check=True)
+    np.testing.assert_allclose(np.frombuffer(result.stdout, np.float32), answer.reshape(-1), rtol=1e-5)  # other target
+    told = (tmp_path / "instrument-ir.info").read_text()
+    calls, total = map(int, result.stderr.split())
+    assert [int(n) for n in re.findall(r"^ID   : (\d+)$", told, re.MULTILINE)] == list(range(calls))
+    assert calls >= 4
+    assert total > image.nbytes + answer.nbytes
+
+
+def test_several_entry_points(model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
+    other = tenon.load(DIGITS / "digits.onnx")
+    made = bundle_of({"first": other, "second": model}, "both", api="dynamic", verbose=True)
+    made.save(tmp_path)
+    assert {"T first", "T second", "D both_config"} <= symbols(tmp_path / "both.o")
+    text = (
+        DYNAMIC.replace("net.h", "both.h").replace("net_config", "both_config").replace("net.weights", "both.weights")
+    )
+    run = program(tmp_path, text.replace("classify(", "second("), tmp_path / "both.o")
+    result = subprocess.run([run], input=image.tobytes(), capture_output=True, check=True, cwd=tmp_path)
+    assert result.stdout == answer.tobytes()
+    assert "// Constants:\n" in made.header
+
+
+def test_extra_objects_make_an_archive(model: Path, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    (tmp_path / "extra.c").write_text("int extra(void);\nint extra(void) { return 7; }\n")
+    subprocess.run([gcc, "-c", "extra.c", "-o", "extra.o"], cwd=tmp_path, check=True)
+    done = command("model-compiler", f"-model={model}", "-emit-bundle=out", "-bundle-objects=extra.o", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "small_net.o").read_bytes().startswith(b"!<arch>\n")
+    text = (
+        '#include "small_net.h"\nint extra(void);\nint main(void) { return extra() == 7 ? 0 : SMALL_NET_MEM_ALIGN; }\n'
+    )
+    run = program(tmp_path / "out", text, tmp_path / "out" / "small_net.o", standard="c99")
+    assert subprocess.run([run], check=False).returncode == 0
+
+
+def test_weights_as_text() -> None:
+    text = weights_text(bytes(range(25))).decode()
+    first, second, end = text.split("\n")
+    assert first.startswith(" 0X00, 0X01,")
+    assert first.endswith(" 0X13,")
+    assert (second, end) == (" 0X14, 0X15, 0X16, 0X17, 0X18,", "")
+    assert weights_text(bytes(20)).decode() == " 0X00," * 20 + "\n"
+
+
+def test_bundles_for_microcontrollers(model: Path, tmp_path: Path) -> None:
+    done = command(
+        "model-compiler", f"-model={model}", "-target=arm", "-mcpu=cortex-m7", "-float-abi=hard", "-emit-bundle=.",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    raw = (tmp_path / "small_net.o").read_bytes()
+    assert raw[:5] == b"\x7fELF\x01"
+    assert raw[18] == 40, "EM_ARM"
+
+
+# ------------------------------------------------------------------------------------------------------- options
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("-target=arm", "-mcpu=cortex-m7"), "cortex-m7"),
+        (("--target", "thumbv7em-none-eabi", "--mcpu", "cortex-m4", "-float-abi=hard"), "cortex-m4"),
+        (("-mcpu=cortex-m0",), "cortex-m0plus"),
+        (("-target=aarch64",), "aarch64"),
+        (("-target=aarch64-linux-gnu", "-mcpu=cortex-a76"), "aarch64-dotprod"),
+        (("-target=x86-64", "-mcpu=haswell"), "x86-64-avx2"),
+        (("-target=x86_64-pc-linux-gnu", "-mattr=+avx512f"), "x86-64-avx512"),
+        (("-target=x86-64",), "x86-64"),
+        (("-target=armv7-linux-gnueabihf",), "armv7"),
+        (("-target=riscv64", "-target-feature=+v"), "riscv64-v"),
+        ((), "host"),
+    ],
+)
+def test_processors(words: tuple[str, ...], expected: str) -> None:
+    given = parse(words, LOADER)
+    features = given.lists.get("target-feature", [])
+    name = target_name(given.get("target"), given.get("mcpu"), features, given.get("float-abi", "default"))
+    assert name == expected
+    assert name == "host" or name in targets()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-model=m.onnx",), "Use the -emit-bundle option!"),
+        (("-emit-bundle=o",), "no model: give its file or folder with -model=PATH"),
+        (("-emit-bundel=o",), "unknown option -emit-bundel: did you mean -emit-bundle?"),
+        (("-model=m.onnx", "-emit-bundle"), "-emit-bundle needs a value"),
+        (("-model=MODEL", "-emit-bundle=o", "-target=z80"), "no target for -target=z80"),
+        (("-model=MODEL", "-emit-bundle=o", "-bundle-api=modern"), "choose static, dynamic"),
+        (("-model=MODEL", "-emit-bundle=o", "-network-name=a-b"), "'a-b' is not a name in C"),
+        (("-model=MODEL", "-emit-bundle=o", "-model-input=x,float,[1]"), "the model has 'gpu_0/data'"),
+        (("-model=MODEL", "-emit-bundle=o", "-model-input=x,int8q,[1]"), "write name, name,type"),
+        (("-model=MODEL", "-emit-bundle=o", "-backend=OpenCL"), "no such backend"),
+        (("-model=MODEL", "-emit-bundle=o", "-mcpu=cortex-m3", "-float-abi=hard"), "has no registers for floats"),
+    ],
+)
+def test_wrong_options_are_one_message(words: tuple[str, ...], message: str, model: Path, tmp_path: Path) -> None:
+    done = command("model-compiler", *(word.replace("MODEL", str(model)) for word in words), cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_model_inputs() -> None:
+    assert model_input("data") == ModelInput("data")
+    assert model_input("gpu_0/data,float,[1,3,2,2]") == ModelInput("gpu_0/data", "float32", (1, 3, 2, 2))
+    assert model_input("data,int8q,0.123,-13,[1,10]") == ModelInput("data", "int8", (1, 10), 0.123, -13)
+    assert legal_name("gpu_0/data") == "gpu_0_data"
+    assert legal_name("0") == "A0"
+    for wrong in ("data,int8q,[1]", "data,float,0.1,2,[1]", "data,float,[0]", "data,what,[1]", "data,bool,[1]"):
+        with pytest.raises(InputError, match="-model-input="):
+            model_input(wrong)
+
+
+def test_quantised_input(model: Path, image: Array) -> None:
+    arguments = parse([f"-model={model}", "-model-input=gpu_0/data,int8q,0.0078125,-1,[1,1,12,12]"], LOADER)
+    given = np.round(image / 0.0078125 - 1).clip(-128, 127).astype(np.int8)
+    with tenon.open(tenon.compile(load(arguments))) as engine, tenon.open(tenon.compile(model)) as real:
+        assert engine.inputs["gpu_0/data"].dtype == np.int8
+        found = engine.run(given)["gpu_0/softmax"]
+        expected = real.run((given.astype(np.float32) + 1) * np.float32(0.0078125))["gpu_0/softmax"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    made = bundle_of({"net": load(arguments)}, "net")
+    assert "Type: i8[S:0.007812500 O:-1][-0.992,1.000]<1 x 1 x 12 x 12>" in made.header
+
+
+# ------------------------------------------------------------------------------------------------------- images
+def test_image_classifier(model: Path, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (12, 12), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    with tenon.open(tenon.compile(model)) as engine:
+        scores = engine.run((pixels / np.float32(255)).reshape(1, 1, 12, 12))["gpu_0/softmax"][0]
+    best = np.argsort(-scores)[:2]
+    words = (f"-m={model}", "-i=0to1", "-model-input-name=gpu_0/data", "-topk=2")
+    done = command("image-classifier", "a.png", *words, f"-expected-labels={best[0]}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()[-2:]
+    assert first == f" File: a.png\tLabel-K1: {best[0]} (probability: {scores[best[0]]:.4f})"
+    assert second.strip() == f"Label-K2: {best[1]} (probability: {scores[best[1]]:.4f})"
+    wrong = command("image-classifier", "a.png", "a.png", *words, "-expected-labels=0,1", cwd=tmp_path)
+    assert wrong.returncode == sum(int(best[0]) != label for label in (0, 1))
+    dumped = command("image-classifier", "a.png", *words, "-dump-profile=p.yml", "-dump-graph-DAG=g.dot", cwd=tmp_path)
+    assert dumped.returncode == 0, dumped.stderr
+    assert (tmp_path / "g.dot").read_text().startswith("digraph")
+    profile = parse_profile((tmp_path / "p.yml").read_text(), "p.yml")
+    found = profile.ranges["gpu_0/softmax:0"]
+    assert found.least == pytest.approx(float(scores.min()), rel=1e-6)
+    assert found.greatest == pytest.approx(float(scores.max()), rel=1e-6)
+    assert sum(found.histogram) == CLASSES
+    assert {"gpu_0/data:0", "c:0", "m:0"} <= profile.ranges.keys()
+
+
+def test_profiles_are_three_documents() -> None:
+    profile = Profile(0x12AB, 4)
+    profile.add({"b:0": np.array([0, 1, 2, 4], np.float32), "a/x:0": np.array([-1e-7, 1e7], np.float32)})
+    profile.add({"b:0": np.array([8], np.float32)})
+    text = profile.text()
+    yaml = [part for part in text.split("---\n") if part]
+    assert len(yaml) == 3
+    assert yaml[1].startswith("GraphPreLowerHash: 0x00000000000012AB\n")
+    assert yaml[2].index("a/x:0") < yaml[2].index("b:0")
+    assert "e-" not in yaml[2]
+    again = parse_profile(text, "p.yml")
+    assert again.ranges == profile.ranges
+    assert (again.graph_hash, again.bins) == (0x12AB, 4)
+    assert again.ranges["b:0"].greatest == 8
+    assert sum(again.ranges["b:0"].histogram) == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("GraphPreLowerHash", "Hash", "three documents"),
+        ("  Max:             2\n", "", "damaged at"),
+        ("Max:             2", "Max:             -2", "is above its Max"),
+    ],
+)
+def test_damaged_profiles(old: str, new: str, message: str) -> None:
+    profile = Profile(1, 2)
+    profile.add({"x:0": np.array([0, 2], np.float32)})
+    assert old in profile.text()
+    with pytest.raises(InputError, match=message):
+        parse_profile(profile.text().replace(old, new), "p.yml")
