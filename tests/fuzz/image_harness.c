@@ -2,7 +2,7 @@
    address sanitizer sees a read one byte too far.  usage: harness dump|fuzz FILE */
 
 #include <stdio.h>
-#include "image.h"
+#include "image_file.h"
 
 static const char *decode(const unsigned char *data, size_t size, int print) {
   unsigned char *exact = malloc(size ? size : 1);
@@ -30,6 +30,7 @@ int main(int count, char **arguments) {
     if (problem != NULL) puts(problem);
     return problem != NULL;
   }
+  png_checked = 0;
   for (size_t n = 0; n < size; n++) decode(data, n, 0);
   uint32_t random = 1;
   for (int i = 0; i < 20000; i++) {

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import struct
 import subprocess
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tenon.bundle.link import runtime
+from tenon.bundle.link import HEADERS, runtime
+from tenon.engine.image import read_image
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(7)
@@ -26,11 +30,13 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no gcc or clang here, and zig has no address sanitizer")
     folder = tmp_path_factory.mktemp("harness")
-    (folder / "image.h").write_bytes(runtime("image.h"))
+    for name in HEADERS:
+        (folder / name).write_bytes(runtime(name))
     flags = ["-std=c99", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = [compiler, *flags, *checks, str(HERE / "image_harness.c"), "-o", str(folder / "harness")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    unsafe = "-DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION"
+    made = [*flags, *checks, unsafe, str(HERE / "image_harness.c"), "-o", str(folder / "harness"), "-lm"]
+    result = subprocess.run([compiler, *made], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return folder / "harness"
 
@@ -70,6 +76,100 @@ def _files(folder: Path) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
+def _chunk(type: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + type + content + struct.pack(">I", zlib.crc32(type + content))
+
+
+def _png(depth: int, colour: int, interlaced: bool, rng: np.random.Generator, wide: int = 13, high: int = 11) -> bytes:
+    """A PNG file of random bytes under random filters; colours of a palette are in it."""
+    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+    adam7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+    raw = b""
+    for x, y, across, down in adam7 if interlaced else [(0, 0, 1, 1)]:
+        columns, rows = -(-max(0, wide - x) // across), -(-max(0, high - y) // down)
+        size = (columns * samples * depth + 7) // 8
+        for _ in range(rows if columns else 0):
+            raw += bytes([rng.integers(0, 5)]) + rng.integers(0, 256, size, np.uint8).tobytes()
+    head = struct.pack(">IIBBBBB", wide, high, depth, colour, 0, 0, interlaced)
+    palette = _chunk(b"PLTE", rng.integers(0, 256, 3 << depth, np.uint8).tobytes()) if colour == 3 else b""
+    data = zlib.compress(raw, int(rng.integers(0, 10)))
+    parts = [_chunk(b"IDAT", data[at : at + 100]) for at in range(0, len(data), 100)]
+    return b"".join([b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", head), palette, *parts, _chunk(b"IEND", b"")])
+
+
+def _equals_pillow(harness: Path, path: Path, label: object) -> None:
+    result = subprocess.run([harness, "dump", path], capture_output=True, check=False)
+    assert result.returncode == 0, (label, result)
+    head, _, body = result.stdout.partition(b"\n")
+    width, height, channels = map(int, head.split())
+    expected = read_image(path, (height, width, channels)).pixels
+    np.testing.assert_array_equal(np.frombuffer(body, np.uint8).reshape(expected.shape), expected, str(label))
+
+
+DEPTHS = [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), (2, 8), (2, 16), (3, 1), (3, 2), (3, 4), (3, 8), (4, 8), (4, 16),
+          (6, 8), (6, 16)]  # fmt: skip
+
+
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_every_kind_of_png(harness: Path, interlaced: bool, tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(3), tmp_path / "x.png"
+    for colour, depth in DEPTHS:
+        for wide, high in ((13, 11), (1, 1), (3, 5)):
+            path.write_bytes(_png(depth, colour, interlaced, rng, wide, high))
+            _equals_pillow(harness, path, (colour, depth, wide, high))
+
+
+def _photo(high: int, wide: int) -> Image.Image:
+    y, x = np.mgrid[:high, :wide]
+    waves = np.stack([128 + 100 * np.sin(x / 7 + i) * np.cos(y / 5 - i) for i in range(3)], -1)
+    noise = np.random.default_rng(high).normal(0, 15, waves.shape)
+    return Image.fromarray((waves + noise).clip(0, 255).astype(np.uint8))
+
+
+JPEG_KINDS: list[dict[str, Any]] = [
+    {}, {"progressive": True}, {"quality": 20}, {"quality": 98, "optimize": True}, {"restart_marker_blocks": 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("subsampling", [0, 1, 2, "grey"])
+def test_every_kind_of_jpeg(harness: Path, subsampling: int | str, tmp_path: Path) -> None:
+    """The decoder's arithmetic is libjpeg's, bit for bit: sizes around those of blocks, and narrow ones."""
+    path = tmp_path / "x.jpg"
+    for high, wide in ((1, 1), (2, 3), (8, 8), (7, 9), (17, 33), (40, 31), (33, 2), (5, 4)):
+        for options in JPEG_KINDS:
+            photo = _photo(high, wide)
+            if subsampling == "grey":
+                photo.convert("L").save(path, "JPEG", **options)
+            else:
+                photo.save(path, "JPEG", subsampling=subsampling, **options)
+            _equals_pillow(harness, path, (high, wide, options))
+
+
+@pytest.mark.parametrize(("subsampling", "old", "new", "shape"), [(1, 0x21, 0x12, (48, 24)), (2, 0x22, 0x41, (16, 64))])
+def test_rare_subsampling(
+    harness: Path, subsampling: int, old: int, new: int, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    """4:4:0 and 4:1:1, which Pillow does not write: another arrangement of the same blocks."""
+    path = tmp_path / "x.jpg"
+    _photo(*{1: (24, 48), 2: (32, 32)}[subsampling]).save(path, subsampling=subsampling)
+    data = bytearray(path.read_bytes())
+    frame = data.index(b"\xff\xc0")
+    assert data[frame + 11] == old
+    data[frame + 11] = new
+    data[frame + 5 : frame + 9] = struct.pack(">HH", *shape)
+    path.write_bytes(data)
+    _equals_pillow(harness, path, new)
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "x.png"])
+def test_orientation(harness: Path, name: str, tmp_path: Path) -> None:
+    for orientation in range(9):
+        exif = Image.Exif()
+        exif[0x112] = orientation
+        _photo(10, 14).save(tmp_path / name, exif=exif)
+        _equals_pillow(harness, tmp_path / name, orientation)
+
+
 def test_valid_files(harness: Path, tmp_path: Path) -> None:
     for name, pixels in _files(tmp_path).items():
         result = subprocess.run([harness, "dump", tmp_path / name], capture_output=True, check=False)
@@ -79,10 +179,27 @@ def test_valid_files(harness: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.frombuffer(body, np.uint8).reshape(pixels.shape), pixels, name)
 
 
+def _compressed(folder: Path) -> list[str]:
+    """PNG and JPEG files."""
+    Image.fromarray(RGB).save(folder / "rgb.jpg")
+    Image.fromarray(RGB.repeat(4, 0).repeat(4, 1)).save(folder / "420.jpg", restart_marker_blocks=1)
+    Image.fromarray(RGB).save(folder / "progressive.jpg", progressive=True)
+    Image.fromarray(RGB).save(folder / "rgb.png")
+    (folder / "interlaced.png").write_bytes(_png(8, 3, True, RNG))
+    return ["rgb.jpg", "420.jpg", "progressive.jpg", "rgb.png", "interlaced.png"]
+
+
 def test_mutated_files(harness: Path, tmp_path: Path) -> None:
-    for name in _files(tmp_path):
+    """PNG files without their checksums, which would hide most mutations."""
+    for name in [*_files(tmp_path), *_compressed(tmp_path)]:
         result = subprocess.run([harness, "fuzz", tmp_path / name], capture_output=True, check=False)
         assert result.returncode == 0, (name, result.stderr.decode()[:2000])
+
+
+def _saved(format: str, mode: str = "RGB") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(RGB).convert(mode).save(file, format)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -97,6 +214,12 @@ def test_mutated_files(harness: Path, tmp_path: Path) -> None:
         (b"P5 1 1 70000\n\0", "out of range"),
         (_bitmap(2), "a colour outside of its palette"),
         (b"BM" + bytes(60), "older than Windows 3"),
+        (_saved("JPEG")[:-20], "truncated"),
+        (_saved("JPEG", "CMYK"), "CMYK are not supported: convert it to RGB"),
+        (_saved("JPEG").replace(b"\xff\xc0", b"\xff\xc9"), "arithmetic-coded JPEG images are not supported"),
+        (_saved("PNG")[:-30], "truncated"),
+        (_saved("PNG").replace(b"IDAT", b"IDAS"), "the PNG image is damaged"),
+        (_png(8, 2, False, np.random.default_rng(0), 60000, 1)[:-30], "truncated"),
     ],
 )
 def test_error_messages(harness: Path, tmp_path: Path, content: bytes, words: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tenon.bundle.link import runtime
+from tenon.bundle.link import HEADERS, runtime
 from tenon.bundle.manifest import Tensor
 from tenon.bundle.preprocessing import preprocessing_source
 from tenon.engine.image import read_image
@@ -23,6 +23,7 @@ from tenon.targets import find as find_target
 from tenon.toolchain.compiler import find
 
 CALL = """
+#include "image_file.h"
 #include "preprocess.h"
 #include <stdio.h>
 %s
@@ -77,7 +78,7 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], A
     by_input = {name: preprocessing for name, (preprocessing, _, _) in zip(names, CASES, strict=True)}
     text = CALL % preprocessing_source(tensors, by_input).replace('#include "preprocess.h"', "")
     target, compiler = find_target("host"), find(Options())
-    files = {"preprocess.h": runtime("preprocess.h"), "image.h": runtime("image.h"), "call.c": text.encode()}
+    files = {**{name: runtime(name) for name in HEADERS}, "call.c": text.encode()}
     made = compiler.compile(files, "call.c", target, ("-ffp-contract=off",))
     place = tmp_path_factory.mktemp("c") / "call.so"
     place.write_bytes(compiler.link({"call.o": made}, target, ("-shared", "-lm")))

@@ -51,7 +51,10 @@ _LIBM = tuple(
 _WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
 
 
-HEADERS = ("network.h", "elements.h", "image.h", "preprocess.h", "detect.h", "labels.h", "threads.h")
+HEADERS = (
+    "network.h", "elements.h", "preprocess.h", "detect.h", "labels.h", "threads.h",
+    "image_file.h", "image.h", "exif.h", "png.h", "jpeg.h", "jpeg_idct.h",
+)  # fmt: skip
 """Hand-written C files that main programs and tables include."""
 
 

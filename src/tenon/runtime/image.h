@@ -20,6 +20,7 @@ typedef struct {
   unsigned char *pixels;
 } Image;
 
+static const char *const image_memory = "not enough memory for the image";
 static const char *const image_truncated = "the image is truncated";
 
 /* Allocate the pixels; returns NULL, or an error message. */
@@ -27,7 +28,7 @@ static const char *image_allocate(Image *image) {
   if (image->width < 1 || image->height < 1 || image->width > IMAGE_LARGEST || image->height > IMAGE_LARGEST)
     return "the image has an impossible size";
   image->pixels = malloc((size_t)image->width * (size_t)image->height * (size_t)image->channels);
-  return image->pixels == NULL ? "not enough memory for the image" : NULL;
+  return image->pixels == NULL ? image_memory : NULL;
 }
 
 typedef struct {
@@ -145,17 +146,6 @@ static const char *read_bmp(const unsigned char *data, size_t size, Image *image
     }
   }
   return NULL;
-}
-
-static int is_image(const unsigned char *data, size_t size) {
-  if (size < 3) return 0;
-  if (data[0] == 'B' && data[1] == 'M') return 1;
-  return data[0] == 'P' && strchr("2356", data[1]) != NULL && data[1] != 0;
-}
-
-/* Returns NULL, or an error message.  The caller frees the pixels. */
-static const char *read_image(const unsigned char *data, size_t size, Image *image) {
-  return data[0] == 'B' ? read_bmp(data, size, image) : read_netpbm(data, size, image);
 }
 
 #endif

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "detect.h"
-#include "image.h"
+#include "image_file.h"
 #include "labels.h"
 #include "network.h"
 #include "preprocess.h"
@@ -68,8 +68,8 @@ static void usage(void) {
     putchar('\n');
   }
   fputs(
-      "A file is raw (exactly the input's bytes), .npy, or a PGM, PPM or BMP image of any size, which is resized and\n"
-      "preprocessed as specified when compiling.\n\n"
+      "A file is raw (exactly the input's bytes), .npy, or a JPEG, PNG, BMP, PGM or PPM image of any size, which is\n"
+      "resized and preprocessed as specified when compiling.\n\n"
       "  --mean M[,M,M]     override the mean subtracted from pixel values (0 to 255), per channel in the network's order\n"
       "  --scale S[,S,S]    override the scale\n"
       "  --repeat N         run N times and print the latency\n"
@@ -218,7 +218,7 @@ static void take(const char *path, const TenonPort *port, const Settings *settin
   } else if (file.size == port->bytes) {
     memcpy(tenon_mutable + port->offset, file.data, file.size);
   } else {
-    fail("%s has %zu bytes and input '%s' takes %zu: give that many raw, or a .npy, PGM, PPM or BMP file", path,
+    fail("%s has %zu bytes and input '%s' takes %zu: give that many raw, or a .npy file or image", path,
          file.size, port->name, port->bytes);
   }
   free(image.pixels);

@@ -28,8 +28,6 @@ typedef struct {
 
 extern const TenonPreprocessing tenon_preprocessing[];
 
-static const char *const image_memory = "not enough memory for the image";
-
 static double least_of(double a, double b) { return a < b ? a : b; }
 static double most_of(double a, double b) { return a > b ? a : b; }
 
