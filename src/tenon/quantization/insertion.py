@@ -1,0 +1,125 @@
+"""QuantizeLinear and DequantizeLinear around the operators of a float graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.passes.base import attribute, make
+from tenon.quantization.placement import Placement, root
+from tenon.quantization.scheme import Grid, Scheme
+
+
+@dataclass(frozen=True)
+class Product:
+    """An operator with weights: its grids, the weights as integers, and the bias (of zeros where there is none)."""
+
+    node: Node
+    x: Grid
+    w: Grid
+    weights: Array
+    bias: Array
+    axis: int
+
+    @property
+    def channels(self) -> int:
+        return self.bias.size
+
+    def steps(self) -> Array:
+        """The scales of the sums, in f32, one for each output channel."""
+        return np.broadcast_to(self.x.scale * self.w.scale, (self.channels,)).astype(np.float32)
+
+
+def products(placed: Placement, grids: Mapping[Value, Grid], scheme: Scheme) -> list[Product]:
+    return [_product(node, grids[root(node.input(0))], scheme) for node in placed.products]
+
+
+def _product(node: Node, x: Grid, scheme: Scheme) -> Product:
+    data, axis = node.input(1).array.astype(np.float32), weight_axis(node)
+    groups = attribute(node, "group") if node.op.name == "ConvTranspose" else 1
+    channels = data.shape[axis] * groups
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    bias = np.zeros(channels) if given is None else np.broadcast_to(given.array.reshape(-1), (channels,))
+    bias = bias.astype(np.float64)
+    w = scheme.weight_grid(data, axis)
+    if groups > 1 and w.scale.size > 1:  # one scale for all: its channels are counted within the groups
+        w = Grid(w.scale.max(keepdims=True), w.zero[:1], w.dtype)
+    least = np.abs(bias if w.scale.size > 1 else np.abs(bias).max(keepdims=True)) / (2.0**30 * x.scale)
+    w = Grid(np.maximum(w.scale, least).astype(np.float32), w.zero, w.dtype)
+    return Product(node, x, w, w.quantised(data, axis if w.scale.size > 1 else None), bias, axis)
+
+
+def weight_axis(node: Node) -> int:
+    """The axis of output channels."""
+    if node.op.name == "Gemm":
+        return 0 if attribute(node, "transB") else 1
+    return {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}[node.op.name]
+
+
+def insert(
+    graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid], scheme: Scheme
+) -> None:
+    """Change ``graph``, whose nodes and values ``placed`` and ``made`` have."""
+    for each in made:
+        _weigh(graph, each)
+    for node, i in placed.constants:
+        _constant(graph, node, i, scheme)
+    for value in placed.tensors:
+        around(graph, value, grids[value])
+
+
+def around(graph: Graph, value: Value, grid: Grid) -> Value:
+    """Let all readers of ``value`` read its integers, dequantised; an output keeps its name."""
+    readers = list(value.uses)
+    returned = graph.is_output(value)
+    name = value.name
+    scale = graph.constant(f"{name}_scale", grid.scale.reshape(()))
+    zero = graph.constant(f"{name}_zero_point", grid.zero.reshape(()))
+    before = readers[0] if readers else None
+    for reader in readers[1:]:
+        if before is not None and graph.position(reader) < graph.position(before):
+            before = reader
+    stored = graph.add(
+        make("QuantizeLinear", to=grid.dtype.value), [value, scale, zero], [f"{name}_quantized"], before=before
+    )
+    again = graph.add(make("DequantizeLinear"), [stored.output, scale, zero], [f"{name}_dequantized"], before=before)
+    for reader in dict.fromkeys(readers):
+        graph.rewire(reader, tuple(again.output if v is value else v for v in reader.inputs))
+    if returned:
+        graph.outputs = [again.output if v is value else v for v in graph.outputs]
+        value.name, again.output.name = f"{name}_float", name
+    return again.output
+
+
+def _dequantised(graph: Graph, node: Node, name: str, data: Array, scale: Array, zero: Array | None) -> Value:
+    inputs = [graph.constant(f"{name}_quantized", data), graph.constant(f"{name}_scale", scale)]
+    if zero is not None:
+        inputs.append(graph.constant(f"{name}_zero_point", zero))
+    return graph.add(make("DequantizeLinear"), inputs, [name], before=node).output
+
+
+def _weigh(graph: Graph, each: Product) -> None:
+    """Weights and bias of a product as integers."""
+    node, stem = each.node, each.node.output.name
+    shape = [-1 if i == each.axis else 1 for i in range(each.weights.ndim)] if each.w.scale.size > 1 else []
+    name = node.input(1).name or f"{stem}_weights"
+    w = _dequantised(graph, node, name, each.weights, each.w.scale.reshape(shape), each.w.zero.reshape(shape))
+    inputs: list[Value | None] = [node.input(0), w]
+    if node.op.name != "MatMul":
+        steps = each.steps()
+        whole = np.clip(np.rint(each.bias / steps), -(2**31), 2**31 - 1).astype(np.int32)
+        inputs.append(_dequantised(graph, node, f"{stem}_bias", whole, steps, None))
+    graph.rewire(node, inputs)
+
+
+def _constant(graph: Graph, node: Node, i: int, scheme: Scheme) -> None:
+    """Another constant operand, with one scale."""
+    value = node.input(i)
+    data = value.array.astype(np.float32)
+    grid = scheme.activation_grid(float(data.min(initial=0.0)), float(data.max(initial=0.0)))
+    scale, zero = grid.scale.reshape(()), grid.zero.reshape(())
+    new = _dequantised(graph, node, value.name or f"{node.output.name}_operand", grid.quantised(data), scale, zero)
+    graph.rewire(node, tuple(new if j == i else v for j, v in enumerate(node.inputs)))

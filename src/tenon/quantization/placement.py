@@ -1,0 +1,121 @@
+"""Which operators of a float graph are computed in integers, and which tensors get a grid for that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from tenon.ir.graph import Graph, Node, Value
+from tenon.ir.types import F32
+from tenon.ops.elementwise import Pointwise
+from tenon.passes.base import attribute
+from tenon.passes.integers.chain import bounds
+from tenon.passes.integers.operands import can_move
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators with weights."""
+
+_PAIRS = frozenset({"Add", "Mul", "Sub"})
+_OTHERS = frozenset({"AveragePool", "Concat", "GlobalAveragePool", "ReduceMean"})
+_NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
+
+
+@dataclass
+class Placement:
+    """``products`` have weights to quantise; ``constants`` are other constant operands; ``tensors`` get grids, of
+    which those in ``parts`` take that of the concatenation that they are parts of."""
+
+    products: list[Node] = field(default_factory=list)
+    constants: list[tuple[Node, int]] = field(default_factory=list)
+    tensors: list[Value] = field(default_factory=list)
+    parts: dict[Value, Value] = field(default_factory=dict)
+
+
+def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
+    """``exclude`` names layers that stay in float."""
+    found = Placement()
+    tensors: dict[Value, None] = {}
+    for node in graph:
+        if str(node.origin.layer) in exclude or node.output.name in exclude or not _supported(node):
+            continue
+        operands = _operands(node)
+        roots = [root(v) for v in operands if not v.constant]
+        result = last(graph, node)
+        if node.op.name == "Relu" or bounds(node) is not None:
+            if node.output in tensors:
+                continue  # part of the operator before it
+        tensors.update(dict.fromkeys((*roots, result)))
+        if node.op.name in PRODUCTS:
+            found.products.append(node)
+        found.constants += [(node, i) for i, v in enumerate(node.inputs[:2]) if v is not None and v in operands and v.constant]
+        if node.op.name == "Concat":
+            alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
+            found.parts.update(dict.fromkeys(alone, result))
+    found.tensors = list(tensors)
+    return found
+
+
+def root(value: Value) -> Value:
+    """The tensor whose elements ``value`` has, moved or chosen: it has the same grid."""
+    while value.producer is not None and can_move(value.producer) and value is value.producer.output:
+        value = value.producer.input(0)
+    return value
+
+
+def last(graph: Graph, node: Node) -> Value:
+    """The result of ``node`` after bounds that nothing else comes before."""
+    value = node.output
+    while len(value.uses) == 1 and not graph.is_output(value) and bounds(value.uses[0]) is not None:
+        value = value.uses[0].output
+    return value
+
+
+def _operands(node: Node) -> Sequence[Value]:
+    """Inputs that get a grid."""
+    if node.op.name in PRODUCTS:
+        return [node.input(0)]
+    if node.op.name in _PAIRS:
+        return [node.input(0), node.input(1)]
+    if node.op.name == "Concat":
+        return [v for v in node.inputs if v is not None]
+    if isinstance(node.op, Pointwise) and bounds(node) is None:
+        return [v for v in node.inputs if v is not None and not v.constant]
+    return [node.input(0)]
+
+
+def _supported(node: Node) -> bool:
+    name, data = node.op.name, [v for v in node.inputs if v is not None]
+    if any(v.type.dtype is not F32 for v in (*_floats(node, data), node.output)):
+        return False
+    if name in PRODUCTS:
+        return _has_weights(node)
+    if name in _PAIRS:
+        return not all(v.constant for v in data) and all(v.type.rank > 0 for v in data)
+    if name == "Concat":
+        return not any(v.constant for v in data)
+    if name == "AveragePool":
+        return attribute(node, "auto_pad") in ("NOTSET", "VALID")
+    if name == "ReduceMean":
+        return len(data) > 1 and data[1].constant and data[0].type.rank >= 3
+    if name in _OTHERS or bounds(node) is not None:
+        return True
+    variable = [v for v in data if not v.constant]
+    scalars = all(v.type.size == 1 for v in data if v.constant)
+    return isinstance(node.op, Pointwise) and name not in _NOT_TABLES and len(variable) == 1 and scalars
+
+
+def _floats(node: Node, data: Sequence[Value]) -> Sequence[Value]:
+    return data[:1] if node.op.name in ("ReduceMean",) else data
+
+
+def _has_weights(node: Node) -> bool:
+    w = node.input(1)
+    if not w.constant or node.input(0).constant:
+        return False
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and not bias.constant:
+        return False
+    if node.op.name == "Gemm":
+        plain = attribute(node, "alpha") == 1.0 and attribute(node, "beta") == 1.0 and not attribute(node, "transA")
+        return bool(plain) and w.type.rank == 2
+    return node.op.name != "MatMul" or w.type.rank == 2
