@@ -118,10 +118,11 @@ def measure(name: str, options: argparse.Namespace) -> None:
     tests = [x.reshape(dims) for x in second[: options.tests]]
     expected = outputs(graph, tests)
     began = perf_counter()
-    made = quantize(graph, calibration, count=options.count, scheme_name=options.scheme, threads=1)
+    made = quantize(graph, calibration, samples=options.count, scheme=options.scheme, threads=1)
     taken = perf_counter() - began
     report = made.report
-    print(f"{name:18} tenon {options.scheme} ({report.method})  {scored(outputs(made.graph, tests), expected)}  {taken:.0f} s", flush=True)
+    label = f"tenon {options.scheme} ({report.method})"
+    print(f"{name:18} {label:28} {scored(outputs(made.graph, tests), expected)}  {taken:.0f} s", flush=True)
     print(f"{'':18} tried: {', '.join(f'{n} {v:.1f}' for n, v in (report.methods | report.repairs).items())} dB")
     if options.no_peers:
         return
@@ -131,11 +132,12 @@ def measure(name: str, options: argparse.Namespace) -> None:
         for label, method in (("MinMax", CalibrationMethod.MinMax), ("Percentile", CalibrationMethod.Percentile)):
             quantize_static(
                 source, out, Reader(given, calibration), quant_format=QuantFormat.QDQ, calibrate_method=method,
-                per_channel="per-tensor" not in options.scheme, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
+                per_channel="per-tensor" not in options.scheme, activation_type=QuantType.QInt8,
+                weight_type=QuantType.QInt8,
             )  # fmt: skip
             session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
             got = [session.run(None, {given: x})[0] for x in tests]
-            print(f"{'':18} onnxruntime {label:16} {scored(got, expected)}", flush=True)
+            print(f"{'':18} {f'onnxruntime {label}':28} {scored(got, expected)}", flush=True)
 
 
 def outputs(graph: tenon.Graph, samples: Sequence[Array]) -> list[Array]:

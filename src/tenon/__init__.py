@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tenon.pipeline import compile as compile
     from tenon.pipeline import inspect as inspect
     from tenon.pipeline import load as load
+    from tenon.quantization import quantize as quantize
     from tenon.targets import targets as targets
 
     open = open_bundle
@@ -43,6 +44,7 @@ _HOMES = {
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.engine:open_bundle",
+    "quantize": "tenon.quantization",
     "targets": "tenon.targets:",
 }
 """The module of each public name; ``module:name`` if it has another name there, ``module:`` for the module itself."""

@@ -15,7 +15,7 @@ import typer
 
 import tenon as package
 from installed import environment, succeeds, tenon, tenon_script
-from real import DIGITS
+from real import DIGITS, held_out_digits
 from tenon.cli.app import app
 from tflite_models import quantised_convolution
 
@@ -31,15 +31,17 @@ COMMANDS: dict[str, list[str]] = {
     "optimize": ["optimize", MODEL, "-o", "smaller.onnx"],
     "targets": ["targets"],
     "verify": ["verify", "quantised.tflite"],
+    "quantize": ["quantize", MODEL, "--data", "samples.npy", "-o", "int8.onnx", "--method", "min-max"],
 }
-"""A call of every command that ends well, in a folder that has a quantised model."""
+"""A call of every command that ends well, in a folder that has a quantised model and samples."""
 
 PUBLIC = [name for name in package.__all__ if name != "__version__"]
 
 
 @pytest.fixture(autouse=True)
-def _quantised_model(tmp_path: Path) -> None:
+def _files(tmp_path: Path) -> None:
     (tmp_path / "quantised.tflite").write_bytes(quantised_convolution())
+    np.save(tmp_path / "samples.npy", np.concatenate(held_out_digits()[0][:4]))
 
 
 def test_every_command_is_tested() -> None:

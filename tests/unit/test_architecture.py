@@ -39,6 +39,7 @@ ORDER = [
     "engine",
     "tune",
     "pipeline",
+    "quantization",
     "cli",
     "compat",
 ]
@@ -138,7 +139,7 @@ def test_operators_do_not_refer_to_targets() -> None:
 def test_public_names() -> None:
     assert sorted(tenon.__all__) == [
         "Bundle", "Engine", "Graph", "Options", "TenonError", "__version__",
-        "compile", "detect", "inspect", "load", "open", "targets",
+        "compile", "detect", "inspect", "load", "open", "quantize", "targets",
     ]  # fmt: skip
     for name in tenon.__all__:
         assert getattr(tenon, name) is not None

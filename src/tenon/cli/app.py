@@ -234,6 +234,56 @@ def optimize_command(
     rewrite_model(source, out, config, without_weights=without_weights, verify=verify, as_json=printing.json)
 
 
+@app.command("quantize")
+@with_groups
+def quantize_command(
+    *,
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The .onnx file to write.")],
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Number of samples to calibrate with.")] = 128,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")] = 0,
+    scheme: Annotated[
+        str, typer.Option("--scheme", help="int8, int8-symmetric, int8-per-tensor, uint8, uint8-per-channel, ...")
+    ] = "int8",
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            help="Ranges of activations: auto, or min-max, moving-average, percentile, mse, entropy, aciq.",
+        ),
+    ] = "auto",
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction/--no-bias-correction", help="Put the means of channels back.")
+    ] = True,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write the noise of each tensor to this JSON file.")
+    ] = None,
+    preprocess: PreprocessOptions,
+    threads: ThreadOptions,
+    printing: PrintOptions,
+) -> None:
+    """Quantise a float model to 8-bit integers, calibrated on samples; writes ONNX."""
+    from tenon.cli.quantize import quantize_model
+
+    settings = {
+        "data": data, "samples": samples, "seed": seed, "scheme": scheme, "method": method,
+        "bias_correction": bias_correction, "exclude": exclude or [], "preprocess": preprocess.overrides(),
+        "threads": threads.threads,
+    }  # fmt: skip
+    quantize_model(model.source(), out, settings, report, as_json=printing.json)
+
+
 @app.command("targets")
 def targets_command(json: Json = False) -> None:
     """List the targets that models can be compiled for."""

@@ -139,7 +139,11 @@ class _Writer:
         decomposed = DECOMPOSED.get(op.name)
         if decomposed is not None:
             decomposed(self, node, op, list(inputs), outputs[0])
-            return
+        else:
+            self.plain(node, op, inputs, outputs)
+
+    def plain(self, node: Node, op: Operator, inputs: Sequence[str], outputs: Sequence[str], **more: int) -> None:
+        """An operator of ONNX, with ``more`` attributes than Tenon's has."""
         type = op.name.removeprefix("Direct")
         schema = self.schema(type, node, op, inputs)
         if schema is None:
@@ -149,7 +153,7 @@ class _Writer:
         self.opset = max(self.opset, schema.since_version)
         attributes = {f.name: value for f in fields(op) if not _absent(value := getattr(op, f.name))}
         known = {k: _attribute(v) for k, v in attributes.items() if k in schema.attributes}
-        self.emit(type, inputs, outputs, **known)
+        self.emit(type, inputs, outputs, **known, **more)
 
     def schema(self, type: str, node: Node, op: Operator, inputs: Sequence[str]) -> OpSchema | None:
         """The operator as the oldest opset has it that knows its attributes and takes its element types."""
@@ -248,7 +252,41 @@ def _swish(w: _Writer, node: Node, op: Operator, inputs: list[str], output: str)
     w.emit("Mul", [inputs[0], w.emit("Sigmoid", [scaled], f"{output}_gate")], [output])
 
 
+def _quantisation(w: _Writer, node: Node, op: Operator, inputs: list[str], output: str) -> None:
+    """Parameters per channel broadcast in Tenon; ONNX has them as vectors along an axis."""
+    data, *parameters = (v for v in node.inputs if v is not None)
+    rank = data.type.rank
+    axes = {i - v.type.rank + rank for v in parameters for i, extent in enumerate(v.type.dims) if extent > 1}
+    if len(axes) > 1:
+        w.problems.append(Problem(str(node.origin), f"ONNX has no {op.name} along several axes"))
+        return
+    if not axes:
+        scalars = [
+            _as_vector(w, v, name, ()) if v.type.rank else name for v, name in zip(parameters, inputs[1:], strict=True)
+        ]
+        w.plain(node, op, [inputs[0], *scalars], [output])
+        return
+    (axis,) = axes
+    extent = (data.type.dims[axis],)
+    vectors = [_as_vector(w, v, name, extent) for v, name in zip(parameters, inputs[1:], strict=True)]
+    w.plain(node, op, [inputs[0], *vectors], [output], axis=axis)
+
+
+def _as_vector(w: _Writer, value: Value, name: str, dims: tuple[int, ...]) -> str:
+    """A parameter of a quantisation with other dimensions, repeated if it is one number."""
+    if value.type.dims == dims:
+        return name
+    if value.data is not None:
+        return w.constant(
+            name, np.ascontiguousarray(np.broadcast_to(value.data.reshape(-1), dims or (1,)).reshape(dims))
+        )
+    shape = w.constant(f"{name}_shape", np.array(dims, np.int64))
+    return w.emit("Reshape" if value.type.size > 1 or not dims else "Expand", [name, shape], f"{name}_vector")
+
+
 DECOMPOSED: dict[str, Callable[[_Writer, Node, Operator, list[str], str], None]] = {
     "ChannelShuffle": _channel_shuffle,
+    "DequantizeLinear": _quantisation,
+    "QuantizeLinear": _quantisation,
     "Swish": _swish,
 }

@@ -91,7 +91,7 @@ def _with_corrections(
     graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid], scheme: Scheme
 ) -> tuple[Graph, list[Value], list[tuple[str, tuple[int, ...]]]]:
     """The quantised graph with an input for each product, which is added to its sums."""
-    copy, placed, made, grids = twins(graph, placed, made, grids)
+    copy, placed, made, grids, _ = twins(graph, placed, made, grids)
     sums, places = [], []
     insert(copy, placed, made, grids, scheme)
     for i, each in enumerate(made):
@@ -115,8 +115,8 @@ def _first(graph: Graph, nodes: Sequence[Node]) -> Node | None:
 
 def twins(
     graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid]
-) -> tuple[Graph, Placement, list[Product], dict[Value, Grid]]:
-    """A copy of the graph, and the same of what refers to it."""
+) -> tuple[Graph, Placement, list[Product], dict[Value, Grid], dict[Value, Value]]:
+    """A copy of the graph, the same of what refers to it, and the copies of values."""
     copy = graph.copy()
     nodes = dict(zip(graph, copy, strict=True))
     values: dict[Value, Value] = dict(zip(graph.inputs, copy.inputs, strict=True))
@@ -127,4 +127,4 @@ def twins(
         [values[v] for v in placed.tensors], {values[a]: values[b] for a, b in placed.parts.items()},
     )  # fmt: skip
     again = [replace(each, node=nodes[each.node]) for each in made]
-    return copy, placement, again, {values[v]: grid for v, grid in grids.items()}
+    return copy, placement, again, {values[v]: grid for v, grid in grids.items()}, values

@@ -61,14 +61,13 @@ def weight_axis(node: Node) -> int:
 
 def insert(
     graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid], scheme: Scheme
-) -> None:
-    """Change ``graph``, whose nodes and values ``placed`` and ``made`` have."""
+) -> dict[Value, Value]:
+    """Change ``graph``, whose nodes and values ``placed`` and ``made`` have; returns the tensors that readers get."""
     for each in made:
         _weigh(graph, each)
     for node, i in placed.constants:
         _constant(graph, node, i, scheme)
-    for value in placed.tensors:
-        around(graph, value, grids[value])
+    return {value: around(graph, value, grids[value]) for value in placed.tensors}
 
 
 def around(graph: Graph, value: Value, grid: Grid) -> Value:

@@ -41,13 +41,13 @@ def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
         operands = _operands(node)
         roots = [root(v) for v in operands if not v.constant]
         result = last(graph, node)
-        if node.op.name == "Relu" or bounds(node) is not None:
-            if node.output in tensors:
-                continue  # part of the operator before it
+        if bounds(node) is not None and node.output in tensors:
+            continue  # part of the operator before it
         tensors.update(dict.fromkeys((*roots, result)))
         if node.op.name in PRODUCTS:
             found.products.append(node)
-        found.constants += [(node, i) for i, v in enumerate(node.inputs[:2]) if v is not None and v in operands and v.constant]
+        if node.op.name in _PAIRS:
+            found.constants += [(node, i) for i in (0, 1) if node.input(i).constant]
         if node.op.name == "Concat":
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             found.parts.update(dict.fromkeys(alone, result))

@@ -22,7 +22,11 @@ class Probes:
         self._inputs = {id(v): v.name for v in graph.inputs}
         asked = [v for v in self.values if id(v) not in self._inputs]
         copy = graph.copy()
-        twins = {id(old): new for a, b in zip(graph, copy, strict=True) for old, new in zip(a.outputs, b.outputs, strict=True)}
+        twins = {
+            id(old): new
+            for a, b in zip(graph, copy, strict=True)
+            for old, new in zip(a.outputs, b.outputs, strict=True)
+        }
         copy.outputs = [twins[id(v)] for v in asked]
         copy.extents, copy.heads = {}, None
         self._names: dict[int, str] = {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Value
-from tenon.quantization.placement import Placement
 from tenon.quantization.probes import Probes
 from tenon.quantization.samples import Sample
 
@@ -17,8 +16,8 @@ from tenon.quantization.samples import Sample
 class Noise:
     """A tensor in the quantised graph, compared with the float graph on the same samples.
 
-    ``sqnr`` is the signal-to-quantisation-noise ratio in dB, ``cosine`` the cosine similarity, ``shift`` the mean of the
-    difference over the standard deviation in float.
+    ``sqnr`` is the signal-to-quantisation-noise ratio in dB, ``cosine`` the cosine similarity, ``shift`` the mean of
+    the difference over the standard deviation in float.
     """
 
     name: str
@@ -75,61 +74,49 @@ class _Sums:
         return Noise(name, self.sqnr, self.product / lengths if lengths else 1.0, shift)
 
 
-def scores(graph: Graph) -> list[Value]:
-    """The outputs; of a softmax, what it reads."""
-    found = []
-    for value in graph.outputs:
-        node = value.producer
-        if node is not None and node.op.name == "DequantizeLinear" and node.input(0).producer is not None:
-            before = node.input(0).producer.input(0).producer  # type: ignore[union-attr]
-            node = before if before is not None and before.op.name in _NORMALISED else node
-        found.append(node.input(0) if node is not None and node.op.name in _NORMALISED else value)
-    return found
-
-
 _NORMALISED = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
 
 
-def logits(graph: Graph, quantised: Graph, samples: Sequence[Sample], threads: int) -> dict[str, float]:
-    """The SQNR in dB of each output."""
-    sums, _ = _compared(graph, quantised, scores(graph), scores(quantised), samples, threads)
-    return {v.name: each.sqnr for v, each in zip(graph.outputs, sums, strict=True)}
+def _scores(graph: Graph) -> list[Value]:
+    """The outputs; of a softmax or a sigmoid, what it reads: its noise does not depend on how certain the answer is."""
+    nodes = [value.producer for value in graph.outputs]
+    return [
+        node.input(0) if node is not None and node.op.name in _NORMALISED else value
+        for node, value in zip(nodes, graph.outputs, strict=True)
+    ]
+
+
+def worst_output(
+    graph: Graph, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample], threads: int
+) -> float:
+    """The least SQNR in dB of the outputs; ``values`` maps those of ``graph`` to those of ``quantised``."""
+    sums, _ = _compared(graph, quantised, values, _scores(graph), samples, threads)
+    return min(each.sqnr for each in sums)
 
 
 def measured(
-    graph: Graph, quantised: Graph, placed: Placement, samples: Sequence[Sample], scheme: str, method: str,
-    methods: dict[str, float], repairs: dict[str, float], threads: int,
-) -> Report:  # fmt: skip
-    """Compare a float graph with what it was quantised to."""
-    ends = scores(graph)
-    pairs = {}
-    for value in placed.tensors:
-        pairs[value] = value.name
-    twin = {v.name.removesuffix("_float"): v for node in quantised for v in node.outputs}
-    twin.update({v.name: v for v in quantised.inputs})
-    by_name = {
-        name.removesuffix("_dequantized"): v for name, v in twin.items() if name.endswith("_dequantized")
-    } | {v.name: v for v in quantised.outputs}
-    inner = [v for v in placed.tensors if v.name in by_name]
-    sums, same = _compared(
-        graph, quantised, [*ends, *inner], [*scores(quantised), *(by_name[v.name] for v in inner)], samples, threads
-    )
-    outputs = tuple(each.noise_of(v.name) for v, each in zip(graph.outputs, sums, strict=False))
-    tensors = tuple(each.noise_of(v.name) for v, each in zip(inner, sums[len(ends) :], strict=True))
-    return Report(scheme, method, len(samples), outputs, tensors, same, methods, repairs)
+    graph: Graph, quantised: Graph, values: Mapping[Value, Value], tensors: Sequence[Value], samples: Sequence[Sample],
+    threads: int,
+) -> tuple[tuple[Noise, ...], float]:  # fmt: skip
+    """The noise of the outputs, then of ``tensors``, and the share of samples with the same largest output."""
+    asked = [*_scores(graph), *tensors]
+    sums, same = _compared(graph, quantised, values, asked, samples, threads)
+    names = [v.name for v in (*graph.outputs, *tensors)]
+    return tuple(each.noise_of(name) for name, each in zip(names, sums, strict=True)), same
 
 
 def _compared(
-    graph: Graph, quantised: Graph, floats: Sequence[Value], integers: Sequence[Value], samples: Sequence[Sample],
+    graph: Graph, quantised: Graph, values: Mapping[Value, Value], asked: Sequence[Value], samples: Sequence[Sample],
     threads: int,
 ) -> tuple[list[_Sums], float]:  # fmt: skip
-    sums, same = [_Sums() for _ in floats], 0
-    expected, got = Probes(graph, floats, threads=threads), Probes(quantised, integers, "onnx", threads)
+    sums, same = [_Sums() for _ in asked], 0
+    theirs = [values[v] for v in asked]
+    expected, got = Probes(graph, asked, threads=threads), Probes(quantised, theirs, "onnx", threads)
     try:
         for a, b in zip(expected.run(samples), got.run(samples), strict=True):
-            for each, x, y in zip(sums, floats, integers, strict=True):
+            for each, x, y in zip(sums, asked, theirs, strict=True):
                 each.add(b[y], a[x])
-            same += int(a[floats[0]].argmax()) == int(b[integers[0]].argmax())
+            same += int(a[asked[0]].argmax()) == int(b[theirs[0]].argmax())
     finally:
         expected.close()
         got.close()

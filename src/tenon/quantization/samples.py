@@ -14,6 +14,7 @@ import numpy as np
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
+from tenon.ir.preprocessing import AS_IT_IS
 from tenon.passes.preprocessing import described
 
 Sample = Mapping[str, Array]
@@ -24,14 +25,17 @@ SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
 """Of image files."""
 
 
-def samples(graph: Graph, data: Data, count: int, preprocess: Mapping[str, Any] | None = None) -> list[Sample]:
-    """The first ``count`` samples of ``data`` (files in the order of their names).
+def read_samples(
+    graph: Graph, data: Data, count: int, seed: int = 0, preprocess: Mapping[str, Any] | None = None
+) -> list[Sample]:
+    """At most ``count`` samples of ``data``: of a folder or file chosen at random by ``seed``, else the first ones.
 
     A sample is an array for the only input, or a mapping of names to arrays; a leading axis of 1 may be absent. Arrays
     of files hold samples along their first axis.  Images are preprocessed as the model says, changed by ``preprocess``.
     Raises InputError if there are none, or if one does not fit.
     """
-    found = [_fitted(graph, each, f"sample {i}") for i, each in enumerate(islice(_read(graph, data, preprocess), count))]
+    read = islice(_read(graph, data, count, seed, preprocess), count)
+    found = [_fitted(graph, each, f"sample {i}") for i, each in enumerate(read)]
     if not found:
         raise InputError(f"{_named(data)}: there are no samples in it: give images, .npy or .npz files")
     return found
@@ -41,37 +45,44 @@ def _named(data: Data) -> str:
     return os.fspath(data) if isinstance(data, str | os.PathLike) else "the data"
 
 
-def _read(graph: Graph, data: Data, preprocess: Mapping[str, Any] | None) -> Iterator[Any]:
+def _read(graph: Graph, data: Data, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[Any]:
     if not isinstance(data, str | os.PathLike):
         yield from data
         return
     path = Path(data)
     if path.is_dir():
-        yield from _folder(graph, path, preprocess)
+        yield from _folder(graph, path, count, seed, preprocess)
     elif path.suffix == ".npz":
-        yield from _archive(graph, path)
+        yield from _archive(graph, path, count, seed)
     elif path.suffix == ".npy":
-        yield from _array(path)
+        array = np.atleast_1d(_loaded(path))
+        yield from (array[i] for i in _chosen(len(array), count, seed))
     elif not path.exists() and ":" in str(data):
         yield from _function(str(data))
     else:
         raise InputError(f"{path}: not a folder, an .npy or .npz file, or MODULE:FUNCTION")
 
 
-def _folder(graph: Graph, folder: Path, preprocess: Mapping[str, Any] | None) -> Iterator[Any]:
+def _chosen(total: int, count: int, seed: int) -> list[int]:
+    """Indices in ascending order."""
+    if total <= count:
+        return list(range(total))
+    return sorted(map(int, np.random.default_rng(seed).choice(total, count, replace=False)))
+
+
+def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[Any]:
     files = sorted(p for p in folder.iterdir() if p.is_file())
     arrays = [p for p in files if p.suffix == ".npy"]
     if arrays:
-        for path in arrays:
-            yield _loaded(path)
+        yield from (_loaded(arrays[i]) for i in _chosen(len(arrays), count, seed))
         return
-    if len(graph.inputs) != 1:
+    images = [p for p in files if p.suffix.lower() in SUFFIXES]
+    if images and len(graph.inputs) != 1:
         raise InputError(f"{folder}: the model has {len(graph.inputs)} inputs: images are for models of one")
-    (given,) = graph.inputs
-    preprocessing = described(graph, dict(preprocess or {}))[given.name]
-    for path in files:
-        if path.suffix.lower() in SUFFIXES:
-            yield read_image(path, given.type.dims, preprocessing, given.type.dtype.numpy).pixels
+    given = graph.inputs[0]
+    preprocessing = described(graph, dict(preprocess or {})).get(given.name, AS_IT_IS)
+    for i in _chosen(len(images), count, seed):
+        yield read_image(images[i], given.type.dims, preprocessing, given.type.dtype.numpy).pixels
 
 
 def _loaded(path: Path) -> Any:
@@ -81,11 +92,7 @@ def _loaded(path: Path) -> Any:
         raise InputError(f"{path}: not a NumPy file ({error})") from None
 
 
-def _array(path: Path) -> Iterator[Array]:
-    yield from np.atleast_1d(_loaded(path))
-
-
-def _archive(graph: Graph, path: Path) -> Iterator[Mapping[str, Array]]:
+def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[Mapping[str, Array]]:
     """Arrays by the names of inputs; a single input is also found as ``x``, or as the only array."""
     with _loaded(path) as arrays:
         names = [v.name for v in graph.inputs]
@@ -97,7 +104,7 @@ def _archive(graph: Graph, path: Path) -> Iterator[Mapping[str, Array]]:
         listed = ", ".join(arrays.files)
     if missing := [name for name in names if name not in found]:
         raise InputError(f"{path}: it has no array for the input '{missing[0]}', but {listed}")
-    for i in range(min(len(array) for array in found.values())):
+    for i in _chosen(min(len(array) for array in found.values()), count, seed):
         yield {name: array[i] for name, array in found.items()}
 
 

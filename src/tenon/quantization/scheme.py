@@ -25,7 +25,8 @@ class Grid:
         shape = [-1 if i == axis else 1 for i in range(values.ndim)] if axis is not None else [1] * values.ndim
         scale, zero = self.scale.reshape(shape), self.zero.reshape(shape)
         steps = np.rint(values.astype(np.float32) / scale) + zero.astype(np.float32)
-        return np.clip(steps, *limits(self.dtype)).astype(self.dtype.numpy)
+        stored: Array = np.clip(steps, *limits(self.dtype)).astype(self.dtype.numpy)
+        return stored
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Scheme:
     power_of_two: bool = False
 
     def activation_grid(self, low: float, high: float) -> Grid:
-        """The grid of a tensor whose values lie between ``low`` and ``high``; it has 0 and, widened if need be, both."""
+        """The grid of a tensor of values from ``low`` to ``high``, widened to have 0."""
         return _grid(np.array([low]), np.array([high]), self.activations, self.symmetric, self.power_of_two)
 
     def weight_grid(self, weights: Array, axis: int) -> Grid:
@@ -86,7 +87,7 @@ SCHEMES = {
 """By name: ``int8`` has asymmetric activations and symmetric weights with one scale for each output channel."""
 
 
-def scheme(name: str) -> Scheme:
+def named_scheme(name: str) -> Scheme:
     """Raises InputError for an unknown name."""
     if name not in SCHEMES:
         raise InputError(f"there is no quantisation scheme '{name}': choose one of {', '.join(SCHEMES)}")

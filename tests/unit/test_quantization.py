@@ -1,0 +1,285 @@
+"""Post-training quantisation of small networks, with samples of random numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tenon
+from real import DIGITS, held_out_digits
+from tenon.errors import InputError, ModelError
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import DType
+from tenon.passes import optimize
+from tenon.quantization.placement import placement
+from tenon.quantization.ranges import BINS, METHODS, Observed
+from tenon.quantization.samples import read_samples
+from tenon.quantization.scheme import SCHEMES, named_scheme
+
+
+def network(residual: bool = True) -> Graph:
+    """conv, relu, depthwise conv, clip, (sum), max pool, concat of two convolutions, mean, gemm, softmax."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "a": (8, 3, 3, 3),
+        "ab": (8,),
+        "d": (8, 1, 3, 3),
+        "db": (8,),
+        "e": (4, 8, 1, 1),
+        "f": (4, 8, 1, 1),
+        "g": (5, 8),
+    }
+    weights = {name: rng.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
+    weights |= {"low": np.array(0, np.float32), "high": np.array(6, np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "a", "ab"], ["1"], pads=[1] * 4, name="first"),
+        helper.make_node("Relu", ["1"], ["2"]),
+        helper.make_node("Conv", ["2", "d", "db"], ["3"], pads=[1] * 4, group=8, name="depthwise"),
+        helper.make_node("Clip", ["3", "low", "high"], ["4"]),
+        helper.make_node("Add", ["4", "2"], ["5"]) if residual else helper.make_node("Identity", ["4"], ["5"]),
+        helper.make_node("MaxPool", ["5"], ["6"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["6", "e"], ["7"]),
+        helper.make_node("Conv", ["6", "f"], ["8"]),
+        helper.make_node("Concat", ["7", "8"], ["9"], axis=1),
+        helper.make_node("GlobalAveragePool", ["9"], ["10"]),
+        helper.make_node("Flatten", ["10"], ["11"]),
+        helper.make_node("Gemm", ["11", "g"], ["12"], transB=1),
+        helper.make_node("Softmax", ["12"], ["y"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )  # fmt: skip
+    return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
+
+
+def samples(count: int = 16) -> list[Array]:
+    rng = np.random.default_rng(1)
+    return [rng.uniform(-1, 1, (1, 3, 8, 8)).astype(np.float32) for _ in range(count)]
+
+
+# ------------------------------------------------------------------------------------------------ graphs
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_operator_is_computed_in_integers(scheme: str) -> None:
+    """But for the softmax; the answers stay near those in floats."""
+    graph = network()
+    made = tenon.quantize(graph, samples(), scheme=scheme, method="min-max", bias_correction=False)
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert {"IntegerConv", "IntegerGemm", "IntegerAveragePool"} <= description.compiled.keys()
+    assert not {"Conv", "Gemm", "Add", "AveragePool", "GlobalAveragePool"} & description.compiled.keys()
+    assert description.left_in_float == ()
+    assert made.report.outputs[0].sqnr > (12 if "int4" in scheme else 20)
+
+
+def test_answers_of_bundle_reference_and_onnxruntime_agree(tmp_path: Path) -> None:
+    made = tenon.quantize(network(), samples(), method="min-max")
+    made.save(tmp_path / "net.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    with tenon.open(tenon.compile(tmp_path / "net.onnx")) as saved, tenon.open(tenon.compile(made.graph)) as direct:
+        for x in samples(4):
+            (y,) = direct.run(x).values()
+            (again,) = saved.run(x).values()
+            assert y.tobytes() == again.tobytes()
+            np.testing.assert_allclose(y, session.run(None, {"x": x})[0], atol=2e-3)
+
+
+def test_bias_correction_puts_means_back() -> None:
+    """Weights of 4 bits shift the means of channels."""
+    made = tenon.quantize(network(), samples(32), scheme="int4-weights", method="min-max")
+    assert made.report.repairs["bias correction"] > made.report.repairs[""] + 0.5
+
+
+def test_parts_of_a_concatenation_have_its_grid() -> None:
+    graph = network()
+    placed = placement(optimize(graph, fuse=False))
+    assert len(placed.parts) == 2
+
+
+def test_excluded_layers_stay_in_float() -> None:
+    made = tenon.quantize(network(), samples(4), method="min-max", exclude=["depthwise"])
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert description.compiled["IntegerConv"] == 3
+    assert "Conv" in " ".join(description.compiled)
+    with pytest.raises(InputError, match="no layer 'nothing'"):
+        tenon.quantize(network(), samples(4), exclude=["nothing"])
+
+
+def test_the_model_is_not_changed_and_the_result_is_deterministic() -> None:
+    graph = network()
+    before = repr(list(graph))
+    first, second = (tenon.quantize(graph, samples()) for _ in range(2))
+    assert repr(list(graph)) == before
+    assert first.report == second.report
+    assert tenon.compile(first.graph).weights == tenon.compile(second.graph).weights
+
+
+def test_auto_takes_the_method_with_the_least_noise() -> None:
+    report = tenon.quantize(network(), samples()).report
+    assert report.method == max(report.methods, key=lambda name: report.methods[name])
+    assert len(report.methods) > 1
+
+
+def test_quantised_models_and_bad_options_are_errors(tmp_path: Path) -> None:
+    made = tenon.quantize(network(), samples(4), method="min-max")
+    with pytest.raises(ModelError, match="quantised already"):
+        tenon.quantize(made.graph, samples(4))
+    with pytest.raises(InputError, match="no method 'best'"):
+        tenon.quantize(network(), samples(4), method="best")
+    with pytest.raises(InputError, match="no quantisation scheme 'int2'"):
+        tenon.quantize(network(), samples(4), scheme="int2")
+    with pytest.raises(InputError, match=r"ends in \.onnx"):
+        made.save(tmp_path / "net.tflite")
+
+
+# ------------------------------------------------------------------------------------------------ ranges
+def seen(values: Array) -> Observed:
+    found = Observed()
+    found.add(values)
+    found.count(values)
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranges_have_zero_and_lie_within_what_was_observed(method: str) -> None:
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(0, 1, 10000), rng.uniform(2, 3, 1000), -rng.exponential(1, 1000), np.zeros(5)):
+        found = seen(values)
+        low, high = METHODS[method](found)
+        slack = (found.high - found.low) / BINS
+        assert found.low - slack <= low <= 0 <= high <= found.high + slack
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy", "aciq"])
+def test_outliers_are_cut_off(method: str) -> None:
+    values = np.append(np.random.default_rng(0).normal(0, 1, 100000), [60.0, -60.0])
+    low, high = METHODS[method](seen(values))
+    assert high - low < 60
+
+
+def test_mean_squared_error_is_least() -> None:
+    """Of a heavy-tailed distribution, compared with all ranges that were tried."""
+    values = np.random.default_rng(0).laplace(0, 1, 50000)
+    found = seen(values)
+
+    def error(low: float, high: float) -> float:
+        step = (high - low) / 255
+        return float(((np.clip(np.rint((values - low) / step), 0, 255) * step + low - values) ** 2).mean())
+
+    best = error(*METHODS["mse"](found))
+    assert best <= 1.02 * min(error(found.low * s, found.high * s) for s in np.linspace(0.2, 1, 41))
+    assert best < 0.95 * error(found.low, found.high)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_zero_is_exact_on_every_grid(name: str) -> None:
+    scheme = named_scheme(name)
+    for low, high in ((-1.0, 3.0), (0.0, 2.5), (-7.0, 0.0), (0.0, 0.0), (0.1, 0.2)):
+        grid = scheme.activation_grid(low, high)
+        assert grid.quantised(np.zeros(1)) == grid.zero
+        back = (grid.quantised(np.array([high])).astype(np.float64) - grid.zero.astype(np.float64)) * grid.scale
+        assert abs(back - high) <= grid.scale
+        if scheme.power_of_two:
+            assert np.frexp(grid.scale)[0] == 0.5
+
+
+def test_weights_have_a_scale_for_each_output_channel() -> None:
+    weights = np.random.default_rng(0).normal(0, np.array([[[[1]]], [[[100]]]]), (2, 3, 3, 3))
+    grid = named_scheme("int8").weight_grid(weights, 0)
+    assert grid.dtype is DType.I8
+    assert np.abs(grid.quantised(weights, 0)).reshape(2, -1).max(1).tolist() == [127, 127]
+
+
+# ------------------------------------------------------------------------------------------------ samples
+def image_graph() -> Graph:
+    return tenon.load(DIGITS / "digits.onnx")
+
+
+def test_samples_of_files(tmp_path: Path) -> None:
+    graph = network()
+    data = np.stack([s[0] for s in samples(6)])
+    np.save(tmp_path / "all.npy", data)
+    np.savez(tmp_path / "named.npz", x=data, y=np.arange(6))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for i, each in enumerate(data):
+        np.save(folder / f"{i}.npy", each)
+    for source in ("all.npy", "named.npz", "folder"):
+        found = read_samples(graph, tmp_path / source, 100)
+        assert np.concatenate([s["x"] for s in found]).tobytes() == data.tobytes()
+        assert len(read_samples(graph, tmp_path / source, 2)) == 2
+        first, second = (read_samples(graph, tmp_path / source, 3, seed)[0]["x"].tobytes() for seed in (1, 1))
+        assert first == second
+
+
+def test_samples_of_a_function_and_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    (tmp_path / "given_samples.py").write_text("import numpy as np\ndef some():\n    yield np.ones((3, 8, 8))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = read_samples(network(), "given_samples:some", 5)
+    assert found["x"].shape == (1, 3, 8, 8)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    (found,) = read_samples(network(), tmp_path, 5, preprocess={"scale": 1 / 255})
+    np.testing.assert_allclose(found["x"][0], pixels.transpose(2, 0, 1) / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([], "there are no samples"),
+        ([np.zeros((2, 2))], "has the shape"),
+        ([{"z": np.zeros((1, 3, 8, 8))}], "no array for the input 'x'"),
+        ([np.full((1, 3, 8, 8), "text")], "not numbers"),
+        ("missing.npz", "not a NumPy file"),
+        ("nothing", "not a folder"),
+        ("no_such_module:f", "no_such_module"),
+    ],
+)
+def test_bad_samples(data: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        tenon.quantize(network(), data)
+
+
+# ------------------------------------------------------------------------------------------------ command line
+def test_digits_are_still_recognised(tmp_path: Path) -> None:
+    images, labels = held_out_digits()
+    made = tenon.quantize(image_graph(), images[:64], samples=64)
+    with tenon.open(tenon.compile(made.graph)) as engine:
+        right = sum(int(engine.run(x)["probabilities"].argmax()) == y for x, y in zip(images, labels, strict=True))
+    with tenon.open(tenon.compile(image_graph())) as engine:
+        floats = sum(int(engine.run(x)["probabilities"].argmax()) == y for x, y in zip(images, labels, strict=True))
+    assert right >= floats - 0.02 * len(labels)
+
+
+def test_report_is_json(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tenon.cli.app import app
+
+    images, _ = held_out_digits()
+    np.save(tmp_path / "x.npy", np.concatenate(list(images[:8])))
+    arguments = [
+        "quantize",
+        str(DIGITS / "digits.onnx"),
+        "--data",
+        str(tmp_path / "x.npy"),
+        "-o",
+        str(tmp_path / "q.onnx"),
+    ]
+    report = tmp_path / "report.json"
+    done = CliRunner().invoke(app, [*arguments, "--method", "min-max", "--report", str(report), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(Path(report).read_text())
+    assert found["scheme"] == "int8"
+    assert {t["name"] for t in found["tensors"]}
+    assert (tmp_path / "q.onnx").stat().st_size < (DIGITS / "digits.onnx").stat().st_size
