@@ -1,4 +1,4 @@
-"""Bilinear resampling of 8-bit integers with positions of 10 fraction bits."""
+"""Bilinear resampling of 8-bit and 16-bit integers with positions of 10 fraction bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tenon.ir.build import Builder
 from tenon.ir.loops import Kernel, broadcast, cast, op, select
-from tenon.ir.types import I32
+from tenon.ir.types import I32, I64, DType
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
@@ -29,7 +29,8 @@ def integer_resize(s: IntegerResize, machine: Machine) -> Kernel:
     """Parameters: x; for the rows of y, i32 [3, rows] each first row, last row and the last one's weight; the same for
     columns; y.  Blocks are whole vectors, or vectors one lane wide."""
     k = Builder(f"integer_resize_{s.y.shown}", f"Bilinear resampling of {s.x.shown} to {s.y.shown}, in integers")
-    lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
+    sums = I64 if s.x.dtype is DType.I16 else I32
+    lanes = machine.lanes if s.x.block % machine.lanes == 0 and sums is I32 else 1
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     rows = k.param("rows", 3, s.y.h, dtype=I32)
     cols = k.param("cols", 3, s.y.w, dtype=I32)
@@ -53,7 +54,7 @@ def integer_resize(s: IntegerResize, machine: Machine) -> Kernel:
         for row, row_weight in ((top, one - down), (bottom, down)):
             for col, col_weight in ((left, one - across), (right, across)):
                 weight = k.let("w", broadcast(row_weight * col_weight, lanes))
-                value = cast(x.vec(lanes)[s.x.place(n, channel, row, col, lanes)], I32) * weight
+                value = cast(x.vec(lanes)[s.x.place(n, channel, row, col, lanes)], sums) * cast(weight, sums)
                 total = value if total is None else total + value
         assert total is not None
         total = k.let("total", total)

@@ -13,10 +13,11 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import DType, Layout, Quant, TensorType
+from tenon.ir.types import Layout, Quant, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.integer_resize import FRACTION, IntegerResize, integer_resize
 from tenon.ops.base import Accuracy, Case, Input, Layouts, Operator, Output, Site, Step, Weights, register, typed
+from tenon.ops.integer_conv import ACTIVATIONS
 
 ONE = 1 << FRACTION
 
@@ -24,7 +25,7 @@ ONE = 1 << FRACTION
 @register
 @dataclass(frozen=True)
 class IntegerResizeLinear(Operator):
-    """[N, C, H, W] of i8 or u8 as an image of ``sizes``, of the same quantisation ``scale`` and ``zero``."""
+    """[N, C, H, W] of i8, u8 or i16 as an image of ``sizes``, of the same quantisation ``scale`` and ``zero``."""
 
     sizes: tuple[int, int] = (1, 1)
     align_corners: int = 0
@@ -36,7 +37,7 @@ class IntegerResizeLinear(Operator):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
-        if x.dtype not in (DType.I8, DType.U8) or x.rank != 4 or min(*self.sizes, *x.dims[2:]) < 1:
+        if x.dtype not in ACTIVATIONS or x.rank != 4 or min(*self.sizes, *x.dims[2:]) < 1:
             raise ShapeError(f"{self.name}: {x} cannot become an image of {list(self.sizes)}")
         return (TensorType(x.dtype, (*x.dims[:2], *self.sizes), quant=Quant((self.scale,), (self.zero,))),)
 
@@ -78,7 +79,7 @@ class IntegerResizeLinear(Operator):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         rng = np.random.default_rng(11)
-        for dtype in (np.int8, np.uint8):
+        for dtype in (np.int8, np.uint8, np.int16):
             kind = np.iinfo(dtype)
             for label, op in (
                 ("asymmetric", cls((7, 5))),

@@ -1,0 +1,69 @@
+"""Which of TFLite's quantised operators are computed in integers (docs/quantised.md), and LiteRT's results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluate import evaluate
+from quantised_operators import SINGLES, single, whole_range
+from tenon import importers
+from tenon.ir.graph import Graph
+from tenon.ir.types import DType
+from tenon.passes.integers import to_integers
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "quantised.md"
+FAULTS = {"NEG i8", "SUM i8", "SUM i16", "LOG i8", "RELU_N1_TO_1 i8"}
+"""LiteRT's NEG forgets the zero point, its SUM does not clamp, its LOG of 0 and less is another number, and its
+RELU_N1_TO_1 rounds once."""
+
+
+def converted(type: str, dtype: str) -> Graph:
+    graph = importers.load(single(type, dtype))
+    to_integers(graph, "litert")
+    return graph
+
+
+def status(type: str, dtype: str) -> str:
+    """How an operator is computed: in integers, by moving integers, or in float."""
+    graph = converted(type, dtype)
+    if any(v.type.dtype is DType.F32 for node in graph for v in node.outputs):
+        return "float"
+    return "integers" if any(n.op.name.startswith(("Integer", "Lookup")) for n in graph) else "moved"
+
+
+def table() -> str:
+    rows = [f"| {type} | {status(type, 'i8')} | {status(type, 'i16')} |" for type in sorted(SINGLES)]
+    return "\n".join(["| operator | int8 | int16 |", "|---|---|---|", *rows])
+
+
+def test_table_of_the_documentation() -> None:
+    wanted = table()
+    assert wanted in DOCUMENT.read_text(), f"docs/quantised.md must have this table:\n{wanted}"
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i16"])
+@pytest.mark.parametrize("type", sorted(SINGLES))
+def test_integers_match_litert(type: str, dtype: str) -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    if f"{type} {dtype}" in FAULTS:
+        pytest.skip("LiteRT's reference kernel is wrong")
+    if status(type, dtype) == "float":
+        pytest.skip("computed in float")
+    try:
+        resolver = interpreter.OpResolverType.BUILTIN_REF
+        net = interpreter.Interpreter(model_content=single(type, dtype), experimental_op_resolver_type=resolver)
+        net.allocate_tensors()
+        net.invoke()
+    except (RuntimeError, ValueError) as error:
+        pytest.skip(f"LiteRT refuses it: {error}")
+    graph = converted(type, dtype)
+    for seed in range(3):
+        feeds = {v.name: whole_range(v.type.dtype, v.type.dims, seed + i) for i, v in enumerate(graph.inputs)}
+        for detail, given in zip(net.get_input_details(), feeds.values(), strict=True):
+            net.set_tensor(detail["index"], given)
+        net.invoke()
+        (ours,) = evaluate(graph, feeds).values()
+        np.testing.assert_array_equal(ours, net.get_tensor(net.get_output_details()[0]["index"]))
