@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tenon.targets import find, targets
@@ -10,11 +12,21 @@ from tenon.targets.host import missing
 COMPILED = [name for name, row in targets().items() if row.object != "none"]
 """All that have machine code."""
 
-HOSTS = [name for name in COMPILED if targets()[name].host]
-"""Those whose code Python loads."""
+HOSTS = [name for name in COMPILED if (host := targets()[name].host) and host.system == "linux" and not host.tuned]
+"""Those whose code Python loads, and that "host" may be."""
+
 
 EMULATED = [name for name in COMPILED if targets()[name].runner]
 """Those whose programs run on machines that are not their own."""
+
+
+def selected(names: list[str]) -> list[Any]:
+    """For ``pytest.mark.parametrize``: those of tier 2 only with ``-m slow``."""
+    return [name if find(name).tier == 1 else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+SECOND_TIER = [name for name in EMULATED if find(name).tier == 2]
+"""Those that the usual run of the tests only samples."""
 
 X86 = [name for name in HOSTS if name.startswith("x86-64")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,9 @@ import pytest
 import handmade
 import tenon
 from command_line import run_main
-from on_targets import COMPILED, EMULATED, skip_without_device
+from on_targets import COMPILED, EMULATED, selected, skip_without_device
 from onnx_models import model, node
+from tenon.bundle.names import executable_name, library_name
 from tenon.cli import main
 from tenon.codegen.backend import TextUnit
 from tenon.engine.device import Device, run_on_device
@@ -37,7 +39,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize("target", COMPILED)
+@pytest.mark.parametrize("target", selected(COMPILED))
 def test_results_are_equal_for_any_number_of_threads(target: str, cache: Path) -> None:
     skip_without_device(target)
     device = Device(handmade.bundle(target, cache, rounds=3))
@@ -54,7 +56,7 @@ def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatc
         Device(handmade.bundle(target, cache))
 
 
-@pytest.mark.parametrize("target", COMPILED)
+@pytest.mark.parametrize("target", selected(COMPILED))
 def test_nonzero_return_code_is_an_error(target: str, cache: Path) -> None:
     skip_without_device(target)
     bundle = handmade.bundle(target, cache)
@@ -69,7 +71,7 @@ def _runner(target: str) -> str:
     return runner.name
 
 
-@pytest.mark.parametrize("target", [name for name in COMPILED if find(name).linker_script])
+@pytest.mark.parametrize("target", selected([name for name in COMPILED if find(name).linker_script]))
 def test_arithmetic_without_hardware_support(target: str) -> None:
     """Linked with zig's compiler_rt, which is cached after the first link; it does f64 conversions in integer
     registers.
@@ -82,13 +84,56 @@ def test_arithmetic_without_hardware_support(target: str) -> None:
     assert answer["y"][0, 0] == 14.5
 
 
+OTHER_SYSTEMS = {
+    "android-arm64": b"\x7fELF", "ios": b"\xcf\xfa\xed\xfe", "macos-arm64": b"\xcf\xfa\xed\xfe",
+    "macos-x86_64": b"\xcf\xfa\xed\xfe", "windows-x86_64": b"MZ", "windows-arm64": b"MZ",
+}  # fmt: skip
+"""Systems other than this one, and what their libraries begin with."""
+
+
+@pytest.mark.parametrize("target", OTHER_SYSTEMS)
+def test_libraries_for_other_systems(target: str, cache: Path, tmp_path: Path) -> None:
+    bundle = handmade.bundle(target, cache)
+    bundle.save(tmp_path / "out")
+    name = library_name("affine", bundle.target)
+    assert name
+    content = (tmp_path / "out" / name).read_bytes()
+    assert content.startswith(OTHER_SYSTEMS[target])
+    assert b"affine" in content, "the entry point is exported"
+
+
+@pytest.mark.parametrize("target", ["android-arm64", "ios"])
+def test_executables_need_a_c_library(target: str, cache: Path) -> None:
+    with pytest.raises(ToolchainError, match=rf"zig has no C library for target {target}: leave out --emit exe"):
+        _ = handmade.bundle(target, cache).executable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "emulator"), [("windows-x86_64", "wine64"), ("s390x", "qemu-s390x")])
+def test_executables_for_other_systems(target: str, emulator: str, tmp_path: Path) -> None:
+    """Their input is an .npy file, which is little-endian; their output is in their own byte order."""
+    command = shutil.which(emulator, path=f"{os.environ['PATH']}:/usr/lib/wine")
+    if command is None:
+        pytest.skip(f"there is no {emulator}")
+    bundle = handmade.bundle(target, rounds=3, emit=("exe",))
+    folder = bundle.save(tmp_path / "out")
+    program = folder / executable_name("affine", bundle.target)
+    np.save(tmp_path / "x.npy", np.round(X))
+    environment = {**os.environ, "WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all"}
+    run = [command, str(program), "x.npy", "--raw-output", "y.bin"]
+    subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    order = {"little": "<", "big": ">"}[bundle.target.byte_order]
+    y = np.fromfile(tmp_path / "y.bin", f"{order}f4").reshape(X.shape)
+    np.testing.assert_array_equal(y, handmade.expected(np.round(X), 3))
+
+
 def test_feeds_are_checked(cache: Path) -> None:
     skip_without_device("wasm32")
     with pytest.raises(InputError, match="float64"):
         run_on_device(handmade.bundle("wasm32", cache), X.astype(np.float64))
 
 
-@pytest.mark.parametrize("target", COMPILED)
+@pytest.mark.parametrize("target", selected(COMPILED))
 def test_runs_are_timed_on_the_device(target: str, cache: Path) -> None:
     skip_without_device(target)
     with Device(handmade.bundle(target, cache, rounds=50_000)) as device:
@@ -163,7 +208,7 @@ def small_network() -> bytes:
     return made
 
 
-@pytest.mark.parametrize("target", [name for name in EMULATED if find(name).object == "elf"])
+@pytest.mark.parametrize("target", selected([name for name in EMULATED if find(name).object == "elf"]))
 def test_profile_on_another_machine(target: str) -> None:
     skip_without_device(target)
     bundle = tenon.compile(small_network(), name="small", target=target, profile=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from types import ModuleType
 
 import pytest
 
+from tenon.cli.list_targets import list_targets
 from tenon.codegen.backend import find as find_backend
 from tenon.errors import InputError, InternalError
 from tenon.kernels.machine import Machine
 from tenon.targets import find, host_cpu, registry, targets
-from tenon.targets.base import Host, Target
+from tenon.targets.base import Group, Host, Target
+from tenon.targets.describe import how_tested, machine_code
 from tenon.targets.host import host, missing, runner_of
+from tenon.targets.registry import products
 from tenon.targets.runner import Local
 
 PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
@@ -24,33 +28,46 @@ HEAD = """\
 # Targets
 
 Written by `scripts/test tests/unit/test_targets.py --update-golden`; do not edit. A target is a row in a file of
-`src/tenon/targets`; `CONTRIBUTING.md` says how to add one.
+`src/tenon/targets`; `CONTRIBUTING.md` says how to add one. `tenon targets` prints the same, and what this machine can
+run.
 
 `host` is the one of them that asks for the most features among those that the machine at hand has. Vectors are of that
 many f32 elements. Programs of the targets that the machine at hand does not execute run on an emulator, in tests as
-well as for `tenon tune --target` and `tenon profile --target`.
+well as for the commands that take `--target`. Weights, inputs and outputs are in the byte order of the target:
+little-endian unless the row says big-endian.
 
+A chip, board or system is another name of its processor's target: `--target raspberry-pi-5` is `--target cortex-a76`.
 """
 
 
 def documentation() -> str:
-    titles = "| target | machine | vectors | zig's -target, -mcpu | machine code | runs on |"
-    lines = [titles, "|---|---|--:|---|---|---|"]
-    for name, row in sorted(targets().items()):
-        code = {"elf": "object, library, executable", "wasm": "object, module", "none": "none"}[row.object]
-        if row.object == "elf" and row.freestanding:
-            code = "object"
+    return "\n".join([HEAD, *(line for group in Group for line in _section(group))])
+
+
+def _section(group: Group) -> list[str]:
+    rows = [(name, row) for name, row in sorted(targets().items()) if row.group is group]
+    lines = [f"## {group.capitalize()}", ""]
+    titles = "| target | machine | vectors | zig's -target, -mcpu | machine code | runs on | tested |"
+    lines += [titles, "|---|---|--:|---|---|---|---|"]
+    for name, row in rows:
         zig = f"`{row.triple}`, `{row.cpu}`" if row.triple else ""
-        lanes = row.machine.lanes
-        lines.append(f"| `{name}` | {row.about} | {lanes} | {zig} | {code} | {_runs_on(row)} |")
-    return HEAD + "\n".join(lines) + "\n"
+        code = ", ".join(machine_code(row)) or "none"
+        lines.append(
+            f"| `{name}` | {row.about} | {row.machine.lanes} | {zig} | {code} | {_runs_on(row)} | {how_tested(row)} |"
+        )
+    named = sorted((p for p in products().values() if p.group is group), key=lambda p: p.name)
+    if named:
+        lines += ["", "| chip, board or system | what it is | target |", "|---|---|---|"]
+        lines += [f"| `{p.name}` | {p.about} | `{p.target}` |" for p in named]
+    return [*lines, ""]
 
 
 def _runs_on(row: Target) -> str:
     names = [row.runner.name] if row.runner else []
     if row.host:
         features = " ".join(sorted(row.host.features))
-        names.insert(0, f"{row.host.family}{f' with {features}' if features else ''}")
+        system = {"darwin": " with macOS", "windows": " with Windows"}.get(row.host.system, "")
+        names.insert(0, f"{row.host.family}{system}{f' with {features}' if features else ''}")
     return " or ".join(names) or "nothing"
 
 
@@ -64,7 +81,9 @@ def test_rows_are_complete() -> None:
     for name, row in targets().items():
         assert row.about, name
         assert find_backend(row.backend).launch == "call"
-        assert row.object == "none" or row.host or row.runner, f"{name} can be tested nowhere"
+        assert row.object == "none" or row.host or row.runner or row.group is Group.MOBILE, f"{name} runs nowhere"
+        assert row.name == name
+        assert row.group is not Group.OTHER or row.object == "none", f"{name} has no group"
         assert bool(row.linker_script) == (row.freestanding and row.object == "elf"), name
 
 
@@ -142,8 +161,45 @@ def test_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_names() -> None:
     assert not host_cpu.runs_here("novel")
     assert not host_cpu.runs_here("")
-    with pytest.raises(InputError, match=r"no target 'novel'; known targets: host, aarch64, .*x86-64"):
+    with pytest.raises(InputError, match=r"^no target 'novel': 'tenon targets' lists all$"):
         find("novel")
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("rasberry pi 4", "raspberry-pi-4"), ("x86_64", "x86-64"), ("Cortex_M4F", "cortex-m4"), ("hots", "host")],
+)
+def test_a_wrong_name_gets_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(InputError, match=f"no target '{name}'; the nearest is {nearest}( or .*)?: 'tenon targets'"):
+        find(name)
+
+
+def test_products_have_the_target_of_their_processor() -> None:
+    assert find("raspberry-pi-5") == find("cortex-a76")
+    for name, product in products().items():
+        assert name not in targets(), "a product must not hide a target"
+        assert find(name).name == product.target
+
+
+def test_targets_command_says_what_runs_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/qemu" if name == "qemu-mips" else None)
+    list_targets(as_json=True)
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["mips"]["runs"] == "emulator"
+    assert listed["mips"]["byte_order"] == "big"
+    assert (listed["mipsel"]["runs"], listed["ios"]["runs"]) == ("no", "no")
+    assert "apt-get install qemu-user" in listed["mipsel"]["missing"]
+    assert [row["runs"] for row in listed.values() if row.get("host")] == ["natively"]
+    assert listed["esp32-c3"] == {
+        "group": "microcontroller", "about": products()["esp32-c3"].about, "target": "riscv32imc",
+    }  # fmt: skip
+    list_targets(as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert {"Desktop and server", "Mobile", "Microcontroller", "Browser"} <= set(lines)
+    assert " emulator " in next(line for line in lines if line.startswith("mips "))
+    assert " no " in next(line for line in lines if line.startswith("mipsel "))
 
 
 def test_opening_a_bundle_reads_one_file_of_targets() -> None:

@@ -14,6 +14,7 @@ from tenon.bundle.layout import layout_source
 from tenon.bundle.manifest import shared_library
 from tenon.errors import ToolchainError
 from tenon.targets import Target
+from tenon.targets.base import ObjectFormat
 from tenon.toolchain.compiler import Compiler
 from tenon.toolchain.stub_library import stub_library
 
@@ -52,7 +53,7 @@ _WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
 
 
 HEADERS = (
-    "network.h", "elements.h", "preprocess.h", "detect.h", "labels.h", "threads.h",
+    "network.h", "elements.h", "preprocess.h", "detect.h", "labels.h", "threads.h", "windows.h",
     "image_file.h", "image.h", "exif.h", "png.h", "jpeg.h", "jpeg_idct.h",
 )  # fmt: skip
 """Hand-written C files that main programs and tables include."""
@@ -97,27 +98,39 @@ def library(
         flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
                  f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")  # fmt: skip
         return link_freestanding(compiler, target, {"network.o": network}, flags)
-    objects = {"threads.o": _thread_pool(compiler, target)} if threaded else {}
-    name = entries[0]
-    stubs = {
-        f"stub{i}.so": stub_library(network, soname, functions)
-        for i, (soname, functions) in enumerate(_system_libraries(target).items())
-    }
-    files = {
-        "network.o": network,
-        **objects,
-        **stubs,
-        "layout.c": layout_source(name, layout).encode(),
-        "exports.map": f"{{ global: {name}; {name}_*; local: *; }};\n".encode(),
-    }
-    sources = ["layout.c"]
+    name, sources = entries[0], ["layout.c"]
+    files = {"network.o": network, "layout.c": layout_source(name, layout).encode()}
     if threaded:
+        files["threads.o"] = _thread_pool(compiler, target)
         files["threads.h"] = runtime("threads.h")
         files["pool.c"] = "".join(['#include "threads.h"\n', *map(_POOL.format, entries)]).encode()
         sources.append("pool.c")
+    link = _elf_library if target.object == "elf" else _library_of_another_system
+    return link(compiler, target, files, name, ("-shared", "-g0", "-O1", *sources))
+
+
+def _elf_library(
+    compiler: Compiler, target: Target, files: Mapping[str, bytes], name: str, flags: tuple[str, ...]
+) -> bytes:
+    stubs = {
+        f"stub{i}.so": stub_library(files["network.o"], soname, functions)
+        for i, (soname, functions) in enumerate(_system_libraries(target).items())
+    }
+    exports = f"{{ global: {name}; {name}_*; local: *; }};\n".encode()
     names = (f"-Wl,-soname,{shared_library(name)}", "-Wl,--version-script=exports.map")
-    flags = ("-shared", "-nostdlib", "-fPIC", "-g0", "-O1", *sources, *names, "-Wl,--as-needed", *stubs)
-    return compiler.link(files, target, flags)
+    flags = (*flags, "-nostdlib", "-fPIC", *names, "-Wl,--as-needed", *stubs)
+    return compiler.link({**files, **stubs, "exports.map": exports}, target, flags)
+
+
+def _library_of_another_system(
+    compiler: Compiler, target: Target, files: Mapping[str, bytes], name: str, flags: tuple[str, ...]
+) -> bytes:
+    """A library for Windows, macOS or iOS."""
+    if target.object == "coff":  # Windows resolves every symbol when linking, and calls an entry point
+        entry = b"int DllMainCRTStartup(void);\nint DllMainCRTStartup(void) { return 1; }\n"
+        return link_freestanding(compiler, target, {**files, "entry.c": entry}, (*flags, "entry.c"))
+    found = ("-Wl,-undefined,dynamic_lookup", f"-Wl,-install_name,@rpath/lib{name}.dylib")
+    return compiler.link(files, target, (*flags, "-nostdlib", "-fPIC", *found))
 
 
 def _system_libraries(target: Target) -> dict[str, tuple[str, ...]]:
@@ -150,14 +163,20 @@ def executable(
 
     ``tables`` are C files by name (``bundle.preprocessing``): preprocessing of each input, format of detections.
     """
-    if target.freestanding or target.object != "elf":
+    if target.freestanding or target.object == "none":
         raise ToolchainError(
             f"target {target.name} has no operating system to run an executable on: leave out --emit exe and link "
             f"{name}.o into your firmware or page"
         )
+    if compiler.zig and not target.c_library:
+        raise ToolchainError(
+            f"zig has no C library for target {target.name}: leave out --emit exe and link {name}.o or the library "
+            "into your application, or name the clang of its SDK with --compiler"
+        )
     objects = program_objects(compiler, target, "main.c", name, network, header, weights, threaded=threaded)
     objects |= table_objects(compiler, target, tables)
-    return compiler.link(objects, target, ("-lm", "-s", *(("-pthread",) if threaded else ())))
+    maths = () if target.object == "coff" else ("-lm",)
+    return compiler.link(objects, target, (*maths, "-s", *(("-pthread",) if threaded else ())))
 
 
 def table_objects(compiler: Compiler, target: Target, tables: Mapping[str, str]) -> dict[str, bytes]:
@@ -218,17 +237,27 @@ def web_module(
     return link_freestanding(compiler, target, objects, flags)
 
 
+_WEIGHTS_SECTION: dict[ObjectFormat, tuple[str, str]] = {
+    "elf": ('.section .rodata.tenon_weights,"a"', ""),
+    "wasm": ('.section .rodata.tenon_weights,"",@', ""),
+    "coff": ('.section .rdata,"dr"', ""),
+    "macho": (".section __TEXT,__const", "_"),
+}
+"""Where constants lie, and what C's names begin with in assembly, by object format."""
+
+
 def weights_object(compiler: Compiler, target: Target, weights: bytes) -> bytes:
     """An object whose read-only symbol ``tenon_weights`` is the constant region.
 
     The digest in the source is for compilation caches, which do not see the file included by the assembler.
     """
-    flags, size = ("", f".size tenon_weights, {len(weights) + 1}") if target.object == "wasm" else ("a", "")
+    section, begin = _WEIGHTS_SECTION[target.object]
+    size = f".size tenon_weights, {len(weights) + 1}" if target.object == "wasm" else ""
     lines = [
-        f'.section .rodata.tenon_weights,"{flags}"{",@" if target.object == "wasm" else ""}',
+        section,
         ".p2align 6",
-        ".globl tenon_weights",
-        "tenon_weights:",
+        f".globl {begin}tenon_weights",
+        f"{begin}tenon_weights:",
         '.incbin "weights.bin"',
         ".byte 0",
         *([size] if size else []),
@@ -256,5 +285,5 @@ def link_freestanding(
     except ToolchainError as error:
         if "undefined symbol" not in str(error):
             raise
-    exact = (f"-mcpu={target.cpu}",) if target.linker_script else ()
+    exact = (f"-mcpu={target.cpu}",) if target.linker_script or target.below_baseline else ()
     return compiler.link(whole, target, (*flags, *exact, "-lcompiler_rt"))

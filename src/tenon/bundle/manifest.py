@@ -59,13 +59,14 @@ class PatchedLayers(NamedTuple):
 
 
 class MadeFor(NamedTuple):
-    """The target that a bundle's code was compiled for."""
+    """The target that a bundle's code was compiled for; ``byte_order`` is that of weights, inputs and outputs."""
 
     name: str
     triple: str
     cpu: str
     pointer: int
     object: str
+    byte_order: Literal["little", "big"] = "little"
 
 
 class Tensor(NamedTuple):

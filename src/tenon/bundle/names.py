@@ -65,4 +65,11 @@ def library_name(name: str, target: Target) -> str | None:
     """The file name of the library that Python or a browser loads; None if the target has none."""
     if target.object == "wasm":
         return f"{name}.wasm"
-    return shared_library(name) if target.object == "elf" and not target.freestanding else None
+    if target.freestanding:
+        return None
+    return {"elf": shared_library(name), "macho": f"lib{name}.dylib", "coff": f"{name}.dll"}.get(target.object)
+
+
+def executable_name(name: str, target: Target) -> str:
+    """The file name of the executable."""
+    return f"{name}.exe" if target.object == "coff" else name

@@ -33,7 +33,7 @@ from tenon.bundle.manifest import (
     Tensor,
     Tuned,
 )
-from tenon.bundle.names import identifier, library_name
+from tenon.bundle.names import executable_name, identifier, library_name
 from tenon.bundle.preprocessing import detection_source, preprocessing_source
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.backend import Unit
@@ -130,7 +130,7 @@ class Bundle:
 
     @cached_property
     def weights(self) -> bytes:
-        return self.program.weights()
+        return self.program.weights(self.target.byte_order)
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -182,7 +182,7 @@ class Bundle:
         parts = self._parts(emit or self.options.emit)
         files = self._files(parts)
         files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
-        code = {self.name, library_name(self.name, self.target) or ""}
+        code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}
         return write_folder(Path(folder), files, frozenset(code))
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
@@ -216,6 +216,7 @@ class Bundle:
                 cpu=target.cpu,
                 pointer=target.pointer,
                 object=target.object,
+                byte_order=target.byte_order,
             ),
             threads=program.threads,
             phases=phases(program) if program.threads > 1 else 1,
@@ -273,7 +274,7 @@ class Bundle:
             programs = (self.program, *self.more)
             files[f"{name}.ir"] = find_backend("ir_text").program(programs, f"{name}.h").text().encode()
         if "exe" in parts:
-            files[name] = self.executable
+            files[executable_name(name, self.target)] = self.executable
         if parts & {"html", "npm"}:
             about = description(self.manifest({}, compiled=False))
             if "html" in parts:

@@ -286,8 +286,8 @@ def quantize_command(
 
 @app.command("targets")
 def targets_command(json: Json = False) -> None:
-    """List the targets that models can be compiled for."""
-    from tenon.cli.commands import list_targets
+    """List the targets that models can be compiled for: what each is, how it is tested, and whether it runs here."""
+    from tenon.cli.list_targets import list_targets
 
     list_targets(as_json=json)
 

@@ -18,7 +18,6 @@ from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
-from tenon.targets import find
 
 
 def compile_model(
@@ -116,20 +115,6 @@ def inspect_model(
             listed.add_row(layer.name, layer.op, layer.output, count(layer.macs))
         console.print(listed)
     return None
-
-
-def list_targets(*, as_json: bool) -> None:
-    rows = tenon.targets()
-    best = find("host").name
-    if as_json:
-        return print_json(
-            {name: {"triple": t.triple, "cpu": t.cpu, "lanes": t.machine.lanes} for name, t in rows.items()}
-        )
-    shown = table("target", "lanes", "triple", "cpu", right=(1,))
-    for name, t in sorted(rows.items()):
-        shown.add_row(name + (" *" if name == best else ""), str(t.machine.lanes), t.triple, t.cpu)
-    console.print(shown)
-    return console.print("* this machine")
 
 
 # --------------------------------------------------------------------------------------------- parts

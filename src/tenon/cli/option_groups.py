@@ -134,8 +134,9 @@ def sources_of(models: list[str], shape: list[str] | None, value: list[str] | No
 def _completed_target(incomplete: str) -> list[str]:
     """Target names for shell completion."""
     from tenon.targets import targets
+    from tenon.targets.registry import products
 
-    return [name for name in ("host", *sorted(targets())) if name.startswith(incomplete)]
+    return [name for name in ("host", *sorted([*targets(), *products()])) if name.startswith(incomplete)]
 
 
 Target = Annotated[

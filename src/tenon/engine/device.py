@@ -7,6 +7,7 @@ by ``runtime/wasm_probe.py``, which does the same.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -16,11 +17,11 @@ import numpy as np
 
 from tenon.bundle import Bundle
 from tenon.bundle.link import link_freestanding, program_objects
-from tenon.bundle.manifest import Manifest, Tensor
+from tenon.bundle.manifest import Manifest
 from tenon.engine.io import Feeds, cropped, fill, named, strings, views
 from tenon.engine.timing import Times, fill_randomly
 from tenon.errors import InputError, InternalError, ToolchainError
-from tenon.ir.dtype import Array
+from tenon.ir.dtype import Array, swapped
 from tenon.targets.host import missing, runner_of
 from tenon.targets.runner import Runner, Session
 
@@ -78,7 +79,7 @@ class Device:
         answer = self._execute("run", b"".join(self._region(each) for each in feeds))
         if len(answer) != size * len(feeds):
             raise InternalError(f"{self._where} sent {len(answer)} bytes of {size * len(feeds)}")
-        return [_outputs(answer[at : at + size], self.manifest.outputs) for at in range(0, len(answer), size)]
+        return [self._outputs(answer[at : at + size]) for at in range(0, len(answer), size)]
 
     def time(self, rounds: int, warmup: int = 0, *, cold: bool = False) -> Times:
         """The times of ``rounds`` runs on random input, by that machine's clock; with ``cold``, the weights are not in
@@ -111,8 +112,11 @@ class Device:
             raise InputError(f"{rounds} rounds: at least 1 is needed")
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
         ranges = {t.name: t.range for t in self.manifest.inputs if t.range is not None}
-        fill_randomly(views(region, self.manifest.inputs), ranges)
-        stamps = np.frombuffer(self._execute(kind, region.tobytes(), (rounds, warmup)), "<u8")
+        inputs = views(region, self.manifest.inputs)
+        fill_randomly(inputs, ranges)
+        for array in inputs.values():
+            array[...] = self._ordered(array)
+        stamps = self._ordered(np.frombuffer(self._execute(kind, region.tobytes(), (rounds, warmup)), np.uint64))
         if stamps.size != rounds * count:
             raise InternalError(f"{self._where} sent {stamps.size} of {rounds * count} times")
         return stamps.reshape(rounds, count).astype(np.int64)
@@ -121,7 +125,22 @@ class Device:
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
         inputs = views(region, self.manifest.inputs)
         fill(inputs, named(inputs, feeds), region, strings(self.manifest.inputs))
+        for array in inputs.values():
+            array[...] = self._ordered(array)
         return region.tobytes()
+
+    @property
+    def _order(self) -> Literal["little", "big"]:
+        return self._bundle.target.byte_order
+
+    def _ordered(self, array: Array) -> Array:
+        """The array in the target's byte order, or back from it."""
+        return array if self._order == sys.byteorder else swapped(array)
+
+    def _outputs(self, region: bytes) -> dict[str, Array]:
+        tensors = self.manifest.outputs
+        outputs = {name: self._ordered(a) for name, a in views(np.frombuffer(region, np.uint8), tensors).items()}
+        return {name: array.copy() for name, array in cropped(outputs, tensors).items()}
 
     def _execute(self, kind: _Kind, given: bytes, counts: tuple[int, ...] = ()) -> bytes:
         """The output of a program for its input; ``counts`` are rounds and warm-up runs, for programs that measure
@@ -135,7 +154,7 @@ class Device:
             if program not in self._pushed:
                 session.push({program: _probe(self._bundle, kind)} if not wasm else self._module(program))
                 self._pushed.add(program)
-            session.push({_INPUT: given if wasm else b"".join(n.to_bytes(4, "little") for n in counts) + given})
+            session.push({_INPUT: given if wasm else b"".join(n.to_bytes(4, self._order) for n in counts) + given})
             done = session.run(program, arguments)
             if done.status:
                 reason = _STATUS.get(done.status, f"exit status {done.status}")
@@ -155,11 +174,6 @@ class Device:
                 yield session
         finally:
             self._pushed.clear()
-
-
-def _outputs(region: bytes, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
-    whole = np.frombuffer(bytearray(region), np.uint8)
-    return {name: array.copy() for name, array in cropped(views(whole, tensors), tensors).items()}
 
 
 def _probe(bundle: Bundle, kind: _Kind) -> bytes:

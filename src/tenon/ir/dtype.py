@@ -108,3 +108,9 @@ _FROM_NAME = {name: dtype for dtype, name in _EXTENDED.items()}
 _FROM_NUMPY = {np.dtype(name): dtype for dtype, name in _NUMPY.items() if dtype not in (DType.Q8, DType.B2)}
 
 F32, I32, U32, U8, I64, BOOL = DType.F32, DType.I32, DType.U32, DType.U8, DType.I64, DType.BOOL
+
+
+def swapped(array: Array) -> Array:
+    """A copy with the bytes of each element reversed: values of the other byte order, as memory of this one."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(f"u{array.dtype.itemsize}").byteswap().view(array.dtype).reshape(array.shape)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 
+from tenon.ir.dtype import swapped
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.ir.types import Quant, TensorType
@@ -149,12 +152,13 @@ class Program:
     def __repr__(self) -> str:
         return f"Program('{self.name}', {len(self.calls)} calls)"
 
-    def weights(self) -> bytes:
-        """The bytes of the constant region."""
+    def weights(self, byte_order: Literal["little", "big"] = "little") -> bytes:
+        """The bytes of the constant region, for a machine of that byte order."""
         parts: list[bytes | memoryview] = []
         end = 0
         for constant in sorted(self.constants, key=lambda c: c.offset):
-            raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+            data = constant.data if byte_order == sys.byteorder else swapped(constant.data)
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parts += [bytes(constant.offset - end), raw.data]
             end = constant.offset + raw.size
         return b"".join([*parts, bytes(self.memory.constant - end)])

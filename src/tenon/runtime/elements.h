@@ -9,7 +9,9 @@
 
 /* An IEEE 754 binary16 value. */
 static double half(const uint8_t *from) {
-  const int bits = from[0] | from[1] << 8, exponent = bits >> 10 & 31;
+  uint16_t bits;
+  memcpy(&bits, from, sizeof bits);
+  const int exponent = bits >> 10 & 31;
   double value = (bits & 1023) + (exponent ? 1024 : 0);
   for (int i = exponent ? exponent : 1; i < 25; i++) value /= 2;
   for (int i = 25; i < exponent; i++) value *= 2;

@@ -3,6 +3,7 @@
    Exit status: 0, or 2 after one line on standard error. */
 
 #define _XOPEN_SOURCE 700
+#define __USE_MINGW_ANSI_STDIO 1 /* %zu */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -20,6 +21,9 @@
 #include "preprocess.h"
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
+#endif
+#ifdef _WIN32
+#include "windows.h"
 #endif
 
 enum { MAX_REPEAT = 1000000, SHOWN = 10, SHOWN_OF_IMAGE = 5, FAILURE = 2, LARGEST_IMAGE = 1 << 30, LARGEST_LABELS = 1 << 24 /* bytes of a file */ };
@@ -158,6 +162,18 @@ static void check_npy_shape(const char *path, const char *header, const TenonPor
          port->name);
 }
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+/* Reverse the bytes of every element: .npy files are little-endian. */
+static void swap_elements(uint8_t *data, size_t bytes, size_t width) {
+  for (size_t at = 0; at < bytes; at += width)
+    for (size_t i = 0; i < width / 2; i++) {
+      const uint8_t first = data[at + i];
+      data[at + i] = data[at + width - 1 - i];
+      data[at + width - 1 - i] = first;
+    }
+}
+#endif
+
 /* NPY format 1.0 to 3.0: magic, version, header length, a Python dict as text, then the array. */
 static void take_npy(const char *path, Bytes file, const TenonPort *port) {
   const size_t prefix = file.size > 6 && file.data[6] == 1 ? 10 : 12;
@@ -176,6 +192,9 @@ static void take_npy(const char *path, Bytes file, const TenonPort *port) {
   if (content != port->bytes)
     fail("%s holds %zu bytes of data and input '%s' takes %zu", path, content, port->name, port->bytes);
   memcpy(tenon_mutable + port->offset, file.data + prefix + length, port->bytes);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  swap_elements(tenon_mutable + port->offset, port->bytes, port->bytes / count_of(port));
+#endif
 }
 
 /* Class names from a file, one per line. */
@@ -354,11 +373,15 @@ static void write_raw(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------------- run */
 
+#ifdef _WIN32
+static double now(void) { return milliseconds(); }
+#else
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
+#endif
 
 static int ascending(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;

@@ -1,4 +1,4 @@
-/* Main program for running a bundle without a C library, and on Cortex-M without an operating system.
+/* Main program for running a bundle without a C library, and on Cortex-M and RISC-V without an operating system.
 
    Until the input ends: receive the whole mutable region, run the network, send the mutable region back.
     The activations start as NaN bytes: nothing may rely on them.
@@ -8,8 +8,8 @@
    it, or with TENON_STEPS above 0 before the first step and after every one.  TENON_EVICTED are bytes to read and
    write before every run, so that the network's own are not in the caches.
 
-   The input is the file input.bin, the output the file output.bin: on Linux those of the current folder, on Cortex-M
-   those of the machine that debugs or emulates it, by semihosting. */
+   The input is the file input.bin, the output the file output.bin: on Linux those of the current folder, without an
+   operating system those of the machine that debugs or emulates it, by semihosting. */
 
 #include "network.h"
 
@@ -79,8 +79,10 @@ void tenon_probe(void) {
 
 #if defined(__linux__)
 
-/* A processor: the numbers of its calls (OPEN is openat, TIME clock_gettime), what _start does, the instruction that enters the system, the registers of
-   the call's number and arguments, the one that holds the result, and what else is lost. */
+/* A processor: the numbers of its calls (OPEN is openat, TIME clock_gettime, with fields of 64 bits clock_gettime64),
+   what _start does, the instructions that enter the system (and negate the number of an error where the system tells
+   one by a flag), the registers of the call's number and arguments, the one that holds the result, and what else is
+   lost. */
 #if defined(__x86_64__)
 enum { READ = 0, WRITE = 1, EXIT = 60, OPEN = 257, TIME = 228 };
 #define START "xor %ebp, %ebp\n and $-16, %rsp\n call tenon_probe\n"
@@ -111,7 +113,12 @@ enum { READ = 3, WRITE = 4, EXIT = 1, OPEN = 322, TIME = 263 };
 #define THIRD "r2"
 #define FOURTH "r3"
 #elif defined(__riscv)
+#if __riscv_xlen == 32
+enum { READ = 63, WRITE = 64, EXIT = 93, OPEN = 56, TIME = 403 };
+#define TIME_FIELD int64_t
+#else
 enum { READ = 63, WRITE = 64, EXIT = 93, OPEN = 56, TIME = 113 };
+#endif
 #define START "call tenon_probe\n"
 #define ENTER "ecall"
 #define NUMBER "a7"
@@ -119,12 +126,61 @@ enum { READ = 63, WRITE = 64, EXIT = 93, OPEN = 56, TIME = 113 };
 #define SECOND "a1"
 #define THIRD "a2"
 #define FOURTH "a3"
+#elif defined(__mips__)
+enum { READ = 4003, WRITE = 4004, EXIT = 4001, OPEN = 4288, TIME = 4263 };
+/* The linker's default entry point; position-independent functions expect their address in $25. */
+#define START \
+  ".globl __start\n__start:\n addiu $29, $29, -32\n lui $25, %hi(tenon_probe)\n" \
+  " addiu $25, $25, %lo(tenon_probe)\n jalr $25\n nop\n"
+#define ENTER "syscall\n beqz $7, 1f\n negu $2, $2\n1:"
+#define NUMBER "$2"
+#define FIRST "$4"
+#define SECOND "$5"
+#define THIRD "$6"
+#define FOURTH "$7"
+#define RESULT x
+#define LOST "$1", "$3", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$24", "$25", "hi", "lo", "memory"
+#define CREATE 0x100
+#define TRUNCATE 0x200
+#elif defined(__powerpc__)
+enum { READ = 3, WRITE = 4, EXIT = 1, OPEN = 286, TIME = 246 };
+#if defined(__powerpc64__) /* ELFv2: the entry point's address is in r12, that of the table of contents goes to r2 */
+#define START \
+  "addis 2, 12, .TOC. - _start@ha\n addi 2, 2, .TOC. - _start@l\n li 0, 0\n stdu 0, -64(1)\n bl tenon_probe\n nop\n"
+#else
+#define START "li 0, 0\n stwu 0, -32(1)\n bl tenon_probe\n"
+#endif
+#define ENTER "sc\n bns+ 1f\n neg 3, 3\n1:"
+#define NUMBER "r0"
+#define FIRST "r3"
+#define SECOND "r4"
+#define THIRD "r5"
+#define FOURTH "r6"
+#define LOST "r7", "r8", "r9", "r10", "r11", "r12", "cr0", "ctr", "memory"
+#elif defined(__s390x__)
+enum { READ = 3, WRITE = 4, EXIT = 1, OPEN = 288, TIME = 260 };
+#define START "aghi %r15, -160\n brasl %r14, tenon_probe\n"
+#define ENTER "svc 0"
+#define NUMBER "r1"
+#define FIRST "r2"
+#define SECOND "r3"
+#define THIRD "r4"
+#define FOURTH "r5"
 #else
 #error "no system calls for this processor"
 #endif
 #ifndef RESULT
 #define RESULT x0
+#endif
+#ifndef LOST
 #define LOST "memory"
+#endif
+#ifndef CREATE
+#define CREATE 0100
+#define TRUNCATE 01000
+#endif
+#ifndef TIME_FIELD
+#define TIME_FIELD long
 #endif
 
 __asm__(".globl _start\n.type _start, %function\n_start:\n " START);
@@ -132,11 +188,11 @@ __asm__(".globl _start\n.type _start, %function\n_start:\n " START);
 static long system_call(long number, long a, long b, long c, long d) {
   register long x __asm__(NUMBER) = number, x0 __asm__(FIRST) = a, x1 __asm__(SECOND) = b, x2 __asm__(THIRD) = c;
   register long x3 __asm__(FOURTH) = d;
-  __asm__ volatile(ENTER : "+r"(x), "+r"(x0) : "r"(x1), "r"(x2), "r"(x3) : LOST);
+  __asm__ volatile(ENTER : "+r"(x), "+r"(x0), "+r"(x1), "+r"(x2), "+r"(x3) : : LOST);
   return RESULT;
 }
 
-enum { HERE = -100, READ_ONLY = 0, WRITE_NEW = 01 | 0100 | 01000, OWNERS = 0600, MONOTONIC = 1 };
+enum { HERE = -100, READ_ONLY = 0, WRITE_NEW = 01 | CREATE | TRUNCATE, OWNERS = 0600, MONOTONIC = 1 };
 static long input, output;
 
 static void open_files(void) {
@@ -148,7 +204,7 @@ static void open_files(void) {
 #ifdef TENON_STEPS
 static uint64_t nanoseconds(void) {
   struct {
-    long seconds, nanoseconds;
+    TIME_FIELD seconds, nanoseconds;
   } now;
   if (system_call(TIME, MONOTONIC, (long)&now, 0, 0) != 0) leave(NO_CLOCK);
   return (uint64_t)now.seconds * 1000000000u + (uint64_t)now.nanoseconds;
@@ -179,18 +235,30 @@ static void leave(int status) {
   for (;;) system_call(EXIT, status, 0, 0, 0);
 }
 
-#elif defined(__arm__)
+#elif defined(__arm__) || defined(__riscv)
 
-/* ARM semihosting 2.0: the operation in r0, its arguments in memory at r1, then BKPT 0xAB. */
+/* Arm semihosting 2.0, which RISC-V adopted: the operation in a register, its arguments in memory at the next one, then
+   an instruction that debuggers know. */
 enum { SYS_OPEN = 0x01, SYS_WRITE = 0x05, SYS_READ = 0x06, SYS_EXIT_EXTENDED = 0x20, SYS_ELAPSED = 0x30, SYS_TICKFREQ };
 enum { READ_BINARY = 1, WRITE_BINARY = 5, STOPPED_BY_EXIT = 0x20026 };
 static uintptr_t input, output;
 
+#if defined(__arm__)
+#define OPERATION "r0"
+#define ARGUMENTS "r1"
+#define SEMIHOST "bkpt 0xab"
+#else
+#define OPERATION "a0"
+#define ARGUMENTS "a1"
+#define SEMIHOST \
+  ".balign 16\n .option push\n .option norvc\n slli x0, x0, 0x1f\n ebreak\n srai x0, x0, 7\n .option pop"
+#endif
+
 static uintptr_t semihost(uintptr_t operation, const uintptr_t *arguments) {
-  register uintptr_t r0 __asm__("r0") = operation;
-  register const uintptr_t *r1 __asm__("r1") = arguments;
-  __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
-  return r0;
+  register uintptr_t first __asm__(OPERATION) = operation;
+  register const uintptr_t *second __asm__(ARGUMENTS) = arguments;
+  __asm__ volatile(SEMIHOST : "+r"(first) : "r"(second) : "memory");
+  return first;
 }
 
 static uintptr_t open_file(const char *name, uintptr_t length, uintptr_t mode) {
@@ -230,6 +298,11 @@ static void leave(int status) {
   for (;;) semihost(SYS_EXIT_EXTENDED, arguments);
 }
 
+void tenon_fault(void);
+void tenon_fault(void) { leave(FAULT); }
+
+#if defined(__arm__)
+
 /* The FPU is off at reset: turned on (CPACR, full access to CP10 and CP11) before any code that could use it. */
 __asm__(".syntax unified\n"
         ".thumb\n"
@@ -249,13 +322,32 @@ __asm__(".syntax unified\n"
 void tenon_reset(void);
 extern uint8_t tenon_stack_top[];
 
-static void fault(void) { leave(FAULT); }
-
 /* The first words of the vector table: stack, reset, and the faults (NMI, hard, memory, bus, usage). */
 typedef void (*handler)(void);
 __attribute__((section(".vectors"), used)) static const handler vectors[7] = {
-    (handler)(uintptr_t)tenon_stack_top, tenon_reset, fault, fault, fault, fault, fault,
+    (handler)(uintptr_t)tenon_stack_top, tenon_reset, tenon_fault, tenon_fault, tenon_fault, tenon_fault, tenon_fault,
 };
+
+#else
+
+/* Where execution begins: the stack, the handler of traps, the floating-point unit if there is one (mstatus.FS). */
+__asm__(".section .vectors, \"ax\", @progbits\n"
+        ".globl tenon_reset\n"
+        "tenon_reset:\n"
+        "  la sp, tenon_stack_top\n"
+        "  la t0, tenon_trap\n"
+        "  .insn i 0x73, 1, x0, t0, 0x305\n" /* csrw mtvec, t0 */
+#if defined(__riscv_flen)
+        "  li t0, 0x2000\n"
+        "  .insn i 0x73, 2, x0, t0, 0x300\n" /* csrs mstatus, t0 */
+#endif
+        "  call tenon_probe\n"
+        "  .balign 4\n"
+        "tenon_trap:\n"
+        "  call tenon_fault\n"
+        ".text\n");
+
+#endif
 
 #else
 #error "no probe for this machine"

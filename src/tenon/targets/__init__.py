@@ -28,18 +28,31 @@ def targets() -> dict[str, Target]:
 
 
 def find(name: str = "host", *, bf16: bool = False) -> Target:
-    """The target of that name; "host" is the best one for this machine (``bf16``: to compute in that).
+    """The target of that name, or of the processor of a product of that name; "host" is the best one for this machine
+    (``bf16``: to compute in that).
 
-    Raises InputError listing all names.
+    Raises InputError with the nearest names.
     """
     if name == "host":
         from tenon.targets.host import host
 
         return host(bf16)
-    known = targets()
+    from tenon.targets.registry import products
+
+    known, boards = targets(), products()
+    if name in boards:
+        name = boards[name].target
     if name not in known:
-        raise InputError(f"no target '{name}'; known targets: host, {', '.join(sorted(known))}")
+        raise InputError(f"no target '{name}'{_nearest(name, ['host', *known, *boards])}: 'tenon targets' lists all")
     return known[name]
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    plain = {each.replace("_", "-"): each for each in known}
+    near = get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), plain, n=3, cutoff=0.6)
+    return f"; the nearest is {' or '.join(plain[each] for each in near)}" if near else ""
 
 
 def __getattr__(name: str) -> Any:

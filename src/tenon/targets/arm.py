@@ -1,49 +1,123 @@
-"""ARM application processors: AArch64 with NEON, ARMv7-A with NEON and VFPv4."""
+"""ARM application processors: AArch64 with NEON and SVE, ARMv7-A with NEON and VFPv4, ARMv6 with VFPv2."""
+
+from dataclasses import replace
 
 from tenon.ir.types import DType
 from tenon.kernels.machine import Machine
-from tenon.targets.base import Host, Target
+from tenon.targets.base import Group, Host, Product, Target
 from tenon.targets.runner import qemu_user
 
+_GNU = "aarch64-linux-gnu"
+
+NEON = Target(
+    "aarch64",
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), narrow_dot4=True),
+    "aarch64-linux-musl",
+    "generic",
+    about="AArch64 with NEON",
+    gcc=("-march=armv8-a",),
+    host=Host("aarch64", triple=_GNU),
+    runner=qemu_user("qemu-aarch64"),
+    group=Group.BOARD,
+)
+_DOTPROD = Target(
+    "aarch64-dotprod",
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,)),
+    "aarch64-linux-musl",
+    "generic+v8_2a+dotprod",
+    about="AArch64 with NEON and its dot product of bytes (Armv8.2-A)",
+    gcc=("-march=armv8.2-a+dotprod",),
+    host=Host("aarch64", frozenset({"asimddp"}), triple=_GNU),
+    runner=qemu_user("qemu-aarch64"),
+    group=Group.BOARD,
+)
+_I8MM = Target(
+    "aarch64-i8mm",
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8)),
+    "aarch64-linux-musl",
+    "generic+v8_2a+dotprod+i8mm",
+    about="AArch64 with NEON, its dot product and products of bytes of both signs (I8MM)",
+    gcc=("-march=armv8.2-a+dotprod+i8mm",),
+    host=Host("aarch64", frozenset({"asimddp", "i8mm"}), triple=_GNU),
+    runner=qemu_user("qemu-aarch64"),
+    group=Group.BOARD,
+)
+# cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
+ARMV7 = Target(
+    "armv7",
+    Machine(lanes=4, registers=16, block=4, dot4=(DType.I8,), narrow_dot4=True),
+    "arm-linux-musleabihf",
+    "generic+v7a+neon+vfp4",
+    about="ARMv7-A with NEON and VFPv4",
+    runner=qemu_user("qemu-arm", "-cpu", "cortex-a7"),
+    pointer=4,
+    group=Group.BOARD,
+)
+
+
+def _tuned(row: Target, core: str, about: str) -> Target:
+    """A row of which instructions are scheduled for a core of Arm's."""
+    assert row.host
+    return replace(
+        row,
+        name=core,
+        cpu=core.replace("-", "_"),
+        about=about,
+        gcc=(f"-mcpu={core}",),
+        host=replace(row.host, tuned=True),
+        tier=2,
+    )
+
+
 TARGETS = (
+    NEON,
+    _DOTPROD,
+    _I8MM,
+    ARMV7,
+    _tuned(NEON, "cortex-a53", "Arm Cortex-A53: AArch64 with NEON, scheduled for it"),
+    _tuned(NEON, "cortex-a72", "Arm Cortex-A72: AArch64 with NEON, scheduled for it"),
+    _tuned(_DOTPROD, "cortex-a55", "Arm Cortex-A55: AArch64 with NEON and dot product, scheduled for it"),
+    _tuned(_DOTPROD, "cortex-a76", "Arm Cortex-A76: AArch64 with NEON and dot product, scheduled for it"),
+    # Vectors of a fixed length, which compilers map to SVE registers of exactly that length.
     Target(
-        "aarch64",
-        Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), narrow_dot4=True),
+        "aarch64-sve256",
+        Machine(lanes=8, registers=32, block=8, prefetch=True),
         "aarch64-linux-musl",
-        "generic",
-        about="AArch64 with NEON",
-        gcc=("-march=armv8-a",),
-        host=Host("aarch64", triple="aarch64-linux-gnu"),
-        runner=qemu_user("qemu-aarch64"),
+        "generic+v8_2a+sve",
+        ("-msve-vector-bits=256",),
+        about="AArch64 with SVE registers of exactly 256 bits (Neoverse V1)",
+        gcc=("-march=armv8.2-a+sve",),
+        host=Host("aarch64", frozenset({"sve"}), triple=_GNU, tuned=True),
+        runner=qemu_user("qemu-aarch64", "-cpu", "max,sve256=on,sve-default-vector-length=32"),
+        group=Group.DESKTOP,
+        tier=2,
     ),
     Target(
-        "aarch64-dotprod",
-        Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,)),
-        "aarch64-linux-musl",
-        "generic+v8_2a+dotprod",
-        about="AArch64 with NEON and its dot product of bytes (Armv8.2-A)",
-        gcc=("-march=armv8.2-a+dotprod",),
-        host=Host("aarch64", frozenset({"asimddp"}), triple="aarch64-linux-gnu"),
-        runner=qemu_user("qemu-aarch64"),
-    ),
-    Target(
-        "aarch64-i8mm",
-        Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8)),
-        "aarch64-linux-musl",
-        "generic+v8_2a+dotprod+i8mm",
-        about="AArch64 with NEON, its dot product and products of bytes of both signs (I8MM)",
-        gcc=("-march=armv8.2-a+dotprod+i8mm",),
-        host=Host("aarch64", frozenset({"asimddp", "i8mm"}), triple="aarch64-linux-gnu"),
-        runner=qemu_user("qemu-aarch64"),
-    ),
-    # cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
-    Target(
-        "armv7",
-        Machine(lanes=4, registers=16, block=4, dot4=(DType.I8,), narrow_dot4=True),
+        "armv6",
+        Machine(lanes=1, registers=16),
         "arm-linux-musleabihf",
-        "generic+v7a+neon+vfp4",
-        about="ARMv7-A with NEON and VFPv4",
-        runner=qemu_user("qemu-arm", "-cpu", "cortex-a7"),
+        "arm1176jzf_s",
+        ("-fno-tree-vectorize",),
+        about="ARMv6 with VFPv2",
+        gcc=("-mcpu=arm1176jzf-s", "-mfpu=vfp", "-mfloat-abi=hard"),
+        runner=qemu_user("qemu-arm", "-cpu", "arm1176"),
         pointer=4,
+        below_baseline=True,
+        group=Group.BOARD,
+        tier=2,
     ),
+)
+
+PRODUCTS = (
+    Product("linux-arm64", "aarch64", "Linux on AArch64", Group.DESKTOP),
+    Product("linux-armv7", "armv7", "Linux on ARMv7-A", Group.BOARD),
+    Product("raspberry-pi-zero", "armv6", "Raspberry Pi Zero and 1 (BCM2835)", Group.BOARD),
+    Product("raspberry-pi-zero-2", "cortex-a53", "Raspberry Pi Zero 2 W (RP3A0), 64-bit system", Group.BOARD),
+    Product("raspberry-pi-2", "armv7", "Raspberry Pi 2 (BCM2836), and later ones with a 32-bit system", Group.BOARD),
+    Product("raspberry-pi-3", "cortex-a53", "Raspberry Pi 3 (BCM2837), 64-bit system", Group.BOARD),
+    Product("raspberry-pi-4", "cortex-a72", "Raspberry Pi 4 (BCM2711), 64-bit system", Group.BOARD),
+    Product("raspberry-pi-5", "cortex-a76", "Raspberry Pi 5 (BCM2712)", Group.BOARD),
+    Product("jetson-nano", "aarch64", "NVIDIA Jetson Nano (Cortex-A57)", Group.BOARD),
+    Product("rock-5b", "cortex-a76", "Radxa Rock 5B (RK3588)", Group.BOARD),
+    Product("graviton3", "aarch64-i8mm", "AWS Graviton3 (Neoverse V1)", Group.DESKTOP),
 )

@@ -1,6 +1,6 @@
 """Microcontroller boards, as QEMU models them: where memory lies, and how a program is linked for and run on one.
 
-A new board is a row in the file of its target.  Start-up code is ``runtime/probe.c``'s, for every Cortex-M.
+A new board is a row in the file of its target.  Start-up code is ``runtime/probe.c``'s, for every Cortex-M and RISC-V.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SECTIONS {{
     KEEP(*(.vectors))
     *(.text .text.*)
   }} > CODE
-  .rodata : {{ *(.rodata .rodata.*) }} > {constants_in}
+  .rodata : {{ *(.rodata .rodata.* .srodata .srodata.*) }} > {constants_in}
   .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > CODE
   /* Where it is used at once: QEMU and debuggers load every section of the file. */
-  .data : {{ *(.data .data.*) }} > RAM
-  .bss (NOLOAD) : {{ *(.bss .bss.* COMMON) }} > RAM
+  .data : {{ *(.data .data.* .sdata .sdata.*) }} > RAM
+  .bss (NOLOAD) : {{ *(.bss .bss.* .sbss .sbss.* COMMON) }} > RAM
 }}
 
 tenon_stack_top = ORIGIN(STACK) + LENGTH(STACK);
@@ -44,15 +44,18 @@ class Memory:
 
 @dataclass(frozen=True)
 class Board:
-    """``name`` is QEMU's (``qemu-system-arm -M``).  Code and constants, the stack, and everything else have a memory
-    each; the vector table is at the beginning of ``code``.  Where that is too small for constants, they have a memory
-    of their own."""
+    """``name`` is QEMU's (``-M``).  Code and constants, the stack, and everything else have a memory
+    each; the vector table or the first instruction is at the beginning of ``code``.  Where that is too small for
+    constants, they have a memory of their own.  ``emulator`` is the command that models the board, of the Debian
+    ``package``."""
 
     name: str
     code: Memory
     stack: Memory
     ram: Memory
     constants: Memory | None = None
+    emulator: tuple[str, ...] = ("qemu-system-arm",)
+    package: str = "qemu-system-arm"
 
     @property
     def linker_script(self) -> str:
@@ -66,7 +69,7 @@ class Board:
     def runner(self) -> Local:
         """QEMU, with the files of the host by semihosting."""
         command = (
-            "qemu-system-arm", "-M", self.name, "-nographic", "-monitor", "none", "-serial", "none",
+            *self.emulator, "-M", self.name, "-nographic", "-monitor", "none", "-serial", "none",
             "-semihosting-config", "enable=on,target=native", "-kernel",
         )  # fmt: skip
-        return Local(command, "apt-get install qemu-system-arm", f"QEMU, {self.name}")
+        return Local(command, f"apt-get install {self.package}", f"QEMU, {self.name}")

@@ -20,7 +20,9 @@ def host(bf16: bool = False) -> Target:
     Raises InputError on a machine that no target describes.
     """
     fitting = {
-        row.name: row.host for row in rows().values() if row.host and fits(row.host) and (bf16 or not row.machine.dot2)
+        row.name: row.host
+        for row in rows().values()
+        if row.host and fits(row.host) and not row.host.tuned and (bf16 or not row.machine.dot2)
     }
     if not fitting:
         raise InputError(f"no target for a {processor()} host; name one with --target")

@@ -15,6 +15,11 @@ def processor() -> str:
     return {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}.get(name, name)
 
 
+def system() -> str:
+    """The operating system: "linux", "darwin", "windows"."""
+    return platform.system().lower()
+
+
 @lru_cache(maxsize=64)
 def runs_here(name: str) -> bool:
     """Whether this machine executes code made for the target of that name."""
@@ -24,7 +29,7 @@ def runs_here(name: str) -> bool:
 
 def fits(host: Host) -> bool:
     """Whether this machine has what code for such a host needs."""
-    return host.family == processor() and flags() >= host.features
+    return host.family == processor() and host.system == system() and flags() >= host.features
 
 
 def model() -> str:

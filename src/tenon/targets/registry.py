@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from tenon.errors import InternalError
-from tenon.targets.base import Target
+from tenon.targets.base import Product, Target
 
 
 def rows() -> dict[str, Target]:
@@ -18,6 +18,18 @@ def rows() -> dict[str, Target]:
             if row.name in found:
                 raise InternalError(f"two targets are called {row.name}")
             found[row.name] = row
+    return found
+
+
+def products() -> dict[str, Product]:
+    """Every chip, board and system by name, in the order of their files."""
+    found: dict[str, Product] = {}
+    for module in sorted(_modules()):
+        listed: tuple[Product, ...] = getattr(import_module(f"tenon.targets.{module}"), "PRODUCTS", ())
+        for product in listed:
+            if product.name in found:
+                raise InternalError(f"two products are called {product.name}")
+            found[product.name] = product
     return found
 
 

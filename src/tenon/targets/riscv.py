@@ -1,9 +1,18 @@
-"""RISC-V, 64 bits: scalar, and the V extension with at least 128-bit vectors."""
+"""RISC-V: 64 bits, scalar and with vectors of at least 128 bits; 32 bits, with Linux and on microcontrollers."""
 
 from tenon.kernels.machine import Machine
-from tenon.targets.base import Target
+from tenon.targets.base import Group, Product, Target
+from tenon.targets.board import Board, Memory
 from tenon.targets.runner import qemu_user
 
+_VIRT = Board(
+    "virt",
+    code=Memory(0x80000000, 4 << 20),
+    stack=Memory(0x80400000, 4 << 20),
+    ram=Memory(0x81000000, 16 << 20),
+    emulator=("qemu-system-riscv32", "-bios", "none"),
+    package="qemu-system-misc",
+)
 TARGETS = (
     Target(
         "riscv64",
@@ -13,6 +22,7 @@ TARGETS = (
         ("-fno-tree-vectorize",),
         about="RISC-V RV64GC",
         runner=qemu_user("qemu-riscv64"),
+        group=Group.BOARD,
     ),
     Target(
         "riscv64-v",
@@ -29,5 +39,39 @@ TARGETS = (
             "Mod() f32",
             "QuantizeLinear() u8",
         ),
+        group=Group.BOARD,
     ),
+    Target(
+        "riscv32",
+        Machine(lanes=1, registers=32),
+        "riscv32-linux-musl",
+        "baseline_rv32",
+        ("-fno-tree-vectorize",),
+        about="RISC-V RV32GC",
+        runner=qemu_user("qemu-riscv32"),
+        pointer=4,
+        group=Group.BOARD,
+        tier=2,
+    ),
+    Target(
+        "riscv32imc",
+        Machine(lanes=1, registers=24),
+        "riscv32-freestanding",
+        "generic_rv32+m+c",
+        ("-fno-tree-vectorize", "-fomit-frame-pointer"),
+        about="RISC-V RV32IMC without floating point and operating system",
+        pointer=4,
+        freestanding=True,
+        runner=_VIRT.runner,
+        linker_script=_VIRT.linker_script,
+        group=Group.MICROCONTROLLER,
+        tier=2,
+    ),
+)
+
+PRODUCTS = (
+    Product("esp32-c3", "riscv32imc", "Espressif ESP32-C3 (400 KB of RAM)", Group.MICROCONTROLLER),
+    Product("esp32-c6", "riscv32imc", "Espressif ESP32-C6 (512 KB of RAM)", Group.MICROCONTROLLER),
+    Product("visionfive-2", "riscv64", "StarFive VisionFive 2 (JH7110)", Group.BOARD),
+    Product("banana-pi-f3", "riscv64-v", "Banana Pi BPI-F3 (SpacemiT K1)", Group.BOARD),
 )

@@ -63,7 +63,7 @@ class Compiler:
 
         Raises ToolchainError if the compiler cannot make code for the target or refuses the source.
         """
-        position = () if target.freestanding else ("-fPIC",)
+        position = () if target.freestanding or target.object == "coff" else ("-fPIC",)
         flags = (*BASE_FLAGS, *self.machine_flags(target), *target.flags, *position, *extra)
         return self.run(files, (*flags, "-c", name), "out.o")
 
@@ -74,7 +74,7 @@ class Compiler:
         """
         names = [name for name in objects if name.endswith(".o")]
         build_id = ("-Wl,--build-id=none",) if target.object == "elf" else ()
-        position = (f"-mcpu={target.cpu}",) if self.zig and target.freestanding else ()
+        position = (f"-mcpu={target.cpu}",) if self.zig and (target.freestanding or target.below_baseline) else ()
         return self.run(objects, (*self.target_flags(target), *position, *build_id, *names, *flags), output)
 
     def machine_flags(self, target: Target) -> tuple[str, ...]:

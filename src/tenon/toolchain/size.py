@@ -1,6 +1,7 @@
 """How many bytes of code and data an object, a library or a WebAssembly module holds.
 
-Formats: ELF (System V ABI, 32 and 64 bits, little-endian) and the WebAssembly binary format 1.
+Formats: ELF (System V ABI, 32 and 64 bits, of both byte orders), COFF and PE, Mach-O (64 bits), and the WebAssembly
+binary format 1.  Functions are listed for ELF.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from tenon.errors import ToolchainError
 _ALLOC, _EXECUTE = 0x2, 0x4
 _SYMTAB, _NOBITS = 2, 8
 _FUNCTION = 2
+_COFF_CODE, _COFF_INITIALISED, _COFF_UNINITIALISED, _COFF_REMOVED = 0x20, 0x40, 0x80, 0x02000800
+_LC_SYMTAB, _LC_SEGMENT_64, _MACHO_ZEROFILL, _MACHO_INSTRUCTIONS = 0x2, 0x19, 1, 0x80000400
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,21 @@ class Sizes:
 
 
 def sizes(content: bytes) -> Sizes:
-    """Raises ToolchainError if ``content`` is neither ELF nor WebAssembly, or is damaged."""
+    """Raises ToolchainError if ``content`` is of none of these formats, or is damaged."""
     try:
         if content[:4] == b"\x7fELF":
             return _elf(content)
         if content[:4] == b"\0asm":
             return _wasm(content)
+        if content[:4] == b"\xcf\xfa\xed\xfe":
+            return _macho(content)
+        if content[:2] == b"MZ":
+            return _coff(content, struct.unpack_from("<I", content, 60)[0] + 4)
+        if content[:2] in (b"\x64\x86", b"\x64\xaa"):  # x86-64, AArch64
+            return _coff(content, 0)
     except (struct.error, IndexError, ValueError) as error:
         raise ToolchainError(f"damaged object file: {error}") from error
-    raise ToolchainError("neither an ELF nor a WebAssembly file")
+    raise ToolchainError("not an ELF, COFF, Mach-O or WebAssembly file")
 
 
 @dataclass(frozen=True)
@@ -47,14 +56,14 @@ class _Section:
 
 
 def _elf(content: bytes) -> Sizes:
-    wide = content[4] == 2
+    wide, order = content[4] == 2, "<" if content[5] == 1 else ">"
     table, entry, count = (
-        (*struct.unpack_from("<Q", content, 40), *struct.unpack_from("<HH", content, 58))
+        (*struct.unpack_from(f"{order}Q", content, 40), *struct.unpack_from(f"{order}HH", content, 58))
         if wide
-        else (*struct.unpack_from("<I", content, 32), *struct.unpack_from("<HH", content, 46))
+        else (*struct.unpack_from(f"{order}I", content, 32), *struct.unpack_from(f"{order}HH", content, 46))
     )
     # name, type, flags, address, offset, size, link
-    layout = "<IIQQQQI" if wide else "<IIIIIII"
+    layout = order + ("IIQQQQI" if wide else "IIIIIII")
     rows = (struct.unpack_from(layout, content, table + i * entry) for i in range(count))
     sections = [_Section(row[1], row[2], row[4], row[5], row[6]) for row in rows]
     stored = [s.offset + s.size for s in sections if s.type != _NOBITS]
@@ -66,13 +75,13 @@ def _elf(content: bytes) -> Sizes:
     data = sum(s.size for s in loaded) - code - zeroed
     functions: dict[str, int] = {}
     for symbols in (s for s in sections if s.type == _SYMTAB):
-        functions.update(_functions(content, symbols, sections[symbols.link], wide))
+        functions.update(_functions(content, symbols, sections[symbols.link], order, wide=wide))
     return Sizes(code, data, zeroed, dict(sorted(functions.items())))
 
 
-def _functions(content: bytes, symbols: _Section, strings: _Section, wide: bool) -> dict[str, int]:
+def _functions(content: bytes, symbols: _Section, strings: _Section, order: str, *, wide: bool) -> dict[str, int]:
     """name, value, size, info, ... in 32 bits; name, info, other, section, value, size in 64."""
-    layout, width = ("<IBBHQQ", 24) if wide else ("<IIIBBH", 16)
+    layout, width = (order + "IBBHQQ", 24) if wide else (order + "IIIBBH", 16)
     found = {}
     for at in range(symbols.offset, symbols.offset + symbols.size, width):
         row = struct.unpack_from(layout, content, at)
@@ -81,6 +90,54 @@ def _functions(content: bytes, symbols: _Section, strings: _Section, wide: bool)
             start = strings.offset + row[0]
             found[content[start : content.index(b"\0", start)].decode()] = size
     return found
+
+
+def _coff(content: bytes, at: int) -> Sizes:
+    """Section headers: name, virtual size and address, size and offset in the file, ..., characteristics."""
+    count, optional = struct.unpack_from("<H", content, at + 2)[0], struct.unpack_from("<H", content, at + 16)[0]
+    table, symbols = struct.unpack_from("<II", content, at + 8)
+    if table:  # the table of strings, which follows that of symbols, begins with its length
+        strings = table + 18 * symbols
+        if strings + struct.unpack_from("<I", content, strings)[0] > len(content):
+            raise ValueError("the symbols end past the end of the file")
+    code = data = zeroed = 0
+    for i in range(count):
+        header = struct.unpack_from("<8sIIIIIIHHI", content, at + 20 + optional + 40 * i)
+        size, offset, kind = header[3], header[4], header[9]
+        if not kind & _COFF_UNINITIALISED and offset + size > len(content):
+            raise ValueError("a section ends past the end of the file")
+        if kind & _COFF_REMOVED:
+            continue
+        code += size if kind & _COFF_CODE else 0
+        data += size if kind & _COFF_INITIALISED and not kind & _COFF_CODE else 0
+        zeroed += size if kind & _COFF_UNINITIALISED else 0
+    return Sizes(code, data, zeroed)
+
+
+def _macho(content: bytes) -> Sizes:
+    """The sections of all LC_SEGMENT_64 commands."""
+    code = data = zeroed = 0
+    at = 32
+    for _ in range(struct.unpack_from("<I", content, 16)[0]):
+        command, length = struct.unpack_from("<II", content, at)
+        for i in range(struct.unpack_from("<I", content, at + 64)[0] if command == _LC_SEGMENT_64 else 0):
+            row = struct.unpack_from("<16s16sQQIIIII", content, at + 72 + 80 * i)
+            size, offset, flags = row[3], row[4], row[8]
+            empty = flags & 0xFF == _MACHO_ZEROFILL
+            if not empty and offset + size > len(content):
+                raise ValueError("a section ends past the end of the file")
+            if empty:
+                zeroed += size
+            elif flags & _MACHO_INSTRUCTIONS:
+                code += size
+            else:
+                data += size
+        if command == _LC_SYMTAB and sum(struct.unpack_from("<II", content, at + 16)) > len(content):
+            raise ValueError("the symbols end past the end of the file")
+        if length < 8:
+            raise ValueError("a load command is empty")
+        at += length
+    return Sizes(code, data, zeroed)
 
 
 def _wasm(content: bytes) -> Sizes:

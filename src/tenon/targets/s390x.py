@@ -1,0 +1,22 @@
+"""IBM Z: big-endian, with vectors of 128 bits."""
+
+from tenon.kernels.machine import Machine
+from tenon.targets.base import Group, Target
+from tenon.targets.runner import qemu_user
+
+TARGETS = (
+    Target(
+        "s390x",
+        Machine(lanes=4, registers=32, block=4),
+        "s390x-linux-musl",
+        "z14",
+        about="IBM Z, big-endian, with vectors of floats (z14)",
+        gcc=("-march=z14",),
+        byte_order="big",
+        runner=qemu_user("qemu-s390x"),
+        # Wrong under QEMU 7.2 in optimised code, and right without optimisation; log1p by itself is right in both.
+        not_emulated=("Asinh()",),
+        group=Group.DESKTOP,
+        tier=2,
+    ),
+)
