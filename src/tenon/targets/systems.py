@@ -44,10 +44,8 @@ def _system(cpu: Target, name: str, triple: str, system: str, object: ObjectForm
 
 TARGETS = (
     _android(NEON, "android-arm64", "aarch64-linux-android"),
-    replace(
-        _android(ARMV7, "android-armv7", "arm-linux-androideabi"),
-        flags=("-mfloat-abi=softfp",),  # floats are passed in general registers and computed by the FPU
-    ),
+    # Floats are passed in general registers and computed by the FPU, which zig's androideabi would not use.
+    replace(_android(ARMV7, "android-armv7", "arm-linux-musleabihf"), flags=("-mfloat-abi=softfp",)),
     _android(SSE2, "android-x86_64", "x86_64-linux-android"),
     replace(
         _system(NEON, "ios", "aarch64-ios", "iOS", "macho"),
