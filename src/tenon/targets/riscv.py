@@ -55,7 +55,7 @@ TARGETS = (
     ),
     Target(
         "riscv32imc",
-        Machine(lanes=1, registers=24),
+        Machine(lanes=1, registers=24, scalar=True),
         "riscv32-freestanding",
         "generic_rv32+m+c",
         ("-fno-tree-vectorize", "-fomit-frame-pointer"),
