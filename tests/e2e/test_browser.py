@@ -150,9 +150,11 @@ def test_files_that_are_no_image(chromium: Session, digits: Path, photo: Path, t
     other.write_text("no image")
     chromium.choose("#file", other)
     chromium.until("document.body.dataset.state === 'failed'")
-    assert text_of(chromium, "message").startswith("text.txt is not an image that this browser can read: choose")
-    run_file(chromium, photo)
+    assert text_of(chromium, "message").startswith("text.txt is not an image that can be read: choose")
+    Image.open(photo).save(tmp_path / "photo.webp", lossless=True)
+    answers = [run_file(chromium, path)["probabilities"] for path in (photo, tmp_path / "photo.webp")]
     assert text_of(chromium, "message") == ""
+    np.testing.assert_array_equal(answers[0], answers[1])
 
 
 def test_keyboard_and_names(chromium: Session, digits: Path) -> None:
@@ -234,12 +236,13 @@ def test_integer_model_is_identical(chromium: Session, arithmetic: Any, tmp_path
     cat = shared("models/images/coral_cat.bmp")
     bundle = tenon.compile(model, name="net", target="wasm32", arithmetic=arithmetic, labels=labels)
     open_page(chromium, bundle.save(tmp_path / "out", ("html",)) / "net.html")
-    (answer,) = run_file(chromium, cat).values()
     with tenon.open(tenon.compile(model, name="net", arithmetic=arithmetic)) as engine:
         ((name, array),) = engine.inputs.items()
-        pixels = read_image(cat, array.shape, engine.manifest.preprocessing[name], array.dtype).pixels
-        (expected,) = engine.run(pixels).values()
-    np.testing.assert_array_equal(answer, expected[0])
+        for photo in (shared("models/images/coral_hot_dog.jpg"), cat):
+            (answer,) = run_file(chromium, photo).values()
+            pixels = read_image(photo, array.shape, engine.manifest.preprocessing[name], array.dtype).pixels
+            (expected,) = engine.run(pixels).values()
+            np.testing.assert_array_equal(answer, expected[0], photo.name)
     assert text_of(chromium, "answer").splitlines()[1].strip() == "Egyptian cat"
 
 
@@ -253,10 +256,12 @@ const outputs = model.run({ image: pixels });
 const grey = { width: 8, height: 8, data: new Uint8Array(pixels.flatMap((v) => [v, v, v, 255])) };
 const seen = model.runImage(grey);
 const errors = [() => model.run({}), () => model.run({ image: [1] }), () => model.run({ other: [1] }),
-  () => model.detect(grey), () => model.runImage({ width: 9, height: 8, data: grey.data })].map((call) => {
+  () => model.detect(grey), () => model.decode(new Uint8Array([0x42, 0x4d, 0, 0])),
+  () => model.runImage({ width: 9, height: 8, data: grey.data })].map((call) => {
   try { call(); return ""; } catch (error) { return error.message; }
 });
 console.log(JSON.stringify({ outputs: [...outputs.probabilities], seen: [...seen.probabilities],
+  decoded: [...model.decode(await readFile("digit.png")).data], other: model.decode(new Uint8Array(9)),
   top: model.top(outputs.probabilities, 2), errors, input: model.inputs[0].name }));
 """
 
@@ -277,11 +282,14 @@ def test_npm_package(chromium: Session, digits: Path, digit: Path, tmp_path: Pat
     pixels = read_image(digit, (1, 1, 8, 8)).pixels
     (tmp_path / "pixels.json").write_text(json.dumps(pixels.ravel().tolist()))
     name = next(iter(tenon.load(DIGITS / "digits.onnx").inputs)).name
+    shutil.copy(digit, tmp_path / "digit.png")
     (tmp_path / "run.mjs").write_text(NODE.replace("image: ", f"{name}: "))
     done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     expected = run_on_device(tenon.compile(DIGITS / "digits.onnx", target="wasm32"), pixels)["probabilities"][0]
+    assert answer["decoded"] == np.dstack([pixels[0, 0]] * 3 + [np.full((8, 8), 255)]).ravel().tolist()
+    assert answer["other"] is None
     for kind in ("outputs", "seen"):
         np.testing.assert_array_equal(np.array(answer[kind], np.float32), expected, kind)
     assert str(answer["top"][0]["index"]) == digit.stem
@@ -290,6 +298,7 @@ def test_npm_package(chromium: Session, digits: Path, digit: Path, tmp_path: Pat
         f"input '{name}' takes 64 elements, not 1",
         f"digits has no input 'other': {name}",
         "digits is no detector",
+        "the image is truncated",
         "an image of 9 x 8 pixels needs 288 bytes, not 256",
     ]
     (tmp_path / "documented.mjs").write_text(_documented("js")[0])

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "detect.h"
-#include "image.h"
+#include "image_file.h"
 #include "labels.h"
 #include "network.h"
 #include "preprocess.h"
@@ -37,6 +37,17 @@ void *malloc(size_t size) {
 
 void free(void *memory) { (void)memory; }
 
+void *calloc(size_t count, size_t size) {
+  void *memory = malloc(count * size);
+  return memory == NULL ? NULL : memset(memory, 0, count * size);
+}
+
+char *strchr(const char *text, int character) {
+  for (; *text != (char)character; text++)
+    if (*text == 0) return NULL;
+  return (char *)(uintptr_t)text;
+}
+
 int strcmp(const char *a, const char *b) {
   while (*a && *a == *b) a++, b++;
   return (unsigned char)*a - (unsigned char)*b;
@@ -63,6 +74,7 @@ static struct {
   int input;
 } given;
 static Detection *found;
+static Image decoded;
 
 EXPORT("reset") void tenon_web_reset(void) { used = 0; }
 
@@ -72,6 +84,33 @@ EXPORT("allocate") void *tenon_web_allocate(size_t size) { return malloc(size); 
 EXPORT("tensors") uint8_t *tenon_web_tensors(void) { return tenon_mutable; }
 
 EXPORT("run") int tenon_web_run(void) { return tenon_run(); }
+
+/* Decode an image file to red, green, blue and alpha bytes.  Returns NULL, or an error message, which is empty for files
+   of other formats. */
+EXPORT("decode") const char *tenon_web_decode(const uint8_t *file, size_t size) {
+  Image image = {0, 0, 0, NULL};
+  decoded.pixels = NULL;
+  if (!is_image(file, size)) return "";
+  const char *problem = read_image(file, size, &image);
+  if (problem != NULL) return problem;
+  const size_t count = (size_t)image.width * (size_t)image.height;
+  decoded = image;
+  decoded.pixels = malloc(4 * count);
+  if (decoded.pixels == NULL) return image_memory;
+  for (size_t i = 0; i < count; i++) {
+    const unsigned char *from = image.pixels + i * (size_t)image.channels;
+    const int step = image.channels == 3;
+    decoded.pixels[4 * i] = from[0];
+    decoded.pixels[4 * i + 1] = from[step];
+    decoded.pixels[4 * i + 2] = from[2 * step];
+    decoded.pixels[4 * i + 3] = 255;
+  }
+  return NULL;
+}
+
+EXPORT("decoded_pixels") const uint8_t *tenon_web_decoded_pixels(void) { return decoded.pixels; }
+EXPORT("decoded_width") long tenon_web_decoded_width(void) { return decoded.width; }
+EXPORT("decoded_height") long tenon_web_decoded_height(void) { return decoded.height; }
 
 /* Make an image of red, green, blue and alpha bytes an input, as specified when compiling.  Returns NULL, or an error
    message. */

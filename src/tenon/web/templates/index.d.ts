@@ -56,6 +56,8 @@ export class Model {
   run(feeds: { [Name in keyof Inputs]: Inputs[Name] | readonly number[] }): Outputs;
   /** Run on an image, which is resized and preprocessed as specified when compiling. */
   runImage(image: Pixels): Outputs;
+  /** The pixels of a JPEG, PNG, BMP, PGM or PPM file, the same on every device; null for other formats. */
+  decode(file: ArrayBuffer | ArrayBufferView): Pixels | null;
   /** The objects in an image, best first; throws for networks that are no detectors. */
   detect(image: Pixels, limits?: Limits): Detection[];
   /** The objects in the image of the last run. */

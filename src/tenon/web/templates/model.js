@@ -54,6 +54,27 @@ export class Model {
     return this.#run();
   }
 
+  /**
+   * The pixels of an image file (JPEG, PNG, BMP, PGM, PPM), the same on every device; null for other formats.  Throws
+   * a RangeError for damaged files.
+   */
+  decode(file) {
+    const bytes = ArrayBuffer.isView(file) ? new Uint8Array(file.buffer, file.byteOffset, file.byteLength) : new Uint8Array(file);
+    this.exports.reset();
+    const place = this.exports.allocate(bytes.length);
+    if (!place) throw new RangeError("not enough memory for the image");
+    new Uint8Array(this.exports.memory.buffer, place, bytes.length).set(bytes);
+    const problem = this.exports.decode(place, bytes.length);
+    if (problem) {
+      const text = this.#text(problem);
+      if (text) throw new RangeError(text);
+      return null;
+    }
+    const width = this.exports.decoded_width(), height = this.exports.decoded_height();
+    const pixels = new Uint8ClampedArray(this.exports.memory.buffer, this.exports.decoded_pixels(), 4 * width * height);
+    return { width, height, data: pixels.slice() };
+  }
+
   /** The first half of runImage: resize and preprocess an image to the network's input. */
   takeImage(image) {
     const index = this.description.imageInput;

@@ -147,11 +147,22 @@ async function runFile(file) {
   say(`Reading ${file.name}…`);
   document.body.dataset.state = "running";
   try {
-    const bitmap = await createImageBitmap(file, { colorSpaceConversion: "none", premultiplyAlpha: "none" });
-    await runImage(pixelsOf(bitmap, bitmap.width, bitmap.height));
+    await runImage((await decodedHere(file)) ?? (await decodedByBrowser(file)));
   } catch {
-    fail(new Error(`${file.name} is not an image that this browser can read: choose a PNG or JPEG file.`));
+    fail(new Error(`${file.name} is not an image that can be read: choose a PNG or JPEG file.`));
   }
+}
+
+/** The pixels by the decoder in the module: those that the network sees elsewhere.  Null for what it does not read. */
+async function decodedHere(file) {
+  const bytes = await file.arrayBuffer();
+  const pixels = await ask("decode", { file: bytes }, [bytes]).catch(() => null);
+  return pixels && new ImageData(pixels.data, pixels.width, pixels.height);
+}
+
+async function decodedByBrowser(file) {
+  const bitmap = await createImageBitmap(file, { colorSpaceConversion: "none", premultiplyAlpha: "none" });
+  return pixelsOf(bitmap, bitmap.width, bitmap.height);
 }
 
 function prepareFile() {

@@ -10,6 +10,10 @@ const TASKS = {
     return { milliseconds: performance.now() - began };
   },
 
+  decode({ file }) {
+    return model.decode(file);
+  },
+
   image({ image, limits }) {
     const began = performance.now();
     model.takeImage(image);
