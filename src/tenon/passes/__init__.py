@@ -11,6 +11,7 @@ from tenon.ir.verify import verify as check
 from tenon.passes.affine import DECOMPOSE, FOLD
 from tenon.passes.base import Log, Pass, run, silent
 from tenon.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
+from tenon.passes.channels import CHANNELS
 from tenon.passes.fuse import FUSE
 from tenon.passes.idioms import IDIOMS
 from tenon.passes.image_products import IMAGE_PRODUCTS
@@ -41,6 +42,7 @@ PIPELINE: list[Pass] = [
     IDENTITIES,
     MOVES,
     COMMON,
+    CHANNELS,
     LOOP_NESTS,
     FUSE,
     SEPARABLE,
