@@ -25,8 +25,17 @@ from tenon.validation import ByteCount, MisfitError, Reader, least, matching, mo
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Emit = Literal["c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm"]
+Emit = Literal[
+    "c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm", "archive", "single-c",
+    "single-header", "cmake", "arduino", "platformio", "espidf", "zephyr", "cmsis", "swift", "android", "tar",
+]  # fmt: skip
 """A part of a bundle on disk."""
+
+PARTS: frozenset[Emit] = frozenset({"c", "header", "object", "weights", "library", "manifest", "ir"})
+"""Parts of which a list is all that is written; others are written in addition to the usual ones."""
+
+EMIT_ALIASES: dict[str, Emit] = {"o": "object", "so": "library", "a": "archive", "h": "single-header"}
+"""Parts by the endings of their files."""
 
 EMIT: tuple[Emit, ...] = get_args(Emit)
 """All parts, in the order in which they are generated."""

@@ -20,14 +20,19 @@ _MACROS = {
     "avx512vnni": ("__AVX512VNNI__",),
     "avx512bf16": ("__AVX512BF16__",),
     "dotprod": ("__ARM_FEATURE_DOTPROD",),
+    "cortex_a55": ("__ARM_FEATURE_DOTPROD",),
+    "cortex_a76": ("__ARM_FEATURE_DOTPROD",),
+    "sve": ("__ARM_FEATURE_SVE",),
     "i8mm": ("__ARM_FEATURE_MATMUL_INT8",),
     "neon": ("__ARM_NEON",),
     "v": ("__riscv_vector",),
     "simd128": ("__wasm_simd128__",),
+    "relaxed_simd": ("__wasm_relaxed_simd__",),
     "mve": ("__ARM_FEATURE_MVE",),
     "cortex_m4": ("__ARM_FEATURE_DSP",),
     "cortex_m7": ("__ARM_FEATURE_DSP",),
     "cortex_m55": ("__ARM_FEATURE_DSP",),
+    "cortex_m85": ("__ARM_FEATURE_DSP",),
     "dsp": ("__ARM_FEATURE_DSP",),
     "vfp4d16sp": ("__ARM_FP",),
     "fp_armv8d16": ("__ARM_FP",),
@@ -40,12 +45,20 @@ _BY_CPU = {
     "generic+v7a+neon+vfp4": ("-march=armv7-a", "-mfpu=neon-vfpv4", "-mfloat-abi=hard"),
     "baseline_rv64": ("-march=rv64gc", "-mabi=lp64d"),
     "baseline_rv64+v": ("-march=rv64gcv", "-mabi=lp64d"),
+    "baseline_rv32": ("-march=rv32gc", "-mabi=ilp32d"),
+    "generic_rv32+m+c": ("-march=rv32imc", "-mabi=ilp32"),
     "generic+simd128": ("-msimd128",),
+    "generic+simd128+relaxed_simd": ("-msimd128", "-mrelaxed-simd"),
 }
 
 
 def flags(target: Target) -> tuple[str, ...]:
     """The flags of GCC and Clang that choose the target's instructions; empty where any compiler's defaults do."""
+    return (*_processor(target), *(flag for flag in target.flags if flag.startswith("-m")))
+
+
+def _processor(target: Target) -> tuple[str, ...]:
+    """The flags for its processor, without those of ``target.flags``."""
     if target.gcc:
         return target.gcc
     if target.cpu in _BY_CPU:
@@ -74,7 +87,7 @@ def check(target: Target) -> str:
     if not wanted:
         return ""
     missing = " || ".join(f"!defined({macro})" for macro in wanted)
-    family = "defined(__arm__) && " if target.machine.lanes == 1 and "__ARM_FP" in wanted else ""
+    family = "defined(__arm__) && " if target.machine.lanes == 1 and wanted[0].startswith("__ARM") else ""
     condition = f"({missing})" if len(wanted) > 1 else missing
     return (
         f"#if {family}{condition} && !defined({OVERRIDE})\n"

@@ -238,26 +238,26 @@ def web_module(
 
 
 _WEIGHTS_SECTION: dict[ObjectFormat, tuple[str, str]] = {
-    "elf": ('.section .rodata.tenon_weights,"a"', ""),
-    "wasm": ('.section .rodata.tenon_weights,"",@', ""),
+    "elf": ('.section .rodata.{symbol},"a"', ""),
+    "wasm": ('.section .rodata.{symbol},"",@', ""),
     "coff": ('.section .rdata,"dr"', ""),
     "macho": (".section __TEXT,__const", "_"),
 }
 """Where constants lie, and what C's names begin with in assembly, by object format."""
 
 
-def weights_object(compiler: Compiler, target: Target, weights: bytes) -> bytes:
-    """An object whose read-only symbol ``tenon_weights`` is the constant region.
+def weights_object(compiler: Compiler, target: Target, weights: bytes, symbol: str = "tenon_weights") -> bytes:
+    """An object whose read-only ``symbol`` is the constant region.
 
     The digest in the source is for compilation caches, which do not see the file included by the assembler.
     """
     section, begin = _WEIGHTS_SECTION[target.object]
-    size = f".size tenon_weights, {len(weights) + 1}" if target.object == "wasm" else ""
+    size = f".size {symbol}, {len(weights) + 1}" if target.object == "wasm" else ""
     lines = [
-        section,
+        section.format(symbol=symbol),
         ".p2align 6",
-        f".globl {begin}tenon_weights",
-        f"{begin}tenon_weights:",
+        f".globl {begin}{symbol}",
+        f"{begin}{symbol}:",
         '.incbin "weights.bin"',
         ".byte 0",
         *([size] if size else []),

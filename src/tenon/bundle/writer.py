@@ -34,14 +34,16 @@ from tenon.bundle.manifest import (
     Tuned,
 )
 from tenon.bundle.names import executable_name, identifier, library_name
+from tenon.bundle.packages import FORMS, Contents
 from tenon.bundle.preprocessing import detection_source, preprocessing_source
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.backend import Unit
 from tenon.codegen.backend import find as find_backend
+from tenon.codegen.comments import harmless
 from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError, guarded
 from tenon.ir.preprocessing import Heads, Preprocessing
-from tenon.options import EMIT, Emit, Options
+from tenon.options import EMIT, PARTS, Emit, Options
 from tenon.plan.program import ALIGNMENT, Port, Program
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler, find
@@ -49,8 +51,8 @@ from tenon.toolchain.size import sizes
 from tenon.web import npm_package, page
 from tenon.web.npm import tarball_name
 
-_ON_REQUEST: frozenset[Emit] = frozenset({"ir", "exe", "html", "npm"})
-_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm"})
+_ON_REQUEST: frozenset[Emit] = frozenset(EMIT) - (PARTS - {"ir"})
+_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm", "archive", "cmake", "tar"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -174,7 +176,8 @@ class Bundle:
         """Write the bundle and return its folder.  Repeated calls write the same bytes.
 
         ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
-        "html" (a page that runs the network in a browser), "npm" (an npm package); the manifest is always written.
+        "html" (a page that runs the network in a browser), "npm" (an npm package), or a form of ``packages.FORMS``
+        ("cmake", "arduino", ...); the manifest is always written.
         (): those in the options, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
@@ -281,7 +284,30 @@ class Bundle:
                 files[f"{name}.html"] = page(about, self.web_module).encode()
             if "npm" in parts:
                 files[tarball_name(name)] = npm_package(about, self.web_module)
-        return files
+        packaged = [form for part, form in FORMS.items() if part in parts]
+        return {**files, **dict(form.written(self._contents(files)) for form in packaged)}
+
+    def _contents(self, files: Mapping[str, bytes]) -> Contents:
+        """What packages are made of; ``files`` are those of the bundle."""
+        model = f" of {self.origin.file}" if self.origin else ""
+        return Contents(
+            name=self.name,
+            version=__version__,
+            about=harmless(f"Neural network {self.name}{model} for {self.target.name}"),
+            header=self.header,
+            source=self.source,
+            weights=self.weights,
+            manifest=lambda: self.manifest(files, compiled=True).text(),
+            target=self.target,
+            archive=self._archive,
+            library=(lambda: self.library) if library_name(self.name, self.target) else None,
+        )
+
+    def _archive(self) -> bytes:
+        """The static library of the network and its weights."""
+        network = self.object
+        weights = link.weights_object(self.compiler, self.target, self.weights, f"{self.name}_weights")
+        return self.compiler.archive({f"{self.name}.o": network, f"{self.name}_weights.o": weights})
 
 
 def _binding(program: Program) -> Binding:

@@ -60,10 +60,12 @@ def compile_command(
     model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.")],
     emit: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--emit",
-            help="Parts of the bundle: exe, html, npm (in addition to the usual ones), or a list: c,header,weights.",
+            metavar="PARTS",
+            help="In addition to the usual parts: exe, html, npm, a, single-c, h, cmake, arduino, platformio, espidf, "
+            "zephyr, cmsis, swift, android, tar; or a list of parts: c,header,o,so,weights,ir.",
         ),
     ] = None,
     preprocessing: PreprocessOptions,
@@ -292,6 +294,9 @@ def targets_command(json: Json = False) -> None:
     list_targets(as_json=json)
 
 
-def _parts(emit: str | None) -> tuple[Emit, ...]:
+def _parts(emit: list[str] | None) -> tuple[Emit, ...]:
     """The parts named by --emit; ``Bundle.save`` rejects unknown ones."""
-    return tuple(cast("Emit", part.strip()) for part in emit.split(",")) if emit else ()
+    from tenon.options import EMIT_ALIASES
+
+    parts = [part.strip() for text in emit or () for part in text.split(",")]
+    return tuple(EMIT_ALIASES.get(part, cast("Emit", part)) for part in parts)

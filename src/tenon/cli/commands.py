@@ -17,7 +17,7 @@ from tenon.cli.model_source import Source
 from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
-from tenon.options import Emit, Options
+from tenon.options import PARTS, Emit, Options
 
 
 def compile_model(
@@ -41,8 +41,8 @@ def compile_model(
             progress=progress,
         )
         progress("compile")
-        programs = bool(emit) and {"exe", "html", "npm"}.issuperset(emit)
-        folder = bundle.save(out, emit=(*bundle.parts, *emit) if programs else emit)
+        besides = bool(emit) and PARTS.isdisjoint(emit)
+        folder = bundle.save(out, emit=(*bundle.parts, *emit) if besides else emit)
     manifest = read_manifest(folder)
     if as_json:
         return print_json(manifest.json())

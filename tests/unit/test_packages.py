@@ -1,0 +1,377 @@
+"""Package forms: unpacked, built by the tool that they are for where it is here, and run.
+
+What stands for a tool that is not: functions of ESP-IDF's and Zephyr's CMake, Arduino.h, and the compilers that Swift's
+package manager, PlatformIO and CMSIS pack managers would call.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import handmade
+import tenon
+from real import DIGITS, held_out_digits
+from tenon.bundle.packages import FORMS
+from tenon.bundle.packages import contents as contents_module
+from tenon.cli.app import _parts
+from tenon.errors import InputError, ToolchainError
+from tenon.options import EMIT, Emit
+
+VERSION = tenon.__version__
+NAMES: tuple[Emit, ...] = tuple(part for part in EMIT if part in FORMS)
+
+MAIN = """\
+#include <stdio.h>
+#include "@HEADER@"
+TENON_MEM_ALIGN(64) static uint8_t tensors[DIGITS_MUTABLE_MEM_SIZE];
+TENON_MEM_ALIGN(64) static uint8_t activations[DIGITS_ACTIVATIONS_MEM_SIZE];
+int main(void) {
+  if (fread(TENON_GET_ADDR(tensors, DIGITS_image), 1, DIGITS_image_BYTES, stdin) != DIGITS_image_BYTES) return 1;
+  if (digits_run(tensors, activations) != 0) return 2;
+  fwrite(TENON_GET_ADDR(tensors, DIGITS_probabilities), 1, DIGITS_probabilities_BYTES, stdout);
+  return 0;
+}
+"""
+
+
+def needed(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"{program} is not installed")
+    return path
+
+
+def run(*command: str | Path, cwd: Path, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(list(map(str, command)), cwd=cwd, input=stdin, capture_output=True, check=False, timeout=300)
+    assert done.returncode == 0, f"{command}\n{done.stdout.decode()}\n{done.stderr.decode()}"
+    return bytes(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def bundle() -> tenon.Bundle:
+    return tenon.compile(DIGITS / "digits.onnx", threads=1, no_tuning=True)
+
+
+@pytest.fixture(scope="module")
+def packed(bundle: tenon.Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with all forms."""
+    return bundle.save(tmp_path_factory.mktemp("packed") / "out", (*bundle.parts, *NAMES))
+
+
+@pytest.fixture(scope="module")
+def image() -> bytes:
+    return bytes(held_out_digits()[0][0].tobytes())
+
+
+@pytest.fixture(scope="module")
+def answer(packed: Path) -> bytes:
+    with tenon.open(packed) as engine:
+        return bytes(engine.run(held_out_digits()[0][0])["probabilities"].tobytes())
+
+
+@pytest.fixture(scope="module")
+def flags(bundle: tenon.Bundle) -> list[str]:
+    stated = re.search(r"^   Flags:     (.+?)(?: \*/)?$", bundle.source, re.MULTILINE)
+    return stated[1].split() if stated else ["-O2"]
+
+
+def unpacked(packed: Path, name: str, folder: Path) -> set[str]:
+    """Unpack an archive of the bundle; its paths."""
+    raw = (packed / name).read_bytes()
+    if name.endswith(".gz"):
+        with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+            archive.extractall(folder, filter="data")
+            return set(archive.getnames())
+    with zipfile.ZipFile(io.BytesIO(raw)) as zipped:
+        zipped.extractall(folder)
+        return set(zipped.namelist())
+
+
+def main_program(folder: Path, header: str = "digits_weights.h") -> str:
+    (folder / "main.c").write_text(MAIN.replace("@HEADER@", header))
+    return "main.c"
+
+
+def project(folder: Path, text: str, **variables: str | Path) -> Path:
+    """Configure and build a CMake project with ``text``; its folder of results."""
+    (folder / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.13)\nproject(test C)\n{text}")
+    given = [f"-D{name}={value}" for name, value in {"CMAKE_C_COMPILER_WORKS": 1, **variables}.items()]
+    run(needed("cmake"), "-B", "build", *given, cwd=folder)
+    run("cmake", "--build", "build", cwd=folder)
+    return folder / "build"
+
+
+# ------------------------------------------------------------------------------------------------- single files
+def test_static_library(packed: Path, image: bytes, answer: bytes, tmp_path: Path) -> None:
+    unpacked(packed, "libdigits.tar.gz", tmp_path)
+    main = main_program(tmp_path)
+    run(
+        needed("gcc"),
+        "-std=c99",
+        "-Wall",
+        "-Werror",
+        "-Iinclude",
+        main,
+        packed / "libdigits.a",
+        "-o",
+        "one",
+        cwd=tmp_path,
+    )
+    assert run("./one", cwd=tmp_path, stdin=image) == answer
+    assert (tmp_path / "lib" / "libdigits.a").read_bytes() == (packed / "libdigits.a").read_bytes()
+
+
+def test_single_source(packed: Path, image: bytes, answer: bytes, flags: list[str], tmp_path: Path) -> None:
+    """The one file is all that there is; a program includes it."""
+    shutil.copy(packed / "digits_single.c", tmp_path)
+    gcc = (needed("gcc"), "-std=c99", "-Wall", "-Wextra", "-Werror", *flags, "-O0")
+    run(*gcc, "-c", "digits_single.c", cwd=tmp_path)
+    run(*gcc, main_program(tmp_path, "digits_single.c"), "-o", "one", cwd=tmp_path)
+    assert run("./one", cwd=tmp_path, stdin=image)
+    symbols = run(needed("nm"), "-g", "--defined-only", "digits_single.o", cwd=tmp_path).decode().split()
+    assert set(symbols[2::3]) == {"digits", "digits_weights"}
+
+
+def test_single_header(packed: Path, image: bytes, flags: list[str], tmp_path: Path) -> None:
+    """Declarations in C++, the implementation in one file of C."""
+    (tmp_path / "digits.c").write_text('#define DIGITS_IMPLEMENTATION\n#include "digits_single.h"\n')
+    warnings = ("-Wall", "-Wextra", "-Werror", f"-I{packed}")
+    run(needed("gcc"), "-std=c99", *warnings, *flags, "-O0", "-c", "digits.c", cwd=tmp_path)
+    (tmp_path / "main.cpp").write_text(MAIN.replace("@HEADER@", "digits_single.h"))
+    run(needed("g++"), "-std=c++11", *warnings, "main.cpp", "digits.o", "-o", "one", cwd=tmp_path)
+    assert len(run("./one", cwd=tmp_path, stdin=image)) == 40
+
+
+# ------------------------------------------------------------------------------------------------- CMake, tar
+def test_cmake_package(packed: Path, image: bytes, answer: bytes, tmp_path: Path) -> None:
+    unpacked(packed, f"digits-{VERSION}-cmake.tar.gz", tmp_path)
+    main_program(tmp_path)
+    text = (
+        f"find_package(digits {VERSION} EXACT REQUIRED)\nadd_executable(one main.c)\n"
+        "target_link_libraries(one digits::digits)\nfind_package(digits 99 QUIET)\n"
+        'if(digits_FOUND)\nmessage(FATAL_ERROR "a newer version than there is")\nendif()\n'
+    )
+    build = project(tmp_path, text, CMAKE_PREFIX_PATH=tmp_path / f"digits-{VERSION}")
+    assert run(build / "one", cwd=tmp_path, stdin=image) == answer
+
+
+def test_release_as_tar(packed: Path, tmp_path: Path) -> None:
+    names = unpacked(packed, "libdigits.tar.gz", tmp_path)
+    assert names == {
+        "include/digits.h", "include/digits_weights.h", "lib/libdigits.a", "lib/libdigits.so",
+        "model/digits.weights.bin", "model/manifest.json",
+    }  # fmt: skip
+    for path, kept in (("lib/libdigits.so", "libdigits.so"), ("model/digits.weights.bin", "digits.weights.bin")):
+        assert (tmp_path / path).read_bytes() == (packed / kept).read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------- microcontrollers
+ARDUINO = """\
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+struct { void begin(long) {} template <class T> void print(T) {} void print(int n) { printf("status %d", n); }
+         template <class T> void println(T) {} } Serial;
+static unsigned long micros() { return 0; }
+static void delay(int) {}
+void setup();
+void loop();
+int main() { setup(); loop(); }
+"""
+
+
+def test_arduino_library(packed: Path, flags: list[str], tmp_path: Path) -> None:
+    unpacked(packed, "digits-arduino.zip", tmp_path)
+    library = tmp_path / "digits"
+    lines = (library / "library.properties").read_text().splitlines()
+    properties = dict(line.split("=", 1) for line in lines)
+    required = {"name", "version", "author", "maintainer", "sentence", "paragraph", "category", "url", "architectures"}
+    assert required <= properties.keys()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", properties["version"])
+    (library / "src" / "Arduino.h").write_text(ARDUINO)
+    sources = ("src/digits.c", "src/digits_weights.c")
+    run(needed("gcc"), "-c", *flags, "-O0", *sources, cwd=library)
+    sketch = ("-x", "c++", "-include", "Arduino.h", "-Isrc", "examples/Run/Run.ino", "-x", "none")
+    run(needed("g++"), *sketch, "digits.o", "digits_weights.o", "-o", "one", cwd=library)
+    assert run("./one", cwd=library) == b"status 0"
+
+
+def test_platformio_library(packed: Path, tmp_path: Path) -> None:
+    unpacked(packed, "digits-platformio.tar.gz", tmp_path)
+    library = json.loads((tmp_path / "library.json").read_text())
+    assert (library["name"], library["version"]) == ("digits", VERSION)
+    assert (tmp_path / "include" / library["headers"]).is_file()
+    sources = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "src").iterdir())
+    run(needed("gcc"), "-c", *library["build"]["flags"], "-Iinclude", *sources, cwd=tmp_path)
+
+
+BUILD_SYSTEMS = """\
+set(COMPONENT_LIB digits_component)
+function(idf_component_register)
+  cmake_parse_arguments(A "" "" "SRCS;INCLUDE_DIRS" ${ARGN})
+  add_library(digits_component STATIC ${A_SRCS})
+  target_include_directories(digits_component PUBLIC ${A_INCLUDE_DIRS})
+endfunction()
+function(zephyr_include_directories)
+  include_directories(${ARGN})
+endfunction()
+function(zephyr_library)
+  add_library(digits_module STATIC)
+endfunction()
+function(zephyr_library_sources)
+  target_sources(digits_module PRIVATE ${ARGN})
+endfunction()
+add_compile_options(@FLAGS@ -O0)
+add_subdirectory(components/digits)
+set(CONFIG_DIGITS y)
+include(modules/digits/zephyr/CMakeLists.txt)
+target_include_directories(digits_module PUBLIC modules/digits/include)
+foreach(kind component module)
+  add_executable(${kind} main.c)
+  target_link_libraries(${kind} digits_${kind})
+endforeach()
+"""
+
+
+def test_esp_idf_component_and_zephyr_module(packed: Path, image: bytes, flags: list[str], tmp_path: Path) -> None:
+    unpacked(packed, "digits-espidf.zip", tmp_path / "components")
+    unpacked(packed, "digits-zephyr.zip", tmp_path / "modules")
+    main_program(tmp_path)
+    module = tmp_path / "modules" / "digits"
+    described = (module / "zephyr" / "module.yml").read_text()
+    assert "cmake: zephyr\n" in described
+    (kconfig,) = re.findall(r"kconfig: (.*)\n", described)
+    assert (module / kconfig).read_text().startswith("config DIGITS\n  bool ")
+    build = project(tmp_path, BUILD_SYSTEMS.replace("@FLAGS@", " ".join(flags)))
+    assert run(build / "component", cwd=tmp_path, stdin=image) == run(build / "module", cwd=tmp_path, stdin=image)
+
+
+def test_cmsis_pack(packed: Path, flags: list[str], tmp_path: Path) -> None:
+    names = unpacked(packed, f"Tenon.digits.{VERSION}.pack", tmp_path)
+    root = ElementTree.parse(tmp_path / "Tenon.digits.pdsc").getroot()
+    vendor, name = root.findtext("vendor"), root.findtext("name")
+    release = root.find("releases/release")
+    assert release is not None
+    assert f"{vendor}.{name}.{release.get('version')}.pack" == f"Tenon.digits.{VERSION}.pack"
+    files = {str(file.get("name")): str(file.get("category")) for file in root.iter("file")}
+    conditions = {condition.get("id") for condition in root.iter("condition")}
+    assert {component.get("condition") for component in root.iter("component")} <= conditions
+    assert {path for path, category in files.items() if category != "include"} == names - {"Tenon.digits.pdsc"}
+    sources = [path for path, category in files.items() if category == "source"]
+    run(needed("gcc"), "-c", *flags, "-O0", "-Iinclude", *sources, cwd=tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------- applications
+def test_swift_package(packed: Path, flags: list[str], tmp_path: Path) -> None:
+    """Clang imports the C module and compiles the target, which is what Swift's package manager does with it."""
+    unpacked(packed, "digits-swift.zip", tmp_path)
+    sources = tmp_path / "digits" / "Sources" / "digits"
+    manifest = (tmp_path / "digits" / "Package.swift").read_text()
+    assert manifest.startswith("// swift-tools-version:")
+    assert manifest.count("(") == manifest.count(")")
+    (path,) = re.findall(r'path: "(.*?)"', manifest)
+    assert tmp_path / "digits" / path == sources
+    clang = needed("clang")
+    (tmp_path / "use.c").write_text("#pragma clang module import digits\nint size = DIGITS_MUTABLE_MEM_SIZE;\n")
+    modules = ("-fmodules", f"-fmodules-cache-path={tmp_path / 'modules'}")
+    run(clang, *modules, f"-I{sources / 'include'}", "-fsyntax-only", "use.c", cwd=tmp_path)
+    run(clang, *flags, "-O0", f"-I{sources / 'include'}", "-c", *sorted(sources.glob("*.c")), cwd=tmp_path)
+
+
+JAVA = """\
+import java.nio.ByteBuffer;
+import org.tenon.digits.Network;
+
+public class Main {
+    public static void main(String[] arguments) throws Exception {
+        ByteBuffer tensors = Network.tensors();
+        byte[] image = System.in.readNBytes(256), answer = new byte[40];
+        tensors.position(0);
+        tensors.put(image);
+        Network.run();
+        tensors.position(256);
+        tensors.get(answer);
+        System.out.write(answer);
+        System.out.flush();
+    }
+}
+"""
+
+
+@pytest.mark.slow
+def test_android_library(packed: Path, image: bytes, answer: bytes, tmp_path: Path) -> None:
+    """The project's CMake file and Java class, with the JDK of this machine in place of Android's."""
+    javac = Path(needed("javac")).resolve()
+    include = javac.parents[1] / "include"
+    if not (include / "jni.h").is_file() or not (include / "linux").is_dir():
+        pytest.skip("no jni.h beside javac")
+    unpacked(packed, "digits-android.zip", tmp_path)
+    top = tmp_path / "digits"
+    assert "cmake { path 'src/main/cpp/CMakeLists.txt' }" in (top / "build.gradle").read_text()
+    ElementTree.parse(top / "src/main/AndroidManifest.xml")
+    text = (
+        f"include_directories({include} {include / 'linux'})\nset(ANDROID 1)\nadd_subdirectory(digits/src/main/cpp)\n"
+    )
+    build = project(tmp_path, text, CMAKE_BUILD_TYPE="Release")
+    (tmp_path / "Main.java").write_text(JAVA)
+    run(javac, "-d", "classes", "Main.java", top / "src/main/java/org/tenon/digits/Network.java", cwd=tmp_path)
+    libraries = f"-Djava.library.path={build / 'digits/src/main/cpp'}"
+    found = run(javac.with_name("java"), libraries, "-cp", "classes", "Main", cwd=tmp_path, stdin=image)
+    assert len(found) == len(answer)
+    assert max(range(10), key=lambda i: _floats(found)[i]) == max(range(10), key=lambda i: _floats(answer)[i])
+
+
+def _floats(raw: bytes) -> list[float]:
+    return list(memoryview(raw).cast("f")) if sys.byteorder == "little" else []
+
+
+# ------------------------------------------------------------------------------------------------- all of them
+def test_packages_are_reproducible_and_in_the_manifest(bundle: tenon.Bundle, packed: Path, tmp_path: Path) -> None:
+    again = bundle.save(tmp_path / "out", (*bundle.parts, *NAMES))
+    contents: list[Mapping[str, bytes]] = [{p.name: p.read_bytes() for p in f.iterdir()} for f in (packed, again)]
+    assert contents[0] == contents[1]
+    listed = tenon.open(packed).manifest.files
+    for form in FORMS.values():
+        assert form.file.replace("@NAME@", "digits").replace("@VERSION@", VERSION) in listed
+
+
+def test_too_many_weights_for_c_text(bundle: tenon.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents_module, "TEXT_LIMIT", 100)
+    forms: tuple[Emit, ...] = ("arduino", "single-c")
+    for form in forms:
+        with pytest.raises(InputError, match=r"too many for C text.*--emit a, cmake or tar"):
+            bundle.save(tmp_path / "out", (form,))
+    assert not list(tmp_path.iterdir())
+    bundle.save(tmp_path / "out", ("cmake",))
+
+
+def test_targets_without_machine_code_have_source_packages_only(tmp_path: Path) -> None:
+    bundle = handmade.bundle("null")
+    bundle.save(tmp_path / "out", ("arduino", "single-header"))
+    with pytest.raises(ToolchainError, match="no machine code"):
+        bundle.save(tmp_path / "other", ("cmake",))
+
+
+def test_packages_without_weights(tmp_path: Path) -> None:
+    bundle = handmade.bundle()
+    empty = replace(bundle.program, constants=(), memory=replace(bundle.program.memory, constant=0))
+    made = replace(bundle, program=empty).save(tmp_path / "out", ("single-c",))
+    run(needed("gcc"), "-std=c99", "-c", "affine_single.c", cwd=made)
+
+
+def test_emit_is_a_list_or_repeated() -> None:
+    assert _parts(["o,a", "h", "so, tar"]) == ("object", "archive", "single-header", "library", "tar")
+    assert _parts(None) == ()
