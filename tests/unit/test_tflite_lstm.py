@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tenon
 from evaluate import evaluate
 from tenon import importers
 from tenon.errors import UnsupportedError
@@ -194,6 +195,18 @@ def test_results_match_litert(name: str) -> None:
         net.set_tensor(net.get_input_details()[0]["index"], case.input)
         net.invoke()
         np.testing.assert_array_equal(net.get_tensor(net.get_output_details()[0]["index"]), case.expected())
+
+
+@pytest.mark.parametrize("name", ["plain", "projected"])
+def test_compiled_layers_match_with_weights_of_one_byte(name: str) -> None:
+    case = CASES[name]
+    bundle = tenon.compile(case.bytes(), name="lstm", arithmetic="litert")
+    assert bundle.answer  # nothing of it is computed in floats
+    graph = importers.load(case.bytes())
+    products = [node for node in graph if node.op.name == "IntegerGemm"]
+    assert {node.input(1).type.dtype.value for node in products} == {"i8"}
+    assert not {v.type.dtype for node in graph for v in node.outputs if v.type.dtype.is_float}
+    np.testing.assert_array_equal(tenon.open(bundle).run({"x": case.input})["y"], case.expected())
 
 
 def test_single_steps_match_a_sequence() -> None:

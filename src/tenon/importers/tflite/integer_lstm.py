@@ -20,9 +20,10 @@ from tenon.importers.tflite.fixed_point import sigmoid_table, tanh_table
 from tenon.importers.tflite.importer import TfliteNode, TfliteTensor
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
+from tenon.ops.requantize import SUMS, largest_sums, limits, quantized_multipliers
 
-_EXACT = 1 << 24
-"""Below it f32 holds every integer, so sums are exact in any order."""
+_STEPS = 4096
+"""Steps of a gate's argument in one."""
 
 
 class LstmCell(Protocol):
@@ -120,28 +121,40 @@ class IntegerLstm:
     def looked_up(self, table: Integers, x: Integers) -> Integers:
         return table.take(x + 32768).to(DType.I64)
 
-    def sums(self, x: Integers, numbers: Sequence[int], bias: Sequence[int] = ()) -> Integers:
-        """The products of rows with several stacked matrices, and their biases."""
-        rows = np.concatenate([self.numbers(k) for k in numbers])
-        exact = 255 * np.abs(rows).sum(1).max(initial=0) < _EXACT
-        matrix = rows.T.astype(np.float32 if exact else np.int32)
-        left = x.to(DType.F32 if exact else DType.I32).value
-        total = Integers(self.builder, self.builder.add("MatMul", left, self.builder.constant(matrix, "weights"))).to(
-            DType.I64
+    def product(
+        self,
+        x: Value,
+        x_zero: int,
+        numbers: Sequence[int],
+        scale: float,
+        to: tuple[DType, int],
+        bias: Sequence[int] = (),
+    ) -> Integers:
+        """The products of rows of 8-bit integers with several stacked matrices, and their biases, times ``scale`` and
+        the scale of each matrix, as elements of a type with a zero point."""
+        (dtype, zero), (low, high) = to, limits(to[0])
+        weights = np.concatenate([self.numbers(k) for k in numbers])
+        given = [self.numbers(k) for k in bias if self.layer.has(k)]
+        added = np.concatenate(given) if given else np.zeros(len(weights), np.int64)
+        factors = [scale * _scale(self.tensor(k)) for k in numbers for _ in range(self.tensor(k).shape[0])]
+        multipliers, shifts = quantized_multipliers(factors)
+        largest = largest_sums(weights, 0, limits(DType.I8), x_zero, added) << np.maximum(shifts, 0).astype(np.int64)
+        if largest.max(initial=0) > SUMS:
+            raise RefusedError("its sums could be too large for 32 bits")
+        data = (weights.astype(np.int8), added.astype(np.int32), multipliers, shifts)
+        names = zip(("weights", "bias", "multipliers", "shifts"), data, strict=True)
+        constants = (self.builder.constant(array, name) for name, array in names)
+        result = self.builder.add(
+            "IntegerGemm", x, *constants, x_zero=x_zero, zero=zero, low=low, high=high, to=dtype.value
         )
-        given = [k for k in bias if self.layer.has(k)]
-        return total + np.concatenate([self.numbers(k) for k in given]) if given else total
-
-    def factors(self, numbers: Sequence[int], scale: float) -> list[float]:
-        """Factors that rescale sums to steps of a gate, 2**-12: one factor for each row of each matrix."""
-        return [scale * _scale(self.tensor(k)) * 4096 for k in numbers for _ in range(self.tensor(k).shape[0])]
+        return Integers(self.builder, result)
 
     def gate(self, sums: dict[int, Integers], k: int, seen: Integers | None = None) -> Integers:
         """A gate's sum in steps, with its peephole."""
         peephole = self.cell.peepholes[k] if self.cell.peepholes and seen is not None else -1
         if seen is None or peephole < 0 or not self.layer.has(peephole):
             return sums[k]
-        factor = 2.0**self.power * _scale(self.tensor(peephole)) * 4096
+        factor = 2.0**self.power * _scale(self.tensor(peephole)) * _STEPS
         return _limited(sums[k] + scaled(seen * self.numbers(peephole), [factor]))
 
     def step(self, sums: dict[int, Integers], c: Integers) -> tuple[Integers, Integers]:
@@ -171,8 +184,9 @@ class IntegerLstm:
         between = self.layer.intermediate(4)
         hidden = _limited(scaled(out, [2.0**-30 / _scale(between)]) + _zero(between), 8) - _zero(between)
         weights, bias = self.cell.projection
-        factor = _scale(self.tensor(weights)) * _scale(between) / _scale(self.h)
-        state = _limited(scaled(self.sums(hidden, [weights], [bias]), [factor]) + zero, 8)
+        factor = _scale(between) / _scale(self.h)
+        stored = (hidden + _zero(between)).to(DType.I8).value
+        state = self.product(stored, _zero(between), [weights], factor, (DType.I8, zero), [bias]).to(DType.I64)
         if self.layer.number("proj_clip") > 0:
             limit = min(int(self.layer.number("proj_clip") / _scale(self.h)), 127)
             state = state.minimum(limit).maximum(-limit)
@@ -192,7 +206,7 @@ class IntegerLstm:
         return self.builder.add("Mul", x.to(DType.F32).value, self.builder.scalar(_scale(self.tensor(k))))
 
     def run(self, x: Value, states: tuple[Value, Value] | None) -> tuple[Value, Value, Value]:
-        """``x`` [time, batch, numbers] or [batch, numbers] counts steps from its zero point.
+        """``x`` [time, batch, numbers] or [batch, numbers] is stored in 8 bits.
 
         Returns what is stored of the outputs [time, batch, numbers], and the last state and memory in f32.
         """
@@ -201,15 +215,17 @@ class IntegerLstm:
         length, batch = (dims[0] if len(dims) == 3 else 1), dims[-2]
         w, r = ([kind[k] for k in self.gates] for kind in (cell.w, cell.r))
         size, width = self.tensor(r[0]).shape
-        rows = Integers(builder, builder.reshape(x, (-1, dims[-1])))
-        first = self.sums(rows, w, [cell.bias[k] for k in self.gates])
-        own = _limited(scaled(first, self.factors(w, _scale(self.tensor(0))))).reshape(length, batch, -1).parts(0)
-        factors = self.factors(r, _scale(self.h))
-        before = states or (None, None)
-        h, c = (self.start(k, (batch, n), v) for k, n, v in zip(cell.states, (width, size), before, strict=True))
+        rows, given, zero = builder.reshape(x, (-1, dims[-1])), self.tensor(0), _zero(self.h)
+        bias = [cell.bias[k] for k in self.gates]
+        first = self.product(rows, _zero(given), w, _scale(given) * _STEPS, (DType.I16, 0), bias)
+        own = first.to(DType.I64).reshape(length, batch, -1).parts(0)
+        kept = states or (None, None)
+        h, c = (self.start(k, (batch, n), v) for k, n, v in zip(cell.states, (width, size), kept, strict=True))
         outputs = []
         for t in range(length):
-            gates = _limited(scaled(self.sums(h, r), factors) + own[t])
+            before = (h + zero).to(DType.I8).value
+            again = self.product(before, zero, r, _scale(self.h) * _STEPS, (DType.I32, 0))
+            gates = _limited(again.to(DType.I64) + own[t])
             parts = builder.split(gates.value, [size] * len(w), 1) if len(w) > 1 else [gates.value]
             h, c = self.step({k: Integers(builder, v) for k, v in zip(self.gates, parts, strict=True)}, c)
             outputs.append((h + _zero(self.h)).to(DType.I8).value)

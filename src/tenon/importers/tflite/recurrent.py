@@ -166,8 +166,8 @@ def _in_time(node: TfliteNode, x: Value) -> Value:
 
 def sequence_lstm(node: TfliteNode) -> Outputs:
     if applies(node, _ONE):
-        steps = _in_time(node, node.importer.counted(node.index(0)))
-        return _in_time(node, IntegerLstm(node, _ONE).run(steps, None)[0])
+        stored = _in_time(node, node.stored(0))
+        return _in_time(node, IntegerLstm(node, _ONE).run(stored, None)[0])
     return _in_time(node, _ONE.run(node, _in_time(node, node.x), None)[0])
 
 
@@ -190,7 +190,7 @@ def lstm(node: TfliteNode) -> Outputs:
         return _basic_lstm(node)
     states = node.state(18), node.state(19)
     if applies(node, _ONE):
-        sequence, h, c = IntegerLstm(node, _ONE).run(node.importer.counted(node.index(0)), states)
+        sequence, h, c = IntegerLstm(node, _ONE).run(node.stored(0), states)
     else:
         sequence, h, c = _ONE.run(node, node.x, states)
     node.keep(18, h)

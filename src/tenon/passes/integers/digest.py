@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenon.ir.evaluate import evaluate
 from tenon.ir.fixed_input import answer_digest, fixed_input
-from tenon.ir.graph import Graph
+from tenon.ir.graph import Graph, Node
 from tenon.ops.base import Operator
 from tenon.ops.resize import Resize
 
@@ -14,13 +14,16 @@ ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 def is_exact(graph: Graph) -> bool:
     """Whether every target gives the same bits: some operator computes in integers, and no operator rounds floats."""
-    ops = [node.op for node in graph if isinstance(node.op, Operator)]
-    integers = any(op.name.startswith("Integer") or op.name == "Lookup" for op in ops)
-    return integers and all(_rounds_alike(op) for op in ops)
+    nodes = [(node, node.op) for node in graph if isinstance(node.op, Operator)]
+    integers = any(op.name.startswith("Integer") or op.name == "Lookup" for _, op in nodes)
+    return integers and all(_rounds_alike(node, op) for node, op in nodes)
 
 
-def _rounds_alike(op: Operator) -> bool:
+def _rounds_alike(node: Node, op: Operator) -> bool:
     """Whether an operator rounds on no machine, or on all in the same way."""
+    types = [v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None]
+    if not any(t.is_float or t.is_small_float for t in types):
+        return True  # integers wrap around everywhere
     return op.exact() or op.name in ROUNDED_ONCE or (isinstance(op, Resize) and op.mode == "nearest")
 
 
