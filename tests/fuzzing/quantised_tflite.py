@@ -21,7 +21,8 @@ CHANNELS = (1, 2, 3, 4, 5, 8, 8, 12, 16, 16, 17, 24, 33)
 SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13)
 MOST_ELEMENTS = 4000
 SAME, VALID = 0, 1
-UNARY = ("ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH")
+UNARY_16 = ("ABS", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "TANH")
+UNARY = ("ABS", "ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH")
 
 
 @dataclass(frozen=True)
@@ -223,11 +224,49 @@ class TfliteNet:
         alike = [t for t in self.pool if t.shape == a.shape]
         shape = a.shape if self.chance(0.6) or len(a.shape) != 4 else (1, 1, 1, a.shape[3])
         b = self.pick(alike) if self.chance(0.6) else self.fixed(shape) if self.chance(0.5) else self.fresh(shape)
-        type = self.pick(("ADD", "ADD", "SUB", "MUL"))
-        real = a.scale * b.scale * 100 if type == "MUL" else a.scale + b.scale
+        type = self.pick(("ADD", "ADD", "SUB", "MUL", "SQUARED_DIFFERENCE"))
+        real = a.scale * b.scale * 100 if type in ("MUL", "SQUARED_DIFFERENCE") else a.scale + b.scale
         y = self.tensor(a.shape, real * float(self.rng.uniform(0.3, 2)))
         pair = (a, b) if self.chance(0.7) else (b, a)
-        self.add(type, [t.index for t in pair], y, activation=self.pick((0, 0, 1, 2)))
+        self.add(type, [t.index for t in pair], y, **self.activation(type))
+
+    def activation(self, type: str) -> dict[str, int]:
+        return {} if type == "SQUARED_DIFFERENCE" else {"activation": self.pick((0, 0, 1, 2))}
+
+    def prelu(self) -> None:
+        x = self.any()
+        slopes = self.rng.integers(-128, 128, (1,) * (len(x.shape) - 2) + x.shape[-1:]).astype(np.int8)
+        w = self.model.constant(
+            f"w{len(self.model.tensors)}", slopes, scale=[self.scale(0.003, 0.02)], zero=[self.pick((0, 7))]
+        )
+        self.add("PRELU", [x.index, w], self.tensor(x.shape, x.scale * self.pick((1.0, 0.7, 1.6))))
+
+    def svdf(self) -> None:
+        """Of a tensor with two axes, or of a fresh one."""
+        known = [t for t in self.pool if len(t.shape) == 2 and t.shape[1] < 200]
+        x = self.pick(known) if known and self.chance(0.8) else self.fresh((self.pick((1, 2)), self.pick(CHANNELS)))
+        rank, units, memory, wide = (
+            self.pick((1, 1, 2)),
+            self.pick(CHANNELS[:9]),
+            self.pick((1, 2, 5, 9)),
+            self.chance(0.7),
+        )
+        count, reach = rank * units, 32767 if wide else 127
+        features = self.rng.integers(-127, 128, (count, x.shape[1])).astype(np.int8)
+        filters = self.rng.integers(-reach, reach + 1, (count, memory)).astype(np.int16 if wide else np.int8)
+        state = float(np.float32(x.scale * sqrt(x.shape[1]) * (0.002 if wide else 0.5)))
+        names = [f"{name}{len(self.model.tensors)}" for name in ("f", "t", "b", "s")]
+        operands = [
+            self.model.constant(names[0], features, scale=[0.01]),
+            self.model.constant(names[1], filters, scale=[1 / reach]),
+            self.model.constant(
+                names[2], self.rng.integers(-3000, 3000, units).astype(np.int32), scale=[state / reach]
+            ),
+            self.model.tensor(names[3], (x.shape[0], count * memory), "i16" if wide else "i8", scale=[state], zero=[0]),
+        ]
+        self.model.tensors[-1] = {**self.model.tensors[-1], 5: ("bool", True)}  # is_variable
+        y = self.tensor((x.shape[0], units), state * sqrt(rank * memory) * (100 if wide else 0.5))
+        self.add("SVDF", [x.index, *operands], y, rank=rank, activation=self.pick((0, 1)))
 
     def concatenation(self) -> None:
         a = self.any()
@@ -250,21 +289,37 @@ class TfliteNet:
         self.add(type, [x.index], y, filter_h=kernel[0], filter_w=kernel[1], padding=padding, stride_h=strides[0],
                  stride_w=strides[1], activation=self.pick((0, 0, 1, 2)))  # fmt: skip
 
-    def mean(self) -> None:
+    def reduced(self) -> None:
+        type = self.pick(("MEAN", "MEAN", "SUM"))
         x, keep = self.image(), self.chance(0.5)
         axes = self.pick(((1, 2), (1, 2), (1, 2), (3,), (1,)))
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
-        y = self.tensor(shape, x.scale, x.zero) if self.chance(0.4) else self.tensor(shape, x.scale * 0.7)
-        self.add("MEAN", [x.index, self.ints(*axes)], y, keep_dims=keep)
+        spread = 0.7 if type == "MEAN" else sqrt(prod(x.shape[a] for a in axes))
+        y = self.tensor(shape, x.scale, x.zero) if self.chance(0.3) else self.tensor(shape, x.scale * spread)
+        self.add(type, [x.index, self.ints(*axes)], y, keep_dims=keep)
 
     def softmax(self) -> None:
-        x = self.any()
-        y = self.tensor(x.shape, 1 / 256, self.range[0])
+        x = self.fine() if self.dtype == "i16" else self.any()
+        y = self.tensor(x.shape, *((2.0**-15, 0) if self.dtype == "i16" else (1 / 256, self.range[0])))
         self.add("SOFTMAX", [x.index], y, beta=self.pick((1.0, 1.0, 0.5)))
 
+    def fine(self) -> Tensor:
+        """A tensor of 16 bits whose exponentials do not vanish."""
+        fine = [t for t in self.pool if t.scale < 0.002]
+        if fine and self.chance(0.5):
+            return self.pick(fine)
+        shape = (1, self.pick(SIDES), self.pick(SIDES), self.pick(CHANNELS[:10]))
+        made = self.tensor(shape, self.pick((2.0**-12, 2.0**-11, self.scale(1e-5, 2e-3))))
+        self.inputs.append(made)
+        self.pool.append(made)
+        return made
+
     def unary(self) -> None:
-        x, type = self.any(), self.pick(UNARY)
+        wide = self.dtype == "i16"
+        type = self.pick(UNARY_16 if wide else UNARY)
+        x = self.fine() if wide and type in ("LOGISTIC", "TANH") else self.any()
         bounds = {"LOGISTIC": (1 / 256, self.range[0]), "TANH": (1 / 128, self.range[0] + 128)}
+        bounds = dict.fromkeys(bounds, (2.0**-15, 0)) if wide else bounds
         scale, zero = bounds.get(type, (x.scale * self.pick((1.0, 0.6, 1.7)), None))
         self.add(type, [x.index], self.tensor(x.shape, scale, zero), **{"alpha": 0.2} if type == "LEAKY_RELU" else {})
 
@@ -311,22 +366,24 @@ class TfliteNet:
 
 
 MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
-    TfliteNet.matmul, TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3,
-    *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 3, TfliteNet.concatenation, TfliteNet.pooled,
-    TfliteNet.pooled, TfliteNet.mean, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
-    TfliteNet.moved, TfliteNet.moved,
+    *(TfliteNet.matmul,) * 2, TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3,
+    *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 4, TfliteNet.concatenation, TfliteNet.pooled,
+    TfliteNet.pooled, TfliteNet.reduced, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
+    TfliteNet.moved, TfliteNet.moved, TfliteNet.prelu, TfliteNet.svdf,
 )  # fmt: skip
 
-MAKERS_16 = tuple(maker for maker in MAKERS if maker in {
-    TfliteNet.binary, TfliteNet.conv, TfliteNet.depthwise, TfliteNet.fully_connected, TfliteNet.moved, TfliteNet.pooled,
+MAKERS_16 = tuple(maker for maker in MAKERS if maker not in {
+    TfliteNet.concatenation, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.transposed,
 })  # fmt: skip
 """Operators that are computed in integers of 16 bits."""
 
 
 def tflite(rng: np.random.Generator) -> bytes:
     """A file of one to five operators."""
-    net = TfliteNet(rng, str(rng.choice(["u8", "i16", *["i8"] * 6])))
+    net = TfliteNet(rng, str(rng.choice(["u8", *["i16"] * 3, *["i8"] * 5])))
     wanted = int(rng.integers(1, 6))
     while len(net.model.operators) < wanted:
-        net.pick(MAKERS_16 if net.dtype == "i16" else MAKERS)(net)
+        maker = net.pick(MAKERS_16 if net.dtype == "i16" else MAKERS)
+        if maker is not TfliteNet.svdf or net.dtype == "i8":
+            maker(net)
     return net.bytes()

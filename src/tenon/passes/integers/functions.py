@@ -15,7 +15,7 @@ from tenon.ops.requantize import quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.chain import Chain, bounds
-from tenon.passes.integers.operands import Grid, operand
+from tenon.passes.integers.operands import BYTES, Grid, operand
 
 LARGEST_RATIO = 2.0**13
 """Numbers of 16 bits are scaled up by less."""
@@ -109,7 +109,8 @@ def squared_difference(match: Match, found: Chain, arithmetic: Arithmetic) -> Va
     y = found.grid
     minus = found.core.input(0).producer
     assert minus is not None
-    a, b = operand(match, minus.input(0)), operand(match, minus.input(1))
+    constants = (DType.I16,) if y.dtype is DType.I16 else BYTES
+    a, b = (operand(match, minus.input(i), constants) for i in (0, 1))
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
     kinds = {a.grid.dtype, b.grid.dtype, y.dtype}

@@ -73,9 +73,13 @@ def grid_of(node: Node) -> Grid | str:
     return Grid(step, offset, stored.type.dtype)
 
 
-def operand(match: Match, value: Value) -> Operand | str:
-    """``value`` as a quantised tensor: a constant, or through data movement back to DequantizeLinear."""
-    if value.constant and (known := _constant(match, value)) is not None:
+BYTES = (DType.I8, DType.U8)
+
+
+def operand(match: Match, value: Value, constants: tuple[DType, ...] = BYTES) -> Operand | str:
+    """``value`` as a quantised tensor: a constant, of the first of these types that holds it, or through data movement
+    back to DequantizeLinear."""
+    if value.constant and (known := _constant(match, value, constants)) is not None:
         return known
     found = _source(value)
     if isinstance(found, str):
@@ -86,8 +90,8 @@ def operand(match: Match, value: Value) -> Operand | str:
     return Operand(source, grid)
 
 
-def _constant(match: Match, value: Value) -> Operand | None:
-    """A constant of floats on a grid of one scale that 8 bits hold."""
+def _constant(match: Match, value: Value, dtypes: tuple[DType, ...]) -> Operand | None:
+    """A constant of floats on a grid of one scale that one of these types holds."""
     stored, quant = value.stored, value.type.quant
     if stored is not None and stored.data.dtype.kind in "iu" and stored.scale.size == stored.zero.size == 1:
         scale, zero = float(np.float32(stored.scale.reshape(()))), int(stored.zero.reshape(()))
@@ -100,7 +104,7 @@ def _constant(match: Match, value: Value) -> Operand | None:
         data = np.rint(steps).astype(np.int64) + zero
     else:
         return None
-    for dtype in (DType.I8, DType.U8):
+    for dtype in dtypes:
         low, high = limits(dtype)
         if low <= min(zero, data.min(initial=zero)) and max(zero, data.max(initial=zero)) <= high:
             grid = Grid(scale, zero, dtype)

@@ -16,7 +16,7 @@ from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import mul_factor, sum_factors, table_of
 from tenon.passes.integers.chain import Chain, bounds
 from tenon.passes.integers.functions import function_16, is_squared_difference, squared_difference
-from tenon.passes.integers.operands import CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
+from tenon.passes.integers.operands import BYTES, CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
 
 HEADROOM_16 = 15
 """Bits that 16-bit operands of a sum are shifted up by before they are scaled."""
@@ -29,7 +29,8 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return "a factor stands between its result and its quantisation"
     if is_squared_difference(node):
         return squared_difference(match, found, arithmetic)
-    a, b = operand(match, node.input(0)), operand(match, node.input(1))
+    constants = (DType.I16,) if found.grid.dtype is DType.I16 else BYTES
+    a, b = (operand(match, node.input(i), constants) for i in (0, 1))
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
     kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
