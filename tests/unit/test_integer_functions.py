@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,82 @@ def test_squared_difference(dtype: str, scales: tuple[float, ...], zeros: tuple[
         expected.append(min(max(result, kind.min), kind.max))
     (got,) = evaluate(graph, feeds).values()
     assert got.reshape(-1).tolist() == expected
+
+
+def compared(type: str, dtype: str, scales: tuple[float, float], zeros: tuple[int, int]) -> bytes:
+    model = Model()
+    a, b = (
+        model.tensor(name, (1, 256, side), dtype, scale=[scale], zero=[zero])
+        for name, scale, zero, side in zip("ab", scales, zeros, (1, 256), strict=True)
+    )
+    y = model.tensor("y", (1, 256, 256), "bool")
+    model.add(type, [a, b], [y])
+    return model.bytes([a, b], [y])
+
+
+COMPARED: dict[str, Callable[[Array, Array], Array]] = {
+    "EQUAL": np.equal, "NOT_EQUAL": np.not_equal, "LESS": np.less, "LESS_EQUAL": np.less_equal,
+    "GREATER": np.greater, "GREATER_EQUAL": np.greater_equal,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("type", "scales", "zeros"), [
+    *((type, (0.05, 0.03), (3, -5)) for type in COMPARED),
+    ("EQUAL", (0.0005, 0.0005), (0, 0)), ("LESS", (0.0005, 0.0005), (7, 7)),
+])  # fmt: skip
+def test_comparisons_of_8_bits(type: str, scales: tuple[float, float], zeros: tuple[int, int]) -> None:
+    """All pairs of numbers.  Of small scales many are equal: they are rounded to 256ths of a unit."""
+    graph, every = converted(compared(type, "i8", scales, zeros)), np.arange(-128, 128).astype(np.int8)
+    feeds = {"a": every.reshape(1, 256, 1), "b": np.broadcast_to(every, (1, 256, 256)).copy()}
+    left, right = (
+        np.array([stepped((int(n) - zero) << 8, float(np.float32(scale))) for n in every])
+        for scale, zero in zip(scales, zeros, strict=True)
+    )
+    (got,) = evaluate(graph, feeds).values()
+    np.testing.assert_array_equal(got[0], COMPARED[type](left[:, None], right))
+    if type == "EQUAL" and scales[0] == scales[1]:
+        assert np.count_nonzero(got) > 256
+
+
+def test_compiled_comparisons() -> None:
+    file = compared("LESS", "i8", (0.05, 0.03), (3, -5))
+    every = np.arange(-128, 128).astype(np.int8)
+    feeds = {"a": every.reshape(1, 256, 1), "b": np.broadcast_to(every, (1, 256, 256)).copy()}
+    bundle = tenon.compile(file, arithmetic="tflm", name="less")
+    assert bundle.answer
+    np.testing.assert_array_equal(tenon.open(bundle).run(feeds)["y"], evaluate(converted(file), feeds)["y"])
+
+
+def test_comparisons_that_stay_in_float() -> None:
+    for dtype, scales in (("i8", (1.5, 0.5)), ("i16", (0.5, 0.25))):
+        graph = importers.load(compared("LESS", dtype, scales, (0, 0)))
+        to_integers(graph, "tflm")
+        assert "DequantizeLinear" in {node.op.name for node in graph}
+
+
+@pytest.mark.parametrize("type", ["ARG_MAX", "ARG_MIN"])
+def test_indices_of_extremes_are_those_of_the_integers(type: str) -> None:
+    model = Model()
+    x = model.tensor("x", (3, 20), "i8", scale=[0.05], zero=[3])
+    axis, y = model.constant("axis", np.array(1, np.int32)), model.tensor("y", (3,), "i32")
+    model.add(type, [x, axis], [y])
+    graph = importers.load(model.bytes([x], [y]))
+    to_integers(graph, "tflm")
+    assert not any(v.type.dtype.is_float for node in graph for v in node.outputs)
+    data = np.random.default_rng(5).integers(-128, 128, (3, 20)).astype(np.int8)
+    (got,) = evaluate(graph, {"x": data}).values()
+    np.testing.assert_array_equal(got, (np.argmax if type == "ARG_MAX" else np.argmin)(data, 1))
+
+
+def test_constants_of_16_bits() -> None:
+    model = Model()
+    x, y = (model.tensor(name, (1, 4), "i16", scale=[0.001], zero=[0]) for name in "xy")
+    c = model.constant("c", np.array([[30000, -30000, 5, 100]], np.int16), scale=[0.002])
+    model.add("ADD", [x, c], [y], activation=0)
+    graph = converted(model.bytes([x], [y]))
+    data = np.array([[-32768, 32767, 0, -3]], np.int16)
+    (got,) = evaluate(graph, {"x": data}).values()
+    assert got.tolist() == [[27232, -27233, 10, 197]]
 
 
 @pytest.mark.parametrize(("type", "dtype"), [("SUM", "i8"), ("SUM", "i16"), ("MEAN", "i16")])

@@ -25,14 +25,17 @@ from tenon.ops.requantize import clamped, quantized_multiplier, rescaled
 @register
 @dataclass(frozen=True)
 class IntegerRescale(Pointwise):
-    """x less ``zeros[0]``, of which ``absolute`` takes the magnitude, times ``above``, or times ``below`` where it is
-    negative, rounded doubly, plus ``zeros[1]``, between ``low`` and ``high``.  ``scale`` is that of the result.
+    """x less ``zeros[0]``, of which ``absolute`` takes the magnitude, shifted up by ``headroom`` bits, times ``above``,
+    or times ``below`` where it is negative, rounded doubly, plus ``zeros[1]``, between ``low`` and ``high``.
+
+    ``scale`` is that of the result.
     """
 
     zeros: tuple[int, int] = (0, 0)
     above: Fixed = (1 << 30, 1)
     below: Fixed = (1 << 30, 1)
     absolute: int = 0
+    headroom: int = 0
     low: int = -128
     high: int = 127
     to: str = "i8"
@@ -56,7 +59,7 @@ class IntegerRescale(Pointwise):
 
     def scalar(self, x: Expr) -> Expr:
         given = cast(x, I32) - self.zeros[0]
-        given = op("abs", given) if self.absolute else given
+        given = (op("abs", given) if self.absolute else given) << self.headroom
         scaled = fixed(given, self.above)
         if self.below != self.above:
             scaled = select(less(given, 0), fixed(given, self.below), scaled)
@@ -64,7 +67,7 @@ class IntegerRescale(Pointwise):
 
     def reference(self, x: Array) -> Array:
         given = x.astype(np.int64) - self.zeros[0]
-        given = np.abs(given) if self.absolute else given
+        given = (np.abs(given) if self.absolute else given) << self.headroom
         above, below = (rescaled(given, *f, "double") for f in (self.above, self.below))
         return clamped(np.where(given < 0, below, above) + self.zeros[1], self.low, self.high, DType(self.to))
 
@@ -77,6 +80,7 @@ class IntegerRescale(Pointwise):
             ("narrowed", np.int16, cls((0, -4), ratio, ratio)),
             ("widened", np.int8, replace(wide, zeros=(-3, 0), above=up, below=up)),
             ("leaky", np.int16, replace(wide, above=quantized_multiplier(0.9), below=part)),
+            ("shifted", np.int8, cls((4, 0), ratio, ratio, headroom=8, low=-(1 << 31), high=(1 << 31) - 1, to="i32")),
             ("absolute", np.int16, replace(wide, above=up, below=up, absolute=1)),
             ("leaky_8", np.int8, cls((5, -100), ratio, part, low=-110, high=90)),
         ):

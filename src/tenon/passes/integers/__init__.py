@@ -17,6 +17,7 @@ from tenon.options import Arithmetic
 from tenon.passes.base import Match, Result, Rule, apply, run, silent
 from tenon.passes.canonicalize import DEAD
 from tenon.passes.integers.chain import Chain, chain
+from tenon.passes.integers.comparisons import comparison_rules
 from tenon.passes.integers.functions import prelu
 from tenon.passes.integers.operands import grid_of
 from tenon.passes.integers.pointwise import binary, table
@@ -49,7 +50,7 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
     rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):
         return []
-    apply(graph, [rule], silent)
+    apply(graph, [rule, *comparison_rules(arithmetic)], silent)
     run(graph, DEAD)
     nodes = {id(node) for node in graph}
     return [problem for node, problem in left.items() if node in nodes]
