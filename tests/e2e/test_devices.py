@@ -24,6 +24,7 @@ from tenon.bundle.names import executable_name, library_name
 from tenon.cli import main
 from tenon.codegen.backend import TextUnit
 from tenon.engine.device import Device, run_on_device
+from tenon.engine.instruction_count import count
 from tenon.engine.profile import profile
 from tenon.errors import InputError, ToolchainError
 from tenon.pipeline import tune
@@ -233,6 +234,56 @@ def test_profile_command_for_another_machine(tmp_path: Path, capsys: pytest.Capt
     shown = json.loads(capsys.readouterr().out)
     assert shown["target"] == "aarch64"
     assert len(shown["operators"]) >= 2
+
+
+@pytest.mark.parametrize("target", ["aarch64", "s390x", "wasm32", "cortex-m4"])
+def test_run_command_for_another_machine(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_device(target)
+    (tmp_path / "small.onnx").write_bytes(small_network())
+    x = np.random.default_rng(1).standard_normal((1, 4, 6, 6), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    outputs = []
+    for where in (target, "host"):
+        command = ["run", str(tmp_path / "small.onnx"), "--input", str(tmp_path / "x.npy"), "--target", where]
+        assert run_main(main, [*command, "--output", str(tmp_path / "y.npz"), "--json"]) == 0
+        shown = capsys.readouterr()
+        with np.load(tmp_path / "y.npz") as arrays:
+            outputs.append(arrays["y"])
+        assert ("runs on an emulator, " in shown.err) == (where == target)
+        assert json.loads(shown.out).get("runner") == (_runner(target) if where == target else None)
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=0, atol=1e-5)  # sums of 36 products, fused or not
+
+
+@pytest.mark.parametrize("target", ["mips", "wasm32", "cortex-m4"])
+def test_benchmark_counts_instructions_on_an_emulator(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skip_without_device(target)
+    counts = []
+    for _ in range(2):
+        (tmp_path / "small.onnx").write_bytes(small_network())
+        assert run_main(main, ["benchmark", str(tmp_path / "small.onnx"), "--target", target, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["networks"]
+        assert (row["target"], row["runner"]) == (target, _runner(target))
+        counts.append(row["instructions"])
+    assert counts[0] == counts[1], "the count does not depend on the machine's speed"
+    assert counts[0] > 36 * (4 * 9 * 8 + 8 * 8) / 4, "at least an instruction for four multiply-adds"
+
+
+@pytest.mark.parametrize("target", ["aarch64", "wasm32"])
+def test_instructions_of_a_loop_are_counted(target: str) -> None:
+    skip_without_device(target)
+    few, more = (count(handmade.bundle(target, rounds=rounds), [X, X]) for rounds in (100, 300))
+    assert few.instructions[0] == few.instructions[1]
+    each, rest = divmod(more.instructions[0] - few.instructions[0], 200)
+    assert each > handmade.COUNT
+    assert rest < 4, "every iteration of the loop has as many, but for those of its first"
+    np.testing.assert_array_equal(few.outputs[0]["y"], few.outputs[1]["y"])
+
+
+def test_instructions_are_counted_on_emulators_only() -> None:
+    with pytest.raises(ToolchainError, match="instructions are counted on emulators, and x86-64 runs on this machine"):
+        count(handmade.bundle("x86-64"), [X])
 
 
 def test_tune_on_an_emulator_does_not_affect_compilation(tmp_path: Path) -> None:

@@ -149,7 +149,10 @@ def benchmark_command(
     options: RunOptions,
     printing: PrintOptions,
 ) -> None:
-    """Time whole networks on random input: min, max, avg, std and median of each."""
+    """Time whole networks on random input: min, max, avg, std and median of each.
+
+    For a --target that an emulator runs, count the instructions of one run instead.
+    """
     from tenon.cli.benchmark import benchmark
     from tenon.cli.benchmark import zoo as in_folder
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.console import console, duration, print_json, terminal_width, time_unit
-from tenon.cli.model_source import Source, Threads, open_engine
+from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import shortened
-from tenon.engine.timing import Times, time_runs
+from tenon.engine.device import Device
+from tenon.engine.instruction_count import count
+from tenon.engine.timing import Times, fill_randomly, time_runs
 from tenon.errors import InputError, TenonError
 from tenon.importers import FORMATS
 
@@ -28,7 +30,10 @@ def benchmark(
     *,
     as_json: bool,
 ) -> None:
-    """Time every network; failures are listed with the results, and the first one is raised at the end."""
+    """Time every network, or count its instructions where it runs on an emulator.
+
+    Failures are listed with the results, and the first one is raised at the end.
+    """
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
     if not as_json:
@@ -44,11 +49,21 @@ def benchmark(
         console.print(row("", _NUMBERS, max(map(len, shown))), markup=False, soft_wrap=True)
     for source, name, label in zip(sources, names, shown, strict=True):
         try:
-            with open_engine(source, options, threads, only_speed=True) as engine:
-                _, times = time_runs(engine, rounds, warmup)
-                rows.append({"model": name, "target": engine.manifest.target.name, **times.summary()})
-                cells = [duration(float(times.summary()[statistic])) for statistic in _NUMBERS]
-                text = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
+            with open_engine_or_device(source, options, threads, only_speed=True) as engine:
+                if isinstance(engine, Device) and engine.emulated:
+                    number = _instructions(engine)
+                    facts = {"instructions": number, "runner": engine.where}
+                    text = f"{label:>20s}  {number:,} instructions on {engine.where}"
+                else:
+                    times = (
+                        engine.time(rounds, warmup)
+                        if isinstance(engine, Device)
+                        else time_runs(engine, rounds, warmup)[1]
+                    )
+                    facts = times.summary()
+                    cells = [duration(float(facts[statistic])) for statistic in _NUMBERS]
+                    text = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
+                rows.append({"model": name, "target": engine.manifest.target.name, **facts})
         except TenonError as error:
             failures.append(error)
             rows.append({"model": name, "error": str(error)})
@@ -71,6 +86,13 @@ def benchmark(
         raise failures[0]
     if not as_json:
         console.print("ALL TEST DONE")
+
+
+def _instructions(device: Device) -> int:
+    """Those of one run on random input: an emulator's times say nothing of a real machine."""
+    inputs = device.inputs
+    fill_randomly(inputs, {t.name: t.range for t in device.manifest.inputs if t.range is not None})
+    return count(device.bundle, [inputs]).instructions[0]
 
 
 def line(name: str, times: Times) -> str:

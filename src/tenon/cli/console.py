@@ -34,6 +34,11 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
         yield lambda stage: status.update(f"{title}: {stage}")
 
 
+def note(text: str) -> None:
+    """A line for people on standard error."""
+    Console(stderr=True, highlight=False).print(f"tenon: {text}", markup=False, soft_wrap=True)
+
+
 def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
     """A plain table; ``right`` are the columns of numbers."""
     result = Table(box=None, pad_edge=False, show_header=any(columns))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.bundle.manifest import FILE as MANIFEST
-from tenon.cli.console import size, stages
+from tenon.cli.console import note, size, stages
 from tenon.engine.processors import Cores
 from tenon.errors import InputError
 from tenon.input_file import printable
@@ -112,21 +112,26 @@ def open_engine(
         return _opened(_compiled(source, options, threads, progress, only_speed=only_speed), threads)
 
 
-def open_engine_or_device(source: Source, options: Mapping[str, Any], threads: Threads) -> tenon.Engine | Device:
-    """The same for a model that is to be timed; where this machine does not execute the target's code, the machine
-    that its runner reaches, which runs it in one thread."""
+def open_engine_or_device(
+    source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
+) -> tenon.Engine | Device:
+    """The same; where this machine does not execute the target's code, the machine that its runner reaches, which runs
+    it in one thread.  That it is an emulator is said on standard error."""
     from tenon.engine.device import Device
     from tenon.targets.host_cpu import runs_here
 
     if source.bundle:
-        return open_engine(source, options, threads)
+        return open_engine(source, options, threads, only_speed=only_speed)
     with stages(f"compiling {source.name}") as progress:
-        bundle = _compiled(source, options, threads, progress, only_speed=True)
+        bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
         if runs_here(bundle.target.name):
             return _opened(bundle, threads)
     if threads != ALONE:
         raise InputError(f"a network for {bundle.target.name} runs in one thread: leave out the options for threads")
-    return Device(bundle)
+    device = Device(bundle)
+    if device.emulated:
+        note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
+    return device
 
 
 def _compiled(

@@ -36,7 +36,7 @@ def profile_model(
     *,
     as_json: bool,
 ) -> None:
-    with open_engine_or_device(source, {**options, "profile": True}, threads) as engine:
+    with open_engine_or_device(source, {**options, "profile": True}, threads, only_speed=True) as engine:
         result = profile(engine, rounds, warmup, Path(source.name).stem)
     if html:
         from tenon.cli.profile_page import page

@@ -15,11 +15,12 @@ from rich.console import Console
 from tenon.atomic_write import writing
 from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.draw import draw
-from tenon.cli.model_source import Source, Threads, open_engine
+from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
+from tenon.engine.device import Device
 from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array
@@ -49,12 +50,12 @@ def run_model(
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
     changes = {} if source.bundle else files.preprocess
-    engine = open_engine(source, {**options, "preprocess": changes}, threads)
+    engine = open_engine_or_device(source, {**options, "preprocess": changes}, threads)
     with engine:
         feeds, image = _feeds(engine, files, apply_changes=source.bundle)
         names = read_labels(output.labels) if output.labels else engine.manifest.labels
         began = perf_counter()
-        results = engine.run(feeds)
+        results = engine.run([feeds])[0] if isinstance(engine, Device) else engine.run(feeds)
         elapsed = perf_counter() - began
         detected = None
         if image is not None and (engine.manifest.heads or output.draw):
@@ -69,12 +70,13 @@ def run_model(
             raise InputError(f"--draw {output.draw}: there is no image to draw in")
         draw(files.image, detected, names, output.draw)
     if as_json:
-        return print_json(_json(results, detected, names, output.top, elapsed))
+        runner = {"runner": engine.where} if isinstance(engine, Device) else {}
+        return print_json({**_json(results, detected, names, output.top, elapsed), **runner})
     if detected is None:
         _print_best(results, names, output.top)
     else:
         _print_detections(detected, names)
-    console.print(duration(1e3 * elapsed))
+    console.print(f"on {engine.where}" if isinstance(engine, Device) else duration(1e3 * elapsed), markup=False)
     if hint:
         Console(stderr=True, highlight=False).print(f"tenon: no detections are listed: {hint}", markup=False)
     return None
@@ -117,7 +119,9 @@ def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) ->
 
 
 # --------------------------------------------------------------------------------------------- inputs
-def _feeds(engine: Engine, files: InputFiles, *, apply_changes: bool) -> tuple[dict[str, Array], InputImage | None]:
+def _feeds(
+    engine: Engine | Device, files: InputFiles, *, apply_changes: bool
+) -> tuple[dict[str, Array], InputImage | None]:
     """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
     inputs, feeds, image = engine.inputs, {}, None
     for name, path in files.arrays.items():

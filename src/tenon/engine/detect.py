@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
+from tenon.bundle.manifest import Manifest
 from tenon.engine.engine import Engine
 from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
@@ -42,7 +44,20 @@ class _Candidates:
         return _Candidates(self.boxes[which], self.kinds[which], self.scores[which])
 
 
-def image_input(engine: Engine, without: Container[str] = ()) -> str:
+class Network(Protocol):
+    """What runs a bundle: an ``Engine``, or a ``Device``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+    @property
+    def inputs(self) -> Mapping[str, Array]: ...
+
+
+def image_input(engine: Network, without: Container[str] = ()) -> str:
     """The only image input, except those in ``without``.  Raises InputError if there is none or several."""
     names = [name for name in engine.inputs if name in engine.manifest.preprocessing and name not in without]
     if len(names) != 1:
@@ -68,7 +83,7 @@ def detect(
 
 
 def detections(
-    engine: Engine,
+    engine: Network,
     image: InputImage,
     outputs: Mapping[str, Array],
     threshold: float = THRESHOLD,
@@ -91,7 +106,7 @@ def detections(
     return [Detection(int(candidates.kinds[i]), float(candidates.scores[i]), _box(in_image[i])) for i in order]
 
 
-def why_none(engine: Engine) -> str:
+def why_none(engine: Network) -> str:
     """The reason why a network's outputs are not recognised as detections, and the remedy."""
     shapes = {tensor.name: tensor.shape for tensor in engine.manifest.outputs}
     if pair := raw_boxes(shapes):

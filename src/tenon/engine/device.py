@@ -103,6 +103,35 @@ class Device:
             raise InputError(f"{self._where} can only be timed as a whole")
         return self._stamps("profile", rounds, warmup, len(self.manifest.nodes) + 1)
 
+    def fuel(self, feeds: Sequence[Feeds]) -> list[int]:
+        """Instructions of a WebAssembly module for each set of feeds, as wasmtime counts them."""
+        answer = self._execute("run", b"".join(self._region(each) for each in feeds), ("count",))
+        return [int(n) for n in np.frombuffer(answer, "<u8")]
+
+    @property
+    def name(self) -> str:
+        """The network's."""
+        return self.manifest.name
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """Arrays of the inputs' types and shapes."""
+        return views(np.zeros(self.manifest.memory.mutable, np.uint8), self.manifest.inputs)
+
+    @property
+    def where(self) -> str:
+        """What runs the program."""
+        return self._runner.name
+
+    @property
+    def emulated(self) -> bool:
+        """Whether that is an emulator, whose times say nothing of a real machine."""
+        return self._runner.emulates
+
+    @property
+    def bundle(self) -> Bundle:
+        return self._bundle
+
     @property
     def _where(self) -> str:
         return f"'{self.manifest.name}' on {self._runner.name}"
@@ -142,9 +171,9 @@ class Device:
         outputs = {name: self._ordered(a) for name, a in views(np.frombuffer(region, np.uint8), tensors).items()}
         return {name: array.copy() for name, array in cropped(outputs, tensors).items()}
 
-    def _execute(self, kind: _Kind, given: bytes, counts: tuple[int, ...] = ()) -> bytes:
+    def _execute(self, kind: _Kind, given: bytes, counts: tuple[int | str, ...] = ()) -> bytes:
         """The output of a program for its input; ``counts`` are rounds and warm-up runs, for programs that measure
-        time.
+        time, or "count" for the module that counts instructions.
         """
         wasm, memory = self._bundle.target.object == "wasm", self._bundle.program.memory
         program = "network.wasm" if wasm else f"probe_{kind}"
@@ -154,7 +183,7 @@ class Device:
             if program not in self._pushed:
                 session.push({program: _probe(self._bundle, kind)} if not wasm else self._module(program))
                 self._pushed.add(program)
-            session.push({_INPUT: given if wasm else b"".join(n.to_bytes(4, self._order) for n in counts) + given})
+            session.push({_INPUT: given if wasm else b"".join(int(n).to_bytes(4, self._order) for n in counts) + given})
             done = session.run(program, arguments)
             if done.status:
                 reason = _STATUS.get(done.status, f"exit status {done.status}")
