@@ -50,6 +50,7 @@ def benchmark(
     for source, name, label in zip(sources, names, shown, strict=True):
         try:
             with open_engine_or_device(source, options, threads, only_speed=True) as engine:
+                facts: dict[str, Any]
                 if isinstance(engine, Device) and engine.emulated:
                     number = _instructions(engine)
                     facts = {"instructions": number, "runner": engine.where}

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Sequence
 
 _SHARED, _STRTAB, _DYNAMIC, _DYNSYM, _ABSOLUTE = 3, 3, 6, 11, 0xFFF1
+_SECTIONS = (".dynsym", ".dynstr", ".dynamic")
+"""GNU ld finds them by these names."""
 _GLOBAL_FUNCTION = 1 << 4 | 2
 _DT_STRTAB, _DT_SYMTAB, _DT_SONAME = 5, 6, 14
 
@@ -18,7 +20,7 @@ def stub_library(like: bytes, soname: str, functions: Sequence[str]) -> bytes:
     """A shared library called ``soname`` that defines ``functions``, for the machine of the ELF object ``like``."""
     wide, order = like[4] == 2, "<" if like[5] == 1 else ">"
     names, at = b"\0", dict[str, int]()
-    for text in (soname, *functions):
+    for text in (soname, *functions, *_SECTIONS):
         at[text] = len(names)
         names += text.encode() + b"\0"
     head, row = (64, 64) if wide else (52, 40)
@@ -41,8 +43,10 @@ def stub_library(like: bytes, soname: str, functions: Sequence[str]) -> bytes:
         (_DYNAMIC, 2, first + len(padding), len(dynamic), 2, 0, 8, 16 if wide else 8),
     ]
     table = b"".join(
-        struct.pack(order + ("IIQQQQIIQQ" if wide else "IIIIIIIIII"), 0, type, flags, offset, offset, size, *rest)
-        for type, flags, offset, size, *rest in sections
+        struct.pack(
+            order + ("IIQQQQIIQQ" if wide else "IIIIIIIIII"), at.get(name, 0), type, flags, offset, offset, size, *rest
+        )
+        for name, (type, flags, offset, size, *rest) in zip(("", *_SECTIONS), sections, strict=True)
     )
     body = symbols + names + padding + dynamic
     machine, flags = like[18:20], like[48:52] if wide else like[36:40]
