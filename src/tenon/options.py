@@ -26,8 +26,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Emit = Literal[
-    "c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm", "archive", "single-c",
-    "single-header", "cmake", "arduino", "platformio", "espidf", "zephyr", "cmsis", "swift", "android", "tar",
+    "c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm", "image", "archive",
+    "single-c", "single-header", "cmake", "arduino", "platformio", "espidf", "zephyr", "cmsis", "swift", "android",
+    "tar",
 ]  # fmt: skip
 """A part of a bundle on disk."""
 
@@ -167,7 +168,7 @@ class Options:
     """Minimum and maximum of inputs by name, for benchmarks on random data; "" for all."""
 
     emit: tuple[Emit, ...] = ()
-    """Parts of a saved bundle; (): all that the target supports, except "exe", "ir", "html" and "npm"."""
+    """Parts of a saved bundle; (): all that the target supports, except those that have to be asked for."""
 
     verify: bool = False
     """Verify the graph after every pass, and compare its results on random data with those before the pass."""

@@ -22,6 +22,7 @@ import browser
 import onnx_models
 import tenon
 from browser import Session
+from detectors import bright_areas
 from installed import succeeds
 from installed import tenon as command
 from real import DIGITS, ROOT, held_out_digits, shared
@@ -171,33 +172,13 @@ def test_keyboard_and_names(chromium: Session, digits: Path) -> None:
     assert all(n["name"]["value"] for n in controls)
 
 
-def _detector() -> bytes:
-    """A detector that finds bright areas: a box in every cell of an 8 x 8 grid, and a score per class."""
-    axis = (np.arange(8) + 0.5) / 8
-    y, x = (a.reshape(-1, 1) for a in np.meshgrid(axis, axis, indexing="ij"))
-    boxes = np.concatenate([x - 0.1, y - 0.1, x + 0.1, y + 0.1], axis=1).astype(np.float32)[None]
-    mean = np.zeros((2, 3, 4, 4), np.float32)
-    mean[0, 0], mean[1, 2] = 1 / 16, 1 / 16
-    nodes = [
-        onnx_models.node("Conv", ["x", "w"], ["a"], strides=[4, 4]),
-        onnx_models.node("Reshape", ["a", "shape"], ["b"]),
-        onnx_models.node("Transpose", ["b"], ["scores"], perm=[0, 2, 1]),
-        onnx_models.node("ReduceMean", ["b"], ["c"], keepdims=1),
-        onnx_models.node("Mul", ["c", "zero"], ["d"]),
-        onnx_models.node("Add", ["d", "grid"], ["boxes"]),
-    ]
-    constants = {"w": mean, "shape": np.array([1, 2, 64]), "zero": np.zeros(1, np.float32), "grid": boxes}
-    made = onnx_models.model(nodes, {"x": (1, 3, 32, 32)}, ["boxes", "scores"], constants)
-    return bytes(made.SerializeToString())
-
-
 def test_detector_with_hostile_labels(chromium: Session, photo: Path, tmp_path: Path) -> None:
     """Boxes as in Python, with names that would end a script."""
     how: dict[str, Any] = {"preprocess": {"scale": 1 / 255, "fit": "letterbox"}, "labels": [HOSTILE, "blue&"]}
-    bundle = tenon.compile(_detector(), name="areas", target="wasm32", **how)
+    bundle = tenon.compile(bright_areas(), name="areas", target="wasm32", **how)
     open_page(chromium, bundle.save(tmp_path / "out", ("html",)) / "areas.html")
     run_file(chromium, photo)
-    with tenon.open(tenon.compile(_detector(), name="areas", **how)) as engine:
+    with tenon.open(tenon.compile(bright_areas(), name="areas", **how)) as engine:
         seen = read_image(photo, (1, 3, 32, 32), engine.manifest.preprocessing["x"])
         expected = detections(engine, seen, engine.run({"x": seen.pixels}))
     found = chromium.evaluate("tenonResult.detections")

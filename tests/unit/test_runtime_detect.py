@@ -33,7 +33,7 @@ int detect(const char *outputs, long size, long height, long width, double thres
   size_t count;
   memcpy(tenon_mutable, outputs, (size_t)size);
   const DetectionLimits limits = {threshold, overlap};
-  if (find_detections(&tenon_preprocessing[0], height, width, limits, &found, &count) != NULL) return -1;
+  if (find_detections(&tenon_preprocessing[0], tenon_mutable, height, width, limits, &found, &count) != NULL) return -1;
   for (size_t i = 0; i < count; i++) {
     *to++ = (double)found[i].kind;
     *to++ = (double)found[i].score;

@@ -151,11 +151,11 @@ def _list(name: str, ports: tuple[Port, ...]) -> str:
     for port in ports:
         extents = ", ".join(map(str, port.type.dims or (1,)))
         row = f"{port.offset}, {port.type.nbytes}, {port.type.rank}, {extents}"
-        rows.append(f'  X("{_escape(port.name)}", {port.type.dtype}, {row})')
+        rows.append(f'  X("{c_text(port.name)}", {port.type.dtype}, {row})')
     return " \\\n".join(rows)
 
 
-def _escape(text: str) -> str:
+def c_text(text: str) -> str:
     """The content of a C string literal: octal escapes, because hexadecimal ones are not delimited; no trigraphs."""
     safe = set(map(chr, range(32, 127))) - set('"\\?')
     return "".join(c if c in safe else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
+from tenon.bundle.header import c_text
 from tenon.bundle.manifest import Tensor
 from tenon.errors import InputError
 from tenon.ir.preprocessing import Corners, Fit, Heads, Kind, Preprocessing, Sampling, planes
@@ -20,7 +20,7 @@ def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str,
 
 def detection_source(outputs: Sequence[Tensor], heads: Heads | None, labels: Sequence[str]) -> str:
     """The C file: the format of the outputs, and the names of classes."""
-    names = "".join(f"  {_c_string(label)},\n" for label in labels)
+    names = "".join(f'  "{c_text(label)}",\n' for label in labels)
     head = '#include "detect.h"\n#include "labels.h"\n\nconst TenonHeads tenon_heads = '
     table = f"const char *const tenon_labels[] = {{\n{names}  NULL}};\nconst long tenon_label_count = {len(labels)};\n"
     return f"{head}{_heads(outputs, heads)};\n\n{table}"
@@ -39,12 +39,6 @@ def _heads(outputs: Sequence[Tensor], heads: Heads | None) -> str:
         "background": heads.background,
     }
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
-
-
-def _c_string(text: str) -> str:
-    """A string literal; bytes outside of ASCII in octal, as in those with trigraphs."""
-    plain = json.dumps(text)[1:-1] if text.isascii() and text.isprintable() and "?" not in text else ""
-    return f'"{plain}"' if plain else '"' + "".join(f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
 def _row(tensor: Tensor, preprocessing: Preprocessing | None) -> str:

@@ -18,6 +18,7 @@ from tenon.bundle.browser import description
 from tenon.bundle.checksum import checksum
 from tenon.bundle.folder import write_folder
 from tenon.bundle.header import header
+from tenon.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.bundle.layout import layout
 from tenon.bundle.manifest import (
     FILE,
@@ -157,6 +158,14 @@ class Bundle:
         parts = self.name, self.object, self.header, self.weights, self._tables()
         return link.executable(self.compiler, self.target, *parts, threaded=threaded)
 
+    def _image_entry(self) -> dict[str, bytes]:
+        """The C files with entry points for images."""
+        images = [port.name for port in self.program.inputs if port.name in self.preprocessing]
+        if len(images) != 1 or len(self.program.inputs) != 1:
+            raise InputError(f"'{self.name}' does not take exactly one image: leave out --emit image")
+        source = image_source(self.name, {file: link.runtime(file).decode() for file in SOURCES}, self._tables())
+        return {f"{self.name}_image.h": image_header(self.name).encode(), f"{self.name}_image.c": source.encode()}
+
     def _tables(self) -> dict[str, str]:
         """C files that say how an image becomes an input, and outputs detections."""
         inputs, outputs = (tuple(map(_tensor, ports)) for ports in (self.program.inputs, self.program.outputs))
@@ -176,7 +185,8 @@ class Bundle:
         """Write the bundle and return its folder.  Repeated calls write the same bytes.
 
         ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
-        "html" (a page that runs the network in a browser), "npm" (an npm package), or a form of ``packages.FORMS``
+        "html" (a page that runs the network in a browser), "npm" (an npm package), "image" (C entry
+        points that take images and give detections), or a form of ``packages.FORMS``
         ("cmake", "arduino", ...); the manifest is always written.
         (): those in the options, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
@@ -278,6 +288,8 @@ class Bundle:
             files[f"{name}.ir"] = find_backend("ir_text").program(programs, f"{name}.h").text().encode()
         if "exe" in parts:
             files[executable_name(name, self.target)] = self.executable
+        if "image" in parts:
+            files |= self._image_entry()
         if parts & {"html", "npm"}:
             about = description(self.manifest({}, compiled=False))
             if "html" in parts:

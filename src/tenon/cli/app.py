@@ -64,8 +64,8 @@ def compile_command(
         typer.Option(
             "--emit",
             metavar="PARTS",
-            help="In addition to the usual parts: exe, html, npm, a, single-c, h, cmake, arduino, platformio, espidf, "
-            "zephyr, cmsis, swift, android, tar; or a list of parts: c,header,o,so,weights,ir.",
+            help="In addition to the usual parts: exe, html, npm, image, a, single-c, h, cmake, arduino, platformio, "
+            "espidf, zephyr, cmsis, swift, android, tar; or a list of parts: c,header,o,so,weights,ir.",
         ),
     ] = None,
     preprocessing: PreprocessOptions,

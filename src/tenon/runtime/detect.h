@@ -37,7 +37,10 @@ typedef struct {
 /* Boxes of different classes with more overlap than this are the same object with several labels. */
 static const double same_object = 0.85;
 
-static float value_of(int output, size_t at) { return (float)element(&tenon_outputs[tenon_heads.outputs[output]], at); }
+/* Element `at` of an output of the detector, in the mutable region. */
+static float value_of(const uint8_t *region, int output, size_t at) {
+  return (float)element(region, &tenon_outputs[tenon_heads.outputs[output]], at);
+}
 
 static size_t values_in(int output) { return count_of(&tenon_outputs[tenon_heads.outputs[output]]); }
 
@@ -52,10 +55,10 @@ static long last_extent(int output, int from_the_end) {
 static long class_of(float number) { return number > -1 && number < 1e9f ? (long)number : -1; }
 
 /* Whether the scores [rows, classes] are probabilities that sum to 1. */
-static int sum_to_one(int output, size_t rows, size_t classes) {
+static int sum_to_one(const uint8_t *region, int output, size_t rows, size_t classes) {
   for (size_t i = 0; i < rows; i++) {
     double sum = 0;
-    for (size_t j = 0; j < classes; j++) sum += (double)value_of(output, i * classes + j);
+    for (size_t j = 0; j < classes; j++) sum += (double)value_of(region, output, i * classes + j);
     if (!(fabs(sum - 1) <= 1e-2 + 1e-5)) return 0;
   }
   return classes > 1;
@@ -63,30 +66,31 @@ static int sum_to_one(int output, size_t rows, size_t classes) {
 
 /* The shape of the candidates: how many, and where in the outputs the numbers of one are. */
 typedef struct {
+  const uint8_t *region;
   size_t count, classes, row, step; /* value j of candidate i is at i * row + j * step */
   size_t first_score;
   int scores; /* the output with the scores */
   long background;
 } Candidates;
 
-static Candidates candidates_of(void) {
-  Candidates c = {0, 1, 1, 1, 0, 0, tenon_heads.background};
+static Candidates candidates_of(const uint8_t *region) {
+  Candidates c = {region, 0, 1, 1, 1, 0, 0, tenon_heads.background};
   const size_t last = (size_t)last_extent(0, 1);
   if (tenon_heads.kind == HEADS_LISTS) {
     c.count = values_in(2);
     if (tenon_heads.output_count > 3) {
-      const float valid = value_of(3, 0);
+      const float valid = value_of(region, 3, 0);
       if (!(valid >= (float)c.count)) c.count = valid > 0 ? (size_t)ceilf(valid) : 0;
     }
   } else if (tenon_heads.kind == HEADS_COLUMNS) {
     const size_t rows = (size_t)last_extent(0, 2);
-    c = (Candidates){last, rows - 4, 1, last, 4, 0, -1};
+    c = (Candidates){region, last, rows - 4, 1, last, 4, 0, -1};
   } else if (tenon_heads.kind == HEADS_BOXES) {
     c.classes = (size_t)last_extent(1, 1);
     c.count = values_in(1) / c.classes;
     c.row = c.classes;
     c.scores = 1;
-    if (c.background < 0 && sum_to_one(1, c.count, c.classes)) c.background = 0;
+    if (c.background < 0 && sum_to_one(region, 1, c.count, c.classes)) c.background = 0;
   } else {
     c.count = values_in(0) / last;
     c.row = last;
@@ -99,10 +103,10 @@ static Candidates candidates_of(void) {
 
 /* The best class of candidate `i`; returns 0 if that is no object. */
 static int best_class(const Candidates *c, size_t i, Detection *found) {
-  const float objectness = tenon_heads.kind == HEADS_YOLO ? value_of(0, i * c->row + 4) : 1;
+  const float objectness = tenon_heads.kind == HEADS_YOLO ? value_of(c->region, 0, i * c->row + 4) : 1;
   found->kind = -1;
   for (size_t j = 0; j < c->classes; j++) {
-    const float raw = value_of(c->scores, i * c->row + (c->first_score + j) * c->step);
+    const float raw = value_of(c->region, c->scores, i * c->row + (c->first_score + j) * c->step);
     const float score = tenon_heads.kind == HEADS_YOLO ? raw * objectness : raw;
     if (isnan(score)) return 0;
     if (found->kind < 0 || score > found->score) found->kind = (long)j, found->score = score;
@@ -115,20 +119,20 @@ static int read_candidate(const Candidates *c, size_t i, Detection *found) {
   size_t box = 4 * i, step = 1;
   if (tenon_heads.kind == HEADS_ROWS) {
     const size_t row = i * c->row + c->row - 6;
-    found->kind = class_of(value_of(0, row));
-    found->score = value_of(0, row + 1);
+    found->kind = class_of(value_of(c->region, 0, row));
+    found->score = value_of(c->region, 0, row + 1);
     box = row + 2;
     if (found->kind < 0 || found->kind == c->background) return 0;
   } else if (tenon_heads.kind == HEADS_LISTS) {
-    const float number = value_of(1, i);
+    const float number = value_of(c->region, 1, i);
     found->kind = number > -1e9f && number < 1e9f ? (long)number : -1;
-    found->score = value_of(2, i);
+    found->score = value_of(c->region, 2, i);
   } else {
     if (!best_class(c, i, found)) return 0;
     if (tenon_heads.kind == HEADS_YOLO) box = i * c->row;
     if (tenon_heads.kind == HEADS_COLUMNS) box = i, step = c->step;
   }
-  for (size_t k = 0; k < 4; k++) found->box[k] = (double)value_of(0, box + k * step);
+  for (size_t k = 0; k < 4; k++) found->box[k] = (double)value_of(c->region, 0, box + k * step);
   return 1;
 }
 
@@ -194,11 +198,11 @@ static size_t suppress(Detection *found, size_t count, double overlap) {
   return kept;
 }
 
-/* The detections in the outputs, in pixels of an image of height x width, highest score first.  Returns NULL, or an
+/* The detections in the outputs in a mutable region, in pixels of an image of height x width, highest score first.  Returns NULL, or an
    error message; the caller frees `found`. */
-static const char *find_detections(const TenonPreprocessing *how, long height, long width, DetectionLimits limits,
-                                   Detection **found, size_t *count) {
-  const Candidates candidates = candidates_of();
+static const char *find_detections(const TenonPreprocessing *how, const uint8_t *region, long height, long width,
+                                   DetectionLimits limits, Detection **found, size_t *count) {
+  const Candidates candidates = candidates_of(region);
   *count = 0;
   /* The second half is for sorting. */
   Detection *all = *found = malloc((2 * candidates.count + 1) * sizeof *all);

@@ -19,9 +19,9 @@ static double half(const uint8_t *from) {
   return bits & 0x8000 ? -value : value;
 }
 
-/* Element `at` of an input or output, in row-major order. */
-static double element(const TenonPort *port, size_t at) {
-  const uint8_t *from = tenon_mutable + port->offset;
+/* Element `at` of an input or output in a mutable region, in row-major order. */
+static double element(const uint8_t *region, const TenonPort *port, size_t at) {
+  const uint8_t *from = region + port->offset;
 #define READ_AS(name, c_type)                       \
   if (strcmp(port->type, name) == 0) {              \
     c_type value;                                   \

@@ -276,7 +276,7 @@ static void take_all(int count, char **files, const Settings *settings) {
 static void print_value(const TenonPort *port, size_t count, size_t at) {
   /* A label belongs to a position of a vector. */
   const char *label = count == (size_t)port->extents[port->rank ? port->rank - 1 : 0] ? label_of((long)at) : NULL;
-  printf("  %6zu  %.6g%s%s\n", at, element(port, at), label ? "  " : "", label ? label : "");
+  printf("  %6zu  %.6g%s%s\n", at, element(tenon_mutable, port, at), label ? "  " : "", label ? label : "");
 }
 
 static void print_top(const TenonPort *port, size_t count, size_t top) {
@@ -285,7 +285,7 @@ static void print_top(const TenonPort *port, size_t count, size_t top) {
   for (size_t k = 0; k < top && k < count; k++) {
     size_t best = count;
     for (size_t i = 0; i < count; i++)
-      if (!used[i] && (best == count || element(port, i) > element(port, best))) best = i;
+      if (!used[i] && (best == count || element(tenon_mutable, port, i) > element(tenon_mutable, port, best))) best = i;
     used[best] = 1;
     print_value(port, count, best);
   }
@@ -310,7 +310,7 @@ static void print_output(const TenonPort *port, const Settings *settings) {
 static void print_detections(const Settings *settings) {
   Detection *found;
   size_t count;
-  const char *problem = find_detections(&given.how, given.height, given.width, settings->limits, &found, &count);
+  const char *problem = find_detections(&given.how, tenon_mutable, given.height, given.width, settings->limits, &found, &count);
   if (problem != NULL) fail("%s", problem);
   enum { COLUMNS = 6 };
   static const char *const titles[COLUMNS] = {"class", "score", "left", "top", "right", "bottom"};

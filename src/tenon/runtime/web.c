@@ -137,7 +137,7 @@ EXPORT("detect") long tenon_web_detect(double threshold, double overlap) {
   const DetectionLimits limits = {threshold, overlap};
   size_t count;
   if (tenon_heads.kind == HEADS_NONE || given.width == 0) return 0;
-  if (find_detections(&tenon_preprocessing[given.input], given.height, given.width, limits, &found, &count) != NULL)
+  if (find_detections(&tenon_preprocessing[given.input], tenon_mutable, given.height, given.width, limits, &found, &count) != NULL)
     return -1;
   return (long)count;
 }
