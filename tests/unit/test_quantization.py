@@ -17,10 +17,14 @@ from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType
 from tenon.passes import optimize
+from tenon.quantization.calibration import observed
+from tenon.quantization.insertion import products
 from tenon.quantization.placement import placement
+from tenon.quantization.range_search import expected_scores, searched
 from tenon.quantization.ranges import BINS, METHODS, Observed
 from tenon.quantization.samples import read_samples
 from tenon.quantization.scheme import SCHEMES, named_scheme
+from tenon.quantization.simulation import Simulation
 
 
 def network(residual: bool = True) -> Graph:
@@ -70,7 +74,7 @@ def samples(count: int = 16) -> list[Array]:
 def test_every_operator_is_computed_in_integers(scheme: str) -> None:
     """But for the softmax; the answers stay near those in floats."""
     graph = network()
-    made = tenon.quantize(graph, samples(), scheme=scheme, method="min-max", bias_correction=False)
+    made = tenon.quantize(graph, samples(), scheme=scheme, method="min-max", bias_correction=False, range_search=False)
     description, _ = tenon.inspect(made.graph)
     assert description.compiled is not None
     assert {"IntegerConv", "IntegerGemm", "IntegerAveragePool"} <= description.compiled.keys()
@@ -124,8 +128,24 @@ def test_the_model_is_not_changed_and_the_result_is_deterministic() -> None:
 
 def test_auto_takes_the_method_with_the_least_noise() -> None:
     report = tenon.quantize(network(), samples()).report
-    assert report.method == max(report.methods, key=lambda name: report.methods[name])
-    assert len(report.methods) > 1
+    tried = {name: quality for name, quality in report.methods.items() if name != "range search"}
+    assert report.method == max(tried, key=lambda name: tried[name])
+    assert len(tried) > 1
+
+
+def test_range_search_narrows_ranges_that_are_too_wide() -> None:
+    graph, given = optimize(network(), fuse=False), [{"x": x} for x in samples(8)]
+    placed, scheme = placement(graph), named_scheme("int8")
+    seen = observed(graph, placed.tensors, given, histograms=False, threads=1, step=lambda *_: None)
+    ranges = {v: (8 * each.low, 8 * each.high) for v, each in seen.items()}
+    grids = {v: scheme.activation_grid(*ranges[placed.end(v)]) for v in ranges}
+    simulation = Simulation(graph, placed, products(placed, grids, scheme), grids, scheme, 1)
+    expected = expected_scores(graph, given, 1)
+    before = simulation.noise(given, expected)
+    found = searched(graph, placed, ranges, simulation, scheme, given, expected=expected, step=lambda *_: None)
+    assert simulation.noise(given, expected) < 0.9 * before
+    simulation.close()
+    assert all(found[part] == found[end] for part, end in placed.parts.items())
 
 
 def test_quantised_models_and_bad_options_are_errors(tmp_path: Path) -> None:

@@ -268,6 +268,9 @@ def quantize_command(
     bias_correction: Annotated[
         bool, typer.Option("--bias-correction/--no-bias-correction", help="Put the means of channels back.")
     ] = True,
+    range_search: Annotated[
+        bool, typer.Option("--range-search/--no-range-search", help="Try narrower and wider ranges of each tensor.")
+    ] = True,
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")
     ] = None,
@@ -283,7 +286,8 @@ def quantize_command(
 
     settings = {
         "data": data, "samples": samples, "seed": seed, "scheme": scheme, "method": method,
-        "bias_correction": bias_correction, "exclude": exclude or [], "preprocess": preprocess.overrides(),
+        "bias_correction": bias_correction, "range_search": range_search, "exclude": exclude or [],
+        "preprocess": preprocess.overrides(),
         "threads": threads.threads,
     }  # fmt: skip
     quantize_model(model.source(), out, settings, report, as_json=printing.json)

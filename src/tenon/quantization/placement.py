@@ -30,6 +30,12 @@ class Placement:
     tensors: list[Value] = field(default_factory=list)
     parts: dict[Value, Value] = field(default_factory=dict)
 
+    def end(self, value: Value) -> Value:
+        """The concatenation whose grid ``value`` has, or itself."""
+        while value in self.parts:
+            value = self.parts[value]
+        return value
+
 
 def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
     """``exclude`` names layers that stay in float."""

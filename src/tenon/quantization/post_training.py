@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import PurePath
 from typing import Any
@@ -15,14 +16,17 @@ from tenon.errors import InputError, ModelError, guarded
 from tenon.ir.graph import Graph, Value
 from tenon.passes.integers import is_quantised
 from tenon.pipeline import Model, load
-from tenon.quantization.bias_correction import corrected, twins
+from tenon.quantization.bias_correction import corrected
 from tenon.quantization.calibration import Step, observed
+from tenon.quantization.copies import twins
 from tenon.quantization.insertion import Product, insert, products
 from tenon.quantization.placement import Placement, placement
-from tenon.quantization.ranges import HISTOGRAMS, METHODS, Observed
+from tenon.quantization.range_search import expected_scores, searched
+from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range
 from tenon.quantization.report import Report, measured, worst_output
 from tenon.quantization.samples import Data, Sample, read_samples
 from tenon.quantization.scheme import Grid, Scheme, named_scheme
+from tenon.quantization.simulation import Simulation
 
 AUTO = ("min-max", "percentile", "mse")
 """Methods that ``auto`` chooses from."""
@@ -30,7 +34,7 @@ AUTO = ("min-max", "percentile", "mse")
 SCORED = 32
 """Samples on which recipes are compared."""
 
-CORRECTED = 64
+CORRECTED = 128
 """Most samples that means of channels are measured on."""
 
 
@@ -57,11 +61,9 @@ class _Work:
     graph: Graph
     placed: Placement
     scheme: Scheme
-    seen: Mapping[Value, Observed]
     samples: Sequence[Sample]
     threads: int
     step: Step
-    chosen: dict[str, float] = field(default_factory=dict)
 
 
 @guarded
@@ -74,6 +76,7 @@ def quantize(
     scheme: str = "int8",
     method: str = "auto",
     bias_correction: bool = True,
+    range_search: bool = True,
     exclude: Sequence[str] = (),
     preprocess: Mapping[str, Any] | None = None,
     threads: int = 1,
@@ -86,9 +89,9 @@ def quantize(
     only input's shape, or a mapping of names to arrays; of an iterable the first are taken.
 
     ``scheme`` is one of ``SCHEMES``, ``method`` how ranges of activations follow from what was observed: one of
-    ``METHODS``, or "auto", which takes the one with the best signal-to-noise ratio of the outputs.  Layers that
-    ``exclude`` names stay in float.  ``bias_correction`` puts back the means of channels.  Raises ModelError, and
-    InputError for bad options and data.
+    ``METHODS``, or "auto", which takes the one with the best signal-to-noise ratio of the outputs.  ``range_search``
+    then tries narrower and wider ranges of each tensor, ``bias_correction`` puts back the means of channels.  Layers
+    that ``exclude`` names stay in float.  Raises ModelError, and InputError for bad options and data.
     """
     kind = named_scheme(scheme)
     if method != "auto" and method not in METHODS:
@@ -104,26 +107,70 @@ def quantize(
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     names = AUTO if method == "auto" else (method,)
     seen = observed(graph, placed.tensors, given, histograms=bool(HISTOGRAMS & set(names)), threads=threads, step=step)
-    work = _Work(graph, placed, kind, seen, given, threads, step)
-    best = _best(work, names)
-    grids = _grids(work, best)
-    made = products(placed, grids, kind)
-    before = _score(work, grids, made)
-    report = {"": before}
-    if bias_correction and made:
-        better = corrected(graph, placed, made, grids, kind, given[:CORRECTED], threads=threads, step=step)
-        after = _score(work, grids, better)
-        report["bias correction"] = after
-        if after > before:
-            made = better
+    work = _Work(graph, placed, kind, given, threads, step)
+    tried = {name: {v: METHODS[name](each) for v, each in seen.items()} for name in names}
+    chosen, made, methods = _recipe(work, tried, bias_correction=bias_correction, range_search=range_search)
+    grids = _grids(work, chosen[1])
+    repairs = {"": _score(work, grids, products(placed, grids, kind)), "bias correction": _score(work, grids, made)}
+    if not bias_correction or repairs["bias correction"] <= repairs[""]:
+        made = products(placed, grids, kind)
+    if not bias_correction:
+        del repairs["bias correction"]
     result = _inserted(work, grids, made)
     noise, agreement = measured(graph, *result, placed.tensors, given[:SCORED], threads)
     outputs = len(graph.outputs)
-    methods = work.chosen if len(names) > 1 else {}
     return Quantized(
         result[0],
-        Report(kind.name, best, len(given[:SCORED]), noise[:outputs], noise[outputs:], agreement, methods, report),
+        Report(
+            kind.name, chosen[0], len(given[:SCORED]), noise[:outputs], noise[outputs:], agreement, methods, repairs
+        ),
     )
+
+
+def _recipe(
+    work: _Work, tried: Mapping[str, Mapping[Value, Range]], *, bias_correction: bool, range_search: bool
+) -> tuple[tuple[str, Mapping[Value, Range]], list[Product], dict[str, float]]:
+    """The best method with its ranges, the products for them, and the SQNR in dB of what was tried.
+
+    Biases are corrected before ranges are compared, because shifted means hide the rest of the noise, and again for
+    those that were chosen.
+    """
+    graph, placed = work.graph, work.placed
+    search, check, many = work.samples[::2], work.samples[1::2] or work.samples, work.samples[:CORRECTED]
+    name, ranges = next(iter(tried.items()))
+    grids = _grids(work, ranges)
+    made = products(placed, grids, work.scheme)
+    simulation = Simulation(graph, placed, made, grids, work.scheme, work.threads)
+    methods: dict[str, float] = {}
+    try:
+        if bias_correction and made:
+            corrected(graph, made, simulation, search, threads=work.threads, step=work.step)
+        expected = [expected_scores(graph, part, work.threads) for part in (search, check)]
+
+        def quality(ranges: Mapping[Value, Range]) -> float:
+            """SQNR in dB on samples that nothing was fitted to."""
+            simulation.set_grids(_grids(work, ranges))
+            return -10 * math.log10(max(simulation.noise(check, expected[1]), 1e-30))
+
+        methods = {each: quality(found) for each, found in tried.items()}
+        name = max(methods, key=lambda each: methods[each])
+        ranges = tried[name]
+        simulation.set_grids(_grids(work, ranges))
+        if range_search:
+            found = searched(
+                graph, placed, ranges, simulation, work.scheme, search, expected=expected[0], step=work.step
+            )
+            methods["range search"] = quality(found)
+            if methods["range search"] > methods[name]:
+                ranges = found
+        simulation.set_grids(_grids(work, ranges))
+        made = products(placed, _grids(work, ranges), work.scheme)
+        if bias_correction and made:
+            simulation.reset_shifts()
+            made = corrected(graph, made, simulation, many, threads=work.threads, step=work.step)
+    finally:
+        simulation.close()
+    return (name, ranges), made, methods
 
 
 def _floats(model: Model | Graph) -> Graph:
@@ -138,22 +185,8 @@ def _floats(model: Model | Graph) -> Graph:
     return passes.optimize(given, fuse=False)
 
 
-def _best(work: _Work, names: Sequence[str]) -> str:
-    for name in names:
-        grids = _grids(work, name)
-        work.chosen[name] = _score(work, grids, products(work.placed, grids, work.scheme)) if len(names) > 1 else 0.0
-    return max(names, key=lambda name: work.chosen[name])
-
-
-def _grids(work: _Work, method: str) -> dict[Value, Grid]:
-    grids = {v: work.scheme.activation_grid(*METHODS[method](work.seen[v])) for v in work.placed.tensors}
-    whole = work.placed.parts
-    for part in whole:
-        end = part
-        while end in whole:
-            end = whole[end]
-        grids[part] = grids[end]
-    return grids
+def _grids(work: _Work, ranges: Mapping[Value, Range]) -> dict[Value, Grid]:
+    return {v: work.scheme.activation_grid(*ranges[work.placed.end(v)]) for v in work.placed.tensors}
 
 
 def _inserted(work: _Work, grids: Mapping[Value, Grid], made: list[Product]) -> tuple[Graph, dict[Value, Value]]:

@@ -77,7 +77,7 @@ class _Sums:
 _NORMALISED = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
 
 
-def _scores(graph: Graph) -> list[Value]:
+def scores(graph: Graph) -> list[Value]:
     """The outputs; of a softmax or a sigmoid, what it reads: its noise does not depend on how certain the answer is."""
     nodes = [value.producer for value in graph.outputs]
     return [
@@ -90,7 +90,7 @@ def worst_output(
     graph: Graph, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample], threads: int
 ) -> float:
     """The least SQNR in dB of the outputs; ``values`` maps those of ``graph`` to those of ``quantised``."""
-    sums, _ = _compared(graph, quantised, values, _scores(graph), samples, threads)
+    sums, _ = _compared(graph, quantised, values, scores(graph), samples, threads)
     return min(each.sqnr for each in sums)
 
 
@@ -99,7 +99,7 @@ def measured(
     threads: int,
 ) -> tuple[tuple[Noise, ...], float]:  # fmt: skip
     """The noise of the outputs, then of ``tensors``, and the share of samples with the same largest output."""
-    asked = [*_scores(graph), *tensors]
+    asked = [*scores(graph), *tensors]
     sums, same = _compared(graph, quantised, values, asked, samples, threads)
     names = [v.name for v in (*graph.outputs, *tensors)]
     return tuple(each.noise_of(name) for name, each in zip(names, sums, strict=True)), same

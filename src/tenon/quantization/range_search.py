@@ -1,0 +1,77 @@
+"""Ranges of activations that give the outputs least noise, searched tensor by tensor.
+
+Saturating rare values of a tensor leaves the others finer steps.  How much of either is best for the answer depends on
+all layers after it, so each candidate is measured at the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tenon.ir.graph import Array, Graph, Value
+from tenon.quantization.calibration import Step
+from tenon.quantization.placement import Placement
+from tenon.quantization.probes import Probes
+from tenon.quantization.ranges import Range
+from tenon.quantization.report import scores
+from tenon.quantization.samples import Sample
+from tenon.quantization.scheme import Grid, Scheme
+from tenon.quantization.simulation import Simulation
+
+SHARES = ((0.8, 1.0), (1.0, 0.8), (0.9, 1.0), (1.0, 0.9), (0.95, 0.95), (1.15, 1.0), (1.0, 1.15))
+"""Factors of the least and the greatest value that are tried."""
+
+MACS = 4e11
+"""Multiply-accumulates that a search may take: it uses fewer samples for larger networks."""
+
+
+def searched(
+    graph: Graph, placed: Placement, ranges: Mapping[Value, Range], simulation: Simulation, scheme: Scheme,
+    samples: Sequence[Sample], *, expected: Sequence[Sequence[Array]], step: Step,
+) -> dict[Value, Range]:  # fmt: skip
+    """Better ranges than ``ranges`` on ``samples``; those given where the network is too large to search.
+
+    The grids of ``simulation`` are changed.  Tensors that share a grid are changed together.
+    """
+    macs = sum(n.op.macs([None if v is None else v.type for v in n.inputs], [v.type for v in n.outputs]) for n in graph)
+    ends = [v for v in placed.tensors if v not in placed.parts]
+    count = min(len(samples), int(MACS / max(macs, 1) / (len(SHARES) * len(ends))))
+    if count < 4:
+        return dict(ranges)
+    groups: dict[Value, list[Value]] = {end: [end] for end in ends}
+    for part in placed.parts:
+        groups[placed.end(part)].append(part)
+    chosen, few = dict(ranges), samples[:count]
+    best = simulation.noise(few, expected[:count])
+    outputs = set(scores(graph))  # saturation there is no noise that later layers average out
+    for number, (end, group) in enumerate(groups.items()):
+        if end in outputs:
+            continue
+        step("range search", number, len(groups))
+        low, high = chosen[end]
+        for least, most in SHARES:
+            if (low == 0 and least != 1 and most == 1) or (high == 0 and most != 1 and least == 1):
+                continue
+            tried = (low * least, high * most)
+            _set(simulation, group, scheme.activation_grid(*tried))
+            noise = simulation.noise(few, expected[:count])
+            if noise < best:
+                best, chosen[end] = noise, tried
+        _set(simulation, group, scheme.activation_grid(*chosen[end]))
+        chosen.update(dict.fromkeys(group, chosen[end]))
+    return chosen
+
+
+def _set(simulation: Simulation, group: Sequence[Value], grid: Grid) -> None:
+    for value in group:
+        simulation.set_grid(value, grid)
+
+
+def expected_scores(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list[Array]]:
+    """The outputs in floats on each sample."""
+    asked = scores(graph)
+    probes = Probes(graph, asked, threads=threads)
+    try:
+        return [[values[v].copy() for v in asked] for values in probes.run(samples)]
+    finally:
+        probes.close()

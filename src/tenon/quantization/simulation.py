@@ -1,0 +1,113 @@
+"""The quantised network in floats, whose grids and biases are inputs: it is compiled once to try many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.types import F32, DType, TensorType
+from tenon.passes.base import make
+from tenon.quantization.copies import twins
+from tenon.quantization.insertion import Product, insert
+from tenon.quantization.placement import Placement
+from tenon.quantization.probes import Probes
+from tenon.quantization.report import scores
+from tenon.quantization.samples import Sample
+from tenon.quantization.scheme import Grid, Scheme
+
+
+class Simulation:
+    """``shifts`` are added to the sums of each product, one number for each channel; ``set_grid`` changes a grid.
+
+    Rounding and saturation are those of integers; sums are those of f32.
+    """
+
+    def __init__(
+        self, graph: Graph, placed: Placement, made: Sequence[Product], grids: Mapping[Value, Grid], scheme: Scheme,
+        threads: int,
+    ) -> None:  # fmt: skip
+        copy, there, again, theirs, values = twins(graph, placed, list(made), grids)
+        dequantised = insert(copy, there, again, theirs, scheme)
+        self._feeds: dict[str, Array] = {}
+        self._names: dict[Value, tuple[str, str]] = {}
+        for i, value in enumerate(placed.tensors):
+            self._names[value] = _with_grid_inputs(copy, dequantised[values[value]], i, grids[value].dtype)
+            self.set_grid(value, grids[value])
+        self.shifts: list[Array] = []
+        self._sums = [self._with_shift(copy, each, i) for i, each in enumerate(again)]
+        self._ends = [dequantised.get(values[v], values[v]) for v in scores(graph)]
+        moved = {id(each.node.output): added for each, added in zip(again, self._sums, strict=True)}
+        self._ends = [moved.get(id(v), v) for v in self._ends]
+        self._axes = [channel_axis(each.node) for each in made]
+        self._probes = Probes(copy, [*self._sums, *self._ends], threads=threads)
+
+    def _with_shift(self, graph: Graph, each: Product, i: int) -> Value:
+        y, axis = each.node.output, channel_axis(each.node)
+        shape = tuple(each.channels if j == axis else 1 for j in range(y.type.rank))
+        self.shifts.append(np.zeros(shape, np.float32))
+        shift, readers = graph.add_input(f"shift_{i}", TensorType(F32, shape)), list(y.uses)
+        before = min(readers, key=graph.position) if readers else None
+        added = graph.add(make("Add"), [y, shift], [f"{y.name}_shifted"], before=before)
+        for reader in dict.fromkeys(readers):
+            graph.rewire(reader, tuple(added.output if v is y else v for v in reader.inputs))
+        return added.output
+
+    def set_grid(self, value: Value, grid: Grid) -> None:
+        scale, zero = self._names[value]
+        self._feeds[scale], self._feeds[zero] = grid.scale.reshape(()), grid.zero.reshape(())
+
+    def set_grids(self, grids: Mapping[Value, Grid]) -> None:
+        for value, grid in grids.items():
+            self.set_grid(value, grid)
+
+    def reset_shifts(self) -> None:
+        self.shifts = [np.zeros_like(shift) for shift in self.shifts]
+
+    def _more(self) -> dict[str, Array]:
+        return self._feeds | {f"shift_{i}": shift for i, shift in enumerate(self.shifts)}
+
+    def means(self, samples: Sequence[Sample]) -> list[Array]:
+        """Of each product, the mean of each channel over samples and positions."""
+        totals = [np.zeros(shift.size) for shift in self.shifts]
+        for values in self._probes.run(samples, self._more()):
+            for i, (value, axis) in enumerate(zip(self._sums, self._axes, strict=True)):
+                totals[i] += mean_of_channels(values[value], axis)
+        return [total / len(samples) for total in totals]
+
+    def noise(self, samples: Sequence[Sample], expected: Sequence[Sequence[Array]]) -> float:
+        """The greatest power of the noise of an output over that of the signal; ``expected`` are its arrays."""
+        noise, signal = np.zeros(len(self._ends)), np.zeros(len(self._ends))
+        for values, wanted in zip(self._probes.run(samples, self._more()), expected, strict=True):
+            for i, (value, array) in enumerate(zip(self._ends, wanted, strict=True)):
+                noise[i] += float(((values[value].astype(np.float64) - array) ** 2).sum())
+                signal[i] += float((array.astype(np.float64) ** 2).sum())
+        return float((noise / np.maximum(signal, 1e-30)).max())
+
+    def close(self) -> None:
+        self._probes.close()
+
+
+def channel_axis(node: Node) -> int:
+    """That of the result of a product."""
+    return node.output.type.rank - 1 if node.op.name in ("Gemm", "MatMul") else 1
+
+
+def mean_of_channels(array: Array, axis: int) -> Array:
+    others = tuple(i for i in range(array.ndim) if i != axis % array.ndim)
+    mean: Array = array.astype(np.float64).mean(others)
+    return mean
+
+
+def _with_grid_inputs(graph: Graph, dequantised: Value, i: int, dtype: DType) -> tuple[str, str]:
+    """Let a QuantizeLinear and its DequantizeLinear read scale and zero point from inputs; returns their names."""
+    again = dequantised.producer
+    assert again is not None
+    stored = again.input(0).producer
+    assert stored is not None
+    scale = graph.add_input(f"scale_{i}", TensorType(F32, ()))
+    zero = graph.add_input(f"zero_point_{i}", TensorType(dtype, ()))
+    for node in (stored, again):
+        graph.rewire(node, (node.input(0), scale, zero))
+    return scale.name, zero.name
