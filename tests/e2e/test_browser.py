@@ -145,6 +145,20 @@ def test_camera(chromium: Session, digits: Path) -> None:
     assert chromium.evaluate("stream === null")
 
 
+def test_narrow_window(chromium: Session, digits: Path) -> None:
+    """As on a phone: nothing is wider than the window."""
+    size = {"width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": True}
+    chromium.call("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        open_page(chromium, digits / "digits.html")
+        for tab in ("draw", "file", "camera"):
+            chromium.evaluate(f"document.getElementById('tab-{tab}').click()")
+            edges = "[...document.body.querySelectorAll('*')].map((e) => e.getBoundingClientRect().right)"
+            assert chromium.evaluate(f"Math.max(...{edges})") <= 360, tab
+    finally:
+        chromium.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_files_that_are_no_image(chromium: Session, digits: Path, photo: Path, tmp_path: Path) -> None:
     open_page(chromium, digits / "digits.html")
     other = tmp_path / "text.txt"
@@ -187,6 +201,10 @@ def test_detector_with_hostile_labels(chromium: Session, photo: Path, tmp_path: 
     np.testing.assert_allclose([f["box"] for f in found], [d.box for d in expected], atol=1e-3)
     np.testing.assert_allclose([f["score"] for f in found], [d.score for d in expected], atol=1e-6)
     assert text_of(chromium, "answer").startswith(f"{len(expected)} found")
+    chromium.screenshot(tmp_path / "screen.png")
+    with Image.open(tmp_path / "screen.png") as screen:
+        colours = {colour for _, colour in screen.convert("RGB").getcolors(1 << 24) or ()}
+    assert {(0xE6, 0x19, 0x4B), (0x00, 0x82, 0xC8)} & colours  # of the boxes
     assert not chromium.evaluate("document.body.dataset.error")
     chromium.evaluate(
         "const t = document.getElementById('threshold'); t.value = 0.95; t.dispatchEvent(new Event('input'))"

@@ -22,4 +22,4 @@ async function bytesOf(source) {
   return response.arrayBuffer();
 }
 
-export { Model, description, largest };
+export { Model, largest };
