@@ -299,7 +299,9 @@ def test_bundles_for_microcontrollers(model: Path, tmp_path: Path) -> None:
     [
         (("-target=arm", "-mcpu=cortex-m7"), "cortex-m7"),
         (("--target", "thumbv7em-none-eabi", "--mcpu", "cortex-m4", "-float-abi=hard"), "cortex-m4"),
-        (("-mcpu=cortex-m0",), "cortex-m0plus"),
+        (("-mcpu=cortex-m0",), "cortex-m0"),
+        (("-mcpu=cortex-m4", "-float-abi=soft"), "cortex-m4-nofp"),
+        (("-target=ppc64le",), "powerpc64le"),
         (("-target=aarch64",), "aarch64"),
         (("-target=aarch64-linux-gnu", "-mcpu=cortex-a76"), "aarch64-dotprod"),
         (("-target=x86-64", "-mcpu=haswell"), "x86-64-avx2"),
@@ -388,7 +390,53 @@ def test_image_classifier(model: Path, tmp_path: Path) -> None:
     assert found.least == pytest.approx(float(scores.min()), rel=1e-6)
     assert found.greatest == pytest.approx(float(scores.max()), rel=1e-6)
     assert sum(found.histogram) == CLASSES
-    assert {"gpu_0/data:0", "c:0", "m:0"} <= profile.ranges.keys()
+    assert {"gpu_0/data:0", "r:0", "m:0"} <= profile.ranges.keys()
+
+
+def test_quantised_by_a_profile(model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
+    """Profile, compile by it, and compare the C program's answer with that of the float model."""
+    pixels = (image.reshape(12, 12) * 255).round().astype(np.uint8)
+    for number in range(3):
+        Image.fromarray(np.roll(pixels, number, 0)).save(tmp_path / f"{number}.png")
+    words = (f"-m={model}", "-i=0to1")
+    files = [f"{number}.png" for number in range(3)]
+    made = command("image-classifier", *files, *words, "-dump-profile=p.yml", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    loaded = ("-load-profile=p.yml", "-emit-bundle=q", "-assert-all-nodes-quantized")
+    done = command("model-compiler", *words[:1], *loaded, "-keep-original-precision-for-nodes=SoftMax", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = program(tmp_path / "q", STATIC % "", tmp_path / "q" / "small_net.o", standard="c99")
+    result = subprocess.run([run], input=(pixels / np.float32(255)).tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(result.stdout, np.float32)
+    np.testing.assert_allclose(found, answer.reshape(-1), atol=0.05)  # 8 bits
+    assert not np.array_equal(found, answer.reshape(-1))
+    other = tmp_path / "p.yml"
+    other.write_text(re.sub(r"(?<=Hash: 0x).", lambda m: "0" if m[0] != "0" else "1", other.read_text()))
+    wrong = command("model-compiler", *words[:1], *loaded, cwd=tmp_path)
+    assert "Graph hash mismatch!" in wrong.stderr
+
+
+def test_layers_left_in_float_are_an_error_on_request(tmp_path: Path) -> None:
+    w = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    axis = numpy_helper.from_array(np.array(1), "axis")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="first"),
+        helper.make_node("CumSum", ["m", "axis"], ["s"], name="sums"),
+        helper.make_node("MatMul", ["s", "w"], ["y"], name="last"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
+    graph = helper.make_graph(nodes, "main_graph", [x], [y], [w, axis])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "m.onnx")
+    profile = Profile.of(tenon.load(tmp_path / "m.onnx"))
+    profile.add({f"{name}:0": np.array([-4, 4], np.float32) for name in ("x", "m", "s", "y")})
+    (tmp_path / "p.yml").write_text(profile.text())
+    words = ("-model=m.onnx", "-load-profile=p.yml", "-emit-bundle=q", "-assert-all-nodes-quantized")
+    refused = command("model-compiler", *words, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert re.search(r"left in float: .*CumSum", refused.stderr)
+    assert not (tmp_path / "q").exists()
+    kept = command("model-compiler", *words, "-keep-original-precision-for-nodes=CumSum", cwd=tmp_path)
+    assert kept.returncode == 0, kept.stderr
 
 
 def test_profiles_are_three_documents() -> None:

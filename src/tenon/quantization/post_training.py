@@ -98,7 +98,7 @@ def quantize(
         raise InputError(f"there is no method '{method}': choose auto or one of {', '.join(METHODS)}")
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
-    graph = _floats(model)
+    graph = float_graph(model)
     given = read_samples(graph, data, samples, seed, preprocess)
     placed = placement(graph, exclude)
     if unknown := sorted(set(exclude) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
@@ -173,7 +173,7 @@ def _recipe(
     return (name, ranges), made, methods
 
 
-def _floats(model: Model | Graph) -> Graph:
+def float_graph(model: Model | Graph) -> Graph:
     """The graph with normalisations folded, of ONNX's own operators."""
     given = model.copy() if isinstance(model, Graph) else load(model)
     if given.incomplete:

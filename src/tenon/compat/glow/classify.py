@@ -9,13 +9,14 @@ import numpy as np
 
 import tenon
 from tenon.atomic_write import write
-from tenon.compat.glow.model import dump_graphs, emit, load, options, refuse_unsupported
+from tenon.compat.glow.model import dump_graphs, emit, load, options, quantised, refuse_unsupported
 from tenon.compat.glow.options import Arguments
 from tenon.compat.glow.profile import Profile
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import Preprocessing, planes
+from tenon.quantization.by_ranges import profiled
 
 _MODES = {"": (0.0, 1.0), "0to255": (0.0, 1.0), "0to1": (0.0, 1 / 255), "neg1to1": (127.5, 1 / 127.5),
           "neg128to127": (128.0, 1.0)}  # fmt: skip
@@ -28,7 +29,8 @@ def classify(arguments: Arguments) -> int:
 
     With ``-emit-bundle`` a bundle is written instead, with ``-dump-profile`` a profile besides.
     """
-    graph = load(arguments)
+    given = load(arguments)
+    graph = quantised(arguments, given)
     dump_graphs(arguments, graph)
     if arguments.get("emit-bundle"):
         emit(arguments, graph)
@@ -39,7 +41,7 @@ def classify(arguments: Arguments) -> int:
     print(f"Model: {arguments.lists['model'][0]}")
     print("Running 1 thread(s).")
     if path := arguments.get("dump-profile"):
-        _dump_profile(arguments, graph, name, images, path)
+        _dump_profile(arguments, given, name, images, path)
     chosen, wrong = options(arguments, "host"), 0
     expected = [int(word) for text in arguments.lists.get("expected-labels", []) for word in text.split(",")]
     with tenon.open(tenon.compile(graph, **chosen)) as engine:
@@ -119,9 +121,10 @@ def _labels(arguments: Arguments, results: Mapping[str, Array]) -> list[tuple[in
 
 
 def _dump_profile(arguments: Arguments, graph: Graph, name: str, images: list[Array], path: str) -> None:
-    if "convert-to-fp16" in arguments.flags:
-        raise InputError("-dump-profile and -convert-to-fp16 exclude each other: leave out one")
-    whole = graph.copy()
+    for other in ("convert-to-fp16", "load-profile"):
+        if other in arguments.flags or other in arguments.values:
+            raise InputError(f"-dump-profile and -{other} exclude each other: leave out one")
+    whole = profiled(graph)
     results = [v for node in whole for v in node.outputs if v.type.dtype.is_float and v not in whole.outputs]
     whole.outputs = [*whole.outputs, *results]
     profile = Profile.of(graph, arguments.number("num-histogram-bins", 10))

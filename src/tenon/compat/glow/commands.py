@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tenon import __version__
-from tenon.compat.glow.model import dump_graphs, emit, load
+from tenon.compat.glow.model import dump_graphs, emit, load, quantised
 from tenon.compat.glow.options import IMAGES, LOADER, Arguments, Kind, parse
 from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
 
@@ -28,7 +28,7 @@ def _compile(arguments: Arguments) -> int:
         raise InputError("Use the -emit-bundle option!")
     if arguments.positional:
         raise InputError(f"{arguments.positional[0]}: give the model with -model={arguments.positional[0]}")
-    graph = load(arguments)
+    graph = quantised(arguments, load(arguments))
     dump_graphs(arguments, graph)
     emit(arguments, graph)
     return 0

@@ -14,16 +14,26 @@ from tenon.compat.glow.bundle import GlowBundle, bundle_of, object_files
 from tenon.compat.glow.model_input import ModelInput, model_input
 from tenon.compat.glow.names import legal_name
 from tenon.compat.glow.options import Arguments
+from tenon.compat.glow.profile import graph_hash
+from tenon.compat.glow.profile import parse as parse_profile
 from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
+from tenon.input_file import read_regular
 from tenon.ir.dot import to_dot
 from tenon.ir.graph import Graph, Origin, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.writer import Names
 from tenon.options import DataType, OptionKeywords, Precision
+from tenon.quantization.by_ranges import quantize_by_ranges
 from tenon.targets import targets
 
-_UNSUPPORTED = ("load-profile", "llvm-save-asm", "assert-all-nodes-quantized", "onnx-define-symbol")
+_UNSUPPORTED = ("llvm-save-asm", "onnx-define-symbol")
+_SCHEMES = {
+    "asymmetric": "int8-per-tensor",
+    "symmetric": "int8-symmetric",
+    "symmetric_with_uint8": "uint8",
+    "symmetric_with_power2_scale": "int8-power-of-two",
+}
 
 
 def load(arguments: Arguments) -> Graph:
@@ -59,6 +69,37 @@ def options(arguments: Arguments, target: str) -> OptionKeywords:
     if "convert-to-fp16" in arguments.flags:
         precision = "bf16" if arguments.chosen("fp16-format", ("fp16", "bfloat16")) == "bfloat16" else "fp16"
     return {"target": target, "data_types": types, "precision": precision, "verify": False}
+
+
+def quantised(arguments: Arguments, graph: Graph) -> Graph:
+    """The graph quantised by ``-load-profile``; the same graph if that is not given.
+
+    Raises InputError for a profile of another graph, and for a layer left in float if ``-assert-all-nodes-quantized``
+    asks for none.
+    """
+    path = arguments.get("load-profile")
+    if not path:
+        return graph
+    arguments.chosen("quantization-precision", ("Int8",))
+    arguments.chosen("quantization-precision-bias", ("Int32",))
+    profile = parse_profile(read_regular(Path(path)).decode("utf-8", "replace"), path)
+    if profile.graph_hash != graph_hash(graph):
+        raise InputError(f"{path}: Graph hash mismatch! Profile the same model with inputs of the same shapes")
+    scheme = _SCHEMES[arguments.chosen("quantization-schema", tuple(_SCHEMES))]
+    if scheme == "int8-per-tensor" and "enable-channelwise" in arguments.flags:
+        scheme = "int8"
+    given = arguments.lists.get("keep-original-precision-for-nodes", [])
+    kept = {word.lower() for text in given for word in text.split(",")}
+    exclude = [node.output.name for node in graph if node.op.name.lower() in kept]
+    ranges = {name.removesuffix(":0"): (found.least, found.greatest) for name, found in profile.ranges.items()}
+    made = quantize_by_ranges(graph, ranges, scheme=scheme, exclude=exclude)
+    if "assert-all-nodes-quantized" in arguments.flags:
+        left = tenon.inspect(made, target=_target(arguments))[0].left_in_float
+        excluded = {str(node.origin.layer) for node in graph if node.output.name in exclude}
+        reasons = [(where, why) for where, why in left if where not in excluded]
+        if wrong := [f"{where} ({why})" for where, why in reasons if why.split()[0].lower() not in kept]:
+            raise InputError(f"-assert-all-nodes-quantized: left in float: {', '.join(wrong)}")
+    return made
 
 
 def emit(arguments: Arguments, graph: Graph) -> GlowBundle:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tenon.errors import InputError
 from tenon.targets import targets
@@ -11,6 +10,7 @@ from tenon.targets import targets
 _X86 = {"x86-64", "x86_64", "amd64", "x86"}
 _ARM = ("arm", "thumb")
 _AARCH64 = {"aarch64", "arm64"}
+_ALIASES = {"ppc": "powerpc", "ppc64": "powerpc64", "ppc64le": "powerpc64le", "systemz": "s390x"}
 _AVX2 = {"haswell", "broadwell", "skylake", "znver1", "znver2", "znver3", "core-avx2", "x86-64-v3", "alderlake"}
 _AVX512 = {"skylake-avx512", "skx", "x86-64-v4"}
 _VNNI = {"cascadelake", "icelake-client", "icelake-server", "tigerlake", "rocketlake"}
@@ -30,7 +30,7 @@ def target_name(target: str, cpu: str, features: Sequence[str] = (), float_abi: 
     name = _named(arch.lower(), cpu, {f.removeprefix("+") for text in features for f in text.split(",")})
     rows = targets()
     if name in rows and float_abi == "soft" and "hf" in rows[name].triple.rpartition("-")[2]:
-        name = f"{name}-soft"
+        name = f"{name}-nofp"
     if name not in rows:
         abi = f" -float-abi={float_abi}" if float_abi != "default" else ""
         asked = f"-target={target} -mcpu={cpu}{abi}"
@@ -47,8 +47,7 @@ def _named(arch: str, cpu: str, features: set[str]) -> str:
     if arch in _X86 or arch.startswith("x86"):
         return _x86(cpu, features)
     if cpu.startswith("cortex-m"):
-        known: Any = targets()
-        return "cortex-m0plus" if cpu in ("cortex-m0", "cortex-m0+") and cpu not in known else cpu
+        return cpu.replace("+", "plus")
     if arch in _AARCH64:
         if cpu in _I8MM or "i8mm" in features:
             return "aarch64-i8mm"
@@ -57,7 +56,7 @@ def _named(arch: str, cpu: str, features: set[str]) -> str:
         return "armv7"
     if arch == "riscv64":
         return "riscv64-v" if "v" in features else "riscv64"
-    return arch
+    return _ALIASES.get(arch, arch)
 
 
 def _x86(cpu: str, features: set[str]) -> str:
