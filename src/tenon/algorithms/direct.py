@@ -111,7 +111,8 @@ def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) 
     vectors = max(1, -(-s.y.channels // machine.lanes))
     per_group = max(1, s.y.channels // s.groups // machine.lanes)
     widest = vectors if s.groups == 1 else per_group
-    ranked = _ranked(s.extent, vectors, widest, loop or Loop.of(s, machine), machine)
+    single = loop is None and s.clipped(machine)
+    ranked = _ranked(s.extent, vectors, widest, loop or Loop.of(s, machine), machine, single=single)
     by_vecs = ([t for t in ranked if t.vecs == vecs] for vecs in dict.fromkeys(t.vecs for t in ranked))
     return [tile for turn in zip_longest(*by_vecs) for tile in turn if tile is not None][:count]
 
@@ -142,12 +143,14 @@ def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: Tile, m
 
 
 @lru_cache(maxsize=4096)
-def _ranked(extent: tuple[int, int], vectors: int, widest: int, loop: Loop, machine: Machine) -> list[Tile]:
-    """All tiles that fit registers, the least time first."""
-    timed = []
+def _ranked(
+    extent: tuple[int, int], vectors: int, widest: int, loop: Loop, machine: Machine, *, single: bool
+) -> list[Tile]:
+    """All tiles that fit registers, of one position only if ``single``, the least time first."""
+    timed, (tall, wide) = [], (1, 1) if single else extent
     for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
-        for rows in range(1, min(extent[0], 8) + 1):
-            for cols in range(1, min(extent[1], 28) + 1):
+        for rows in range(1, min(tall, 8) + 1):
+            for cols in range(1, min(wide, 28) + 1):
                 if fits(rows * cols, vecs, machine) or rows * cols * vecs == 1:
                     tile = Tile(rows, cols, vecs)
                     time = _image_time(extent, vectors, loop, tile, machine)

@@ -98,6 +98,17 @@ class Conv:
             return "taps" if self.dilation[1] == 1 else ""
         return "channels" if self.x.block % 2 == 0 else ""
 
+    def border(self, axis: int) -> tuple[int, bool]:
+        """The padding before rows or columns, and whether a tap reaches past their end."""
+        before, size = ((self.top, self.x.h), (self.left, self.x.w))[axis]
+        last = (self.extent[axis] - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis]
+        return before, last - before >= size
+
+    def clipped(self, machine: Machine) -> bool:
+        """Whether taps beside the image are left out, of tiles of one position, instead of multiplying zeros."""
+        plain = self.y_step == (1, 1) and self.positions is None and not self.pairs(machine)
+        return machine.soft_float and plain and any(before > 0 or past for before, past in map(self.border, (0, 1)))
+
     def row(self, machine: Machine) -> int:
         """Steps along a row of the kernel: its taps, or pairs of them."""
         return -(-self.kernel[1] // 2) if self.pairs(machine) == "taps" else self.kernel[1]
@@ -350,11 +361,24 @@ def _micro(p: _ConvContext, t: _Tile) -> None:
         for (c, ky, kx, ci), (sums,) in in_blocks(k, loops, [acc], unroll, LONGEST_PRODUCT):
             round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
             ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
-            with unrolled(k, unroll, round, r.width, ahead) as u:
+            with k.when(*_inside(p, t, ky, kx)), unrolled(k, unroll, round, r.width, ahead) as u:
                 _step(p, t, sums, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         _finish(p, t, v, row, col, acc[row, col, v])
+
+
+def _inside(p: _ConvContext, t: _Tile, ky: Index, kx: Index) -> list[Index]:
+    """What is negative where a tap of a single position lies beside the image."""
+    s = p.s
+    if not s.clipped(p.machine) or (t.height, t.width) != (1, 1):
+        return []
+    facts = list[Index]()
+    for axis, (at, tap, size) in enumerate(((t.top, ky, s.x.h), (t.left, kx, s.x.w))):
+        before, past = s.border(axis)
+        place = at * s.stride[axis] + tap * s.dilation[axis] - before
+        facts += [place] * (before > 0) + [size - 1 - place] * past
+    return facts
 
 
 def _ahead(p: _ConvContext, t: _Tile, rounds: int) -> Ahead | None:

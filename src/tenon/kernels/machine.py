@@ -29,5 +29,8 @@ class Machine:
     pairs: bool = False  # it multiplies pairs of 16 bits in words of 32 (``loops.dot2_i16``)
     dot16: bool = False  # it adds sixteen products of bytes to a scalar (``loops.dot16``)
     scalar: bool = False  # it multiplies integers one by one, in few registers (``kernels.integer_scalar``)
+    soft_float: bool = (
+        False  # it has no instructions for floats, which calls compute: no tap beside an image is multiplied
+    )
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector

@@ -61,9 +61,9 @@ def _target(
     )
 
 
-_CORE = Machine(lanes=1, registers=12, scalar=True)
+_CORE = Machine(lanes=1, registers=12, scalar=True, soft_float=True)
 """Without floating point: what is left of r0 to r12."""
-_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True)
+_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True, soft_float=True)
 """Most instructions take r0 to r7 only."""
 _DSP = Machine(lanes=1, registers=28, pairs=True)
 """With DSP instructions and a register file of 32 single floats."""
