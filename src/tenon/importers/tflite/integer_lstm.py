@@ -141,7 +141,7 @@ class IntegerLstm:
         largest = largest_sums(weights, 0, limits(DType.I8), x_zero, added) << np.maximum(shifts, 0).astype(np.int64)
         if largest.max(initial=0) > SUMS:
             raise RefusedError("its sums could be too large for 32 bits")
-        data = (weights.astype(np.int8), added.astype(np.int32), multipliers, shifts)
+        data: tuple[Array, ...] = (weights.astype(np.int8), added.astype(np.int32), multipliers, shifts)
         names = zip(("weights", "bias", "multipliers", "shifts"), data, strict=True)
         constants = (self.builder.constant(array, name) for name, array in names)
         result = self.builder.add(
