@@ -235,7 +235,9 @@ class TfliteNet:
 
     def prelu(self) -> None:
         x = self.any()
-        slopes = self.rng.integers(-128, 128, (1,) * (len(x.shape) - 2) + x.shape[-1:]).astype(np.int8)
+        low, high = self.range
+        shape = (1,) * (len(x.shape) - 2) + x.shape[-1:]
+        slopes = self.rng.integers(low, high + 1, shape).astype(DType(self.dtype).numpy)
         w = self.model.constant(
             f"w{len(self.model.tensors)}", slopes, scale=[self.scale(0.003, 0.02)], zero=[self.pick((0, 7))]
         )

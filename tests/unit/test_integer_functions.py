@@ -288,3 +288,32 @@ def test_products_of_matrices_of_16_bits() -> None:
     assert got.reshape(-1).tolist() == expected
     bundle = tenon.compile(model.bytes([a, b], [y]), arithmetic="tflm")
     np.testing.assert_array_equal(tenon.open(bundle).run(feeds)["y"], got)
+
+
+@pytest.mark.parametrize(("type", "dtype"), [
+    ("RELU", "i8"), ("RELU", "i16"), ("LEAKY_RELU", "i8"), ("LEAKY_RELU", "i16"), ("PRELU", "i8"), ("ABS", "i16"),
+])  # fmt: skip
+def test_ratios_of_scales_are_divided_in_f32_or_f64(type: str, dtype: str) -> None:
+    """0.25 / 0.4 is 0.625 in f32, which LiteRT uses, and 0.62499999 in f64: 4 steps are 2.5 steps of the result."""
+    model = Model()
+    x = model.tensor("x", (1, 3), dtype, scale=[0.25], zero=[0])
+    slopes = [model.constant("w", np.zeros((1, 1), np.int8), scale=[0.01])] if type == "PRELU" else []
+    y = model.tensor("y", (1, 3), dtype, scale=[0.4], zero=[0])
+    model.add(type, [x, *slopes], [y], **({"alpha": 0.5} if type == "LEAKY_RELU" else {}))
+    data = np.array([[4, 12, 20]], np.int8 if dtype == "i8" else np.int16)
+    for arithmetic, expected in (("litert", [3, 8, 13]), ("tflm", [2, 7, 12])):
+        graph = importers.load(model.bytes([x], [y]))
+        assert not to_integers(graph, arithmetic)  # type: ignore[arg-type]
+        (got,) = evaluate(graph, {"x": data}).values()
+        assert got.reshape(-1).tolist() == expected
+
+
+def test_absolute_values_of_8_bits_are_rounded_by_each_runtime() -> None:
+    model = Model()
+    x, y = (model.tensor(name, (1, 2), "i8", scale=[scale], zero=[0]) for name, scale in (("x", 0.25), ("y", 0.4)))
+    model.add("ABS", [x], [y])
+    for arithmetic, expected in (("litert", [3, 3]), ("tflm", [2, 2])):
+        graph = importers.load(model.bytes([x], [y]))
+        assert not to_integers(graph, arithmetic)  # type: ignore[arg-type]
+        (got,) = evaluate(graph, {"x": np.array([[-4, 4]], np.int8)}).values()
+        assert got.reshape(-1).tolist() == expected

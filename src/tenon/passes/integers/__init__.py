@@ -35,7 +35,8 @@ CORES: dict[str, Convert] = {
 """Rules by the operator whose result a QuantizeLinear stores."""
 
 
-PAIRS = frozenset({"Add", "Mul", "Sub"})
+PAIRS = frozenset({"Add", "Mul", "PRelu", "Sub"})
+"""Operators of two tensors that TFLite rounds in steps, also those with a constant, or of one tensor."""
 
 
 def is_quantised(graph: Graph) -> bool:
@@ -69,11 +70,12 @@ def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]
 
 
 def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
-    if arithmetic != "onnx":  # TFLite's sums and products round in steps, also those with constants, or of one tensor
+    if arithmetic != "onnx":
         pair = chain(match, PAIRS)
-        made = pair if isinstance(pair, str) or pair.core.op.name not in PAIRS else binary(match, pair, arithmetic)
-        if isinstance(made, Value):
-            return made
+        if not isinstance(pair, str) and pair.core.op.name in PAIRS:
+            made = CORES[pair.core.op.name](match, pair, arithmetic)
+            if isinstance(made, Value):
+                return made
     found = table(match, arithmetic)
     if found is not None and not isinstance(found, str):
         return found

@@ -68,6 +68,13 @@ def mul_factor(arithmetic: Arithmetic, a: float, b: float, y: float) -> Fixed | 
     return "its products are scaled up" if found[1] > LARGEST_SHIFT else found
 
 
+def ratio_of(arithmetic: Arithmetic, x: float, y: float, alpha: float = 1.0) -> float:
+    """The factor of a function of one tensor, scales x to y: LiteRT divides in f32, TFLite Micro in f64."""
+    if arithmetic == "litert":
+        return float(np.float32(x) * np.float32(alpha) / np.float32(y))
+    return x * alpha / y
+
+
 def mean_factor(x: float, y: float, count: int) -> Fixed:
     """The factor from the sum of ``count`` elements to their mean; the count is part of the multiplier."""
     multiplier, shift = quantized_multiplier(x / y)

@@ -14,6 +14,7 @@ from tenon.ops.integer_functions import argument
 from tenon.ops.requantize import quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
+from tenon.passes.integers.arithmetic import ratio_of
 from tenon.passes.integers.chain import Chain, bounds
 from tenon.passes.integers.operands import BYTES, Grid, operand
 
@@ -36,7 +37,7 @@ def function_16(
     origin = match.root.origin if node is None else node.origin
     if node is not None and node.op.name in ("Sigmoid", "Tanh"):
         return _sigmoid(match, value, given, grid, node)
-    ratio = given.scale / grid.scale
+    ratio = given.scale / grid.scale if node is None else ratio_of(arithmetic, given.scale, grid.scale)
     if ratio >= LARGEST_RATIO:
         return "16-bit integers are scaled up by more than 2**13"
     low, high = grid.range
@@ -45,7 +46,8 @@ def function_16(
     if node is not None and (limits := bounds(node)) is not None:
         low, high = (int(np.clip(_on_grid(limit, grid), *grid.range)) for limit in limits)
     elif node is not None and name == "LeakyRelu" and attribute(node, "alpha") >= 0:
-        below = quantized_multiplier(ratio * float(np.float32(attribute(node, "alpha"))))
+        alpha = float(np.float32(attribute(node, "alpha")))
+        below = quantized_multiplier(ratio_of(arithmetic, given.scale, grid.scale, alpha))
     elif name not in ("", "Abs"):
         return "functions of 16-bit integers are computed in float"
     op = make(
@@ -92,7 +94,7 @@ def prelu(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return str(a if isinstance(a, str) else slopes)
     if {a.grid.dtype, slopes.grid.dtype, y.dtype} - {DType.I8, DType.U8} or a.grid.steps or y.steps:
         return "PRelu of 16-bit integers is computed in float"
-    ratios = a.grid.scale / y.scale, a.grid.scale * slopes.grid.scale / y.scale
+    ratios = tuple(ratio_of(arithmetic, a.grid.scale, y.scale, alpha) for alpha in (1.0, slopes.grid.scale))
     if max(ratios) >= 2.0**7:
         return "its result has so small a scale that its operands would be scaled up"
     factors: list[Fixed] = [quantized_multiplier(ratio) for ratio in ratios]

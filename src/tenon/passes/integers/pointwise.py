@@ -13,7 +13,7 @@ from tenon.ops.integer_arithmetic import HEADROOM, Fixed
 from tenon.ops.requantize import clamped, quantized_multiplier, rescaled, rounding_shift
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
-from tenon.passes.integers.arithmetic import mul_factor, sum_factors, table_of
+from tenon.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, table_of
 from tenon.passes.integers.chain import Chain, bounds
 from tenon.passes.integers.functions import function_16, is_squared_difference, squared_difference
 from tenon.passes.integers.operands import BYTES, CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
@@ -148,7 +148,7 @@ def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -
     low, high = given.range
     codes = np.arange(low, high + 1, dtype=np.int64)
     if arithmetic != "onnx":
-        exact = _in_fixed_point(codes - given.zero, given, grid, steps)
+        exact = _in_fixed_point(codes - given.zero, given, grid, steps, arithmetic)
         if exact is not None:
             return clamped(exact + grid.zero, *grid.range, grid.dtype)
     real = (codes - given.zero).astype(np.float32) * np.float32(given.scale)
@@ -161,10 +161,11 @@ def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -
     return table_of(real, grid.scale, grid.zero, grid.range, away=arithmetic != "onnx")
 
 
-def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node]) -> Array | None:
-    """Requantisation, Relu, Clip, LeakyRelu and HardSwish as in TFLite; None for another function."""
+def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array | None:
+    """Requantisation, Relu, Clip, LeakyRelu, HardSwish and TFLite Micro's Abs in fixed point; None for another
+    function."""
     names = [node.op.name for node in steps]
-    ratio = given.scale / grid.scale
+    ratio = ratio_of(arithmetic, given.scale, grid.scale) if names else given.scale / grid.scale
     if ratio >= 2**7 or len(names) > 1:
         return None
     if not names or names[0] in ("Relu", "Clip"):
@@ -174,8 +175,11 @@ def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node]) -> Arr
     if names[0] == "LeakyRelu":
         alpha = float(np.float32(attribute(steps[0], "alpha")))
         if alpha >= 0:
-            above, below = (rescaled(x, *quantized_multiplier(f), "double") for f in (ratio, ratio * alpha))
+            factors = ratio, ratio_of(arithmetic, given.scale, grid.scale, alpha)
+            above, below = (rescaled(x, *quantized_multiplier(f), "double") for f in factors)
             return np.where(x >= 0, above, below)
+    if names[0] == "Abs" and arithmetic == "tflm":
+        return rescaled(np.abs(x), *quantized_multiplier(ratio), "double")
     return hard_swish(x, given.scale, grid.scale) if names[0] == "HardSwish" else None
 
 
