@@ -116,7 +116,7 @@ class Options:
     """How the operators of a quantised model are computed.  In integers: ``tflm`` as TFLite Micro and CMSIS-NN do,
     ``litert`` as LiteRT's reference kernels do, ``onnx`` by factors in f32, rounded halves to even; each gives the same
     bits on every target.  ``float`` computes what the integers stand for.  None is ``tflm`` for TFLite models on
-    machines without an operating system and ``onnx`` for all others."""
+    microcontrollers and ``onnx`` for all others."""
 
     dot2: Annotated[float, least(0)] | None = None
     """The time of a bf16 dot-product instruction, in f32 multiply-adds, on targets with such an instruction.  Above

@@ -391,7 +391,9 @@ def find_target(options: Options) -> Target:
 
 def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
     """How the quantised operators of ``graph`` are computed for a target."""
-    usual: Arithmetic = "tflm" if target.freestanding and graph.source.endswith(".tflite") else "onnx"
+    # A page in a browser is expected to give the answers of this machine, a microcontroller those of TFLite Micro.
+    microcontroller = target.freestanding and target.object != "wasm"
+    usual: Arithmetic = "tflm" if microcontroller and graph.source.endswith(".tflite") else "onnx"
     return options.arithmetic or usual
 
 

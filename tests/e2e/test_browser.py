@@ -227,7 +227,7 @@ def test_network_that_takes_no_image(chromium: Session, tmp_path: Path) -> None:
     assert chromium.evaluate("[...tenonResult.outputs.y]") == [0, 2.5, 1003]
 
 
-@pytest.mark.parametrize("arithmetic", ["tflm", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arithmetic", [None, pytest.param("tflm", marks=pytest.mark.slow)])
 def test_integer_model_is_identical(chromium: Session, arithmetic: Any, tmp_path: Path) -> None:
     """A photo classifier of integers: every element as on this machine."""
     model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
