@@ -17,11 +17,16 @@ import tenon
 from integer_models import MODELS, inputs, model, records
 from on_targets import skip_without_device
 from real import ROOT
-from tenon.bundle import Bundle
+from tenon.bundle import Bundle, read_manifest
 from tenon.codegen.backend import TextUnit
 from tenon.engine.device import Device
+from tenon.engine.instruction_count import count
 
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
+CALLER = 16
+"""Bytes of the frame of ``tenon_run``, at most."""
+SLACK = 256
+"""Bytes that are reserved and not stored to in these runs: padding, and what is allowed for functions of libraries."""
 X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 
 
@@ -81,3 +86,27 @@ def test_every_model_on_one_core(name: str) -> None:
 @pytest.mark.parametrize("target", CORES)
 def test_one_model_on_every_core(target: str) -> None:
     same_answers("kws", target, 8)
+
+
+@pytest.mark.parametrize(("name", "target"), [("kws", "cortex-m4"), ("ad", "cortex-m0plus"), ("speech", "riscv32imc")])
+def test_stack_is_bounded_by_the_frames_of_the_deepest_calls(name: str, target: str) -> None:
+    """The high-water mark includes the frame of the probe's function that calls the entry point."""
+    skip_without_device(target)
+    graph = tenon.load(model(name))
+    bundle = tenon.compile(graph, arithmetic="tflm", target=target, name=name, no_tuning=True)
+    given, _ = records(name, "tflm")
+    mark, bound = count(bundle, [inputs(graph, given[0])]).stack, bundle.stack
+    assert bound is not None
+    assert mark - CALLER <= bound <= mark + SLACK
+
+
+def test_header_and_manifest_state_the_stack(tmp_path: Path) -> None:
+    bundle = handmade.bundle("cortex-m4")
+    array = "volatile uint8_t array[64]; for (int i = 0; i < 64; i++) array[i] = mutableWeight[i]; return array[7];"
+    bundle = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", array)))
+    folder = bundle.save(tmp_path / "out")
+    assert f"#define AFFINE_STACK_SIZE {bundle.stack}\n" in (folder / "affine.h").read_text()
+    assert read_manifest(folder).memory.stack == bundle.stack
+    assert bundle.stack is not None
+    assert 64 <= bundle.stack < 128
+    assert handmade.bundle("aarch64").stack is None

@@ -15,8 +15,8 @@ from tenon.ir.preprocessing import Preprocessing
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES", "BINDINGS",
-             "H")  # fmt: skip
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "STACK_SIZE", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES",
+             "BINDINGS", "H")  # fmt: skip
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 
@@ -79,6 +79,19 @@ def header(
         f"#endif /* {prefix}_H */\n",
     ]
     return banner + "\n".join(blocks)
+
+
+def with_stack(text: str, name: str, stack: int | None) -> str:
+    """A header with the size of the stack, if there is one: it is known only after the compilation."""
+    if stack is None:
+        return text
+    prefix = name.upper()
+    line = f"#define {prefix}_MEM_ALIGN {ALIGNMENT}\n"
+    about = (
+        "/* The most bytes of stack that a run takes, below the frame of its caller, as this bundle's object is\n"
+        "   compiled: the frames of the deepest path of calls. */\n"
+    )
+    return text.replace(line, f"{line}{about}#define {prefix}_STACK_SIZE {stack}\n", 1)
 
 
 def _several(program: Program, more: Sequence[Program]) -> str:

@@ -130,7 +130,7 @@ class Binding(NamedTuple):
 
 class MemoryUse(NamedTuple):
     """Bytes.  ``bound`` is a lower bound of the activations' size; ``peak`` is the size of all writable
-    memory."""
+    memory without the stack; ``stack`` is the most that a run takes of that, if it was computed."""
 
     constant: Size
     mutable: Size
@@ -138,6 +138,7 @@ class MemoryUse(NamedTuple):
     bound: int
     peak: int
     alignment: Annotated[int, least(1)]
+    stack: int | None = None
 
 
 class CodeSize(NamedTuple):

@@ -17,7 +17,7 @@ from tenon.bundle.banner import banner
 from tenon.bundle.browser import description
 from tenon.bundle.checksum import checksum
 from tenon.bundle.folder import write_folder
-from tenon.bundle.header import header
+from tenon.bundle.header import header, with_stack
 from tenon.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.bundle.layout import layout
 from tenon.bundle.manifest import (
@@ -146,6 +146,14 @@ class Bundle:
         return link.object_of(self.compiler, self.target, self.name, texts, self.header)
 
     @cached_property
+    def stack(self) -> int | None:
+        """The most bytes of stack that a run takes, on a target without operating system; None: it is not computed."""
+        if not self.target.linker_script or not self.compiler.zig:
+            return None
+        entries = [program.name for program in (self.program, *self.more)]
+        return link.stack_of(self.compiler, self.target, self.name, self.unit.split(), self.header, entries)
+
+    @cached_property
     def library(self) -> bytes:
         threaded = self.program.threads > 1 or self.options.profile
         entries = tuple(program.name for program in (self.program, *self.more))
@@ -241,6 +249,7 @@ class Bundle:
                 bound=memory.bound,
                 peak=memory.peak,
                 alignment=ALIGNMENT,
+                stack=self.stack if compiled else None,
             ),
             inputs=tuple(_tensor(port, self.options.ranges) for port in program.inputs),
             outputs=tuple(_tensor(port) for port in program.outputs),
@@ -274,7 +283,7 @@ class Bundle:
         if "c" in parts:
             files[f"{name}.c"] = self.source.encode()
         if "header" in parts:
-            files[f"{name}.h"] = self.header.encode()
+            files[f"{name}.h"] = with_stack(self.header, name, self.stack if "object" in parts else None).encode()
         if "object" in parts:
             files[f"{name}.o"] = self.object
         if "weights" in parts:

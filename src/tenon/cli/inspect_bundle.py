@@ -56,6 +56,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     macs = sum(step.macs for step in manifest.nodes)
     facts.add_row("weights", size(memory.constant))
     facts.add_row("peak RAM", size(memory.peak))
+    if memory.stack is not None:
+        facts.add_row("stack, at most", size(memory.stack))
     facts.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
     if manifest.patches:
         facts.add_row("in patches", patches_text(manifest.patches))

@@ -67,6 +67,18 @@ class Compiler:
         flags = (*BASE_FLAGS, *self.machine_flags(target), *target.flags, *position, *extra)
         return self.run(files, (*flags, "-c", name), "out.o")
 
+    def assembly(self, files: Mapping[str, bytes], name: str, target: Target, extra: Sequence[str] = ()) -> str:
+        """The assembly of what ``compile`` makes, with the sizes of stack frames (``toolchain.assembly``); by zig."""
+        flags = (
+            *BASE_FLAGS,
+            *self.machine_flags(target),
+            *target.flags,
+            *extra,
+            "-fstack-size-section",
+            "-Wno-unused-command-line-argument",
+        )
+        return self.run(files, (*flags, "-S", name), "out.s").decode()
+
     def link(self, objects: Mapping[str, bytes], target: Target, flags: Sequence[str], output: str = "out") -> bytes:
         """The linker's output for the objects (and for other files named in ``flags``).
 
