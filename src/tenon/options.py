@@ -102,7 +102,7 @@ class Options:
 
     c99: Literal["gnu", "strict"] = "gnu"
     """The dialect of the C: "gnu" has the vector extensions of GCC and Clang; "strict" none, for any compiler of C99,
-    and is slower.  Strict code needs the standard library's <math.h>."""
+    and is slower.  Strict code calls functions of the standard library, such as sqrtf."""
 
     optimize: Literal[0, 1, 2] = 2
     """0: the graph as imported; 1: canonicalized; 2: with folding and fusion."""

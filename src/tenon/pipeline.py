@@ -117,7 +117,7 @@ def compile(
     imported = load(model, shapes=all_shapes[0], weights=weights, **cut) if whole is None else whole
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
-    name = chosen.prefix + (chosen.name or identifier(imported.name))
+    name = _entry_name(chosen, imported)
     others = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in all_shapes[1:])
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
     graphs = [
@@ -141,6 +141,17 @@ def compile(
     return Bundle(
         first, unit, target, chosen, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected
     )  # fmt: skip
+
+
+def _entry_name(options: Options, graph: Graph) -> str:
+    """The name of the bundle and its entry point.  Raises InputError for a prefix that C does not take before it."""
+    name = options.prefix + (options.name or identifier(graph.name))
+    if options.prefix and identifier(name) != name:
+        raise InputError(
+            f"prefix={options.prefix} makes the name '{name}', which is reserved or too long: {identifier(name)} would "
+            "do (--name, --prefix)"
+        )
+    return name
 
 
 def _answer(graph: Graph, arithmetic: Literal["tflm", "litert", "onnx", "float"]) -> str:

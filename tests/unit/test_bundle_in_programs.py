@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -16,7 +17,9 @@ import tenon
 from real import DIGITS, held_out_digits
 from tenon.bundle.compiler_flags import OVERRIDE, check, flags, macros
 from tenon.bundle.header import header
+from tenon.codegen.c.strict import StrictC
 from tenon.errors import InputError
+from tenon.ir.loops import Const, Type
 from tenon.ir.preprocessing import Preprocessing
 from tenon.ir.types import DType, Quant, tensor
 from tenon.options import Emit
@@ -191,6 +194,29 @@ def test_strict_c99(tmp_path: Path) -> None:
         assert strict.manifest.options["c99"] == "strict"
 
 
+@pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "wasm32", "mips"])
+def test_strict_c99_for_other_machines(target: str, tmp_path: Path) -> None:
+    """Also for those without <math.h>: strict code includes <stdint.h> only."""
+    bundle = tenon.compile(MODEL, c99="strict", target=target, no_tuning=True)
+    assert re.findall(r"#include (.*)", bundle.source + bundle.header) == ['"digits.h"', "<stdint.h>"]
+    assert bundle.object
+
+
+def test_strict_c99_of_numbers_that_are_not_finite_and_library_functions(tmp_path: Path) -> None:
+    kernel = StrictC()
+    texts = [kernel.literal(Const(value, Type(DType.F32))) for value in (math.inf, -math.inf, math.nan)]
+    body = "".join(f"  p[{i}] = {text};\n" for i, text in enumerate(texts))
+    (tmp_path / "net.c").write_text(
+        "#include <stdint.h>\n#define TENON_INLINE static inline\n"
+        + "\n".join(helper.text for helper in kernel.helpers.values())
+        + f"\nint main(void) {{\n  float p[3];\n{body}"
+        "  return p[0] > 3e38f && p[1] < -3e38f && p[2] != p[2] ? 0 : 1;\n}\n"
+    )
+    done = run(needed("gcc"), "-std=c99", *WARNINGS, "net.c", "-o", "net", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert run("./net", cwd=tmp_path).returncode == 0
+
+
 def test_option_c99_is_validated() -> None:
     with pytest.raises(InputError, match=r"c99='ansi'"):
         tenon.compile(MODEL, c99="ansi")  # type: ignore[arg-type]
@@ -258,6 +284,12 @@ def test_without_threads_nothing_is_needed(tmp_path: Path) -> None:
     assert dynamic(tmp_path / "libdigits.so") == {"NEEDED": set(), "SONAME": {"libdigits.so"}}
     for file in ("libdigits.so", "digits.o"):
         assert b"pthread" not in (tmp_path / file).read_bytes()
+
+
+@pytest.mark.parametrize(("prefix", "name"), [("acme__", "net"), ("a" * 32, "n" * 40), ("u", "int8_t")])
+def test_prefix_and_name_make_an_identifier(prefix: str, name: str) -> None:
+    with pytest.raises(InputError, match=f"prefix={prefix} makes the name"):
+        tenon.compile(MODEL, prefix=prefix, name=name)
 
 
 def test_prefix_is_an_identifier() -> None:

@@ -274,6 +274,19 @@ def test_cmsis_pack(packed: Path, flags: list[str], tmp_path: Path) -> None:
     run(needed("gcc"), "-c", *flags, "-O0", "-Iinclude", *sources, cwd=tmp_path)
 
 
+def test_packages_for_cortex_m_compile_with_arms_gcc(tmp_path: Path) -> None:
+    """By the flags that a package states, for a target with instructions that its code checks for."""
+    made = tenon.compile(DIGITS / "digits.onnx", target="cortex-m4").save(tmp_path / "out", ("platformio", "cmsis"))
+    unpacked(made, "digits-platformio.tar.gz", tmp_path)
+    flags = json.loads((tmp_path / "library.json").read_text())["build"]["flags"]
+    assert "-mcpu=cortex-m4" in flags
+    gcc = needed("arm-none-eabi-gcc")
+    run(gcc, "-std=c99", "-Wall", "-Wextra", "-Werror", *flags, "-Iinclude", "-c", "src/digits.c", cwd=tmp_path)
+    run(gcc, "-std=c99", "-Wall", "-Werror", *flags, "-Iinclude", "-c", "src/digits_weights.c", cwd=tmp_path)
+    sections = run(needed("nm"), "digits_weights.o", cwd=tmp_path).decode()
+    assert re.search(r" R digits_weights$", sections, re.MULTILINE), "read-only: stays in flash"
+
+
 # ------------------------------------------------------------------------------------------------- applications
 def test_swift_package(packed: Path, flags: list[str], tmp_path: Path) -> None:
     """Clang imports the C module and compiles the target, which is what Swift's package manager does with it."""

@@ -1,7 +1,8 @@
 """Strict C99, for any compiler: no vector extensions, builtins, attributes or inline assembly.
 
 Kernels must be for a machine of one lane without instructions of its own (``strict_machine``).  What GCC's dialect has
-built in is called from <math.h>.
+built in are functions of the standard library, which are declared where they are called: compilers for machines without
+operating system may have no <math.h>.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tenon.codegen.backend import Backend
 from tenon.codegen.c import CBackend
 from tenon.codegen.c.dialect import EXACT, C
 from tenon.codegen.printer import Printer
 from tenon.ir.loops import Buffer, Const, Loop, Prefetch, Type
+from tenon.ir.types import DType
 from tenon.kernels.machine import Machine
 
 _HEAD = """\
@@ -28,6 +32,7 @@ _MATH = """
     log2 logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint lrint llrint
     round lround llround trunc fmod remainder remquo copysign nan nextafter nexttoward fdim fmax fmin fma
 """
+_CALLED = "fabs|sqrt|floor|ceil|trunc|copysign"
 
 
 class StrictC(C):
@@ -48,10 +53,13 @@ class StrictC(C):
         return "  " + portable
 
     def literal(self, e: Const) -> str:
-        if e.type.dtype.is_float and e.type.dtype.carrier is e.type.dtype and not math.isfinite(e.value):
-            text = "NAN" if math.isnan(e.value) else "INFINITY" if e.value > 0 else "-INFINITY"
-            return f"(({self.names[e.type.dtype]}){text})"
-        return super().literal(e)
+        dtype = e.type.dtype
+        if not dtype.is_float or dtype.carrier is not dtype or math.isfinite(e.value):
+            return super().literal(e)
+        bits = Type(DType.U64 if dtype.bytes == 8 else DType.U32)
+        value = np.array(e.value, dtype.numpy).view(f"u{dtype.bytes}")
+        suffix = "ULL" if dtype.bytes == 8 else "u"
+        return f"{self.bits(bits, e.type)}({int(value):#x}{suffix})"
 
     def operation(self, key: str, name: str, t: Type) -> str:
         return super().operation(key, name, t).replace("__builtin_", "")
@@ -69,7 +77,14 @@ class StrictC(C):
         helpers = self.needed_helpers()
         body = "\n".join((*self.functions, *helpers))
         exact = EXACT if re.search(r"\b(float|double)\b", body) else ""
-        return "\n".join([f"#include <math.h>\n{exact}{_HEAD}", *helpers, ""])
+        used = dict.fromkeys(re.findall(rf"\b({_CALLED})(f?)\(", body))
+        declared = [_declaration(name, end) for name, end in sorted(used)]
+        return "\n".join([f"{exact}{_HEAD}{''.join(declared)}", *helpers, ""])
+
+
+def _declaration(name: str, end: str) -> str:
+    type = "float" if end else "double"
+    return f"{type} {name}{end}({', '.join([type] * (2 if name == 'copysign' else 1))});\n"
 
 
 def strict_machine(machine: Machine) -> Machine:
