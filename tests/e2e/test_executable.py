@@ -20,6 +20,7 @@ from real import shared
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.preprocessing import Preprocessing
+from tenon.toolchain.compiler import Compiler
 
 X = np.arange(0, 250, 25, dtype=np.float32).reshape(1, 1, 2, 5)
 PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()
@@ -291,3 +292,15 @@ def test_output_on_a_full_disk(program: Path) -> None:
     assert "cannot write x.raw: File too large" in result.stderr
     assert [p.name for p in Path().iterdir()] == ["x.raw"]
     np.testing.assert_array_equal(np.fromfile("x.raw", np.float32).reshape(X.shape), X)
+
+
+def test_the_first_executable_for_a_target_says_that_it_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a link that makes nothing: a C library takes a minute to build."""
+    monkeypatch.setattr(Compiler, "link", lambda *_: b"")
+    told: list[str] = []
+    for name in ("first", "second"):
+        bundle = handmade.bundle("aarch64", tmp_path / "cache")
+        bundle.save(tmp_path / name, emit=("exe",), progress=told.append)
+    assert told == ["building the C library for aarch64-linux-musl, once; this can take minutes"]

@@ -16,11 +16,12 @@ import handmade
 import tenon
 from integer_models import MODELS, inputs, model, records
 from on_targets import skip_without_device
-from real import ROOT
+from real import DIGITS, ROOT
 from tenon.bundle import Bundle, read_manifest
 from tenon.codegen.backend import TextUnit
-from tenon.engine.device import Device
+from tenon.engine.device import Device, _probe
 from tenon.engine.instruction_count import count
+from tenon.toolchain.size import sizes
 
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
 CALLER = 16
@@ -110,3 +111,12 @@ def test_header_and_manifest_state_the_stack(tmp_path: Path) -> None:
     assert bundle.stack is not None
     assert 64 <= bundle.stack < 128
     assert handmade.bundle("aarch64").stack is None
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "aarch64"])
+def test_programs_contain_no_more_than_they_use(target: str) -> None:
+    """Beside the network there are start-up code, input and output, memcpy and its like."""
+    bundle = tenon.compile(DIGITS / "digits.onnx", target=target, no_tuning=True)
+    program = sizes(_probe(bundle, "run"))
+    assert 0 < program.code - sizes(bundle.object).code < 1000
+    assert len(bundle.weights) <= program.data < len(bundle.weights) + 1000

@@ -191,7 +191,10 @@ def executable(
     objects = program_objects(compiler, target, "main.c", name, network, header, weights, threaded=threaded)
     objects |= table_objects(compiler, target, tables)
     maths = () if target.object == "coff" else ("-lm",)
-    return compiler.link(objects, target, (*maths, "-s", *(("-pthread",) if threaded else ())))
+    used = "-Wl,-dead_strip" if target.object == "macho" else "-Wl,--gc-sections"
+    made = compiler.link(objects, target, (*maths, "-s", used, *(("-pthread",) if threaded else ())))
+    compiler.keep_c_library(target)
+    return made
 
 
 def table_objects(compiler: Compiler, target: Target, tables: Mapping[str, str]) -> dict[str, bytes]:

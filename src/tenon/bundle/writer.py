@@ -189,7 +189,9 @@ class Bundle:
         return link.web_module(self.compiler, self.target, *parts)
 
     @guarded
-    def save(self, folder: str | Path, emit: Sequence[Emit] = ()) -> Path:
+    def save(
+        self, folder: str | Path, emit: Sequence[Emit] = (), progress: Callable[[str], None] = lambda stage: None
+    ) -> Path:
         """Write the bundle and return its folder.  Repeated calls write the same bytes.
 
         ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
@@ -199,8 +201,12 @@ class Bundle:
         (): those in the options, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
+        ``progress`` is called with the name of a stage that takes minutes: building a C library for executables, which
+        is kept.
         """
         parts = self._parts(emit or self.options.emit)
+        if "exe" in parts and self.compiler.builds_c_library(self.target):
+            progress(f"building the C library for {self.target.triple}, once; this can take minutes")
         files = self._files(parts)
         files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
         code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import tenon
 from tenon.atomic_write import write
 from tenon.bundle import read_manifest
-from tenon.cli.console import console, count, patches_text, print_json, size, stages, table
+from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import Source
 from tenon.errors import InputError
@@ -42,7 +43,8 @@ def compile_model(
         )
         progress("compile")
         besides = bool(emit) and PARTS.isdisjoint(emit)
-        folder = bundle.save(out, emit=(*bundle.parts, *emit) if besides else emit)
+        told = progress if sys.stderr.isatty() else note
+        folder = bundle.save(out, emit=(*bundle.parts, *emit) if besides else emit, progress=told)
     manifest = read_manifest(folder)
     if as_json:
         return print_json(manifest.json())

@@ -133,6 +133,19 @@ class Compiler:
         command = replace(tool, command=(tool.command[0], "ar"))
         return command.run(objects, ("rcsD", "out.a", *objects), "out.a", named_by="")
 
+    def builds_c_library(self, target: Target) -> bool:
+        """Whether the first executable for a target still has to be linked: zig then builds its C library, which takes
+        minutes of a slow machine, and keeps it."""
+        return self.zig and Cache(self.folder / "objects").get(self._c_library(target)) is None
+
+    def keep_c_library(self, target: Target) -> None:
+        """Note that an executable has been linked."""
+        if self.builds_c_library(target):
+            Cache(self.folder / "objects").put(self._c_library(target), b"")
+
+    def _c_library(self, target: Target) -> str:
+        return key(["C library", self.version, target.triple, target.cpu if target.below_baseline else ""])
+
     def stop(self) -> None:
         """End all that other threads are compiling; they raise ToolchainError."""
         self._running.stop()
