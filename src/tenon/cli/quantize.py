@@ -51,7 +51,8 @@ def _print(report: Report) -> None:
     console.print(f"scheme {report.scheme}, ranges by {report.method}", markup=False)
     for name, gain in report.repairs.items():
         console.print(f"{name or 'as calibrated'}: {gain:.1f} dB", markup=False)
-    console.print(f"same largest output on {100 * report.agreement:.1f} % of {report.samples} samples")
+    if report.agreement is not None:
+        console.print(f"same largest output on {100 * report.agreement:.1f} % of {report.samples} samples")
     _table("output", report.outputs)
     _table("worst tensors", sorted(report.tensors, key=lambda noise: noise.sqnr)[:WORST])
 

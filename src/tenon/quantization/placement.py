@@ -16,7 +16,7 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
 
 _PAIRS = frozenset({"Add", "Mul", "Sub"})
-_OTHERS = frozenset({"AveragePool", "Concat", "GlobalAveragePool", "ReduceMean"})
+_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 _NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 
 
@@ -38,11 +38,16 @@ class Placement:
 
 
 def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
-    """``exclude`` names layers that stay in float."""
-    found = Placement()
+    """``exclude`` names layers that stay in float.
+
+    Arithmetic after the last product does as well: it decodes boxes, say, whose ends 8 bits are too coarse for.
+    """
+    found, needed = Placement(), _before_products(graph)
     tensors: dict[Value, None] = {}
     for node in graph:
         if str(node.origin.layer) in exclude or node.output.name in exclude or not _supported(node):
+            continue
+        if node not in needed and node.op.name not in (*PRODUCTS, *_AVERAGES):
             continue
         operands = _operands(node)
         roots = [root(v) for v in operands if not v.constant]
@@ -58,6 +63,16 @@ def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             found.parts.update(dict.fromkeys(alone, result))
     found.tensors = list(tensors)
+    return found
+
+
+def _before_products(graph: Graph) -> set[Node]:
+    """The nodes whose results a product depends on."""
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        readers = [reader for value in node.outputs for reader in value.uses]
+        if any(reader in found or reader.op.name in PRODUCTS for reader in readers):
+            found.add(node)
     return found
 
 
@@ -103,7 +118,7 @@ def _supported(node: Node) -> bool:
         return attribute(node, "auto_pad") in ("NOTSET", "VALID")
     if name == "ReduceMean":
         return len(data) > 1 and data[1].constant and data[0].type.rank >= 3
-    if name in _OTHERS or bounds(node) is not None:
+    if name in _AVERAGES or bounds(node) is not None:
         return True
     variable = [v for v in data if not v.constant]
     scalars = all(v.type.size == 1 for v in data if v.constant)

@@ -28,7 +28,8 @@ class Noise:
 
 @dataclass(frozen=True)
 class Report:
-    """``outputs`` and ``tensors`` by noise; ``agreement`` is the share of samples whose largest output is the same.
+    """``outputs`` and ``tensors`` by noise; ``agreement`` is the share of samples whose largest output is the same, or
+    None if the first output is no vector.
 
     ``methods`` has the SQNR in dB of each method that was tried, ``repairs`` that without ("") and with each repair.
     """
@@ -38,7 +39,7 @@ class Report:
     samples: int
     outputs: tuple[Noise, ...]
     tensors: tuple[Noise, ...]
-    agreement: float
+    agreement: float | None
     methods: dict[str, float]
     repairs: dict[str, float]
 
@@ -97,12 +98,14 @@ def worst_output(
 def measured(
     graph: Graph, quantised: Graph, values: Mapping[Value, Value], tensors: Sequence[Value], samples: Sequence[Sample],
     threads: int,
-) -> tuple[tuple[Noise, ...], float]:  # fmt: skip
+) -> tuple[tuple[Noise, ...], float | None]:  # fmt: skip
     """The noise of the outputs, then of ``tensors``, and the share of samples with the same largest output."""
     asked = [*scores(graph), *tensors]
     sums, same = _compared(graph, quantised, values, asked, samples, threads)
     names = [v.name for v in (*graph.outputs, *tensors)]
-    return tuple(each.noise_of(name) for name, each in zip(names, sums, strict=True)), same
+    first = graph.outputs[0].type
+    vector = 1 < first.size == first.dims[-1]
+    return tuple(each.noise_of(name) for name, each in zip(names, sums, strict=True)), same if vector else None
 
 
 def _compared(

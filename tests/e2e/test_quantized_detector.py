@@ -1,0 +1,38 @@
+"""A face detector quantised with photos: the faces that it finds in floats are found in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import tenon
+from real import shared
+
+PREPROCESS = {"mean": 127.0, "scale": 1 / 128}
+
+
+def overlap(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection over union of two boxes (left, top, right, bottom)."""
+    wide, high = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
+    common = max(wide, 0.0) * max(high, 0.0)
+    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return common / (areas - common)
+
+
+@pytest.mark.slow
+def test_faces_are_found_by_the_quantised_detector() -> None:
+    model, photos = shared("models/onnx/version-RFB-320/version-RFB-320.onnx"), shared("models/images")
+    made = tenon.quantize(
+        tenon.load(model), photos, samples=16, method="min-max", range_search=False, preprocess=PREPROCESS
+    )
+    for name in ("rfb_faces_1.jpg", "rfb_faces_test.jpg", "rfb_face_13.jpg"):
+        found = []
+        for graph in (tenon.load(model), made.graph):
+            with tenon.open(tenon.compile(graph, preprocess=PREPROCESS)) as engine:
+                found.append(tenon.detect(engine, photos / name, threshold=0.7))
+        floats, integers = found
+        assert len(floats) > 0
+        best = sorted(max(overlap(each.box, other.box) for other in integers) for each in floats)
+        assert best[len(best) // 2] > 0.9, name  # small faces of 20 pixels lose more to one pixel
+        assert best[0] > 0.6, name
