@@ -94,11 +94,21 @@ def test_sigmoid_and_tanh_approximate_the_functions(function: Any, scale: float)
 
 def test_tables_interpolate_the_functions() -> None:
     assert sigmoid_table()[[0, 255]].tolist() == [32768, 65535]
-    exps, reciprocals = softmax_tables()
+    exps, reciprocals = softmax_tables("f32")
     codes = np.arange(-(1 << 15), 1 << 15)
     unit = (codes + 32768) / 65536
     assert np.abs(interpolated(exps, codes) - 32768 * np.exp(10 * unit - 10)).max() < 3
     assert np.abs(interpolated(reciprocals, codes) - 32768 / (1 + unit)).max() < 2
+    ours, litert = softmax_tables("f32"), softmax_tables("f64")
+    assert [np.flatnonzero(a != b).tolist() for a, b in zip(ours, litert, strict=True)] == [[], [160, 294]]
+
+
+@pytest.mark.parametrize(("arithmetic", "computed"), [("tflm", "f32"), ("litert", "f64")])
+def test_tables_of_softmax_follow_the_runtime(arithmetic: Any, computed: str) -> None:
+    graph = importers.load(one("SOFTMAX", 0.0001, ("i16", FRACTION, 0), {"beta": 1.0}))
+    assert not to_integers(graph, arithmetic)
+    (op,) = (node.op for node in graph)
+    assert getattr(op, "computed", "") == computed
 
 
 @pytest.mark.parametrize(("type", "scale", "to"), [

@@ -36,6 +36,7 @@ from tenon.ops.shape import Reshape
 from tenon.options import Arithmetic
 from tenon.passes import optimize
 from tenon.passes.integers import to_integers
+from tenon.passes.integers.arithmetic import product_factors
 from tenon.pipeline import inspect
 from tflite_models import Model
 
@@ -457,6 +458,17 @@ def test_activations_of_16_bits(kind: str, bias: type[np.integer[Any]], arithmet
         short = round(float(np.float32(0.5) * np.float32(0.0246)) * 2.0 ** (15 - shift))
         by_fractions = [floor(Fraction(int(s) * short, 1 << (15 - shift)) + Fraction(1, 2)) for s in sums]
         np.testing.assert_array_equal(exact, by_fractions)
+
+
+def test_scales_of_products_of_16_bits_are_multiplied_in_f64_by_litert() -> None:
+    """f32 rounds the product of these scales; LiteRT does so only for sums of 32 bits."""
+    x, w, y = (float(np.float32(scale)) for scale in (0.0071, 0.0133, 0.5))
+    rounded = float(np.float32(x) * np.float32(w))
+    assert rounded != x * w
+    for arithmetic, in_64_bits, unit in (("litert", True, x * w), ("litert", False, rounded), ("tflm", True, rounded)):
+        found = product_factors(arithmetic, x, np.array([w], np.float32), y, gemm=True, wide=in_64_bits)  # type: ignore[arg-type]
+        assert not isinstance(found, str)
+        assert found.values.tolist() == [quantized_multiplier(unit / y)[0]]
 
 
 def wide(deep: int, kind: str, bias: int | None) -> bytes:

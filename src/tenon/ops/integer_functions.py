@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -108,31 +108,32 @@ class IntegerSigmoid(IntegerFunction):
 
 
 # ------------------------------------------------------------------------------------------------ softmax
-def interpolation_table(function: Callable[[Array], Array], low: float, high: float) -> Array:
+def interpolation_table(function: Callable[[Array], Array], low: float, high: float, dtype: DType) -> Array:
     """i16 [513]: a function from ``low`` to ``high`` in units of 2**-15, each entry moved by half the error of the
-    interpolation to the next one; computed in f32."""
-    f32 = np.float32
-    step = (f32(high) - f32(low)) / f32(kernels.STEPS)
-    at = f32(low) + np.arange(kernels.STEPS + 1).astype(f32) * step
+    interpolation to the next one; computed in f32 or f64."""
+    kind: Any = dtype.numpy.type
+    step = (kind(high) - kind(low)) / kind(kernels.STEPS)
+    at = kind(low) + np.arange(kernels.STEPS + 1).astype(kind) * step
 
     def value(x: Array) -> Array:
-        return np.asarray(function(x.astype(np.float64)).astype(f32) * f32(1 << 15))
+        return np.asarray(function(x.astype(np.float64)).astype(kind) * kind(1 << 15))
 
-    exact, middle = value(at), _round(value(at[:-1] + step / f32(2)))
+    exact, middle = value(at), _round(value(at[:-1] + step / kind(2)))
     samples = _round(exact[:-1])
-    error = _round((exact[1:] + samples) / f32(2)) - middle
-    entries = np.append(samples - _round(error / f32(2)), _round(value(np.array([high], f32))))
+    error = _round((exact[1:] + samples) / kind(2)) - middle
+    entries = np.append(samples - _round(error / kind(2)), _round(value(np.array([high], kind))))
     return np.asarray(np.clip(entries, -32768, 32767), np.int16)
 
 
 def _round(x: Array) -> Array:
-    return np.asarray(np.trunc(x + np.copysign(np.float32(0.5), x)), np.float32)
+    return np.asarray(np.trunc(x + np.copysign(x.dtype.type(0.5), x)))
 
 
-@lru_cache(maxsize=1)
-def softmax_tables() -> tuple[Array, Array]:
-    """i16 [513] each: exp from -10 to 0, and 1 / (1 + x) from 0 to 1."""
-    return interpolation_table(np.exp, -10.0, 0.0), interpolation_table(lambda x: 1 / (1 + x), 0.0, 1.0)
+@lru_cache(maxsize=2)
+def softmax_tables(computed: str) -> tuple[Array, Array]:
+    """i16 [513] each, computed in "f32" or "f64": exp from -10 to 0, and 1 / (1 + x) from 0 to 1."""
+    dtype = DType(computed)
+    return interpolation_table(np.exp, -10.0, 0.0, dtype), interpolation_table(lambda x: 1 / (1 + x), 0.0, 1.0, dtype)
 
 
 def interpolated(table: Array, code: Array) -> Array:
@@ -144,9 +145,13 @@ def interpolated(table: Array, code: Array) -> Array:
 @register
 @dataclass(frozen=True)
 class IntegerSoftmax16(IntegerFunction):
-    """Softmax over the last axis of x times ``factor``, a fixed-point number of units of 10 / 65535."""
+    """Softmax over the last axis of x times ``factor``, a fixed-point number of units of 10 / 65535.
+
+    Its tables are ``computed`` in f32 (TFLite Micro) or f64 (LiteRT).
+    """
 
     factor: Fixed = (1 << 30, 1)
+    computed: Literal["f32", "f64"] = "f32"
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (y,) = super().infer(inputs)
@@ -157,7 +162,7 @@ class IntegerSoftmax16(IntegerFunction):
     def reference(self, x: Array) -> Array:
         wide = x.astype(np.int64)
         scaled = rescaled(wide - wide.max(-1, keepdims=True), *self.factor, "double")
-        exps, reciprocals = softmax_tables()
+        exps, reciprocals = softmax_tables(self.computed)
         parts = interpolated(exps, np.clip(scaled + 32767, -32768, 32767))
         total = parts.sum(-1, keepdims=True)
         bits = np.array([int(t).bit_length() - 1 for t in total.ravel()]).reshape(total.shape)
@@ -173,7 +178,7 @@ class IntegerSoftmax16(IntegerFunction):
         kernel = kernels.integer_softmax_16(
             math.prod(dims[:-1]), dims[-1], known.kernel(0, -(2**31), 2**31 - 1, I32), rows
         )
-        return [Step(kernel, (Input(0), *map(Weights, softmax_tables()), Output()))]
+        return [Step(kernel, (Input(0), *map(Weights, softmax_tables(self.computed)), Output()))]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

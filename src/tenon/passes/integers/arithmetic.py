@@ -24,11 +24,14 @@ LARGEST_SHIFT = 7
 def product_factors(
     arithmetic: Arithmetic, x: float, w: Array, y: float, *, gemm: bool, wide: bool = False
 ) -> Factors | str:
-    """The factors that requantise sums of products, of the scales x and w (one, or one per channel), to the scale y."""
+    """The factors that requantise sums of products, of the scales x and w (one, or one per channel), to the scale y.
+
+    ``wide``: TFLite sums them in 64 bits.
+    """
     if arithmetic == "onnx":
         return Factors("float", ((np.float32(x) * w.astype(np.float32)) / np.float32(y)).astype(np.float32))
     unit = w.astype(np.float64) * x
-    if gemm and w.size == 1:
+    if gemm and w.size == 1 and not (wide and arithmetic == "litert"):
         unit = (w.astype(np.float32) * np.float32(x)).astype(np.float64)
     rounding: Rounding = "reduced" if wide else "double"
     if gemm and arithmetic == "litert":

@@ -75,12 +75,14 @@ def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) ->
     return match.add(op, value, origin=node.origin)
 
 
-def softmax_16(match: Match, found: Chain, x: Value, given: Grid, beta: float) -> Value | str:
+def softmax_16(match: Match, found: Chain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic) -> Value | str:
     """Softmax over the last axis of 16 bits, for a result of the scale 2**-15."""
     factor = given.scale * beta / (10.0 / 65535.0)
     if given.zero or found.grid.zero or found.grid.scale != FRACTIONS or not 0 < factor < LARGEST_RATIO:
         return "only softmax of 16 bits over the last axis to a scale of 2**-15 is computed in integers"
-    op = make("IntegerSoftmax16", factor=quantized_multiplier(factor))
+    op = make(
+        "IntegerSoftmax16", factor=quantized_multiplier(factor), computed="f64" if arithmetic == "litert" else "f32"
+    )
     return found.finish(match, match.add(op, x, origin=found.core.origin))
 
 

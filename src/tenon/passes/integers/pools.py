@@ -134,7 +134,7 @@ def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return x
     last = attribute(node, "axis") % node.output.type.rank == node.output.type.rank - 1
     if x.grid.dtype is grid.dtype is DType.I16 and last and not (found.scaled or x.grid.steps or grid.steps):
-        return softmax_16(match, found, x.value, x.grid, beta)
+        return softmax_16(match, found, x.value, x.grid, beta, arithmetic)
     usual = grid.scale == 1 / 256 and grid.zero == grid.range[0] and x.grid.dtype is grid.dtype
     if _unfit(found, x) or not usual or not last or beta <= 0:
         return "only softmax of 8 bits over the last axis to a scale of 1/256 is computed in integers"

@@ -49,8 +49,8 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if isinstance(b, str):
         return b
     wide = x.grid.dtype is DType.I16 and (b is None or _in_64_bits(node))
-    if x.grid.dtype is DType.U16 or (matrix and arithmetic == "litert" and x.grid.dtype is DType.I16 and b is None):
-        return "products of 16-bit integers without a bias are computed in float"
+    if x.grid.dtype is DType.U16:
+        return "products of unsigned integers of 16 bits are computed in float"
     factors = product_factors(arithmetic, x.grid.scale, given.scales, found.grid.scale, gemm=matrix, wide=wide)
     if isinstance(factors, str):
         return factors
