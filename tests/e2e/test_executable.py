@@ -15,8 +15,10 @@ from PIL import Image
 import handmade
 import onnx_models
 import tenon
+from command_line import run_main
 from handmade import expected
 from real import shared
+from tenon.cli import main
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.preprocessing import Preprocessing
@@ -194,7 +196,14 @@ def _lines(*command: object) -> list[str]:
     return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_real_detector(tmp_path: Path) -> None:
+def _tenon_run(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    """What `tenon run` prints, without the time."""
+    capsys.readouterr()
+    assert run_main(main, ["run", *map(str, arguments)]) == 0
+    return capsys.readouterr().out.splitlines()[:-1]
+
+
+def test_real_detector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A detector, on images of another size than its input: the outputs' bits, and the detections that are printed."""
     model, cat = shared("models/caffe/RFB-320"), shared("models/images/coral_cat.bmp")
     faces = shared("models/images/rfb_faces_test.jpg")
@@ -204,11 +213,11 @@ def test_real_detector(tmp_path: Path) -> None:
     folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
     _compared(folder, [cat, faces])
     for photo, options, least in ((cat, (), 0), (faces, ("--threshold", "0.1", "--overlap", "0.9"), 6)):
-        expected = _lines(sys.executable, "-m", "tenon", "run", folder, photo, *options)[:-1]  # without the time
+        expected = _tenon_run(capsys, folder, photo, *options)
         assert _lines(folder / "faces", photo, *options) == expected
         assert int(expected[-1].split()[0]) >= least
     Path("names.txt").write_bytes("Hintergrund\r\nein längerer Name\n".encode())
-    expected = _lines(sys.executable, "-m", "tenon", "run", folder, faces, "--labels", "names.txt")[:-1]
+    expected = _tenon_run(capsys, folder, faces, "--labels", "names.txt")
     assert "ein längerer Name" in expected[1]
     assert expected[-1] == "5 found"
     assert _lines(folder / "faces", faces, "--labels", "names.txt") == expected
@@ -216,14 +225,14 @@ def test_real_detector(tmp_path: Path) -> None:
     assert (raw.returncode, raw.stderr) == (2, "faces: --threshold takes a number from 0 to 1, not '2'\n")
 
 
-def test_real_classifier_prints_labels(tmp_path: Path) -> None:
+def test_real_classifier_prints_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The best classes of a photo, as `tenon run` prints them; quantised outputs with their sign."""
     model = shared("models/tflite_int8/coral_mobilenet/mobilenet_v1_0.25_128_quant.tflite")
     labels = shared("models/tflite_int8/coral_mobilenet/imagenet_labels.txt").read_text().splitlines()
     bundle = tenon.compile(model, name="net", labels=labels)
     folder = bundle.save(tmp_path / "out", (*bundle.parts, "exe"))
     cat = shared("models/images/coral_cat.bmp")
-    expected = _lines(sys.executable, "-m", "tenon", "run", folder, cat)[1:-1]
+    expected = _tenon_run(capsys, folder, cat)[1:]
     assert len(expected) == 5
     assert "cat" in expected[0]
     assert _lines(folder / "net", cat)[1:] == expected
@@ -256,6 +265,22 @@ def test_images_for_other_inputs_are_rejected(photos: list[Path], tmp_path: Path
     result = subprocess.run([str(folder / "net"), str(photos[0])], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, "")
     assert "is an image and input 'x' cannot hold one" in result.stderr
+
+
+def test_only_networks_with_image_inputs_have_decoders(photos: list[Path], tmp_path: Path) -> None:
+    """Programs for other networks are smaller, and still say what is wrong with an image."""
+    sizes = []
+    for name, dims in (("pictures", (1, 3, 8, 8)), ("others", (2, 3, 8, 8))):
+        program = tenon.compile(_network(dims), name=name).save(tmp_path / name, ("exe",)) / name
+        sizes.append(program.stat().st_size)
+    assert sizes[1] < sizes[0] - 20_000
+    for content, words in (
+        (photos[0].read_bytes(), "cannot hold one"),
+        (b"P5", "has 2 bytes and input 'x' takes 1536"),
+    ):
+        Path("f").write_bytes(content)
+        result = subprocess.run([program, "f"], capture_output=True, text=True, check=False)
+        assert (result.returncode, words in result.stderr) == (2, True)
 
 
 def test_mean_with_wrong_number_of_channels_is_rejected(tmp_path: Path) -> None:

@@ -173,10 +173,12 @@ def executable(
     tables: Mapping[str, str],
     *,
     threaded: bool = False,
+    takes_images: bool = True,
 ) -> bytes:
     """A standalone program, including the weights, that runs the network on files.  Needs an operating system.
 
     ``tables`` are C files by name (``bundle.preprocessing``): preprocessing of each input, format of detections.
+    Without ``takes_images`` the program has no decoders of image files.
     """
     if target.freestanding or target.object == "none":
         raise ToolchainError(
@@ -188,7 +190,9 @@ def executable(
             f"zig has no C library for target {target.name}: leave out --emit exe and link {name}.o or the library "
             "into your application, or name the clang of its SDK with --compiler"
         )
-    objects = program_objects(compiler, target, "main.c", name, network, header, weights, threaded=threaded)
+    flags = () if takes_images else ("-DTENON_NO_IMAGES", "-Wno-unused-function")
+    parts = name, network, header, weights
+    objects = program_objects(compiler, target, "main.c", *parts, threaded=threaded, flags=flags)
     objects |= table_objects(compiler, target, tables)
     maths = () if target.object == "coff" else ("-lm",)
     used = "-Wl,-dead_strip" if target.object == "macho" else "-Wl,--gc-sections"

@@ -164,7 +164,8 @@ class Bundle:
     def executable(self) -> bytes:
         threaded = self.program.threads > 1
         parts = self.name, self.object, self.header, self.weights, self._tables()
-        return link.executable(self.compiler, self.target, *parts, threaded=threaded)
+        images = any(port.name in self.preprocessing for port in self.program.inputs)
+        return link.executable(self.compiler, self.target, *parts, threaded=threaded, takes_images=images)
 
     def _image_entry(self) -> dict[str, bytes]:
         """The C files with entry points for images."""

@@ -205,8 +205,6 @@ static void take_labels(const char *path) {
 
 static void take_image(const char *path, Image *image, const TenonPort *port, const Settings *settings) {
   TenonPreprocessing how = tenon_preprocessing[port - tenon_inputs];
-  if (how.channels == 0)
-    fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
   if (how.whole && (settings->means || settings->scales))
     fail("--mean and --scale: the preprocessing is compiled into this program");
   if (settings->means) memcpy(how.mean, settings->mean, sizeof how.mean), how.means = settings->means;
@@ -231,6 +229,8 @@ static void take(const char *path, const TenonPort *port, const Settings *settin
   if (file.size >= 6 && memcmp(file.data, "\x93NUMPY", 6) == 0) {
     take_npy(path, file, port);
   } else if (is_image(file.data, file.size)) {
+    if (tenon_preprocessing[port - tenon_inputs].channels == 0)
+      fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
     const char *problem = read_image(file.data, file.size, &image);
     if (problem != NULL) fail("%s: %s", path, problem);
     take_image(path, &image, port, settings);
