@@ -33,10 +33,10 @@ def lowered_steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
 class Library:
     """Kernels by their printed text. Usage: ``add`` all of them, ``build``, then pass the library as ``execute``."""
 
-    def __init__(self, slices: int = 1) -> None:
+    def __init__(self, slices: int = 1, dialect: type[C] = C) -> None:
         """Kernels with parallel loops run in ``slices`` slices, the last one first."""
         self.slices = slices
-        self.unit = C()
+        self.unit = dialect()
         self.callers: dict[str, tuple[int, int]] = {}  # parameters and work items
         self.proved = 0
         self._library: ctypes.CDLL | None = None
@@ -73,7 +73,13 @@ class Library:
 
 
 def build_libraries(
-    cases: Sequence[Case], machine: Machine, ask: Ask, folder: Path, command: Sequence[str], size: int = 50
+    cases: Sequence[Case],
+    machine: Machine,
+    ask: Ask,
+    folder: Path,
+    command: Sequence[str],
+    size: int = 50,
+    dialect: type[C] = C,
 ) -> list[tuple[Library, list[Case]]]:
     """The cases that lower, ``size`` to a library, since compile times grow faster than linearly with the size of a
     file.
@@ -82,7 +88,7 @@ def build_libraries(
     groups = [lowered[i : i + size] for i in range(0, len(lowered), size)]
 
     def build(i: int) -> tuple[Library, list[Case]]:
-        library, place = Library(), folder / str(i)
+        library, place = Library(dialect=dialect), folder / str(i)
         place.mkdir()
         for _, case_steps in groups[i]:
             for step in case_steps:

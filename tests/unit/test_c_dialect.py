@@ -20,6 +20,7 @@ from compiled import Library, build_libraries, lowered_steps
 from lowered import EACH_BY_TURNS, MACHINES, Ask, make_site, run_lowered, settle
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
 from tenon.codegen.c.dialect import C
+from tenon.codegen.c.strict import StrictC, strict_machine
 from tenon.errors import ToolchainError
 from tenon.kernels.machine import Machine
 from tenon.ops import registry
@@ -53,9 +54,9 @@ def command(name: str, target: str, *flags: str) -> list[str]:
     return [*COMPILERS[name], *machine, *row.flags, "-fno-math-errno", "-ffp-contract=off", *flags]
 
 
-def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[Case]) -> int:
+def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[Case], dialect: type[C] = C) -> int:
     """Compare compiled C with the interpreter, bit for bit; returns the number of cases compared."""
-    groups = build_libraries(cases, machine, ASK, folder, how)
+    groups = build_libraries(cases, machine, ASK, folder, how, dialect=dialect)
     lowered = [(library, case) for library, part in groups for case in part]
     for library, case in lowered:
         arguments = (case.op, case.arrays(), machine, case.constant, ASK)
@@ -84,6 +85,17 @@ def covering(machine: Machine) -> list[Case]:
         if len(unit.helpers) > before:
             chosen.append(case)
     return chosen
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_strict_c99_matches_the_interpreter(every: bool, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    machine = strict_machine(targets()["x86-64-avx512-bf16"].machine)
+    cases = CASES if every else covering(machine)
+    how = [gcc, "-O1", "-ffp-contract=off", "-pedantic"]
+    assert assert_same(machine, how, tmp_path, cases, StrictC) > (900 if every else 40)
 
 
 BY_TURNS = [(target, ("gcc", "clang")[i % 2]) for i, target in enumerate(X86)]
