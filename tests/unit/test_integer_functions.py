@@ -260,6 +260,17 @@ def test_constants_of_16_bits() -> None:
     assert got.tolist() == [[27232, -27233, 10, 197]]
 
 
+def test_all_constants_of_16_bits_are_found_again() -> None:
+    """Their real numbers are rounded to f32."""
+    for scale in (0.0013, 0.17, 0.3):
+        model, every = Model(), np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+        x, y = (model.tensor(name, every.shape, "i16", scale=[scale], zero=[0]) for name in "xy")
+        c = model.constant("c", every, scale=[scale])
+        model.add("ADD", [x, c], [y], activation=0)
+        (constant,) = (v for v in converted(model.bytes([x], [y])).constants() if v.type.dims == every.shape)
+        np.testing.assert_array_equal(constant.array, every)
+
+
 @pytest.mark.parametrize(("type", "dtype"), [("SUM", "i8"), ("SUM", "i16"), ("MEAN", "i16")])
 def test_sums_along_axes(type: str, dtype: str) -> None:
     model, kind = Model(), np.iinfo(dtype.replace("i", "int"))

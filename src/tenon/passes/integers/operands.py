@@ -99,7 +99,7 @@ def _constant(match: Match, value: Value, dtypes: tuple[DType, ...]) -> Operand 
     elif quant is not None and quant.scalar and not quant.steps and value.array.dtype.kind == "f":
         scale, zero = quant.scale[0], quant.zero_point[0]
         steps = value.array.astype(np.float64) / scale
-        if np.abs(np.rint(steps) - steps).max(initial=0) > 1e-3:
+        if (np.abs(np.rint(steps) - steps) > np.maximum(1e-3, np.abs(steps) * 2.0**-23)).any():  # products in f32
             return None
         data = np.rint(steps).astype(np.int64) + zero
     else:
