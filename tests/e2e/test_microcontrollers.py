@@ -84,7 +84,7 @@ def test_every_model_on_one_core(name: str) -> None:
     same_answers(name, "cortex-m4", 3)
 
 
-@pytest.mark.parametrize("target", CORES)
+@pytest.mark.parametrize("target", [*CORES, "cortex-m23", "riscv32imc"])
 def test_one_model_on_every_core(target: str) -> None:
     same_answers("kws", target, 8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon
-from tenon.cli.console import console, print_json, stages
+from tenon.cli.console import console, note, print_json, stages
 from tenon.cli.model_source import Source, open_engine
 from tenon.engine.device import Device
 from tenon.engine.verify import Verdict, verify
@@ -39,5 +39,7 @@ def _model(source: Source, options: dict[str, Any]) -> Verdict:
         bundle = tenon.compile(source.load(progress), Options.from_environment(**options), progress=progress)
         progress("run")
         device = Device(bundle)
+        if device.emulated:
+            note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
         manifest = device.manifest._replace(answer=bundle.answer)
         return verify(manifest, lambda feeds: device.run([feeds])[0])

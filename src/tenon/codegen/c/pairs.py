@@ -84,7 +84,11 @@ NATIVE = {
         ),
     ],
     "saturate_i8": [
-        ("defined(__GNUC__) && defined(__ARM_FEATURE_SAT)", _instruction("ssat %0, #8, %1", "a")),
+        # Clang defines the feature for Armv8-M Baseline, too, which has Thumb-1's instructions.
+        (
+            "defined(__GNUC__) && defined(__ARM_FEATURE_SAT) && (defined(__thumb2__) || !defined(__thumb__))",
+            _instruction("ssat %0, #8, %1", "a"),
+        ),
     ],
     # VCVTR rounds as the mode says, which is to nearest, and saturates.
     "nearest_add": [
