@@ -151,7 +151,7 @@ def test_inspect_damaged_bundle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("tenon ins", {"inspect"}), ("tenon compile --target armv", {"armv7"}), ("tenon b", {"benchmark", "bench-op"}),
+        ("tenon ins", {"inspect"}), ("tenon compile --target armv7", {"armv7"}), ("tenon b", {"benchmark", "bench-op"}),
         ("tenon compile --no-", {"--no-tuning"}), ("tenon run --he", {"--head", "--help"}),
     ],
 )  # fmt: skip

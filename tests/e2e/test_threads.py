@@ -230,6 +230,20 @@ def test_more_threads_than_processors_run_anywhere(digits: Path) -> None:
         assert {frozenset(os.sched_getaffinity(task)) for task in set(tasks()) - before} == {frozenset(present)}
 
 
+def test_no_wake_up_is_lost(tmp_path: Path) -> None:
+    """Threads that are descheduled between the decision to sleep and sleeping, or before they wake others."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    for file in ("threads.c", "threads.h"):
+        (tmp_path / file).write_bytes(runtime(file))
+    source = Path(__file__).with_name("delayed_threads.c")
+    command = [gcc, "-std=gnu99", "-O1", f"-I{tmp_path}", str(source), "-o", str(tmp_path / "delayed"), "-pthread"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([tmp_path / "delayed", "1000"], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "24000 of 24000\n")
+
+
 @pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1"])
 def test_thread_sanitizer_reports_no_races(name: str, tmp_path: Path) -> None:
     gcc = shutil.which("gcc")

@@ -13,7 +13,14 @@ from real import zoo_model, zoo_names
 from tenon.engine.compare import relative_error
 
 
-@pytest.mark.parametrize("name", zoo_names() or ["absent"])
+LONG = frozenset({"vgg16"})
+"""Half a gigabyte of weights, and layers like those of the other networks."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in zoo_names() or ["absent"]],
+)
 def test_compiled_zoo_models_match_onnxruntime(name: str, tmp_path: Path) -> None:
     path = zoo_model(name, tmp_path)
     bundle = tenon.compile(path)

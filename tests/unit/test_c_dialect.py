@@ -169,14 +169,21 @@ def assert_no_warnings(shapes: Sequence[Shape], target: str, most: int, name: st
         zig(folder).compile({"kernels.c": source.encode()}, "kernels.c", row, ("-O0",))
         return len(library.callers)
     (folder / "kernels.c").write_text(library.source())
-    flags = [*BASE_FLAGS[:1], "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *row.flags]
+    own = [flag for flag in row.flags if not flag.startswith("-m")]  # the others are for another machine's compiler
+    flags = [*BASE_FLAGS[:1], "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *own]
     process = subprocess.run([name, *flags, str(folder / "kernels.c")], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[:2000]
     return len(library.callers)
 
 
-@pytest.mark.parametrize("name", COMPILERS)
-@pytest.mark.parametrize("target", ONE_OF_EACH_MACHINE)
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param(target, name, marks=() if (i + j) % len(COMPILERS) == 0 else pytest.mark.slow)
+        for i, target in enumerate(ONE_OF_EACH_MACHINE)
+        for j, name in enumerate(COMPILERS)
+    ],
+)
 def test_convolutions_of_narrow_images_compile(target: str, name: str, tmp_path: Path) -> None:
     """Tiles that extend beyond an image leave unused registers, which must not be printed."""
     compiler(name)

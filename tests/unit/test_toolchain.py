@@ -174,8 +174,14 @@ def test_named_compiler_is_used_for_its_own_machine_only(program: str, tmp_path:
         chosen.compile(SOURCE, "k.c", find_target(other))
 
 
-@pytest.mark.parametrize("program", ["gcc", "clang", None])
-@pytest.mark.parametrize("name", ["send", "fail", "Port", "ROW", "x"])
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        pytest.param(program, name, marks=() if i % 3 == j else pytest.mark.slow)
+        for i, name in enumerate(("send", "fail", "Port", "ROW", "x"))
+        for j, program in enumerate(("gcc", "clang", None))
+    ],
+)
 def test_runtime_compiles_with_every_compiler_and_network_name(program: str | None, name: str, tmp_path: Path) -> None:
     if program and shutil.which(program) is None:
         pytest.skip(f"no {program} here")

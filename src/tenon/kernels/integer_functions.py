@@ -55,6 +55,7 @@ def integer_sigmoid(s: IntegerSigmoid) -> Kernel:
         size = k.let("size", op("abs", given))
         part = op("and", size, (1 << bits) - 1)
         between = k.local("b", 1, dtype=I32)
+        between[0] = 0
         with k.bind("entry", minimum(size >> bits, ENTRIES - 2), ENTRIES - 1) as entry:
             low = k.let("low", cast(t[entry], I32))
             between[0] = ((low + (1 << 15)) << bits) + part * (cast(t[entry + 1], I32) - low)
@@ -73,6 +74,7 @@ def _interpolated(k: Builder, table: Tensor, code: Expr) -> Expr:
     """A function of 16 bits by a table [513]."""
     code = k.let("code", minimum(maximum(code, -(1 << 15)), (1 << 15) - 1))
     between = k.local("b", 1, dtype=I32)
+    between[0] = 0
     with k.bind("entry", (code >> 7) + STEPS // 2, STEPS) as entry:
         base = k.let("base", cast(table[entry], I32))
         slope = cast(table[entry + 1], I32) - base

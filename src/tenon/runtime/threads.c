@@ -39,7 +39,7 @@ typedef struct {
 
 struct TenonThreadPool {
   uint32_t phase OWN_LINE; /* the open phase */
-  uint32_t sleeping;       /* whether a thread sleeps until the next phase */
+  uint32_t sleeping;       /* threads that sleep, or are about to */
   uint32_t left OWN_LINE;  /* unfinished parts of the open phase */
   uint32_t first OWN_LINE; /* the number of this run's first phase */
   const uint8_t *constantWeight;
@@ -78,12 +78,12 @@ static void wait_while(TenonThreadPool *pool, uint32_t phase) {
     if (__atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE) != phase) return;
     pause_processor();
   }
-  for (;;) {
-    /* Sequentially consistent, as in open_phase: either open_phase sees the flag, or this thread the new number. */
-    __atomic_store_n(&pool->sleeping, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&pool->phase, __ATOMIC_SEQ_CST) != phase) return;
-    sleep_in(pool, phase);
-  }
+  /* Sequentially consistent, as in open_phase: either open_phase sees the count, or this thread the new number.  Each
+     thread takes itself off the count, because who opens a phase cannot tell those that it wakes from those that have
+     finished its part already and are about to sleep. */
+  __atomic_add_fetch(&pool->sleeping, 1, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&pool->phase, __ATOMIC_SEQ_CST) == phase) sleep_in(pool, phase);
+  __atomic_sub_fetch(&pool->sleeping, 1, __ATOMIC_RELAXED);
 }
 
 static void open_phase(TenonThreadPool *pool, uint32_t phase) {
@@ -91,7 +91,6 @@ static void open_phase(TenonThreadPool *pool, uint32_t phase) {
   __atomic_store_n(&pool->left, (uint32_t)pool->threads, __ATOMIC_RELAXED);
   __atomic_store_n(&pool->phase, phase, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&pool->sleeping, __ATOMIC_SEQ_CST) == 0) return;
-  __atomic_store_n(&pool->sleeping, 0, __ATOMIC_SEQ_CST);
 #if defined(__linux__)
   syscall(SYS_futex, &pool->phase, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 #endif

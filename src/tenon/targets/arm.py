@@ -41,6 +41,7 @@ _I8MM = Target(
     host=Host("aarch64", frozenset({"asimddp", "i8mm"}), triple=_GNU),
     runner=qemu_user("qemu-aarch64"),
     group=Group.BOARD,
+    tier=2,
 )
 # cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
 ARMV7 = Target(

@@ -81,8 +81,8 @@ TARGETS = (
     _target("cortex-m3", "cortex_m3", "Arm Cortex-M3", _CORE, _AN385, abi="eabi"),
     # zig's Cortex-M models have no FPU unless a feature asks for it.
     _target("cortex-m4", "cortex_m4+vfp4d16sp", "Arm Cortex-M4 with FPU", _DSP, _AN386),
-    _target("cortex-m7", "cortex_m7+fp_armv8d16", "Arm Cortex-M7 with FPU", _DSP, _AN500),
-    _target("cortex-m33", "cortex_m33+dsp+fp_armv8d16sp", "Arm Cortex-M33 with FPU and DSP", _DSP, _AN505),
+    _target("cortex-m7", "cortex_m7+fp_armv8d16", "Arm Cortex-M7 with FPU", _DSP, _AN500, tier=2),
+    _target("cortex-m33", "cortex_m33+dsp+fp_armv8d16sp", "Arm Cortex-M33 with FPU and DSP", _DSP, _AN505, tier=2),
     _target("cortex-m55", _M55, "Arm Cortex-M55 with FPU and Helium", _HELIUM, _AN547),
     _target("cortex-m0", "cortex_m0", "Arm Cortex-M0", _SMALL_CORE, _AN385, abi="eabi", tier=2),
     _target("cortex-m23", "cortex_m23", "Arm Cortex-M23", _SMALL_CORE, _AN505, abi="eabi", tier=2),

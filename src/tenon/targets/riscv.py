@@ -23,6 +23,7 @@ TARGETS = (
         about="RISC-V RV64GC",
         runner=qemu_user("qemu-riscv64"),
         group=Group.BOARD,
+        tier=2,
     ),
     Target(
         "riscv64-v",

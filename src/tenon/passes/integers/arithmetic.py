@@ -85,6 +85,15 @@ def mean_factor(x: float, y: float, count: int) -> Fixed:
     return (multiplier << up) // count, shift - up
 
 
+def concatenated_u8(codes: Array, scale: float, zero: int, y_scale: float, y_zero: int) -> Array:
+    """Elements of a part as LiteRT's CONCATENATION of u8 requantises them: in f32, ties away from zero."""
+    factor = np.float32(scale) * (np.float32(1) / np.float32(y_scale))
+    steps = codes.astype(np.float32) * factor + np.float32(-zero) * factor
+    whole = np.sign(steps) * np.floor(np.abs(steps) + np.float32(0.5))
+    result: Array = np.clip(whole.astype(np.int64) + y_zero, 0, 255)
+    return result
+
+
 def table_of(real: Array, scale: float, zero: int, limits: Sequence[int], *, away: bool) -> Array:
     """Real numbers quantised to a grid, ties away from zero or to even."""
     steps = real.astype(np.float32) / np.float32(scale)

@@ -11,7 +11,7 @@ from tenon.ir.types import DType
 from tenon.ops.requantize import SUMS, quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
-from tenon.passes.integers.arithmetic import mean_factor
+from tenon.passes.integers.arithmetic import concatenated_u8, mean_factor
 from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.functions import softmax_16
 from tenon.passes.integers.operands import Operand, operand, transpose
@@ -155,11 +155,25 @@ def concat(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         part = operand(match, given)
         if isinstance(part, str):
             return part
-        value = _looked_up(match, part, found.grid, ([], [], []), arithmetic)
+        if arithmetic == "litert" and part.grid.dtype is found.grid.dtype is DType.U8:
+            value: Value | str = _part_u8(match, part, found)
+        else:
+            value = _looked_up(match, part, found.grid, ([], [], []), arithmetic)
         if isinstance(value, str):
             return value
         parts.append(value)
     return found.finish(match, match.add(node.op, *parts, origin=node.origin))
+
+
+def _part_u8(match: Match, part: Operand, found: Chain) -> Value:
+    """A part of a concatenation in LiteRT's arithmetic, which has one of its own for u8."""
+    if part.grid.same(found.grid):
+        return part.value
+    grid = found.grid
+    codes = concatenated_u8(np.arange(256), part.grid.scale, part.grid.zero, grid.scale, grid.zero)
+    table = match.constant("table", codes.astype(np.uint8))
+    op = make("Lookup", scale=grid.scale, zero=grid.zero)
+    return match.add(op, part.value, table, origin=found.core.origin)
 
 
 def resize(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
@@ -172,6 +186,8 @@ def resize(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     linear = attribute(node, "mode") == "linear" and not attribute(node, "antialias")
     if arithmetic == "onnx" or not linear or place not in ("asymmetric", "align_corners", "half_pixel"):
         return "this resampling is computed in float"
+    if arithmetic == "litert" and x.grid.dtype is DType.U8:
+        return "LiteRT resamples u8 in float"
     dims, out = x.value.type.dims, node.output.type.dims
     same = x.grid.same(found.grid) and not found.scaled and found.bounds(away=True) == found.grid.range
     if _unfit(found, x) or not same or len(dims) != 4 or dims[:2] != out[:2]:

@@ -1,0 +1,51 @@
+/* Runs the thread pool with pauses before and after sequentially consistent loads and before such stores, as if the thread were
+   descheduled there: no wake-up may be lost. */
+
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void pause_at_random(void) {
+  static uint32_t shared = 1;
+  const uint32_t state = __atomic_add_fetch(&shared, 2654435769u, __ATOMIC_RELAXED) * 1664525u;
+  if (state >> 30 == 0) usleep(state >> 20 & 511);
+}
+
+#define __atomic_load_n(place, order)                  \
+  __extension__({                                      \
+    __typeof__(*(place)) value;                        \
+    if ((order) == __ATOMIC_SEQ_CST) pause_at_random(); \
+    __atomic_load(place, &value, order);               \
+    if ((order) == __ATOMIC_SEQ_CST) pause_at_random(); \
+    value;                                             \
+  })
+#define __atomic_store_n(place, value, order)           \
+  __extension__({                                      \
+    __typeof__(*(place)) stored = (value);             \
+    if ((order) == __ATOMIC_SEQ_CST) pause_at_random(); \
+    __atomic_store(place, &stored, order);             \
+  })
+#include "threads.c"
+
+enum { PHASES = 3, THREADS = 2 };
+
+static int parts;
+
+static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count) {
+  (void)weights, (void)states, (void)activations, (void)phase, (void)index, (void)count;
+  __atomic_add_fetch(&parts, 1, __ATOMIC_RELAXED);
+}
+
+int main(int argc, char **argv) {
+  const int rounds = argc > 1 ? atoi(argv[1]) : 100;
+  for (int i = 0; i < rounds; i++) {
+    TenonThreadPool *pool = tenon_thread_pool_start(part, PHASES, THREADS);
+    if (pool == NULL) return 1;
+    for (int j = 0; j < 4; j++) tenon_thread_pool_run(pool, NULL, NULL, NULL);
+    tenon_thread_pool_stop(pool);
+  }
+  printf("%d of %d\n", parts, rounds * 4 * PHASES * THREADS);
+  return parts != rounds * 4 * PHASES * THREADS;
+}
