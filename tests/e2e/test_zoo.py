@@ -12,7 +12,6 @@ import tenon
 from real import zoo_model, zoo_names
 from tenon.engine.compare import relative_error
 
-
 LONG = frozenset({"vgg16"})
 """Half a gigabyte of weights, and layers like those of the other networks."""
 
