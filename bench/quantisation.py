@@ -64,15 +64,15 @@ def words() -> tuple[Array, Array]:
         return halves((file["x"].astype(np.float32) - 83) * np.float32(0.5847029089927673))
 
 
-def pictures() -> tuple[Array, Array]:
+def small_images() -> tuple[Array, Array]:
     with np.load(SHARED / "quant" / "cifar10-jpeg.npz") as file:
         return halves(file["x"].astype(np.float32))
 
 
 NETWORKS: dict[str, tuple[str, Data]] = {
     "kws": ("quant/kws_ref_model", words),
-    "ic": ("models/keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5", pictures),
-    "ic_large": ("models/tflite_fp32/mlperf_tiny/pretrainedResnet_large_float.tflite", pictures),
+    "ic": ("models/keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5", small_images),
+    "ic_large": ("models/tflite_fp32/mlperf_tiny/pretrainedResnet_large_float.tflite", small_images),
     "vww": ("models/keras_h5/mlperf_tiny_vww/vww_96.h5", lambda: crops(96, 1 / 255, 0.0)),
     "mobilenet_v1_0.25": ("quant/mobilenet_v1_0.25_224.h5", lambda: crops(224, 1 / 127.5, -1.0)),
 }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import re
-import tarfile
 from collections.abc import Mapping
 
 from tenon.web.template_files import Description, filled, template
+from tenon.wire.reproducible_archives import tar_archive
 
 VERSION = "1.0.0"
 
@@ -32,7 +30,7 @@ def tarball_name(name: str) -> str:
 
 def npm_package(description: Description, wasm: bytes) -> bytes:
     """The tarball.  The same description and module give the same bytes."""
-    return _tarball(dict(sorted(_files(description, wasm).items())))
+    return tar_archive({f"package/{name}": content for name, content in _files(description, wasm).items()})
 
 
 def _files(description: Description, wasm: bytes) -> dict[str, bytes]:
@@ -90,16 +88,3 @@ def _length(tensor: Mapping[str, object]) -> int:
     for extent in tensor["shape"]:  # type: ignore[attr-defined]  # JSON
         length *= extent
     return length
-
-
-def _tarball(files: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0) as compressed,
-        tarfile.open(fileobj=compressed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
-    ):
-        for name, content in files.items():
-            entry = tarfile.TarInfo(f"package/{name}")
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tenon.bundle.packages.archives import tar_archive, zip_archive
 from tenon.bundle.packages.cmake import cmake
 from tenon.bundle.packages.contents import Contents
 from tenon.bundle.packages.embedded import arduino, cmsis, espidf, platformio, zephyr
 from tenon.bundle.packages.mobile import android, swift
 from tenon.bundle.packages.single import single_header, single_source
 from tenon.bundle.packages.tar import tar
+from tenon.wire.reproducible_archives import tar_archive, zip_archive
 
 
 @dataclass(frozen=True)
