@@ -21,7 +21,7 @@ machine = MACHINES[sys.argv[1]]
 ask = Ask(blocked=True, surplus=1)
 start, stride = map(int, sys.argv[3:])
 cases = [case for cls in registry().values() for case in cls.cases()][start::stride]
-gcc = ["gcc", "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+gcc = ["gcc", "-O0", "-g1", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 count = 0
 for library, group in build_libraries(cases, machine, ask, Path(sys.argv[2]), gcc):
     for case in group:

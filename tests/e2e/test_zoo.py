@@ -12,8 +12,8 @@ import tenon
 from real import zoo_model, zoo_names
 from tenon.engine.compare import relative_error
 
-LONG = frozenset({"vgg16"})
-"""Half a gigabyte of weights, and layers like those of the other networks."""
+LONG = frozenset({"vgg16", "yolov5s"})
+"""Networks that take longest, with layers like those of other networks: half a gigabyte of weights, large images."""
 
 
 @pytest.mark.parametrize(

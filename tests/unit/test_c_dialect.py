@@ -72,7 +72,10 @@ def test_c_matches_the_interpreter(machine: str, start: int, stride: int, tmp_pa
     if gcc is None:
         pytest.skip("gcc is not installed")
     cases = CASES[start::stride]
-    assert assert_same(MACHINES[machine], [gcc, "-O1", "-ffp-contract=off"], tmp_path, cases) > 500 // stride
+    assert (
+        assert_same(MACHINES[machine], [gcc, "-O1", "-march=native", "-ffp-contract=off"], tmp_path, cases)
+        > 500 // stride
+    )
 
 
 def covering(machine: Machine) -> list[Case]:

@@ -34,7 +34,7 @@ def test_slices_in_any_order_give_the_same_result(machine: str, slices: int, str
             for step in lowered_steps(case, MACHINES[machine], ASK):
                 library.add(step.kernel)
         (tmp_path / str(n)).mkdir()
-        library.build(tmp_path / str(n), [gcc, "-O0", "-ffp-contract=off"])
+        library.build(tmp_path / str(n), [gcc, "-O0", "-march=native", "-ffp-contract=off"])
     assert sum(items > 1 for _, items in libraries[slices].callers.values()) > 100 // stride
     for case in cases:
         arguments = (case.op, case.arrays(), MACHINES[machine], case.constant, ASK)

@@ -78,7 +78,7 @@ _M85 = "cortex_m85+fp_armv8d16+mve-mve_fp"
 TARGETS = (
     # Its programs run on a board with a Cortex-M3, which executes all of its instructions.
     _target("cortex-m0plus", "cortex_m0plus", "Arm Cortex-M0+", _SMALL_CORE, _AN385, abi="eabi"),
-    _target("cortex-m3", "cortex_m3", "Arm Cortex-M3", _CORE, _AN385, abi="eabi"),
+    _target("cortex-m3", "cortex_m3", "Arm Cortex-M3", _CORE, _AN385, abi="eabi", tier=2),
     # zig's Cortex-M models have no FPU unless a feature asks for it.
     _target("cortex-m4", "cortex_m4+vfp4d16sp", "Arm Cortex-M4 with FPU", _DSP, _AN386),
     _target("cortex-m7", "cortex_m7+fp_armv8d16", "Arm Cortex-M7 with FPU", _DSP, _AN500, tier=2),
