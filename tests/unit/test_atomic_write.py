@@ -327,8 +327,14 @@ def test_drawing_detections_into_the_input_image(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- signals
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("delay", [0.0, 0.2, 0.7])
+@pytest.mark.parametrize(
+    ("number", "delay"),
+    [
+        pytest.param(number, delay, marks=() if i == j else pytest.mark.slow)
+        for i, number in enumerate([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+        for j, delay in enumerate([0.0, 0.2, 0.7])
+    ],
+)
 def test_signals_leave_nothing(number: signal.Signals, delay: float, tmp_path: Path) -> None:
     """The signal is sent ``delay`` seconds after the first temporary folder appears."""
     places = {name: tmp_path / name for name in ("tmp", "cache", "out")}

@@ -187,11 +187,18 @@ def test_damaged_npy_files(tmp_path: Path, header: str) -> None:
 PLAIN = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-@pytest.mark.parametrize("name", [b"net\xff.onnx", "naïve.onnx".encode()])
+INVALID, ACCENTED = b"net\xff.onnx", "naïve.onnx".encode()
+
+
 @pytest.mark.parametrize(
-    "words",
-    [["inspect"], ["inspect", "--json"], ["compile", "-o", "out"], ["profile", "--rounds", "1", "--html", "p.html"]],
-    ids=" ".join,
+    ("name", "words"),
+    [
+        (ACCENTED, ["inspect"]),
+        (INVALID, ["inspect", "--json"]),
+        (INVALID, ["compile", "-o", "out"]),
+        (ACCENTED, ["compile", "-o", "out"]),
+        (INVALID, ["profile", "--rounds", "1", "--html", "p.html"]),
+    ],
 )
 def test_file_names_without_utf8(tmp_path: Path, name: bytes, words: list[str]) -> None:
     path = os.path.join(os.fsencode(tmp_path), name)  # noqa: PTH118  # Path takes no bytes
