@@ -155,6 +155,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
+    "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
+    "sub_i16x2": lambda a, b: (a.view(np.int16) - b.view(np.int16)).view(np.int32),
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
     "nearest_add": _nearest_add, "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip

@@ -124,8 +124,9 @@ class Options:
     model for "host"; 4 for other targets, which is never slower than fp32.  Zen 4 has 1."""
 
     winograd: Literal[0, 2, 4] | None = None
-    """Largest tile of Winograd's convolution: larger is faster and less exact; 0 disables it.  None: 4, or 0 for
-    targets without an operating system, to save memory."""
+    """Largest tile of Winograd's convolution: larger is faster and less exact; 0 disables it.  None: 4.  For targets
+    without an operating system, to save memory, None is 0 for floats; integers, whose results are the same, are
+    convolved by tiles of 2 in layers whose weights take at most 32 KiB then (``INTEGER_WINOGRAD_BYTES``)."""
 
     strassen: Literal[0, 1, 2] | None = None
     """Largest number of recursion levels of Strassen's algorithm; 0 disables it.  None: 2, or 0 as above."""
@@ -226,9 +227,14 @@ NOT_IN_BANNER = frozenset(
 """Options that do not affect the generated code, or are stated elsewhere in the banner."""
 
 
-def usual_limits(scarce: bool) -> tuple[Literal[0, 4], Literal[0, 2]]:
+INTEGER_WINOGRAD_BYTES = 1 << 15
+"""Most bytes of a layer's weights, transformed, for which a target without an operating system uses Winograd's
+algorithm in integers unless told."""
+
+
+def usual_limits(scarce: bool) -> tuple[Literal[4] | None, Literal[0, 2]]:
     """Defaults of ``winograd`` and ``strassen``; ``scarce``: a target without an operating system."""
-    return (0, 0) if scarce else (4, 2)
+    return (None, 0) if scarce else (4, 2)
 
 
 def non_default(options: Options, scarce: bool) -> list[str]:

@@ -26,7 +26,15 @@ from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
-from tenon.options import THREADS, Arithmetic, OptionKeywords, Options, usual_limits, with_options
+from tenon.options import (
+    INTEGER_WINOGRAD_BYTES,
+    THREADS,
+    Arithmetic,
+    OptionKeywords,
+    Options,
+    usual_limits,
+    with_options,
+)
 from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
 from tenon.passes.integers import is_quantised, to_integers
@@ -355,9 +363,10 @@ def _given(model: Model | Graph, shapes: Shapes | None, weights: Model | None, v
 
 def _setting(target: Target, options: Options) -> Setting:
     max_winograd_error = math.inf if options.max_winograd_error is None else options.max_winograd_error
-    assert options.winograd is not None
     assert options.strassen is not None
-    limits = Limits(options.winograd, options.strassen, max_winograd_error)
+    usual = options.winograd is None  # on a target without an operating system
+    in_integers = INTEGER_WINOGRAD_BYTES if usual else math.inf if options.winograd else 0
+    limits = Limits(options.winograd or 0, options.strassen, max_winograd_error, in_integers)
     machine = replace(target.machine, threads=options.threads or 1)
     return Setting(machine, limits, threads=most_threads(target, options))
 

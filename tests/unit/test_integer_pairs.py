@@ -123,7 +123,8 @@ def test_weights_are_packed_when_lowered_only(monkeypatch: pytest.MonkeyPatch) -
         assert len(packed) == 1
 
 
-ARITY = {"dot2_i16": 3, "even_bytes": 1, "odd_bytes": 1, "pair_i16": 2, "mulh_add": 3, "saturate_i8": 1}
+ARITY = {"dot2_i16": 3, "even_bytes": 1, "odd_bytes": 1, "pair_i16": 2, "mulh_add": 3, "saturate_i8": 1,
+         "add_i16x2": 2, "sub_i16x2": 2}  # fmt: skip
 
 
 @pytest.mark.parametrize("lanes", [1, 4])

@@ -39,9 +39,9 @@ class IntegerDirect(Algorithm):
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
-        """One convolution of integers, but for a depthwise one."""
+        """One convolution of integers, but for a depthwise one and those by pairs (``algorithms.integer_pairs``)."""
         s = problem[0]
-        return len(problem) == 1 and not in_floats(problem) and (not s.depthwise or s.groups == 1)
+        return len(problem) == 1 and not in_floats(problem) and not s.paired and (not s.depthwise or s.groups == 1)
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from tenon.algorithms.base import Algorithm, Limits, Problem
 from tenon.algorithms.depthwise import Depthwise
 from tenon.algorithms.direct import Direct
+from tenon.algorithms.integer_pairs import PairsDirect, PairsWinograd
 from tenon.algorithms.integers import IntegerDirect
 from tenon.algorithms.separable import Separable
 from tenon.algorithms.strassen import Strassen
@@ -15,7 +16,9 @@ from tenon.algorithms.winograd import Winograd
 from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
 
-ALGORITHMS: tuple[type[Algorithm], ...] = (Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect)
+ALGORITHMS: tuple[type[Algorithm], ...] = (
+    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, PairsDirect, PairsWinograd,
+)  # fmt: skip
 """Of candidates with equal times the first is taken."""
 
 EVERY = 1 << 16

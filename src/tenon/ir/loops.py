@@ -167,6 +167,7 @@ OPS: dict[str, Primitive] = {
     "even_bytes": Primitive(1),  # the first and the third byte of a word, each with its sign, as a pair
     "odd_bytes": Primitive(1),  # the second and the fourth
     "pair_i16": Primitive(2),  # the low halves of two words
+    **{name: Primitive(2) for name in ("add_i16x2", "sub_i16x2")},  # of pairs, half by half; each wraps around
     "mulh_add": Primitive(3),  # (a * b + 2**31) >> 32 of i32 in 64 bits, plus c
     "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
     # An f32 rounded to the nearest integer, halves to even, plus an i32; both results are saturated to i32.

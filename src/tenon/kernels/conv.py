@@ -66,6 +66,7 @@ class Conv:
     packed: bool = True
     batch: tuple[tuple[int, int, int], ...] = ()
     weights: DType = F32
+    paired: bool = False  # of integers that are multiplied by pairs of 16 bits (``kernels.integer_pairs``)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -138,6 +139,7 @@ class Conv:
             packed=self.packed,
             batch=self.batch,
             weights=self.weights,
+            paired=self.paired,
         )
 
 

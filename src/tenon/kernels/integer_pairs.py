@@ -147,22 +147,30 @@ class PairContext:
 
     def store(self, n: Index, channel: Index, row: Index, cols: Sequence[Index], sums: Sequence[Expr]) -> None:
         """Requantise the sums of one channel and store them."""
-        q, s = self.q, self.s
-        twice = self.k.let("m", q[channel, 0])
-        added, right = self.k.let("h", q[channel, 1]), self.k.let("r", q[channel, 2])
+        factors = self.factors(channel)
         for col, total in zip(cols, sums, strict=True):
-            high = self.k.let("p", op("mulh_add", total, twice, total))
-            if s.signed:
-                high = high + (high >> 31)
-            value = (high + added) >> right
-            if (s.low, s.high) == (-128, 127):
-                value = op("saturate_i8", value)
-            else:
-                value = minimum(maximum(value, s.low), s.high)
-            self.y[s.conv.y.place(n, channel, row, col, 1)] = cast(value, DType.I8)
+            self.put((n, channel, row, col), total, factors)
+
+    def factors(self, channel: Index) -> tuple[Expr, Expr, Expr]:
+        """Those of a channel: twice its multiplier, what is added before the shift, the shift."""
+        k, q = self.k, self.q
+        return k.let("m", q[channel, 0]), k.let("h", q[channel, 1]), k.let("r", q[channel, 2])
+
+    def put(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: tuple[Expr, Expr, Expr]) -> None:
+        """Requantise one sum and store it; ``at`` is (image, channel, row, column)."""
+        s, (twice, added, right) = self.s, factors
+        high = self.k.let("p", op("mulh_add", total, twice, total))
+        if s.signed:
+            high = high + (high >> 31)
+        value = (high + added) >> right
+        if (s.low, s.high) == (-128, 127):
+            value = op("saturate_i8", value)
+        else:
+            value = minimum(maximum(value, s.low), s.high)
+        self.y[s.conv.y.place(*at, 1)] = cast(value, DType.I8)
 
 
-def _word(value: int) -> Expr:
+def pair_of(value: int) -> Expr:
     """A pair of equal numbers."""
     bits = (value & 0xFFFF) | (value & 0xFFFF) << 16
     return Const(bits - (1 << 32) if bits >> 31 else bits, Type(I32))
@@ -234,7 +242,7 @@ def _panel(p: PairContext, n: Index, row: Index, col: Index, width: int, *, insi
             _panel_row(p, (n, y, col), ky * s.row, width, inside=inside)
         for fact in inner:
             with k.when(-fact - 1), k.loop("d", s.row) as d, k.unroll("p", width) as i:
-                p.scratch[ky * s.row + d, i] = _word(s.fill)
+                p.scratch[ky * s.row + d, i] = pair_of(s.fill)
 
 
 def _panel_row(p: PairContext, at: tuple[Index, Index, Index], base: Index, width: int, *, inside: bool) -> None:
@@ -321,7 +329,7 @@ def depthwise(s: PairConv) -> Kernel:
     end = min(rows - c.top, c.x.h)  # rows of x that are read
     for first, count in ((0, c.top), (c.top + end, rows - c.top - end)):
         with k.loop("i", count) as i, k.loop("j", width) as j:
-            p.scratch[i + first, j] = _word(s.fill)
+            p.scratch[i + first, j] = pair_of(s.fill)
     with k.loop("n", c.y.n) as n, k.loop("c", c.y.channels) as channel:
         with k.outline("plane", "a channel and its border as pairs"), k.loop("i", end) as i:
             _plane_row(p, (n, channel, i), width)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.algorithms import registry
+from tenon.algorithms.base import Stage
 from tenon.algorithms.integers import IntegerStage
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
@@ -178,7 +179,7 @@ class IntegerProduct(Operator):
         problem, algorithm = self.problem(site), site.algorithm or next(iter(self.candidates(site)), None)
         return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
 
-    def tiled(self, site: Site, stage: IntegerStage, problem: dense.Conv) -> list[Step]:
+    def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:
         """The steps of the algorithm chosen, or of the best by estimate."""
         algorithm = site.algorithm or self.candidates(site)[0]
         return algorithm.lower((problem,), (stage,), site.machine)
@@ -294,17 +295,20 @@ class IntegerConv(IntegerProduct):
             for t, each in ((x, block), (y, site.machine.block))
         )
         s = replace(self.described(site, *images), operands=(), epilogue=identity)
-        if s.depthwise or site.input(0).rank > 4 or self.in_pairs(site, settled=False) is not None:
+        if site.input(0).rank > 4:
             return None
-        return replace(s, weights=_stored_type(site.input(1).dtype))
+        if (product := self.in_pairs(site, settled=False)) is not None:
+            return product.problem(site.machine)
+        return None if s.depthwise else replace(s, weights=_stored_type(site.input(1).dtype))
 
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
+        problem = self.problem(site)
         if (product := self.in_pairs(site)) is not None:
-            return [product.step(site.machine)]
+            return [product.step(site.machine)] if problem is None else self.tiled(site, product.stage, problem)
         images = Image.of(site.input(0)), Image.of(site.output)
-        stage, problem = self.stage(site, self.described(site, *images), weights), self.problem(site)
+        stage = self.stage(site, self.described(site, *images), weights)
         if problem is not None:
             return self.tiled(site, stage, problem)
         packed = Weights(integer_conv.pack_depthwise(stage.constant, stage.described, site.machine))
@@ -340,6 +344,7 @@ class IntegerConv(IntegerProduct):
         }
         for label, (x, w, more) in shapes.items():
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
+        yield _case(cls, rng, "3x3_even", (1, 8, 6, 16), (8, 8, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
         yield from (

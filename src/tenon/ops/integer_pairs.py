@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from tenon.algorithms.integer_pairs import PairsDirect, PairStage
 from tenon.ir.graph import Array
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels import integer_dots, integer_pairs, integer_scalar
@@ -71,14 +72,24 @@ class Product:
             return step
         if not machine.pairs:
             return self._by_scalars(s, machine, bias, factors)
-        if self.conv.depthwise:
-            words = integer_pairs.pack_depthwise(self.weights)
-            kernel, room = integer_pairs.depthwise(s), 4 * math.prod(integer_pairs.plane(s))
-        else:
-            words = integer_pairs.pack(self.weights, s)
-            kernel, room = integer_pairs.conv(s), integer_pairs.panel_bytes(s)
-        constants = (Weights(words), Weights(bias), Weights(factors))
-        return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
+        if not self.conv.depthwise:
+            (step,) = PairsDirect().lower((self.conv,), (self.stage,), machine)
+            return step
+        words = integer_pairs.pack_depthwise(self.weights)
+        return self.stage.step(integer_pairs.depthwise(s), words, 4 * math.prod(integer_pairs.plane(s)))
+
+    def problem(self, machine: Machine) -> Conv | None:
+        """The convolution that an algorithm is chosen for; None where there is no choice."""
+        if self.conv.depthwise or machine.dot16 or not machine.pairs:
+            return None
+        return replace(self.conv, paired=True)
+
+    @property
+    def stage(self) -> PairStage:
+        """The convolution in its context, of a product that is possible."""
+        bias, factors = self._requantized
+        assert factors is not None
+        return PairStage(self.conv, self.weights, bias, described=self.described, factors=factors)
 
     def _by_scalars(self, s: PairConv, machine: Machine, bias: Array, factors: Array) -> Step:
         """The same by single products (``kernels.integer_scalar``)."""

@@ -61,12 +61,17 @@ class PanelTile(SmladTile):
     words, elements, operands = 1, POSITIONS, "oxz"
 
     def step(self) -> list[str]:
-        found = ["ldr %[e], [%[w]], #4", "sxtb16 %[o], %[e], ror #8", "sxtb16 %[e], %[e]"]
-        for i in range(0, POSITIONS, 2):
-            found.append("ldrd %[x], %[z], [%[p]], #8")
-            for j, x in enumerate("xz"):
-                found += [_product(CHANNELS * (i + j) + v, x, w) for v, w in enumerate("eo")]
-        return found
+        return ["ldr %[e], [%[w]], #4", "sxtb16 %[o], %[e], ror #8", "sxtb16 %[e], %[e]", *_by_positions()]
+
+
+class WideTile(SmladTile):
+    """A ``PanelTile`` whose weights are pairs, too, as of ``kernels.integer_winograd``: 11 instructions for 16
+    multiply-adds."""
+
+    words, elements, operands = CHANNELS, POSITIONS, "oxz"
+
+    def step(self) -> list[str]:
+        return ["ldrd %[e], %[o], [%[w]], #8", *_by_positions()]
 
 
 class VectorTile(SmladTile):
@@ -83,6 +88,16 @@ class VectorTile(SmladTile):
                 found += [f"sxtb16 %[o], %[{word}], ror #8", f"sxtb16 %[{word}], %[{word}]"]
                 found += [_product(2 * i, x, word), _product(2 * i + 1, x, "o")]
         return found
+
+
+def _by_positions() -> list[str]:
+    """Products of the pairs of four positions with those in e and o."""
+    found = []
+    for i in range(0, POSITIONS, 2):
+        found.append("ldrd %[x], %[z], [%[p]], #8")
+        for j, x in enumerate("xz"):
+            found += [_product(CHANNELS * (i + j) + v, x, w) for v, w in enumerate("eo")]
+    return found
 
 
 def _product(i: int, x: str, w: str) -> str:
@@ -105,12 +120,15 @@ _Found = tuple[type[SmladTile], list[Load], list[Load], list[Load]]
 
 
 def _panel(body: tuple[Stmt, ...]) -> _Found | None:
-    """Weights, inputs and sums of a step of a ``PanelTile``."""
-    if len(body) != 3 + POSITIONS * (1 + CHANNELS):
+    """Weights, inputs and sums of a step of a ``PanelTile`` or a ``WideTile``."""
+    at = len(body) - POSITIONS * (1 + CHANNELS)
+    if at not in (2, 3):
         return None
-    word, even, odd, *rest = body
-    weights, inputs, sums = _load(word), list[Load](), list[Load]()
-    if weights is None or not (_widens(even, "even_bytes", word) and _widens(odd, "odd_bytes", word)):
+    even, odd, rest = body[at - 2], body[at - 1], body[at:]
+    loads = [_load(body[0])] if at == 3 else [_load(even), _load(odd)]
+    weights, inputs, sums = [load for load in loads if load is not None], list[Load](), list[Load]()
+    widened = at == 2 or (_widens(even, "even_bytes", body[0]) and _widens(odd, "odd_bytes", body[0]))
+    if len(weights) < len(loads) or not widened:
         return None
     for i in range(0, len(rest), 1 + CHANNELS):
         x, *stores = rest[i : i + 1 + CHANNELS]
@@ -119,7 +137,7 @@ def _panel(body: tuple[Stmt, ...]) -> _Found | None:
             return None
         inputs.append(found)
         sums += [total for total in totals if total is not None]
-    return PanelTile, [weights], inputs, sums
+    return PanelTile if at == 3 else WideTile, weights, inputs, sums
 
 
 def _vector(body: tuple[Stmt, ...]) -> _Found | None:

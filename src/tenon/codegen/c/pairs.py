@@ -12,12 +12,15 @@ TAKES = {
     "even_bytes": _WORD,
     "odd_bytes": _WORD,
     "pair_i16": "{V} a, {V} b",
+    "add_i16x2": "{V} a, {V} b",
+    "sub_i16x2": "{V} a, {V} b",
     "mulh_add": "{V} a, {V} b, {V} c",
     "saturate_i8": _WORD,
     "nearest_add": "{V} a, {I} b",
 }
 
 _EVEN = "return ({V})((({U})(({V})(({U})a << 24) >> 24) & 65535) | (({U})(({V})(({U})a << 8) >> 24) << 16));"
+_HALVES = "return ({V})(((({U})a %s ({U})b) & 65535) | (((({U})a >> 16) %s (({U})b >> 16)) << 16));"
 PORTABLE = {
     "dot2_i16": (
         "const {V} low = ({V})(({U})a << 16) >> 16, other = ({V})(({U})b << 16) >> 16;\n"
@@ -26,6 +29,8 @@ PORTABLE = {
     "even_bytes": _EVEN,
     "odd_bytes": "a >>= 8;\n  " + _EVEN,
     "pair_i16": "return ({V})((({U})a & 65535) | (({U})b << 16));",
+    "add_i16x2": _HALVES % ("+", "+"),
+    "sub_i16x2": _HALVES % ("-", "-"),
 }
 """Bodies that do for any number of lanes."""
 
@@ -71,6 +76,8 @@ NATIVE = {
     "dot2_i16": [(_DSP, '__asm__("smlad %0, %1, %2, %0" : "+r"(acc) : "r"(a), "r"(b));\n  return acc;')],
     "even_bytes": [(_DSP, _instruction("sxtb16 %0, %1", "a"))],
     "odd_bytes": [(_DSP, _instruction("sxtb16 %0, %1, ror #8", "a"))],
+    "add_i16x2": [(_DSP, _instruction("sadd16 %0, %1, %2", "a", "b"))],
+    "sub_i16x2": [(_DSP, _instruction("ssub16 %0, %1, %2", "a", "b"))],
     "pair_i16": [(_DSP, _instruction("pkhbt %0, %1, %2, lsl #16", "a", "b"))],
     "mulh_add": [
         (_DSP, _instruction("smmlar %0, %1, %2, %3", "a", "b", "c")),

@@ -1,0 +1,142 @@
+"""Winograd's algorithm in integers: bit-identical to the reference, and chosen where it takes fewer instructions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tenon
+from compiled import Library
+from integer_products import Shape, operands, operator
+from lowered import Ask, make_site, run_site
+from tenon.algorithms import registry
+from tenon.codegen.c.dialect import C
+from tenon.ir.graph import Array, Graph, Origin
+from tenon.ir.loops import Kernel
+from tenon.ir.types import DType, TensorType
+from tenon.kernels.machine import Machine
+from tenon.ops.base import Site
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.requantize import quantized_multipliers
+
+MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
+WINOGRAD = registry.parse("pairs-winograd")
+CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
+    "two_groups": ((1, 8, 4, 16), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "inner_groups": ((1, 4, 6, 24), (4, 4, 3, 3), {"pads": (1, 1, 1, 1), "zero": 7}),
+    "rest": ((1, 8, 6, 14), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "inside": ((1, 4, 8, 12), (8, 4, 3, 3), {"low": -100, "high": 90}),
+    "one_tile": ((1, 36, 2, 2), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "one_side": ((1, 6, 7, 7), (4, 6, 3, 3), {"pads": (0, 0, 1, 1)}),
+    "wide_border": ((1, 4, 4, 6), (4, 4, 3, 3), {"pads": (2, 2, 2, 2)}),
+    "batch": ((2, 5, 4, 4), (8, 5, 3, 3), {"pads": (1, 1, 1, 1), "zero": -3}),
+}
+
+
+def site_of(conv: IntegerConv, arrays: list[Array], ask: Ask = Ask()) -> Site:
+    return replace(make_site(conv, arrays, MACHINE, (1, 2, 3, 4), ask), algorithm=WINOGRAD)
+
+
+def kernel_of(conv: IntegerConv, arrays: list[Array]) -> Kernel:
+    (step,) = conv.lower(site_of(conv, arrays))
+    assert step.kernel.name.startswith("integer_winograd")
+    return step.kernel
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions(name: str) -> None:
+    x, w, more = CASES[name]
+    conv, arrays = operator(more), operands(x, w)
+    kernel_of(conv, arrays)
+    (expected,) = conv.evaluate(arrays)
+    assert len(np.unique(expected)) > 4
+    for ask in (Ask(), Ask(surplus=1)):
+        (got,) = run_site(conv, site_of(conv, arrays, ask), arrays)
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_largest_numbers(sign: int) -> None:
+    """Inputs and weights of the largest magnitude, whose products all have one sign, and those whose transforms are
+    largest: of alternating signs."""
+    shape, (x, w) = (1, 16, 4, 4), ((1, 16, 4, 4), (4, 16, 3, 3))
+    conv, arrays = operator({"pads": (1, 1, 1, 1), "zero": 0}), operands(x, w)
+    checkered = np.indices(shape)[2:].sum(0) % 2
+    arrays[0] = np.where(checkered, 127, -128).astype(np.int8) if sign < 0 else np.full(shape, -128, np.int8)
+    arrays[1] = np.where(np.indices(w)[2:].sum(0) % 2, -128, 127).astype(np.int8)
+    arrays[1][:2] = -128
+    arrays[3:] = quantized_multipliers([2.0**-15] * 4)
+    (expected,) = conv.evaluate(arrays)
+    (got,) = run_site(conv, site_of(conv, arrays), arrays)
+    np.testing.assert_array_equal(got, expected)
+    assert np.abs(expected.astype(int)).max() > 60
+
+
+def test_portable_c(tmp_path: Path) -> None:
+    library = Library()
+    for x, w, more in CASES.values():
+        library.add(kernel_of(operator(more), operands(x, w)))
+    library.build(tmp_path, ("gcc", "-O2"))
+    for name, (x, w, more) in CASES.items():
+        conv, arrays = operator(more), operands(x, w)
+        (got,) = run_site(conv, site_of(conv, arrays), arrays, execute=library)
+        np.testing.assert_array_equal(got, conv.evaluate(arrays)[0], err_msg=name)
+
+
+def test_products_have_an_assembly_form() -> None:
+    for name, tiles in (("two_groups", 1), ("rest", 1), ("one_tile", 0)):
+        x, w, more = CASES[name]
+        unit = C()
+        unit.kernel(kernel_of(operator(more), operands(x, w)))
+        text = unit.text()
+        assert text.count("__asm__ volatile(") == tiles, name
+        assert ("ldrd %[e], %[o], [%[w]], #8" in text) == bool(tiles), name
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "more"),
+    [
+        ((1, 8, 5, 6), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)}),  # an odd number of rows
+        ((1, 8, 8, 8), (4, 8, 3, 3), {"strides": (2, 2), "pads": (0, 0, 1, 1)}),
+        ((1, 8, 8, 8), (4, 8, 1, 1), {}),
+        ((1, 1, 8, 8), (4, 1, 3, 3), {"pads": (1, 1, 1, 1)}),  # one channel: pairs are of taps
+        ((1, 8, 8, 8), (8, 1, 3, 3), {"pads": (1, 1, 1, 1), "group": 8}),
+    ],
+)
+def test_other_convolutions_are_not_offered_it(x: Shape, w: Shape, more: dict[str, Any]) -> None:
+    conv, arrays = operator(more), operands(x, w)
+    assert WINOGRAD not in conv.candidates(make_site(conv, arrays, MACHINE, (1, 2, 3, 4)))
+
+
+def layers(*channels: int) -> Graph:
+    """3x3 convolutions of 16x16 images, each with as many channels as before or as given."""
+    graph, rng = Graph("layers"), np.random.default_rng(0)
+    value = graph.add_input("x", TensorType(DType.I8, (1, channels[0], 16, 16)))
+    for i, (before, after) in enumerate(zip(channels, channels[1:], strict=False)):
+        multipliers, shifts = quantized_multipliers([1 / (60 * (9 * before) ** 0.5)])
+        weights = rng.integers(-127, 128, (after, before, 3, 3)).astype(np.int8)
+        given = [weights, np.zeros(after, np.int32), multipliers, shifts]
+        inputs = [value, *(graph.constant(f"c{i}.{j}", data) for j, data in enumerate(given))]
+        conv = IntegerConv("double", 3, scale=0.5, pads=(1, 1, 1, 1))
+        value = graph.add(conv, inputs, [f"y{i}"], Origin("", f"y{i}", "IntegerConv")).output
+    graph.outputs = [value]
+    return graph
+
+
+def used(graph: Graph, **options: Any) -> list[bool]:
+    """Which convolutions of a graph on a Cortex-M4 are computed so."""
+    program = tenon.compile(graph, target="cortex-m4", no_tuning=True, **options).program
+    names = [call.kernel.name for call in program.calls]
+    return [name.startswith("integer_winograd") for name in names if name.startswith("integer_")]
+
+
+def test_microcontrollers_use_it_where_weights_stay_small() -> None:
+    graph = layers(16, 32, 64, 64)
+    assert used(graph) == [True, False, False]  # 16, 64 and 128 KiB
+    assert used(graph, winograd=2) == [True, True, True]
+    assert used(graph, winograd=0) == [False, False, False]
+    assert used(graph, winograd=2, max_weights=210_000) == [False, True, True]  # the least gain for a byte goes
