@@ -61,6 +61,8 @@ PROBLEMS: dict[str, Problem] = {
     "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
     "separable": separable(),
     "integer": integers((6, 6)),
+    "pairs": (replace(integers((6, 6))[0], paired=True),),
+    "pairs-winograd": (replace(integers((6, 6))[0], paired=True),),
 }
 """A problem to which the algorithm of that name applies."""
 

@@ -77,11 +77,11 @@ def test_largest_numbers(sign: int) -> None:
 
 
 def test_portable_c(tmp_path: Path) -> None:
-    library = Library()
-    for x, w, more in CASES.values():
+    library, cases = Library(), {name: CASES[name] for name in ("inner_groups", "rest", "batch")}
+    for x, w, more in cases.values():
         library.add(kernel_of(operator(more), operands(x, w)))
     library.build(tmp_path, ("gcc", "-O2"))
-    for name, (x, w, more) in CASES.items():
+    for name, (x, w, more) in cases.items():
         conv, arrays = operator(more), operands(x, w)
         (got,) = run_site(conv, site_of(conv, arrays), arrays, execute=library)
         np.testing.assert_array_equal(got, conv.evaluate(arrays)[0], err_msg=name)

@@ -53,7 +53,7 @@ def pack(weights: Array, s: PairConv) -> Array:
     out, channels, _, _ = weights.shape
     whole = np.zeros((out, 4 * s.fours, 3, 3), np.int32)
     whole[:, :channels] = weights
-    wide = (_FILTER @ whole @ _FILTER.T).reshape(out // 2, 2, s.fours, 2, 2, ELEMENTS)
+    wide = np.einsum("fr,ocrs,gs->ocfg", _FILTER, whole, _FILTER).reshape(out // 2, 2, s.fours, 2, 2, ELEMENTS)
     # Pairs are channels 0 and 2, then 1 and 3 of each word: (out, two, four, second of a pair, pair, element).
     ordered = wide.transpose(0, 5, 2, 4, 1, 3).astype(np.int16)
     return np.ascontiguousarray(ordered).view(np.int32).reshape(out // 2, ELEMENTS, 2 * s.fours, CHANNELS)
@@ -64,7 +64,9 @@ def conv(s: PairConv) -> Kernel:
     """Parameters: x, words of weights (``pack``), bias in i32, ``integer_pairs.factors``, a panel (i32 of ``panel``),
     y."""
     c = s.conv
-    k = Builder(f"integer_winograd_{c.x.channels}_{c.y.shown}", f"{described(c)}, by Winograd's F(2x2, 3x3) in integers")
+    k = Builder(
+        f"integer_winograd_{c.x.channels}_{c.y.shown}", f"{described(c)}, by Winograd's F(2x2, 3x3) in integers"
+    )
     p = begin(k, s, (c.y.channels // CHANNELS, ELEMENTS, 2 * s.fours, CHANNELS), panel(s))
     with k.loop("n", c.y.n) as n, k.loop("i", c.extent[0] // 2) as row:
         for start, count, width, inside in groups(c):
