@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
 }
 
 
-def site_of(conv: IntegerConv, arrays: list[Array], ask: Ask = Ask()) -> Site:
-    return replace(make_site(conv, arrays, MACHINE, (1, 2, 3, 4), ask), algorithm=WINOGRAD)
+def site_of(conv: IntegerConv, arrays: list[Array], surplus: int = 0) -> Site:
+    return replace(make_site(conv, arrays, MACHINE, (1, 2, 3, 4), Ask(surplus=surplus)), algorithm=WINOGRAD)
 
 
 def kernel_of(conv: IntegerConv, arrays: list[Array]) -> Kernel:
@@ -54,8 +55,8 @@ def test_convolutions(name: str) -> None:
     kernel_of(conv, arrays)
     (expected,) = conv.evaluate(arrays)
     assert len(np.unique(expected)) > 4
-    for ask in (Ask(), Ask(surplus=1)):
-        (got,) = run_site(conv, site_of(conv, arrays, ask), arrays)
+    for surplus in (0, 1):
+        (got,) = run_site(conv, site_of(conv, arrays, surplus), arrays)
         np.testing.assert_array_equal(got, expected)
 
 
@@ -116,10 +117,10 @@ def layers(*channels: int) -> Graph:
     """3x3 convolutions of 16x16 images, each with as many channels as before or as given."""
     graph, rng = Graph("layers"), np.random.default_rng(0)
     value = graph.add_input("x", TensorType(DType.I8, (1, channels[0], 16, 16)))
-    for i, (before, after) in enumerate(zip(channels, channels[1:], strict=False)):
+    for i, (before, after) in enumerate(pairwise(channels)):
         multipliers, shifts = quantized_multipliers([1 / (60 * (9 * before) ** 0.5)])
         weights = rng.integers(-127, 128, (after, before, 3, 3)).astype(np.int8)
-        given = [weights, np.zeros(after, np.int32), multipliers, shifts]
+        given: list[Array] = [weights, np.zeros(after, np.int32), multipliers, shifts]
         inputs = [value, *(graph.constant(f"c{i}.{j}", data) for j, data in enumerate(given))]
         conv = IntegerConv("double", 3, scale=0.5, pads=(1, 1, 1, 1))
         value = graph.add(conv, inputs, [f"y{i}"], Origin("", f"y{i}", "IntegerConv")).output

@@ -2,8 +2,9 @@
 
 An algorithm is data: a frozen value whose ``key`` is stable text, so that a table of measured times, a manifest or
 another machine can name it.  Its class says where it applies and lists candidates; the value says what it costs, how
-it wants its operands laid out and its weights packed, and lowers the layer to kernels.  Adding one (tiles of a
-matrix unit) is a class in a file of its own, named in ``registry.ALGORITHMS``: whether it applies follows from the element types of the problem and from the machine.
+it wants its operands laid out and its weights packed, and lowers the layer to kernels.  Adding one (tiles of a matrix
+unit) is a class in a file of its own, named in ``registry.ALGORITHMS``: whether it applies follows from the element
+types of the problem and from the machine.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class Limits:
     """What an algorithm may cost.
 
     ``winograd`` is the largest tile of Winograd's algorithm, 0 for none, and ``max_winograd_error`` the largest error
-    over the RMS of an output channel that it may add.  ``integer_winograd`` is the most bytes that the weights of a layer
-    may take by Winograd's algorithm in integers, which is exact.  ``strassen`` says how often Strassen's may halve a product, 0
-    for never; each time makes weights 7/4 as large.
+    over the RMS of an output channel that it may add.  ``integer_winograd`` is the most bytes that the weights of a
+    layer may take by Winograd's algorithm in integers, which is exact.  ``strassen`` says how often Strassen's may
+    halve a product, 0 for never; each time makes weights 7/4 as large.
     """
 
     winograd: int = 4

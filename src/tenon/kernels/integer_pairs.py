@@ -163,10 +163,8 @@ class PairContext:
         if s.signed:
             high = high + (high >> 31)
         value = (high + added) >> right
-        if (s.low, s.high) == (-128, 127):
-            value = op("saturate_i8", value)
-        else:
-            value = minimum(maximum(value, s.low), s.high)
+        full = (s.low, s.high) == (-128, 127)
+        value = op("saturate_i8", value) if full else minimum(maximum(value, s.low), s.high)
         self.y[s.conv.y.place(*at, 1)] = cast(value, DType.I8)
 
 

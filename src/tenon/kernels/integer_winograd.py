@@ -165,11 +165,11 @@ def _tiles(p: PairContext, at: tuple[Index, Index, Index], width: int) -> None:
         for v in range(CHANNELS):
             channel = o * CHANNELS + v
             bias, factors = k.let("b", p.b[channel]), p.factors(channel)
-            with k.loop("t", width) as i:
-                results = _output_transform(k, p.scratch, depth + v, i)
-                for y, line in enumerate(results):
-                    for x, total in enumerate(line):
-                        place = (n, channel, row * 2 + y, tile * 2 + (i * 2 + x))
+            with k.loop("t", width) as turn:
+                results = _output_transform(k, p.scratch, depth + v, turn)
+                for below, line in enumerate(results):
+                    for right, total in enumerate(line):
+                        place = (n, channel, row * 2 + below, tile * 2 + (turn * 2 + right))
                         p.put(place, k.let("s", bias + (total >> 2)), factors)
 
 
