@@ -34,7 +34,19 @@ def test_most_graphs_are_integers_in_every_kind_and_arithmetic() -> None:
     assert sum(s.exact for s in samples) > 200
     made = {node.op.name for s in samples for node in s.graph}
     assert made >= {
-        f"Integer{name}" for name in ("Add", "AveragePool", "Conv", "Gemm", "Mul", "ResizeLinear", "Softmax")
+        f"Integer{name}"
+        for name in (
+            "Add",
+            "AveragePool",
+            "Conv",
+            "Div",
+            "Gemm",
+            "L2Normalization",
+            "LogSoftmax",
+            "Mul",
+            "ResizeLinear",
+            "Softmax",
+        )
     }
     assert "Lookup" in made
 

@@ -224,10 +224,13 @@ class TfliteNet:
         alike = [t for t in self.pool if t.shape == a.shape]
         shape = a.shape if self.chance(0.6) or len(a.shape) != 4 else (1, 1, 1, a.shape[3])
         b = self.pick(alike) if self.chance(0.6) else self.fixed(shape) if self.chance(0.5) else self.fresh(shape)
-        type = self.pick(("ADD", "ADD", "SUB", "MUL", "SQUARED_DIFFERENCE"))
+        type = self.pick(("ADD", "ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", *(() if self.dtype == "i16" else ("DIV",))))
         real = a.scale * b.scale * 100 if type in ("MUL", "SQUARED_DIFFERENCE") else a.scale + b.scale
         y = self.tensor(a.shape, real * float(self.rng.uniform(0.3, 2)))
         pair = (a, b) if self.chance(0.7) else (b, a)
+        if type == "DIV":
+            quotient = pair[0].scale / pair[1].scale
+            y = self.tensor(a.shape, quotient * self.pick((0.008, 0.05, 0.7)))
         self.add(type, [t.index for t in pair], y, **self.activation(type))
 
     def activation(self, type: str) -> dict[str, int]:
@@ -305,6 +308,15 @@ class TfliteNet:
         y = self.tensor(x.shape, *((2.0**-15, 0) if self.dtype == "i16" else (1 / 256, self.range[0])))
         self.add("SOFTMAX", [x.index], y, beta=self.pick((1.0, 1.0, 0.5)))
 
+    def normalized(self) -> None:
+        """L2 normalisation and LogSoftmax, whose results have one quantisation."""
+        x = self.any()
+        middle = (1 / 128, self.range[0] + 128)
+        if self.dtype == "i8" and self.chance(0.5):
+            self.add("LOG_SOFTMAX", [x.index], self.tensor(x.shape, 1 / 16, 127))
+        else:
+            self.add("L2_NORMALIZATION", [x.index], self.tensor(x.shape, *middle))
+
     def fine(self) -> Tensor:
         """A tensor of 16 bits whose exponentials do not vanish."""
         fine = [t for t in self.pool if t.scale < 0.002]
@@ -372,10 +384,11 @@ MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
     *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 4, TfliteNet.concatenation, TfliteNet.pooled,
     TfliteNet.pooled, TfliteNet.reduced, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
     TfliteNet.moved, TfliteNet.moved, TfliteNet.prelu, TfliteNet.svdf,
+    TfliteNet.normalized,
 )  # fmt: skip
 
 MAKERS_16 = tuple(maker for maker in MAKERS if maker not in {
-    TfliteNet.concatenation, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.transposed,
+    TfliteNet.concatenation, TfliteNet.normalized, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.transposed,
 })  # fmt: skip
 """Operators that are computed in integers of 16 bits."""
 

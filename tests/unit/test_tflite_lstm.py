@@ -1,4 +1,4 @@
-"""The int8 LSTM compared with loops in LiteRT's arithmetic and, if installed, with LiteRT."""
+"""LSTM of integers compared with loops in LiteRT's and TFLite Micro's arithmetic and, if installed, with both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tenon import importers
 from tenon.errors import UnsupportedError
 from tenon.importers.tflite.fixed_point import sigmoid_table, tanh_table
 from tenon.importers.tflite.integer_lstm import IntegerLstm
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Graph
+from tenon.ops.integer_functions import IntegerSigmoid
+from tenon.ops.integer_normalize import inverse_square_root
+from tenon.passes.integers import to_integers
 from tflite_models import Model
 
 OPTIONS = 71
@@ -37,13 +40,18 @@ class Lstm:
     clip: float = 0.0
     time_major: bool = True
     reach: float = 1.0
+    normalized: bool = False
+    bits: int = 8
     type: str = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.steps + self.cells)
         self.width = self.projected or self.cells
         self.x, self.state = (0.02, -5), (0.0078125, 3)
+        if self.bits == 16:
+            self.x, self.state = (0.0001, 0), (2.0**-15, 0)
         self.between = (0.0078, 1) if self.projected else self.state
+        self.unit = 0.003 if self.normalized else 2.0**-12
         self.weights: dict[str, tuple[Array, float]] = {}
         shapes = {"w": (self.cells, self.size), "r": (self.cells, self.width)}
         for kind, shape in shapes.items():
@@ -54,12 +62,18 @@ class Lstm:
                 self.store(f"p{k}", rng.uniform(-self.reach, self.reach, self.cells), np.int16)
         for k in range(1 if self.coupled else 0, 4):
             scale = self.x[0] * self.weights[f"w{k}"][1]
-            self.weights[f"b{k}"] = np.round(rng.uniform(-1, 1, self.cells) / scale).astype(np.int32), scale
+            wide = np.int64 if self.bits == 16 else np.int32
+            if self.normalized:
+                self.store(f"n{k}", rng.uniform(0.2, 1, self.cells), np.int16)
+                scale = self.weights[f"n{k}"][1] / 1024
+            self.weights[f"b{k}"] = np.round(rng.uniform(-1, 1, self.cells) / scale).astype(wide), scale
         if self.projected:
             self.store("p", rng.uniform(-1, 1, (self.width, self.cells)), np.int8)
             scale = self.weights["p"][1] * self.between[0]
             self.weights["pb"] = np.round(rng.uniform(-0.1, 0.1, self.width) / scale).astype(np.int32), scale
-        self.input = rng.integers(-128, 128, self.shape(self.size)).astype(np.int8)
+        half = 1 << (self.bits - 1)
+        self.kind: Any = np.int8 if self.bits == 8 else np.int16
+        self.input = rng.integers(-half, half, self.shape(self.size)).astype(self.kind)
 
     def store(self, name: str, numbers: Array, kind: Any) -> None:
         scale = float(np.abs(numbers).max() / np.iinfo(kind).max)
@@ -76,22 +90,24 @@ class Lstm:
         def grid(name: str, shape: tuple[int, ...], dtype: str, given: tuple[float, int]) -> int:
             return model.tensor(name, shape, dtype, scale=[given[0]], zero=[given[1]])
 
-        x = grid("x", self.shape(self.size), "i8", self.x)
+        small = f"i{self.bits}"
+        x = grid("x", self.shape(self.size), small, self.x)
         names = [*(f"w{k}" for k in range(4)), *(f"r{k}" for k in range(4)), "p0", "p1", "p3",
                  *(f"b{k}" for k in range(4)), "p", "pb"]  # fmt: skip
         inputs = [x, *(self.constant(model, name) for name in names)]
-        h = grid("h", (self.batch, self.width), "i8", self.state)
+        h = grid("h", (self.batch, self.width), small, self.state)
         c = grid("c", (self.batch, self.cells), "i16", (2.0**self.power, 0))
         for k in (h, c):
             model.tensors[k] = {**model.tensors[k], 5: ("bool", True)}  # is_variable
-        y = grid("y", self.shape(self.width), "i8", self.state)
-        inner = [grid(f"gate{k}", (0,), "i16", (2.0**-12, 0)) for k in range(4)] + [
+        y = grid("y", self.shape(self.width), small, self.state)
+        inner = [grid(f"gate{k}", (0,), "i16", (self.unit, 0)) for k in range(4)] + [
             grid("in", (0,), "i8", self.between)
         ]
         options = {"activation": 4, "cell_clip": self.clip}
         if self.type != "LSTM":
             options["time_major"] = self.time_major
-        model.add(self.type, [*inputs, h, c, -1, -1, -1, -1], [y], **options)
+        norms = [self.constant(model, f"n{k}") for k in range(4)]
+        model.add(self.type, [*inputs, h, c, *norms], [y], **options)
         model.operators[-1] = {
             **model.operators[-1], 3: ("u8", 14 if self.type == "LSTM" else OPTIONS), 8: np.array(inner, np.int32),
         }  # fmt: skip
@@ -104,27 +120,64 @@ class Lstm:
         return model.constant(name, data, scale=[scale])
 
     # ------------------------------------------------------------------------------------------ the definition
-    def expected(self) -> Array:
+    def expected(self, arithmetic: str = "litert") -> Array:
         """Loops over time steps, in 64-bit integers."""
         x = self.input.astype(np.int64) - self.x[1]
         x = x.reshape(self.steps, self.batch, -1) if self.time_major else x.transpose(1, 0, 2)
         h, c = np.zeros((self.batch, self.width), np.int64), np.zeros((self.batch, self.cells), np.int64)
         results = []
         for row in x:
-            h, c = self.step(row, h, c)
+            h, c = self.step(row, h, c) if arithmetic == "litert" else self.micro_step(row, h, c)
             results.append(h + self.state[1])
-        y = np.array(results).astype(np.int8)
+        y = np.array(results).astype(self.kind)
         return (y if self.time_major else y.transpose(1, 0, 2)).reshape(self.shape(self.width))
 
     def gate(self, k: int, x: Array, h: Array, c: Array) -> Array:
         (w, w_scale), (r, r_scale) = self.weights[f"w{k}"], self.weights[f"r{k}"]
-        own = x @ w.astype(np.int64).T + self.weights[f"b{k}"][0]
-        total = limited(times(own, self.x[0] * w_scale * 4096))
-        total = limited(total + times(h @ r.astype(np.int64).T, self.state[0] * r_scale * 4096))
+        bias = self.weights[f"b{k}"][0]
+        own = x @ w.astype(np.int64).T + (0 if self.normalized else bias)
+        total = limited(times(own, single(self.x[0], w_scale, self.unit)))
+        total = limited(total + times(h @ r.astype(np.int64).T, single(self.state[0], r_scale, self.unit)))
         if f"p{k}" in self.weights:
             peep, scale = self.weights[f"p{k}"]
-            total = limited(total + times(c * peep, 2.0**self.power * scale * 4096))
+            total = limited(total + times(c * peep, single(2.0**self.power, scale, self.unit)))
+        if self.normalized:
+            total = np.array([self.normalize(row, *self.weights[f"n{k}"], bias) for row in total])
         return total + 32768
+
+    def normalize(self, row: Array, weights: Array, scale: float, bias: Array) -> Array:
+        """LiteRT's layer normalisation of one row, number by number."""
+        values = [int(v) for v in row]
+        mean = int(sum(values) * 1024 / len(values))
+        variance = int((sum(v * v for v in values) * ((1 << 20) // len(values)) - mean * mean) / (1 << 20))
+        guard = max(1, int(np.float32(10000) * np.float32(scale)))
+        (multiplier,), (right,) = inverse_square_root(np.array([variance if variance >= 1 else guard]))
+        results = []
+        for v, w, b in zip(values, weights, bias, strict=True):
+            steps = over(np.array([((1024 * v - mean) * int(multiplier) + (1 << 30)) >> 31]), int(right))[0]
+            wide = int(steps) * int(w) + int(b)
+            results.append(int((wide + (512 if wide > 0 else -512)) / 1024))
+        return limited(times(np.array(results), float(np.float32(scale)) * 4096))
+
+    def micro_step(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        """TFLite Micro's step."""
+        gates = []
+        for k in range(4):
+            (w, w_scale), (r, r_scale) = self.weights[f"w{k}"], self.weights[f"r{k}"]
+            own = times(x @ w.astype(np.int64).T + self.weights[f"b{k}"][0], product(self.x[0], w_scale), self.bits)
+            again = times(h @ r.astype(np.int64).T, product(self.state[0], r_scale), self.bits)
+            total = limited(limited(own) + limited(again)).astype(np.int16)
+            gates.append(IntegerSigmoid("tanh" if k == 2 else "sigmoid").reference(total).astype(np.int64))
+        enter, forget, new, out = gates
+        c = limited(limited(times(forget * c, 2.0**-15)) + limited(times(enter * new, 2.0 ** (-30 - self.power))))
+        if self.clip:
+            most = int(self.clip / 2.0**self.power)
+            c = np.clip(c, -most, most)
+        up = self.power + 12
+        squash = IntegerSigmoid("tanh", 3 << max(up, 0), max(-up, 0)).reference(c.astype(np.int16)).astype(np.int64)
+        half = 1 << (self.bits - 1)
+        hidden = times(squash * out, 2.0**-30 / float(np.float32(self.state[0])))
+        return np.clip(hidden + self.state[1], -half, half - 1) - self.state[1], c
 
     def step(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         sigmoid = sigmoid_table().astype(np.int64)
@@ -137,11 +190,12 @@ class Lstm:
             c = np.clip(c, -most, most)
         out = sigmoid[self.gate(3, x, h, c)] * tanh_table(15 + self.power)[c + 32768]
         scale, zero = self.between
-        hidden = np.clip(times(out, 2.0**-30 / scale) + zero, -128, 127) - zero
+        hidden = np.clip(times(out, float(np.float32(2.0**-30 / np.float32(scale)))) + zero, -128, 127) - zero
         if self.projected:
             weights, w_scale = self.weights["p"]
             sums = hidden @ weights.astype(np.int64).T + self.weights["pb"][0]
-            hidden = np.clip(times(sums, w_scale * scale / self.state[0]) + self.state[1], -128, 127) - self.state[1]
+            factor = single(w_scale, scale, self.state[0])
+            hidden = np.clip(times(sums, factor) + self.state[1], -128, 127) - self.state[1]
         return hidden, c
 
 
@@ -156,10 +210,24 @@ def over(x: Array, bits: int) -> Array:
     ], np.int64).reshape(x.shape)  # fmt: skip
 
 
-def times(x: Array, factor: float) -> Array:
-    """Multiply by a 31-bit fixed-point factor: doubling high multiplication, then a rounding shift."""
+def single(a: float, b: float, unit: float) -> float:
+    """a * b / unit in f32."""
+    return float(np.float32(a) * np.float32(b) / np.float32(unit))
+
+
+def product(a: float, b: float) -> float:
+    """a * b in f32, in steps of a gate's argument."""
+    return float(np.float32(a) * np.float32(b)) * 4096
+
+
+def times(x: Array, factor: float, bits: int = 8) -> Array:
+    """Multiply by a 31-bit fixed-point factor: doubling high multiplication, then a rounding shift; or sums of 16-bit
+    numbers by one of 15 bits."""
     part, power = math.frexp(factor)
     digits = round(part * (1 << 31))
+    if bits == 16:
+        short = min((digits + (1 << 15)) >> 16, 32767)
+        return (x.astype(np.int64) * short + (1 << (14 - power))) >> (15 - power)
     upper = [((int(n) << max(power, 0)) * digits + (1 << 30)) >> 31 for n in x.reshape(-1)]
     return over(np.array(upper, np.int64).reshape(x.shape), max(-power, 0))
 
@@ -174,14 +242,61 @@ CASES: dict[str, Lstm] = {
 }  # fmt: skip
 
 
+MICRO: dict[str, Lstm] = {
+    name: CASES[name]
+    for name in ("plain", "large weights", "clipped", "batch", "long", "batch first", "finest memory", "coarse memory")
+} | {
+    "16 bits": Lstm(bits=16), "16 bits, long": Lstm(bits=16, steps=20, cells=9, size=6),
+    "16 bits, batch": Lstm(bits=16, batch=2, time_major=False, power=-12), "16 bits, deep": Lstm(bits=16, size=700),
+}  # fmt: skip
+"""Layers that TFLite Micro has a kernel for."""
+CASES |= {
+    "normalised": Lstm(normalized=True), "normalised, long": Lstm(normalized=True, steps=20, cells=16, size=8),
+    "normalised, peepholes": Lstm(normalized=True, coupled=True, peepholes=True, batch=2),
+    "normalised, projected": Lstm(normalized=True, coupled=True, projected=4, batch=2),
+}  # fmt: skip
+
+
+def zeros(graph: Graph) -> dict[str, Array]:
+    """States before the first step: their zero points."""
+    return {
+        v.name: np.full(v.type.dims, v.type.quant.zero_point[0] if v.type.quant else 0, v.type.dtype.numpy)
+        for v in graph.inputs
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_results_match_bit_for_bit(name: str) -> None:
     case = CASES[name]
     graph = importers.load(case.bytes())
-    feeds = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs}
-    output = evaluate(graph, {**feeds, "x": case.input})["y"]
+    output = evaluate(graph, {**zeros(graph), "x": case.input})["y"]
     assert output.dtype == np.int8
     np.testing.assert_array_equal(output, case.expected())
+
+
+@pytest.mark.parametrize("name", MICRO)
+def test_results_match_in_the_arithmetic_of_tflite_micro(name: str) -> None:
+    case = MICRO[name]
+    graph = importers.load(case.bytes())
+    to_integers(graph, "tflm")
+    assert "ArithmeticChoice" not in {node.op.name for node in graph}
+    output = evaluate(graph, {"x": case.input})["y"]
+    np.testing.assert_array_equal(output, case.expected("tflm"))
+
+
+def test_arithmetics_differ() -> None:
+    case = CASES["long"]
+    assert (case.expected() != case.expected("tflm")).any()
+
+
+@pytest.mark.parametrize("name", MICRO)
+def test_results_match_tflite_micro(name: str) -> None:
+    runtime = pytest.importorskip("tflite_micro", reason="TFLite Micro's interpreter is not installed").runtime
+    case = MICRO[name]
+    net = runtime.Interpreter.from_bytes(case.bytes(), arena_size=1 << 22)
+    net.set_input(case.input, 0)
+    net.invoke()
+    np.testing.assert_array_equal(net.get_output(0), case.expected("tflm"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -197,29 +312,34 @@ def test_results_match_litert(name: str) -> None:
         np.testing.assert_array_equal(net.get_tensor(net.get_output_details()[0]["index"]), case.expected())
 
 
-@pytest.mark.parametrize("name", ["plain", "projected"])
-def test_compiled_layers_match_with_weights_of_one_byte(name: str) -> None:
-    case = CASES[name]
-    bundle = tenon.compile(case.bytes(), name="lstm", arithmetic="litert")
+@pytest.mark.parametrize("arithmetic", ["litert", "tflm"])
+@pytest.mark.parametrize("name", ["plain", "projected", "normalised", "16 bits", "16 bits, deep"])
+def test_compiled_layers_match_with_weights_of_one_byte(name: str, arithmetic: Any) -> None:
+    case = {**CASES, **MICRO}[name]
+    of = "tflm" if case.bits == 16 or (arithmetic == "tflm" and name in MICRO) else "litert"
+    bundle = tenon.compile(case.bytes(), name="lstm", arithmetic=arithmetic)
     assert bundle.answer  # nothing of it is computed in floats
     graph = importers.load(case.bytes())
-    products = [node for node in graph if node.op.name == "IntegerGemm"]
+    products = [node for node in graph if node.op.name in ("IntegerGemm", "IntegerWideConv")]
     assert {node.input(1).type.dtype.value for node in products} == {"i8"}
     assert not {v.type.dtype for node in graph for v in node.outputs if v.type.dtype.is_float}
-    np.testing.assert_array_equal(tenon.open(bundle).run({"x": case.input})["y"], case.expected())
+    np.testing.assert_array_equal(tenon.open(bundle).run({"x": case.input})["y"], case.expected(of))
 
 
 def test_single_steps_match_a_sequence() -> None:
-    """States between runs are inputs and outputs in f32, which represent the integers exactly."""
+    """States between runs are inputs and outputs in the types that they are stored in."""
     whole = Lstm(steps=5)
     single = Lstm(steps=1, type="LSTM")
     single.weights = whole.weights
     graph = importers.load(single.bytes())
-    state = {v.name: np.zeros(v.type.dims, np.float32) for v in graph.inputs if v.name != "x"}
+    assert {v.name: v.type.dtype.value for v in graph.inputs} == {"x": "i8", "h": "i8", "c": "i16"}
+    assert {v.name: v.type.quant for v in graph.outputs if v.name == "c_out"} == {"c_out": graph.inputs[-1].type.quant}
+    state = {name: data for name, data in zeros(graph).items() if name != "x"}
     for row, expected in zip(whole.input, whole.expected(), strict=True):
         outputs = evaluate(graph, {**state, "x": row})
         np.testing.assert_array_equal(outputs["y"], expected)
         state = {name: outputs[f"{name}_out"] for name in state}
+    assert tenon.compile(single.bytes(), name="lstm").answer  # every target gives the same bits
 
 
 def test_tables_approximate_the_functions() -> None:

@@ -34,7 +34,7 @@ def integer_softmax(rows: int, length: int, dtype: DType) -> Kernel:
         with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
             total[0] = total[0] + (((t[d] >> (ACCUMULATED - 1)) + 1) >> 1)
         headroom = k.let("headroom", 31 - top_bit(k.let("sum", total[0])))
-        scale = k.let("scale", _reciprocal(k, total[0], headroom))
+        scale = k.let("scale", reciprocal(op("xor", total[0] << headroom, -(2**31))))
         shift = k.let("shift", (ACCUMULATED + 31 - 8) - headroom)
         with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
             product = ((sqrdmulh(scale, t[d]) >> (shift - 1)) + 1) >> 1
@@ -49,18 +49,18 @@ def top_bit(x: Expr) -> Expr:
     return (bitcast(cast(top, F32), I32) >> 23) - 127
 
 
-def _reciprocal(k: Builder, total: Expr, headroom: Expr) -> Expr:
-    """1 / (1 + fraction) without integer bits, where the total is (1 + fraction) times a power of two."""
-    fraction = op("xor", total << headroom, -(2**31))
-    half = k.let("half_denominator", (fraction >> 1) + (1 << 30))
-    x = k.let("r", sqrdmulh(half, -1010580540) + 1515870810)
+def reciprocal(fraction: Expr) -> Expr:
+    """1 / (1 + fraction) for fractions from 0 to 1, all without integer bits: three steps of Newton's division."""
+    half = (fraction >> 1) + (1 << 30)
+    x = sqrdmulh(half, -1010580540) + 1515870810
     for _ in range(3):
         left = (1 << 29) - sqrdmulh(half, x)
-        x = k.let("r", x + _saturated_shift(sqrdmulh(x, left), 2))
-    return _saturated_shift(x, 1)
+        x = x + saturated_shift(sqrdmulh(x, left), 2)
+    return saturated_shift(x, 1)
 
 
-def _saturated_shift(x: Expr, bits: int) -> Expr:
+def saturated_shift(x: Expr, bits: int) -> Expr:
+    """``x`` shifted up by a constant number of bits, saturated to 32 bits."""
     limit = (1 << (31 - bits)) - 1
     over = op("less", limit, x)
     return op("select", over, 2**31 - 1, maximum(x, -limit - 1) << bits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tenon.ir.build import Builder
-from tenon.ir.loops import Expr, Kernel, cast, maximum, minimum
+from tenon.ir.loops import Expr, Kernel, cast, maximum, minimum, op
 from tenon.ir.types import I32, I64, DType
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
@@ -46,9 +46,21 @@ def from_wide_sum(known: Requantize, total: Expr, rows: Sequence[Expr]) -> Expr:
     if known.rounding == "double":
         return known(cast(minimum(maximum(total, -SUMS), SUMS), I32), rows)
     given = dict(zip(known.rows, rows, strict=True))
+    if known.rounding == "single":
+        return _rounded_once(known, total, given)
     scaled = (total * cast(given["multiplier"], I64) + given["half"]) >> given["shift"]
     bounded = minimum(maximum(scaled, known.low - known.zero), known.high - known.zero)
     return cast(cast(bounded, I32) + known.zero, known.dtype)
+
+
+def _rounded_once(known: Requantize, total: Expr, given: dict[str, Expr]) -> Expr:
+    """The magnitude times a multiplier of 31 bits, of which 16 are dropped first: together they exceed 64 bits."""
+    sign = total >> 63
+    size, multiplier = op("sub", op("xor", total, sign), sign), cast(given["multiplier"], I64)
+    product = (size >> 16) * multiplier + ((op("and", size, 0xFFFF) * multiplier) >> 16)
+    scaled = minimum((product + (given["half"] >> 16)) >> (given["shift"] - 16), SUMS)
+    bounded = cast(op("sub", op("xor", scaled, sign), sign), I32)
+    return cast(minimum(maximum(bounded, known.low - known.zero), known.high - known.zero) + known.zero, known.dtype)
 
 
 @lru_cache(maxsize=256)

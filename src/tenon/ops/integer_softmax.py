@@ -70,14 +70,17 @@ def reciprocal(total: Array) -> tuple[Array, Array]:
     """(1 / total without integer bits, the bits that it is to be shifted down by), of sums of 12 integer bits."""
     bits = np.array([int(t).bit_length() for t in total.ravel()]).reshape(total.shape)
     headroom = 32 - bits
-    fraction = (total << headroom) - (1 << 31)
-    summed = fraction + ONE
-    half = (summed + 1) >> 1
+    return reciprocal_of((total << headroom) - (1 << 31)), ACCUMULATED - headroom
+
+
+def reciprocal_of(fraction: Array) -> Array:
+    """1 / (1 + fraction) for fractions from 0 to 1, all without integer bits: three steps of Newton's division."""
+    half = (fraction + ONE + 1) >> 1
     x = 1515870810 + doubling_high(half, -1010580540)
     for _ in range(3):
         left = (1 << 29) - doubling_high(half, x)
         x = x + saturated(doubling_high(x, left) << 2)
-    return saturated(x << 1), ACCUMULATED - headroom
+    return saturated(x << 1)
 
 
 @register

@@ -26,7 +26,8 @@ from tenon.ops.window import Axis, Ints, Window, planar
 class IntegerWideConv(IntegerProduct):
     """``IntegerConv`` of i8 or i16 with weights of i8 or i16 without a zero point, bias in i64, and sums in i64.
 
-    With the rounding "double" sums are saturated to 32 bits before they are rounded; the other rounding is "reduced".
+    With the rounding "double" sums are saturated to 32 bits before they are rounded; "reduced" and "single" are the
+    others.
     """
 
     dilations: Ints = ()
@@ -40,7 +41,7 @@ class IntegerWideConv(IntegerProduct):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = check_operands(self.name, inputs[:2], 1, self.group)
         x_type, w_type = (t.dtype for t in typed(inputs)[:2])
-        if {x_type, w_type} - {DType.I8, DType.I16} or self.w_zero or self.rounding not in ("double", "reduced"):
+        if {x_type, w_type} - {DType.I8, DType.I16} or self.w_zero or self.rounding == "float":
             raise ShapeError(f"{self.name}: no products of {x_type} and {w_type} with {self.rounding} rounding")
         bias = inputs[2] if len(inputs) > 2 else None
         if bias is not None and (bias.type.dtype, bias.type.dims) != (I64, (w[0],)):
@@ -112,6 +113,7 @@ class IntegerWideConv(IntegerProduct):
             ("deep", (1, 600, 2, 3), (3, 600, 1, 1), 127, plain, 3e-6),
             ("padded", (1, 6, 5, 4), (4, 3, 3, 3), 127,
              replace(plain, pads=(1, 1, 1, 1), strides=(2, 1), group=2), 0.003),
+            ("once", (1, 700, 3), (3, 700, 1), 127, replace(plain, rounding="single"), 3e-6),
             ("filters", (2, 8, 9), (4, 2, 9), 32767, cls("double", group=4, zero=3), 2e-9),
         ):  # fmt: skip
             x = rng.integers(-(1 << 15), 1 << 15, dims).astype(np.int16)

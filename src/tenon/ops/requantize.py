@@ -99,8 +99,10 @@ def rescaled(total: Array, multiplier: Array | int, shift: Array | int, rounding
         product = total.astype(np.int64) * reduced(np.asarray(multiplier))
         short: Array = (product + (np.int64(1) << (14 - shift))) >> (15 - shift)
         return short
-    size = np.abs(total.astype(np.int64)) * np.asarray(multiplier, np.int64)
-    result: Array = np.sign(total) * ((size + (np.int64(1) << (30 - shift))) >> (31 - shift))
+    size, wide = np.abs(total.astype(np.int64)), np.asarray(multiplier, np.int64)
+    # sums of more than 32 bits times the multiplier exceed 64: 16 bits are dropped before the rest is
+    product = (size >> 16) * wide + (((size & 0xFFFF) * wide) >> 16)
+    result: Array = np.sign(total) * ((product + (np.int64(1) << (14 - shift))) >> (15 - shift))
     return result
 
 

@@ -60,6 +60,12 @@ def _identity(value: Value) -> Hashable:
 
 
 # ---------------------------------------------------------------------------------------------- no-ops
+@rule(Apply("ArithmeticChoice"))
+def choose_first_arithmetic(match: Match) -> Result:
+    """A tensor in several arithmetics, of which none was chosen: the first"""
+    return match.root.input(0)
+
+
 @rule(Apply("*", where=lambda op: isinstance(op, Same)))
 def drop_identity(match: Match) -> Result:
     """Identity, and Dropout when not training"""
@@ -171,6 +177,7 @@ COMMON = Pass("share equal nodes", share_equal_nodes, 1, "no two nodes compute t
 DEAD = Pass("remove dead nodes", lambda graph, _: graph.prune(), 0, "every node leads to an output")
 IDENTITIES = rules(
     "remove what does nothing",
+    choose_first_arithmetic,
     drop_identity,
     drop_unchanging,
     drop_single,

@@ -278,10 +278,21 @@ class TfliteNode(TensorflowFamilyNode):
             else self.builder.input(name, TensorType(DType.F32, tensor.shape))
         )
 
+    def stored_state(self, k: int) -> Value:
+        """A variable that is kept between runs, as an input of the graph in the type that it is stored in."""
+        i = self.index(k)
+        name, tensor = self.importer.names[i], self.importer.content.tensors[i]
+        if tensor.broken:
+            raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
+        return self.builder[name] if name in self.builder else self.builder.input(name, tensor.type)
+
     def keep(self, k: int, value: Value) -> None:
         """The variable's content after this run, as an output of the graph."""
-        name = f"{self.importer.names[self.index(k)]}_out"
+        i = self.index(k)
+        name, tensor = f"{self.importer.names[i]}_out", self.importer.content.tensors[i]
         self.builder[name] = value
+        if tensor.quant is not None and self.builder.type(value).dtype is tensor.dtype and not value.constant:
+            value.type = replace(value.type, quant=tensor.quant)
         self.importer.kept.append(name)
 
     def output(self, k: int = 0) -> TfliteTensor:

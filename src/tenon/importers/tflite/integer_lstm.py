@@ -1,29 +1,28 @@
-"""LSTM of 8-bit integers, exact to the last integer: sums, gates of 16 bits, a memory of 16 bits, states of 8 bits.
+"""LSTM of integers: what its arithmetics share, and which of them apply to a layer.
 
-All of LiteRT's kernels agree on this arithmetic (the reference ones, the optimised ones, and those beneath XNNPACK):
-products are multiplied by fixed-point numbers of 31 bits and rounded twice, sigmoid and tanh are those of gemmlowp,
-here read from tables.  Source: tensorflow/lite/kernels/lstm_eval.cc (8x8_16) and internal/portable_tensor_utils.cc.
+Sums and memory have 16 bits, states 8 or 16.  LiteRT and TFLite Micro compute it differently (``litert_lstm``,
+``micro_lstm``); a layer that both support becomes both, and an ArithmeticChoice of their results.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from tenon.decompositions.integer_arithmetic import Integers
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.tflite.fixed_point import sigmoid_table, tanh_table
 from tenon.importers.tflite.importer import TfliteNode, TfliteTensor
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 from tenon.ops.requantize import SUMS, largest_sums, limits, quantized_multipliers
 
-_STEPS = 4096
-"""Steps of a gate's argument in one."""
+ARGUMENT_BITS = 12
+"""Fraction bits of a gate's argument."""
 
 
 class LstmCell(Protocol):
@@ -47,62 +46,70 @@ class LstmCell(Protocol):
     def gates(self, node: TfliteNode) -> range: ...
 
 
-def applies(node: TfliteNode, cell: LstmCell) -> bool:
-    """Whether the operands are those of LiteRT's kernel of 8-bit integers, without a normalisation of its gates."""
-    tensors = node.importer.content.tensors
-
-    def is_a(k: int, dtype: DType) -> bool:
-        unary = tensors[node.index(k)] if node.has(k) else None
-        return unary is not None and unary.dtype is dtype and unary.quant is not None and len(unary.quant.scale) == 1
-
-    weights = [k for gate in cell.gates(node) for k in (cell.w[gate], cell.r[gate])]
-    h, c = cell.states or (-1, -1)
-    whole = h >= 0 and all(is_a(k, DType.I8) for k in (0, *weights, h)) and is_a(c, DType.I16)
-    return whole and node.integer("activation") == 4 and not any(node.has(k) for k in cell.norms)
-
-
-def scaled(x: Integers, factors: Sequence[float]) -> Integers:
-    """Integers of 64 bits times real numbers, one for all or one for each of the last axis, as fixed-point arithmetic
-    rounds: the product's upper half with ties up, then the rest with ties away from zero."""
-    pairs = [math.frexp(factor) for factor in factors]
-    digits = np.array([round(part * (1 << 31)) for part, _ in pairs], np.int64)
-    shifts = np.array([power for _, power in pairs], np.int64)
-    left, right = np.maximum(shifts, 0), np.maximum(-shifts, 0)
-    x = x * (1 << left) if left.any() else x
-    return divided(((x * digits) + (1 << 30)) >> np.full(1, 31), right)
-
-
-def divided(x: Integers, bits: Array) -> Integers:
-    """Over a power of two, ties rounded away from zero."""
-    if not bits.any():
-        return x
-    half = np.where(bits > 0, 1 << np.maximum(bits - 1, 0), 0)
-    below = x.below(0).to(x.dtype) * (bits > 0).astype(np.int64)
-    return (x + half - below) >> bits
-
-
-def _limited(x: Integers, bits: int = 16) -> Integers:
-    return x.minimum((1 << (bits - 1)) - 1).maximum(-(1 << (bits - 1)))
-
-
 @dataclass
-class IntegerLstm:
-    """One layer: its operands, and its steps over integers of 64 bits."""
+class IntegerLstm(ABC):
+    """One layer in one arithmetic: its operands, and its steps."""
 
     layer: TfliteNode
     cell: LstmCell
+    activations: ClassVar[tuple[DType, ...]]
+    """The types of inputs and states that the arithmetic is defined for."""
+    optional: ClassVar[tuple[str, ...]]
+    """Operands of the cell that need not be absent."""
 
     def __post_init__(self) -> None:
         self.builder, self.gates = self.layer.builder, self.cell.gates(self.layer)
-        self.h, self.c = (self.tensor(k) for k in self.cell.states)
-        self.power = round(math.log2(_scale(self.c)))
-        if 2.0**self.power != _scale(self.c) or not -15 <= self.power <= -9:
-            raise RefusedError(f"the scale of its memory, {_scale(self.c)}, is no power of two from 2**-15 to 2**-9")
-        self.sigmoid, self.tanh = self.table("sigmoid", sigmoid_table()), self.table("tanh_3", tanh_table(3))
-        self.squashed = self.table(f"tanh_{15 + self.power}", tanh_table(15 + self.power))
 
+    @classmethod
+    def applies(cls, node: TfliteNode, cell: LstmCell) -> bool:
+        """Whether the operands are those of the kernel of integers."""
+        if not cell.states or node.integer("activation") != 4 or not node.has(0):
+            return False
+        h, c = cell.states
+        dtype, gates = node.importer.content.tensors[node.index(0)].dtype, cell.gates(node)
+        weights = [k for gate in gates for k in (cell.w[gate], cell.r[gate])]
+        absent = [k for name in ("peepholes", "projection", "norms") if name not in cls.optional
+                  for k in getattr(cell, name)]  # fmt: skip
+        whole = all(_is_a(node, k, dtype) for k in (0, h)) and _is_a(node, c, DType.I16)
+        whole = whole and all(_is_a(node, k, DType.I8) for k in weights) and dtype in cls.activations
+        return whole and not any(k >= 0 and node.has(k) for k in absent) and cls.takes(gates)
+
+    @classmethod
+    def takes(cls, gates: range) -> bool:
+        """Whether the arithmetic has cells with these gates."""
+        return True
+
+    @abstractmethod
+    def factor(self, a: float, b: float, unit: float) -> float:
+        """What brings products of integers of the scales a and b to units of a result."""
+
+    @abstractmethod
+    def sums(self, own: Integers, h: Integers) -> Integers:
+        """The arguments i16 [batch, gates * cells] of the gates, of those of the input and the state before."""
+
+    @abstractmethod
+    def step(self, sums: dict[int, Integers], c: Integers) -> tuple[Integers, Integers]:
+        """State and memory, as they are stored, after a step."""
+
+    # ------------------------------------------------------------------------------------- operands
     def tensor(self, k: int) -> TfliteTensor:
         return self.layer.importer.content.tensors[self.layer.index(k)]
+
+    def scale(self, k: int) -> float:
+        return scale_of(self.tensor(k))
+
+    @property
+    def h(self) -> TfliteTensor:
+        return self.tensor(self.cell.states[0])
+
+    @property
+    def power(self) -> int:
+        """The scale of the memory is two to this power.  Raises RefusedError if it is none, or too large or small."""
+        scale = self.scale(self.cell.states[1])
+        power = round(math.log2(scale))
+        if 2.0**power != scale or not -15 <= power <= -9:
+            raise RefusedError(f"the scale of its memory, {scale}, is no power of two from 2**-15 to 2**-9")
+        return power
 
     def numbers(self, k: int) -> Array:
         """A constant operand as it is stored.  Raises RefusedError."""
@@ -111,132 +118,112 @@ class IntegerLstm:
             raise RefusedError(f"input {k} must be a constant")
         return tensor.data.astype(np.int64)
 
-    def table(self, name: str, data: Array) -> Integers:
-        """The same constant for all layers."""
-        tables = self.layer.importer.tables
-        if name not in tables:
-            tables[name] = self.builder.constant(data, name)
-        return Integers(self.builder, tables[name])
+    def clip(self) -> int:
+        """The largest magnitude of the memory, or 0."""
+        limit = self.layer.number("cell_clip")
+        return min(int(limit / 2.0**self.power), 32767) if limit > 0 else 0
 
-    def looked_up(self, table: Integers, x: Integers) -> Integers:
-        return table.take(x + 32768).to(DType.I64)
-
+    # ------------------------------------------------------------------------------------- products
     def product(
         self,
         x: Value,
         x_zero: int,
         numbers: Sequence[int],
-        scale: float,
+        factors: Sequence[float],
         to: tuple[DType, int],
         bias: Sequence[int] = (),
     ) -> Integers:
-        """The products of rows of 8-bit integers with several stacked matrices, and their biases, times ``scale`` and
-        the scale of each matrix, as elements of a type with a zero point."""
+        """The products of rows of integers with several stacked matrices of 8 bits, and their biases, times a factor
+        for each matrix, as elements of a type with a zero point.
+
+        Sums of 8-bit numbers are rounded doubly, those of 16-bit numbers by factors of 15 bits.
+        """
         (dtype, zero), (low, high) = to, limits(to[0])
         weights = np.concatenate([self.numbers(k) for k in numbers])
         given = [self.numbers(k) for k in bias if self.layer.has(k)]
         added = np.concatenate(given) if given else np.zeros(len(weights), np.int64)
-        factors = [scale * _scale(self.tensor(k)) for k in numbers for _ in range(self.tensor(k).shape[0])]
-        multipliers, shifts = quantized_multipliers(factors)
-        largest = largest_sums(weights, 0, limits(DType.I8), x_zero, added) << np.maximum(shifts, 0).astype(np.int64)
-        if largest.max(initial=0) > SUMS:
+        repeated = [f for f, k in zip(factors, numbers, strict=True) for _ in range(self.tensor(k).shape[0])]
+        multipliers, shifts = quantized_multipliers(repeated)
+        kind = self.builder.type(x).dtype
+        largest = largest_sums(weights, 0, limits(kind), x_zero, added) << np.maximum(shifts, 0).astype(np.int64)
+        wide = largest.max(initial=0) > SUMS
+        if wide and kind is not DType.I16:
             raise RefusedError("its sums could be too large for 32 bits")
-        data: tuple[Array, ...] = (weights.astype(np.int8), added.astype(np.int32), multipliers, shifts)
-        names = zip(("weights", "bias", "multipliers", "shifts"), data, strict=True)
-        constants = (self.builder.constant(array, name) for name, array in names)
-        result = self.builder.add(
-            "IntegerGemm", x, *constants, x_zero=x_zero, zero=zero, low=low, high=high, to=dtype.value
-        )
-        return Integers(self.builder, result)
+        rounding = "reduced" if kind is DType.I16 else "double"
+        common = {"rounding": rounding, "x_zero": x_zero, "zero": zero, "low": low, "high": high, "to": dtype.value}
+        if not wide:
+            constants = self._constants(weights.astype(np.int8), added.astype(np.int32), multipliers, shifts)
+            return Integers(self.builder, self.builder.add("IntegerGemm", x, *constants, **common))
+        constants = self._constants(weights.astype(np.int8)[..., None], added, multipliers, shifts)
+        rows = self.builder.reshape(x, (-1, weights.shape[1], 1))
+        y = self.builder.add("IntegerWideConv", rows, *constants, **common)
+        return Integers(self.builder, self.builder.reshape(y, (-1, len(weights))))
 
-    def gate(self, sums: dict[int, Integers], k: int, seen: Integers | None = None) -> Integers:
-        """A gate's sum in steps, with its peephole."""
-        peephole = self.cell.peepholes[k] if self.cell.peepholes and seen is not None else -1
-        if seen is None or peephole < 0 or not self.layer.has(peephole):
-            return sums[k]
-        factor = 2.0**self.power * _scale(self.tensor(peephole)) * _STEPS
-        return _limited(sums[k] + scaled(seen * self.numbers(peephole), [factor]))
+    def _constants(self, *data: Array) -> list[Value]:
+        names = ("weights", "bias", "multipliers", "shifts")
+        return [self.builder.constant(array, name) for name, array in zip(names, data, strict=True)]
 
-    def step(self, sums: dict[int, Integers], c: Integers) -> tuple[Integers, Integers]:
-        """The state as steps from its zero point, and the memory."""
-        forget = self.looked_up(self.sigmoid, self.gate(sums, 1, c))
-        new = self.looked_up(self.tanh, self.gate(sums, 2))
-        enter = self.looked_up(self.sigmoid, self.gate(sums, 0, c)) if 0 in sums else -forget + 32767
-        kept, added = (
-            _limited(divided(a * b, np.array(n)))
-            for a, b, n in (
-                (forget, c, 15),
-                (enter, new, 30 + self.power),
-            )
-        )
-        c = _limited(kept + added)
-        if self.layer.number("cell_clip") > 0:
-            limit = min(int(self.layer.number("cell_clip") / 2.0**self.power), 32767)
-            c = c.minimum(limit).maximum(-limit)
-        out = self.looked_up(self.sigmoid, self.gate(sums, 3, c)) * self.looked_up(self.squashed, c)
-        return self.projected(out), c
+    # ------------------------------------------------------------------------------------------ steps
+    def own(self, rows: Value) -> Integers:
+        """The part of the gates' arguments that follows from the inputs: i16 [rows, gates * cells]."""
+        w, bias = ([kind[k] for k in self.gates] for kind in (self.cell.w, self.cell.bias))
+        factors = [
+            self.factor(self.scale(k), self.scale(0), self.unit(gate)) for k, gate in zip(w, self.gates, strict=True)
+        ]
+        return self.product(rows, zero_of(self.tensor(0)), w, factors, (DType.I16, 0), bias)
 
-    def projected(self, out: Integers) -> Integers:
-        """The state of products of 2**-30: rounded to its own grid, or to that in between and projected."""
-        zero = _zero(self.h)
-        if not self.cell.projection or not self.layer.has(self.cell.projection[0]):
-            return _limited(scaled(out, [2.0**-30 / _scale(self.h)]) + zero, 8) - zero
-        between = self.layer.intermediate(4)
-        hidden = _limited(scaled(out, [2.0**-30 / _scale(between)]) + _zero(between), 8) - _zero(between)
-        weights, bias = self.cell.projection
-        factor = _scale(between) / _scale(self.h)
-        stored = (hidden + _zero(between)).to(DType.I8).value
-        state = self.product(stored, _zero(between), [weights], factor, (DType.I8, zero), [bias]).to(DType.I64)
-        if self.layer.number("proj_clip") > 0:
-            limit = min(int(self.layer.number("proj_clip") / _scale(self.h)), 127)
-            state = state.minimum(limit).maximum(-limit)
-        return state - zero
+    def unit(self, gate: int) -> float:
+        """The scale of a gate's sums."""
+        return 2.0**-ARGUMENT_BITS
+
+    def again(self, h: Integers, to: DType) -> Integers:
+        """The part of the gates' arguments that follows from the state before."""
+        r = [self.cell.r[k] for k in self.gates]
+        factors = [
+            self.factor(self.scale(k), scale_of(self.h), self.unit(gate)) for k, gate in zip(r, self.gates, strict=True)
+        ]
+        return self.product(h.value, zero_of(self.h), r, factors, (to, 0))
 
     def start(self, k: int, shape: tuple[int, ...], given: Value | None) -> Integers:
-        """A state as steps from its zero point: of what is kept between runs, or zeros."""
-        if given is None:
-            return Integers(self.builder, self.builder.constant(np.zeros(shape, np.int64), "zeros"))
-        unary = self.tensor(k)
-        scale, zero = self.layer.importer.grid(unary)
-        stored = self.builder.add("QuantizeLinear", given, scale, zero, to=unary.dtype.value)
-        return Integers(self.builder, stored).to(DType.I64) - _zero(unary)
-
-    def real(self, k: int, x: Integers) -> Value:
-        """A state as the numbers that it stands for."""
-        return self.builder.add("Mul", x.to(DType.F32).value, self.builder.scalar(_scale(self.tensor(k))))
+        """A state as it is stored: of what is kept between runs, or zeros."""
+        tensor = self.tensor(k)
+        if given is not None:
+            return Integers(self.builder, given)
+        zeros = np.full(shape, zero_of(tensor), tensor.dtype.numpy)
+        return Integers(self.builder, self.builder.constant(zeros, "zeros"))
 
     def run(self, x: Value, states: tuple[Value, Value] | None) -> tuple[Value, Value, Value]:
-        """``x`` [time, batch, numbers] or [batch, numbers] is stored in 8 bits.
+        """``x`` [time, batch, numbers] or [batch, numbers] as it is stored.
 
-        Returns what is stored of the outputs [time, batch, numbers], and the last state and memory in f32.
+        Returns the outputs [time, batch, numbers], the last state and the memory, all as they are stored.
         """
-        builder, cell = self.builder, self.cell
+        builder = self.builder
         dims = builder.dims(x)
         length, batch = (dims[0] if len(dims) == 3 else 1), dims[-2]
-        w, r = ([kind[k] for k in self.gates] for kind in (cell.w, cell.r))
-        size, width = self.tensor(r[0]).shape
-        rows, given, zero = builder.reshape(x, (-1, dims[-1])), self.tensor(0), _zero(self.h)
-        bias = [cell.bias[k] for k in self.gates]
-        first = self.product(rows, _zero(given), w, _scale(given) * _STEPS, (DType.I16, 0), bias)
-        own = first.to(DType.I64).reshape(length, batch, -1).parts(0)
+        size, width = self.tensor(self.cell.r[-1]).shape
+        own = self.own(builder.reshape(x, (-1, dims[-1]))).reshape(length, batch, -1).parts(0)
         kept = states or (None, None)
-        h, c = (self.start(k, (batch, n), v) for k, n, v in zip(cell.states, (width, size), kept, strict=True))
+        h, c = (self.start(k, (batch, n), v) for k, n, v in zip(self.cell.states, (width, size), kept, strict=True))
         outputs = []
-        for t in range(length):
-            before = (h + zero).to(DType.I8).value
-            again = self.product(before, zero, r, _scale(self.h) * _STEPS, (DType.I32, 0))
-            gates = _limited(again.to(DType.I64) + own[t])
-            parts = builder.split(gates.value, [size] * len(w), 1) if len(w) > 1 else [gates.value]
+        for part in own:
+            gates = self.sums(part, h).value
+            parts = builder.split(gates, [size] * len(self.gates), 1) if len(self.gates) > 1 else [gates]
             h, c = self.step({k: Integers(builder, v) for k, v in zip(self.gates, parts, strict=True)}, c)
-            outputs.append((h + _zero(self.h)).to(DType.I8).value)
-        return builder.pack(outputs, 0), self.real(cell.states[0], h), self.real(cell.states[1], c)
+            outputs.append(h.value)
+        return builder.pack(outputs, 0), h.value, c.value
 
 
-def _scale(tensor: TfliteTensor) -> float:
+def scale_of(tensor: TfliteTensor) -> float:
     assert tensor.quant is not None
     return tensor.quant.scale[0]
 
 
-def _zero(tensor: TfliteTensor) -> int:
+def zero_of(tensor: TfliteTensor) -> int:
     assert tensor.quant is not None
     return tensor.quant.zero_point[0]
+
+
+def _is_a(node: TfliteNode, k: int, dtype: DType) -> bool:
+    """Whether there is an operand of a type with one scale."""
+    tensor = node.importer.content.tensors[node.index(k)] if node.has(k) else None
+    return tensor is not None and tensor.dtype is dtype and tensor.quant is not None and len(tensor.quant.scale) == 1

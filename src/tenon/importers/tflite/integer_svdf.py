@@ -12,7 +12,7 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tflite.importer import TfliteNode, TfliteTensor
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import DType, TensorType
+from tenon.ir.types import DType
 from tenon.ops.requantize import limits, quantized_multipliers
 
 INPUT, FEATURES, FILTERS, BIAS, STATE = range(5)
@@ -51,7 +51,7 @@ def integer_svdf(node: TfliteNode) -> Outputs:
         float(x_scale * features_scale / np.float32(_scale(state))), state, x_zero=_zero(_tensor(node, INPUT)),
     )  # fmt: skip
     fresh = builder.reshape(fresh, (batch, count, 1))
-    before = builder.reshape(_before(node, state), (batch, count, memory))
+    before = builder.reshape(node.stored_state(STATE), (batch, count, memory))
     after = builder.add("Concat", builder.slice(before, [1], [memory], [2]), fresh, axis=2) if memory > 1 else fresh
     node.keep(STATE, builder.reshape(after, (batch, count * memory)))
     taps = filters.reshape(units, rank, memory)
@@ -73,14 +73,6 @@ def _product(
     return node.builder.add(
         op, x, *given, zero=_zero(to), low=low, high=high, to=to.dtype.value, scale=_scale(to), **attributes
     )
-
-
-def _before(node: TfliteNode, state: TfliteTensor) -> Value:
-    """The state that the run before left, as an input of the graph in the type that it is stored in."""
-    name = node.importer.names[node.index(STATE)]
-    if name not in node.builder:
-        return node.builder.input(name, TensorType(state.dtype, state.shape, quant=state.quant))
-    return node.builder[name]
 
 
 def _bias(node: TfliteNode, units: int) -> Array:

@@ -1,7 +1,7 @@
 """TFLite's recurrent operators, unrolled over time.
 
 Sequences begin with states of zeros.  Operators of one step keep their state between runs in a variable: that is an
-input of the graph in f32 (of SVDF in 8 bits: as it is stored), named as the variable, and an output named
+input of the graph in f32 (of integer operators: as it is stored), named as the variable, and an output named
 ``VARIABLE_out``.
 Source: the TFLite operator reference and the reference kernels' headers.
 """
@@ -18,8 +18,10 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.tflite import schema
 from tenon.importers.tflite.importer import TfliteNode
-from tenon.importers.tflite.integer_lstm import IntegerLstm, applies
+from tenon.importers.tflite.integer_lstm import IntegerLstm
 from tenon.importers.tflite.integer_svdf import in_integers, integer_svdf
+from tenon.importers.tflite.litert_lstm import LitertLstm
+from tenon.importers.tflite.micro_lstm import MicroLstm
 from tenon.ir.graph import Array, Value
 
 
@@ -165,9 +167,12 @@ def _in_time(node: TfliteNode, x: Value) -> Value:
 
 
 def sequence_lstm(node: TfliteNode) -> Outputs:
-    if applies(node, _ONE):
+    kinds: list[type[IntegerLstm]] = [kind for kind in (LitertLstm, MicroLstm) if kind.applies(node, _ONE)]
+    if kinds:
         stored = _in_time(node, node.stored(0))
-        return _in_time(node, IntegerLstm(node, _ONE).run(stored, None)[0])
+        results = [kind(node, _ONE).run(stored, None)[0] for kind in kinds]
+        chosen = node.builder.add("ArithmeticChoice", *results) if len(results) > 1 else results[0]
+        return _in_time(node, chosen)
     return _in_time(node, _ONE.run(node, _in_time(node, node.x), None)[0])
 
 
@@ -188,11 +193,11 @@ def lstm(node: TfliteNode) -> Outputs:
     """One step: of the full kernel with its state in variables, of the basic one with states as operands."""
     if node.integer("kernel_type") == 1:
         return _basic_lstm(node)
-    states = node.state(18), node.state(19)
-    if applies(node, _ONE):
-        sequence, h, c = IntegerLstm(node, _ONE).run(node.stored(0), states)
+    if LitertLstm.applies(node, _ONE):
+        states = node.stored_state(18), node.stored_state(19)
+        sequence, h, c = LitertLstm(node, _ONE).run(node.stored(0), states)
     else:
-        sequence, h, c = _ONE.run(node, node.x, states)
+        sequence, h, c = _ONE.run(node, node.x, (node.state(18), node.state(19)))
     node.keep(18, h)
     node.keep(19, c)
     return [*[h] * (len(node.operation.outputs) - 1), node.builder.reshape(sequence, node.builder.dims(h))]

@@ -23,19 +23,20 @@ from tenon.passes.integers.operands import grid_of
 from tenon.passes.integers.pointwise import binary, table
 from tenon.passes.integers.pools import average, concat, resize, softmax, total
 from tenon.passes.integers.products import product
+from tenon.passes.integers.quotients import divide, log_softmax
 from tenon.passes.patterns import Apply
 
 Convert = Callable[[Match, Chain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
-    "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Gemm": product,
-    "GlobalAveragePool": average, "MatMul": product, "Mul": binary, "PRelu": prelu, "ReduceMean": average,
-    "ReduceSum": total, "Resize": resize, "Softmax": softmax, "Sub": binary,
+    "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Div": divide,
+    "Gemm": product, "GlobalAveragePool": average, "LogSoftmax": log_softmax, "MatMul": product, "Mul": binary,
+    "PRelu": prelu, "ReduceMean": average, "ReduceSum": total, "Resize": resize, "Softmax": softmax, "Sub": binary,
 }  # fmt: skip
 """Rules by the operator whose result a QuantizeLinear stores."""
 
 
-PAIRS = frozenset({"Add", "Mul", "PRelu", "Sub"})
+PAIRS = frozenset({"Add", "Div", "Mul", "PRelu", "Sub"})
 """Operators of two tensors that TFLite rounds in steps, also those with a constant, or of one tensor."""
 
 
@@ -51,10 +52,16 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
     rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):
         return []
+    apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     apply(graph, [rule, *comparison_rules(arithmetic)], silent)
     run(graph, DEAD)
     nodes = {id(node) for node in graph}
     return [problem for node, problem in left.items() if node in nodes]
+
+
+def _chosen(match: Match, *, arithmetic: Arithmetic) -> Result:
+    """The operand of an ArithmeticChoice for an arithmetic; LiteRT's XNNPACK kernels, too, leave it to LiteRT's own."""
+    return match.root.input(1 if arithmetic == "tflm" else 0)
 
 
 def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]) -> Result:

@@ -56,7 +56,9 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return factors
     b = None if b is None else np.broadcast_to(b, len(data)).copy()
     why = overflows(largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), factors)
-    in_64_bits = bool(why) and factors.rounding == "reduced" and not given.zero and data.dtype == np.int8
+    in_64_bits = (
+        bool(why) and wide and factors.rounding in ("reduced", "single") and not given.zero and data.dtype == np.int8
+    )
     if why and not in_64_bits:
         return why
     spread = Spread.of(node, len(data)) if back else None
