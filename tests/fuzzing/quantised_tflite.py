@@ -384,7 +384,7 @@ MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
     *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 4, TfliteNet.concatenation, TfliteNet.pooled,
     TfliteNet.pooled, TfliteNet.reduced, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
     TfliteNet.moved, TfliteNet.moved, TfliteNet.prelu, TfliteNet.svdf,
-    TfliteNet.normalized,
+    TfliteNet.normalized, TfliteNet.normalized, TfliteNet.resized,
 )  # fmt: skip
 
 MAKERS_16 = tuple(maker for maker in MAKERS if maker not in {

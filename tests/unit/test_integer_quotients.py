@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import quantised_operators
 import tenon
 from evaluate import evaluate
-import quantised_operators
 from tenon import importers
 from tenon.ir.graph import Array
 from tenon.ir.types import DType
