@@ -25,11 +25,11 @@ from tenon.compat.glow.model import load
 from tenon.compat.glow.model_input import ModelInput, model_input
 from tenon.compat.glow.names import legal_name
 from tenon.compat.glow.options import LOADER, parse
-from tenon.compat.glow.profile import Profile
-from tenon.compat.glow.profile import parse as parse_profile
 from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
 from tenon.ir.graph import Array
+from tenon.quantization.glow_profile import Profile
+from tenon.quantization.glow_profile import parse as parse_profile
 from tenon.targets import targets
 
 CLASSES = 10

@@ -156,8 +156,8 @@ def test_quantised_models_and_bad_options_are_errors(tmp_path: Path) -> None:
         tenon.quantize(network(), samples(4), method="best")
     with pytest.raises(InputError, match="no quantisation scheme 'int2'"):
         tenon.quantize(network(), samples(4), scheme="int2")
-    with pytest.raises(InputError, match=r"ends in \.onnx"):
-        made.save(tmp_path / "net.tflite")
+    with pytest.raises(InputError, match=r"ends in \.onnx, \.tflite or \.tmfile"):
+        made.save(tmp_path / "net.pb")
 
 
 # ------------------------------------------------------------------------------------------------ ranges

@@ -252,7 +252,7 @@ def quantize_command(
             help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The .onnx file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The .onnx, .tflite or .tmfile file to write.")],
     samples: Annotated[int, typer.Option("--samples", min=1, help="Number of samples to calibrate with.")] = 128,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")] = 0,
     scheme: Annotated[
@@ -281,7 +281,7 @@ def quantize_command(
     threads: ThreadOptions,
     printing: PrintOptions,
 ) -> None:
-    """Quantise a float model to 8-bit integers, calibrated on samples; writes ONNX."""
+    """Quantise a float model to 8-bit integers, calibrated on samples; writes ONNX, TFLite or tmfile."""
     from tenon.cli.quantize import quantize_model
 
     settings = {

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tenon.errors import InputError, ModelError, guarded
 from tenon.ir.graph import Graph
 from tenon.pipeline import Model
+from tenon.quantization.calibration import Step, observed
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.placement import placement
 from tenon.quantization.post_training import float_graph
+from tenon.quantization.ranges import HISTOGRAMS, METHODS, usual_range
+from tenon.quantization.samples import Data, read_samples
 from tenon.quantization.scheme import named_scheme
 
 
@@ -33,13 +37,36 @@ def quantize_by_ranges(
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     if missing := [value.name for value in placed.tensors if value.name not in ranges]:
         raise InputError(f"there is no range for tensor '{missing[0]}': profile the same model again")
-    grids = {value: kind.activation_grid(*ranges[value.name]) for value in placed.tensors}
-    for part, whole in placed.parts.items():
-        while whole in placed.parts:
-            whole = placed.parts[whole]
-        grids[part] = grids[whole]
+    given = {value: usual_range(value) or ranges[value.name] for value in placed.tensors}
+    grids = {value: kind.activation_grid(*given[placed.end(value)]) for value in placed.tensors}
     insert(graph, placed, products(placed, grids, kind), grids, kind)
     return graph
+
+
+@guarded
+def calibrated_ranges(
+    model: Model | Graph,
+    data: Data,
+    *,
+    method: str = "min-max",
+    samples: int = 128,
+    seed: int = 0,
+    exclude: Sequence[str] = (),
+    preprocess: Mapping[str, Any] | None = None,
+    threads: int = 1,
+    step: Step = lambda stage, done, total: None,
+) -> dict[str, tuple[float, float]]:
+    """The ranges of tensors on samples, by their names: those that ``quantize_by_ranges`` asks for.
+
+    The arguments are as for ``quantize``.  Raises ModelError, and InputError for bad options and data.
+    """
+    if method not in METHODS:
+        raise InputError(f"there is no method '{method}': choose one of {', '.join(METHODS)}")
+    graph = float_graph(model)
+    given = read_samples(graph, data, samples, seed, preprocess)
+    tensors = placement(graph, exclude).tensors
+    seen = observed(graph, tensors, given, histograms=method in HISTOGRAMS, threads=threads, step=step)
+    return {value.name: METHODS[method](each) for value, each in seen.items()}
 
 
 def profiled(model: Model | Graph) -> Graph:

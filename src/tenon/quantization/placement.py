@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tenon.ir.graph import Graph, Node, Value
+from tenon.ir.quantised import bounds
 from tenon.ir.types import F32
 from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import attribute
-from tenon.passes.integers.chain import bounds
 from tenon.passes.integers.operands import can_move
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})

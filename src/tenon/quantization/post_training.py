@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import PurePath
 from typing import Any
 
 from tenon import passes
-from tenon.atomic_write import write
 from tenon.errors import InputError, ModelError, guarded
+from tenon.exporters.save import save
 from tenon.ir.graph import Graph, Value
 from tenon.passes.integers import is_quantised
 from tenon.pipeline import Model, load
@@ -46,12 +44,11 @@ class Quantized:
     report: Report
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write an ONNX file with QuantizeLinear/DequantizeLinear pairs.  Raises InputError for another suffix."""
-        if PurePath(path).suffix != ".onnx":
-            raise InputError(f"{os.fspath(path)}: quantised models are written as ONNX: give a name that ends in .onnx")
-        from tenon.exporters.onnx import to_onnx
+        """Write a file of ONNX (with QuantizeLinear/DequantizeLinear pairs), TFLite or tmfile, as its name ends.
 
-        write(path, to_onnx(self.graph).SerializeToString(), "the quantised model")
+        Raises InputError for another ending, and UnsupportedError for layers that the format does not have.
+        """
+        save(self.graph, path, "the quantised model")
 
 
 @dataclass(frozen=True)

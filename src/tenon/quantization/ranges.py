@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Value
 
 BINS = 4096
 """Of a histogram between the least and the greatest value."""
@@ -153,3 +153,12 @@ METHODS: dict[str, Callable[[Observed], Range]] = {
 
 HISTOGRAMS = frozenset({"percentile", "mse", "entropy", "aciq"})
 """Methods that need histograms."""
+
+
+_USUAL = {"Sigmoid": (0.0, 255 / 256), "Tanh": (-1.0, 127 / 128)}
+"""What TFLite's kernels of 8 bits give: scales of 1/256 and 1/128."""
+
+
+def usual_range(value: Value) -> Range | None:
+    """The range of a result that is the same in every network, whatever was observed; None if it has none."""
+    return _USUAL.get(value.producer.op.name) if value.producer is not None else None

@@ -11,12 +11,12 @@ import tenon
 from tenon.atomic_write import write
 from tenon.compat.glow.model import dump_graphs, emit, load, options, quantised, refuse_unsupported
 from tenon.compat.glow.options import Arguments
-from tenon.compat.glow.profile import Profile
 from tenon.engine.image import read_image
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import Preprocessing, planes
 from tenon.quantization.by_ranges import profiled
+from tenon.quantization.glow_profile import Profile
 
 _MODES = {"": (0.0, 1.0), "0to255": (0.0, 1.0), "0to1": (0.0, 1 / 255), "neg1to1": (127.5, 1 / 127.5),
           "neg128to127": (128.0, 1.0)}  # fmt: skip

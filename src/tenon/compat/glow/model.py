@@ -14,8 +14,6 @@ from tenon.compat.glow.bundle import GlowBundle, bundle_of, object_files
 from tenon.compat.glow.model_input import ModelInput, model_input
 from tenon.compat.glow.names import legal_name
 from tenon.compat.glow.options import Arguments
-from tenon.compat.glow.profile import graph_hash
-from tenon.compat.glow.profile import parse as parse_profile
 from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
 from tenon.input_file import read_regular
@@ -25,6 +23,8 @@ from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.writer import Names
 from tenon.options import DataType, OptionKeywords, Precision
 from tenon.quantization.by_ranges import quantize_by_ranges
+from tenon.quantization.glow_profile import graph_hash
+from tenon.quantization.glow_profile import parse as parse_profile
 from tenon.targets import targets
 
 _UNSUPPORTED = ("llvm-save-asm", "onnx-define-symbol")

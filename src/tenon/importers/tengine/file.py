@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Stored
+from tenon.ir.types import DType, Quant
 
 MAX_ELEMENTS = 1 << 20
 """Elements of a vector of tables; real files have a few hundred."""
@@ -22,13 +23,24 @@ DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}
 
 @dataclass(frozen=True)
 class TengineTensor:
-    """``data`` is None for what is computed, and for weights that the file does not hold (``constant`` is set)."""
+    """``data`` is None for what is computed, and for weights that the file does not hold (``constant`` is set).
+
+    Of integers with scales, ``data`` are the floats that they stand for and ``stored`` the integers; ``quant`` is the
+    scale and zero point of a tensor of 8 bits that is computed.
+    """
 
     name: str
     dims: tuple[int, ...]
     data_type: int
     constant: bool
     data: Array | None
+    stored: Stored | None = None
+    quant: Quant | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """The type of its elements.  Raises KeyError for an unknown one."""
+        return DType.of(np.dtype(DTYPES[self.data_type]))
 
 
 @dataclass(frozen=True)
@@ -129,12 +141,31 @@ def _node(reader: TengineReader, at: int) -> NodeRecord:
 def _tensor(reader: TengineReader, at: int, stores: list[tuple[int, ...]]) -> TengineTensor:
     _, buffer, dims_at, name, quant, _, kind, data_type = reader.integers(at, 8)
     dims = tuple(reader.numbers(dims_at))
-    data = None
+    data, stored, grid = None, None, None
     if kind == 2 and 0 <= buffer < len(stores) and stores[buffer][1]:
         data = _stored(reader, dims, data_type, stores[buffer])
         if data.dtype.itemsize == 1 or (data.dtype == np.int32 and quant):
-            data = _dequantized(reader, data, quant)
-    return TengineTensor(reader.text(name) or f"tensor_{at}", dims, data_type, kind == 2, data)
+            stored = _quantised(reader, data, quant)
+            data = data if stored is None else _dequantized(stored)
+    elif kind != 2 and data_type in _BYTES:
+        grid = _grid(reader, quant)
+    return TengineTensor(reader.text(name) or f"tensor_{at}", dims, data_type, kind == 2, data, stored, grid)
+
+
+_BYTES = (2, 3)
+
+
+def _rows(reader: TengineReader, quant: int) -> list[tuple[int, float]]:
+    """Zero points and scales."""
+    return [(reader.integers(at, 3)[0], float(reader.words(at, 3, "f")[1])) for at in reader.numbers(quant)]
+
+
+def _grid(reader: TengineReader, quant: int) -> Quant | None:
+    """The quantisation of a tensor that is computed; None if the file states none that can be used."""
+    rows = _rows(reader, quant)
+    if len(rows) != 1 or not (math.isfinite(rows[0][1]) and rows[0][1] > 0) or not -128 <= rows[0][0] <= 255:
+        return None
+    return Quant((rows[0][1],), (rows[0][0],))
 
 
 def _stored(reader: TengineReader, dims: tuple[int, ...], data_type: int, store: tuple[int, ...]) -> Array:
@@ -148,13 +179,19 @@ def _stored(reader: TengineReader, dims: tuple[int, ...], data_type: int, store:
     return data.astype(np.float32) if dtype.kind == "f" else data
 
 
-def _dequantized(reader: TengineReader, data: Array, quant: int) -> Array:
-    """Integers times their scale: one for all, or one per element of the first axis."""
-    rows = [(reader.integers(at, 3)[0], float(reader.words(at, 3, "f")[1])) for at in reader.numbers(quant)]
+def _quantised(reader: TengineReader, data: Array, quant: int) -> Stored | None:
+    """Integers and their scale: one for all, or one per element of the first axis; None if there is none."""
+    rows = _rows(reader, quant)
     if not rows:
-        return data
+        return None
     if len(rows) not in (1, data.shape[0] if data.ndim else 1):
         raise FormatError(f"{len(rows)} scales for a tensor of shape {list(data.shape)}; the file is damaged")
     shape = (len(rows), *(1,) * max(0, data.ndim - 1)) if len(rows) > 1 else ()
-    zero, scale = (np.array(v, np.float32).reshape(shape) for v in zip(*rows, strict=True))
-    return np.asarray((data.astype(np.float32) - zero) * scale, np.float32)
+    zero, scale = (np.array(v).reshape(shape) for v in zip(*rows, strict=True))
+    return Stored(data, scale.astype(np.float32), zero.astype(np.int64))
+
+
+def _dequantized(stored: Stored) -> Array:
+    steps = stored.data.astype(np.float32) - stored.zero.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(steps * stored.scale, np.float32)

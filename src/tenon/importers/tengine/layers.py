@@ -116,7 +116,7 @@ def pooling(node: TengineNode) -> Value:
     flavor = p["caffe_flavor"] & ~0x10
     before, after = [], []
     for size, side in zip(dims[2:], "hw", strict=True):
-        first, last = _pads(size, p[f"kernel_{side}"], p[f"stride_{side}"], p[f"pad_{side}0"], flavor)
+        first, last = pool_pads(size, p[f"kernel_{side}"], p[f"stride_{side}"], p[f"pad_{side}0"], flavor)
         before.append(first)
         after.append(last)
     window = {
@@ -129,7 +129,7 @@ def pooling(node: TengineNode) -> Value:
     return node.add("MaxPool", node.x, **window)
 
 
-def _pads(size: int, kernel: int, stride: int, pad: int, flavor: int) -> tuple[int, int]:
+def pool_pads(size: int, kernel: int, stride: int, pad: int, flavor: int) -> tuple[int, int]:
     """Pads of one axis with which floor mode gives Tengine's number of windows."""
     if min(kernel, stride) < 1:
         raise RefusedError(f"windows of {kernel} with stride {stride} are impossible")

@@ -1,4 +1,7 @@
-"""Tengine's tmfiles, version 2.  Quantised ones are read as real numbers: their weights times their scales.
+"""Tengine's tmfiles, version 2.
+
+A tensor of 8 bits with a scale is read as floats between QuantizeLinear and DequantizeLinear, inputs and outputs of the
+graph stay floats; constants are dequantised and keep their integers beside them.
 
 The benchmark files of Tengine hold no weights; they can be inspected, not compiled.
 """
@@ -7,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tenon.errors import FormatError
 from tenon.graph_builder.builder import GraphBuilder, required_input
 from tenon.graph_builder.errors import RefusedError, unknown
@@ -14,7 +19,7 @@ from tenon.importers.tengine.file import DTYPES, NodeRecord, TengineNetwork, Ten
 from tenon.importers.tengine.node import TengineNode
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph, Value
-from tenon.ir.types import F32, I32, Dim, TensorType
+from tenon.ir.types import F32, I32, Dim, DType, TensorType
 from tenon.model_files.model_file import ModelFile
 
 _CONST, _CONVOLUTION, _INPUT = 4, 5, 12
@@ -44,7 +49,10 @@ def _build(builder: GraphBuilder, network: TengineNetwork) -> Graph:
     for node in network.nodes:
         if node.type == _INPUT:
             for i in node.outputs:
+                name = _at(network, i).name
                 values[i] = _input(builder, network, i)
+                with builder.layer(name, "InputOp"):
+                    values[i] = builder.scope[name] = _requantised(builder, _at(network, i), values[i])
         elif node.type == _CONST:
             continue
         else:
@@ -60,6 +68,19 @@ def _input(builder: GraphBuilder, network: TengineNetwork, i: int) -> Value:
         dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
     named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
     return required_input(builder, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
+
+
+def _requantised(builder: GraphBuilder, tensor: TengineTensor, value: Value) -> Value:
+    """Floats rounded to the integers that a tensor of 8 bits stores."""
+    if tensor.quant is None or not value.typed or not value.type.dtype.is_float:
+        return value
+    low, high = (-128, 127) if tensor.dtype is DType.I8 else (0, 255)
+    if not low <= tensor.quant.zero_point[0] <= high:
+        raise RefusedError(f"the zero point {tensor.quant.zero_point[0]} of '{tensor.name}' is impossible")
+    scale = builder.scalar(tensor.quant.scale[0])
+    zero = builder.constant(np.array(tensor.quant.zero_point[0], tensor.dtype.numpy), "zero_point")
+    stored = builder.add("QuantizeLinear", value, scale, zero, to=tensor.dtype.value)
+    return builder.add("DequantizeLinear", stored, scale, zero)
 
 
 def _channels(network: TengineNetwork, i: int) -> int:
@@ -84,8 +105,9 @@ def _layer(builder: GraphBuilder, network: TengineNetwork, node: NodeRecord, val
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):
             outputs = function(TengineNode(builder, network.reader, node, inputs, fields))
-            for top, value in zip(tops, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
-                builder[top] = value
+            found = [outputs] if isinstance(outputs, Value) else outputs
+            for i, top, value in zip(node.outputs, tops, found, strict=False):
+                builder[top] = _requantised(builder, _at(network, i), value)
     for i, top in zip(node.outputs, tops, strict=True):
         values[i] = builder.scope[top]
 
@@ -96,6 +118,7 @@ def _read(builder: GraphBuilder, network: TengineNetwork, i: int, values: dict[i
     if tensor.constant and i not in values:
         if tensor.data is not None:
             values[i] = builder.constant(tensor.data, "weights")
+            values[i].stored = tensor.stored
         else:
             if any(d < 0 for d in tensor.dims) or tensor.data_type not in DTYPES:
                 raise RefusedError(f"weights of the shape {list(tensor.dims)} are impossible")

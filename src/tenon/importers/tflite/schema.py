@@ -14,7 +14,9 @@ TENSOR = {
     "shape": 0, "type": 1, "buffer": 2, "name": 3, "quantization": 4, "variable": 5, "sparsity": 6, "signature": 7,
 }  # fmt: skip
 QUANTIZATION = {"scale": 2, "zero_point": 3, "axis": 6}
-OPERATOR = {"opcode": 0, "inputs": 1, "outputs": 2, "options": 4, "custom_options": 5, "intermediates": 8}
+OPERATOR = {
+    "opcode": 0, "inputs": 1, "outputs": 2, "options_type": 3, "options": 4, "custom_options": 5, "intermediates": 8,
+}  # fmt: skip
 BUFFER = {"data": 0, "offset": 1, "size": 2}
 
 DTYPES = {
@@ -83,7 +85,7 @@ OPTIONS = {
         ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL"), "keep_dims:bool"
     ),
     "SQUEEZE": "squeeze_dims:[i32]",
-    "SPLIT": "num_splits:i32",
+    **dict.fromkeys(("SPLIT", "SPLIT_V"), "num_splits:i32"),
     "STRIDED_SLICE": "begin_mask:i32 end_mask:i32 ellipsis_mask:i32 new_axis_mask:i32 shrink_axis_mask:i32 offset:bool",
     "CAST": "from:i8 to:i8",
     "ARG_MAX": "type:i8",

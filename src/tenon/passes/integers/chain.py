@@ -9,6 +9,7 @@ from math import inf
 import numpy as np
 
 from tenon.ir.graph import Node, Value
+from tenon.ir.quantised import bounds
 from tenon.passes.base import Match
 from tenon.passes.integers.operands import Grid, can_move, grid_of, moved
 
@@ -78,19 +79,6 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
         following = node.input(0) if limits is not None or _factor(node) is None else _factor(node)
         assert following is not None
         value = following
-
-
-def bounds(node: Node) -> tuple[float, float] | None:
-    """The bounds of a Relu or of a Clip by constants."""
-    if node.op.name == "Relu":
-        return 0.0, inf
-    if node.op.name != "Clip":
-        return None
-    given = [*node.inputs[1:], None, None][:2]
-    if any(v is not None and v.data is None for v in given):
-        return None
-    low, high = (None if v is None or v.data is None else float(v.data.reshape(-1)[0]) for v in given)
-    return -inf if low is None else low, inf if high is None else high
 
 
 def _factor(node: Node) -> Value | None:

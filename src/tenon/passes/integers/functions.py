@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from tenon.ir.graph import Node, Value
+from tenon.ir.quantised import bounds
 from tenon.ir.types import DType
 from tenon.ops.integer_arithmetic import Fixed
 from tenon.ops.integer_functions import argument
@@ -15,7 +16,7 @@ from tenon.ops.requantize import quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import ratio_of
-from tenon.passes.integers.chain import Chain, bounds
+from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.operands import BYTES, Grid, operand
 
 LARGEST_RATIO = 2.0**13

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tenon.ir.graph import Array, Node, Stored, Value
+from tenon.ir.graph import Array, Node, Value
+from tenon.ir.quantised import integers_of
 from tenon.ir.types import DType, Quant
 from tenon.ops.requantize import limits
 from tenon.passes.base import Match, attribute, make
@@ -207,15 +208,6 @@ def weights(value: Value, axis: int) -> Weights | str:
     shape = [-1 if i == axis % data.ndim else 1 for i in range(data.ndim)]
     offset = zeros.reshape(shape) if zeros.size > 1 else zeros.reshape(())
     return _weights(whole.astype(np.int64) + offset, scales, zeros, steps=quant.steps)
-
-
-def integers_of(value: Value) -> Stored | None:
-    """The integers of a dequantised constant, whether or not its DequantizeLinear is folded already."""
-    node = value.producer
-    if node is None or node.op.name != "DequantizeLinear" or not all(v is None or v.constant for v in node.inputs):
-        return value.stored
-    data, zero = node.input(0).array, node.inputs[2] if len(node.inputs) > 2 else None
-    return Stored(data, node.input(1).array, np.zeros((), data.dtype) if zero is None else zero.array)
 
 
 def _along(parameter: Array, data: Array, axis: int) -> Array | None:

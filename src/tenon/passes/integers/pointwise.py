@@ -7,6 +7,7 @@ from math import frexp, inf, isinf
 import numpy as np
 
 from tenon.ir.graph import Array, Node, Value
+from tenon.ir.quantised import bounds
 from tenon.ir.types import DType
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_arithmetic import HEADROOM, Fixed
@@ -14,7 +15,7 @@ from tenon.ops.requantize import clamped, quantized_multiplier, rescaled, roundi
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, table_of
-from tenon.passes.integers.chain import Chain, bounds
+from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.functions import function_16, is_squared_difference, squared_difference
 from tenon.passes.integers.operands import BYTES, CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
 

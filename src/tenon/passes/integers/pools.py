@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tenon.ir.graph import Value
+from tenon.ir.graph import Node, Value
 from tenon.ir.types import DType
 from tenon.ops.requantize import SUMS, quantized_multiplier
 from tenon.options import Arithmetic
@@ -27,7 +29,7 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if why := _unfit(found, x):
         return why
     if node.op.name == "ReduceMean":
-        return _reduced(match, found, x, arithmetic)
+        return _reduced(match, found, x, arithmetic, _axes_of(node))
     sizes = x.value.type.dims[2:]
     rank = len(sizes)
     whole = node.op.name == "GlobalAveragePool"
@@ -41,12 +43,28 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return "averages of 16-bit integers are computed in float"
     if arithmetic == "onnx":
         rounding, factor = "float", float(np.float32(x.grid.scale) / np.float32(found.grid.scale))
-    elif x.grid.same(found.grid) and not more.get("count_include_pad"):
+    elif more.get("count_include_pad"):
+        return "its padding counts"
+    elif x.grid.same(found.grid):
         rounding, factor = "away", 1.0
+    elif kernel == sizes and not any(more.get("pads") or ()):
+        return _reduced(match, found, x, arithmetic, list(range(2, 2 + rank)))
     else:
-        return "its result has another quantisation than its input"
+        return _requantised(match, found, x, arithmetic, kernel, more)
     assert rank
     return found.finish(match, _pooled(match, found, x, rounding, arithmetic, kernel, factor=factor, **more))
+
+
+def _requantised(
+    match: Match, found: Chain, x: Operand, arithmetic: Arithmetic, kernel: tuple[int, ...], more: Mapping[str, object]
+) -> Value | str:
+    """Averages in the quantisation of the input, as TFLite has them, and a QUANTIZE."""
+    alike = replace(found, grid=x.grid, low=-math.inf, high=math.inf)
+    if found.bounds(away=True) != found.grid.range or {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
+        return "its result has another quantisation than its input"
+    pooled = Operand(_pooled(match, alike, x, "away", arithmetic, kernel, factor=1.0, **more), x.grid)
+    result = _looked_up(match, pooled, found.grid, ([], [], []), arithmetic)
+    return result if isinstance(result, str) else found.finish(match, result)
 
 
 def _unfit(found: Chain, x: Operand) -> str:
@@ -83,17 +101,24 @@ def total(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return x
     if arithmetic == "onnx":
         return "sums along axes are computed in float"
-    return _unfit(found, x) or _reduced(match, found, x, arithmetic)
+    return _unfit(found, x) or _reduced(match, found, x, arithmetic, _axes_of(found.core))
 
 
-def _reduced(match: Match, found: Chain, x: Operand, arithmetic: Arithmetic) -> Value | str:
+def _axes_of(node: Node) -> list[int] | None:
+    """The axes that a reduction names; None if they are not constant."""
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    return None if given is None or given.data is None else [int(a) for a in given.data.reshape(-1)]
+
+
+def _reduced(
+    match: Match, found: Chain, x: Operand, arithmetic: Arithmetic, along: Sequence[int] | None
+) -> Value | str:
     """A mean or a sum along axes, as a pooling of the whole image."""
     node = found.core
     dims = x.value.type.dims
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None or given.data is None:
+    if along is None:
         return "its axes are not constant"
-    axes = sorted({int(a) % len(dims) for a in given.data.reshape(-1)})
+    axes = sorted({a % len(dims) for a in along})
     kept = [a for a in range(len(dims)) if a not in axes]
     count = math.prod(dims[a] for a in axes)
     if x.grid.dtype is DType.I16 and arithmetic == "onnx":

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tenon.ir.graph import Node, Value
+from tenon.ir.quantised import integers_of
 from tenon.ir.types import DType
 from tenon.ops.requantize import largest_sums
 from tenon.ops.window import Window
@@ -15,7 +16,7 @@ from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import overflows, product_factors
 from tenon.passes.integers.chain import Chain
-from tenon.passes.integers.operands import bias, integers_of, operand, transpose, weights
+from tenon.passes.integers.operands import bias, operand, transpose, weights
 from tenon.passes.integers.transposed import Spread, by_output, unsupported
 
 

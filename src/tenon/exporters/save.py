@@ -1,0 +1,38 @@
+"""A graph in a file, of the format that the file's name says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+
+from tenon.atomic_write import write
+from tenon.errors import InputError
+from tenon.ir.graph import Graph
+
+ENDINGS = (".onnx", ".tflite", ".tmfile")
+
+
+def save(graph: Graph, path: str | os.PathLike[str], what: str = "") -> None:
+    """Write a bound graph of ONNX's own operators as ONNX, TFLite or tmfile.
+
+    Raises InputError for another ending, and UnsupportedError listing the layers that the format cannot express;
+    ``what`` names the file in errors.
+    """
+    ending = PurePath(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise InputError(f"{os.fspath(path)}: give a name that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+    write(path, _content(graph, ending), what)
+
+
+def _content(graph: Graph, ending: str) -> bytes:
+    if ending == ".tflite":
+        from tenon.exporters.tflite.ops import to_tflite
+
+        return to_tflite(graph)
+    if ending == ".tmfile":
+        from tenon.exporters.tengine.ops import to_tmfile
+
+        return to_tmfile(graph)
+    from tenon.exporters.onnx import to_onnx
+
+    return bytes(to_onnx(graph).SerializeToString())

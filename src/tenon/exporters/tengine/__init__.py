@@ -1,0 +1,1 @@
+"""Tengine's tmfiles from graphs, quantised ones above all."""

@@ -1,0 +1,1 @@
+"""TFLite files from graphs, quantised ones above all."""
