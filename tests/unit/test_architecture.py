@@ -36,6 +36,7 @@ ORDER = [
     "toolchain",
     "web",
     "bundle",
+    "sdk",
     "engine",
     "tune",
     "pipeline",

@@ -249,7 +249,12 @@ def shared_library(name: str) -> str:
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """The manifest of a bundle.  Raises BundleError if there is none, or it is damaged or was changed."""
     path = os.path.join(folder, FILE)
-    raw, content = _read(folder, path)
+    return parse_manifest(_read(folder, path), path)
+
+
+def parse_manifest(raw: bytes, path: str) -> Manifest:
+    """The manifest with these bytes; ``path`` is for messages.  Raises BundleError if it is damaged or was changed."""
+    content = _json(raw, path)
     version = content.get("format") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT:
         remedy = "install a newer Tenon" if version > FORMAT else "compile the model again"
@@ -270,25 +275,28 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
 def names_in(folder: str | os.PathLike[str]) -> set[str]:
     """The files of a bundle of this or an older format, as its manifest lists them.  Raises BundleError."""
     path = os.path.join(folder, FILE)
-    content = _read(folder, path)[1]
+    content = _json(_read(folder, path), path)
     files = content.get("files") if isinstance(content, dict) and "tenon" in content else None
     if not isinstance(files, dict):
         raise BundleError(f"{path} is not of a bundle")
     return {FILE, *files}
 
 
-def _read(folder: str | os.PathLike[str], path: str) -> tuple[bytes, Any]:
-    """The file, and the JSON in it."""
+def _read(folder: str | os.PathLike[str], path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            raw = file.read()
-        return raw, json.loads(raw)
+            return file.read()
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a bundle: it holds no {FILE}") from None
     except NotADirectoryError:
         raise BundleError(f"{folder} is not a bundle: it is not a folder") from None
     except OSError as error:
         raise BundleError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _json(raw: bytes, path: str) -> Any:
+    try:
+        return json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
 

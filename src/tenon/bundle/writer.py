@@ -12,10 +12,12 @@ from types import MappingProxyType
 from typing import Literal
 
 from tenon import __version__
+from tenon.atomic_write import write
 from tenon.bundle import link
 from tenon.bundle.banner import banner
 from tenon.bundle.browser import description
 from tenon.bundle.checksum import checksum
+from tenon.bundle.container import SUFFIX, container
 from tenon.bundle.folder import write_folder
 from tenon.bundle.header import header, with_stack
 from tenon.bundle.image_entry import SOURCES, image_header, image_source
@@ -193,7 +195,8 @@ class Bundle:
     def save(
         self, folder: str | Path, emit: Sequence[Emit] = (), progress: Callable[[str], None] = lambda stage: None
     ) -> Path:
-        """Write the bundle and return its folder.  Repeated calls write the same bytes.
+        """Write the bundle and return its folder; a name that ends in ``.tenon`` is that of a single file.  Repeated
+        calls write the same bytes.
 
         ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
         "html" (a page that runs the network in a browser), "npm" (an npm package), "image" (C entry
@@ -205,6 +208,10 @@ class Bundle:
         ``progress`` is called with the name of a stage that takes minutes: building a C library for executables, which
         is kept.
         """
+        if Path(folder).suffix == SUFFIX:
+            if emit:
+                raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
+            return save_container(folder, [self])
         parts = self._parts(emit or self.options.emit)
         if "exe" in parts and self.compiler.builds_c_library(self.target):
             progress(f"building the C library for {self.target.triple}, once; this can take minutes")
@@ -212,6 +219,14 @@ class Bundle:
         files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
         code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}
         return write_folder(Path(folder), files, frozenset(code))
+
+    def loaded_files(self) -> dict[str, bytes]:
+        """The files that opening the bundle needs: manifest, library and weights.  Raises InputError for a target that
+        loads no libraries."""
+        files = self._files(self._parts(("library", "weights")))
+        files.pop(f"{self.name}.weights.txt", None)
+        files[FILE] = self.manifest(files, compiled=True).text().encode()
+        return files
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
         """The manifest of a bundle with these files."""
@@ -347,6 +362,15 @@ def _binding(program: Program) -> Binding:
         activations=program.memory.activations,
         phases=phases(program) if program.threads > 1 else 1,
     )
+
+
+def save_container(path: str | Path, bundles: Sequence[Bundle]) -> Path:
+    """Write the bundles, each for another target, to one ``.tenon`` file; the first has precedence over equals."""
+    targets = {bundle.target.name: bundle.loaded_files() for bundle in bundles}
+    if len(targets) < len(bundles):
+        raise InputError("a target is named twice")
+    write(path, container(targets))
+    return Path(path)
 
 
 def _tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Tensor:

@@ -58,7 +58,10 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def compile_command(
     *,
     model: Model,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", "--output", help="Folder of the bundle; or a single file, if it ends in .tenon."),
+    ],
     emit: Annotated[
         list[str] | None,
         typer.Option(
@@ -299,6 +302,20 @@ def targets_command(json: Json = False) -> None:
     from tenon.cli.list_targets import list_targets
 
     list_targets(as_json=json)
+
+
+@app.command("sdk")
+def sdk_command(
+    *,
+    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The folder to write.")],
+    target: Target = None,
+    compiler: Compiler = None,
+    json: Json = False,
+) -> None:
+    """Build libtenon, the C library that runs bundles, for a target, with headers, CMake and pkg-config files."""
+    from tenon.cli.sdk import write_sdk
+
+    write_sdk(target, compiler, out, as_json=json)
 
 
 def _parts(emit: list[str] | None) -> tuple[Emit, ...]:

@@ -12,6 +12,8 @@ from typing import Any
 import tenon
 from tenon.atomic_write import write
 from tenon.bundle import read_manifest
+from tenon.bundle.container import SUFFIX
+from tenon.bundle.writer import save_container
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import Source
@@ -29,19 +31,13 @@ def compile_model(
     *,
     as_json: bool,
 ) -> None:
+    if out.suffix == SUFFIX:
+        return _compile_to_one_file(source, out, emit, options, as_json=as_json)
+    if "," in (options.get("target") or ""):
+        raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
-        chosen = Options.from_environment(**options, inputs=source.inputs, outputs=source.outputs)
-        source.fetch(progress)
-        bundle = tenon.compile(
-            source.model,
-            chosen,
-            weights=source.weights,
-            shapes=source.bindings,
-            values=source.values,
-            progress=progress,
-        )
-        progress("compile")
+        bundle = _compiled(source, options, progress)
         besides = bool(emit) and PARTS.isdisjoint(emit)
         told = progress if sys.stderr.isatty() else note
         folder = bundle.save(out, emit=(*bundle.parts, *emit) if besides else emit, progress=told)
@@ -62,6 +58,43 @@ def compile_model(
         shown.add_row("code", size(manifest.size.code + manifest.size.data))
     for name, file in manifest.files.items():
         shown.add_row(name, size(file.bytes))
+    return console.print(shown)
+
+
+def _compiled(source: Source, options: Mapping[str, Any], progress: Callable[[str], None]) -> tenon.Bundle:
+    chosen = Options.from_environment(**options, inputs=source.inputs, outputs=source.outputs)
+    source.fetch(progress)
+    bundle = tenon.compile(
+        source.model,
+        chosen,
+        weights=source.weights,
+        shapes=source.bindings,
+        values=source.values,
+        progress=progress,
+    )
+    progress("compile")
+    return bundle
+
+
+def _compile_to_one_file(
+    source: Source, out: Path, emit: tuple[Emit, ...], options: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """For each of the targets, which --target lists."""
+    began = perf_counter()
+    if emit:
+        raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
+    targets = (options.get("target") or "").split(",")
+    with stages(f"compiling {source.name}") as progress:
+        bundles = [_compiled(source, {**options, "target": target.strip() or None}, progress) for target in targets]
+        save_container(out, bundles)
+    manifests = [bundle.manifest(bundle.loaded_files(), compiled=True) for bundle in bundles]
+    if as_json:
+        return print_json({"targets": [manifest.json() for manifest in manifests], "bytes": out.stat().st_size})
+    console.print(f"{out}, {size(out.stat().st_size)}, in {perf_counter() - began:.1f} s", markup=False)
+    shown = table("target", "weights", "peak RAM", "code", right=(1, 2, 3))
+    for manifest in manifests:
+        code = size(manifest.size.code + manifest.size.data) if manifest.size else ""
+        shown.add_row(manifest.target.name, size(manifest.memory.constant), size(manifest.memory.peak), code)
     return console.print(shown)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenon.bundle import Manifest, read_manifest
-from tenon.bundle.manifest import FileRecord, Tensor
+from tenon.bundle.container import Container
+from tenon.bundle.manifest import FILE, FileRecord, Tensor, parse_manifest
 from tenon.cli.console import console, count, patches_text, print_json, size, table
 from tenon.errors import BundleError
 
@@ -15,16 +16,38 @@ _SHOWN = 16  # digits of a digest
 _CHUNK = 1 << 20
 
 
-def inspect_bundle(folder: Path, *, layers: bool, as_json: bool) -> None:
-    """Print a bundle.  Then raises BundleError if a file is missing or its checksum differs."""
-    manifest = read_manifest(folder)
-    states = {name: _state(folder / name, record) for name, record in manifest.files.items()}
+def inspect_bundle(path: Path, *, layers: bool, as_json: bool) -> None:
+    """Print a bundle, or those of a ``.tenon`` file.  Then raises BundleError if a file is missing or damaged."""
+    if not path.is_dir():
+        return _inspect_single_file(path, layers=layers, as_json=as_json)
+    manifest = read_manifest(path)
+    states = {name: _state(path / name, record) for name, record in manifest.files.items()}
     if as_json:
         print_json({**manifest.json(), "states": states})
     else:
         _print(manifest, states, layers=layers)
+    return _raise_if_damaged(path, states)
+
+
+def _inspect_single_file(path: Path, *, layers: bool, as_json: bool) -> None:
+    file = Container(str(path))
+    made = []
+    for target in file.targets:
+        manifest = parse_manifest(file.part(target, FILE).tobytes(), f"{path} ({target})")
+        parts = {name: hashlib.sha256(file.part(target, name).data).hexdigest() for name in manifest.files}
+        states = {n: "ok" if parts[n] == record.sha256 else "damaged" for n, record in manifest.files.items()}
+        made.append((manifest, states))
+    if as_json:
+        print_json({"targets": [{**manifest.json(), "states": states} for manifest, states in made]})
+    for manifest, states in made:
+        if not as_json:
+            _print(manifest, states, layers=layers)
+        _raise_if_damaged(path, states)
+
+
+def _raise_if_damaged(path: Path, states: Mapping[str, str]) -> None:
     if wrong := [f"{name} is {state}" for name, state in states.items() if state != "ok"]:
-        raise BundleError(f"{folder}: {', '.join(wrong)}: compile the model again")
+        raise BundleError(f"{path}: {', '.join(wrong)}: compile the model again")
 
 
 def _state(path: Path, record: FileRecord) -> str:

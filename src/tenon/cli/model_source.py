@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tenon
+from tenon.bundle.container import is_container
 from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.console import note, size, stages
 from tenon.engine.processors import Cores
@@ -58,8 +59,9 @@ class Source:
 
     @property
     def bundle(self) -> bool:
-        """Whether it is the folder of a bundle."""
-        return os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
+        """Whether it is a bundle: its folder, or a ``.tenon`` file."""
+        folder = os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
+        return folder or is_container(self.model)
 
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` is called with the state of downloads."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tenon.bundle.manifest import Manifest, MemoryUse, read_manifest
+from tenon.bundle.manifest import Manifest, MemoryUse
 from tenon.engine import files
 from tenon.engine.bindings import Bound, fitting
 from tenon.engine.io import Feeds, cropped, fill, named
@@ -35,7 +35,8 @@ def open_bundle(
     cores: Cores = "all",
     verify: bool = False,
 ) -> Engine:
-    """An engine for a bundle: a folder written by ``Bundle.save`` or ``tenon compile``, or a bundle in memory.
+    """An engine for a bundle: a folder or ``.tenon`` file written by ``Bundle.save`` or ``tenon compile``, or a bundle
+    in memory.
 
     It runs with ``threads`` threads, on the processors in ``affinity`` or on the ``cores`` of one kind ("all", "big" or
     "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
@@ -84,12 +85,12 @@ class Engine(Locked):
         cores: Cores = "all",
         verify: bool = False,
     ) -> None:
-        root = os.fspath(folder)
-        self.manifest = read_manifest(root)
-        _check_machine(self.manifest, root)
+        place = files.bundle_files(os.fspath(folder))
+        self.manifest = place.manifest()
+        _check_machine(self.manifest, place.label(""))
         _check_threads(self.manifest, threads)
         processors = choose(affinity, cores)
-        library, weights = files.library(self.manifest, root, verify), files.weights(self.manifest, root, verify)
+        library, weights = files.library(self.manifest, place, verify), files.weights(self.manifest, place, verify)
         self._attach(library, weights, threads, processors)
 
     def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:

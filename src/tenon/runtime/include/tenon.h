@@ -1,0 +1,270 @@
+/* libtenon: run compiled neural networks from C, C++ and other languages.
+
+   A bundle is what `tenon compile` writes: a folder, or one file that ends in .tenon, which may hold code for several
+   targets.  An engine is a bundle with memory of its own, to run it.
+
+       TenonBundle *bundle;
+       TenonEngine *engine;
+       if (tenon_bundle_open("net.tenon", NULL, &bundle) != TENON_OK) return fail(tenon_last_error());
+       if (tenon_engine_create(bundle, NULL, &engine) != TENON_OK) return fail(tenon_last_error());
+       tenon_engine_set_input(engine, 0, pixels, sizeof pixels);
+       tenon_engine_run(engine);
+       tenon_engine_get_output(engine, 0, scores, sizeof scores);
+       tenon_engine_destroy(engine);
+       tenon_bundle_close(bundle);
+
+   Every function that can fail returns a TenonStatus, and writes results only if it is TENON_OK.  Handles are checked:
+   NULL, a closed bundle or a destroyed engine gives TENON_INVALID_HANDLE.  Pointers to memory of the caller are not.
+
+   Threads: different engines run at the same time, also of one bundle.  One engine is used by one thread at a time; a
+   call during a run gives TENON_BUSY.  Closing a handle while another thread uses it is an error of the program.
+
+   A bundle is native code: open only bundles from sources that you trust to run programs.  All checksums are verified
+   before any code is loaded, which detects damage and not forgery. */
+
+#ifndef TENON_H
+#define TENON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TENON_VERSION "0.1.0"
+
+/* The version of this interface; tenon_abi_version() is that of the library.  Functions and fields are only added at
+   the end, so a library serves every program of its own or an older version. */
+#define TENON_ABI_VERSION 1
+
+#ifndef TENON_API
+#if defined(_WIN32) && defined(TENON_BUILD_SHARED)
+#define TENON_API __declspec(dllexport)
+#elif defined(_WIN32) && !defined(TENON_STATIC)
+#define TENON_API __declspec(dllimport)
+#elif defined(__GNUC__)
+#define TENON_API __attribute__((visibility("default")))
+#else
+#define TENON_API
+#endif
+#endif
+
+typedef enum TenonStatus {
+  TENON_OK = 0,
+  TENON_INVALID_HANDLE = 1,   /* NULL, closed, destroyed, or not of this library */
+  TENON_INVALID_ARGUMENT = 2, /* NULL where a pointer is needed, a number out of range */
+  TENON_NOT_FOUND = 3,        /* no such file, input, output or binding */
+  TENON_WRONG_SIZE = 4,       /* a buffer's bytes, or a shape, are not what the network has */
+  TENON_DAMAGED = 5,          /* a bundle that was changed, or is incomplete */
+  TENON_WRONG_MACHINE = 6,    /* the bundle has no code for this machine */
+  TENON_OUT_OF_MEMORY = 7,
+  TENON_SYSTEM = 8,           /* the operating system refused something */
+  TENON_BUSY = 9,             /* the engine runs */
+  TENON_WRONG_STATE = 10,     /* nothing to wait for, and the like */
+  TENON_UNSUPPORTED = 11,     /* the bundle was compiled without it, or the system lacks it */
+  TENON_NO_COMPILER = 12,     /* a model instead of a bundle, and no compiler is installed */
+  TENON_COMPILE_FAILED = 13,  /* the compiler refused the model */
+  TENON_TIMEOUT = 14,
+  TENON_RUN_FAILED = 15       /* the network returned an error */
+} TenonStatus;
+
+typedef enum TenonType {
+  TENON_OTHER_TYPE = 0, /* an element type without a constant: see TenonTensor.type_name */
+  TENON_F32 = 1, TENON_F64 = 2, TENON_F16 = 3, TENON_BF16 = 4,
+  TENON_I8 = 5, TENON_U8 = 6, TENON_I16 = 7, TENON_U16 = 8,
+  TENON_I32 = 9, TENON_U32 = 10, TENON_I64 = 11, TENON_U64 = 12, TENON_BOOL = 13 /* one byte, 0 or 1 */
+} TenonType;
+
+#define TENON_MAX_RANK 16
+
+typedef struct TenonBundle TenonBundle;
+typedef struct TenonEngine TenonEngine;
+
+/* An input or output.  The texts live as long as the bundle. */
+typedef struct TenonTensor {
+  const char *name;
+  const char *type_name; /* "f32", "i8", ... */
+  TenonType type;
+  int32_t rank;
+  int64_t shape[TENON_MAX_RANK]; /* row-major, the last axis contiguous */
+  uint64_t bytes;
+  int32_t quantised; /* 1: an element q stands for scale * (q - zero_point) */
+  int32_t zero_point;
+  double scale;
+  int32_t string; /* 1: UTF-8 strings along the last axis, zeros behind the end of a shorter one */
+  /* Of an output whose size depends on data: the axis of which only a part is valid (else -1), and the number of the
+     output that holds how much.  See tenon_engine_output_shape. */
+  int32_t extent_axis, extent_output;
+  int32_t reserved_[5];
+} TenonTensor;
+
+typedef struct TenonMemory {
+  uint64_t weights;     /* bytes, read-only and shared by all engines of a bundle */
+  uint64_t tensors;     /* inputs and outputs of an engine */
+  uint64_t activations; /* intermediate results of an engine, which engines can share */
+  uint64_t reserved_[5];
+} TenonMemory;
+
+/* A kernel call of a run; the texts live as long as the bundle. */
+typedef struct TenonStep {
+  const char *layer, *op, *kernel;
+  uint64_t macs; /* multiply-accumulates */
+  uint64_t reserved_[4];
+} TenonStep;
+
+/* ------------------------------------------------------------------------------------------------ versions, errors */
+
+TENON_API const char *tenon_version(void);
+TENON_API uint32_t tenon_abi_version(void);
+
+/* "TENON_OK" and so on; "unknown status" for other numbers. */
+TENON_API const char *tenon_status_name(TenonStatus status);
+
+/* What the last call of this thread that failed complains about, where, and what to do; "" before any did. */
+TENON_API const char *tenon_last_error(void);
+
+/* --------------------------------------------------------------------------------------------------------- bundles */
+
+/* How to open; TENON_OPEN_OPTIONS_INIT first, then set fields.  A NULL pointer means the defaults.  All fields from
+   `model_name` on are for models: files of any format that `tenon compile` reads.  They are compiled by the command that
+   TENON names, else by `tenon`, else by `python3 -m tenon`; the bundle is kept in TENON_CACHE (default:
+   XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options. */
+typedef struct TenonOpenOptions {
+  size_t struct_size;
+  int32_t skip_checksums; /* 1: trust code and weights to be undamaged; the manifest is always verified */
+  int32_t never_compile;  /* 1: a model is TENON_NO_COMPILER */
+  const char *target;     /* of the code to take from a .tenon file, or to compile for; NULL: the best for this machine */
+  const char *model_name; /* of a model in memory: a file name, whose ending may tell the format */
+  const char *weights;    /* path of a second file of the model */
+  const char *const *shapes;    /* NULL-terminated, each "name=1,3,224,224", as for --shape */
+  const char *const *arguments; /* NULL-terminated, further arguments of `tenon compile` */
+  int32_t threads;              /* the most threads that a compiled model can use; 0: the compiler's default */
+  int32_t compile_seconds;      /* time limit; 0: 600 */
+} TenonOpenOptions;
+
+#define TENON_OPEN_OPTIONS_INIT {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0}
+
+/* Opens the folder of a bundle, a .tenon file, or a model. */
+TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *options, TenonBundle **bundle);
+
+/* The same for the content of a .tenon file or of a model, which must stay as it is until the bundle is closed and the
+   last of its engines destroyed.  Weights at a multiple of 64 bytes are used where they are, others are copied. */
+TENON_API TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, const TenonOpenOptions *options,
+                                               TenonBundle **bundle);
+
+/* A bundle that is linked into the program: its entry point, weights and layout, from NAME.o, NAME.weights.bin and
+   the library's NAME_layout.  All must live as long as the bundle.  The struct itself is copied. */
+typedef struct TenonLinked {
+  size_t struct_size;
+  const char *name;
+  const char *layout; /* layout_bytes long */
+  size_t layout_bytes;
+  const void *weights; /* at a multiple of 64 bytes */
+  size_t weights_bytes;
+  int (*const *run)(const uint8_t *, uint8_t *, uint8_t *); /* NAME, NAME_2, ...: one for each binding */
+  void (*const *phase)(const uint8_t *, uint8_t *, uint8_t *, int, int, int); /* NAME_phase, ...; NULL: one thread */
+} TenonLinked;
+
+TENON_API TenonStatus tenon_bundle_from_program(const TenonLinked *linked, TenonBundle **bundle);
+
+/* Engines that still exist keep what they need. */
+TENON_API TenonStatus tenon_bundle_close(TenonBundle *bundle);
+
+/* The network's name, and the target that its code is for; NULL for an invalid handle. */
+TENON_API const char *tenon_bundle_name(const TenonBundle *bundle);
+TENON_API const char *tenon_bundle_target(const TenonBundle *bundle);
+
+/* The text of manifest.json (docs/bundles.md), zero-terminated; NULL for an invalid handle or a linked bundle. */
+TENON_API const char *tenon_bundle_manifest(const TenonBundle *bundle);
+
+TENON_API TenonStatus tenon_bundle_memory(const TenonBundle *bundle, TenonMemory *memory);
+
+/* The most threads that a run can use. */
+TENON_API int tenon_bundle_max_threads(const TenonBundle *bundle);
+
+/* A binding is a choice of all input shapes; they are numbered from 0.  Inputs and outputs are numbered alike in all.
+   Counts are -1 for an invalid handle. */
+TENON_API int tenon_bundle_binding_count(const TenonBundle *bundle);
+TENON_API int tenon_bundle_input_count(const TenonBundle *bundle);
+TENON_API int tenon_bundle_output_count(const TenonBundle *bundle);
+TENON_API TenonStatus tenon_bundle_input(const TenonBundle *bundle, int binding, int input, TenonTensor *tensor);
+TENON_API TenonStatus tenon_bundle_output(const TenonBundle *bundle, int binding, int output, TenonTensor *tensor);
+TENON_API TenonStatus tenon_bundle_find_input(const TenonBundle *bundle, const char *name, int *input);
+TENON_API TenonStatus tenon_bundle_find_output(const TenonBundle *bundle, const char *name, int *output);
+
+/* The kernel calls of the first binding; -1 for an invalid handle, 0 for a linked bundle. */
+TENON_API int tenon_bundle_step_count(const TenonBundle *bundle);
+TENON_API TenonStatus tenon_bundle_step(const TenonBundle *bundle, int step, TenonStep *description);
+
+/* --------------------------------------------------------------------------------------------------------- engines */
+
+typedef enum TenonCores { TENON_ALL_CORES = 0, TENON_BIG_CORES = 1, TENON_LITTLE_CORES = 2 } TenonCores;
+
+typedef struct TenonEngineOptions {
+  size_t struct_size;
+  int32_t threads;            /* of a run, the calling one included; 0: 1 */
+  int32_t cores;              /* TenonCores: which kind of cores, where they differ; excludes `processors` */
+  const int32_t *processors;  /* numbers of the processors to run on; NULL: all */
+  int32_t processor_count;
+  int32_t binding;            /* the binding that is selected first */
+  TenonEngine *share_activations; /* an engine, of any bundle, whose memory for intermediate results this one uses as
+                                     well; their runs then wait for each other */
+} TenonEngineOptions;
+
+#define TENON_ENGINE_OPTIONS_INIT {sizeof(TenonEngineOptions), 0, 0, NULL, 0, 0, NULL}
+
+/* Engines of one bundle share code and weights. */
+TENON_API TenonStatus tenon_engine_create(TenonBundle *bundle, const TenonEngineOptions *options,
+                                          TenonEngine **engine);
+
+/* Waits for a run in progress. */
+TENON_API TenonStatus tenon_engine_destroy(TenonEngine *engine);
+
+/* The selected binding (-1: invalid handle), and selecting one: by its number, or by the shapes of all inputs, which lie
+   one after another in `shapes`, input 0 first.  Bindings share memory: what inputs and outputs held is lost, and
+   buffers that were bound to them are no longer. */
+TENON_API int tenon_engine_binding(const TenonEngine *engine);
+TENON_API TenonStatus tenon_engine_select(TenonEngine *engine, int binding);
+TENON_API TenonStatus tenon_engine_select_shapes(TenonEngine *engine, const int64_t *shapes, size_t count);
+
+/* The memory of an input or output of the selected binding: write inputs and read outputs there to avoid copies.
+   Valid until the engine is destroyed or another binding selected. */
+TENON_API TenonStatus tenon_engine_input_data(TenonEngine *engine, int input, void **data);
+TENON_API TenonStatus tenon_engine_output_data(TenonEngine *engine, int output, void **data);
+
+/* Copy; `bytes` must be those of the tensor. */
+TENON_API TenonStatus tenon_engine_set_input(TenonEngine *engine, int input, const void *data, size_t bytes);
+TENON_API TenonStatus tenon_engine_get_output(TenonEngine *engine, int output, void *data, size_t bytes);
+
+/* Bind a buffer of the caller: every run copies an input from it before, and an output to it after.  NULL unbinds. */
+TENON_API TenonStatus tenon_engine_bind_input(TenonEngine *engine, int input, const void *data, size_t bytes);
+TENON_API TenonStatus tenon_engine_bind_output(TenonEngine *engine, int output, void *data, size_t bytes);
+
+/* The shape of an output after a run, with the valid part of an axis of which only a part is valid. */
+TENON_API TenonStatus tenon_engine_output_shape(TenonEngine *engine, int output, int64_t shape[TENON_MAX_RANK],
+                                                int *rank);
+
+TENON_API TenonStatus tenon_engine_run(TenonEngine *engine);
+
+/* Starts a run on a thread of the engine.  `done`, if not NULL, is called on that thread at its end; it may use the
+   engine's outputs and start the next run, and must not destroy the engine. */
+typedef void TenonDone(TenonEngine *engine, TenonStatus status, void *context);
+TENON_API TenonStatus tenon_engine_run_async(TenonEngine *engine, TenonDone *done, void *context);
+
+/* Waits until the run that was started has ended, callback included, and returns its status.  TENON_TIMEOUT after so
+   many milliseconds (negative: never; 0: asks only); the run goes on then.  TENON_WRONG_STATE if none was started. */
+TENON_API TenonStatus tenon_engine_wait(TenonEngine *engine, int64_t milliseconds);
+
+/* Gives the memory of intermediate results and the threads back to the system.  The next run takes them again. */
+TENON_API TenonStatus tenon_engine_release_memory(TenonEngine *engine);
+
+/* Runs once and stores the time in nanoseconds of each of tenon_bundle_step_count steps.  TENON_UNSUPPORTED if the
+   bundle was compiled without --profile; the first binding must be selected. */
+TENON_API TenonStatus tenon_engine_profile(TenonEngine *engine, uint64_t *nanoseconds, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENON_H */

@@ -1,0 +1,290 @@
+/* libtenon for C++17: handles that release themselves, and errors as exceptions.  Needs tenon.h and libtenon.
+
+       tenon::Engine engine(tenon::Bundle("net.tenon"));
+       engine.input("image").set(pixels);             // any contiguous container of the right element type
+       engine.run();
+       std::vector<float> scores = engine.output("scores").get<float>(); */
+
+#ifndef TENON_HPP
+#define TENON_HPP
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tenon.h"
+
+namespace tenon {
+
+/* What a function of tenon.h returned, with the text of tenon_last_error. */
+class Error : public std::runtime_error {
+ public:
+  explicit Error(TenonStatus status) : std::runtime_error(tenon_last_error()), status_(status) {}
+  Error(TenonStatus status, const std::string &text) : std::runtime_error(text), status_(status) {}
+  TenonStatus status() const noexcept { return status_; }
+
+ private:
+  TenonStatus status_;
+};
+
+inline void check(TenonStatus status) {
+  if (status != TENON_OK) throw Error(status);
+}
+
+/* The TenonType of a C++ type; TENON_OTHER_TYPE of one without. */
+template <class T>
+constexpr TenonType type_of() {
+  if (std::is_same_v<T, float>) return TENON_F32;
+  if (std::is_same_v<T, double>) return TENON_F64;
+  if (std::is_same_v<T, bool>) return TENON_BOOL;
+  if (!std::is_integral_v<T>) return TENON_OTHER_TYPE;
+  const bool is_signed = std::is_signed_v<T>;
+  switch (sizeof(T)) {
+    case 1: return is_signed ? TENON_I8 : TENON_U8;
+    case 2: return is_signed ? TENON_I16 : TENON_U16;
+    case 4: return is_signed ? TENON_I32 : TENON_U32;
+    default: return is_signed ? TENON_I64 : TENON_U64;
+  }
+}
+
+/* How to open: fields of TenonOpenOptions, whose lists this keeps. */
+struct OpenOptions {
+  std::string target, model_name, weights;
+  std::vector<std::string> shapes, arguments;
+  int threads = 0, compile_seconds = 0;
+  bool skip_checksums = false, never_compile = false;
+};
+
+class Bundle {
+ public:
+  explicit Bundle(const std::string &path, const OpenOptions &options = {}) {
+    TenonBundle *handle = nullptr;
+    with(options, [&](const TenonOpenOptions *given) { check(tenon_bundle_open(path.c_str(), given, &handle)); });
+    handle_.reset(handle);
+  }
+  /* The data must stay as it is while the bundle and its engines exist. */
+  Bundle(const void *data, std::size_t bytes, const OpenOptions &options = {}) {
+    TenonBundle *handle = nullptr;
+    with(options, [&](const TenonOpenOptions *given) { check(tenon_bundle_open_memory(data, bytes, given, &handle)); });
+    handle_.reset(handle);
+  }
+  explicit Bundle(const TenonLinked &linked) {
+    TenonBundle *handle = nullptr;
+    check(tenon_bundle_from_program(&linked, &handle));
+    handle_.reset(handle);
+  }
+
+  TenonBundle *handle() const noexcept { return handle_.get(); }
+  std::string name() const { return tenon_bundle_name(handle()); }
+  std::string target() const { return tenon_bundle_target(handle()); }
+  int max_threads() const { return tenon_bundle_max_threads(handle()); }
+  int bindings() const { return tenon_bundle_binding_count(handle()); }
+  TenonMemory memory() const {
+    TenonMemory memory;
+    check(tenon_bundle_memory(handle(), &memory));
+    return memory;
+  }
+  std::vector<TenonTensor> inputs(int binding = 0) const {
+    return tensors(tenon_bundle_input_count(handle()), binding, tenon_bundle_input);
+  }
+  std::vector<TenonTensor> outputs(int binding = 0) const {
+    return tensors(tenon_bundle_output_count(handle()), binding, tenon_bundle_output);
+  }
+  std::vector<TenonStep> steps() const {
+    std::vector<TenonStep> all(static_cast<std::size_t>(tenon_bundle_step_count(handle())));
+    for (std::size_t i = 0; i < all.size(); i++) check(tenon_bundle_step(handle(), static_cast<int>(i), &all[i]));
+    return all;
+  }
+
+ private:
+  struct Close {
+    void operator()(TenonBundle *bundle) const noexcept { tenon_bundle_close(bundle); }
+  };
+  using Describe = TenonStatus (*)(const TenonBundle *, int, int, TenonTensor *);
+
+  std::vector<TenonTensor> tensors(int count, int binding, Describe describe) const {
+    std::vector<TenonTensor> all(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; i++) check(describe(handle(), binding, i, &all[static_cast<std::size_t>(i)]));
+    return all;
+  }
+  static std::vector<const char *> pointers(const std::vector<std::string> &texts) {
+    std::vector<const char *> all;
+    for (const std::string &text : texts) all.push_back(text.c_str());
+    all.push_back(nullptr);
+    return all;
+  }
+  static const char *text(const std::string &value) { return value.empty() ? nullptr : value.c_str(); }
+  template <class Open>
+  static void with(const OpenOptions &options, Open open) {
+    const std::vector<const char *> shapes = pointers(options.shapes), arguments = pointers(options.arguments);
+    TenonOpenOptions given = TENON_OPEN_OPTIONS_INIT;
+    given.skip_checksums = options.skip_checksums;
+    given.never_compile = options.never_compile;
+    given.target = text(options.target);
+    given.model_name = text(options.model_name);
+    given.weights = text(options.weights);
+    given.shapes = shapes.data();
+    given.arguments = arguments.data();
+    given.threads = options.threads;
+    given.compile_seconds = options.compile_seconds;
+    open(&given);
+  }
+
+  std::unique_ptr<TenonBundle, Close> handle_;
+};
+
+class Engine;
+
+/* An input or output of an engine, as the selected binding has it. */
+class Tensor {
+ public:
+  const TenonTensor &about() const noexcept { return about_; }
+  std::vector<std::int64_t> shape() const { return {about_.shape, about_.shape + about_.rank}; }
+  std::size_t bytes() const noexcept { return static_cast<std::size_t>(about_.bytes); }
+  /* The engine's own memory, to be written and read without a copy. */
+  void *data() const {
+    void *data = nullptr;
+    check((is_output_ ? tenon_engine_output_data : tenon_engine_input_data)(engine_, number_, &data));
+    return data;
+  }
+  template <class T>
+  T *data() const {
+    require<T>();
+    return static_cast<T *>(data());
+  }
+  template <class Container>
+  void set(const Container &values) const {
+    require<std::decay_t<decltype(*values.data())>>();
+    check(tenon_engine_set_input(engine_, number_, values.data(), values.size() * sizeof *values.data()));
+  }
+  template <class T>
+  std::vector<T> get() const {
+    require<T>();
+    std::vector<T> values(bytes() / sizeof(T));
+    check(tenon_engine_get_output(engine_, number_, values.data(), bytes()));
+    return values;
+  }
+  /* Every run copies from or to this memory, which must be there until then; nullptr unbinds. */
+  void bind(void *memory, std::size_t size) const {
+    check(is_output_ ? tenon_engine_bind_output(engine_, number_, memory, size)
+                     : tenon_engine_bind_input(engine_, number_, memory, size));
+  }
+  /* After a run, with only the valid part of an output whose size depends on data. */
+  std::vector<std::int64_t> valid_shape() const {
+    std::int64_t extents[TENON_MAX_RANK];
+    int rank = 0;
+    check(tenon_engine_output_shape(engine_, number_, extents, &rank));
+    return {extents, extents + rank};
+  }
+
+ private:
+  friend class Engine;
+  Tensor(TenonEngine *engine, int number, bool is_output, const TenonTensor &about)
+      : engine_(engine), number_(number), is_output_(is_output), about_(about) {}
+  template <class T>
+  void require() const {
+    if (type_of<T>() == TENON_OTHER_TYPE || type_of<T>() == about_.type) return;
+    throw Error(TENON_INVALID_ARGUMENT, std::string(about_.name) + " holds elements of type " + about_.type_name);
+  }
+
+  TenonEngine *engine_;
+  int number_;
+  bool is_output_;
+  TenonTensor about_;
+};
+
+struct EngineOptions {
+  int threads = 1;
+  TenonCores cores = TENON_ALL_CORES;
+  std::vector<std::int32_t> processors;
+  int binding = 0;
+  const Engine *share_activations = nullptr;
+};
+
+class Engine {
+ public:
+  explicit Engine(const Bundle &bundle, const EngineOptions &options = {}) : bundle_(bundle.handle()) {
+    TenonEngineOptions given = TENON_ENGINE_OPTIONS_INIT;
+    given.threads = options.threads;
+    given.cores = options.cores;
+    given.processors = options.processors.empty() ? nullptr : options.processors.data();
+    given.processor_count = static_cast<std::int32_t>(options.processors.size());
+    given.binding = options.binding;
+    given.share_activations = options.share_activations != nullptr ? options.share_activations->handle() : nullptr;
+    TenonEngine *handle = nullptr;
+    check(tenon_engine_create(bundle.handle(), &given, &handle));
+    handle_.reset(handle);
+  }
+  /* Keeps the bundle. */
+  explicit Engine(Bundle &&bundle, const EngineOptions &options = {}) : Engine(bundle, options) {
+    kept_ = std::make_unique<Bundle>(std::move(bundle));
+  }
+
+  TenonEngine *handle() const noexcept { return handle_.get(); }
+  int binding() const { return tenon_engine_binding(handle()); }
+  void select(int binding) { check(tenon_engine_select(handle(), binding)); }
+  /* The shapes of all inputs, in order. */
+  void select(const std::vector<std::vector<std::int64_t>> &shapes) {
+    std::vector<std::int64_t> all;
+    for (const auto &shape : shapes) all.insert(all.end(), shape.begin(), shape.end());
+    check(tenon_engine_select_shapes(handle(), all.data(), all.size()));
+  }
+  Tensor input(int number = 0) const { return tensor(number, false); }
+  Tensor output(int number = 0) const { return tensor(number, true); }
+  Tensor input(const std::string &name) const { return input(found(name, tenon_bundle_find_input)); }
+  Tensor output(const std::string &name) const { return output(found(name, tenon_bundle_find_output)); }
+  void run() { check(tenon_engine_run(handle())); }
+  /* `done` is called on the engine's thread with the status of the run. */
+  void run_async(std::function<void(TenonStatus)> done = {}) {
+    auto *kept = new std::function<void(TenonStatus)>(std::move(done));
+    const TenonStatus status = tenon_engine_run_async(handle(), finished, kept);
+    if (status != TENON_OK) delete kept;
+    check(status);
+  }
+  /* Whether the run has ended, after at most so many milliseconds (negative: any number); throws if it failed. */
+  bool wait(std::int64_t milliseconds = -1) {
+    const TenonStatus status = tenon_engine_wait(handle(), milliseconds);
+    if (status == TENON_TIMEOUT) return false;
+    check(status);
+    return true;
+  }
+  void release_memory() { check(tenon_engine_release_memory(handle())); }
+  /* Nanoseconds of each step of a run. */
+  std::vector<std::uint64_t> profile() {
+    std::vector<std::uint64_t> times(static_cast<std::size_t>(tenon_bundle_step_count(bundle_)));
+    check(tenon_engine_profile(handle(), times.data(), times.size()));
+    return times;
+  }
+
+ private:
+  struct Destroy {
+    void operator()(TenonEngine *engine) const noexcept { tenon_engine_destroy(engine); }
+  };
+  static void finished(TenonEngine *, TenonStatus status, void *context) {
+    std::unique_ptr<std::function<void(TenonStatus)>> done(static_cast<std::function<void(TenonStatus)> *>(context));
+    if (*done) (*done)(status);
+  }
+  Tensor tensor(int number, bool is_output) const {
+    TenonTensor about;
+    check((is_output ? tenon_bundle_output : tenon_bundle_input)(bundle_, binding(), number, &about));
+    return Tensor(handle(), number, is_output, about);
+  }
+  int found(const std::string &name, TenonStatus (*find)(const TenonBundle *, const char *, int *)) const {
+    int number = 0;
+    check(find(bundle_, name.c_str(), &number));
+    return number;
+  }
+
+  TenonBundle *bundle_; /* of the program, or kept_ */
+  std::unique_ptr<Bundle> kept_;
+  std::unique_ptr<TenonEngine, Destroy> handle_;
+};
+
+}  // namespace tenon
+
+#endif  // TENON_HPP

@@ -1,0 +1,194 @@
+/* Models instead of bundles: compiled by the command `tenon`, and kept in a cache by their content. */
+
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY = 16, PATH = 4096, ARGUMENTS = 128, DEFAULT_SECONDS = 600, SHOWN = 1200 };
+
+static const char remedy[] = "compile it first: tenon compile MODEL -o MODEL.tenon";
+
+/* -------------------------------------------------------------------------------------------------------------- key */
+
+static void add_text(Blake2b *state, const char *text) { tn_blake2b_add(state, text ? text : "", text ? strlen(text) + 1 : 1); }
+
+static void add_list(Blake2b *state, const char *const *list) {
+  for (; list != NULL && *list != NULL; list++) add_text(state, *list);
+  add_text(state, "end of list");
+}
+
+static void add_file(Blake2b *state, const char *path) {
+  File file = {0};
+  if (!tn_exists(path) || tn_is_folder(path) || tn_file_map(path, &file) != TENON_OK) return;
+  add_text(state, path);
+  tn_blake2b_add(state, file.data, file.size);
+  tn_file_release(&file);
+}
+
+/* The files that belong to a model in formats of several files, which are named like it. */
+static void add_companions(Blake2b *state, const char *path) {
+  static const char *const endings[] = {".bin", ".data", ".weights", ".params", ".pdiparams", ".caffemodel", ".ini"};
+  char name[PATH];
+  const char *dot = strrchr(path, '.'), *slash = strrchr(path, '/');
+  const int stem = dot != NULL && (slash == NULL || dot > slash) ? (int)(dot - path) : (int)strlen(path);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if ((size_t)snprintf(name, sizeof name, "%.*s%s", stem, path, endings[i]) < sizeof name && strcmp(name, path) != 0)
+      add_file(state, name);
+  for (size_t i = 0; i < 2; i++)
+    if ((size_t)snprintf(name, sizeof name, "%s%s", path, i ? "_data" : ".data") < sizeof name) add_file(state, name);
+}
+
+static void make_key(const char *path, const File *content, const TenonOpenOptions *options, char key[2 * KEY + 1]) {
+  Blake2b state;
+  uint8_t digest[KEY];
+  char text[8192];
+  tn_blake2b_start(&state, KEY);
+  add_text(&state, "model compiled for libtenon " TENON_VERSION);
+  tn_processor_features(text, sizeof text); /* caches may be shared by machines */
+  add_text(&state, text);
+  tn_blake2b_add(&state, content->data, content->size);
+  add_text(&state, options->model_name);
+  add_text(&state, options->target);
+  add_list(&state, options->shapes);
+  add_list(&state, options->arguments);
+  snprintf(text, sizeof text, "%d threads", (int)options->threads);
+  add_text(&state, text);
+  if (options->weights != NULL) add_file(&state, options->weights);
+  if (path != NULL) add_companions(&state, path);
+  tn_blake2b_end(&state, digest);
+  tn_hex(digest, KEY, key);
+}
+
+static TenonStatus cache_folder(char folder[PATH]) {
+  const char *cache = getenv("TENON_CACHE"), *home = getenv("XDG_CACHE_HOME");
+  size_t length;
+  if (cache != NULL && *cache) {
+    length = (size_t)snprintf(folder, PATH, "%s/models", cache);
+  } else if (home != NULL && *home) {
+    length = (size_t)snprintf(folder, PATH, "%s/tenon/models", home);
+  } else {
+    home = tn_home();
+    if (home == NULL) return tn_fail(TENON_SYSTEM, "there is no HOME: set TENON_CACHE to a folder that can be written");
+    length = (size_t)snprintf(folder, PATH, "%s/.cache/tenon/models", home);
+  }
+  if (length + 160 < PATH && tn_make_folders(folder) == 0) return TENON_OK;
+  return tn_fail(TENON_SYSTEM, "cannot create the cache %s: set TENON_CACHE to a folder that can be written", folder);
+}
+
+/* --------------------------------------------------------------------------------------------------------- compiler */
+
+static size_t add_arguments(const char **command, size_t count, const char *option, const char *const *list) {
+  for (; list != NULL && *list != NULL && count + 3 < ARGUMENTS; list++) {
+    if (option != NULL) command[count++] = option;
+    command[count++] = *list;
+  }
+  return count;
+}
+
+static TenonStatus run_compiler(const char *const *program, const char *model, const char *out, const char *log,
+                                const TenonOpenOptions *options, int *status) {
+  const char *command[ARGUMENTS], *weights[] = {options->weights, NULL}, *target[] = {options->target, NULL};
+  char threads[16];
+  const char *const thread_list[] = {options->threads > 0 ? threads : NULL, NULL};
+  snprintf(threads, sizeof threads, "%d", (int)options->threads);
+  size_t count = add_arguments(command, 0, NULL, program);
+  command[count++] = "compile";
+  command[count++] = model;
+  command[count++] = "-o";
+  command[count++] = out;
+  count = add_arguments(command, count, "--weights", weights);
+  count = add_arguments(command, count, "--target", target);
+  count = add_arguments(command, count, "--threads", thread_list);
+  count = add_arguments(command, count, "--shape", options->shapes);
+  count = add_arguments(command, count, NULL, options->arguments);
+  command[count] = NULL;
+  const int64_t seconds = options->compile_seconds > 0 ? options->compile_seconds : DEFAULT_SECONDS;
+  const TenonStatus ran = tn_run_command(command, log, 1000 * seconds, status);
+  if (ran == TENON_TIMEOUT)
+    return tn_fail(TENON_TIMEOUT, "compiling %s took more than %lld s: raise compile_seconds, or %s", model,
+                   (long long)seconds, remedy);
+  return ran;
+}
+
+/* The end of what the compiler wrote to standard error. */
+static void read_log(const char *log, char text[SHOWN + 1]) {
+  File file = {0};
+  text[0] = 0;
+  if (tn_file_read(log, &file) != TENON_OK) return;
+  const size_t count = file.size < SHOWN ? file.size : SHOWN;
+  memcpy(text, file.data + file.size - count, count);
+  text[count] = 0;
+  for (size_t end = count; end > 0 && text[end - 1] == '\n'; end--) text[end - 1] = 0;
+  tn_file_release(&file);
+}
+
+static TenonStatus compile(const char *model, const char *out, const char *log, const TenonOpenOptions *options) {
+  const char *chosen = getenv("TENON");
+  const char *const programs[3][4] = {{chosen, NULL}, {"tenon", NULL}, {"python3", "-m", "tenon", NULL}};
+  const size_t first = chosen != NULL && *chosen ? 0 : 1, end = first == 0 ? 1 : 3;
+  char message[SHOWN + 1];
+  for (size_t i = first; i < end; i++) {
+    int status = 0;
+    const TenonStatus ran = run_compiler(programs[i], model, out, log, options, &status);
+    if (ran == TENON_NOT_FOUND) continue;
+    if (ran != TENON_OK) return ran;
+    read_log(log, message);
+    if (status == 0 && tn_exists(out)) return TENON_OK;
+    if (i == 2 && strstr(message, "No module named tenon") != NULL) continue;
+    return tn_fail(TENON_COMPILE_FAILED, "%s cannot be compiled: %s", model, *message ? message : "the compiler was ended");
+  }
+  return tn_fail(TENON_NO_COMPILER, "%s is a model, and there is no compiler (%s): install Tenon, or %s", model,
+                 first == 0 ? chosen : "no tenon in PATH, and python3 has none", remedy);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ model */
+
+/* A model in memory gets a file of its own name, from which the network's name follows. */
+static TenonStatus compile_memory(const char *base, const File *content, const char *out, const char *log,
+                                  const TenonOpenOptions *options) {
+  char path[PATH];
+  const char *name = options->model_name != NULL ? options->model_name : "model";
+  for (const char *at = name; *at; at++)
+    if (*at == '/' || *at == '\\') name = at + 1;
+  if (strlen(name) > 100 || *name == 0 || *name == '.')
+    return tn_fail(TENON_INVALID_ARGUMENT, "options.model_name is no name of a file");
+  snprintf(path, sizeof path, "%s.source", base);
+  if (tn_make_folders(path) != 0) return tn_fail(TENON_SYSTEM, "cannot create %s", path);
+  snprintf(path, sizeof path, "%s.source/%s", base, name);
+  if (tn_write_file(path, content->data, content->size) != 0) {
+    tn_remove_file(path);
+    return tn_fail(TENON_SYSTEM, "cannot write %s: make room, or set TENON_CACHE", path);
+  }
+  const TenonStatus status = compile(path, out, log, options);
+  tn_remove_file(path);
+  snprintf(path, sizeof path, "%s.source", base);
+  tn_remove_folder(path);
+  return status;
+}
+
+TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
+                       const char **bundle) {
+  char folder[PATH], key[2 * KEY + 1], base[PATH + 64], out[PATH + 80], lock[PATH + 80], log[PATH + 80];
+  intptr_t held;
+  const char *what = path != NULL ? path : "the data";
+  TenonStatus status = cache_folder(folder);
+  if (status != TENON_OK) return status;
+  make_key(path, content, options, key);
+  snprintf(base, sizeof base, "%s/%s", folder, key);
+  snprintf(out, sizeof out, "%s.tenon", base);
+  snprintf(lock, sizeof lock, "%s.lock", base);
+  snprintf(log, sizeof log, "%s.log", base);
+  if ((*bundle = tn_pool_text(pool, out, strlen(out))) == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", what);
+  if (tn_exists(out)) return TENON_OK;
+  if (options->never_compile) return tn_fail(TENON_NO_COMPILER, "%s is no bundle of Tenon: %s", what, remedy);
+  const int64_t seconds = options->compile_seconds > 0 ? options->compile_seconds : DEFAULT_SECONDS;
+  status = tn_lock_file(lock, 1000 * seconds, &held);
+  if (status != TENON_OK) return status;
+  if (!tn_exists(out))
+    status = path != NULL ? compile(path, out, log, options) : compile_memory(base, content, out, log, options);
+  tn_remove_file(log);
+  tn_unlock_file(held); /* the lock file stays: others may wait for it */
+  return status;
+}

@@ -1,0 +1,126 @@
+/* The files of a bundle: in a folder, or in a .tenon file (bundle/container.py).
+
+   A .tenon file, numbers little-endian:
+
+       8 bytes   "TENON\r\n" and 0x1a
+       u32       1, the version of this form
+       u32       number of parts
+       u64       bytes of the whole file
+       32 bytes  BLAKE2b of the 24 bytes before it and of the directory
+       directory 120 bytes for each part: its name in 104, zero-padded; u64 offset; u64 bytes
+
+   Names are TARGET/FILE.  Parts with the same content share their place.  The files of a target are those of a folder:
+   the digest in manifest.json and the checksums listed there cover their content. */
+
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { VERSION = 1, HEAD = 24, DIGEST = 32, DIRECTORY = HEAD + DIGEST, NAME = 104, ROW = NAME + 16, MOST_PARTS = 4096 };
+
+static const uint8_t magic[8] = {'T', 'E', 'N', 'O', 'N', '\r', '\n', 0x1a};
+static const char manifest_name[] = "/manifest.json";
+
+static uint64_t number(const uint8_t *at, int bytes) {
+  uint64_t value = 0;
+  while (bytes-- > 0) value = value << 8 | at[bytes];
+  return value;
+}
+
+static const uint8_t *row(const uint8_t *data, uint64_t part) { return data + DIRECTORY + ROW * part; }
+
+int tn_is_container(const uint8_t *data, size_t size) {
+  return size >= sizeof magic && memcmp(data, magic, sizeof magic) == 0;
+}
+
+static const char *check_directory(const uint8_t *data, size_t size) {
+  if (size < DIRECTORY || number(data + 16, 8) != size) return "it is incomplete";
+  const uint64_t parts = number(data + 12, 4);
+  if (parts > MOST_PARTS || parts * ROW > size - DIRECTORY) return "its directory is incomplete";
+  Blake2b state;
+  uint8_t digest[DIGEST];
+  tn_blake2b_start(&state, DIGEST);
+  tn_blake2b_add(&state, data, HEAD);
+  tn_blake2b_add(&state, data + DIRECTORY, parts * ROW);
+  tn_blake2b_end(&state, digest);
+  if (memcmp(digest, data + HEAD, DIGEST) != 0) return "the digest of its directory differs";
+  for (uint64_t i = 0; i < parts; i++) {
+    const uint64_t offset = number(row(data, i) + NAME, 8), bytes = number(row(data, i) + NAME + 8, 8);
+    if (memchr(row(data, i), 0, NAME) == NULL || offset > size || bytes > size - offset)
+      return "its directory is damaged";
+  }
+  return NULL;
+}
+
+/* The target of a part that is a manifest, as the length of its name; else 0. */
+static size_t target_length(const char *name) {
+  const char *slash = strchr(name, '/');
+  return slash != NULL && strcmp(slash, manifest_name) == 0 ? (size_t)(slash - name) : 0;
+}
+
+/* The prefix of the wanted target, or of the one that asks for most of what this machine has. */
+static const char *choose(Pool *pool, const uint8_t *data, const char *wanted) {
+  const char *best = NULL;
+  int most = -1;
+  for (uint64_t i = 0; i < number(data + 12, 4); i++) {
+    const char *name = (const char *)row(data, i);
+    const size_t length = target_length(name);
+    if (length == 0) continue;
+    char *target = tn_pool_text(pool, name, length + 1);
+    if (target == NULL) return NULL;
+    target[length] = 0;
+    const int features = wanted == NULL ? tn_target_features(target) : strcmp(target, wanted) == 0;
+    if (wanted != NULL ? features : features > most) {
+      most = features;
+      best = memcpy(target, name, length + 1);
+    }
+  }
+  return best;
+}
+
+static void list_targets(const uint8_t *data, char *text, size_t room) {
+  text[0] = 0;
+  for (uint64_t i = 0; i < number(data + 12, 4); i++) {
+    const char *name = (const char *)row(data, i);
+    const size_t length = target_length(name), used = strlen(text);
+    if (length > 0 && used + length + 3 < room)
+      snprintf(text + used, room - used, "%s%.*s", used ? ", " : "", (int)length, name);
+  }
+}
+
+TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin, const char *target,
+                              BundleFiles *files) {
+  if (size >= 12 && number(data + 8, 4) != VERSION)
+    return tn_fail(TENON_DAMAGED, "%s has form %u of .tenon files and this libtenon reads %d: use a newer libtenon, or "
+                   "compile the model again", origin, (unsigned)number(data + 8, 4), VERSION);
+  const char *why = check_directory(data, size);
+  if (why != NULL) return tn_fail(TENON_DAMAGED, "%s is damaged: %s: compile the model again", origin, why);
+  *files = (BundleFiles){origin, choose(pool, data, target), data, size};
+  if (files->prefix != NULL) return TENON_OK;
+  char targets[512];
+  list_targets(data, targets, sizeof targets);
+  return tn_fail(TENON_WRONG_MACHINE, "%s has code for %s and none for %s: compile the model with --target for it", origin,
+                 targets[0] ? targets : "no target", target != NULL ? target : "this machine");
+}
+
+static TenonStatus part(const BundleFiles *files, const char *name, File *file) {
+  const size_t prefix = strlen(files->prefix);
+  for (uint64_t i = 0; i < number(files->container + 12, 4); i++) {
+    const uint8_t *at = row(files->container, i);
+    if (strncmp((const char *)at, files->prefix, prefix) != 0 || strcmp((const char *)at + prefix, name) != 0) continue;
+    *file = (File){files->container + number(at + NAME, 8), (size_t)number(at + NAME + 8, 8), BORROWED, NULL};
+    return TENON_OK;
+  }
+  return tn_fail(TENON_DAMAGED, "%s is damaged: it has no %s%s: compile the model again", files->path, files->prefix, name);
+}
+
+TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, File *file) {
+  if (files->container != NULL) return part(files, name, file);
+  char path[4096];
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", files->path, name) >= sizeof path)
+    return tn_fail(TENON_SYSTEM, "%s: the path is too long", files->path);
+  if (!tn_exists(path))
+    return tn_fail(TENON_DAMAGED, "%s is missing: copy the whole folder, or compile the model again", path);
+  return map ? tn_file_map(path, file) : tn_file_read(path, file);
+}

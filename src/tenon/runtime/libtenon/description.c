@@ -1,0 +1,139 @@
+/* Inputs, outputs and sizes of a network, from JSON, and whether they make sense. */
+
+#include "internal.h"
+
+#include <string.h>
+
+static const struct {
+  const char *name;
+  TenonType type;
+  uint64_t bytes;
+} types[] = {
+    {"f32", TENON_F32, 4},  {"f64", TENON_F64, 8},  {"f16", TENON_F16, 2},  {"bf16", TENON_BF16, 2}, {"i8", TENON_I8, 1},
+    {"u8", TENON_U8, 1},    {"i16", TENON_I16, 2},  {"u16", TENON_U16, 2},  {"i32", TENON_I32, 4},   {"u32", TENON_U32, 4},
+    {"i64", TENON_I64, 8},  {"u64", TENON_U64, 8},  {"bool", TENON_BOOL, 1},
+};
+
+/* 1 for the types without a constant: they are all stored in a byte. */
+static uint64_t set_type(TenonTensor *tensor) {
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (strcmp(tensor->type_name, types[i].name) == 0) {
+      tensor->type = types[i].type;
+      return types[i].bytes;
+    }
+  tensor->type = TENON_OTHER_TYPE;
+  return 1;
+}
+
+static int is_size(const JsonValue *value) {
+  return value != NULL && value->kind == JSON_NUMBER && value->is_integer && value->integer >= 0;
+}
+
+static int is_text(const JsonValue *value) {
+  return value != NULL && value->kind == JSON_STRING && strlen(value->text) == value->count;
+}
+
+static int read_shape(const JsonValue *shape, TenonTensor *tensor) {
+  if (shape == NULL || shape->kind != JSON_ARRAY || shape->count > TENON_MAX_RANK) return 0;
+  tensor->rank = (int32_t)shape->count;
+  int64_t *to = tensor->shape;
+  for (const JsonValue *extent = shape->first; extent != NULL; extent = extent->next) {
+    if (!is_size(extent)) return 0;
+    *to++ = extent->integer;
+  }
+  return 1;
+}
+
+/* Only the axis: the name of the output is resolved when all outputs are known. */
+static int read_extent(const JsonValue *extent, TenonTensor *tensor) {
+  tensor->extent_axis = tensor->extent_output = -1;
+  if (extent == NULL || extent->kind == JSON_NULL) return 1;
+  if (extent->kind != JSON_ARRAY || extent->count != 2) return 0;
+  if (!is_size(extent->first) || extent->first->integer >= tensor->rank || !is_text(extent->first->next)) return 0;
+  tensor->extent_axis = (int32_t)extent->first->integer;
+  return 1;
+}
+
+int tn_read_port(Pool *pool, const JsonValue *const fields[7], Port *port) {
+  (void)pool;
+  TenonTensor *tensor = &port->tensor;
+  if (!is_text(fields[0]) || !is_text(fields[1]) || !is_size(fields[3]) || !is_size(fields[4])) return 0;
+  tensor->name = fields[0]->text;
+  tensor->type_name = fields[1]->text;
+  port->offset = (uint64_t)fields[3]->integer;
+  tensor->bytes = (uint64_t)fields[4]->integer;
+  tensor->string = fields[6] != NULL && fields[6]->kind == JSON_TRUE;
+  if (!read_shape(fields[2], tensor) || !read_extent(fields[5], tensor)) return 0;
+  uint64_t bytes = set_type(tensor);
+  for (int i = 0; i < tensor->rank; i++) {
+    const uint64_t extent = (uint64_t)tensor->shape[i];
+    if (extent != 0 && bytes > UINT64_MAX / extent) return 0;
+    bytes *= extent;
+  }
+  return bytes == tensor->bytes;
+}
+
+static const char *check_ports(const Port *ports, int count, const Binding *binding) {
+  for (int i = 0; i < count; i++) {
+    const Port *port = &ports[i];
+    if (port->offset > binding->mutable_bytes || port->tensor.bytes > binding->mutable_bytes - port->offset)
+      return "an input or output lies outside of its memory";
+    const int count_at = port->tensor.extent_output;
+    if (port->tensor.extent_axis >= 0 && (count_at < 0 || count_at >= binding->output_count))
+      return "the size of an output is in no output";
+  }
+  return NULL;
+}
+
+static int is_identifier(const char *text) {
+  size_t i = 0;
+  while ((text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z') || text[i] == '_' ||
+         (i > 0 && text[i] >= '0' && text[i] <= '9'))
+    i++;
+  return i > 0 && text[i] == 0;
+}
+
+const char *tn_check_description(Description *description) {
+  const uint64_t alignment = description->alignment, most = (uint64_t)1 << (sizeof(size_t) == 8 ? 46 : 31);
+  if (alignment == 0 || alignment > 4096 || (alignment & (alignment - 1)) != 0) return "its alignment is no power of 2";
+  if (description->constant > most || description->mutable_bytes > most || description->activations > most)
+    return "its memory is larger than this machine can address";
+  if (description->threads < 1 || description->binding_count < 1) return "it has no binding";
+  const Binding *first = description->bindings;
+  for (int i = 0; i < description->binding_count; i++) {
+    const Binding *binding = &first[i];
+    if (!is_identifier(binding->entry) || binding->phases < 1) return "it has no entry point";
+    if (binding->mutable_bytes > description->mutable_bytes || binding->activations > description->activations)
+      return "a binding needs more memory than the network";
+    if (binding->input_count != first->input_count || binding->output_count != first->output_count)
+      return "its bindings have different inputs or outputs";
+    const char *why = check_ports(binding->inputs, binding->input_count, binding);
+    if (why == NULL) why = check_ports(binding->outputs, binding->output_count, binding);
+    if (why != NULL) return why;
+  }
+  return NULL;
+}
+
+static int same_ports(const Port *a, const Port *b, int count) {
+  for (int i = 0; i < count; i++) {
+    const TenonTensor *s = &a[i].tensor, *t = &b[i].tensor;
+    if (strcmp(s->name, t->name) != 0 || strcmp(s->type_name, t->type_name) != 0 || s->rank != t->rank) return 0;
+    if (memcmp(s->shape, t->shape, sizeof s->shape) != 0 || s->bytes != t->bytes || a[i].offset != b[i].offset) return 0;
+    if (s->string != t->string || s->extent_axis != t->extent_axis || s->extent_output != t->extent_output) return 0;
+  }
+  return 1;
+}
+
+int tn_same_layout(const Description *a, const Description *b) {
+  if (a->constant != b->constant || a->mutable_bytes != b->mutable_bytes || a->activations != b->activations) return 0;
+  if (a->alignment != b->alignment || a->threads != b->threads || a->binding_count != b->binding_count) return 0;
+  for (int i = 0; i < a->binding_count; i++) {
+    const Binding *s = &a->bindings[i], *t = &b->bindings[i];
+    if (strcmp(s->entry, t->entry) != 0 || s->phases != t->phases || s->mutable_bytes != t->mutable_bytes) return 0;
+    if (s->activations != t->activations || s->input_count != t->input_count || s->output_count != t->output_count)
+      return 0;
+    if (!same_ports(s->inputs, t->inputs, s->input_count) || !same_ports(s->outputs, t->outputs, s->output_count))
+      return 0;
+  }
+  return 1;
+}

@@ -1,0 +1,137 @@
+/* What the files of libtenon share. */
+
+#ifndef TENON_INTERNAL_H
+#define TENON_INTERNAL_H
+
+#include "platform.h"
+
+/* ---- errors */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+TenonStatus tn_fail(TenonStatus status, const char *format, ...);
+
+/* ---- handles: a number of a slot and of its use, so that the handle of an ended object is recognised */
+typedef enum { BUNDLE_HANDLE = 1, ENGINE_HANDLE = 2 } HandleKind;
+void *tn_handle_new(HandleKind kind, void *object); /* NULL if there is no memory */
+void *tn_handle_object(HandleKind kind, const void *handle); /* NULL, and an error text, if it is not valid */
+void tn_handle_end(const void *handle);
+
+/* ---- memory that is released at once */
+typedef struct PoolBlock PoolBlock;
+typedef struct {
+  PoolBlock *blocks;
+} Pool;
+void *tn_pool_take(Pool *pool, size_t bytes); /* zeros; NULL if there is none */
+char *tn_pool_text(Pool *pool, const char *text, size_t length);
+void tn_pool_release(Pool *pool);
+
+/* ---- digests */
+typedef struct {
+  uint64_t h[8], total;
+  uint8_t block[128];
+  size_t filled, digest_size;
+} Blake2b;
+void tn_blake2b_start(Blake2b *state, size_t digest_size);
+void tn_blake2b_add(Blake2b *state, const void *data, size_t size);
+void tn_blake2b_end(Blake2b *state, uint8_t *digest);
+void tn_hex(const uint8_t *bytes, size_t count, char *text); /* 2 * count + 1 characters */
+TenonStatus tn_checksum(const uint8_t *data, size_t size, uint8_t digest[8]);
+
+/* ---- JSON */
+typedef enum { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
+typedef struct JsonValue JsonValue;
+struct JsonValue {
+  JsonKind kind;
+  int is_integer;
+  size_t count; /* elements, or bytes of a string */
+  const char *key, *text;
+  int64_t integer;
+  double number;
+  JsonValue *first, *next;
+};
+/* NULL if the text is not JSON, or the pool is empty. */
+JsonValue *tn_json_parse(Pool *pool, const char *text, size_t size);
+const JsonValue *tn_json_get(const JsonValue *object, const char *key); /* NULL if it is not there */
+
+/* ---- what a bundle has */
+typedef struct {
+  TenonTensor tensor;
+  uint64_t offset; /* in the mutable region */
+} Port;
+
+typedef struct {
+  const char *entry;
+  uint64_t mutable_bytes, activations;
+  int phases, input_count, output_count;
+  Port *inputs, *outputs;
+} Binding;
+
+typedef struct {
+  const char *file;
+  uint64_t bytes;
+  uint8_t checksum[8];
+} FileRecord;
+
+typedef struct {
+  const char *name, *target;
+  uint64_t constant, mutable_bytes, activations, alignment;
+  int threads, timed_calls, binding_count, step_count, file_count;
+  Binding *bindings;
+  TenonStep *steps;
+  FileRecord *files;
+} Description;
+
+/* Both fail with TENON_DAMAGED and a text that begins with `origin`. */
+TenonStatus tn_read_manifest(Pool *pool, const char *text, size_t size, const char *origin, Description *description);
+TenonStatus tn_read_layout(Pool *pool, const char *text, size_t size, const char *origin, Description *description);
+/* Whether code of the second layout may run in memory of the first. */
+int tn_same_layout(const Description *a, const Description *b);
+/* An input or output from its JSON: [name, type, shape, offset, bytes, extent, string]; 0 if it is not one. */
+int tn_read_port(Pool *pool, const JsonValue *const fields[7], Port *port);
+/* Finishes a description: names of extents, limits.  Returns NULL or what is wrong. */
+const char *tn_check_description(Description *description);
+
+/* ---- where the files of a bundle are */
+typedef struct {
+  const char *path;   /* for messages; of the folder, if `container` is NULL */
+  const char *prefix; /* of names in the container: "x86-64/" */
+  const uint8_t *container;
+  size_t size;
+} BundleFiles;
+int tn_is_container(const uint8_t *data, size_t size);
+/* Verifies the directory and chooses a target. */
+TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin, const char *target,
+                              BundleFiles *files);
+TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, File *file);
+
+/* ---- machines: whether this one executes code for a target, and how many features that asks for (-1: it does not) */
+int tn_target_features(const char *target);
+
+/* ---- models */
+/* Compiles a model, or finds it in the cache; `bundle` is the path of a .tenon file. */
+TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
+                       const char **bundle);
+
+/* ---- bundles and engines */
+typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
+typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
+
+typedef struct {
+  int references;
+  void *handle;
+  Pool pool;
+  Description about;
+  File manifest, container, weights_file;
+  uint8_t *weights_copy;
+  const uint8_t *weights;
+  Library library;
+  RunFunction **run;
+  PhaseFunction **phase; /* NULL: one thread only */
+  PhaseFunction *profile;
+} Bundle;
+
+void tn_bundle_retain(Bundle *bundle);
+void tn_bundle_release(Bundle *bundle);
+
+#endif

@@ -1,0 +1,43 @@
+/* Whether this machine executes code for a target.  target_rows.h is written from targets/ for the family of machines
+   that this library is compiled for: TARGET_ROW(name, features) of each target. */
+
+#include "internal.h"
+
+#include <string.h>
+
+static const struct {
+  const char *name, *features; /* as the system lists them, separated by blanks */
+} rows[] = {
+#define TARGET_ROW(name, features) {name, features},
+#include "target_rows.h"
+#undef TARGET_ROW
+};
+
+static int lists(const char *text, const char *word, size_t length) {
+  for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+    if ((at == text || at[-1] == ' ') && (at[length] == ' ' || at[length] == 0 || at[length] == '\n')) return 1;
+  return 0;
+}
+
+static int count_features(const char *wanted) {
+  char present[8192];
+  int count = 0;
+  if (*wanted != 0) tn_processor_features(present, sizeof present);
+  while (*wanted != 0) {
+    char word[32];
+    const size_t length = strcspn(wanted, " ");
+    if (length >= sizeof word) return -1;
+    memcpy(word, wanted, length);
+    word[length] = 0;
+    if (!lists(present, word, length)) return -1;
+    count++;
+    wanted += length + (wanted[length] == ' ');
+  }
+  return count;
+}
+
+int tn_target_features(const char *target) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (strcmp(rows[i].name, target) == 0) return count_features(rows[i].features);
+  return -1;
+}

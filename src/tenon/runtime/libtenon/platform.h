@@ -1,0 +1,103 @@
+/* What libtenon needs of an operating system: platform_posix.c and platform_windows.c. */
+
+#ifndef TENON_PLATFORM_H
+#define TENON_PLATFORM_H
+
+#include "tenon.h"
+
+#if !defined(__linux__) && !defined(_WIN32)
+#include <pthread.h>
+#endif
+
+/* The text of this thread's last error; NULL if there is no memory for one. */
+enum { ERROR_TEXT = 2048 };
+char *tn_error_text(void);
+
+/* ---- files */
+typedef enum { NO_FILE, BORROWED, ALLOCATED, MAPPED } FileKind;
+
+typedef struct {
+  const uint8_t *data;
+  size_t size;
+  FileKind kind;
+  void *handle; /* of a mapping, on Windows */
+} File;
+
+int tn_is_folder(const char *path);
+int tn_exists(const char *path);
+TenonStatus tn_file_read(const char *path, File *file); /* into memory */
+TenonStatus tn_file_map(const char *path, File *file);  /* shared with other processes; may be of 0 bytes */
+void tn_file_release(File *file);
+
+/* `alignment` is a power of 2; the memory is zero.  NULL if there is none. */
+void *tn_aligned_memory(size_t bytes, size_t alignment);
+void tn_aligned_release(void *memory);
+
+/* ---- shared libraries, from memory */
+typedef struct {
+  void *handle;
+  int descriptor; /* of an in-memory file, which keeps its number taken while the library is loaded; or -1 */
+} Library;
+
+TenonStatus tn_library_load(const uint8_t *content, size_t size, const char *origin, Library *library);
+void *tn_library_symbol(const Library *library, const char *name);
+void tn_library_unload(Library *library);
+
+/* ---- time and threads */
+uint64_t tn_clock(void);              /* nanoseconds, monotonic */
+uintptr_t tn_thread_self(void);       /* not 0 */
+long tn_process(void);                /* changes with fork */
+
+/* A lock with a condition. */
+typedef struct {
+#if defined(__linux__)
+  uint32_t lock, sequence;
+#elif defined(_WIN32)
+  void *lock, *condition;
+#else
+  pthread_mutex_t lock;
+  pthread_cond_t condition;
+#endif
+} Monitor;
+
+void tn_monitor_init(Monitor *monitor);
+void tn_lock(Monitor *monitor);
+void tn_unlock(Monitor *monitor);
+/* Unlocks, waits for a wake or so many milliseconds (negative: for ever), locks again; may return early. */
+void tn_wait(Monitor *monitor, int64_t milliseconds);
+void tn_wake_all(Monitor *monitor);
+
+typedef struct {
+  void *id;
+} Thread;
+
+TenonStatus tn_thread_start(Thread *thread, void (*function)(void *), void *argument);
+void tn_thread_join(Thread *thread);
+
+/* ---- processors */
+enum { MAX_PROCESSORS = 1024 };
+typedef struct {
+  uint8_t present[MAX_PROCESSORS];
+} Processors;
+
+int tn_can_pin(void);
+int tn_own_processors(Processors *processors);       /* of this thread; 0 if unknown */
+int tn_pin(const Processors *processors);            /* this thread */
+long tn_processor_speed(int processor);              /* capacity or highest clock rate; 0 if unknown */
+/* The features that the first processor lists, between blanks; "" if the system does not say. */
+void tn_processor_features(char *text, size_t size);
+
+/* ---- the compiler of models */
+/* Runs a command (NULL-terminated) with standard output closed and standard error in the file `log`; `status` is its
+   exit status.  TENON_NOT_FOUND if there is no such program. */
+TenonStatus tn_run_command(const char *const *command, const char *log, int64_t milliseconds, int *status);
+/* A lock on a file, which other processes wait for; -1 in `handle` if the file cannot be created. */
+TenonStatus tn_lock_file(const char *path, int64_t milliseconds, intptr_t *handle);
+void tn_unlock_file(intptr_t handle);
+int tn_make_folders(const char *path); /* 0 or -1 */
+int tn_write_file(const char *path, const void *data, size_t size); /* 0 or -1 */
+int tn_remove_file(const char *path);
+int tn_remove_folder(const char *path); /* an empty one */
+const char *tn_home(void); /* NULL if unknown */
+
+#endif

@@ -1,0 +1,122 @@
+/* What a bundle is and has. */
+
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const Bundle *bundle_of(const TenonBundle *handle) { return tn_handle_object(BUNDLE_HANDLE, handle); }
+
+const char *tenon_bundle_name(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.name : NULL;
+}
+
+const char *tenon_bundle_target(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.target : NULL;
+}
+
+const char *tenon_bundle_manifest(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? (const char *)bundle->manifest.data : NULL;
+}
+
+int tenon_bundle_max_threads(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.threads : -1;
+}
+
+int tenon_bundle_binding_count(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.binding_count : -1;
+}
+
+int tenon_bundle_input_count(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.bindings->input_count : -1;
+}
+
+int tenon_bundle_output_count(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.bindings->output_count : -1;
+}
+
+int tenon_bundle_step_count(const TenonBundle *handle) {
+  const Bundle *bundle = bundle_of(handle);
+  return bundle != NULL ? bundle->about.step_count : -1;
+}
+
+static TenonStatus null_result(const char *what) { return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", what); }
+
+TenonStatus tenon_bundle_memory(const TenonBundle *handle, TenonMemory *memory) {
+  const Bundle *bundle = bundle_of(handle);
+  if (bundle == NULL) return TENON_INVALID_HANDLE;
+  if (memory == NULL) return null_result("tenon_bundle_memory");
+  memset(memory, 0, sizeof *memory);
+  memory->weights = bundle->about.constant;
+  memory->tensors = bundle->about.mutable_bytes;
+  memory->activations = bundle->about.activations;
+  return TENON_OK;
+}
+
+static TenonStatus describe(const TenonBundle *handle, int binding, int number, int output, TenonTensor *tensor) {
+  const Bundle *bundle = bundle_of(handle);
+  if (bundle == NULL) return TENON_INVALID_HANDLE;
+  if (tensor == NULL) return null_result(output ? "tenon_bundle_output" : "tenon_bundle_input");
+  const Description *about = &bundle->about;
+  if (binding < 0 || binding >= about->binding_count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", about->name, binding, about->binding_count);
+  const Binding *chosen = &about->bindings[binding];
+  const int count = output ? chosen->output_count : chosen->input_count;
+  if (number < 0 || number >= count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", about->name, output ? "output" : "input",
+                   number, count);
+  *tensor = (output ? chosen->outputs : chosen->inputs)[number].tensor;
+  return TENON_OK;
+}
+
+TenonStatus tenon_bundle_input(const TenonBundle *handle, int binding, int input, TenonTensor *tensor) {
+  return describe(handle, binding, input, 0, tensor);
+}
+
+TenonStatus tenon_bundle_output(const TenonBundle *handle, int binding, int output, TenonTensor *tensor) {
+  return describe(handle, binding, output, 1, tensor);
+}
+
+static TenonStatus find(const TenonBundle *handle, const char *name, int output, int *number) {
+  const Bundle *bundle = bundle_of(handle);
+  if (bundle == NULL) return TENON_INVALID_HANDLE;
+  const char *what = output ? "output" : "input";
+  if (name == NULL || number == NULL)
+    return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_find_%s: %s is NULL", what, name == NULL ? "the name" : "the result");
+  const Binding *first = bundle->about.bindings;
+  const Port *ports = output ? first->outputs : first->inputs;
+  const int count = output ? first->output_count : first->input_count;
+  for (int i = 0; i < count; i++)
+    if (strcmp(ports[i].tensor.name, name) == 0) {
+      *number = i;
+      return TENON_OK;
+    }
+  return tn_fail(TENON_NOT_FOUND, "%s has no %s '%s'%s%s%s", bundle->about.name, what, name, count ? ": the first is '" : "",
+                 count ? ports[0].tensor.name : "", count ? "'" : "");
+}
+
+TenonStatus tenon_bundle_find_input(const TenonBundle *handle, const char *name, int *input) {
+  return find(handle, name, 0, input);
+}
+
+TenonStatus tenon_bundle_find_output(const TenonBundle *handle, const char *name, int *output) {
+  return find(handle, name, 1, output);
+}
+
+TenonStatus tenon_bundle_step(const TenonBundle *handle, int step, TenonStep *description) {
+  const Bundle *bundle = bundle_of(handle);
+  if (bundle == NULL) return TENON_INVALID_HANDLE;
+  if (description == NULL) return null_result("tenon_bundle_step");
+  if (step < 0 || step >= bundle->about.step_count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no step %d: it has %d, from 0 on", bundle->about.name, step,
+                   bundle->about.step_count);
+  *description = bundle->about.steps[step];
+  return TENON_OK;
+}

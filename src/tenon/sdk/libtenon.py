@@ -1,0 +1,183 @@
+"""Compile and link libtenon (``runtime/libtenon``) for a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tenon.errors import ToolchainError
+from tenon.targets import Target, targets
+from tenon.toolchain.compiler import Compiler
+from tenon.toolchain.stub_library import stub_library
+
+ABI = 1
+"""TENON_ABI_VERSION of tenon.h."""
+
+RUNTIME = Path(__file__).parent.parent / "runtime"
+SOURCES = (
+    "activations.c", "bundle.c", "compile.c", "container.c", "description.c", "digest.c", "engine.c", "error.c",
+    "handle.c", "json.c", "layout.c", "machine.c", "manifest.c", "memory_pool.c", "query.c", "run.c",
+)  # fmt: skip
+POSIX = ("platform_posix.c", "children_posix.c")
+_WINDOWS = ("platform_windows.c",)
+_HEADERS = ("internal.h", "platform.h", "engine.h")
+_FLAGS = ("-Os", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+
+_LIBC = (
+    "__errno_location", "__errno", "_exit", "abort", "access", "calloc", "clock_gettime", "close", "dup2", "execvp",
+    "fclose", "flock", "fopen", "fork", "free", "fwrite", "getenv", "getpid", "kill", "localeconv", "lseek", "lseek64",
+    "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset", "mkdir", "mkstemp", "mkstemp64", "mmap", "mmap64",
+    "munmap", "nanosleep", "open", "open64", "posix_memalign", "printf", "puts", "putchar", "read", "realloc", "rmdir",
+    "sched_getaffinity", "sched_getcpu", "sched_setaffinity", "sched_yield", "__sched_cpucount", "setpgid",
+    "sigemptyset", "sigfillset", "sigprocmask", "snprintf", "strchr", "strcmp", "strcspn", "strerror", "strlen",
+    "strncmp", "strpbrk", "strrchr", "strstr", "strtod", "strtol", "syscall", "unlink", "vsnprintf", "waitpid", "write",
+    "bcmp", "fprintf", "fputs", "fputc", "stdout", "stderr", "strncpy", "strdup", "strcpy", "strcat", "vfprintf",
+)  # fmt: skip
+_PTHREAD = tuple(
+    f"pthread_{name}"
+    for name in (
+        "attr_destroy", "attr_init", "attr_setstacksize", "create", "getspecific", "join", "key_create", "once", "self",
+        "setspecific", "sigmask",
+    )
+)  # fmt: skip
+_LOADER = ("dlopen", "dlsym", "dlclose", "dlerror")
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """The shared and the static form of a library; of Windows also what programs link to use the shared one."""
+
+    shared: bytes
+    static: bytes
+    imports: bytes = b""
+
+
+def libtenon(compiler: Compiler, target: Target) -> Libraries:
+    """Raises ToolchainError for a target without an operating system, or whose C library's headers zig lacks."""
+    row = hosted(target)
+    names = file_names(row)
+    objects = {
+        f"{Path(name).stem}.o": compile_source(compiler, row, "libtenon", name) for name in (*SOURCES, *_platform(row))
+    }
+    if row.thread_pool:
+        objects["threads.o"] = compile_source(compiler, row, ".", "threads.c")
+    shared = link_shared(compiler, row, objects, names.soname, "tenon_*")
+    imports = import_library(compiler, row, objects, names) if row.object == "coff" else b""
+    return Libraries(shared, compiler.archive(objects), imports)
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """Of the shared library: the file, the name that programs load it by, and that by which they are linked."""
+
+    file: str
+    soname: str
+    link: str
+
+
+def file_names(target: Target, name: str = "tenon", abi: int = ABI) -> FileNames:
+    if target.object == "coff":
+        return FileNames(f"{name}.dll", f"{name}.dll", f"lib{name}.dll.a")
+    if target.object == "macho":
+        return FileNames(f"lib{name}.{abi}.dylib", f"lib{name}.{abi}.dylib", f"lib{name}.dylib")
+    return FileNames(f"lib{name}.so.{abi}", f"lib{name}.so.{abi}", f"lib{name}.so")
+
+
+def hosted(target: Target) -> Target:
+    """The row with which libraries for its machine are compiled.
+
+    With the headers of glibc, whose structures are at least as large as musl's, so that a library runs with both.
+    Raises ToolchainError for a target that has no operating system.
+    """
+    if target.freestanding or target.object in ("wasm", "none") or not target.c_library:
+        raise ToolchainError(
+            f"target {target.name} has no operating system that libtenon could use: link the bundle's object instead"
+            if target.freestanding or target.object in ("wasm", "none")
+            else f"zig has no C library for target {target.name}: name the clang of its SDK with --compiler"
+        )
+    family = target.host.family if target.host else ""
+    base = [row for row in targets().values() if row.triple == target.triple and row.host and row.host.family == family]
+    plain = min(
+        base, key=lambda row: (row.host.tuned, len(row.host.features)) if row.host else (True, 0), default=target
+    )
+    return replace(plain, triple=plain.triple.replace("-musl", "-gnu"), flags=())
+
+
+def compile_source(
+    compiler: Compiler,
+    target: Target,
+    folder: str,
+    name: str,
+    flags: Sequence[str] = (),
+    more: Mapping[str, bytes] = {},
+) -> bytes:
+    """The object of a C file of ``runtime/``."""
+    files = {header: (RUNTIME / "libtenon" / header).read_bytes() for header in _HEADERS}
+    files |= {header: (RUNTIME / header).read_bytes() for header in ("threads.h", "include/tenon.h")}
+    files = {Path(file).name: content for file, content in files.items()}
+    files |= {"target_rows.h": target_rows(target).encode(), name: (RUNTIME / folder / name).read_bytes(), **more}
+    own = () if target.thread_pool else ("-DTENON_NO_THREAD_POOL",)
+    speed = ("-O2",) if name in ("digest.c", "threads.c") else ()
+    shared = ("-DTENON_BUILD_SHARED",) if target.object == "coff" else ()
+    return compiler.compile(files, name, target, (*_FLAGS, *speed, *own, *shared, *flags))
+
+
+def target_rows(target: Target) -> str:
+    """The targets whose code this target's machines may execute, and the features that each asks for."""
+
+    def machine(triple: str) -> list[str]:
+        return triple.replace("-musl", "-gnu").split("-")
+
+    rows = [row for row in targets().values() if machine(row.triple) == machine(target.triple) and not row.freestanding]
+    features = {row.name: " ".join(sorted(row.host.features)) if row.host else "" for row in rows}
+    return "".join(f'TARGET_ROW("{name}", "{text}")\n' for name, text in features.items())
+
+
+def link_shared(
+    compiler: Compiler,
+    target: Target,
+    objects: Mapping[str, bytes],
+    soname: str,
+    exports: str,
+    libraries: Mapping[str, tuple[bytes, tuple[str, ...]]] | None = None,
+) -> bytes:
+    """A shared library that exports what ``exports`` matches; ``libraries`` are others that it needs, by name."""
+    flags: tuple[str, ...] = ("-shared", "-g0", "-s", "-Wl,--gc-sections")
+    if target.object == "coff":
+        return compiler.link(objects, target, flags, soname)
+    if target.object == "macho":
+        return compiler.link(
+            objects, target, ("-shared", "-g0", f"-Wl,-install_name,@rpath/{soname}", "-Wl,-dead_strip")
+        )
+    like = next(iter(objects.values()))
+    stubs = {
+        f"stub{i}.so": stub_library(like, name, functions) for i, (name, functions) in enumerate(_system().items())
+    }
+    for name, (example, functions) in (libraries or {}).items():
+        stubs[f"own_{name}.so"] = stub_library(example, name, functions)
+    flags = (*flags, "-nostdlib", "-fPIC", f"-Wl,-soname,{soname}", "-Wl,--version-script=exports.map", "-Wl,-z,defs",
+             "-Wl,-z,nodelete", "-Wl,--hash-style=gnu", "-Wl,-rpath,$ORIGIN", "-Wl,--as-needed", *stubs)  # fmt: skip
+    files = {**objects, **stubs, "exports.map": f"{{ global: {exports}; local: *; }};\n".encode()}
+    try:
+        return compiler.link(files, target, flags)
+    except ToolchainError as error:
+        if "undefined symbol: __" not in str(error):
+            raise
+    return compiler.link(files, target, (*flags, "-lcompiler_rt"))  # arithmetic that small processors lack
+
+
+def import_library(compiler: Compiler, target: Target, objects: Mapping[str, bytes], names: FileNames) -> bytes:
+    """What programs for Windows link to use a shared library of these objects."""
+    names_of = ("-shared", "-g0", "-s", f"-Wl,--out-implib,{names.link}", "-o", names.file)
+    own = [name for name in objects if name.endswith(".o")]
+    return compiler.run(objects, (*compiler.target_flags(target), *own, *names_of), names.link, named_by="")
+
+
+def _platform(target: Target) -> tuple[str, ...]:
+    return _WINDOWS if target.object == "coff" else POSIX
+
+
+def _system() -> dict[str, tuple[str, ...]]:
+    """The functions of glibc by library; musl's loader takes these names for its own."""
+    return {"libc.so.6": _LIBC, "libpthread.so.0": _PTHREAD, "libdl.so.2": _LOADER}
