@@ -51,8 +51,7 @@ def image() -> bytes:
 def expected(place: Path, image: bytes) -> bytes:
     with tenon.open(place / "digits") as engine:
         (answer,) = engine.run(np.frombuffer(image, np.float32).reshape(1, 1, 8, 8)).values()
-    content: bytes = answer.tobytes()
-    return content
+    return bytes(answer.tobytes())
 
 
 # ------------------------------------------------------------------------------------------------ clients

@@ -24,25 +24,6 @@ _WINDOWS = ("platform_windows.c",)
 _HEADERS = ("internal.h", "platform.h", "engine.h")
 _FLAGS = ("-Os", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 
-_LIBC = (
-    "__errno_location", "__errno", "_exit", "abort", "access", "calloc", "clock_gettime", "close", "dup2", "execvp",
-    "fclose", "flock", "fopen", "fork", "free", "fwrite", "getenv", "getpid", "kill", "localeconv", "lseek", "lseek64",
-    "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset", "mkdir", "mkstemp", "mkstemp64", "mmap", "mmap64",
-    "munmap", "nanosleep", "open", "open64", "posix_memalign", "printf", "puts", "putchar", "read", "realloc", "rmdir",
-    "sched_getaffinity", "sched_getcpu", "sched_setaffinity", "sched_yield", "__sched_cpucount", "setpgid",
-    "sigemptyset", "sigfillset", "sigprocmask", "snprintf", "strchr", "strcmp", "strcspn", "strerror", "strlen",
-    "strncmp", "strpbrk", "strrchr", "strstr", "strtod", "strtol", "syscall", "unlink", "vsnprintf", "waitpid", "write",
-    "bcmp", "fprintf", "fputs", "fputc", "stdout", "stderr", "strncpy", "strdup", "strcpy", "strcat", "vfprintf",
-)  # fmt: skip
-_PTHREAD = tuple(
-    f"pthread_{name}"
-    for name in (
-        "attr_destroy", "attr_init", "attr_setstacksize", "create", "getspecific", "join", "key_create", "once", "self",
-        "setspecific", "sigmask",
-    )
-)  # fmt: skip
-_LOADER = ("dlopen", "dlsym", "dlclose", "dlerror")
-
 
 @dataclass(frozen=True)
 class Libraries:
@@ -179,5 +160,9 @@ def _platform(target: Target) -> tuple[str, ...]:
 
 
 def _system() -> dict[str, tuple[str, ...]]:
-    """The functions of glibc by library; musl's loader takes these names for its own."""
-    return {"libc.so.6": _LIBC, "libpthread.so.0": _PTHREAD, "libdl.so.2": _LOADER}
+    """The functions of the system by library (``system_functions.txt``)."""
+    found: dict[str, tuple[str, ...]] = {}
+    for block in (RUNTIME / "libtenon" / "system_functions.txt").read_text().split("\n\n")[1:]:
+        library, names = block.split(":", 1)
+        found[library] = tuple(names.split())
+    return found
