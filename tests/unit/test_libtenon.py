@@ -44,7 +44,7 @@ def run_bundle(place: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def image() -> bytes:
-    return held_out_digits()[0][0].tobytes()
+    return bytes(held_out_digits()[0][0].tobytes())
 
 
 @pytest.fixture(scope="module")
