@@ -20,6 +20,7 @@ from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel, op
 from tenon.ir.types import I32
 from tenon.kernels.machine import Machine
+from tenon.ops.base import Scratch
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 
 MACHINES = {n: Machine(lanes=1, registers=n, block=4, scalar=True) for n in (12, 8)}
@@ -118,3 +119,13 @@ def test_high_products_by_halves(tmp_path: Path) -> None:
     library.build(tmp_path, ("gcc", "-O2", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-D__thumb__"))
     library(made, [a, b, c, out])
     np.testing.assert_array_equal(out, OPERATIONS["mulh_add"](a, b, c))
+
+
+@pytest.mark.parametrize("registers", MACHINES)
+def test_panels_of_a_plane_are_small_beside_its_images(registers: int) -> None:
+    conv, arrays = operator({}), operands((1, 1, 9, 16), (4, 1, 9, 8))
+    (step,) = conv.lower(make_site(conv, arrays, MACHINES[registers], CONSTANT))
+    (panel,) = (arg for arg in step.args if isinstance(arg, Scratch))
+    assert panel.nbytes == 4 * 72 * 2  # of two positions, not of four
+    (got,) = run_lowered(conv, arrays, MACHINES[registers], CONSTANT)
+    np.testing.assert_array_equal(got, conv.evaluate(arrays)[0])

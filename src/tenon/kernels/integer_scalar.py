@@ -19,12 +19,17 @@ from tenon.ir.graph import Array
 from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, cast
 from tenon.ir.types import I32, DType
-from tenon.kernels.conv import Conv, described
+from tenon.kernels.conv import described
 from tenon.kernels.integer_pairs import PairContext, PairConv, begin, columns, row_of
 from tenon.kernels.machine import Machine
 
 POSITIONS = 4
-"""Positions of a panel."""
+"""Most positions of a panel."""
+SMALL_PANEL = 1024
+"""Bytes of a panel that is never cut."""
+SHARE = 8
+"""A larger panel of a plane takes at most this part of the bytes of input and output: it is the first layer that reads
+a plane, where images, and with them the memory of a network, are largest."""
 _STEP = 4
 """Inputs that are summed without a test for the end, or twice as many: depths are multiples of it."""
 _REGISTERS = 12
@@ -54,7 +59,7 @@ def depth(s: PairConv) -> int:
 
 def panel(s: PairConv) -> tuple[int, int]:
     """Words of the panel: inputs, and positions."""
-    return (1, 1) if s.vector else (depth(s), _positions(s.conv))
+    return (1, 1) if s.vector else (depth(s), _positions(s))
 
 
 def pack(weights: Array, s: PairConv, machine: Machine) -> Array:
@@ -71,9 +76,13 @@ def pack(weights: Array, s: PairConv, machine: Machine) -> Array:
     return np.ascontiguousarray(inputs.reshape(-1, tile, depth(s)).transpose(0, 2, 1))
 
 
-def _positions(c: Conv) -> int:
+def _positions(s: PairConv) -> int:
     """Positions of a tile: those of a row, cut into tiles that are as equal as can be."""
-    return -(-c.extent[1] // -(-c.extent[1] // POSITIONS))
+    c, most = s.conv, POSITIONS
+    room = max(SMALL_PANEL, (math.prod(c.x.shape) + math.prod(c.y.shape)) // SHARE)
+    while not s.words and most > 1 and I32.bytes * depth(s) * most > room:
+        most //= 2
+    return -(-c.extent[1] // -(-c.extent[1] // most))
 
 
 @lru_cache(maxsize=512)
@@ -88,7 +97,7 @@ def conv(s: PairConv, machine: Machine) -> Kernel:
         with k.loop("d", spare) as d, k.unroll("p", panel(s)[1]) as i:
             p.scratch[d + (deep - spare), i] = 0
     with k.loop("n", c.y.n) as n, k.loop("i", c.extent[0]) as row:
-        for start, count, width, inside in columns(c, _positions(c)):
+        for start, count, width, inside in columns(c, _positions(s)):
             with k.loop("j", count) as j:
                 col = j * width + start
                 if not s.vector:
