@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Post-training quantisation of networks with real data, beside ONNX Runtime's quantiser.
 
-    python bench/quantisation.py [NETWORK ...] [--count N] [--tests N] [--no-peers] [--scheme NAME]
+    python bench/quantisation.py [NETWORK ...] [--count N] [--tests N] [--no-peers] [--scheme NAME] [--threads N]
 
 Needs the folder `shared/` beside the project.  Calibrates on N samples and measures on others, all through
 compiled code in the arithmetic ``onnx``: the signal-to-quantisation-noise ratio (SQNR) of the outputs before softmax in
@@ -98,6 +98,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=128)
     parser.add_argument("--tests", type=int, default=256)
     parser.add_argument("--scheme", default="int8")
+    parser.add_argument("--threads", type=int, default=2, help="of the calibration")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     for name in options.networks or NETWORKS:
@@ -118,7 +119,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
     tests = [x.reshape(dims) for x in second[: options.tests]]
     expected = outputs(graph, tests)
     began = perf_counter()
-    made = quantize(graph, calibration, samples=options.count, scheme=options.scheme, threads=1)
+    made = quantize(graph, calibration, samples=options.count, scheme=options.scheme, threads=options.threads)
     taken = perf_counter() - began
     report = made.report
     label = f"tenon {options.scheme} ({report.method})"

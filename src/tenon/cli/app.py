@@ -274,11 +274,43 @@ def quantize_command(
     range_search: Annotated[
         bool, typer.Option("--range-search/--no-range-search", help="Try narrower and wider ranges of each tensor.")
     ] = True,
+    equalisation: Annotated[
+        bool | None,
+        typer.Option(
+            "--equalisation/--no-equalisation", help="Scale channels to similar ranges; default: if it helps."
+        ),
+    ] = None,
+    rounding: Annotated[
+        str, typer.Option("--rounding", help="How weights are rounded: auto, nearest, gptq, adaround.")
+    ] = "auto",
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")
     ] = None,
+    min_sqnr: Annotated[
+        float | None,
+        typer.Option("--min-sqnr", metavar="DB", help="Leave layers in float until the outputs have this SQNR."),
+    ] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", metavar="POINTS", help="Leave layers in float until the metric drops no further."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="MODULE:FUNCTION",
+            help="Scores outputs (by name) for the number of a sample; default: the same largest output as in float.",
+        ),
+    ] = None,
+    target: Target = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Write the noise of each tensor to this JSON file.")
+        Path | None, typer.Option("--report", help="Write the report: a page if it ends in .html, else JSON.")
+    ] = None,
+    pareto: Annotated[
+        Path | None,
+        typer.Option(
+            "--pareto", help="Write a page of what was tried for --min-sqnr or --max-drop: cost and accuracy."
+        ),
     ] = None,
     preprocess: PreprocessOptions,
     threads: ThreadOptions,
@@ -289,11 +321,49 @@ def quantize_command(
 
     settings = {
         "data": data, "samples": samples, "seed": seed, "scheme": scheme, "method": method,
-        "bias_correction": bias_correction, "range_search": range_search, "exclude": exclude or [],
-        "preprocess": preprocess.overrides(),
+        "equalisation": equalisation, "rounding": rounding, "bias_correction": bias_correction,
+        "range_search": range_search, "exclude": exclude or [], "min_sqnr": min_sqnr, "max_drop": max_drop,
+        "metric": metric, "target": target or "host", "preprocess": preprocess.overrides(),
         "threads": threads.threads,
     }  # fmt: skip
-    quantize_model(model.source(), out, settings, report, as_json=printing.json)
+    quantize_model(model.source(), out, settings, report, pareto, as_json=printing.json)
+
+
+@app.command("compare")
+@with_groups
+def compare_command(
+    *,
+    first: Annotated[str, typer.Argument(help="A model, a bundle, onnxruntime:FILE or litert:FILE.")],
+    second: Annotated[str, typer.Argument(help="Another one, which is measured by the first.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
+        ),
+    ],
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Number of samples.")] = 32,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")] = 0,
+    layers: Annotated[bool, typer.Option("--layers", help="Compare tensors of the same name, too.")] = False,
+    arithmetic: Annotated[
+        str | None, typer.Option("--arithmetic", help="Of quantised models: onnx (default), litert, tflm or float.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write the comparison: a page if it ends in .html, else JSON.")
+    ] = None,
+    preprocess: PreprocessOptions,
+    threads: ThreadOptions,
+    printing: PrintOptions,
+) -> None:
+    """Compare what two of {model, bundle, model in another runtime} compute on the same samples."""
+    from tenon.cli.compare import compare_networks
+
+    settings = {
+        "samples": samples, "seed": seed, "layers": layers, "arithmetic": arithmetic,
+        "preprocess": preprocess.overrides(), "threads": threads.threads,
+    }  # fmt: skip
+    compare_networks(first, second, data, settings, report, as_json=printing.json)
 
 
 @app.command("targets")

@@ -30,14 +30,14 @@ def page(p: Profile) -> str:
     return Template(_PAGE).substitute(
         name=escape(p.name),
         about=escape(f"{p.target} · {p.threads} thread{'s' if p.threads > 1 else ''} · {len(p.rows)} operators"),
-        style=_STYLE,
+        style=STYLE,
         cards="".join(f"<div class=card><b>{escape(v)}</b><span>{escape(k)}</span></div>" for v, k in cards),
         timeline=_timeline(p, colours),
         scale="".join(f"<span>{_time(_total(p) * i / 5)}</span>" for i in range(6)),
         types=_bars(_types(p), p, colours),
         slowest=_bars([(row.layer, row.op, row.median) for row in slowest], p, colours, _LABEL),
         rows=_rows(p, colours),
-        script=_SCRIPT,
+        script=SCRIPT,
         data=json.dumps(p.json()).replace("<", "\\u003c"),
     )
 
@@ -129,7 +129,7 @@ def _row(p: Profile, i: int, row: Row, name: str, colour: str) -> str:
     )
 
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --ink: #1c2430; --soft: #66707f; --line: #e3e7ec; }
 @media (prefers-color-scheme: dark) {
   :root { --back: #12161c; --card: #1a2029; --ink: #e6eaf0; --soft: #94a0b0; --line: #2a323d; }
@@ -168,9 +168,9 @@ tr:target td { background: hsl(48 90% 60% / .25); } tbody tr:hover td { backgrou
 .low { color: hsl(2 70% 52%); font-weight: 620; } .mid { color: hsl(35 85% 42%); } .high { color: hsl(150 60% 36%); }
 """
 
-_SCRIPT = """
-const body = document.querySelector("tbody");
-document.querySelectorAll("th").forEach((th, i) => th.addEventListener("click", () => {
+SCRIPT = """
+document.querySelectorAll("th").forEach(th => th.addEventListener("click", () => {
+  const i = th.cellIndex, body = th.closest("table").tBodies[0];
   const down = th.dataset.down = th.dataset.down === "1" ? "0" : "1";
   const value = tr => tr.cells[i].dataset.v === undefined ? tr.cells[i].textContent : +tr.cells[i].dataset.v;
   const rows = [...body.rows].sort((a, b) => {

@@ -32,6 +32,18 @@ class Product:
         """The scales of the sums, in f32, one for each output channel."""
         return np.broadcast_to(self.x.scale * self.w.scale, (self.channels,)).astype(np.float32)
 
+    def stored_weights(self) -> Array:
+        """The real numbers that the integers of the weights stand for, in f64."""
+        shape = [-1 if i == self.axis else 1 for i in range(self.weights.ndim)] if self.w.scale.size > 1 else []
+        scale, zero = (a.astype(np.float64).reshape(shape) for a in (self.w.scale, self.w.zero))
+        found: Array = (self.weights.astype(np.float64) - zero) * scale
+        return found
+
+    @property
+    def holds_bias(self) -> bool:
+        """Whether the bias fits 32 bits, with room for sums."""
+        return bool((np.abs(self.bias) <= 2.0**30 * self.steps().astype(np.float64)).all())
+
 
 def products(placed: Placement, grids: Mapping[Value, Grid], scheme: Scheme) -> list[Product]:
     return [_product(node, grids[root(node.input(0))], scheme) for node in placed.products]

@@ -23,7 +23,7 @@ _NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 @dataclass
 class Placement:
     """``products`` have weights to quantise; ``constants`` are other constant operands; ``tensors`` get grids, of
-    which those in ``parts`` take that of the concatenation that they are parts of."""
+    which those in ``parts`` take that of the concatenation that they are parts of, or of what limits them."""
 
     products: list[Node] = field(default_factory=list)
     constants: list[tuple[Node, int]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Placement:
     parts: dict[Value, Value] = field(default_factory=dict)
 
     def end(self, value: Value) -> Value:
-        """The concatenation whose grid ``value`` has, or itself."""
+        """The tensor whose grid ``value`` has, or itself."""
         while value in self.parts:
             value = self.parts[value]
         return value
@@ -59,7 +59,7 @@ def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
             found.products.append(node)
         if node.op.name in _PAIRS:
             found.constants += [(node, i) for i in (0, 1) if node.input(i).constant]
-        if node.op.name == "Concat":
+        if node.op.name == "Concat" or _limits_channels(node):
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             found.parts.update(dict.fromkeys(alone, result))
     found.tensors = list(tensors)
@@ -114,6 +114,8 @@ def _supported(node: Node) -> bool:
         return not all(v.constant for v in data) and all(v.type.rank > 0 for v in data)
     if name == "Concat":
         return not any(v.constant for v in data)
+    if _limits_channels(node):
+        return True
     if name == "AveragePool":
         return attribute(node, "auto_pad") in ("NOTSET", "VALID")
     if name == "ReduceMean":
@@ -123,6 +125,11 @@ def _supported(node: Node) -> bool:
     variable = [v for v in data if not v.constant]
     scalars = all(v.type.size == 1 for v in data if v.constant)
     return isinstance(node.op, Pointwise) and name not in _NOT_TABLES and len(variable) == 1 and scalars
+
+
+def _limits_channels(node: Node) -> bool:
+    """Whether it is the minimum of a tensor and constant limits, which are compared as integers of one grid."""
+    return node.op.name == "Min" and [v.constant for v in node.inputs if v is not None] == [False, True]
 
 
 def _floats(node: Node, data: Sequence[Value]) -> Sequence[Value]:

@@ -10,6 +10,8 @@ from tenon.options import Options
 from tenon.pipeline import compile
 from tenon.quantization.samples import Sample
 
+_NORMALISED = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
+
 
 class Probes:
     """The engine of a copy of ``graph`` whose outputs are ``values`` of the graph; the order is theirs.
@@ -49,3 +51,12 @@ class Probes:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def scores(graph: Graph) -> list[Value]:
+    """The outputs; of a softmax or a sigmoid, what it reads: its noise does not depend on how certain the answer is."""
+    nodes = [value.producer for value in graph.outputs]
+    return [
+        node.input(0) if node is not None and node.op.name in _NORMALISED else value
+        for node, value in zip(nodes, graph.outputs, strict=True)
+    ]

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from tenon.ir.graph import Array, Graph, Value
 from tenon.quantization.calibration import Step
 from tenon.quantization.placement import Placement
-from tenon.quantization.probes import Probes
+from tenon.quantization.probes import Probes, scores
 from tenon.quantization.ranges import Range
-from tenon.quantization.report import scores
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme
 from tenon.quantization.simulation import Simulation
@@ -21,7 +20,7 @@ from tenon.quantization.simulation import Simulation
 SHARES = ((0.8, 1.0), (1.0, 0.8), (0.9, 1.0), (1.0, 0.9), (0.95, 0.95), (1.15, 1.0), (1.0, 1.15))
 """Factors of the least and the greatest value that are tried."""
 
-MACS = 4e11
+MACS = 1e11
 """Multiply-accumulates that a search may take: it uses fewer samples for larger networks."""
 
 
@@ -54,8 +53,8 @@ def searched(
                 continue
             tried = (low * least, high * most)
             _set(simulation, group, scheme.activation_grid(*tried))
-            noise = simulation.noise(few, expected[:count])
-            if noise < best:
+            noise = simulation.noise(few, expected[:count], best)
+            if noise[-1] < best[-1]:
                 best, chosen[end] = noise, tried
         _set(simulation, group, scheme.activation_grid(*chosen[end]))
         chosen.update(dict.fromkeys(group, chosen[end]))

@@ -1,4 +1,4 @@
-"""What quantisation costs: noise of the outputs and of each tensor, and how often the largest output stays."""
+"""What quantisation costs: noise of the outputs, of each tensor and of weights, and how often the answer stays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Value
-from tenon.quantization.probes import Probes
+from tenon.ops.requantize import limits
+from tenon.quantization.insertion import Product
+from tenon.quantization.probes import Probes, scores
+from tenon.quantization.recipe import Recipe, grids
 from tenon.quantization.samples import Sample
+from tenon.quantization.scheme import Grid, Scheme
 
 
 @dataclass(frozen=True)
@@ -17,21 +21,49 @@ class Noise:
     """A tensor in the quantised graph, compared with the float graph on the same samples.
 
     ``sqnr`` is the signal-to-quantisation-noise ratio in dB, ``cosine`` the cosine similarity, ``shift`` the mean of
-    the difference over the standard deviation in float.
+    the difference over the standard deviation in float, ``saturated`` the share of elements in float beyond the range
+    of the integers.
     """
 
     name: str
     sqnr: float
     cosine: float
     shift: float
+    saturated: float = 0.0
+
+
+@dataclass(frozen=True)
+class WeightNoise:
+    """The weights of a layer: their SQNR in dB, their bits, and how many scales they have."""
+
+    layer: str
+    sqnr: float
+    bits: int
+    scales: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mixture that was tried: the layers in float, SQNR in dB, drop of the metric in hundredths, estimated time in
+    multiply-adds of a vector, bytes of weights and of RAM on the target, and the mean bits of a weight."""
+
+    floats: tuple[str, ...]
+    sqnr: float
+    drop: float
+    time: float
+    weights: int
+    ram: int
+    bits: float
 
 
 @dataclass(frozen=True)
 class Report:
-    """``outputs`` and ``tensors`` by noise; ``agreement`` is the share of samples whose largest output is the same, or
-    None if the first output is no vector.
+    """``outputs``, ``tensors`` and ``weights`` by noise.  ``agreement`` is the share of samples whose largest output is
+    the same, or None if the first output is no vector; ``agreement_error`` is its standard error.
 
-    ``methods`` has the SQNR in dB of each method that was tried, ``repairs`` that without ("") and with each repair.
+    ``methods`` has the SQNR in dB of each method that was tried, ``repairs`` that without ("") and with each repair,
+    on samples that nothing was fitted to; ``applied`` are the repairs that were kept.  Of a search for a contract,
+    ``floats`` are the layers in float and ``points`` the mixtures that were tried.
     """
 
     scheme: str
@@ -39,19 +71,26 @@ class Report:
     samples: int
     outputs: tuple[Noise, ...]
     tensors: tuple[Noise, ...]
+    weights: tuple[WeightNoise, ...]
     agreement: float | None
+    agreement_error: float | None
     methods: dict[str, float]
     repairs: dict[str, float]
+    applied: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
 
 
-class _Sums:
-    """Running sums of a signal and its noise."""
+class Sums:
+    """Running sums of a signal and its noise; values below ``low`` or above ``high`` are saturated."""
 
-    def __init__(self) -> None:
+    def __init__(self, low: float = -np.inf, high: float = np.inf) -> None:
         self.signal = self.noise = self.product = self.got = self.difference = self.total = 0.0
-        self.count = 0
+        self.count = self.beyond = 0
+        self.low, self.high = low, high
 
     def add(self, got: Array, expected: Array) -> None:
+        """Add results, and those that are expected for the same sample."""
         a, b = got.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
         d = a - b
         self.signal += float(b @ b)
@@ -61,66 +100,73 @@ class _Sums:
         self.difference += float(d.sum())
         self.total += float(b.sum())
         self.count += a.size
+        self.beyond += int(((b < self.low) | (b > self.high)).sum())
 
     @property
     def sqnr(self) -> float:
+        """In dB."""
         if not self.noise:
             return float("inf")
         return 10 * float(np.log10(self.signal / self.noise)) if self.signal else float("-inf")
 
     def noise_of(self, name: str) -> Noise:
         lengths = (self.got * self.signal) ** 0.5
-        variance = max(self.signal / self.count - (self.total / self.count) ** 2, 0.0)
-        shift = self.difference / self.count / variance**0.5 if variance else 0.0
-        return Noise(name, self.sqnr, self.product / lengths if lengths else 1.0, shift)
+        count = max(self.count, 1)
+        variance = max(self.signal / count - (self.total / count) ** 2, 0.0)
+        shift = self.difference / count / variance**0.5 if variance else 0.0
+        return Noise(name, self.sqnr, self.product / lengths if lengths else 1.0, shift, self.beyond / count)
 
 
-_NORMALISED = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
-
-
-def scores(graph: Graph) -> list[Value]:
-    """The outputs; of a softmax or a sigmoid, what it reads: its noise does not depend on how certain the answer is."""
-    nodes = [value.producer for value in graph.outputs]
-    return [
-        node.input(0) if node is not None and node.op.name in _NORMALISED else value
-        for node, value in zip(nodes, graph.outputs, strict=True)
-    ]
-
-
-def worst_output(
-    graph: Graph, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample], threads: int
-) -> float:
-    """The least SQNR in dB of the outputs; ``values`` maps those of ``graph`` to those of ``quantised``."""
-    sums, _ = _compared(graph, quantised, values, scores(graph), samples, threads)
-    return min(each.sqnr for each in sums)
-
-
-def measured(
-    graph: Graph, quantised: Graph, values: Mapping[Value, Value], tensors: Sequence[Value], samples: Sequence[Sample],
-    threads: int,
-) -> tuple[tuple[Noise, ...], float | None]:  # fmt: skip
-    """The noise of the outputs, then of ``tensors``, and the share of samples with the same largest output."""
-    asked = [*scores(graph), *tensors]
-    sums, same = _compared(graph, quantised, values, asked, samples, threads)
-    names = [v.name for v in (*graph.outputs, *tensors)]
-    first = graph.outputs[0].type
-    vector = 1 < first.size == first.dims[-1]
-    return tuple(each.noise_of(name) for name, each in zip(names, sums, strict=True)), same if vector else None
-
-
-def _compared(
-    graph: Graph, quantised: Graph, values: Mapping[Value, Value], asked: Sequence[Value], samples: Sequence[Sample],
-    threads: int,
-) -> tuple[list[_Sums], float]:  # fmt: skip
-    sums, same = [_Sums() for _ in asked], 0
-    theirs = [values[v] for v in asked]
-    expected, got = Probes(graph, asked, threads=threads), Probes(quantised, theirs, "onnx", threads)
+def reported(
+    graph: Graph, found: Recipe, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample],
+    scheme: Scheme, threads: int,
+) -> Report:  # fmt: skip
+    """The report on ``quantised``, whose ``values`` belong to those of the recipe's graph."""
+    given = grids(found.placed, found.ranges, scheme)
+    tensors, ends = found.placed.tensors, scores(found.graph)
+    sums = [Sums() for _ in ends] + [Sums(*_span(given[v])) for v in tensors]
+    same = 0
+    wanted, floats = Probes(graph, scores(graph), threads=threads), Probes(found.graph, tensors, threads=threads)
+    theirs = [values[v] for v in (*ends, *tensors)]
+    integers = Probes(quantised, theirs, "onnx", threads)
     try:
-        for a, b in zip(expected.run(samples), got.run(samples), strict=True):
-            for each, x, y in zip(sums, asked, theirs, strict=True):
-                each.add(b[y], a[x])
-            same += int(a[asked[0]].argmax()) == int(b[theirs[0]].argmax())
+        runs = zip(wanted.run(samples), floats.run(samples), integers.run(samples), strict=True)
+        for outputs, inner, got in runs:
+            expected = [*(outputs[v] for v in scores(graph)), *(inner[v] for v in tensors)]
+            for each, x, y in zip(sums, expected, theirs, strict=True):
+                each.add(got[y], x)
+            same += int(expected[0].argmax()) == int(got[theirs[0]].argmax())
     finally:
-        expected.close()
-        got.close()
-    return sums, same / len(samples)
+        for probes in (wanted, floats, integers):
+            probes.close()
+    names = [v.name for v in (*graph.outputs, *tensors)]
+    noise = tuple(each.noise_of(name) for name, each in zip(names, sums, strict=True))
+    first, share = graph.outputs[0].type, same / len(samples)
+    vector = 1 < first.size == first.dims[-1]
+    return Report(
+        scheme.name, found.method, len(samples), noise[: len(ends)], noise[len(ends) :],
+        tuple(weight_noise(each) for each in found.products), share if vector else None,
+        standard_error(share, len(samples)) if vector else None, found.methods, found.repairs, tuple(found.applied),
+    )  # fmt: skip
+
+
+def standard_error(share: float, count: int) -> float:
+    """Of a share of ``count`` samples; of none and of all, that of one sample more or less (Laplace's estimate)."""
+    likely = (share * count + 1) / (count + 2) if share in (0.0, 1.0) else share
+    return float((likely * (1 - likely) / count) ** 0.5)
+
+
+def weight_noise(each: Product) -> WeightNoise:
+    """The noise of the integers of a product's weights."""
+    sums = Sums()
+    sums.add(each.stored_weights(), each.node.input(1).array)
+    low, high = limits(each.w.dtype)
+    layer = each.node.origin.layer or each.node.output.name
+    return WeightNoise(layer, sums.sqnr, (high - low).bit_length(), each.w.scale.size)
+
+
+def _span(grid: Grid) -> tuple[float, float]:
+    """The real numbers that are not saturated."""
+    least, most = limits(grid.dtype)
+    scale, zero = float(grid.scale.reshape(())), float(grid.zero.reshape(()))
+    return (least - zero - 0.5) * scale, (most - zero + 0.5) * scale

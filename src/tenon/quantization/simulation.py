@@ -12,10 +12,12 @@ from tenon.passes.base import make
 from tenon.quantization.copies import twins
 from tenon.quantization.insertion import Product, insert
 from tenon.quantization.placement import Placement
-from tenon.quantization.probes import Probes
-from tenon.quantization.report import scores
+from tenon.quantization.probes import Probes, scores
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme
+
+CLEARLY = 1.25
+"""Factor of the best noise after as many samples from which the rest is not measured."""
 
 
 class Simulation:
@@ -40,8 +42,10 @@ class Simulation:
         self._ends = [dequantised.get(values[v], values[v]) for v in scores(graph)]
         moved = {id(each.node.output): added for each, added in zip(again, self._sums, strict=True)}
         self._ends = [moved.get(id(v), v) for v in self._ends]
+        self._graph, self._threads = copy, threads
         self._axes = [channel_axis(each.node) for each in made]
-        self._probes = Probes(copy, [*self._sums, *self._ends], threads=threads)
+        self._probes = Probes(copy, self._ends, threads=threads)
+        self._means: ChannelMeans | None = None
 
     def _with_shift(self, graph: Graph, each: Product, i: int) -> Value:
         y, axis = each.node.output, channel_axis(each.node)
@@ -70,20 +74,55 @@ class Simulation:
 
     def means(self, samples: Sequence[Sample]) -> list[Array]:
         """Of each product, the mean of each channel over samples and positions."""
-        totals = [np.zeros(shift.size) for shift in self.shifts]
-        for values in self._probes.run(samples, self._more()):
-            for i, (value, axis) in enumerate(zip(self._sums, self._axes, strict=True)):
-                totals[i] += mean_of_channels(values[value], axis)
-        return [total / len(samples) for total in totals]
+        if self._means is None:
+            self._means = ChannelMeans(self._graph, self._sums, self._axes, self._threads)
+        return self._means.over(samples, self._more())
 
-    def noise(self, samples: Sequence[Sample], expected: Sequence[Sequence[Array]]) -> float:
-        """The greatest power of the noise of an output over that of the signal; ``expected`` are its arrays."""
-        noise, signal = np.zeros(len(self._ends)), np.zeros(len(self._ends))
-        for values, wanted in zip(self._probes.run(samples, self._more()), expected, strict=True):
+    def noise(
+        self, samples: Sequence[Sample], expected: Sequence[Sequence[Array]], best: Sequence[float] = ()
+    ) -> list[float]:
+        """The greatest power of the noise of an output over that of the signal, after each sample; ``expected`` are
+        the arrays of the outputs.  It ends early, with infinity, where it is clearly more than ``best`` so far."""
+        noise, path = np.zeros(len(self._ends)), list[float]()
+        signal = np.array(
+            [sum(float((each[i].astype(np.float64) ** 2).sum()) for each in expected) for i in range(len(noise))]
+        )
+        for number, (values, wanted) in enumerate(zip(self._probes.run(samples, self._more()), expected, strict=True)):
             for i, (value, array) in enumerate(zip(self._ends, wanted, strict=True)):
                 noise[i] += float(((values[value].astype(np.float64) - array) ** 2).sum())
-                signal[i] += float((array.astype(np.float64) ** 2).sum())
-        return float((noise / np.maximum(signal, 1e-30)).max())
+            path.append(float((noise / np.maximum(signal, 1e-30)).max()))
+            if best and number >= 1 and path[-1] > CLEARLY * best[number]:
+                return [*path, np.inf]
+        return path
+
+    def close(self) -> None:
+        self._probes.close()
+        if self._means is not None:
+            self._means.close()
+
+
+class ChannelMeans:
+    """The means of channels of tensors of ``graph``, whose channels lie along ``axes``, computed in compiled code."""
+
+    def __init__(self, graph: Graph, tensors: Sequence[Value], axes: Sequence[int], threads: int) -> None:
+        copy = graph.copy()
+        twin = {
+            old: new for a, b in zip(graph, copy, strict=True) for old, new in zip(a.outputs, b.outputs, strict=True)
+        }
+        self._asked: list[Value] = []
+        for i, (value, axis) in enumerate(zip(tensors, axes, strict=True)):
+            others = [j for j in range(value.type.rank) if j != axis % value.type.rank]
+            along = copy.constant(f"axes_{i}", np.array(others, np.int64))
+            self._asked.append(copy.add(make("ReduceMean"), [twin[value], along], [f"means_{i}"]).output)
+        self._probes = Probes(copy, self._asked, threads=threads)
+
+    def over(self, samples: Sequence[Sample], more: Mapping[str, Array] | None = None) -> list[Array]:
+        """The mean over samples of each channel, in f64."""
+        totals = [np.zeros(value.type.size) for value in self._asked]
+        for values in self._probes.run(samples, more):
+            for total, value in zip(totals, self._asked, strict=True):
+                total += values[value].reshape(-1)
+        return [total / len(samples) for total in totals]
 
     def close(self) -> None:
         self._probes.close()
@@ -92,12 +131,6 @@ class Simulation:
 def channel_axis(node: Node) -> int:
     """That of the result of a product."""
     return node.output.type.rank - 1 if node.op.name in ("Gemm", "MatMul") else 1
-
-
-def mean_of_channels(array: Array, axis: int) -> Array:
-    others = tuple(i for i in range(array.ndim) if i != axis % array.ndim)
-    mean: Array = array.astype(np.float64).mean(others)
-    return mean
 
 
 def _with_grid_inputs(graph: Graph, dequantised: Value, i: int, dtype: DType) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from tenon.passes.base import Match, Result, Rule, apply, run, silent
 from tenon.passes.canonicalize import DEAD
 from tenon.passes.integers.chain import Chain, chain
 from tenon.passes.integers.comparisons import comparison_rules
+from tenon.passes.integers.extremes import extreme
 from tenon.passes.integers.functions import prelu
 from tenon.passes.integers.operands import grid_of
 from tenon.passes.integers.pointwise import binary, table
@@ -30,8 +31,9 @@ Convert = Callable[[Match, Chain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
     "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Div": divide,
-    "Gemm": product, "GlobalAveragePool": average, "LogSoftmax": log_softmax, "MatMul": product, "Mul": binary,
-    "PRelu": prelu, "ReduceMean": average, "ReduceSum": total, "Resize": resize, "Softmax": softmax, "Sub": binary,
+    "Gemm": product, "GlobalAveragePool": average, "LogSoftmax": log_softmax, "MatMul": product, "Max": extreme,
+    "Min": extreme, "Mul": binary, "PRelu": prelu, "ReduceMean": average, "ReduceSum": total, "Resize": resize,
+    "Softmax": softmax, "Sub": binary,
 }  # fmt: skip
 """Rules by the operator whose result a QuantizeLinear stores."""
 

@@ -1,0 +1,49 @@
+"""``tenon compare``: what two networks compute on the same samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenon.atomic_write import write
+from tenon.cli.console import console, print_json
+from tenon.cli.noise_page import agreement_text, decibels, page
+from tenon.cli.noise_table import print_noise, without_infinity
+from tenon.quantization.comparison import Comparison, compare
+
+WORST = 10
+"""Layers that are printed."""
+
+
+def compare_networks(
+    first: str, second: str, data: str, settings: Mapping[str, Any], report: Path | None, *, as_json: bool
+) -> None:
+    """Print the comparison, as tables or JSON, and write it to ``report``."""
+    found = compare(first, second, data, **settings)
+    plain = without_infinity(found)
+    if report is not None:
+        text = _page(first, second, found, plain) if report.suffix == ".html" else json.dumps(plain, indent=2) + "\n"
+        write(report, text, "--report")
+    if as_json:
+        return print_json(plain)
+    if found.agreement is not None:
+        console.print(agreement_text(found.agreement, found.agreement_error, found.samples), markup=False)
+    print_noise("output", found.outputs)
+    if found.tensors:
+        print_noise("worst tensors", sorted(found.tensors, key=lambda noise: noise.sqnr)[:WORST])
+    if found.unmatched:
+        console.print(f"{len(found.unmatched)} tensors of the first have none of the same name in the second")
+    return None
+
+
+def _page(first: str, second: str, found: Comparison, plain: Mapping[str, Any]) -> str:
+    names = [text if len(text) <= 60 else "..." + text[-57:] for text in (first, second)]
+    cards = [(decibels(min(each.sqnr for each in found.outputs)), "SQNR of the outputs")]
+    if found.agreement is not None:
+        cards.append((f"{100 * found.agreement:.1f} %", "same largest output"))
+    return page(
+        f"{names[1]} beside {names[0]}", f"{found.samples} samples", cards,
+        {"Outputs": found.outputs, "Tensors": found.tensors}, data=plain,
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Mixtures of integers and floats as a self-contained HTML page: accuracy over cost; a click shows the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from html import escape
+from string import Template
+from typing import Any
+
+from tenon.cli.console import size
+from tenon.cli.profile_page import SCRIPT, STYLE
+from tenon.quantization import Point, Report
+
+COSTS = (("time", "estimated time"), ("weights", "weights, bytes"), ("ram", "RAM, bytes"), ("bits", "bits of a weight"))
+"""Fields of a point that the page can put along its axis."""
+
+
+def pareto_page(name: str, report: Report, command: str) -> str:
+    """The text of the page; ``command`` quantises without layers in float."""
+    data = [_plain(each, command) for each in report.points]
+    rows = "".join(_row(i, each, bool(each.floats == report.floats)) for i, each in enumerate(report.points))
+    return Template(_PAGE).substitute(
+        name=escape(name), style=STYLE, rows=rows, sort=SCRIPT, script=_SCRIPT,
+        costs="".join(f"<option value={field}>{escape(text)}</option>" for field, text in COSTS),
+        data=json.dumps(data).replace("<", "\\u003c"),
+    )  # fmt: skip
+
+
+def _plain(point: Point, command: str) -> dict[str, Any]:
+    words = "".join(f" --exclude {shlex.quote(layer)}" for layer in point.floats)
+    sqnr = point.sqnr if math.isfinite(point.sqnr) else 120.0
+    return {
+        "sqnr": sqnr, "drop": point.drop, "time": point.time, "weights": point.weights, "ram": point.ram,
+        "bits": point.bits, "floats": list(point.floats), "command": command + words,
+    }  # fmt: skip
+
+
+def _row(i: int, point: Point, chosen: bool) -> str:
+    layers = escape(", ".join(point.floats) or "none", quote=True)
+    mark = " (chosen)" if chosen else ""
+    return (
+        f"<tr data-point={i}><td data-v={i}>{i}{mark}</td><td data-v='{point.sqnr:.4f}'>{point.sqnr:.1f}</td>"
+        f"<td data-v='{point.drop:.6f}'>{point.drop:.2f}</td><td data-v='{point.time:.3f}'>{point.time:,.0f}</td>"
+        f"<td data-v={point.weights}>{size(point.weights)}</td><td data-v={point.ram}>{size(point.ram)}</td>"
+        f"<td data-v='{point.bits:.4f}'>{point.bits:.1f}</td><td class='text name' title='{layers}'>{layers}</td></tr>"
+    )
+
+
+_SCRIPT = """
+const points = JSON.parse(document.getElementById("data").textContent);
+const plot = document.getElementById("plot"), cost = document.getElementById("cost");
+const command = document.getElementById("command");
+const make = (kind, attributes) => {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  plot.append(element);
+  return element;
+};
+const choose = i => {
+  command.textContent = points[i].command;
+  document.querySelectorAll("[data-point]").forEach(e => e.classList.toggle("on", +e.dataset.point === i));
+};
+const draw = () => {
+  plot.replaceChildren();
+  const xs = points.map(p => p[cost.value]), ys = points.map(p => p.sqnr);
+  const span = v => [Math.min(...v), Math.max(...v) > Math.min(...v) ? Math.max(...v) - Math.min(...v) : 1];
+  const [x0, dx] = span(xs), [y0, dy] = span(ys);
+  make("path", { d: "M50 10V270H690", fill: "none", stroke: "currentColor", "stroke-opacity": .4 });
+  [[50, 290, x0], [640, 290, x0 + dx]].forEach(([x, y, v]) => make("text", { x, y }).textContent = v.toPrecision(4));
+  [[4, 262, y0], [4, 22, y0 + dy]].forEach(([x, y, v]) => make("text", { x, y }).textContent = v.toFixed(1));
+  points.forEach((p, i) => {
+    const best = !points.some(q => q[cost.value] <= p[cost.value] && q.sqnr >= p.sqnr
+      && (q[cost.value] < p[cost.value] || q.sqnr > p.sqnr));
+    const dot = make("circle", { cx: 60 + 610 * (xs[i] - x0) / dx, cy: 260 - 240 * (ys[i] - y0) / dy, r: 7,
+      "data-point": i, class: best ? "best" : "" });
+    dot.addEventListener("click", () => choose(i));
+  });
+};
+document.querySelectorAll("tr[data-point]").forEach(tr =>
+  tr.addEventListener("click", () => choose(+tr.dataset.point)));
+cost.addEventListener("change", draw);
+draw();
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$name: accuracy and cost</title>
+<style>$style
+#plot { width: 100%; max-width: 820px; color: var(--ink); } #plot text { font-size: 11px; fill: var(--soft); }
+circle { fill: hsl(220 8% 60%); cursor: pointer; } circle.best { fill: hsl(150 62% 42%); }
+circle.on { stroke: hsl(28 90% 50%); stroke-width: 4; } tr.on td { background: hsl(28 90% 60% / .2); }
+tr[data-point] { cursor: pointer; } code { display: block; white-space: pre-wrap; overflow-wrap: anywhere; }
+</style>
+<header><h1>$name</h1><p>SQNR of the outputs in dB over cost; points that no other beats in both are green. A click
+shows the command.</p></header>
+<section><label>Cost <select id="cost">$costs</select></label>
+<svg id="plot" viewBox="0 0 700 300" role="img" aria-label="SQNR over cost"></svg>
+<code id="command">Click on a point.</code></section>
+<section><h2>Mixtures that were tried</h2><div class="scroll"><table><thead><tr><th>#</th><th>SQNR, dB</th>
+<th>drop, points</th><th>estimated time</th><th>weights</th><th>RAM</th><th>bits</th><th class="text">in float</th></tr>
+</thead><tbody>$rows</tbody></table></div></section>
+<script type="application/json" id="data">$data</script>
+<script>$sort$script</script>
+</html>
+"""

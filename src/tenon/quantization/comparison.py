@@ -1,0 +1,251 @@
+"""Two of {model, bundle, model in another runtime} on the same samples, at the outputs and layer by layer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tenon.engine import open_bundle
+from tenon.errors import InputError, guarded
+from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.types import DType, TensorType
+from tenon.ops.requantize import limits
+from tenon.pipeline import load
+from tenon.quantization.peers import PEERS, peer
+from tenon.quantization.probes import Probes
+from tenon.quantization.report import Noise, Sums, standard_error
+from tenon.quantization.samples import Data, Sample, read_samples
+
+MANIFEST = "manifest.json"
+Scale = tuple[float, int]
+"""Scale and zero point of a tensor of integers that stand for real numbers."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``outputs`` and ``tensors`` of the second network, with the first for the signal.
+
+    ``agreement`` is the share of samples whose largest output is the same, with its standard error; None if the first
+    output is no vector.  ``unmatched`` are tensors of the first network that the second has no tensor of the same name
+    and size for.
+    """
+
+    samples: int
+    outputs: tuple[Noise, ...]
+    tensors: tuple[Noise, ...]
+    agreement: float | None
+    agreement_error: float | None
+    unmatched: tuple[str, ...] = ()
+
+
+class Network(Protocol):
+    """What is compared.  ``inputs`` have names, types and perhaps scales; ``outputs`` are names in order."""
+
+    @property
+    def inputs(self) -> Sequence[tuple[str, TensorType, Scale | None]]: ...
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    def tensors(self) -> dict[str, int]:
+        """Names of tensors inside, and their numbers of elements; nothing where they cannot be read."""
+
+    def run(self, sample: Sample) -> dict[str, Array]:
+        """Outputs and the tensors inside that were asked for, as real numbers."""
+
+    def ask(self, names: Sequence[str]) -> None:
+        """Let ``run`` give these tensors too."""
+
+    def close(self) -> None: ...
+
+
+@guarded
+def compare(
+    first: str | os.PathLike[str] | Graph,
+    second: str | os.PathLike[str] | Graph,
+    data: Data,
+    *,
+    samples: int = 32,
+    seed: int = 0,
+    layers: bool = False,
+    preprocess: Mapping[str, Any] | None = None,
+    arithmetic: str | None = None,
+    threads: int = 1,
+) -> Comparison:
+    """Run two networks on ``samples`` samples of ``data`` (as for ``quantize``) and compare what they compute.
+
+    Each is a model, a graph, the folder of a bundle, or "onnxruntime:FILE" or "litert:FILE", which runs the file in
+    that runtime if it is installed.  Inputs and outputs belong together in their order.  Integers with a scale count as
+    the real numbers that they stand for, and inputs are quantised where one network takes integers and the other
+    floats.  With ``layers``, tensors of the same name are compared too.  Raises ModelError, and InputError for networks
+    whose inputs or outputs do not match.
+    """
+    with ExitStack() as stack:
+        sides = [opened(each, arithmetic, threads) for each in (first, second)]
+        for side in sides:
+            stack.callback(side.close)
+        a, b = sides
+        _check_alike(a, b)
+        given = read_samples(_interface(a, first), data, samples, seed, preprocess)
+        names, unmatched = _matched(a, b) if layers else ({}, ())
+        a.ask(list(names))
+        b.ask(list(names.values()))
+        return _compared(a, b, given, names, unmatched)
+
+
+def _compared(
+    a: Network, b: Network, given: Sequence[Sample], names: Mapping[str, str], unmatched: tuple[str, ...]
+) -> Comparison:
+    pairs = [*zip(a.outputs, b.outputs, strict=True), *names.items()]
+    sums, same, vector = [Sums() for _ in pairs], 0, True
+    for sample in given:
+        expected, got = a.run(sample), b.run(_translated(sample, a, b))
+        for each, (mine, theirs) in zip(sums, pairs, strict=True):
+            each.add(got[theirs], expected[mine])
+        answers = expected[a.outputs[0]], got[b.outputs[0]]
+        vector = 1 < answers[0].size == answers[0].shape[-1]
+        same += int(answers[0].argmax()) == int(answers[1].argmax())
+    noise = tuple(each.noise_of(mine) for each, (mine, _) in zip(sums, pairs, strict=True))
+    count = len(a.outputs)
+    share = same / len(given) if vector else None
+    error = None if share is None else standard_error(share, len(given))
+    return Comparison(len(given), noise[:count], noise[count:], share, error, unmatched)
+
+
+def opened(network: str | os.PathLike[str] | Graph, arithmetic: str | None = None, threads: int = 1) -> Network:
+    """The network, ready to run."""
+    if isinstance(network, Graph):
+        return _Model(network, arithmetic, threads)
+    text = os.fspath(network)
+    runtime, colon, file = text.partition(":")
+    if colon and runtime in PEERS:
+        return peer(runtime, file)
+    if (Path(text) / MANIFEST).is_file():
+        return _Bundle(text, threads)
+    return _Model(load(text), arithmetic, threads)
+
+
+def _interface(side: Network, given: str | os.PathLike[str] | Graph) -> Graph:
+    """A graph with the inputs of a network, to read samples for."""
+    if isinstance(side, _Model):
+        return side.graph
+    graph = Graph("inputs", os.fspath(given) if not isinstance(given, Graph) else given.source)
+    for name, kind, _ in side.inputs:
+        graph.add_input(name, kind)
+    return graph
+
+
+def _check_alike(a: Network, b: Network) -> None:
+    for what, mine, theirs in (("inputs", a.inputs, b.inputs), ("outputs", a.outputs, b.outputs)):
+        if len(mine) != len(theirs):
+            raise InputError(f"the first network has {len(mine)} {what}, the second {len(theirs)}: cut one of them")
+    for (name, kind, _), (other, theirs_kind, _) in zip(a.inputs, b.inputs, strict=True):
+        if kind.size != theirs_kind.size:
+            raise InputError(f"input '{name}' is {kind}, but '{other}' of the second network {theirs_kind}")
+
+
+def _matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Tensors inside of both, by name and size."""
+    mine, theirs = a.tensors(), b.tensors()
+    for side, known in (("first", mine), ("second", theirs)):
+        if not known:
+            raise InputError(f"the {side} network shows its outputs only: leave out --layers")
+    found: dict[str, str] = {}
+    for name, size in mine.items():
+        other = next((n for n in (f"{name}_dequantized", name) if theirs.get(n) == size), None)
+        if other is None and theirs.get(name.removesuffix("_dequantized")) == size:
+            other = name.removesuffix("_dequantized")
+        if other is not None and name not in a.outputs:
+            found[name] = other
+    return found, tuple(n for n in mine if n not in found and n not in a.outputs)
+
+
+def _translated(sample: Sample, a: Network, b: Network) -> Sample:
+    """The sample of ``a`` as ``b`` takes it: other names and shapes, integers for real numbers."""
+    found = {}
+    for (name, _, scale), (other, kind, theirs) in zip(a.inputs, b.inputs, strict=True):
+        array = sample[name]
+        if scale != theirs:
+            real = array.astype(np.float64) if scale is None else (array.astype(np.float64) - scale[1]) * scale[0]
+            array = real if theirs is None else np.clip(np.rint(real / theirs[0]) + theirs[1], *limits(kind.dtype))
+        found[other] = np.ascontiguousarray(array.reshape(kind.dims).astype(kind.dtype.numpy))
+    return found
+
+
+def real(array: Array, scale: Scale | None) -> Array:
+    """What integers stand for."""
+    return array if scale is None else (array.astype(np.float32) - scale[1]) * np.float32(scale[0])
+
+
+def _scale(value: Value) -> Scale | None:
+    quant = value.type.quant
+    integers = value.type.dtype.numpy.kind in "iu"
+    return (quant.scale[0], quant.zero_point[0]) if quant is not None and quant.scalar and integers else None
+
+
+class _Model:
+    """A graph, compiled for this machine."""
+
+    def __init__(self, graph: Graph, arithmetic: str | None, threads: int) -> None:
+        self.graph, self._arithmetic, self._threads = graph, arithmetic or "onnx", threads
+        self.inputs = [(v.name, v.type, _scale(v)) for v in graph.inputs]
+        self.outputs = [v.name for v in graph.outputs]
+        self._asked: list[Value] = []
+        self._probes: Probes | None = None
+
+    def _inside(self) -> Iterator[Value]:
+        outputs = {id(v) for v in self.graph.outputs}
+        for node in self.graph:
+            if node.op.name not in ("QuantizeLinear", "DequantizeLinear") or not node.input(0).constant:
+                yield from (v for v in node.outputs if id(v) not in outputs and v.type.dtype is DType.F32)
+
+    def tensors(self) -> dict[str, int]:
+        return {v.name: v.type.size for v in self._inside()}
+
+    def ask(self, names: Sequence[str]) -> None:
+        wanted = set(names)
+        self._asked = [v for v in self._inside() if v.name in wanted]
+
+    def run(self, sample: Sample) -> dict[str, Array]:
+        if self._probes is None:
+            self._probes = Probes(self.graph, [*self.graph.outputs, *self._asked], self._arithmetic, self._threads)
+        values = next(iter(self._probes.run([sample])))
+        return {v.name: real(array, _scale(v)) for v, array in values.items()}
+
+    def close(self) -> None:
+        if self._probes is not None:
+            self._probes.close()
+
+
+class _Bundle:
+    """A bundle in a folder, which shows its outputs only."""
+
+    def __init__(self, folder: str, threads: int) -> None:
+        self._engine = open_bundle(folder, threads=threads)
+        manifest = self._engine.manifest
+        self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.inputs]
+        self.outputs = [t.name for t in manifest.outputs]
+        self._scales = {t.name: _known(t) for t in manifest.outputs}
+
+    def tensors(self) -> dict[str, int]:
+        return {}
+
+    def ask(self, names: Sequence[str]) -> None:
+        assert not names
+
+    def run(self, sample: Sample) -> dict[str, Array]:
+        return {name: real(array, self._scales[name]) for name, array in self._engine.run(sample).items()}
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _known(tensor: Any) -> Scale | None:
+    integers = DType(tensor.dtype).numpy.kind in "iu"
+    return (tensor.scale, tensor.zero_point or 0) if tensor.scale is not None and integers else None

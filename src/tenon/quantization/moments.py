@@ -1,0 +1,101 @@
+"""First and second moments of what the weights of layers multiply, measured on samples of the float network.
+
+The squared error of the sums that other weights make is a quadratic form of the second moments; the shift of their mean
+is a linear form of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.ir.graph import Array, Graph, Node
+from tenon.passes.base import attribute
+from tenon.quantization.calibration import Step
+from tenon.quantization.insertion import Product
+from tenon.quantization.probes import Probes
+from tenon.quantization.samples import Sample
+
+ROWS = 192
+"""Positions of an image that count, of each sample."""
+
+SAMPLES = 64
+"""Most samples that moments are measured on."""
+
+COLUMNS = 2304
+"""Most columns of a layer: larger ones are rounded to the nearest integers."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the columns that weights multiply: ``first`` [groups, columns]; ``second`` [groups, columns, columns], None
+    for layers of too many columns."""
+
+    first: Array
+    second: Array | None
+
+
+def moments(
+    graph: Graph, made: Sequence[Product], samples: Sequence[Sample], *, threads: int, step: Step
+) -> dict[Node, Moments]:
+    """Of each product but transposed convolutions."""
+    nodes = [each.node for each in made if each.node.op.name != "ConvTranspose"]
+    first: dict[Node, Array] = {}
+    second: dict[Node, Array] = {}
+    chosen = samples[:SAMPLES]
+    if not nodes:
+        return {}
+    probes = Probes(graph, [node.input(0) for node in nodes], threads=threads)
+    rng = np.random.default_rng(0)
+    try:
+        for i, values in enumerate(probes.run(chosen)):
+            step("moments", i, len(chosen))
+            for node in nodes:
+                rows = _rows(node, values[node.input(0)], rng)
+                share = 1 / (rows.shape[1] * len(chosen))
+                first[node] = rows.sum(1, dtype=np.float64) * share + first.get(node, 0.0)
+                if rows.shape[2] <= COLUMNS:
+                    product = np.matmul(rows.transpose(0, 2, 1), rows)
+                    second[node] = product.astype(np.float64) * share + second.get(node, 0.0)
+    finally:
+        probes.close()
+    return {node: Moments(first[node], second.get(node)) for node in nodes}
+
+
+def mean_shift(each: Product, known: Moments) -> Array:
+    """By how much the integers of a product's weights shift the mean of each channel of its sums."""
+    wrong = np.moveaxis(each.stored_weights() - each.node.input(1).array.astype(np.float64), each.axis, 0)
+    groups = len(known.first)
+    parts = wrong.reshape(groups, len(wrong) // groups, -1)
+    shift: Array = np.matmul(parts, known.first[:, :, None]).reshape(-1)
+    return shift
+
+
+def _rows(node: Node, x: Array, rng: np.random.Generator) -> Array:
+    """[groups, positions, columns]: what the weights multiply at some positions of the result."""
+    if node.op.name != "Conv":
+        rows = x.reshape(-1, x.shape[-1])
+        return rows[_some(len(rows), rng)][None]
+    w = node.input(1).type.dims
+    axes = node.op.axes(x.shape, w)  # type: ignore[attr-defined]
+    pads = [(0, 0), (0, 0), *((max(0, a.before), max(0, a.after)) for a in axes)]
+    padded, spatial = np.pad(x, pads), range(2, x.ndim)
+    outs = tuple(a.out for a in axes)
+    chosen = np.unravel_index(_some(int(np.prod(outs)), rng), outs)
+    taps = np.indices(w[2:]).reshape(len(outs), -1)
+    index = tuple(
+        at[:, None] * a.stride + max(0, -a.before) + tap[None] * a.dilation
+        for at, tap, a in zip(chosen, taps, axes, strict=True)
+    )
+    windows = np.moveaxis(padded, 1, -1)[(0, *index)] if len(spatial) else padded  # [positions, taps, channels]
+    groups = int(attribute(node, "group"))
+    split = windows.transpose(0, 2, 1).reshape(len(windows), groups, -1)
+    return split.transpose(1, 0, 2)
+
+
+def _some(count: int, rng: np.random.Generator) -> Array:
+    if count <= ROWS:
+        return np.arange(count)
+    return np.sort(rng.choice(count, ROWS, replace=False))

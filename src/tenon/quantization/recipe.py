@@ -1,0 +1,293 @@
+"""The ranges and repairs that serve a network best, compared on samples that nothing was fitted to.
+
+Each step keeps what it tries only if the outputs have less noise with it.  Biases are corrected before anything is
+compared, because shifted means hide the rest of the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tenon.errors import InputError, ModelError
+from tenon.ir.graph import Graph, Node, Value
+from tenon.ops.requantize import limits
+from tenon.quantization.bias_correction import correct, float_means
+from tenon.quantization.calibration import Step, observed
+from tenon.quantization.copies import twins
+from tenon.quantization.equalisation import equalised, silenced
+from tenon.quantization.insertion import Product, insert, products
+from tenon.quantization.moments import Moments, mean_shift, moments
+from tenon.quantization.placement import Placement, placement
+from tenon.quantization.range_search import expected_scores, searched
+from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range
+from tenon.quantization.rounding import ROUNDINGS, narrowed, rounded
+from tenon.quantization.samples import Sample
+from tenon.quantization.scheme import Grid, Scheme
+from tenon.quantization.simulation import Simulation
+
+AUTO = ("min-max", "percentile", "mse")
+"""Methods that ``auto`` chooses from."""
+
+ROUNDING = ("auto", "nearest", *ROUNDINGS)
+"""How weights are rounded; ``auto`` takes the better of "nearest" and "gptq"."""
+
+AUTO_ROUNDING = ("gptq",)
+"""What is tried for "auto": AdaRound takes ten times as long and was not better."""
+
+CORRECTED = 64
+"""Most samples that means of channels are measured on."""
+
+FEW_BITS = 4
+"""Of weights up to which smaller scales are tried."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for; ``equalisation`` None: if it helps."""
+
+    scheme: Scheme
+    methods: Sequence[str] = AUTO
+    equalisation: bool | None = None
+    rounding: str = "auto"
+    bias_correction: bool = True
+    range_search: bool = True
+    exclude: Sequence[str] = ()
+    threads: int = 1
+    step: Step = lambda stage, done, total: None
+
+
+@dataclass
+class Recipe:
+    """``graph`` is equivalent to the float graph, and its ``placed`` tensors get ``grids``, its weights ``products``.
+
+    ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was tried, ``applied`` what is
+    part of the recipe.
+    """
+
+    graph: Graph
+    placed: Placement
+    ranges: Mapping[Value, Range]
+    products: list[Product]
+    method: str
+    methods: dict[str, float] = field(default_factory=dict)
+    repairs: dict[str, float] = field(default_factory=dict)
+    applied: list[str] = field(default_factory=list)
+
+
+def recipe(graph: Graph, samples: Sequence[Sample], request: Request) -> Recipe:
+    """The best recipe for ``graph``, which is in floats and is not changed."""
+    return _Search(graph, samples, request).run()
+
+
+class _Search:
+    def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
+        self.graph, self.samples, self.request = graph, samples, request
+        self.fitted, self.unseen = samples[::2], samples[1::2] or samples
+        self.known: dict[Graph, dict[Node, Moments]] = {}
+        self.expected = [expected_scores(graph, part, request.threads) for part in (self.fitted, self.unseen)]
+
+    def run(self) -> Recipe:
+        request = self.request
+        found = self._calibrated(self.graph)
+        simulation = self._simulated(found)
+        try:
+            best = self._first(found, simulation)
+            if request.equalisation is not False:
+                found, simulation, best = self._equalised(found, simulation, best)
+            best = self._best_method(found, simulation, best)
+            if request.rounding != "nearest" and found.products:
+                found, simulation, best = self._rounded(found, simulation, best)
+            if request.range_search:
+                self._searched(found, simulation, best)
+            self._finished(found, simulation)
+        finally:
+            simulation.close()
+        return found
+
+    # ------------------------------------------------------------------------------------------ parts
+    def _calibrated(self, graph: Graph) -> Recipe:
+        """Without repairs, with ranges by the first method."""
+        request = self.request
+        placed = placement(graph, request.exclude)
+        if not placed.tensors:
+            raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
+        method = request.methods[0]
+        ranges = self._ranges(graph, placed, [method])[method]
+        found = Recipe(graph, placed, ranges, [], method)
+        found.products = self._products(found)
+        return found
+
+    def _ranges(self, graph: Graph, placed: Placement, methods: Sequence[str]) -> dict[str, dict[Value, Range]]:
+        seen = observed(
+            graph, placed.tensors, self.samples, histograms=bool(HISTOGRAMS & set(methods)),
+            threads=self.request.threads, step=self.request.step,
+        )  # fmt: skip
+        return {name: {v: METHODS[name](each) for v, each in seen.items()} for name in methods}
+
+    def _grids(self, found: Recipe) -> dict[Value, Grid]:
+        return grids(found.placed, found.ranges, self.request.scheme)
+
+    def _products(self, found: Recipe) -> list[Product]:
+        return products(found.placed, self._grids(found), self.request.scheme)
+
+    def _simulated(self, found: Recipe) -> Simulation:
+        given = self._grids(found)
+        return Simulation(found.graph, found.placed, found.products, given, self.request.scheme, self.request.threads)
+
+    def _moments(self, found: Recipe) -> dict[Node, Moments]:
+        if found.graph not in self.known:
+            self.known[found.graph] = moments(
+                found.graph, found.products, self.fitted, threads=self.request.threads, step=self.request.step
+            )
+        return self.known[found.graph]
+
+    def _shift(self, found: Recipe, simulation: Simulation) -> None:
+        """Make up for the shifts of means that weights cause, as they are predicted: at once for all layers."""
+        if self.request.bias_correction:
+            known = self._moments(found)
+            for i, each in enumerate(found.products):
+                if each.node in known:
+                    shift = mean_shift(each, known[each.node])
+                    simulation.shifts[i] = -shift.reshape(simulation.shifts[i].shape).astype(np.float32)
+
+    def _tried(self, found: Recipe, simulation: Simulation) -> float:
+        """SQNR of the outputs in dB."""
+        self._shift(found, simulation)
+        return self._quality(found, simulation)
+
+    def _quality(self, found: Recipe, simulation: Simulation) -> float:
+        """SQNR of the outputs in dB on samples that nothing was fitted to."""
+        simulation.set_grids(self._grids(found))
+        return -10 * math.log10(max(simulation.noise(self.unseen, self.expected[1])[-1], 1e-30))
+
+    # ------------------------------------------------------------------------------------------ steps
+    def _first(self, found: Recipe, simulation: Simulation) -> float:
+        best = found.repairs[""] = self._quality(found, simulation)
+        if self.request.bias_correction and found.products:
+            best = found.repairs["bias correction"] = self._tried(found, simulation)
+        return best
+
+    def _equalised(self, found: Recipe, simulation: Simulation, best: float) -> tuple[Recipe, Simulation, float]:
+        request = self.request
+        graph, names, threads = found.graph, [], request.threads
+        if not request.scheme.per_channel:
+            graph, count = silenced(graph, self.samples, threads)
+            names += ["constant channels"] * bool(count)
+        graph, count = equalised(graph, self.samples, per_channel=request.scheme.per_channel, threads=threads)
+        names += ["equalisation"] * bool(count)
+        if not names:
+            return found, simulation, best
+        other = self._calibrated(graph)
+        again = self._simulated(other)
+        quality = self._tried(other, again)
+        found.repairs[names[-1]] = quality
+        if quality <= best and not request.equalisation:
+            again.close()
+            return found, simulation, best
+        simulation.close()
+        other.repairs, other.applied = found.repairs, names
+        return other, again, quality
+
+    def _best_method(self, found: Recipe, simulation: Simulation, best: float) -> float:
+        found.methods[found.method] = best
+        others = [name for name in self.request.methods if name != found.method]
+        for name, ranges in (self._ranges(found.graph, found.placed, others) if others else {}).items():
+            kept, found.ranges = found.ranges, ranges
+            found.methods[name] = self._quality(found, simulation)
+            if found.methods[name] > best:
+                best, found.method = found.methods[name], name
+            else:
+                found.ranges = kept
+        return best
+
+    def _rounded(self, found: Recipe, simulation: Simulation, best: float) -> tuple[Recipe, Simulation, float]:
+        request = self.request
+        known = self._moments(found)
+        start = self._products(found)
+        if _bits(start[0]) <= FEW_BITS:
+            start = [self._narrowed(each, known) for each in start]
+        for name in AUTO_ROUNDING if request.rounding == "auto" else (request.rounding,):
+            made = rounded(start, known, name, step=request.step)
+            other = Recipe(found.graph, found.placed, found.ranges, made, found.method)
+            again = self._simulated(other)
+            quality = found.repairs[name] = self._tried(other, again)
+            if quality <= best and request.rounding == "auto":
+                again.close()
+                continue
+            simulation.close()
+            simulation, best, found.products = again, quality, made
+            found.applied = [*(each for each in found.applied if each not in ROUNDINGS), name]
+        return found, simulation, best
+
+    def _narrowed(self, each: Product, known: Mapping[Node, Moments]) -> Product:
+        second = known[each.node].second if each.node in known else None
+        return each if second is None else narrowed(each, second)
+
+    def _searched(self, found: Recipe, simulation: Simulation, best: float) -> None:
+        kept = found.ranges
+        found.ranges = searched(
+            found.graph, found.placed, found.ranges, simulation, self.request.scheme, self.fitted,
+            expected=self.expected[0], step=self.request.step,
+        )  # fmt: skip
+        found.methods["range search"] = self._quality(found, simulation)
+        if found.methods["range search"] > best:
+            found.applied.append("range search")
+        else:
+            found.ranges = kept
+
+    def _finished(self, found: Recipe, simulation: Simulation) -> None:
+        """Weights for the ranges that were chosen, and biases for both."""
+        fresh = self._products(found)
+        rounding = set(found.applied) & ROUNDINGS.keys()
+        found.products = found.products if rounding else fresh
+        if rounding:  # input grids follow the ranges; scales of weights depend on them only to hold biases
+            found.products = [
+                kept if (kept := replace(old, x=new.x)).holds_bias else new
+                for old, new in zip(found.products, fresh, strict=True)
+            ]
+        if not self.request.bias_correction or not found.products:
+            return
+        simulation.set_grids(self._grids(found))
+        threads, many = self.request.threads, self.samples[:CORRECTED]
+        self._shift(found, simulation)
+        plain, floats = self._quality(found, simulation), float_means(found.graph, found.products, many, threads)
+        predicted = list(simulation.shifts)
+        correct(floats, simulation, many, step=self.request.step)
+        found.repairs["bias correction, measured"] = self._quality(found, simulation)
+        if found.repairs["bias correction, measured"] < plain:
+            simulation.shifts = predicted
+        found.products = [
+            replace(each, bias=each.bias + shift.reshape(-1).astype(np.float64))
+            for each, shift in zip(found.products, simulation.shifts, strict=True)
+        ]
+        found.applied.append("bias correction")
+
+
+def _bits(each: Product) -> int:
+    least, most = limits(each.w.dtype)
+    return (most - least).bit_length()
+
+
+def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
+    """Of all tensors; parts of a concatenation have its own."""
+    return {v: scheme.activation_grid(*ranges[placed.end(v)]) for v in placed.tensors}
+
+
+def inserted(found: Recipe, scheme: Scheme) -> tuple[Graph, dict[Value, Value]]:
+    """The quantised graph, and its values by those of the float graph."""
+    given = grids(found.placed, found.ranges, scheme)
+    copy, placed, again, theirs, values = twins(found.graph, found.placed, found.products, given)
+    dequantised = insert(copy, placed, again, theirs, scheme)
+    return copy, {old: dequantised.get(new, new) for old, new in values.items()}
+
+
+def checked(rounding: str, method: str) -> None:
+    """Raises InputError for an unknown name."""
+    if method != "auto" and method not in METHODS:
+        raise InputError(f"there is no method '{method}': choose auto or one of {', '.join(METHODS)}")
+    if rounding not in ROUNDING:
+        raise InputError(f"there is no rounding '{rounding}': choose one of {', '.join(ROUNDING)}")

@@ -1,0 +1,144 @@
+"""Weights rounded by their effect on the sums of a layer, not each to the nearest integer.
+
+What a layer reads on samples is summed up in one matrix, the second moments of the columns that weights multiply: the
+squared error of the sums is a quadratic form of it, which both methods reduce.
+
+Sources: "gptq": Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers"
+(2022), its algorithm 1 with columns in the order of their moments; "adaround": Nagel et al., "Up or Down? Adaptive
+Rounding for Post-Training Quantization" (2020), with the quadratic form for the loss of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tenon.ir.graph import Array, Node
+from tenon.ops.requantize import limits
+from tenon.quantization.calibration import Step
+from tenon.quantization.insertion import Product
+from tenon.quantization.moments import Moments
+from tenon.quantization.scheme import Grid
+
+DAMPING = 0.01
+"""Share of the mean moment that is added to each."""
+
+ITERATIONS = 400
+"""Of AdaRound's descent."""
+
+WORK = 2e11
+"""Multiply-accumulates that AdaRound may take for a layer: larger ones keep what they have."""
+
+
+# ------------------------------------------------------------------------------------------------ rounding
+def rounded(made: Sequence[Product], known: Mapping[Node, Moments], method: str, *, step: Step) -> list[Product]:
+    """The products with weights rounded by ``method``, one of ``ROUNDINGS``, where moments are known."""
+    found = []
+    for i, each in enumerate(made):
+        step(f"rounding ({method})", i, len(made))
+        second = known[each.node].second if each.node in known else None
+        found.append(each if second is None else _rounded(each, second, ROUNDINGS[method]))
+    return found
+
+
+Rounding = Callable[[Array, Array, tuple[float, float]], Array]
+"""Weights [out, columns] in steps and moments [columns, columns] to integers within limits."""
+
+
+def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
+    data, groups = each.node.input(1).array.astype(np.float64), len(moment)
+    rows = np.moveaxis(data, each.axis, 0)
+    parts = rows.reshape(groups, rows.shape[0] // groups, -1)
+    scale = np.broadcast_to(each.w.scale, (rows.shape[0],)).reshape(groups, -1, 1).astype(np.float64)
+    zero = np.broadcast_to(each.w.zero, (rows.shape[0],)).reshape(groups, -1, 1).astype(np.float64)
+    least, most = limits(each.w.dtype)
+    whole = np.empty_like(parts)
+    for i in range(groups):
+        steps = parts[i] / scale[i]
+        bounds = (float((least - zero[i]).max()), float((most - zero[i]).min()))
+        kept = _damped(moment[i])
+        new = method(steps, kept, bounds)
+        near = np.clip(np.rint(steps), *bounds)
+        better = _loss(new - steps, kept) < _loss(near - steps, kept)
+        whole[i] = np.where(better[:, None], new, near)
+    stored = np.moveaxis((whole + zero).reshape(rows.shape), 0, each.axis)
+    return replace(each, weights=stored.astype(each.weights.dtype))
+
+
+def _damped(moment: Array) -> Array:
+    mean = float(np.trace(moment)) / len(moment)
+    found: Array = moment / max(mean, 1e-30) + DAMPING * np.eye(len(moment))
+    return found
+
+
+def _loss(difference: Array, moment: Array) -> Array:
+    found: Array = ((difference @ moment) * difference).sum(1)
+    return found
+
+
+def gptq(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
+    """Column by column, each error made up for by the columns that are left."""
+    order = np.argsort(-np.diag(moment), kind="stable")
+    left = steps[:, order].copy()
+    inverse = np.linalg.inv(moment[np.ix_(order, order)])
+    upper = np.linalg.cholesky((inverse + inverse.T) / 2).T
+    found = np.empty_like(left)
+    for j in range(left.shape[1]):
+        found[:, j] = np.clip(np.rint(left[:, j]), *bounds)
+        error = (left[:, j] - found[:, j]) / upper[j, j]
+        left[:, j + 1 :] -= error[:, None] * upper[j, j + 1 :]
+    result = np.empty_like(found)
+    result[:, order] = found
+    return result
+
+
+def adaround(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
+    """Each weight up or down, by gradient descent (Adam) on a rectified sigmoid that is driven to 0 or 1."""
+    if 2.0 * ITERATIONS * len(steps) * moment.size > WORK:
+        found: Array = np.clip(np.rint(steps), *bounds)
+        return found
+    down, form = np.floor(steps).astype(np.float32), moment.astype(np.float32)
+    part = np.clip(steps - down, 0.01, 0.99).astype(np.float32)
+    logits = -np.log(1.2 / (part + 0.1) - 1)
+    first, second = np.zeros_like(logits), np.zeros_like(logits)
+    target = steps.astype(np.float32)
+    for i in range(ITERATIONS):
+        sigmoid = 1 / (1 + np.exp(-logits))
+        soft = np.clip(1.2 * sigmoid - 0.1, 0, 1)
+        inside = (soft > 0) & (soft < 1)
+        slope = np.where(inside, 1.2 * sigmoid * (1 - sigmoid), 0)
+        gradient = 2 * ((down + soft - target) @ form) * slope
+        warm = i / ITERATIONS
+        if warm > 0.2:
+            beta = 20 - 18 * (warm - 0.2) / 0.8
+            far = np.abs(2 * soft - 1)
+            gradient -= 0.02 * beta * 2 * np.sign(2 * soft - 1) * far ** (beta - 1) * slope
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        logits -= 0.05 * (first / (1 - 0.9 ** (i + 1))) / (np.sqrt(second / (1 - 0.999 ** (i + 1))) + 1e-8)
+    up = 1.2 / (1 + np.exp(-logits)) - 0.1 >= 0.5
+    chosen: Array = np.clip(down + up, *bounds).astype(np.float64)
+    return chosen
+
+
+def narrowed(each: Product, moment: Array) -> Product:
+    """A product of few bits with scales of weights that give the sums the least error, of some smaller ones."""
+    data, groups = each.node.input(1).array.astype(np.float64), len(moment)
+    rows = np.moveaxis(data, each.axis, 0).reshape(data.shape[each.axis], -1)
+    power = np.repeat(np.diagonal(moment, axis1=1, axis2=2), len(rows) // groups, axis=0)
+    scale = np.broadcast_to(each.w.scale, (len(rows),)).astype(np.float64)
+    least, most = limits(each.w.dtype)
+    shares = np.linspace(1.0, 0.5, 11)
+    losses = []
+    for share in shares:
+        steps = rows / (scale * share)[:, None]
+        error = (np.clip(np.rint(steps), least, most) - steps) * (scale * share)[:, None]
+        losses.append((error**2 * power).sum(1))
+    best = np.argmin(losses, axis=0) if each.w.scale.size > 1 else np.argmin(np.sum(losses, axis=1))
+    w = Grid((each.w.scale * shares[best]).astype(np.float32), each.w.zero, each.w.dtype)
+    return replace(each, w=w, weights=w.quantised(data.astype(np.float32), each.axis if w.scale.size > 1 else None))
+
+
+ROUNDINGS: dict[str, Rounding] = {"gptq": gptq, "adaround": adaround}
+"""By name."""

@@ -1,0 +1,99 @@
+"""Two networks on the same samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tenon
+from networks_to_quantise import pictures, separable
+from tenon.errors import InputError
+from tenon.exporters.onnx import to_onnx
+from tenon.ir.graph import Graph
+from tenon.quantization.comparison import compare
+from tenon.quantization.post_training import Quantized
+
+QUICK: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding": "nearest", "equalisation": False}
+
+
+@pytest.fixture(scope="module")
+def made() -> Quantized:
+    return tenon.quantize(separable(None), pictures(16), **QUICK)
+
+
+def saved(graph: Graph, path: Path) -> str:
+    path.write_bytes(to_onnx(graph).SerializeToString())
+    return str(path)
+
+
+def test_network_beside_itself_is_exact() -> None:
+    found = compare(separable(), separable(), pictures(4), layers=True)
+    assert found.outputs[0].sqnr == np.inf
+    assert found.agreement == 1
+    assert all(each.sqnr == np.inf for each in found.tensors)
+    assert len(found.tensors) > 5
+
+
+def test_quantised_network_layer_by_layer(made: Quantized) -> None:
+    """Tensors of the same layer belong together, although integers have other names."""
+    found = compare(separable(None), made.graph, pictures(16), layers=True)
+    assert found.outputs[0].sqnr == pytest.approx(made.report.outputs[0].sqnr, abs=0.5)
+    names = {each.name: each.sqnr for each in found.tensors}
+    assert {"2", "4", "6"} <= names.keys()
+    assert all(15 < names[name] < 60 for name in ("2", "4", "6"))
+
+
+def test_onnxruntime_gives_the_same(tmp_path: Path, made: Quantized) -> None:
+    path = saved(separable(), tmp_path / "net.onnx")
+    found = compare(path, f"onnxruntime:{path}", pictures(4), layers=True)
+    assert found.outputs[0].sqnr > 100
+    assert {"2", "4", "6"} <= {each.name for each in found.tensors}
+    assert all(each.sqnr > 100 for each in found.tensors)
+    path = saved(made.graph, tmp_path / "q.onnx")
+    assert compare(f"onnxruntime:{path}", path, pictures(4)).outputs[0].sqnr > 40
+
+
+def test_bundle_shows_its_outputs(tmp_path: Path) -> None:
+    tenon.compile(separable(), name="net").save(tmp_path / "net")
+    found = compare(str(tmp_path / "net"), separable(), pictures(4))
+    assert found.outputs[0].sqnr > 100
+    assert found.tensors == ()
+    with pytest.raises(InputError, match="shows its outputs only"):
+        compare(separable(), str(tmp_path / "net"), pictures(4), layers=True)
+
+
+def test_networks_that_do_not_match_are_errors(tmp_path: Path) -> None:
+    from onnx import helper
+
+    from networks_to_quantise import built
+
+    other = built([helper.make_node("Relu", ["x"], ["y"])], {}, [1, 3, 4, 4], [1, 3, 4, 4])
+    with pytest.raises(InputError, match="input 'x' is"):
+        compare(separable(), other, pictures(2))
+    with pytest.raises(InputError, match="no such file"):
+        compare("onnxruntime:missing.onnx", other, pictures(2))
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(InputError, match="onnxruntime cannot run it"):
+        compare(f"onnxruntime:{tmp_path / 'broken.onnx'}", other, pictures(2))
+
+
+def test_command_prints_tables_and_json_and_writes_a_page(tmp_path: Path, made: Quantized) -> None:
+    from typer.testing import CliRunner
+
+    from tenon.cli.app import app
+
+    a, b = saved(separable(None), tmp_path / "a.onnx"), saved(made.graph, tmp_path / "b.onnx")
+    np.save(tmp_path / "x.npy", np.concatenate(pictures(4)))
+    arguments = ["compare", a, b, "--data", str(tmp_path / "x.npy"), "--layers"]
+    done = CliRunner().invoke(app, [*arguments, "--json", "--report", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["samples"] == 4
+    assert found["agreement_error"] > 0
+    assert "<table>" in (tmp_path / "page.html").read_text()
+    done = CliRunner().invoke(app, arguments)
+    assert "worst tensors" in done.stdout

@@ -1,0 +1,120 @@
+"""Layers in float until a contract is met, and the page of what was tried."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tenon
+from networks_to_quantise import pictures, separable
+from tenon.errors import InputError
+from tenon.quantization.mixed_precision import Contract
+from tenon.quantization.report import Point, standard_error
+
+QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_search": False, "rounding": "nearest"}
+
+
+def test_contract_is_met_with_some_layers_in_float() -> None:
+    given = pictures(24)
+    free = tenon.quantize(separable(None), given, **QUICK).report
+    wanted = free.outputs[0].sqnr + 4
+    made = tenon.quantize(separable(None), given, min_sqnr=wanted, **QUICK)
+    report = made.report
+    assert 0 < len(report.floats) < 4
+    assert report.points[-1].floats == report.floats
+    assert report.points[-1].sqnr >= wanted
+    assert report.points[0].floats == ()
+    assert report.points[0].sqnr < wanted
+    assert report.points[0].bits < report.points[-1].bits
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert sum(n for name, n in description.compiled.items() if name in ("IntegerConv", "IntegerGemm")) == 4 - len(
+        report.floats
+    )
+
+
+def test_contract_that_integers_meet_leaves_no_layer_in_float() -> None:
+    report = tenon.quantize(
+        separable(None),
+        pictures(16),
+        min_sqnr=3,
+        max_drop=100,
+        method="min-max",
+        range_search=False,
+        rounding="nearest",
+    ).report
+    assert report.floats == ()
+    assert len(report.points) == 1
+
+
+def test_contract_that_only_floats_meet_is_refused_with_the_noisiest_layers() -> None:
+    with pytest.raises(
+        InputError, match=r"an SQNR of 120 dB needs all layers in float.*noisiest layers are .*depthwise"
+    ):
+        tenon.quantize(separable(None), pictures(8), min_sqnr=120, **QUICK)
+
+
+def test_metric_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drop is that of the function's mean, in hundredths."""
+    (tmp_path / "score.py").write_text(
+        "calls = []\ndef of(outputs, sample):\n    calls.append(sample)\n    return float(outputs['y'].max() > 0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    made = tenon.quantize(separable(None), pictures(6), max_drop=100, metric="score:of", **QUICK)
+    import score  # type: ignore[import-not-found]
+
+    assert set(score.calls) == set(range(6))
+    assert made.report.points[0].drop <= 100
+    with pytest.raises(InputError, match="--metric no_such:of"):
+        tenon.quantize(separable(None), pictures(6), max_drop=1, metric="no_such:of", **QUICK)
+
+
+def test_conditions_of_a_contract() -> None:
+    point = Point((), 30.0, 1.5, 1.0, 1, 1, 8.0)
+    assert Contract(30.0, 1.5).met_by(point)
+    assert not Contract(30.5, None).met_by(point)
+    assert not Contract(None, 1.0).met_by(point)
+    assert not Contract().asked
+
+
+def test_standard_error_of_shares() -> None:
+    assert standard_error(0.5, 100) == pytest.approx(0.05)
+    assert 0 < standard_error(1.0, 100) < 0.02
+
+
+def command(tmp_path: Path, *more: str) -> list[str]:
+    from tenon.exporters.onnx import to_onnx
+
+    (tmp_path / "net.onnx").write_bytes(to_onnx(separable(None)).SerializeToString())
+    np.save(tmp_path / "x.npy", np.concatenate(pictures(12)))
+    return [
+        "quantize", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "-o", str(tmp_path / "q.onnx"),
+        "--method", "min-max", "--no-range-search", "--rounding", "nearest", "--scheme", "int4-weights", *more,
+    ]  # fmt: skip
+
+
+def test_pages_of_the_report_and_of_what_was_tried(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tenon.cli.app import app
+
+    more = ["--min-sqnr", "35", "--report", str(tmp_path / "report.html"), "--pareto", str(tmp_path / "pareto.html")]
+    done = CliRunner().invoke(app, command(tmp_path, *more))
+    assert done.exit_code == 0, done.output
+    data = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', (tmp_path / "pareto.html").read_text()
+    )
+    assert data is not None
+    points = json.loads(data[1])
+    assert len(points) > 1
+    assert all(("--exclude" in each["command"]) == bool(each["floats"]) for each in points)
+    text = (tmp_path / "report.html").read_text()
+    assert "<h2>Weights</h2>" in text
+    assert "http" not in text
+    done = CliRunner().invoke(app, command(tmp_path, "--pareto", str(tmp_path / "p.html")))
+    assert "give --min-sqnr or --max-drop" in str(done.exception or done.output)
