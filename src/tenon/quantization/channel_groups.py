@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tenon.ir.graph import Graph, Node, Value
+from tenon.ir.quantised import bounds
 from tenon.passes.base import attribute
-from tenon.passes.integers.chain import bounds
 from tenon.quantization.placement import PRODUCTS
 from tenon.quantization.simulation import channel_axis
 

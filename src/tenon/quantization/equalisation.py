@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.quantised import bounds
 from tenon.passes.base import attribute, make
-from tenon.passes.integers.chain import bounds
 from tenon.quantization.channel_groups import Group, Place, channel_groups, has_own_weights
 from tenon.quantization.insertion import weight_axis
 from tenon.quantization.placement import PRODUCTS, last
