@@ -5,21 +5,56 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tenon
-from libtenon import client, needed, run, sanitized_client, succeeded
+from libtenon import CLIENTS, client, needed, run, sanitized_client, succeeded
+from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
+from tenon.bundle import read_manifest
+from tenon.bundle.container import Container
+from tenon.bundle.layout import layout, layout_source
 from tenon.bundle.writer import save_container
+from tenon.errors import BundleError, InputError, ToolchainError
 from tenon.sdk import save_sdk
+from tenon.targets import find
+from tenon.toolchain.compiler import zig
+from tenon.toolchain.stub_library import stub_library
 
 MODEL = DIGITS / "digits.onnx"
 FORMS = ("digits", "digits.tenon", "fat.tenon", "memory:digits.tenon")
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
+
+LIBC_OF_CLIENT = (
+    "__libc_start_main",
+    "calloc",
+    "exit",
+    "fclose",
+    "fopen",
+    "fprintf",
+    "fread",
+    "free",
+    "fwrite",
+    "malloc",
+    "memcmp",
+    "bcmp",
+    "memset",
+    "stderr",
+    "stdin",
+    "stdout",
+    "strcmp",
+    "strncmp",
+)
+START_OF_AARCH64 = """\
+__asm__(".globl _start\\n_start:\\n mov x29, #0\\n ldr x1, [sp]\\n add x2, sp, #8\\n adrp x0, main\\n"
+        " add x0, x0, :lo12:main\\n mov x3, #0\\n mov x4, #0\\n mov x5, #0\\n mov x6, sp\\n bl __libc_start_main\\n");
+"""
 
 (OK, HANDLE, ARGUMENT, NOT_FOUND, SIZE, DAMAGED, MACHINE, _, SYSTEM, BUSY, STATE, UNSUPPORTED, NO_COMPILER) = range(13)
 
@@ -282,3 +317,161 @@ def test_files_damaged_in_a_folder(place: Path, api: Api, tmp_path: Path) -> Non
         expected_status = NOT_FOUND if name == "manifest.json" else DAMAGED
         assert api("tenon_bundle_open", str(folder).encode(), None, ctypes.byref(api.out)) == expected_status
         assert name in api.error
+
+
+# ------------------------------------------------------------------------------------------------ C++, programs, CMake
+def test_cpp_wrapper(place: Path, image: bytes, expected: bytes) -> None:
+    sdk, program = place / "sdk", place / "classify"
+    flags = ("-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon")
+    succeeded(run(needed("g++"), CLIENTS / "classify.cpp", *flags, f"-Wl,-rpath,{sdk}/lib", "-o", program))
+    assert succeeded(run(program, place / "digits.tenon", stdin=image)) == expected
+    missing = run(program, "/no/such.tenon", stdin=image)
+    assert missing.returncode == 1
+    assert missing.stderr == b"TENON_NOT_FOUND: there is no /no/such.tenon\n"
+
+
+def test_header_is_c99_and_every_function_is_exported(place: Path) -> None:
+    header = (place / "sdk" / "include" / "tenon.h").read_text()
+    declared = set(re.findall(r"^TENON_API [\w ]+\**(tenon_\w+)\(", header, re.MULTILINE))
+    listed = succeeded(run(needed("nm"), "-D", "--defined-only", place / "sdk" / "lib" / "libtenon.so")).decode()
+    assert {line.split()[-1] for line in listed.splitlines()} == declared
+    assert len(declared) > 35
+
+
+def test_linked_bundle(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
+    bundle = tenon.compile(MODEL, no_tuning=True, target=read_manifest(place / "digits").target.name)
+    folder = bundle.save(tmp_path / "digits", ("header", "object", "weights"))
+    (tmp_path / "layout.c").write_text(layout_source("digits", layout(bundle.manifest({}, compiled=False))))
+    sdk, flags = place / "sdk", ("-std=c99", "-Wall", "-Wextra", "-Werror", "-DTENON_STATIC", f"-I{folder}")
+    files = (CLIENTS / "linked_bundle.c", tmp_path / "layout.c", folder / "digits.o", sdk / "lib" / "libtenon.a")
+    program = tmp_path / "linked"
+    succeeded(run(needed("gcc"), *flags, f"-I{sdk}/include", *files, "-lpthread", "-ldl", "-o", program))
+    assert succeeded(run(program, stdin=image)) == expected
+
+
+def test_program_of_the_documentation_with_pkg_config(
+    place: Path, image: bytes, expected: bytes, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
+    (tmp_path / "program.c").write_text(page.split("```c\n")[1].split("```")[0])
+    env = {**os.environ, "PKG_CONFIG_PATH": str(place / "sdk" / "lib" / "pkgconfig")}
+    flags = succeeded(run(needed("pkg-config"), "--cflags", "--libs", "tenon", env=env)).decode().split()
+    succeeded(run(needed("gcc"), tmp_path / "program.c", *flags, "-o", tmp_path / "program"))
+    env = {**os.environ, "LD_LIBRARY_PATH": str(place / "sdk" / "lib")}
+    assert succeeded(run(tmp_path / "program", place / "digits.tenon", stdin=image, env=env)) == expected
+
+
+def test_cmake_package(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.10)\nproject(client C)\nfind_package(tenon 0.1 REQUIRED)\n"
+        f"foreach(form tenon static)\n  add_executable(with_${{form}} {CLIENTS}/run_bundle.c)\n"
+        "  target_link_libraries(with_${form} tenon::${form})\nendforeach()\n"
+    )
+    prefix = f"-DCMAKE_PREFIX_PATH={place}/sdk"
+    succeeded(run(needed("cmake"), "-S", tmp_path, "-B", tmp_path / "build", prefix))
+    succeeded(run("cmake", "--build", tmp_path / "build"))
+    for form in ("tenon", "static"):
+        assert run(tmp_path / "build" / f"with_{form}").stderr.endswith(b"== 0\n"), (
+            "it is started, and misses its argument"
+        )
+
+
+# ------------------------------------------------------------------------------------------------ bindings, profiles
+def test_bindings_and_profile(place: Path, tmp_path: Path) -> None:
+    shapes = [{"image": (1, 1, 8, 8)}, {"image": (3, 1, 8, 8)}]
+    bundle = tenon.compile(MODEL, shapes=shapes, profile=True, no_tuning=True)
+    path, api = bundle.save(tmp_path / "digits.tenon"), Api(place)
+    handle, engine = ctypes.c_void_p(), ctypes.c_void_p()
+    assert api("tenon_bundle_open", str(path).encode(), None, ctypes.byref(handle)) == OK, api.error
+    assert api("tenon_bundle_binding_count", handle) == 2
+    options = api.options(threads=2)
+    assert api("tenon_engine_create", handle, options, ctypes.byref(engine)) == OK, api.error
+    images = np.ascontiguousarray(np.stack([image.reshape(1, 8, 8) for image in held_out_digits()[0][:3]]))
+    for count in (3, 1, 3):
+        given = np.ascontiguousarray(images[:count])
+        with tenon.open(path) as reference:
+            (right,) = reference.run(given).values()
+        found = np.zeros_like(right)
+        wanted = (ctypes.c_int64 * 4)(*given.shape)
+        assert api("tenon_engine_select_shapes", engine, wanted, SIZED(4)) == OK, api.error
+        data = given.ctypes.data_as(ctypes.c_void_p)
+        assert api("tenon_engine_set_input", engine, 0, data, SIZED(given.nbytes)) == OK, api.error
+        assert api("tenon_engine_run", engine) == OK, api.error
+        out = found.ctypes.data_as(ctypes.c_void_p)
+        assert api("tenon_engine_get_output", engine, 0, out, SIZED(found.nbytes)) == OK, api.error
+        np.testing.assert_array_equal(found, right)
+    steps = api("tenon_bundle_step_count", handle)
+    times = (ctypes.c_uint64 * steps)()
+    assert api("tenon_engine_profile", engine, times, SIZED(steps)) == STATE, "not of the second binding"
+    assert api("tenon_engine_select", engine, 0) == OK
+    assert api("tenon_engine_profile", engine, times, SIZED(steps - 1)) == SIZE
+    assert api("tenon_engine_profile", engine, times, SIZED(steps)) == OK, api.error
+    assert all(times)
+    assert api("tenon_engine_destroy", engine) == api("tenon_bundle_close", handle) == OK
+
+
+# ------------------------------------------------------------------------------------------------ other machines
+def test_sdk_is_refused_where_there_is_no_system(tmp_path: Path) -> None:
+    for target, why in [
+        ("cortex-m4", "no operating system"),
+        ("wasm32", "no operating system"),
+        ("ios", "no C library"),
+    ]:
+        with pytest.raises(ToolchainError, match=why):
+            save_sdk(tmp_path / "sdk", target)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(InputError, match="is no SDK"):
+        save_sdk(tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"], "nothing is half-written"
+
+
+def test_single_files_of_other_machines(place: Path, api: Api, tmp_path: Path) -> None:
+    (target,) = set(Container(str(place / "fat.tenon")).targets) - {read_manifest(place / "digits").target.name}
+    bundle = tenon.compile(MODEL, no_tuning=True, target=target)
+    bundle.save(tmp_path / "other.tenon")
+    other = str(tmp_path / "other.tenon")
+    if platform.machine() != "aarch64":
+        assert api("tenon_bundle_open", other.encode(), None, ctypes.byref(api.out)) == MACHINE
+        assert f"has code for {target} and none for this machine" in api.error
+        with pytest.raises(BundleError, match="none for this machine"):
+            tenon.open(other)
+    with pytest.raises(InputError, match="leave out --emit"):
+        bundle.save(tmp_path / "x.tenon", ("c",))
+    content = bytearray(Path(other).read_bytes())
+    content[60] ^= 1
+    (tmp_path / "damaged.tenon").write_bytes(content)
+    with pytest.raises(BundleError, match="digest of its directory"):
+        tenon.open(tmp_path / "damaged.tenon")
+    (tmp_path / "cut.tenon").write_bytes(content[:-1])
+    with pytest.raises(BundleError, match="incomplete"):
+        tenon.open(tmp_path / "cut.tenon")
+
+
+def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
+    skip_without_device("aarch64")
+    system = Path("/usr/aarch64-linux-gnu")
+    if not (system / "lib" / "libc.so.6").exists():
+        pytest.skip("there is no C library for AArch64 to run programs with (Debian: libc6-arm64-cross)")
+    sdk = save_sdk(place / "aarch64", "aarch64")
+    assert (sdk / "lib" / "libtenon.so").stat().st_size < 80_000
+    target, compiler = find("aarch64"), zig(tenon.Options.from_environment().cache)
+    row = replace(target, triple="aarch64-linux-gnu")
+    texts = {
+        "run_bundle.c": (CLIENTS / "run_bundle.c").read_bytes(),
+        "tenon.h": (sdk / "include" / "tenon.h").read_bytes(),
+    }
+    start = START_OF_AARCH64.encode()
+    objects = {
+        "client.o": compiler.compile(texts, "run_bundle.c", row),
+        "start.o": compiler.compile({"start.c": start}, "start.c", row),
+        "libtenon.so": (sdk / "lib" / "libtenon.so").read_bytes(),
+    }
+    objects["libc.so"] = stub_library(objects["client.o"], "libc.so.6", LIBC_OF_CLIENT)
+    flags = ("-nostdlib", "libtenon.so", "libc.so", "-Wl,--dynamic-linker=/lib/ld-linux-aarch64.so.1", "-pie")
+    program = place / "run_bundle_aarch64"
+    program.write_bytes(compiler.link(objects, row, flags))
+    program.chmod(0o755)
+    emulator = ("qemu-aarch64", "-L", system, "-E", f"LD_LIBRARY_PATH={sdk}/lib")
+    found = np.frombuffer(succeeded(run(*emulator, program, place / "fat.tenon", stdin=image)), np.float32)
+    np.testing.assert_allclose(found, np.frombuffer(expected, np.float32), rtol=1e-5, atol=1e-7)  # other instructions
