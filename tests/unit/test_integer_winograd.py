@@ -15,9 +15,10 @@ from compiled import Library
 from integer_products import Shape, operands, operator
 from lowered import Ask, make_site, run_site
 from tenon.algorithms import registry
+from tenon.codegen.c import element_tile
 from tenon.codegen.c.dialect import C
 from tenon.ir.graph import Array, Graph, Origin
-from tenon.ir.loops import Kernel
+from tenon.ir.loops import Const, Kernel, Loop, Store
 from tenon.ir.types import DType, TensorType
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Site
@@ -32,6 +33,7 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "rest": ((1, 8, 6, 14), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)}),
     "inside": ((1, 4, 8, 12), (8, 4, 3, 3), {"low": -100, "high": 90}),
     "one_tile": ((1, 36, 2, 2), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "deep": ((1, 36, 2, 8), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}),
     "one_side": ((1, 6, 7, 7), (4, 6, 3, 3), {"pads": (0, 0, 1, 1)}),
     "wide_border": ((1, 4, 4, 6), (4, 4, 3, 3), {"pads": (2, 2, 2, 2)}),
     "batch": ((2, 5, 4, 4), (8, 5, 3, 3), {"pads": (1, 1, 1, 1), "zero": -3}),
@@ -88,14 +90,44 @@ def test_portable_c(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got, conv.evaluate(arrays)[0], err_msg=name)
 
 
-def test_products_have_an_assembly_form() -> None:
-    for name, tiles in (("two_groups", 1), ("rest", 1), ("one_tile", 0)):
-        x, w, more = CASES[name]
-        unit = C()
-        unit.kernel(kernel_of(operator(more), operands(x, w)))
-        text = unit.text()
-        assert text.count("__asm__ volatile(") == tiles, name
-        assert ("ldrd %[e], %[o], [%[w]], #8" in text) == bool(tiles), name
+@pytest.mark.parametrize(("name", "pieces"), [("two_groups", 1), ("rest", 1), ("deep", 1), ("one_tile", 0)])
+def test_products_have_an_assembly_form(name: str, pieces: int) -> None:
+    """One piece computes all elements: its sums begin with a product."""
+    x, w, more = CASES[name]
+    unit = C()
+    unit.kernel(kernel_of(operator(more), operands(x, w)))
+    text = unit.text()
+    assert text.count("__asm__ volatile(") == pieces
+    assert text.count('"smuad ') == 8 * pieces
+    assert ('"bne 2b' in text) == (name == "deep")
+
+
+def test_elements_that_do_not_follow_each_other_have_none() -> None:
+    """The assembly walks through weights and panel without a gap, from sums of zero."""
+    x, w, more = CASES["two_groups"]
+    kernel = kernel_of(operator(more), operands(x, w))
+    loop = elements_of(kernel)
+    assert element_tile.matched(loop)
+    cleared = next(i for i, s in enumerate(loop.body) if isinstance(s, Store))
+    first, last = loop.body[cleared], loop.body[-1]
+    assert isinstance(first, Store)
+    assert isinstance(last, Store)
+    one = replace(first, value=Const(1, first.value.type))
+    beside = replace(last, index=(*last.index[:-1], last.index[-1] + 1))
+    for at, changed in ((cleared, one), (len(loop.body) - 1, beside)):
+        body = (*loop.body[:at], changed, *loop.body[at + 1 :])
+        assert element_tile.matched(replace(loop, body=body)) is None
+
+
+def elements_of(kernel: Kernel) -> Loop:
+    """The loop over elements of the first tiles."""
+    waiting = list(kernel.body)
+    while waiting:
+        stmt = waiting.pop(0)
+        if isinstance(stmt, Loop) and stmt.var.name.startswith("f"):
+            return stmt
+        waiting += getattr(stmt, "body", ())
+    raise AssertionError("there is no loop over elements")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +143,17 @@ def test_products_have_an_assembly_form() -> None:
 def test_other_convolutions_are_not_offered_it(x: Shape, w: Shape, more: dict[str, Any]) -> None:
     conv, arrays = operator(more), operands(x, w)
     assert WINOGRAD not in conv.candidates(make_site(conv, arrays, MACHINE, (1, 2, 3, 4)))
+
+
+def test_weights_that_pairs_cannot_multiply_take_another_algorithm() -> None:
+    """Layers of the same types share a choice, whatever their weights and factors are."""
+    x, w, more = CASES["batch"]
+    conv, arrays = operator(more), operands(x, w)
+    arrays[3][2] = 1 << 29
+    (step,) = conv.lower(site_of(conv, arrays))
+    assert step.kernel.name.startswith("integer_conv")
+    (got,) = run_site(conv, site_of(conv, arrays), arrays)
+    np.testing.assert_array_equal(got, conv.evaluate(arrays)[0])
 
 
 def layers(*channels: int) -> Graph:

@@ -180,8 +180,11 @@ class IntegerProduct(Operator):
         return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
 
     def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:
-        """The steps of the algorithm chosen, or of the best by estimate."""
-        algorithm = site.algorithm or self.candidates(site)[0]
+        """The steps of the algorithm chosen, or of the best by estimate: one that was chosen for a layer of the same types
+        may not apply to the weights of this one."""
+        algorithm = site.algorithm
+        if algorithm is None or not algorithm.applies((problem,), site.machine):
+            algorithm = self.candidates(site)[0]
         return algorithm.lower((problem,), (stage,), site.machine)
 
 
@@ -344,7 +347,7 @@ class IntegerConv(IntegerProduct):
         }
         for label, (x, w, more) in shapes.items():
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
-        yield _case(cls, rng, "3x3_even", (1, 8, 6, 16), (8, 8, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
+        yield _case(cls, rng, "3x3_even", (1, 36, 4, 8), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
         yield from (

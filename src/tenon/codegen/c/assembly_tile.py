@@ -34,10 +34,10 @@ class Nest:
 
 def nest(loop: Loop) -> Nest | None:
     """An unrolled loop of constant length, alone or all that a serial one of constant length has."""
-    outer, step = _iterations(loop), loop
+    outer, step = iterations(loop), loop
     if loop.kind == "serial" and len(loop.body) == 1 and isinstance(loop.body[0], Loop):
         step = loop.body[0]
-    inner = _iterations(step)
+    inner = iterations(step)
     if not outer or step.kind != "unroll" or not inner:
         return None
     if step is loop:
@@ -46,7 +46,7 @@ def nest(loop: Loop) -> Nest | None:
     return Nest(outer, inner, (loop.var, step.var), steps, step.body)
 
 
-def _iterations(loop: Loop) -> int:
+def iterations(loop: Loop) -> int:
     """The constant number of iterations, or 0."""
     (below, *more) = loop.var.below
     return 0 if more or below.terms else below.const

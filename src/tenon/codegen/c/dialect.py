@@ -464,7 +464,8 @@ class C(Printer):
         weights, inputs = (f"{name}{_offset(at)}" for name, at in places)
         for var in tile.nest.vars:
             del self.env[var]
-        taken = {*self.f.taken, *(self.cell(tile.sums[0].buffer, name) for name in names)}
+        cells = (self.cell(load.buffer, name) for load, name in zip(tile.sums, names, strict=True))
+        taken = {*self.f.taken, *cells}
         for text in tile.text(weights, inputs, names):
             self.f.taken |= taken
             self.line(text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tenon.codegen.c import dot_tile, pair_tile, scalar_tile
+from tenon.codegen.c import dot_tile, element_tile, pair_tile, scalar_tile
 from tenon.codegen.c.assembly_tile import Tile
 from tenon.ir.loops import Loop
 
 
 def matched(loop: Loop) -> Tile | None:
     """The tile that a loop computes, if it is one."""
-    return dot_tile.matched(loop) or pair_tile.matched(loop) or scalar_tile.matched(loop)
+    return element_tile.matched(loop) or dot_tile.matched(loop) or pair_tile.matched(loop) or scalar_tile.matched(loop)
