@@ -180,8 +180,8 @@ class IntegerProduct(Operator):
         return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
 
     def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:
-        """The steps of the algorithm chosen, or of the best by estimate: what was chosen for a layer of the same types may
-        not apply to the weights of this one."""
+        """The steps of the algorithm chosen, or of the best by estimate: what was chosen for a layer of the same types
+        may not apply to the weights of this one."""
         algorithm = site.algorithm
         if algorithm is None or not algorithm.applies((problem,), site.machine):
             algorithm = self.candidates(site)[0]
