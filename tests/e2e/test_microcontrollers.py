@@ -20,7 +20,7 @@ from real import DIGITS, ROOT
 from tenon.bundle import Bundle, read_manifest
 from tenon.codegen.backend import TextUnit
 from tenon.engine.device import Device, _probe
-from tenon.engine.instruction_count import count
+from tenon.engine.instruction_count import Counted, count
 from tenon.toolchain.size import sizes
 
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
@@ -89,16 +89,60 @@ def test_one_model_on_every_core(target: str) -> None:
     same_answers("kws", target, 8)
 
 
-@pytest.mark.parametrize(("name", "target"), [("kws", "cortex-m4"), ("ad", "cortex-m0plus"), ("speech", "riscv32imc")])
-def test_stack_is_bounded_by_the_frames_of_the_deepest_calls(name: str, target: str) -> None:
-    """The high-water mark includes the frame of the probe's function that calls the entry point."""
+def bounded(name: str, target: str) -> tuple[Bundle, Counted]:
+    """A model for a board, and what the emulator counts."""
     skip_without_device(target)
     graph = tenon.load(model(name))
     bundle = tenon.compile(graph, arithmetic="tflm", target=target, name=name, no_tuning=True)
     given, _ = records(name, "tflm")
-    mark, bound = count(bundle, [inputs(graph, given[0])]).stack, bundle.stack
+    return bundle, count(bundle, [inputs(graph, given[0])])
+
+
+@pytest.mark.parametrize(("name", "target"), [("kws", "cortex-m4"), ("ad", "cortex-m0plus"), ("speech", "riscv32imc")])
+def test_stack_is_bounded_by_the_frames_of_the_deepest_calls(name: str, target: str) -> None:
+    """The high-water mark includes the frame of the probe's function that calls the entry point."""
+    bundle, counted = bounded(name, target)
+    assert bundle.stack is not None
+    assert counted.stack - CALLER <= bundle.stack <= counted.stack + SLACK
+
+
+SOFTWARE_FLOATS = 0.15
+"""The excess allowed where an input is quantised by functions whose path depends on the number."""
+SAMPLED = {("kws", "cortex-m4"), ("speech", "cortex-m4"), ("ad", "cortex-m0plus"), ("sww", "cortex-m55")}
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        pytest.param(name, target, marks=() if (name, target) in SAMPLED else pytest.mark.slow)
+        for name in MODELS
+        for target in CORES
+    ],
+)
+def test_instructions_are_bounded_within_a_tenth(name: str, target: str) -> None:
+    """The emulator also counts the probe's function that calls the entry point."""
+    bundle, counted = bounded(name, target)
+    bound, (measured,) = bundle.instructions, counted.instructions
+    assert bound is not None, bundle.bounds
+    soft = name == "mcunet" and target in ("cortex-m0plus", "cortex-m3")
+    assert measured - CALLER <= bound.total <= measured * (1 + (SOFTWARE_FLOATS if soft else 0.1))
+    assert bound.calls is not None
+    assert bound.total - 50 * len(bound.calls) < sum(bound.calls) < bound.total
+
+
+def test_header_and_manifest_state_the_instructions(tmp_path: Path) -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", target="cortex-m4", no_tuning=True)
+    bound = bundle.instructions
     assert bound is not None
-    assert mark - CALLER <= bound <= mark + SLACK
+    assert bound.calls is not None
+    folder = bundle.save(tmp_path / "out")
+    header, manifest = (folder / "digits.h").read_text(), read_manifest(folder)
+    assert manifest.instructions == bound.total
+    assert tuple(step.instructions for step in manifest.nodes) == bound.calls
+    assert f"#define DIGITS_MAX_INSTRUCTIONS {bound.total}\n" in header
+    (first, *_) = manifest.nodes
+    assert f'#define DIGITS_CALL_INSTRUCTIONS(X) \\\n  X("{first.layer}", {first.kernel}, {bound.calls[0]})' in header
+    assert handmade.bundle("riscv32imc").instructions is None
 
 
 def test_header_and_manifest_state_the_stack(tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ from types import MappingProxyType
 
 from tenon.bundle.header_macros import image_macros, quantisation_macros
 from tenon.bundle.names import unique
+from tenon.bundle.static_bounds import Instructions, StaticBounds
 from tenon.codegen.c.unit import REGIONS
 from tenon.codegen.threads import phases
 from tenon.ir.preprocessing import Preprocessing
 from tenon.plan.program import ALIGNMENT, Port, Program
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "STACK_SIZE", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES",
+             "PEAK_MEM_SIZE", "MEM_ALIGN", "STACK_SIZE", "MAX_INSTRUCTIONS",
+             "CALL_INSTRUCTIONS", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS", "PHASES",
              "BINDINGS", "H")  # fmt: skip
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
@@ -81,17 +83,40 @@ def header(
     return banner + "\n".join(blocks)
 
 
-def with_stack(text: str, name: str, stack: int | None) -> str:
-    """A header with the size of the stack, if there is one: it is known only after the compilation."""
-    if stack is None:
-        return text
-    prefix = name.upper()
-    line = f"#define {prefix}_MEM_ALIGN {ALIGNMENT}\n"
-    about = (
-        "/* The most bytes of stack that a run takes, below the frame of its caller, as this bundle's object is\n"
-        "   compiled: the frames of the deepest path of calls. */\n"
-    )
-    return text.replace(line, f"{line}{about}#define {prefix}_STACK_SIZE {stack}\n", 1)
+def with_bounds(text: str, programs: Sequence[Program], bounds: StaticBounds | None) -> str:
+    """A header with the bounds of the entry points, which are known only after the compilation."""
+    for program in programs if bounds else ():
+        assert bounds
+        line = rf"^#define {program.name.upper()}_(?:MEM_ALIGN|ACTIVATIONS_MEM_SIZE) \d+\n(?!/\* The least)"
+        found = re.search(line, text, re.MULTILINE)
+        assert found
+        lines = [*_stack(program, bounds), *_instructions(program, bounds.instructions.get(program.name)), ""]
+        text = text[: found.end()] + "\n".join(lines) + text[found.end() :]
+    return text
+
+
+def _stack(program: Program, bounds: StaticBounds) -> list[str]:
+    return [
+        "/* The most bytes of stack that a run takes, below the frame of its caller, as this bundle's object is",
+        "   compiled: the frames of the deepest path of calls. */",
+        f"#define {program.name.upper()}_STACK_SIZE {bounds.stack}",
+    ]
+
+
+def _instructions(program: Program, most: Instructions | None) -> list[str]:
+    if most is None:
+        return []
+    prefix = program.name.upper()
+    rows = [
+        f'X("{c_text(call.layer)}", {call.kernel.name}, {n})'
+        for call, n in zip(program.calls, most.calls or (), strict=most.calls is not None)
+    ]
+    return [
+        "/* The most instructions that a run executes, as this bundle's object is compiled (not cycles), and of them",
+        "   those of each kernel call: X(layer, kernel, instructions) */",
+        f"#define {prefix}_MAX_INSTRUCTIONS {most.total}",
+        *([" \\\n  ".join([f"#define {prefix}_CALL_INSTRUCTIONS(X)", *rows])] if rows else []),
+    ]
 
 
 def _several(program: Program, more: Sequence[Program]) -> str:

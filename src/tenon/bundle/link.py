@@ -15,7 +15,6 @@ from tenon.bundle.manifest import shared_library
 from tenon.errors import ToolchainError
 from tenon.targets import Target
 from tenon.targets.base import ObjectFormat
-from tenon.toolchain.assembly import frames, stack_bound
 from tenon.toolchain.compiler import Compiler
 from tenon.toolchain.stub_library import stub_library
 
@@ -83,20 +82,6 @@ def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str
         return objects[0]
     parts = {f"piece{i}.o": content for i, content in enumerate(objects)}
     return compiler.link(parts, target, ("-r", "-nostdlib"), "out.o")
-
-
-def stack_of(
-    compiler: Compiler, target: Target, name: str, texts: Sequence[str], header: str, entries: Sequence[str]
-) -> int:
-    """The most bytes of stack that a run of a network takes, below the frame of the function that calls the entry
-    point; of a target without operating system."""
-    extra = ("-Wno-unused-function",) if len(texts) > 1 else ()
-    memory = compiler.assembly({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))
-    functions = frames(memory)
-    for text in texts:
-        files = {f"{name}.c": text.encode(), f"{name}.h": header.encode()}
-        functions |= frames(compiler.assembly(files, f"{name}.c", target, extra))
-    return max(stack_bound(functions, entry) for entry in entries)
 
 
 def library(

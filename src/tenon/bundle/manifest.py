@@ -97,8 +97,8 @@ class Tensor(NamedTuple):
 class Step(NamedTuple):
     """A kernel call: the layer and operator that it belongs to, and its multiply-accumulates.
 
-    The other fields describe the node: shape of its output, shape of its weights or window, attributes (empty if it has
-    none), and bytes read and written.
+    ``instructions`` is the most that the call executes, if that was computed.  The other fields describe the node:
+    shape of its output, shape of its weights or window, attributes (empty if it has none), and bytes read and written.
     """
 
     layer: str
@@ -112,6 +112,7 @@ class Step(NamedTuple):
     dilations: tuple[int, ...] = ()
     group: int = 1
     bytes: int = 0
+    instructions: int | None = None
 
 
 class Binding(NamedTuple):
@@ -174,6 +175,7 @@ class Manifest(NamedTuple):
     ``labels`` the names of the classes, if known.
     ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
     digest of the outputs for the fixed input (``ir.fixed_input``), by the references of the operators.
+    ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
     ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
     ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
     """
@@ -202,6 +204,7 @@ class Manifest(NamedTuple):
     tuned: Tuned | None = None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
     answer: str = ""
+    instructions: int | None = None
     patches: PatchedLayers | None = None
     digest: str = ""
     format: Literal[2] = FORMAT

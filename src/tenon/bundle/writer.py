@@ -19,7 +19,7 @@ from tenon.bundle.browser import description
 from tenon.bundle.checksum import checksum
 from tenon.bundle.container import SUFFIX, container
 from tenon.bundle.folder import write_folder
-from tenon.bundle.header import header, with_stack
+from tenon.bundle.header import header, with_bounds
 from tenon.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.bundle.layout import layout
 from tenon.bundle.manifest import (
@@ -39,6 +39,7 @@ from tenon.bundle.manifest import (
 from tenon.bundle.names import executable_name, identifier, library_name
 from tenon.bundle.packages import FORMS, Contents
 from tenon.bundle.preprocessing import detection_source, preprocessing_source
+from tenon.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.backend import Unit
 from tenon.codegen.backend import find as find_backend
@@ -148,12 +149,24 @@ class Bundle:
         return link.object_of(self.compiler, self.target, self.name, texts, self.header)
 
     @cached_property
-    def stack(self) -> int | None:
-        """The most bytes of stack that a run takes, on a target without operating system; None: it is not computed."""
+    def bounds(self) -> StaticBounds | None:
+        """Stack and instructions of a run at most, on a target without operating system; None: not computed."""
         if not self.target.linker_script or not self.compiler.zig:
             return None
-        entries = [program.name for program in (self.program, *self.more)]
-        return link.stack_of(self.compiler, self.target, self.name, self.unit.split(), self.header, entries)
+        programs = (self.program, *self.more)
+        steps = self.unit.steps or ((),) * len(programs)
+        entries = {p.name: [step.function for step in own] for p, own in zip(programs, steps, strict=True)}
+        return static_bounds(self.compiler, self.target, self.unit.split(), self.header, entries)
+
+    @property
+    def stack(self) -> int | None:
+        """The most bytes of stack that a run takes, on a target without operating system; None: it is not computed."""
+        return self.bounds.stack if self.bounds else None
+
+    @property
+    def instructions(self) -> Instructions | None:
+        """The most instructions that a run of the first binding executes; None: no bound is known."""
+        return self.bounds.instructions.get(self.name) if self.bounds else None
 
     @cached_property
     def library(self) -> bytes:
@@ -233,6 +246,8 @@ class Bundle:
         program, target, memory = self.program, self.target, self.program.memory
         size = sizes(self.object) if compiled else None
         names = {call.kernel.name: 0 for call in program.calls}
+        bound = self.instructions if compiled else None
+        instructions = (bound and bound.calls) or (None,) * len(program.calls)
         return Manifest(
             tenon=__version__,
             name=self.name,
@@ -285,9 +300,17 @@ class Bundle:
             patches=PatchedLayers(**asdict(program.patches)) if program.patches else None,
             kernels={**names, **Counter(call.kernel.name for call in program.calls)},
             nodes=tuple(
-                Step(layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, **asdict(call.facts))
-                for call in program.calls
+                Step(
+                    layer=call.layer,
+                    op=call.op,
+                    kernel=call.kernel.name,
+                    macs=call.macs,
+                    instructions=most,
+                    **asdict(call.facts),
+                )
+                for call, most in zip(program.calls, instructions, strict=True)
             ),
+            instructions=bound.total if bound else None,
             size=CodeSize(code=size.code, data=size.data) if size else None,
             files={name: _record(content) for name, content in files.items()},
         )
@@ -305,7 +328,8 @@ class Bundle:
         if "c" in parts:
             files[f"{name}.c"] = self.source.encode()
         if "header" in parts:
-            files[f"{name}.h"] = with_stack(self.header, name, self.stack if "object" in parts else None).encode()
+            bounds = self.bounds if "object" in parts else None
+            files[f"{name}.h"] = with_bounds(self.header, (self.program, *self.more), bounds).encode()
         if "object" in parts:
             files[f"{name}.o"] = self.object
         if "weights" in parts:

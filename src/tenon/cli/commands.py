@@ -52,6 +52,8 @@ def compile_model(
     shown.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
     if memory.stack is not None:
         shown.add_row("stack, at most", size(memory.stack))
+    if manifest.instructions is not None:
+        shown.add_row("instructions, at most", count(manifest.instructions))
     if manifest.patches:
         shown.add_row("in patches", patches_text(manifest.patches))
     if manifest.size:

@@ -81,6 +81,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     facts.add_row("peak RAM", size(memory.peak))
     if memory.stack is not None:
         facts.add_row("stack, at most", size(memory.stack))
+    if manifest.instructions is not None:
+        facts.add_row("instructions, at most", count(manifest.instructions))
     facts.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
     if manifest.patches:
         facts.add_row("in patches", patches_text(manifest.patches))
@@ -102,9 +104,11 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
         files.add_row(name, str(record.bytes), record.sha256[:_SHOWN], states[name])
     console.print(files, markup=False)
     if layers:
-        listed = table("layer", "operator", "kernel", "MACs", right=(3,))
+        bounded = manifest.instructions is not None
+        listed = table("layer", "operator", "kernel", "MACs", *(["instructions"] if bounded else []), right=(3, 4))
         for step in manifest.nodes:
-            listed.add_row(step.layer, step.op, step.kernel, count(step.macs))
+            most = [count(step.instructions) if step.instructions is not None else ""] if bounded else []
+            listed.add_row(step.layer, step.op, step.kernel, count(step.macs), *most)
         console.print(listed, markup=False)
 
 
