@@ -72,3 +72,24 @@ CLEAR(__aeabi_memclr)
 CLEAR(__aeabi_memclr4)
 CLEAR(__aeabi_memclr8)
 #endif
+
+#if defined(__arm__) && !defined(__ARM_PCS_VFP) && (__ARM_FP & 4)
+/* Floats in general registers with an FPU that cannot round, as on Android: libraries for the emulator take them in
+   those of the FPU.  From `whole` on a number has no fraction. */
+#define ROUND(type, integer, whole, floor, ceil, trunc, copysign)          \
+  type floor(type x);                                                      \
+  type ceil(type x);                                                       \
+  type trunc(type x);                                                      \
+  type trunc(type x) {                                                     \
+    return x > -whole && x < whole ? copysign((type)(integer)x, x) : x;    \
+  }                                                                        \
+  type floor(type x) {                                                     \
+    const type rounded = trunc(x);                                         \
+    return rounded > x ? rounded - 1 : rounded;                            \
+  }                                                                        \
+  type ceil(type x) {                                                      \
+    return -floor(-x);                                                     \
+  }
+ROUND(float, int, 0x1p23f, floorf, ceilf, truncf, __builtin_copysignf)
+ROUND(double, long long, 0x1p52, floor, ceil, trunc, __builtin_copysign)
+#endif

@@ -70,6 +70,24 @@ def _tuned(row: Target, core: str, about: str) -> Target:
     )
 
 
+def _sve(bits: int, cores: str) -> Target:
+    """Vectors of a fixed length, which compilers map to SVE registers of exactly that length."""
+    lanes = bits // 32
+    return Target(
+        f"aarch64-sve{bits}",
+        Machine(lanes=lanes, registers=32, block=lanes, prefetch=True),
+        "aarch64-linux-musl",
+        "generic+v8_2a+sve",
+        (f"-msve-vector-bits={bits}",),
+        about=f"AArch64 with SVE registers of exactly {bits} bits ({cores})",
+        gcc=("-march=armv8.2-a+sve",),
+        host=Host("aarch64", frozenset({"sve"}), triple=_GNU, tuned=True),
+        runner=qemu_user("qemu-aarch64", "-cpu", f"max,sve{bits}=on,sve-default-vector-length={bits // 8}"),
+        group=Group.DESKTOP,
+        tier=2,
+    )
+
+
 TARGETS = (
     NEON,
     _DOTPROD,
@@ -79,20 +97,8 @@ TARGETS = (
     _tuned(NEON, "cortex-a72", "Arm Cortex-A72: AArch64 with NEON, scheduled for it"),
     _tuned(_DOTPROD, "cortex-a55", "Arm Cortex-A55: AArch64 with NEON and dot product, scheduled for it"),
     _tuned(_DOTPROD, "cortex-a76", "Arm Cortex-A76: AArch64 with NEON and dot product, scheduled for it"),
-    # Vectors of a fixed length, which compilers map to SVE registers of exactly that length.
-    Target(
-        "aarch64-sve256",
-        Machine(lanes=8, registers=32, block=8, prefetch=True),
-        "aarch64-linux-musl",
-        "generic+v8_2a+sve",
-        ("-msve-vector-bits=256",),
-        about="AArch64 with SVE registers of exactly 256 bits (Neoverse V1)",
-        gcc=("-march=armv8.2-a+sve",),
-        host=Host("aarch64", frozenset({"sve"}), triple=_GNU, tuned=True),
-        runner=qemu_user("qemu-aarch64", "-cpu", "max,sve256=on,sve-default-vector-length=32"),
-        group=Group.DESKTOP,
-        tier=2,
-    ),
+    _sve(256, "Neoverse V1"),
+    _sve(128, "Neoverse N2 and V2, Cortex-A510 and later"),
     Target(
         "armv6",
         Machine(lanes=1, registers=16),
@@ -121,4 +127,5 @@ PRODUCTS = (
     Product("jetson-nano", "aarch64", "NVIDIA Jetson Nano (Cortex-A57)", Group.BOARD),
     Product("rock-5b", "cortex-a76", "Radxa Rock 5B (RK3588)", Group.BOARD),
     Product("graviton3", "aarch64-i8mm", "AWS Graviton3 (Neoverse V1)", Group.DESKTOP),
+    Product("graviton4", "aarch64-i8mm", "AWS Graviton4 (Neoverse V2)", Group.DESKTOP),
 )

@@ -45,12 +45,7 @@ def _system(cpu: Target, name: str, triple: str, system: str, object: ObjectForm
 TARGETS = (
     _android(NEON, "android-arm64", "aarch64-linux-android"),
     # Floats are passed in general registers and computed by the FPU, which zig's androideabi would not use.
-    replace(
-        _android(ARMV7, "android-armv7", "arm-linux-musleabihf"),
-        flags=("-mfloat-abi=softfp",),
-        # They call floorf and ceilf: Android's take floats in general registers, zig's for the emulator do not.
-        not_emulated=("Ceil()", "Floor()", "MaxRoiPool(", "Mod() f32_0", "PsRoi", "RoiAlign("),
-    ),
+    replace(_android(ARMV7, "android-armv7", "arm-linux-musleabihf"), flags=("-mfloat-abi=softfp",)),
     _android(SSE2, "android-x86_64", "x86_64-linux-android"),
     replace(
         _system(NEON, "ios", "aarch64-ios", "iOS", "macho"),
