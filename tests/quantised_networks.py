@@ -102,7 +102,8 @@ def images(count: int = 3) -> list[Array]:
     return [rng.uniform(-1, 1, (1, 3, 9, 7)).astype(np.float32) for _ in range(count)]
 
 
-def quantised(graph: Graph, scheme: str = "int8") -> Graph:
+def ranges_of(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Of all tensors on the images."""
     whole = profiled(graph)
     whole.outputs = [v for node in whole for v in node.outputs]
     ranges: dict[str, tuple[float, float]] = {"x": (-1.0, 1.0)}
@@ -110,7 +111,11 @@ def quantised(graph: Graph, scheme: str = "int8") -> Graph:
         for name, values in evaluate(whole, {"x": image}).items():
             low, high = ranges.get(name, (0.0, 0.0))
             ranges[name] = min(low, float(values.min())), max(high, float(values.max()))
-    return quantize_by_ranges(graph, ranges, scheme=scheme)
+    return ranges
+
+
+def quantised(graph: Graph, scheme: str = "int8") -> Graph:
+    return quantize_by_ranges(graph, ranges_of(graph), scheme=scheme)
 
 
 def in_integers(graph: Graph, arithmetic: Arithmetic = "litert") -> Graph:

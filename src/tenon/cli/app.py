@@ -248,13 +248,13 @@ def quantize_command(
     *,
     model: Model,
     data: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--data",
             metavar="DATA",
             help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
         ),
-    ],
+    ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The .onnx, .tflite or .tmfile file to write.")],
     samples: Annotated[int, typer.Option("--samples", min=1, help="Number of samples to calibrate with.")] = 128,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")] = 0,
@@ -268,6 +268,19 @@ def quantize_command(
             help="Ranges of activations: auto, or min-max, moving-average, percentile, mse, entropy, aciq.",
         ),
     ] = "auto",
+    ranges: Annotated[
+        Path | None,
+        typer.Option("--ranges", metavar="FILE", help="Known ranges: YAML, or a file of Tengine, MACE or Glow."),
+    ] = None,
+    save_ranges: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-ranges", metavar="FILE", help="Write the ranges: Tengine's if it ends in .scale, MACE's in .range."
+        ),
+    ] = None,
+    ranges_format: Annotated[
+        str, typer.Option("--ranges-format", help="Of --save-ranges: yaml, tengine, mace or glow.")
+    ] = "",
     bias_correction: Annotated[
         bool, typer.Option("--bias-correction/--no-bias-correction", help="Put the means of channels back.")
     ] = True,
@@ -320,13 +333,14 @@ def quantize_command(
     from tenon.cli.quantize import quantize_model
 
     settings = {
-        "data": data, "samples": samples, "seed": seed, "scheme": scheme, "method": method,
+        "data": data, "samples": samples, "seed": seed, "scheme": scheme, "method": method, "ranges": ranges,
         "equalisation": equalisation, "rounding": rounding, "bias_correction": bias_correction,
         "range_search": range_search, "exclude": exclude or [], "min_sqnr": min_sqnr, "max_drop": max_drop,
         "metric": metric, "target": target or "host", "preprocess": preprocess.overrides(),
         "threads": threads.threads,
     }  # fmt: skip
-    quantize_model(model.source(), out, settings, report, pareto, as_json=printing.json)
+    saved = (save_ranges, ranges_format) if save_ranges is not None else None
+    quantize_model(model.source(), out, settings, report, pareto, saved, as_json=printing.json)
 
 
 @app.command("compare")

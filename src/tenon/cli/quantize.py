@@ -23,9 +23,10 @@ WORST = 5
 
 
 def quantize_model(
-    source: Source, out: Path, settings: Mapping[str, Any], report: Path | None, pareto: Path | None, *, as_json: bool
-) -> None:
-    """Quantise, save, and write and print the report."""
+    source: Source, out: Path, settings: Mapping[str, Any], report: Path | None, pareto: Path | None,
+    ranges: tuple[Path, str] | None = None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format."""
     if pareto is not None and settings["min_sqnr"] is None and settings["max_drop"] is None:
         raise InputError("--pareto shows what a search tried: give --min-sqnr or --max-drop too")
     began = perf_counter()
@@ -34,6 +35,8 @@ def quantize_model(
         made = tenon.quantize(graph, step=lambda what, done, total: progress(f"{what} {done}/{total}"), **settings)
         progress("write")
         made.save(out)
+        if ranges is not None:
+            made.save_ranges(*ranges)
     found = without_infinity(made.report)
     if report is not None:
         text = (
@@ -75,7 +78,10 @@ def _print(report: Report) -> None:
 
 def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
     cards = [
-        (decibels(min(each.sqnr for each in report.outputs)), "SQNR of the outputs before softmax"),
+        (
+            decibels(min((each.sqnr for each in report.outputs), default=float("nan"))),
+            "SQNR of the outputs before softmax",
+        ),
         (report.scheme, "scheme"),
         (report.method, "ranges of activations"),
         (", ".join(report.applied) or "none", "repairs"),

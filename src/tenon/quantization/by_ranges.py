@@ -12,7 +12,8 @@ from tenon.quantization.calibration import Step, observed
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.placement import placement
 from tenon.quantization.post_training import float_graph
-from tenon.quantization.ranges import HISTOGRAMS, METHODS, usual_range
+from tenon.quantization.ranges import HISTOGRAMS, METHODS
+from tenon.quantization.recipe import grids
 from tenon.quantization.samples import Data, read_samples
 from tenon.quantization.scheme import named_scheme
 
@@ -37,9 +38,8 @@ def quantize_by_ranges(
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     if missing := [value.name for value in placed.tensors if value.name not in ranges]:
         raise InputError(f"there is no range for tensor '{missing[0]}': profile the same model again")
-    given = {value: usual_range(value) or ranges[value.name] for value in placed.tensors}
-    grids = {value: kind.activation_grid(*given[placed.end(value)]) for value in placed.tensors}
-    insert(graph, placed, products(placed, grids, kind), grids, kind)
+    found = grids(placed, {value: ranges[value.name] for value in placed.tensors}, kind)
+    insert(graph, placed, products(placed, found, kind), found, kind)
     return graph
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.types import DType
 from tenon.passes.base import attribute, make
 from tenon.quantization.placement import Placement, root
 from tenon.quantization.scheme import Grid, Scheme
@@ -56,12 +57,29 @@ def _product(node: Node, x: Grid, scheme: Scheme) -> Product:
     given = node.inputs[2] if len(node.inputs) > 2 else None
     bias = np.zeros(channels) if given is None else np.broadcast_to(given.array.reshape(-1), (channels,))
     bias = bias.astype(np.float64)
+    stored = _trained_weights(node, axis, scheme)
+    if stored is not None and groups == 1:
+        return Product(node, x, stored[0], stored[1], bias, axis)
     w = scheme.weight_grid(data, axis)
     if groups > 1 and w.scale.size > 1:  # one scale for all: its channels are counted within the groups
         w = Grid(w.scale.max(keepdims=True), w.zero[:1], w.dtype)
     least = np.abs(bias if w.scale.size > 1 else np.abs(bias).max(keepdims=True)) / (2.0**30 * x.scale)
     w = Grid(np.maximum(w.scale, least).astype(np.float32), w.zero, w.dtype)
     return Product(node, x, w, w.quantised(data, axis if w.scale.size > 1 else None), bias, axis)
+
+
+def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[Grid, Array] | None:
+    """The grid and the integers of weights that were integers of the scheme already, as training leaves them."""
+    stored = node.input(1).stored
+    if stored is None or DType.of(stored.data.dtype) is not scheme.weights:
+        return None
+    scale, zero = stored.scale.reshape(-1).astype(np.float32), stored.zero.reshape(-1)
+    full = (1,) * (stored.data.ndim - stored.scale.ndim) + stored.scale.shape
+    along = all(n == 1 or i == axis for i, n in enumerate(full))
+    if not along or (scale.size > 1 and not scheme.per_channel) or (scheme.symmetric_weights and zero.any()):
+        return None
+    zeros = np.broadcast_to(zero, scale.shape).astype(scheme.weights.numpy)
+    return Grid(scale, zeros, scheme.weights), stored.data
 
 
 def weight_axis(node: Node) -> int:

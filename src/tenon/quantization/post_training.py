@@ -14,11 +14,16 @@ from tenon.ir.graph import Graph
 from tenon.passes.integers import is_quantised
 from tenon.pipeline import Model, load
 from tenon.quantization.calibration import Step
+from tenon.quantization.known_ranges import Ranges, missing, quantized_by
+from tenon.quantization.known_ranges import read as read_known
 from tenon.quantization.mixed_precision import Contract, Metric, mixed, read_metric
+from tenon.quantization.range_files import write_ranges
+from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
 from tenon.quantization.report import Report, reported
 from tenon.quantization.samples import Data, read_samples
 from tenon.quantization.scheme import named_scheme
+from tenon.quantization.trained import grid_ranges, take_out
 
 SCORED = 32
 """Samples that the report is measured on."""
@@ -38,16 +43,22 @@ class Quantized:
         """
         save(self.graph, path, "the quantised model")
 
+    def save_ranges(self, path: str | PathLike[str], form: str = "") -> None:
+        """Write the ranges of the tensors in a format of ``range_files``, by the name of the file if it is empty."""
+        scheme = named_scheme(self.report.scheme)
+        write_ranges(path, grid_ranges(self.graph, symmetric=scheme.symmetric), scheme, form)
+
 
 @guarded
 def quantize(
     model: Model | Graph,
-    data: Data,
+    data: Data | None = None,
     *,
     samples: int = 128,
     seed: int = 0,
     scheme: str = "int8",
     method: str = "auto",
+    ranges: Ranges | None = None,
     equalisation: bool | None = None,
     rounding: str = "auto",
     bias_correction: bool = True,
@@ -77,16 +88,29 @@ def quantize(
     float as it needs, those that cost least on ``target``.  ``metric`` (a function or "module:function") is called with
     the outputs by name and the number of the sample; by default it is whether the largest output is that in float.
 
+    ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
+    brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
+    without missing ones no data is needed; nothing is searched or repaired then, and the report is empty.
+
     Raises ModelError, and InputError for bad options and data, and if only float meets the contract.
     """
     kind = named_scheme(scheme)
     checked(rounding, method)
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
-    graph = float_graph(model)
-    given = read_samples(graph, data, samples, seed, preprocess)
+    graph, trained = _float_graph_and_ranges(model)
     if unknown := sorted(set(exclude) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
         raise InputError(f"exclude: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+    if trained or ranges is not None or data is None:
+        wanted = trained | read_known(ranges, kind)
+        if trained and data is not None and not missing(graph, wanted, exclude):
+            raise ModelError(f"{graph.source or graph.name}: is quantised already")
+        made = quantized_by(
+            graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
+            exclude=exclude, preprocess=preprocess, threads=threads, step=step,
+        )  # fmt: skip
+        return Quantized(made, Report(kind.name, "known ranges", 0, (), (), (), None, None, {}, {}))
+    given = read_samples(graph, data, samples, seed, preprocess)
     request = Request(
         kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search, exclude,
         threads, step,
@@ -104,14 +128,21 @@ def quantize(
 
 def float_graph(model: Model | Graph) -> Graph:
     """The graph with normalisations folded, of ONNX's own operators."""
+    graph, trained = _float_graph_and_ranges(model)
+    if trained:
+        raise ModelError(f"{graph.source or graph.name}: is quantised already")
+    return graph
+
+
+def _float_graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range]]:
+    """And the ranges that a quantised one brings along."""
     given = model.copy() if isinstance(model, Graph) else load(model)
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
     if not all(v.type.bound for v in given.inputs):
         raise ModelError(f"{given.source or given.name}: bind the shapes of its inputs first (--shape)")
-    if is_quantised(given):
-        raise ModelError(f"{given.source or given.name}: is quantised already")
-    return passes.optimize(given, fuse=False)
+    trained = take_out(given) if is_quantised(given) else {}
+    return passes.optimize(given, fuse=False), trained
 
 
 __all__ = ["Quantized", "quantize"]

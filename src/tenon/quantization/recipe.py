@@ -23,7 +23,7 @@ from tenon.quantization.insertion import Product, insert, products
 from tenon.quantization.moments import Moments, mean_shift, moments
 from tenon.quantization.placement import Placement, placement
 from tenon.quantization.range_search import expected_scores, searched
-from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range
+from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
 from tenon.quantization.rounding import ROUNDINGS, narrowed, rounded
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme
@@ -273,8 +273,9 @@ def _bits(each: Product) -> int:
 
 
 def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
-    """Of all tensors; parts of a concatenation have its own."""
-    return {v: scheme.activation_grid(*ranges[placed.end(v)]) for v in placed.tensors}
+    """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one."""
+    ends = {value: placed.end(value) for value in placed.tensors}
+    return {value: scheme.activation_grid(*(usual_range(end) or ranges[end])) for value, end in ends.items()}
 
 
 def inserted(found: Recipe, scheme: Scheme) -> tuple[Graph, dict[Value, Value]]:

@@ -1,0 +1,74 @@
+"""Quantisation by ranges that are known: given in a file or by hand, or brought along by a model; what is missing is
+calibrated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from tenon.errors import InputError, ModelError
+from tenon.ir.graph import Graph, Value
+from tenon.quantization.calibration import Step, observed
+from tenon.quantization.insertion import insert, products
+from tenon.quantization.placement import Placement, placement
+from tenon.quantization.range_files import read_ranges
+from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
+from tenon.quantization.recipe import grids
+from tenon.quantization.samples import Data, read_samples
+from tenon.quantization.scheme import Scheme
+
+Ranges = Mapping[str, Range] | str | PathLike[str]
+"""Ranges by the names of tensors, or a file of them."""
+
+
+def read(ranges: Ranges | None, scheme: Scheme) -> dict[str, Range]:
+    """The ranges of a mapping or of a file.  Raises InputError."""
+    if ranges is None or isinstance(ranges, Mapping):
+        return dict(ranges or {})
+    return read_ranges(os.fspath(ranges), scheme)
+
+
+def known(graph: Graph, placed: Placement, ranges: Mapping[str, Range]) -> dict[Value, Range]:
+    """Those of the tensors that get a grid.  Raises InputError if there are ranges, and none is for a tensor."""
+    found = {value: ranges[value.name] for value in placed.tensors if value.name in ranges}
+    if ranges and not found:
+        have = ", ".join(f"'{value.name}'" for value in placed.tensors[:3])
+        raise InputError(
+            f"{graph.source or graph.name}: none of its tensors is called '{next(iter(ranges))}' or as the other "
+            f"ranges are: those that need one are {have} and so on (--save-ranges writes all)"
+        )
+    return found
+
+
+def missing(graph: Graph, ranges: Mapping[str, Range], exclude: Sequence[str]) -> list[Value]:
+    """The tensors that get a grid and have no range."""
+    return [v for v in placement(graph, exclude).tensors if v.name not in ranges and usual_range(v) is None]
+
+
+def quantized_by(
+    graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
+    seed: int, exclude: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int, step: Step,
+) -> Graph:  # fmt: skip
+    """``graph``, changed: quantised by these ranges, and by ``method`` where they have none.
+
+    Raises ModelError, and InputError for a tensor without a range where there are no samples.
+    """
+    placed = placement(graph, exclude)
+    if not placed.tensors:
+        raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
+    given = known(graph, placed, ranges)
+    left = missing(graph, ranges, exclude)
+    if left and data is None:
+        raise InputError(
+            f"there is no range for tensor '{left[0].name}' and {len(left) - 1} others: give samples (--data) "
+            "or all ranges (--ranges)"
+        )
+    if left and data is not None:
+        found = read_samples(graph, data, samples, seed, preprocess)
+        seen = observed(graph, left, found, histograms=method in HISTOGRAMS, threads=threads, step=step)
+        given |= {value: METHODS[method](each) for value, each in seen.items()}
+    found_grids = grids(placed, given, scheme)
+    insert(graph, placed, products(placed, found_grids, scheme), found_grids, scheme)
+    return graph
