@@ -1,0 +1,1 @@
+"""MACE's tools for ranges of tensors, over Tenon's public API."""

@@ -1,0 +1,95 @@
+"""``quantize_stat``: the ranges of many runs to one for each tensor, as ``tools/python/quantize/quantize_stat.py`` of
+XiaoMi/mace does; its output is a ``quantize_range_file``.
+
+A log has a line ``Tensor range @@<tensor>@@<least>,<greatest>`` for each tensor of each run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.input_file import read_regular
+
+_LINE = re.compile(r".*Tensor range @@(?P<name>.+)@@(?P<low>[^,@]+),(?P<high>[^,@]+)")
+_MARK = "Tensor range @@"
+
+CLOSE = 0.1
+"""Ranges are not narrowed to less."""
+
+Extremes = tuple[list[float], list[float]]
+"""The least and the greatest values of a tensor in each run."""
+
+
+def logged(path: Path) -> dict[str, Extremes]:
+    """The extremes of each tensor, in the order of their first lines.  Raises InputError for a damaged line."""
+    found: dict[str, Extremes] = {}
+    for number, line in enumerate(read_regular(path).decode("utf-8", "replace").splitlines(), 1):
+        if _MARK not in line:
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        try:
+            if match is None:
+                raise ValueError(line)
+            pair = float(match["low"]), float(match["high"])
+        except ValueError:
+            raise InputError(f"{path}:{number}: damaged: a line is 'Tensor range @@tensor@@least,greatest'") from None
+        lows, highs = found.setdefault(match["name"], ([], []))
+        lows.append(pair[0])
+        highs.append(pair[1])
+    if not found:
+        raise InputError(f"{path}: there are no lines with '{_MARK}' in it: run the model with --quantize_stat")
+    return found
+
+
+def log_line(name: str, low: float, high: float) -> str:
+    """A line of such a log."""
+    return f"{_MARK}{name}@@{low:f},{high:f}"
+
+
+def overall(extremes: Extremes, percentile: float = 0, ratio: float | None = None) -> tuple[float, float]:
+    """One range for all runs: extremes without ``percentile`` percent of the runs at either end, narrowed while that
+    saves ``ratio`` times more of the range than it gives up of the runs (None: not at all).
+
+    Raises ValueError for a tensor that is constant.
+    """
+    lows, highs = (np.array(each, np.float64) for each in extremes)
+    low, high = float(np.percentile(lows, percentile)), float(np.percentile(highs, 100 - percentile))
+    if not low < high:
+        raise ValueError(f"{low:g} to {high:g}")
+    if ratio is None or len(lows) < 2:
+        return low, high
+    return _narrowed(np.sort(lows), np.sort(highs)[::-1], (low, high), ratio)
+
+
+def _narrowed(lows: np.ndarray, highs: np.ndarray, given: tuple[float, float], ratio: float) -> tuple[float, float]:
+    (low, high), count = given, len(lows)
+    at_low = at_high = 0
+    for i in range(count):
+        if lows[i] + CLOSE > high:
+            break
+        share = (i - at_low) / (count - at_low)
+        if share > 0 and (lows[i] - low) / (high - low) / share > ratio:
+            at_low, low = i, float(lows[i])
+        if low + CLOSE > highs[i]:
+            break
+        share = (i - at_high) / (count - at_high)
+        if share > 0 and (high - highs[i]) / (high - low) / share > ratio:
+            at_high, high = i, float(highs[i])
+    return low, high
+
+
+def range_file(path: Path, percentile: float, ratio: float | None) -> Sequence[str]:
+    """The lines of the ``quantize_range_file``.  Raises InputError."""
+    lines = []
+    for name, extremes in logged(path).items():
+        try:
+            low, high = overall(extremes, percentile, ratio)
+        except ValueError as error:
+            raise InputError(f"{path}: the range of '{name}' is {error}: give samples that differ") from None
+        lines.append(f"{name}@@{low:f},{high:f}")
+    return lines

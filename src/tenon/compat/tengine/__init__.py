@@ -1,0 +1,1 @@
+"""Tengine's quantisation tools, over Tenon's public API."""

@@ -1,0 +1,258 @@
+"""``quant_tool_int8``, ``quant_tool_uint8``, ``quant_tool_uint8_perchannel``: a float tmfile and images to a quantised
+tmfile, with the options, side files and messages of Tengine's tools (``tools/quantize`` of OAID/Tengine)."""
+
+from __future__ import annotations
+
+import getopt
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import tenon
+from tenon import __version__
+from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
+from tenon.exporters.save import save
+from tenon.ir.graph import Graph
+from tenon.quantization.by_ranges import calibrated_ranges, quantize_by_ranges
+from tenon.quantization.range_files import Ranges, read_ranges, write_ranges
+from tenon.quantization.samples import SUFFIXES
+from tenon.quantization.scheme import named_scheme
+
+_LETTERS = "m:a:f:o:i:g:s:w:b:c:y:k:z:t:h"
+_ALGORITHMS = {0: ("MIN MAX", "minmax", "min-max"), 1: ("KL", "kl", "entropy"), 2: ("ACIQ", "aciq", "aciq")}
+"""What ``-a`` names: as the tools print it, in the name of the table, and as Tenon names it."""
+
+_HELP = """[Quant Tools Info]: optional arguments:
+\t-h    help            show this help message and exit
+\t-m    input model     path to input float32 tmfile
+\t-i    image dir       path to calibration images folder
+\t-f    scale file      path to calibration scale file
+\t-o    output model    path to output {kind} tmfile
+\t-a    algorithm       the type of quant algorithm(0:min-max, 1:kl, 2:aciq, default is 0)
+\t-g    size            the size of input image(default is 3,224,224)
+\t-w    mean            value of mean (default is 104.0,117.0,123.0)
+\t-s    scale           value of normalize (default is 1.0,1.0,1.0)
+\t-b    swapRB          swap first and last channels(0:OFF, 1:ON, default is 1)
+\t-c    center crop     crop the center of images(0:OFF, 1:ON, default is 0)
+\t-y    letter box      the size of the letter box [rows, cols], default is [0, 0]
+\t-k    focus           YOLOv5's focus(0:OFF, 1:ON, default is 0)
+\t-t    num thread      count of processing threads(default is 4)
+"""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One of the tools: what it is called, what it makes, and Tenon's scheme for that."""
+
+    name: str
+    kind: str
+    status: str
+    scheme: str
+
+
+INT8 = Tool("quant_tool_int8", "int8", "int8, per-channel, symmetric", "int8-symmetric")
+UINT8 = Tool("quant_tool_uint8", "uint8", "uint8, per-layer, asymmetric", "uint8")
+UINT8_PERCHANNEL = Tool("quant_tool_uint8_perchannel", "uint8", "uint8, per-channel, asymmetric", "uint8-per-channel")
+
+
+def quant_tool_int8() -> None:
+    _main(INT8)
+
+
+def quant_tool_uint8() -> None:
+    _main(UINT8)
+
+
+def quant_tool_uint8_perchannel() -> None:
+    _main(UINT8_PERCHANNEL)
+
+
+class UsageError(InputError):
+    """An option that is missing: the usage is printed, and the exit status is that of the tools (-1)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The command line."""
+
+    model: str
+    out: str
+    images: str = ""
+    algorithm: int = 0
+    table: str = ""
+    size: tuple[int, int, int] = (3, 224, 224)
+    mean: tuple[float, ...] = (104.0, 117.0, 123.0)
+    scale: tuple[float, ...] = (1.0, 1.0, 1.0)
+    swap: bool = True
+    crop: bool = False
+    letter_box: tuple[int, int] = (0, 0)
+    focus: bool = False
+    threads: int = 4
+
+    def preprocess(self) -> dict[str, Any]:
+        """As ``tenon.quantize`` takes it."""
+        fit = "letterbox" if any(self.letter_box) else "crop" if self.crop else "stretch"
+        return {"mean": self.mean, "scale": self.scale, "channels": "rgb" if self.swap else "bgr", "fit": fit}
+
+
+def parse(words: Sequence[str]) -> Settings:
+    """Raises UsageError for a missing option, InputError for a value that cannot be read."""
+    try:
+        options, rest = getopt.gnu_getopt(list(words), _LETTERS)
+    except getopt.GetoptError as error:
+        raise UsageError(str(error)) from None
+    if rest:
+        raise UsageError(f"'{rest[0]}': every argument follows an option")
+    given = {letter[1:]: value for letter, value in options}
+    for letter, what in (("m", "input file of Float32 tmfile"), ("o", "output file")):
+        if not given.get(letter):
+            raise UsageError(f"The {what} not specified! (-{letter})")
+    if not given.get("i") and not given.get("f"):
+        raise UsageError("The input dir of Calibration image not specified! (-i)")
+    if given.get("k", "0") != "0":
+        raise InputError("-k 1: focus is not done on images here: export the network with its focus layer")
+    size, box = _numbers(given, "g", (3, 224, 224)), _numbers(given, "y", (0, 0))
+    if len(size) != 3 or len(box) != 2:
+        raise InputError("-g needs three numbers, C,H,W, and -y two, ROWS,COLS")
+    return Settings(
+        given["m"], given["o"], given.get("i", ""), int(_numbers(given, "a", (0,))[0]), given.get("f", ""),
+        (int(size[0]), int(size[1]), int(size[2])), _numbers(given, "w", (104.0, 117.0, 123.0)),
+        _numbers(given, "s", (1.0, 1.0, 1.0)), given.get("b", "1") != "0", given.get("c", "0") != "0",
+        (int(box[0]), int(box[1])), False, max(1, int(_numbers(given, "t", (4,))[0])),
+    )  # fmt: skip
+
+
+def _numbers(given: dict[str, str], letter: str, default: tuple[float, ...]) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in given[letter].split(",")) if letter in given else default
+    except ValueError:
+        raise InputError(f"-{letter} {given[letter]}: write numbers separated by commas") from None
+
+
+def run(tool: Tool, settings: Settings) -> None:
+    """Calibrate (or read the table), quantise, write.  Raises TenonError."""
+    algorithm = _ALGORITHMS.get(settings.algorithm, _ALGORITHMS[0])
+    _say(_banner(tool, settings, algorithm[0]))
+    _info("Step 0, load FP32 tmfile.")
+    graph = _loaded(settings)
+    _info("Step 0, load FP32 tmfile done.")
+    table = settings.table
+    if not table:
+        if settings.algorithm not in _ALGORITHMS:
+            _info("algorithm not specified, using default type MIN MAX")
+        table = _calibrated(tool, settings, graph, algorithm[1:])
+    _info(f"Calibration file is using {table}")
+    _info("Step 3, load FP32 tmfile once again")
+    _info("Step 3, load FP32 tmfile once again done.")
+    _info(f"Step 3, load calibration table file {table}.")
+    ranges = read_ranges(table, named_scheme(tool.scheme))
+    _info("Step 4, optimize the calibration table.")
+    made = quantize_by_ranges(graph, ranges, scheme=tool.scheme)
+    _info("Step 4, quantize activation tensor done.")
+    _info("Step 5, quantize weight tensor done.")
+    save(made, settings.out, "-o")
+    _info(f"Step 6, save {tool.kind.capitalize()} tmfile done, {settings.out}")
+    _say(f"\n---- Tengine {tool.kind.capitalize()} tmfile create success, best wish for your "
+         f"{tool.kind.upper()} inference has a low accuracy loss...\\(^0^)/ ----")  # fmt: skip
+
+
+def _loaded(settings: Settings) -> Graph:
+    """The model; an input without a shape gets that of ``-g``."""
+    try:
+        return tenon.load(settings.model)
+    except tenon.ShapeError:
+        return tenon.load(settings.model, shapes=dict.fromkeys(_input_names(settings.model), (1, *settings.size)))
+
+
+def _input_names(model: str) -> list[str]:
+    from tenon.importers.tengine.file import read
+    from tenon.input_file import read_regular
+
+    network = read(read_regular(Path(model)))
+    return [network.tensors[i].name for n in network.inputs for i in network.nodes[n].outputs]
+
+
+def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[str, str]) -> str:
+    """Write the tables of min-max and of the algorithm; the name of the latter."""
+    folder, scheme = Path(settings.images), named_scheme(tool.scheme)
+    _info("Step 0, load calibration image files.")
+    if not folder.is_dir():
+        raise InputError(f"-i {settings.images}: there is no such folder")
+    count = sum(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
+    _info(f"Step 0, load calibration image files done, image num is {count}.")
+    began = perf_counter()
+
+    def ranges(method: str) -> Ranges:
+        return calibrated_ranges(
+            graph, settings.images, method=method, samples=max(count, 1), preprocess=settings.preprocess(),
+            threads=settings.threads,
+        )  # fmt: skip
+
+    _info("Step 1, find original calibration table.")
+    write_ranges("table_minmax.scale", ranges("min-max"), scheme, "tengine")
+    _info("Step 1, find original calibration table done, output ./table_minmax.scale")
+    table = f"table_{algorithm[0]}.scale"
+    if algorithm[0] != "minmax":
+        _info("Step 2, find calibration table.")
+        write_ranges(table, ranges(algorithm[1]), scheme, "tengine")
+        _info(f"Step 2, find calibration table done, output ./{table}")
+    spent = 1000 * (perf_counter() - began)
+    _info(f"Thread {settings.threads}, image nums {count}, total time {spent:.2f} ms, "
+          f"avg time {spent / max(1, count):.2f} ms")  # fmt: skip
+    return table
+
+
+def _banner(tool: Tool, settings: Settings, algorithm: str) -> str:
+    def switch(on: bool) -> str:
+        return "ON" if on else "OFF"
+
+    rows = {
+        "Version": f"Tenon {__version__}",
+        "Status": tool.status,
+        "Input model": settings.model,
+        "Output model": settings.out,
+        "Calib images": settings.images,
+        "Scale file": settings.table or "NULL",
+        "Algorithm": algorithm,
+        "Dims": " ".join(map(str, settings.size)),
+        "Mean": " ".join(f"{n:.3f}" for n in settings.mean),
+        "Scale": " ".join(f"{n:.3f}" for n in settings.scale),
+        "BGR2RGB": switch(settings.swap),
+        "Center crop": switch(settings.crop),
+        "Letter box": " ".join(map(str, settings.letter_box)),
+        "YOLOv5 focus": switch(settings.focus),
+        "Thread num": str(settings.threads),
+    }
+    lines = [f"{name:<12}: {value}" for name, value in rows.items()]
+    return "\n".join(["", "---- Tengine Post Training Quantization Tool ----", "", *lines, ""])
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _info(text: str) -> None:
+    _say(f"[Quant Tools Info]: {text}")
+
+
+def _main(tool: Tool) -> None:
+    """Run a tool on ``sys.argv``; 255 without the options that it needs, 2 for another error."""
+    words = sys.argv[1:]
+    if "-h" in words:
+        _say(_HELP.format(kind=tool.kind))
+        return
+    try:
+        run(tool, parse(words))
+    except UsageError as error:
+        _info(str(error))
+        _say(_HELP.format(kind=tool.kind))
+        sys.exit(255)
+    except (TenonError, *SYSTEM_ERRORS) as error:
+        print(f"{tool.name}: {explained(error)}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{tool.name}: interrupted; nothing was left half-written", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,150 @@
+"""Quantisation tools of Tengine and MACE: options, side files and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tenon
+from command_line import run_main
+from evaluate import evaluate
+from quantised_networks import CASES, network
+from tenon.compat.mace.__main__ import main as mace
+from tenon.compat.mace.quantize_stat import overall
+from tenon.compat.tengine import quant_tool
+from tenon.exporters.save import save
+from tenon.importers.tengine.file import read
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: a float tmfile for images of 9 x 7, and three images."""
+    monkeypatch.chdir(tmp_path)
+    save(network(CASES["relu"]), "net.tmfile")
+    Path("images").mkdir()
+    for i in range(3):
+        pixels = np.random.default_rng(i).integers(0, 256, (9, 7, 3), np.uint8)
+        Image.fromarray(pixels).save(f"images/{i}.png")
+    return tmp_path
+
+
+WORDS = ["-m", "net.tmfile", "-i", "images", "-o", "out.tmfile", "-g", "3,9,7", "-w", "127.5", "-s", "0.0078125"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "algorithm", "table", "data_type"),
+    [
+        (quant_tool.quant_tool_int8, "0", "minmax", 2),
+        (quant_tool.quant_tool_int8, "1", "kl", 2),
+        (quant_tool.quant_tool_uint8, "2", "aciq", 3),
+        (quant_tool.quant_tool_uint8_perchannel, "0", "minmax", 3),
+    ],
+)
+def test_a_float_tmfile_becomes_a_quantised_one(
+    tool: Callable[[], object], algorithm: str, table: str, data_type: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(_exiting(tool), [*WORDS, "-a", algorithm, "-t", "1"]) == 0
+    printed = capsys.readouterr().err
+    assert "---- Tengine Post Training Quantization Tool ----" in printed
+    assert "Step 0, load calibration image files done, image num is 3." in printed
+    assert f"Calibration file is using table_{table}.scale" in printed
+    assert "tmfile create success" in printed
+    found = read((folder / "out.tmfile").read_bytes())
+    assert {t.data_type for t in found.tensors if not t.constant} == {data_type}
+    names = [line.split()[0] for line in (folder / "table_minmax.scale").read_text().splitlines()]
+    assert names == ["x", "c", "b"]
+    x = np.random.default_rng(7).uniform(-1, 1, (1, 3, 9, 7)).astype(np.float32)
+    (ours,), (real,) = (evaluate(tenon.load(n), {"x": x}).values() for n in ("out.tmfile", "net.tmfile"))
+    assert np.abs(ours - real).max() < 0.1 * np.abs(real).max()
+
+
+def _exiting(tool: Callable[[], object]) -> Callable[[], object]:
+    """A tool that ends by returning ends with status 0."""
+
+    def main() -> None:
+        tool()
+        raise SystemExit(0)
+
+    return main
+
+
+def test_a_table_that_is_given_is_used(folder: Path) -> None:
+    Path("my.scale").write_text("x 0.0078740157 0\nc 0.05 0\nb 0.08 0\n")
+    assert run_main(_exiting(quant_tool.quant_tool_int8), [*WORDS[:2], *WORDS[4:6], "-f", "my.scale"]) == 0
+    found = {t.name: t.quant for t in read((folder / "out.tmfile").read_bytes()).tensors if not t.constant}
+    scales = [found[name].scale[0] for name in "xcb" if found[name] is not None]  # type: ignore[union-attr]
+    assert scales == pytest.approx([0.0078740157, 0.05, 0.08], rel=1e-6)
+    assert not Path("table_minmax.scale").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["-h"], 0, "path to input float32 tmfile"),
+        (["-i", "images", "-o", "out.tmfile"], 255, "not specified! (-m)"),
+        (["-m", "net.tmfile", "-o", "out.tmfile"], 255, "Calibration image not specified! (-i)"),
+        ([*WORDS, "-q"], 255, "option -q not recognized"),
+        ([*WORDS, "-g", "3,9"], 2, "-g needs three numbers"),
+        ([*WORDS, "-w", "much"], 2, "-w much: write numbers"),
+        ([*WORDS, "-k", "1"], 2, "-k 1: focus"),
+        ([*WORDS, "-i", "nowhere"], 2, "-i nowhere: there is no such folder"),
+    ],
+)
+def test_errors(words: list[str], status: int, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(_exiting(quant_tool.quant_tool_int8), words) == status
+    assert message in capsys.readouterr().err
+    assert not Path("out.tmfile").exists()
+
+
+# ------------------------------------------------------------------------------------------------ MACE
+LOG = """I tensor.cc:12 Tensor range @@conv/out:0@@-1.5,2.5
+noise
+Tensor range @@relu@@0,4
+Tensor range @@conv/out:0@@-1.0,8.0
+Tensor range @@relu@@0.0,6.5
+"""
+
+
+def test_quantize_stat_gives_the_overall_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log").write_text(LOG)
+    assert mace(["quantize_stat", "--log_file", str(tmp_path / "log")]) == 0
+    assert capsys.readouterr().out == "conv/out:0@@-1.500000,8.000000\nrelu@@0.000000,6.500000\n"
+    assert mace(["quantize_stat", "--log_file", str(tmp_path / "log"), "--percentile", "50"]) == 0
+    assert capsys.readouterr().out == "conv/out:0@@-1.250000,5.250000\nrelu@@0.000000,5.250000\n"
+
+
+def test_enhancement_cuts_what_one_run_needs_alone() -> None:
+    """One run of fifty owns nine tenths of the range; of values that are spread evenly nothing is cut."""
+    highs = [100.0, *(10.0 - i / 100 for i in range(49))]
+    assert overall(([0.0] * 50, highs), 0, 10) == (0.0, 10.0)
+    assert overall(([0.0] * 50, highs), 0, None) == (0.0, 100.0)
+    even = [float(i) for i in range(1, 51)]
+    assert overall(([0.0] * 50, even), 0, 10) == (0.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing", "there are no lines with 'Tensor range @@'"),
+        ("Tensor range @@a@@1;2", ":1: damaged"),
+        ("Tensor range @@a@@2,2", "the range of 'a' is 2 to 2"),
+    ],
+)
+def test_damaged_logs_are_errors(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log").write_text(text)
+    assert mace(["quantize_stat", "--log_file", str(tmp_path / "log")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_log_of_tensor_ranges_is_what_quantize_stat_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("data.npy", np.random.default_rng(0).uniform(-1, 1, (3, 3, 9, 7)).astype(np.float32))
+    assert mace(["tensor_ranges", "--model_file", "net.tmfile", "--input_dir", "data.npy"]) == 0
+    Path("log").write_text(capsys.readouterr().out)
+    assert mace(["quantize_stat", "--log_file", "log"]) == 0
+    Path("net.range").write_text(capsys.readouterr().out)
+    assert [line.split("@@")[0] for line in Path("net.range").read_text().splitlines()] == ["x", "c", "b"]
+    tenon.quantize("net.tmfile", ranges="net.range")
