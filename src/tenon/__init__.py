@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle as Bundle
+    from tenon.deployment import convert as convert
+    from tenon.deployment import read_deployment as read_deployment
     from tenon.engine import Engine as Engine
     from tenon.engine import open_bundle
     from tenon.engine.detect import detect as detect
@@ -40,11 +42,13 @@ _HOMES = {
     "Options": "tenon.options",
     "TenonError": "tenon.errors",
     "compile": "tenon.pipeline",
+    "convert": "tenon.deployment",
     "detect": "tenon.engine.detect",
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.engine:open_bundle",
     "quantize": "tenon.quantization",
+    "read_deployment": "tenon.deployment",
     "targets": "tenon.targets:",
 }
 """The module of each public name; ``module:name`` if it has another name there, ``module:`` for the module itself."""

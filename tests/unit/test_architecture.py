@@ -41,6 +41,7 @@ ORDER = [
     "tune",
     "pipeline",
     "quantization",
+    "deployment",
     "cli",
     "compat",
 ]
@@ -140,7 +141,7 @@ def test_operators_do_not_refer_to_targets() -> None:
 def test_public_names() -> None:
     assert sorted(tenon.__all__) == [
         "Bundle", "Engine", "Graph", "Options", "TenonError", "__version__",
-        "compile", "detect", "inspect", "load", "open", "quantize", "targets",
+        "compile", "convert", "detect", "inspect", "load", "open", "quantize", "read_deployment", "targets",
     ]  # fmt: skip
     for name in tenon.__all__:
         assert getattr(tenon, name) is not None

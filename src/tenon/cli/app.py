@@ -380,6 +380,28 @@ def compare_command(
     compare_networks(first, second, data, settings, report, as_json=printing.json)
 
 
+@app.command("convert")
+def convert_command(
+    config: Annotated[
+        Path,
+        typer.Option("--config", metavar="FILE", help="Deployment file (YAML): models and what to make of each."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="Folder for the bundles.")] = Path("build"),
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="Only this model of the file; may be repeated.")
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", help="For this target instead of the file's; may be repeated.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only read the file and the models that it names.")] = False,
+    json: Json = False,
+) -> None:
+    """Compile all models of a deployment file, which may be one of MACE's, for all of their targets."""
+    from tenon.cli.convert import convert_deployment
+
+    convert_deployment(config, out, model or [], target or [], check=check, as_json=json)
+
+
 @app.command("targets")
 def targets_command(json: Json = False) -> None:
     """List the targets that models can be compiled for: what each is, how it is tested, and whether it runs here."""

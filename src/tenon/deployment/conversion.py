@@ -1,0 +1,126 @@
+"""The bundles that a deployment asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from tenon.bundle import read_manifest
+from tenon.bundle.manifest import Manifest
+from tenon.bundle.names import identifier
+from tenon.deployment.base import DeployedModel, Deployment, Port
+from tenon.deployment.files import fetch_models
+from tenon.errors import InputError, TenonError
+from tenon.ir.graph import Graph
+from tenon.options import DataType, Options
+from tenon.passes.io_adapters import data_format
+from tenon.pipeline import compile, load
+from tenon.quantization import quantize
+from tenon.targets import find
+
+Progress = Callable[[str], None]
+
+_TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A bundle that was made: of which model, for which target, where, and what is in it."""
+
+    model: DeployedModel
+    target: str
+    folder: Path
+    manifest: Manifest
+
+
+def convert(
+    deployment: Deployment,
+    out: Path | str,
+    *,
+    models: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    progress: Progress = lambda stage: None,
+) -> list[Converted]:
+    """Make a bundle of every model for every target, in ``out``/MODEL/TARGET.
+
+    ``models`` selects some of the deployment's, ``targets`` replaces the targets that it names.  Raises InputError that
+    lists all files that cannot be had before anything is compiled, and ModelError as ``tenon.compile`` does; bundles
+    that are complete by then stay.
+    """
+    if unknown := sorted(set(models) - {model.name for model in deployment.models}):
+        names = ", ".join(model.name for model in deployment.models)
+        raise InputError(f"{deployment.path}: there is no model '{unknown[0]}': it has {names}")
+    chosen = [model for model in deployment.models if not models or model.name in models]
+    for name in dict.fromkeys(name for model in chosen for name in targets or model.targets):
+        find(name)  # raises InputError for a name that is none
+    fetch_models(chosen, progress)
+    made = []
+    for model in chosen:
+        try:
+            graph = _graph(model, progress)
+            for target in targets or model.targets:
+                progress(f"{model.name}: compile for {target}")
+                bundle = compile(graph, _options(model, graph, target))
+                folder = bundle.save(Path(out) / model.name / target, emit=bundle.options.emit)
+                made.append(Converted(model, target, folder, read_manifest(folder)))
+        except TenonError as error:
+            raise type(error)(f"{model.name}: {error}") from error
+    return made
+
+
+def _graph(model: DeployedModel, progress: Progress) -> Graph:
+    progress(f"{model.name}: import")
+    source, inputs, outputs = model.source, _names(model.inputs), _names(model.outputs)
+    graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs)
+    if shapes := _shapes(model, graph):
+        graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs, shapes=shapes)
+    if model.quantize is None:
+        return graph
+    settings = dict(model.quantize)
+    if "data" not in settings:
+        what = "ranges alone do not quantise a float model: name calibration data"
+        raise InputError(f"{what} (quantize: {{data: FOLDER}} in Tenon's form of the file)")
+    return quantize(
+        graph, step=lambda what, at, total: progress(f"{model.name}: {what} {at}/{total}"), **settings
+    ).graph
+
+
+def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:
+    return tuple(port.name for port in ports) or None
+
+
+def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs in the model's own order of axes."""
+    known = {value.name: value for value in graph.inputs}
+    found = {}
+    for port in model.inputs:
+        if port.shape is None or port.name not in known:
+            continue
+        value = known[port.name]
+        own = data_format(value) if len(port.shape) == 4 else None
+        turn = own is not None and port.format in ("NHWC", "NCHW") and port.format != own
+        perm = (_TO_NCHW if own == "NCHW" else _TO_NHWC) if turn else range(len(port.shape))
+        found[port.name] = tuple(port.shape[axis] for axis in perm)
+    return found
+
+
+def _options(model: DeployedModel, graph: Graph, target: str) -> Options:
+    ports = (*model.inputs, *model.outputs)
+    images = {v.name for v in (*graph.inputs, *graph.outputs) if v.type.rank == 4}
+    settings: dict[str, Any] = {
+        "target": target,
+        "data_formats": {p.name: p.format for p in ports if p.format not in (None, "NONE") and p.name in images},
+        "data_types": {p.name: _type(p) for p in ports if p.type is not None},
+        "ranges": {p.name: p.range for p in model.inputs if p.range is not None},
+        **model.options,
+    }
+    return Options.from_environment(name=identifier(model.name), **settings)
+
+
+def _type(port: Port) -> DataType:
+    for known in get_args(DataType):
+        if port.type == known:
+            return cast(DataType, known)
+    raise InputError(f"'{port.name}': there is no element type '{port.type}': use {', '.join(get_args(DataType))}")

@@ -1,0 +1,37 @@
+"""Files that a deployment names: where they are, and that all of them can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tenon.deployment.base import DeployedModel
+from tenon.errors import InputError, TenonError
+from tenon.model_files.model_file import read
+
+ADDRESSES = ("http://", "https://")
+
+
+def located(folder: Path, name: str) -> str:
+    """An address or absolute path as it is, another path relative to the folder of the deployment file."""
+    return name if name.lower().startswith(ADDRESSES) else str(folder / Path(name).expanduser())
+
+
+def fetch_models(models: Sequence[DeployedModel], progress: Callable[[str], None] = lambda stage: None) -> None:
+    """Download what is at addresses, and check the SHA-256 of every file.
+
+    Raises InputError that lists every file that is missing, cannot be downloaded or has another SHA-256.
+    """
+    problems: dict[str, None] = {}
+    for model in models:
+        source = model.source
+        for file, sha256 in ((source.file, source.sha256), (source.weights, source.weights_sha256)):
+            if file is None:
+                continue
+            progress(f"{model.name}: read {Path(file).name}")
+            try:
+                read(file, sha256)
+            except TenonError as error:
+                problems[f"{model.name}: {error}"] = None
+    if problems:
+        raise InputError("\n".join(problems))

@@ -1,0 +1,358 @@
+"""Deployment files: every key of both forms, problems with their lines, and the bundles that they make."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import tenon
+from installed import succeeds
+from installed import tenon as command
+from onnx_models import model, node
+from real import shared
+from tenon.deployment import DeployedModel, read_deployment
+from tenon.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
+from tenon.errors import FormatError, InputError
+
+IMAGE = [1, 3, 4, 6]
+
+
+def network(path: Path) -> Path:
+    """Twice the sum of two images, and a relu of one of them."""
+    nodes = [node("Add", ["x", "y"], ["sum"]), node("Add", ["sum", "sum"], ["twice"]), node("Relu", ["sum"], ["relu"])]
+    path.write_bytes(model(nodes, {"x": IMAGE, "y": IMAGE}, ["twice", "relu"]).SerializeToString())
+    return path
+
+
+def written(folder: Path, content: object) -> Path:
+    path = folder / "deploy.yml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def problems(path: Path, **environment: str) -> list[str]:
+    """The problems of a file, without its path."""
+    with pytest.raises(InputError) as caught:
+        read_deployment(path, environment)
+    return [line.removeprefix(f"{path}:") for line in str(caught.value).splitlines()]
+
+
+# ------------------------------------------------------------------------------------------------- YAML
+def test_words_that_yaml_1_1_takes_for_booleans_are_text(tmp_path: Path) -> None:
+    file = written(tmp_path, "models: {net: {model: on.onnx, labels: [ON, off, yes, '1:30']}}")
+    assert read_deployment(file).models[0].options["labels"] == ("ON", "off", "yes", "1:30")
+
+
+def test_variables_of_the_environment_are_replaced(tmp_path: Path) -> None:
+    file = written(tmp_path, "models: {net: {model: '${FOLDER}/net.onnx'}}")
+    assert read_deployment(file, {"FOLDER": "/data"}).models[0].source.file == "/data/net.onnx"
+    assert problems(file) == ["1: models.net.model: the environment variable FOLDER is not set"]
+
+
+def test_anchors_are_merged(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        "models:\n  a: &a {model: a.onnx, threads: 2, winograd: 0}\n  b: {<<: *a, model: b.onnx, threads: 3}\n",
+    )
+    a, b = read_deployment(file).models
+    assert (Path(b.source.file).name, dict(b.options)) == ("b.onnx", {"winograd": 0, "threads": 3})
+    assert dict(a.options) == {"threads": 2, "winograd": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: [", "not YAML"), ("models: {net: {model: *a}}", "alias"), ("a: 1\n---\nb: 2\n", "document"),
+        (b"models: \xff", "UTF-8"), ("&a [*a]", "more than"), ("[" * 3000, "nested"),
+        ("a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+            f"{y}: &{y} [{','.join(['*' + x] * 10)}]\n" for x, y in zip("abcdefg", "bcdefgh", strict=True)
+        ), "more than"),
+    ],
+)  # fmt: skip
+def test_damaged_files(tmp_path: Path, text: str | bytes, words: str) -> None:
+    path = tmp_path / "deploy.yml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(FormatError, match=words):
+        read_deployment(path)
+
+
+def test_no_python_objects_are_made(tmp_path: Path) -> None:
+    file = written(tmp_path, "models: {net: {model: !!python/object/apply:os.getcwd []}}")
+    with pytest.raises(InputError):
+        read_deployment(file)
+
+
+# ------------------------------------------------------------------------------------------------- Tenon's form
+def test_all_problems_are_listed_with_their_lines(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """\
+name: two
+defaults:
+  thread: 2
+models:
+  first:
+    modle: a.onnx
+    inputs:
+      x: {shape: [1, a], fromat: NHWC}
+  second:
+    model: b.onnx
+    winograd: 3
+    winograd: 3
+    quantize: {samples: 0}
+  third: 7
+""",
+    )
+    found = problems(file)
+    assert found[0] == "3: defaults.thread: there is no such key; did you mean 'threads'?"
+    for expected in (
+        "5: models.first.model: this key is required",
+        "6: models.first.modle: there is no such key; did you mean 'model'?",
+        "8: models.first.inputs.x.fromat: there is no such key; did you mean 'format'?",
+        "12: models.second.winograd: this key is given twice",
+        "13: models.second.quantize.data: this key is required",
+        "14: models.third: must be a mapping of keys to values",
+    ):
+        assert expected in found, found
+    assert any(line.startswith("8: models.first.inputs.x.shape.1: input should be a valid integer") for line in found)
+    assert any(line.startswith("12: models.second.winograd: it must be one of 0, 2, 4") for line in found), found
+    assert any(line.startswith("13: models.second.quantize.samples") for line in found)
+
+
+def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
+    content = {
+        "name": "all",
+        "defaults": {"targets": ["host", "aarch64"], "threads": 2},
+        "models": {
+            "net": {
+                "model": "net.prototxt", "weights": "w/net.caffemodel", "sha256": "ab", "weights_sha256": "cd",
+                "inputs": {
+                    "x": {"shape": "1,4,6,3", "type": "uint8", "format": "NHWC", "range": [-1, 1], "data": "x.npy"},
+                },
+                "outputs": ["sum"],
+                "quantize": {
+                    "data": "photos", "samples": 3, "seed": 4, "scheme": "uint8", "method": "mse", "exclude": "a,b",
+                },
+                "validate": {"cpu": 0.9}, "threads": 1, "ram": "64K", "labels": ["a", "b"],
+            }
+        },
+    }  # fmt: skip
+    (net,) = read_deployment(written(tmp_path, content)).models
+    assert net.source.file == str(tmp_path / "net.prototxt")
+    assert (net.source.sha256, net.source.weights_sha256) == ("ab", "cd")
+    (x,) = net.inputs
+    assert (x.shape, x.type, x.format, x.range) == ((1, 4, 6, 3), "uint8", "NHWC", (-1.0, 1.0))
+    assert x.data == (str(tmp_path / "x.npy"),)
+    assert [port.name for port in net.outputs] == ["sum"]
+    assert net.quantize == {
+        "data": str(tmp_path / "photos"), "samples": 3, "seed": 4, "scheme": "uint8", "method": "mse",
+        "exclude": ("a", "b"),
+    }  # fmt: skip
+    assert net.thresholds == {"cpu": 0.9, "quantized": 0.98}
+    assert net.targets == ("host", "aarch64")
+    assert dict(net.options) == {"threads": 1, "ram": 65536, "labels": ("a", "b")}
+
+
+def test_bundles_answer_in_the_requested_formats(tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    content = {
+        "models": {
+            "Net-1": {
+                "model": "net.onnx", "outputs": ["relu"],
+                "inputs": {"x": {"shape": [1, 4, 6, 3], "format": "NHWC"}, "y": {}},
+            }
+        }
+    }  # fmt: skip
+    (made,) = tenon.convert(read_deployment(written(tmp_path, content)), tmp_path / "out")
+    assert made.folder == tmp_path / "out" / "Net-1" / "host"
+    x, y = np.random.default_rng(0).normal(size=(2, *IMAGE)).astype(np.float32)
+    with tenon.open(made.folder) as engine:
+        answer = engine.run({"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1)), "y": y})
+    assert list(answer) == ["relu"]
+    np.testing.assert_allclose(answer["relu"], np.maximum(x + y, 0), rtol=1e-6)
+
+
+def test_missing_files_of_all_models_are_listed_before_anything_is_compiled(tmp_path: Path) -> None:
+    network(tmp_path / "good.onnx")
+    network(tmp_path / "other.onnx")
+    content = {
+        "models": {
+            "good": {"model": "good.onnx"},
+            "changed": {"model": "other.onnx", "sha256": "0" * 64},
+            "absent": {"model": "absent.onnx"},
+            "half": {"model": "good.onnx", "weights": "none.bin"},
+        }
+    }
+    done = command("convert", "--config", written(tmp_path, content), "-o", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    text = " ".join(done.stderr.split())
+    for words in ("changed: ", "the SHA-256 is", "absent: ", "half: "):
+        assert words in text
+    assert "good: " not in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_convert_command(tmp_path: Path) -> None:
+    file = network(tmp_path / "net.onnx")
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    config = written(tmp_path, {"models": {"a": {"model": "net.onnx", "sha256": sha256}, "b": {"model": "net.onnx"}}})
+    assert "2 model(s), no problems" in succeeds("convert", "--config", config, "--check", cwd=tmp_path)
+    made = json.loads(succeeds("convert", "--config", config, "--model", "b", "-o", "out", "--json", cwd=tmp_path))
+    assert [(each["model"], each["target"]) for each in made["bundles"]] == [("b", "host")]
+    assert (tmp_path / "out" / "b" / "host" / "manifest.json").exists()
+    assert not (tmp_path / "out" / "a").exists()
+    unknown = command("convert", "--config", config, "--model", "c", cwd=tmp_path)
+    assert (unknown.returncode, "there is no model 'c'" in " ".join(unknown.stderr.split())) == (2, True)
+
+
+# ------------------------------------------------------------------------------------------------- MACE's form
+def mace(folder: Path, more: dict[str, Any] | None = None, part: dict[str, Any] | None = None, **top: Any) -> Path:
+    subgraph = {"input_tensors": "x", "input_shapes": "1,4,6,3", "output_tensors": "relu", "output_shapes": "1,4,6,3"}
+    section = {"platform": "ONNX", "model_file_path": "net.onnx", "subgraphs": [{**subgraph, **(part or {})}]}
+    return written(folder, {"models": {"net": {**section, **(more or {})}}, **top})
+
+
+def only(path: Path) -> DeployedModel:
+    (found,) = read_deployment(path).models
+    return found
+
+
+KEYS: dict[str, tuple[Any, Any]] = {
+    "input_tensors": (["x"], lambda m: [p.name for p in m.inputs] == ["x"]),
+    "input_shapes": (["1,2,3,4"], lambda m: m.inputs[0].shape == (1, 2, 3, 4)),
+    "output_tensors": (["sum"], lambda m: [p.name for p in m.outputs] == ["sum"]),
+    "output_shapes": (["1,5"], lambda m: m.outputs[0].shape == (1, 5)),
+    "input_ranges": ("-1.0,1.0", lambda m: m.inputs[0].range == (-1.0, 1.0)),
+    "input_data_types": ("uint8", lambda m: m.inputs[0].type == "uint8"),
+    "output_data_types": ("float16", lambda m: m.outputs[0].type == "float16"),
+    "input_data_formats": ("nchw", lambda m: m.inputs[0].format == "NCHW"),
+    "output_data_formats": ("NONE", lambda m: m.outputs[0].format == "NONE"),
+    "validation_inputs_data": (["x.npy"], lambda m: [Path(file).name for file in m.inputs[0].data] == ["x.npy"]),
+    "validation_outputs_data": (["http://h/y.npy"], lambda m: m.outputs[0].data == ("http://h/y.npy",)),
+    "runtime": ("gpu", lambda m: any(note.startswith("runtime: gpu") for note in m.notes)),
+    "data_type": ("fp32_fp32", lambda m: m.options["precision"] == "fp32"),
+    "quantize": (1, lambda m: m.quantize == {"scheme": "uint8"} and "precision" not in m.options),
+    "winograd": (4, lambda m: m.options.get("winograd") == 4),
+    "validation_threshold": ({"CPU": 0.5, "quantize": 0.4}, lambda m: m.thresholds == {"cpu": 0.5, "quantized": 0.4}),
+    "model_sha256_checksum": ("ab", lambda m: m.source.sha256 == "ab"),
+    "weight_file_path": ("w.bin", lambda m: (m.source.weights or "").endswith("w.bin")),
+    "weight_sha256_checksum": ("cd", lambda m: m.source.weights_sha256 == "cd"),
+    "model_file_path": ("https://h/m.onnx", lambda m: m.source.file == "https://h/m.onnx"),
+    "platform": ("Caffe", lambda m: m.name == "net"),
+    "subgraphs": (
+        {"a": {"input_tensors": "x", "output_tensors": "sum"}},
+        lambda m: [p.name for p in m.outputs] == ["sum"],
+    ),
+}
+"""A value of each key, and what it must change."""
+
+NOTED: dict[str, Any] = {
+    "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
+    "backend": "kaldi",
+    "accuracy_validation_script": "a.py", "quantize_large_weights": 1, "change_concat_ranges": True,
+    "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "obfuscate": 1, "dsp_mode": 1,
+    "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
+    "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn", "micro": {"backend": "cmsis"},
+}  # fmt: skip
+"""Keys without effect, which are noted."""
+
+_OF_MODELS = set(MaceModel.model_fields) - set(MaceSubgraph.model_fields)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_of_mace(key: str, tmp_path: Path) -> None:
+    value, changed = KEYS[key]
+    assert changed(only(mace(tmp_path, {key: value}) if key in _OF_MODELS else mace(tmp_path, part={key: value})))
+    if key not in ("platform", "model_file_path", "input_tensors"):
+        assert not changed(only(mace(tmp_path)))
+
+
+@pytest.mark.parametrize("key", NOTED)
+def test_keys_of_mace_without_effect_are_noted(key: str, tmp_path: Path) -> None:
+    noted = [note for note in only(mace(tmp_path, {key: NOTED[key]})).notes if note.startswith(f"{key}:")]
+    assert len(noted) == 1
+    assert not [note for note in only(mace(tmp_path)).notes if note.startswith(f"{key}:")]
+
+
+def test_every_key_of_mace_has_a_test() -> None:
+    tested = {"quantize_schema", "quantize_range_file", *KEYS, *NOTED}
+    assert set(MaceModel.model_fields) == tested
+    assert set(MaceFile.model_fields) == {
+        "library_name", "target_abis", "target_socs", "model_graph_format", "model_data_format", "models",
+        "apu_version_with_no_device", "quantize_stat",
+    }  # fmt: skip
+
+
+def test_defaults_of_mace(tmp_path: Path) -> None:
+    net = only(mace(tmp_path))
+    assert (net.inputs[0].format, net.outputs[0].format, net.options["precision"]) == ("NHWC", "NHWC", "fp16")
+    assert (net.targets, net.thresholds, net.quantize) == (("host",), {"cpu": 0.999, "quantized": 0.98}, None)
+
+
+def test_keys_of_the_whole_file_of_mace(tmp_path: Path) -> None:
+    file = mace(
+        tmp_path, library_name="lib", target_abis="armeabi-v7a, arm64-v8a,arm64,armhf,host", target_socs=["msm8998"],
+        model_graph_format="code", model_data_format="file", apu_version_with_no_device=3, quantize_stat=False,
+    )  # fmt: skip
+    assert read_deployment(file).name == "lib"
+    assert only(file).targets == ("android-armv7", "android-arm64", "aarch64", "armv7", "host")
+    assert not [note for note in only(file).notes if note.startswith("model_graph_format")]
+    found = problems(mace(tmp_path, model_data_format="code", target_abis=["mips"]))
+    assert any("target_abis: 'mips' is none of armeabi-v7a, arm64-v8a, arm64, armhf, host" in line for line in found)
+    assert any("model_graph_format: must be code where model_data_format is code" in line for line in found)
+
+
+def test_quantisation_keys_of_mace(tmp_path: Path) -> None:
+    chosen = {"quantize": 1, "quantize_schema": "int8", "quantize_range_file": "ranges.txt"}
+    assert only(mace(tmp_path, chosen)).quantize == {"scheme": "int8", "ranges": str(tmp_path / "ranges.txt")}
+    (problem,) = problems(mace(tmp_path, {"quantize": 1, "quantize_schema": "mace_htp_u16a_s8w"}))
+    assert "for accelerators only" in problem
+    (problem,) = problems(mace(tmp_path, {"quantize": 1, "quantize_large_weights": 1}))
+    assert "cannot be combined with quantize" in problem
+
+
+def test_subgraphs_override_their_model(tmp_path: Path) -> None:
+    parts = {"a": {"input_tensors": "x", "winograd": 2}, "b": {"input_tensors": "x"}}
+    a, b = read_deployment(mace(tmp_path, {"subgraphs": parts, "winograd": 4})).models
+    assert [(m.name, m.options["winograd"]) for m in (a, b)] == [("net_a", 2), ("net_b", 4)]
+
+
+def test_problems_of_a_mace_file(tmp_path: Path) -> None:
+    part = {"input_shapes": ["1,2", "3,4"], "input_data_formats": "NHCW", "runtme": "cpu"}
+    found = problems(mace(tmp_path, {"platform": "torch", "validation_threshold": {"CPU": 1.0}}, part))
+    assert any("platform: input should be 'tensorflow'" in line for line in found)
+    assert any("runtme: there is no such key; did you mean 'runtime'?" in line for line in found)
+    assert any("input_data_formats.0: input should be" in line for line in found)
+    (problem,) = problems(mace(tmp_path, part={"input_shapes": ["1,2", "3,4"]}))
+    assert problem.endswith("input_shapes: has 2 values for 1 tensors")
+    (problem,) = problems(mace(tmp_path, {"validation_threshold": {"TPU": 1.0}}))
+    assert "validation_threshold.TPU: is none of CPU, GPU" in problem
+
+
+def test_a_mace_file_gives_the_same_answer_as_compile(tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    part = {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2}
+    config = mace(tmp_path, {"data_type": "fp32_fp32"}, part)
+    assert "1 bundle(s)" in succeeds("convert", "--config", config, "-o", "out", cwd=tmp_path)
+    x, y = np.random.default_rng(0).normal(size=(2, 1, 4, 6, 3)).astype(np.float32)
+    with tenon.open(tmp_path / "out" / "net" / "host") as engine:
+        answer = engine.run({"x": x, "y": y})
+    np.testing.assert_allclose(answer["relu"], np.maximum(x + y, 0), rtol=1e-6)
+
+
+def test_files_of_maces_collection(tmp_path: Path) -> None:
+    """All are read; only a list of devices, which is another kind of file, is not."""
+    files = sorted(shared("models/mace_yml").rglob("*.yml"))
+    unreadable = []
+    for file in files:
+        try:
+            assert read_deployment(file).models
+        except InputError:
+            unreadable.append(file.name)
+    assert (len(files) > 50, unreadable) == (True, ["demo_device_nanopi.yml"])
