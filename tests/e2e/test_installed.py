@@ -32,6 +32,9 @@ COMMANDS: dict[str, list[str]] = {
     "targets": ["targets"],
     "verify": ["verify", "quantised.tflite"],
     "quantize": ["quantize", MODEL, "--data", "samples.npy", "-o", "int8.onnx", "--method", "min-max"],
+    "compare": ["compare", MODEL, MODEL, "--data", "samples.npy"],
+    "convert": ["convert", "--config", "deploy.yml"],
+    "sdk": ["sdk", "-o", "sdk"],
 }
 """A call of every command that ends well, in a folder that has a quantised model and samples."""
 
@@ -41,6 +44,7 @@ PUBLIC = [name for name in package.__all__ if name != "__version__"]
 @pytest.fixture(autouse=True)
 def _files(tmp_path: Path) -> None:
     (tmp_path / "quantised.tflite").write_bytes(quantised_convolution())
+    (tmp_path / "deploy.yml").write_text(json.dumps({"models": {"digits": {"model": MODEL}}}))
     np.save(tmp_path / "samples.npy", np.concatenate(held_out_digits()[0][:4]))
 
 

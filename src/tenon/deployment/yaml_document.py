@@ -99,7 +99,9 @@ def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> Docum
         loader.dispose()
     document = Document(path, None)
     if node is not None:
-        document.content = _Reader(document, child_environment() if environment is None else environment).value(node, ())
+        document.content = _Reader(document, child_environment() if environment is None else environment).value(
+            node, ()
+        )
     return document
 
 
