@@ -1,16 +1,20 @@
 """Other runtimes that compute quantised networks, each optional: what is not installed is skipped with the reason.
 
 A peer takes the QDQ model that ``integers.py`` made, or its own form of the same network beside it: NAME_nncf.xml of
-OpenVINO's quantiser, NAME.tflite of LiteRT's.
+OpenVINO's quantiser, NAME.tflite of LiteRT's.  A model that is a .tflite file itself is for LiteRT only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime
+
+if TYPE_CHECKING:
+    from ai_edge_litert.interpreter import Interpreter
 
 Run = Callable[[], object]
 Feeds = Mapping[str, np.ndarray]
@@ -65,15 +69,25 @@ def _quantise_by_nncf(floats: Path, made: Path, feeds: Feeds) -> None:
 
 def by_litert(model: Path, feeds: Feeds, threads: int) -> Run:
     try:
-        from ai_edge_litert.interpreter import Interpreter
+        import ai_edge_litert.interpreter  # noqa: F401
     except ImportError:
         raise SkippedError("ai-edge-litert is not installed") from None
-    made = model.with_name(f"{model.stem.rpartition('_')[0]}.tflite")
+    made = model if model.suffix == ".tflite" else model.with_name(f"{model.stem.rpartition('_')[0]}.tflite")
     if not made.exists():
         raise SkippedError(f"there is no {made.name} (LiteRT does not read ONNX)")
-    interpreter = Interpreter(str(made), num_threads=threads)
+    return litert(made, feeds, threads).invoke
+
+
+def litert(model: Path, feeds: Feeds, threads: int) -> Interpreter:
+    """LiteRT as it is installed, with XNNPACK, and its inputs set if the model is a .tflite file of its own."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(model), num_threads=threads)
     interpreter.allocate_tensors()
-    return interpreter.invoke
+    for detail, given in zip(interpreter.get_input_details(), feeds.values(), strict=True):
+        if given.dtype == detail["dtype"] and given.shape == tuple(detail["shape"]):
+            interpreter.set_tensor(detail["index"], given)
+    return interpreter
 
 
 PEERS: dict[str, Peer] = {
@@ -84,6 +98,8 @@ PEERS: dict[str, Peer] = {
 def opened(model: Path, feeds: Feeds, threads: int) -> Iterator[tuple[str, Run | str]]:
     """Every peer, ready to run, or why it is skipped."""
     for name, peer in PEERS.items():
+        if model.suffix == ".tflite" and name != "litert":
+            continue
         try:
             run = peer(model, feeds, threads)
             run()

@@ -4,11 +4,12 @@
     python bench/integers.py [NAME ...] [--models FOLDER] [--activations u8|i8] [--threads N] [--repeat N] [--layers]
 
 NAME are graphs of the model zoo.  onnxruntime's quantiser makes QDQ models of them in FOLDER, weights per channel,
-calibrated on random numbers; they are computed in the arithmetic ``onnx``.  Peers are those of ``integer_peers`` that
+calibrated on random numbers; they are computed in the arithmetic ``onnx``.  A NAME that is a quantised .tflite file is
+compared with LiteRT (with XNNPACK) on that file, and with itself in float.  Peers are those of ``integer_peers`` that
 are installed.  Prints the processor and its load, the milliseconds of ours, ratios of the others' times to it, of
 minima (of medians in brackets), and in how many elements, and by how much at most, answers differ from onnxruntime
-without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear).  With ``--layers``,
-the operators that take most of the time, and their multiply-accumulates per second.
+without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear), or from LiteRT.  With
+``--layers``, the operators that take most of the time, and their multiply-accumulates per second.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from against_onnxruntime import ROOT, ZOO, session
-from integer_peers import opened
+from integer_peers import Feeds, litert, opened
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import tenon
@@ -84,15 +86,37 @@ def layers(path: Path, most: int = 20) -> None:
         print(f"  {row.min:8.3f} ms {100 * row.min / whole:5.1f} % {rate:7.1f} GMAC/s  {', '.join(row.kernels)}")
 
 
+def random_feeds(inputs: Mapping[str, np.ndarray]) -> Feeds:
+    """Numbers from -2 to 2, and integers of the whole range."""
+    rng = np.random.default_rng(1)
+
+    def random(like: np.ndarray) -> np.ndarray:
+        if like.dtype.kind == "f":
+            return rng.uniform(-2, 2, like.shape).astype(like.dtype)
+        info = np.iinfo(like.dtype)
+        return rng.integers(info.min, info.max + 1, like.shape).astype(like.dtype)
+
+    return {name: random(array) for name, array in inputs.items()}
+
+
+def litert_results(path: Path, feeds: Feeds) -> list[np.ndarray]:
+    """LiteRT's results."""
+    interpreter = litert(path, feeds, 1)
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
 def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     """The ratios of the minima, by peer."""
-    whole, narrow = quantised(name, options.models, options.activations)
+    own = Path(name).suffix == ".tflite"
+    whole, narrow = (Path(name),) * 2 if own else quantised(name, options.models, options.activations)
+    name = Path(name).stem
     engine = tenon.open(tenon.compile(narrow, arithmetic="onnx", threads=options.threads), threads=options.threads)
-    floats = tenon.open(tenon.compile(whole, threads=options.threads), threads=options.threads)
-    rng = np.random.default_rng(1)
-    feeds = {n: rng.uniform(-2, 2, a.shape).astype(a.dtype) for n, a in engine.inputs.items()}
-    truth = session(narrow, optimise=False).run(None, feeds)
-    ours = engine.run(feeds)
+    kind: dict[str, Any] = {"arithmetic": "float"} if own else {}
+    floats = tenon.open(tenon.compile(whole, threads=options.threads, **kind), threads=options.threads)
+    feeds = random_feeds(engine.inputs)
+    truth = litert_results(narrow, feeds) if own else session(narrow, optimise=False).run(None, feeds)
+    ours = {name: result.copy() for name, result in engine.run(feeds).items()}
     floats.run(feeds)
     calls: dict[str, Callable[[], object]] = {"int8": engine.run, "our f32": floats.run}
     skipped = []
@@ -102,7 +126,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
         else:
             calls[peer] = run
     times = interleaved(calls, options.repeat)
-    off = [np.asarray(np.abs(ours[n] - t)) for n, t in zip(ours, truth, strict=True)]
+    off = [np.abs(ours[n].astype(np.float64) - t) for n, t in zip(ours, truth, strict=True)]
     ratios = {peer: [t / mine for t, mine in zip(times[peer], times["int8"], strict=True)] for peer in times}
     del ratios["int8"]
     shown = "".join(f"  {peer} {least:.2f} ({middle:.2f})" for peer, (least, middle) in ratios.items())
