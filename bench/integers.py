@@ -107,7 +107,7 @@ def litert_results(path: Path, feeds: Feeds) -> list[np.ndarray]:
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
-    """The ratios of the minima, by peer."""
+    """The ratios of the minima, by peer; none for a .tflite file that LiteRT refuses."""
     own = Path(name).suffix == ".tflite"
     whole, narrow = (Path(name),) * 2 if own else quantised(name, options.models, options.activations)
     name = Path(name).stem
@@ -115,7 +115,11 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     kind: dict[str, Any] = {"arithmetic": "float"} if own else {}
     floats = tenon.open(tenon.compile(whole, threads=options.threads, **kind), threads=options.threads)
     feeds = random_feeds(engine.inputs)
-    truth = litert_results(narrow, feeds) if own else session(narrow, optimise=False).run(None, feeds)
+    try:
+        truth = litert_results(narrow, feeds) if own else session(narrow, optimise=False).run(None, feeds)
+    except (RuntimeError, ValueError) as refusal:
+        print(f"{name:16}  skipped: LiteRT refuses it ({str(refusal)[:80]})", flush=True)
+        return {}
     ours = {name: result.copy() for name, result in engine.run(feeds).items()}
     floats.run(feeds)
     calls: dict[str, Callable[[], object]] = {"int8": engine.run, "our f32": floats.run}
@@ -152,7 +156,7 @@ def main() -> int:
     load = ", ".join(f"{n:.1f}" for n in os.getloadavg())
     machine = f"{model()}, target {find('host').name}, load {load}"
     print(f"{machine}; activations {options.activations}, {options.threads} threads")
-    rows = [measure(name, options) for name in options.names]
+    rows = [row for name in options.names if (row := measure(name, options))]
     for peer in rows[0]:
         found = [row[peer] for row in rows if peer in row]
         print(f"geometric mean of {peer} over ours: {np.exp(np.mean(np.log(found))):.2f}, least {min(found):.2f}")

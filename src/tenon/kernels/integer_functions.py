@@ -83,6 +83,19 @@ def _interpolated(k: Builder, table: Tensor, code: Expr) -> Expr:
 
 
 @lru_cache(maxsize=64)
+def integer_interpolation(count: int) -> Kernel:
+    """Parameters: x [count] in i16, the table i16 [513], y [count] in i16."""
+    k = Builder(f"integer_interpolation_{count}", f"A function of {count} integers of 16 bits, interpolated in a table")
+    x = k.param("x", count, dtype=DType.I16)
+    t = k.param("t", STEPS + 1, dtype=DType.I16)
+    y = k.param("y", count, dtype=DType.I16, out=True)
+    (kind,), _ = deal(count)
+    with k.loop("i", count, kind=kind) as i:
+        y[i] = cast(_interpolated(k, t, cast(x[i], I32)), DType.I16)
+    return k.done()
+
+
+@lru_cache(maxsize=64)
 def integer_softmax_16(rows: int, length: int, scaled: Requantize, factors: tuple[Expr, ...]) -> Kernel:
     """Parameters: x [rows, length] in i16, the tables i16 [513] of exp and of the reciprocal, y."""
     k = Builder(f"integer_softmax_16_{rows}x{length}", f"Softmax of {rows} rows of {length} integers of 16 bits")

@@ -108,21 +108,59 @@ class IntegerSigmoid(IntegerFunction):
 
 
 # ------------------------------------------------------------------------------------------------ softmax
-def interpolation_table(function: Callable[[Array], Array], low: float, high: float, dtype: DType) -> Array:
-    """i16 [513]: a function from ``low`` to ``high`` in units of 2**-15, each entry moved by half the error of the
+def interpolation_table(
+    function: Callable[[Array], Array], low: float, high: float, dtype: DType, units: float = 2.0**15
+) -> Array:
+    """i16 [513]: a function from ``low`` to ``high`` in so many ``units``, each entry moved by half the error of the
     interpolation to the next one; computed in f32 or f64."""
     kind: Any = dtype.numpy.type
     step = (kind(high) - kind(low)) / kind(kernels.STEPS)
     at = kind(low) + np.arange(kernels.STEPS + 1).astype(kind) * step
 
     def value(x: Array) -> Array:
-        return np.asarray(function(x.astype(np.float64)).astype(kind) * kind(1 << 15))
+        return np.asarray(function(x.astype(np.float64)).astype(kind) * kind(units))
 
     exact, middle = value(at), _round(value(at[:-1] + step / kind(2)))
     samples = _round(exact[:-1])
     error = _round((exact[1:] + samples) / kind(2)) - middle
     entries = np.append(samples - _round(error / kind(2)), _round(value(np.array([high], kind))))
     return np.asarray(np.clip(entries, -32768, 32767), np.int16)
+
+
+@register
+@dataclass(frozen=True)
+class IntegerInterpolation(Operator):
+    """A function of i16, by a constant table i16 [513] of its results for -32768, -32640 ... 32768.
+
+    ``scale`` is that of the result; neither tensor has a zero point.
+    """
+
+    scale: float = 1.0
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, table = typed(inputs)
+        if (x.dtype, table.dtype, table.dims) != (DType.I16, DType.I16, (kernels.STEPS + 1,)):
+            raise ShapeError(f"{self.name}: {x} has no results in a table {table}")
+        return (TensorType(DType.I16, x.dims, quant=Quant((self.scale,), (0,))),)
+
+    def reference(self, x: Array, table: Array) -> Array:
+        return interpolated(table, x.astype(np.int64)).astype(np.int16)
+
+    def supported(self, site: Site) -> str:
+        return "" if site.constants[1] is not None else "its table is computed at run time: it must be a constant"
+
+    def lower(self, site: Site) -> list[Step]:
+        table = site.constants[1]
+        assert table is not None
+        return [Step(kernels.integer_interpolation(site.input(0).size), (Input(0), Weights(table), Output()))]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        every = np.linspace(-(1 << 15), (1 << 15) - 1, 400).astype(np.int16)
+        table = interpolation_table(np.tanh, -4, 4, DType.F32)
+        yield Case(cls(), (every.reshape(2, 200), table), (1,), 0, label="tanh")
 
 
 def _round(x: Array) -> Array:

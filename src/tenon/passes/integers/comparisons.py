@@ -33,9 +33,11 @@ def _compared(match: Match, *, arithmetic: Arithmetic) -> Result:
     if isinstance(a, str) or isinstance(b, str) or a.grid.steps or b.grid.steps:
         return None
     alike = a.grid.same(b.grid)
-    if arithmetic == "onnx" or a.grid.dtype is DType.I16:
+    # of 16 bits, LiteRT scales to compare for equality only, and TFLite Micro has no kernel
+    wide = a.grid.dtype is b.grid.dtype is DType.I16 and arithmetic == "litert" and match.root.op.name == "Equal"
+    if arithmetic == "onnx" or (a.grid.dtype is DType.I16 and not wide):
         return match.add(match.root.op, a.value, b.value) if alike else None
-    if {a.grid.dtype, b.grid.dtype} - {DType.I8, DType.U8} or max(a.grid.scale, b.grid.scale) >= 1:
+    if {a.grid.dtype, b.grid.dtype} - {DType.I8, DType.U8, DType.I16} or max(a.grid.scale, b.grid.scale) >= 1:
         return None
     return match.add(match.root.op, *(_scaled(match, each) for each in (a, b)))
 

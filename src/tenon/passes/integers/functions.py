@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from tenon.ir.graph import Node, Value
+from tenon.ir.graph import Array, Node, Value
 from tenon.ir.quantised import bounds
 from tenon.ir.types import DType
 from tenon.ops.integer_arithmetic import Fixed
-from tenon.ops.integer_functions import argument
+from tenon.ops.integer_functions import argument, interpolation_table
 from tenon.ops.requantize import quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
@@ -21,6 +21,9 @@ from tenon.passes.integers.operands import BYTES, Grid, operand
 
 LARGEST_RATIO = 2.0**13
 """Numbers of 16 bits are scaled up by less."""
+
+INTERPOLATED = frozenset({"Exp", "Log"})
+"""Functions of 16 bits that LiteRT interpolates in tables of 513 entries."""
 
 FRACTIONS = 2.0**-15
 """The scale of what sigmoid, tanh and softmax of 16 bits give."""
@@ -38,6 +41,10 @@ def function_16(
     origin = match.root.origin if node is None else node.origin
     if node is not None and node.op.name in ("Sigmoid", "Tanh"):
         return _sigmoid(match, value, given, grid, node)
+    if node is not None and node.op.name in INTERPOLATED:
+        return _interpolated(match, value, given, grid, node)
+    if node is not None and node.op.name == "Neg":
+        return _negative(match, value, given, grid, node)
     ratio = given.scale / grid.scale if node is None else ratio_of(arithmetic, given.scale, grid.scale)
     if ratio >= LARGEST_RATIO:
         return "16-bit integers are scaled up by more than 2**13"
@@ -74,6 +81,32 @@ def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) ->
         return f"{kind} of 16-bit integers is computed in float but for results of the scale 2**-15"
     op = make("IntegerSigmoid", function=kind, multiplier=found[0], right=found[1])
     return match.add(op, value, origin=node.origin)
+
+
+def _interpolated(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
+    """A function by a table that LiteRT computes in f32; TFLite Micro has no such kernel."""
+    if {given.dtype, grid.dtype} != {DType.I16} or given.zero or grid.zero:
+        return "functions of 16-bit integers with zero points are computed in float"
+    low, high = (float(np.float32(given.scale) * np.float32(limit)) for limit in given.range)
+    least, most = (np.float32(grid.scale) * np.float32(limit) for limit in grid.range)
+    units = np.float32(1 << 16) / (most - least)  # as LiteRT has them, a little more than one over the scale
+
+    def function(x: Array) -> Array:
+        (y,) = node.op.evaluate([np.maximum(x, np.finfo(np.float32).tiny) if node.op.name == "Log" else x])
+        return np.where(x <= 0, float(least), y) if node.op.name == "Log" else y
+
+    table = interpolation_table(function, low, high, DType.F32, float(units))
+    op = make("IntegerInterpolation", scale=grid.scale)
+    return match.add(op, value, match.constant("table", table), origin=node.origin)
+
+
+def _negative(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
+    """Neg, saturated; TFLite's kernels ignore scales, which converters make equal."""
+    if not given.same(grid) or given.zero:
+        return "Neg of 16-bit integers with zero points or to another scale is computed in float"
+    wide = match.add(make("Neg"), match.add(make("Cast", to="i32"), value), origin=node.origin)
+    bounded = match.add("Min", wide, match.constant("most", np.array(grid.range[1], np.int32)))
+    return match.add(make("Cast", to=grid.dtype.value), bounded)
 
 
 def softmax_16(match: Match, found: Chain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic) -> Value | str:
