@@ -45,7 +45,12 @@ WORDS = ["-m", "net.tmfile", "-i", "images", "-o", "out.tmfile", "-g", "3,9,7", 
     ],
 )
 def test_a_float_tmfile_becomes_a_quantised_one(
-    tool: Callable[[], object], algorithm: str, table: str, data_type: int, folder: Path, capsys: pytest.CaptureFixture[str]
+    tool: Callable[[], object],
+    algorithm: str,
+    table: str,
+    data_type: int,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run_main(_exiting(tool), [*WORDS, "-a", algorithm, "-t", "1"]) == 0
     printed = capsys.readouterr().err
