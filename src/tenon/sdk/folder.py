@@ -8,6 +8,7 @@ from tenon import __version__
 from tenon.atomic_write import created_folder, fresh_folder, remove_folder
 from tenon.errors import InputError
 from tenon.options import Options
+from tenon.sdk import tengine
 from tenon.sdk.libtenon import ABI, RUNTIME, file_names, libtenon
 from tenon.targets import Target, find
 from tenon.toolchain.compiler import find as find_compiler
@@ -89,7 +90,10 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     """The files by path, and symbolic links with what they point to."""
     compiler = find_compiler(options)
     library, names = libtenon(compiler, row), file_names(row)
-    headers = {f"include/{name}": (RUNTIME / "include" / name).read_bytes() for name in ("tenon.h", "tenon.hpp")}
+    headers = {
+        f"include/{name}": (RUNTIME / "include" / name).read_bytes()
+        for name in ("tenon.h", "tenon.hpp", *tengine.HEADERS)
+    }
     texts = {
         "lib/pkgconfig/tenon.pc": _PKG_CONFIG,
         "lib/cmake/tenon/tenonConfig.cmake": _CMAKE,
@@ -98,6 +102,9 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     }
     files = {**headers, f"lib/{names.file}": library.shared, "lib/libtenon.a": library.static}
     files |= {name: _filled(text, row).encode() for name, text in texts.items()}
+    files[f"lib/{tengine.library_name(row)}"] = tengine.tengine_library(
+        compiler, row, library.imports or library.shared
+    )
     if library.imports:
         files[f"lib/{names.link}"] = library.imports
     return files, {} if row.object == "coff" else {f"lib/{names.link}": names.file}

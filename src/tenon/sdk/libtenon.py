@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tenon.errors import ToolchainError
 from tenon.targets import Target, targets
@@ -21,6 +22,7 @@ SOURCES = (
 )  # fmt: skip
 POSIX = ("platform_posix.c", "children_posix.c")
 _WINDOWS = ("platform_windows.c",)
+TENGINE_HEADERS = ("c_api.h", "defines.h")
 _HEADERS = ("internal.h", "platform.h", "engine.h")
 _FLAGS = ("-Os", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 
@@ -97,6 +99,7 @@ def compile_source(
     files = {header: (RUNTIME / "libtenon" / header).read_bytes() for header in _HEADERS}
     files |= {header: (RUNTIME / header).read_bytes() for header in ("threads.h", "include/tenon.h")}
     files = {Path(file).name: content for file, content in files.items()}
+    files |= {f"tengine/{name}": (RUNTIME / "include" / "tengine" / name).read_bytes() for name in TENGINE_HEADERS}
     files |= {"target_rows.h": target_rows(target).encode(), name: (RUNTIME / folder / name).read_bytes(), **more}
     own = () if target.thread_pool else ("-DTENON_NO_THREAD_POOL",)
     speed = ("-O2",) if name in ("digest.c", "threads.c") else ()
@@ -121,25 +124,28 @@ def link_shared(
     objects: Mapping[str, bytes],
     soname: str,
     exports: str,
-    libraries: Mapping[str, tuple[bytes, tuple[str, ...]]] | None = None,
+    libraries: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
-    """A shared library that exports what ``exports`` matches; ``libraries`` are others that it needs, by name."""
+    """A shared library that exports what ``exports`` matches; ``libraries`` are others that it needs, by file name."""
     flags: tuple[str, ...] = ("-shared", "-g0", "-s", "-Wl,--gc-sections")
     if target.object == "coff":
-        return compiler.link(objects, target, flags, soname)
+        return compiler.link({**objects, **libraries}, target, (*flags, *libraries), soname)
     if target.object == "macho":
-        return compiler.link(
-            objects, target, ("-shared", "-g0", f"-Wl,-install_name,@rpath/{soname}", "-Wl,-dead_strip")
-        )
+        names = (f"-Wl,-install_name,@rpath/{soname}", "-Wl,-rpath,@loader_path", "-Wl,-dead_strip")
+        return compiler.link({**objects, **libraries}, target, ("-shared", "-g0", *names, *libraries))
     like = next(iter(objects.values()))
     stubs = {
         f"stub{i}.so": stub_library(like, name, functions) for i, (name, functions) in enumerate(_system().items())
     }
-    for name, (example, functions) in (libraries or {}).items():
-        stubs[f"own_{name}.so"] = stub_library(example, name, functions)
-    flags = (*flags, "-nostdlib", "-fPIC", f"-Wl,-soname,{soname}", "-Wl,--version-script=exports.map", "-Wl,-z,defs",
-             "-Wl,-z,nodelete", "-Wl,--hash-style=gnu", "-Wl,-rpath,$ORIGIN", "-Wl,--as-needed", *stubs)  # fmt: skip
-    files = {**objects, **stubs, "exports.map": f"{{ global: {exports}; local: *; }};\n".encode()}
+    names = (f"-Wl,-soname,{soname}", "-Wl,-rpath,$ORIGIN", "-Wl,--version-script=exports.map")
+    kept = ("-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--hash-style=gnu", "-Wl,--as-needed")
+    flags = (*flags, "-nostdlib", "-fPIC", *names, *kept, *stubs, *libraries)
+    files = {
+        **objects,
+        **stubs,
+        **libraries,
+        "exports.map": f"{{ global: {exports};{'' if exports == '*' else ' local: *;'} }};\n".encode(),
+    }
     try:
         return compiler.link(files, target, flags)
     except ToolchainError as error:
@@ -153,6 +159,11 @@ def import_library(compiler: Compiler, target: Target, objects: Mapping[str, byt
     names_of = ("-shared", "-g0", "-s", f"-Wl,--out-implib,{names.link}", "-o", names.file)
     own = [name for name in objects if name.endswith(".o")]
     return compiler.run(objects, (*compiler.target_flags(target), *own, *names_of), names.link, named_by="")
+
+
+def platform_source(target: Target) -> str:
+    """The C file with what libtenon needs of an operating system."""
+    return _platform(target)[0]
 
 
 def _platform(target: Target) -> tuple[str, ...]:

@@ -154,6 +154,7 @@ class Compiler:
         try:
             with scratch() as folder:
                 for name, content in files.items():
+                    (folder / name).parent.mkdir(exist_ok=True)
                     (folder / name).write_bytes(content)
                 command = (*self.command, *arguments)
                 libraries = _writable(self.folder / "zig")

@@ -12,7 +12,14 @@ __attribute__((format(printf, 2, 3)))
 TenonStatus tn_fail(TenonStatus status, const char *format, ...);
 
 /* ---- handles: a number of a slot and of its use, so that the handle of an ended object is recognised */
-typedef enum { BUNDLE_HANDLE = 1, ENGINE_HANDLE = 2 } HandleKind;
+typedef enum {
+  BUNDLE_HANDLE = 1,
+  ENGINE_HANDLE = 2,
+  GRAPH_HANDLE = 3, /* this and the following: of Tengine's API */
+  TENSOR_HANDLE = 4,
+  NODE_HANDLE = 5,
+  CONTEXT_HANDLE = 6
+} HandleKind;
 void *tn_handle_new(HandleKind kind, void *object); /* NULL if there is no memory */
 void *tn_handle_object(HandleKind kind, const void *handle); /* NULL, and an error text, if it is not valid */
 void tn_handle_end(const void *handle);

@@ -1,0 +1,140 @@
+/* Versions, messages, contexts, and the functions that have no effect in Tengine. */
+
+#include "graph.h"
+#include "internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static log_print_t log_output;
+static enum log_level log_level = LOG_ERR;
+
+static void print(const char *text) {
+  if (log_output != NULL) log_output(text);
+  else fputs(text, stderr);
+}
+
+int tg_error(const char *format, ...) {
+  char text[2304] = "Tengine: ";
+  const size_t begin = strlen(text);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text + begin, sizeof text - begin - 1, format, arguments);
+  va_end(arguments);
+  strcat(text, "\n");
+  if (log_level >= LOG_ERR) print(text);
+  return -1;
+}
+
+/* What the handles complain about. */
+TenonStatus tn_fail(TenonStatus status, const char *format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  tg_error("%s", text);
+  return status;
+}
+
+int init_tengine(void) { return 0; }
+
+void release_tengine(void) {}
+
+const char *get_tengine_version(void) { return "1.5-dev"; }
+
+const char *get_tengine_hcl_version(void) { return NULL; }
+
+int request_tengine_version(const char *version) { return (void)version, 1; }
+
+int get_tengine_errno(void) { return -1; }
+
+int clr_tengine_errno(void) { return -1; }
+
+void set_log_level(enum log_level level) { log_level = level; }
+
+void set_log_output(log_print_t output) { log_output = output; }
+
+size_t get_cluster_affinity_mask(int cluster) { return (void)cluster, (size_t)-1; }
+
+int load_tengine_plugin(const char *name, const char *file, const char *init_function) {
+  (void)file, (void)init_function;
+  return tg_error("plug-in %s: plug-ins are not loaded", name != NULL ? name : "");
+}
+
+int unload_tengine_plugin(const char *name, const char *release_function) {
+  (void)release_function;
+  return tg_error("there is no plug-in %s", name != NULL ? name : "");
+}
+
+int get_tengine_plugin_number(void) { return 0; }
+
+const char *get_tengine_plugin_name(int number) { return (void)number, NULL; }
+
+int set_default_device(const char *device) { return (void)device, -1; }
+
+/* --------------------------------------------------------------------------------------------------------- contexts */
+
+typedef struct {
+  void *handle;
+  char name[NAME];
+  int has_device; /* the CPU: there is no other */
+} Context;
+
+static Context *context_of(context_t handle) { return tn_handle_object(CONTEXT_HANDLE, handle); }
+
+context_t create_context(const char *name, int empty_context) {
+  Context *context = calloc(1, sizeof *context);
+  if (context == NULL) return NULL;
+  snprintf(context->name, sizeof context->name, "%s", name != NULL ? name : "");
+  context->has_device = !empty_context;
+  context->handle = tn_handle_new(CONTEXT_HANDLE, context);
+  if (context->handle != NULL) return context->handle;
+  free(context);
+  return NULL;
+}
+
+void destroy_context(context_t handle) {
+  Context *context = context_of(handle);
+  if (context == NULL) return;
+  tn_handle_end(handle);
+  free(context);
+}
+
+int get_context_device_number(context_t handle) {
+  const Context *context = context_of(handle);
+  return context != NULL ? context->has_device : -1;
+}
+
+int add_context_device(context_t handle, const char *device) {
+  Context *context = context_of(handle);
+  if (context == NULL || device == NULL) return -1;
+  if (strcmp(device, "CPU") != 0) return tg_error("there is no device %s: CPU is the only one", device);
+  if (context->has_device) return tg_error("context %s has a device already", context->name);
+  context->has_device = 1;
+  return 0;
+}
+
+int set_context_device(context_t handle, const char *device, const void *options, size_t options_size) {
+  (void)options, (void)options_size;
+  return add_context_device(handle, device);
+}
+
+int remove_context_device(context_t handle, const char *device) {
+  Context *context = context_of(handle);
+  if (context == NULL || device == NULL || strcmp(device, "CPU") != 0 || !context->has_device) return -1;
+  context->has_device = 0;
+  return 0;
+}
+
+int set_context_attr(context_t context, const char *name, const void *value, int size) {
+  (void)context, (void)name, (void)value, (void)size;
+  return -1;
+}
+
+int get_context_attr(context_t context, const char *name, void *value, int size) {
+  (void)context, (void)name, (void)value, (void)size;
+  return -1;
+}

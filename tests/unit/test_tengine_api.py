@@ -1,0 +1,213 @@
+"""Tengine's C API over libtenon: programs in its manner, layout of its structs, misuse."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tenon
+from libtenon import CLIENTS, STRICT, needed, run, succeeded
+from real import DIGITS, held_out_digits
+from tenon.sdk import save_sdk
+
+MODEL = DIGITS / "digits.onnx"
+MNIST = Path(__file__).parents[3] / "shared" / "models"
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the SDK, a command that compiles, and an empty cache of models."""
+    folder = tmp_path_factory.mktemp("tengine")
+    save_sdk(folder / "sdk")
+    objects = tenon.Options.from_environment().cache
+    script = folder / "compiler"
+    script.write_text(f'#!/bin/sh\nTENON_CACHE="{objects}" exec "{sys.executable}" -m tenon "$@"\n')
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(place: Path) -> dict[str, str]:
+    cache = str(place / "cache")
+    return {**os.environ, "TENON": str(place / "compiler"), "TENON_CACHE": cache, "TENON_NO_TUNING": "1"}
+
+
+@pytest.fixture(scope="module")
+def classify(place: Path) -> Path:
+    sdk, program = place / "sdk", place / "classify"
+    flags = (
+        f"-I{sdk}/include",
+        f"-L{sdk}/lib",
+        "-ltengine-lite",
+        f"-Wl,-rpath,{sdk}/lib",
+        f"-Wl,-rpath-link,{sdk}/lib",
+    )
+    succeeded(run(needed("gcc"), *STRICT, CLIENTS / "tengine_classify.c", *flags, "-o", program))
+    return program
+
+
+@pytest.mark.parametrize(("source", "count"), [("file", 1), ("file", 3), ("memory", 1)])
+def test_program_gives_the_answer_of_python(
+    source: str, count: int, classify: Path, environment: dict[str, str]
+) -> None:
+    images = np.ascontiguousarray(np.stack([image.reshape(1, 8, 8) for image in held_out_digits()[0][:count]]))
+    with tenon.open(tenon.compile(MODEL, no_tuning=True, shapes={"image": images.shape})) as engine:
+        (expected,) = engine.run(images).values()
+    done = run(classify, MODEL, source, *map(str, images.shape), stdin=images.tobytes(), env=environment)
+    assert succeeded(done) == expected.tobytes()
+    assert "tengine-lite library version: 1.5-dev" in done.stderr.decode()
+
+
+def test_tmfile(classify: Path, environment: dict[str, str]) -> None:
+    models = sorted((MNIST / "tmfile" / "mnist").glob("*.tmfile"))
+    if not models:
+        pytest.skip("the collection of real models is not there")
+    photos = sorted((MNIST / "images" / "mnist").glob("*.png"))
+    for photo in photos[::3]:
+        with Image.open(photo) as image:
+            pixels = np.asarray(image.convert("L").resize((28, 28)), np.float32)
+        done = run(classify, models[0], "file", "1", "1", "28", "28", stdin=pixels.tobytes(), env=environment)
+        assert int(np.argmax(np.frombuffer(succeeded(done), np.float32))) == int(photo.name[0])
+
+
+def test_every_function_of_the_header_is_exported(place: Path) -> None:
+    header = (place / "sdk" / "include" / "tengine" / "c_api.h").read_text()
+    declared = set(re.findall(r"^DLLEXPORT .*?(\w+)\(", header, re.MULTILINE))
+    library = place / "sdk" / "lib" / "libtengine-lite.so"
+    listed = succeeded(run(needed("nm"), "-D", "--defined-only", library)).decode()
+    assert {line.split()[-1] for line in listed.splitlines()} == declared
+    both = library.stat().st_size + (place / "sdk" / "lib" / "libtenon.so").stat().st_size
+    assert both < 150_000
+
+
+def test_layout_of_structs(place: Path, tmp_path: Path) -> None:
+    """As programs that were compiled with Tengine's own header have them, on machines of 64 bits."""
+    sizes = [
+        ("sizeof(struct options)", 24), ("offsetof(struct options, affinity)", 16),
+        ("offsetof(struct custom_kernel_tensor, quant_type)", 56), ("offsetof(struct custom_kernel_tensor, scale)", 64),
+        ("sizeof(struct custom_kernel_tensor)", 112), ("offsetof(struct custom_kernel_ops, kernel_param)", 24),
+        ("offsetof(struct custom_kernel_ops, infer_shape)", 40), ("sizeof(struct custom_kernel_ops)", 104),
+        ("MAX_SHAPE_DIM_NUM", 8), ("LOG_DEBUG", 7), ("TENGINE_CLUSTER_LITTLE", 3), ("GRAPH_STAT_ERROR", 4),
+    ]  # fmt: skip
+    checks = "".join(f"typedef char check_{i}[({what}) == {size} ? 1 : -1];\n" for i, (what, size) in enumerate(sizes))
+    (tmp_path / "sizes.c").write_text(f'#include <stddef.h>\n#include "tengine_c_api.h"\n{checks}')
+    flags = ("-fsyntax-only", f"-I{place}/sdk/include")
+    succeeded(run(needed("gcc"), "-std=c99", *flags, tmp_path / "sizes.c"))
+    succeeded(run(needed("g++"), *flags, tmp_path / "sizes.c"))
+
+
+# ------------------------------------------------------------------------------------------------ misuse
+class Tengine:
+    """The library through ctypes, with a graph, and handles of an ended one."""
+
+    def __init__(self, place: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> None:
+        for name in ("TENON", "TENON_CACHE", "TENON_NO_TUNING"):
+            patch.setenv(name, environment[name])
+        self.library = ctypes.CDLL(str(place / "sdk" / "lib" / "libtengine-lite.so"))
+        self.messages: list[str] = []
+        printer = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+        self._print = printer(lambda text: self.messages.append(text.decode()))
+        self.library.set_log_output(self._print)
+        self.graph, self.ended = self.created(), self.created()
+        self.input = self.pointer("get_graph_input_tensor", self.graph, 0, 0)
+        self.ended_input = self.pointer("get_graph_input_tensor", self.ended, 0, 0)
+        assert self("destroy_graph", self.ended) == 0
+        self.room = (ctypes.c_int * 1024)()
+
+    def __call__(self, name: str, *arguments: object) -> int:
+        return int(self.library[name](*arguments))
+
+    def pointer(self, name: str, *arguments: object) -> ctypes.c_void_p:
+        function = self.library[name]
+        function.restype = ctypes.c_void_p
+        return ctypes.c_void_p(function(*arguments))
+
+    def created(self, model: Path = MODEL) -> ctypes.c_void_p:
+        return self.pointer("create_graph", None, b"tengine", str(model).encode())
+
+
+@pytest.fixture(scope="module")
+def tengine(place: Path, environment: dict[str, str]) -> Tengine:
+    with pytest.MonkeyPatch.context() as patch:
+        return Tengine(place, environment, patch)
+
+
+MISUSE: list[tuple[str, str, Callable[[Tengine], int]]] = [
+    # what is wrong, a part of the message ("": none is printed), a call that gives -1
+    ("NULL graph, run", "graph is NULL", lambda t: t("run_graph", None, 1)),
+    ("destroyed graph, run", "destroyed", lambda t: t("run_graph", t.ended, 1)),
+    ("destroyed graph, prerun", "destroyed", lambda t: t("prerun_graph", t.ended)),
+    ("destroyed twice", "destroyed", lambda t: t("destroy_graph", t.ended)),
+    ("tensor of a destroyed graph", "destroyed", lambda t: t("get_tensor_shape", t.ended_input, t.room, 8)),
+    ("graph for tensor", "not of this kind (tensor)", lambda t: t("get_tensor_buffer_size", t.graph)),
+    ("tensor for graph", "not of this kind (graph)", lambda t: t("run_graph", t.input, 1)),
+    ("run before prerun", "prerun_graph comes first", lambda t: t("run_graph", t.graph, 1)),
+    ("postrun before prerun", "not prepared", lambda t: t("postrun_graph", t.graph)),
+    ("buffer of a wrong size", "255 bytes", lambda t: t("set_tensor_buffer", t.input, t.room, 255)),
+    ("no buffer", "", lambda t: t("set_tensor_buffer", t.input, None, 256)),
+    ("no dimensions", "", lambda t: t("set_tensor_shape", t.input, None, 4)),
+    ("too many dimensions", "", lambda t: t("set_tensor_shape", t.input, t.room, 9)),
+    ("a dimension of 0", "[0, ...]", lambda t: t("set_tensor_shape", t.input, (ctypes.c_int * 4)(), 4)),
+    ("too short an array", "", lambda t: t("get_tensor_shape", t.input, t.room, 3)),
+    ("no data before prerun", "", lambda t: t("get_tensor_data", t.input, t.room, 4096)),
+    ("another type", "keeps the type", lambda t: t("set_tensor_data_type", t.input, 3)),
+    ("unknown device", "CPU is the only one", lambda t: t("set_graph_device", t.graph, b"OCL")),
+    ("wait", "", lambda t: t("wait_graph", t.graph, 0)),
+    ("errno", "", lambda t: t("get_tengine_errno")),
+    ("attribute of a graph", "", lambda t: t("set_graph_attr", t.graph, b"x", None, 0)),
+    ("a custom kernel", "", lambda t: t("set_custom_kernel", None, b"CPU", None)),
+    ("a plug-in", "not loaded", lambda t: t("load_tengine_plugin", b"x", b"x.so", b"init")),
+]
+NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
+    ("no such file", "there is no /no/such", lambda t: t.created(Path("/no/such"))),
+    ("not a model", "cannot be compiled", lambda t: t.created(Path(__file__))),
+    ("no file name", "file name is NULL", lambda t: t.pointer("create_graph", None, b"tengine", None)),
+    ("no size", "size of the model is 0", lambda t: t.pointer("create_graph", None, b"tengine:m", b"x", 0)),
+    ("unknown context", "not of this kind (context)", lambda t: t.pointer("create_graph", t.graph, b"tengine", b"x")),
+    ("unknown tensor", "no input or output 'x'", lambda t: t.pointer("get_graph_tensor", t.graph, b"x")),
+    ("no such output", "no output tensor 0 of node 4", lambda t: t.pointer("get_graph_output_tensor", t.graph, 4, 0)),
+    ("output before a run", "", lambda t: t.pointer(
+        "get_tensor_buffer", t.pointer("get_graph_output_tensor", t.graph, 0, 0))),
+    ("a graph node by node", "node by node", lambda t: t.pointer("create_graph_node", t.graph, b"x", b"Const")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "call"), [row[1:] for row in MISUSE], ids=[row[0] for row in MISUSE])
+def test_misuse_gives_minus_one(tengine: Tengine, text: str, call: Callable[[Tengine], int]) -> None:
+    tengine.messages.clear()
+    assert call(tengine) == -1
+    said = "".join(tengine.messages)
+    assert text in said if text else not said
+
+
+@pytest.mark.parametrize(("text", "call"), [row[1:] for row in NULLS], ids=[row[0] for row in NULLS])
+def test_misuse_gives_null(
+    tengine: Tengine, text: str, call: Callable[[Tengine], ctypes.c_void_p], environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name in ("TENON", "TENON_CACHE"):
+        monkeypatch.setenv(name, environment[name])
+    tengine.messages.clear()
+    assert not call(tengine).value
+    said = "".join(tengine.messages)
+    assert text in said if text else not said
+
+
+def test_contexts(tengine: Tengine) -> None:
+    context = tengine.pointer("create_context", b"mine", 1)
+    assert tengine("get_context_device_number", context) == 0
+    assert tengine("add_context_device", context, b"TIMVX") == -1
+    assert tengine("set_context_device", context, b"CPU", None, ctypes.c_size_t(0)) == 0
+    assert tengine("add_context_device", context, b"CPU") == -1, "one that is there already"
+    tengine.library.destroy_context(context)
+    assert tengine("get_context_device_number", context) == -1
