@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
+from evaluate import evaluate
 from real import DIGITS, held_out_digits
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Array, Graph
@@ -70,7 +71,10 @@ def samples(count: int = 16) -> list[Array]:
 
 
 # ------------------------------------------------------------------------------------------------ graphs
-@pytest.mark.parametrize("scheme", SCHEMES)
+EIGHT_BITS = [name for name, each in SCHEMES.items() if each.activations in (DType.I8, DType.U8)]
+
+
+@pytest.mark.parametrize("scheme", EIGHT_BITS)
 def test_every_operator_is_computed_in_integers(scheme: str) -> None:
     """But for the softmax; the answers stay near those in floats."""
     graph = network()
@@ -81,6 +85,53 @@ def test_every_operator_is_computed_in_integers(scheme: str) -> None:
     assert not {"Conv", "Gemm", "Add", "AveragePool", "GlobalAveragePool"} & description.compiled.keys()
     assert description.left_in_float == ()
     assert made.report.outputs[0].sqnr > (12 if "int4" in scheme else 20)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "least"), [("int8-weights-only", 40), ("int4-weights-only", 18), ("fp16", 60), ("bf16", 40)]
+)
+def test_weights_alone_are_stored_in_fewer_bits(scheme: str, least: float, tmp_path: Path) -> None:
+    """Without samples; the file is read as it was written, and its answers have this SQNR in dB at least."""
+    graph = network()
+    tenon.quantize(graph, scheme=scheme).save(tmp_path / "net.onnx")
+    again = tenon.load(tmp_path / "net.onnx")
+    (x,) = samples(1)
+    (ours,), (real,) = (evaluate(each, {"x": x}).values() for each in (again, graph))
+    assert 10 * np.log10((real**2).sum() / ((ours - real) ** 2).sum()) > least
+    with pytest.raises(ModelError, match="no weights of 64 elements"):
+        tenon.quantize(network_of_constants(), scheme=scheme)
+
+
+def network_of_constants() -> Graph:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "net", ports[:1], ports[1:]))
+    return tenon.load(model.SerializeToString())
+
+
+def test_blocks_of_weights_have_scales_of_their_own() -> None:
+    """A block of large weights does not coarsen the small ones of its channel."""
+    rng = np.random.default_rng(0)
+    weights = np.concatenate([rng.normal(0, 1, (4, 32)), rng.normal(0, 0.01, (4, 32))], 1).astype(np.float32)
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("x", 64), ("y", 4))]
+    graph = helper.make_graph([node], "net", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")])
+    made = tenon.quantize(helper.make_model(graph).SerializeToString(), scheme="int4-weights-only").graph
+    (found,) = evaluate(made, {"x": np.eye(1, 64, 40, dtype=np.float32)}).values()
+    np.testing.assert_allclose(found[0], weights[:, 40], atol=0.01)
+    assert np.abs(weights).max() / 7 > 0.1  # the step of one scale for the channel
+
+
+def test_activations_of_16_bits_have_less_noise() -> None:
+    """The input by far, later tensors as far as weights of 8 bits allow."""
+    settings: dict[str, Any] = {"method": "min-max", "bias_correction": False, "range_search": False,
+                                "equalisation": False, "rounding": "nearest"}  # fmt: skip
+    found = {name: tenon.quantize(network(), samples(8), scheme=name, **settings) for name in ("int8", "int16x8")}
+    wide, bytes_ = (max(each.sqnr for each in found[name].report.tensors) for name in ("int16x8", "int8"))
+    assert wide > bytes_ + 30
+    description, _ = tenon.inspect(found["int16x8"].graph, arithmetic="tflm")
+    assert description.compiled is not None
+    assert {"IntegerConv", "IntegerGemm", "IntegerAdd"} <= description.compiled.keys()
 
 
 def test_answers_of_bundle_reference_and_onnxruntime_agree(tmp_path: Path) -> None:
@@ -199,7 +250,7 @@ def test_mean_squared_error_is_least() -> None:
     assert best < 0.95 * error(found.low, found.high)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [*EIGHT_BITS, "int16x8"])
 def test_zero_is_exact_on_every_grid(name: str) -> None:
     scheme = named_scheme(name)
     for low, high in ((-1.0, 3.0), (0.0, 2.5), (-7.0, 0.0), (0.0, 0.0), (0.1, 0.2)):

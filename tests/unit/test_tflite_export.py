@@ -44,7 +44,7 @@ def test_operators_in_floats_keep_their_results(name: str) -> None:
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 
-@pytest.mark.parametrize("scheme", ["int8", "uint8", "int8-per-tensor", "int4-weights"])
+@pytest.mark.parametrize("scheme", ["int8", "uint8", "int8-per-tensor", "int4-weights", "int16x8"])
 @pytest.mark.parametrize("name", CASES)
 def test_litert_computes_the_same(name: str, scheme: str) -> None:
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")

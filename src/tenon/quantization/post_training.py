@@ -24,6 +24,7 @@ from tenon.quantization.report import Report, reported
 from tenon.quantization.samples import Data, read_samples
 from tenon.quantization.scheme import named_scheme
 from tenon.quantization.trained import grid_ranges, take_out
+from tenon.quantization.weights_only import quantize_weights
 
 SCORED = 32
 """Samples that the report is measured on."""
@@ -88,6 +89,8 @@ def quantize(
     float as it needs, those that cost least on ``target``.  ``metric`` (a function or "module:function") is called with
     the outputs by name and the number of the sample; by default it is whether the largest output is that in float.
 
+    A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
+
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
     brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
     without missing ones no data is needed; nothing is searched or repaired then, and the report is empty.
@@ -101,6 +104,11 @@ def quantize(
     graph, trained = _float_graph_and_ranges(model)
     if unknown := sorted(set(exclude) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
         raise InputError(f"exclude: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+    if kind.weights_only:
+        if trained:
+            raise ModelError(f"{graph.source or graph.name}: is quantised already")
+        made = quantize_weights(graph, kind, tuple(exclude))
+        return Quantized(made, Report(kind.name, "none", 0, (), (), (), None, None, {}, {}))
     if trained or ranges is not None or data is None:
         wanted = trained | read_known(ranges, kind)
         if trained and data is not None and not missing(graph, wanted, exclude):

@@ -34,7 +34,8 @@ class Scheme:
     """Types and symmetry of activations and weights.
 
     ``per_channel``: one scale for each output channel of weights instead of one for all.  ``power_of_two``: scales are
-    rounded up to powers of two.
+    rounded up to powers of two.  Of ``activations`` in f32 weights alone are stored in ``weights``, with a scale for
+    each ``block`` of those of an output channel (0: for all of them).
     """
 
     name: str
@@ -44,6 +45,11 @@ class Scheme:
     symmetric_weights: bool = True
     per_channel: bool = True
     power_of_two: bool = False
+    block: int = 0
+
+    @property
+    def weights_only(self) -> bool:
+        return self.activations is DType.F32
 
     def activation_grid(self, low: float, high: float) -> Grid:
         """The grid of a tensor of values from ``low`` to ``high``, widened to have 0."""
@@ -82,6 +88,11 @@ SCHEMES = {
         Scheme("uint8", DType.U8, DType.U8, symmetric_weights=False, per_channel=False),
         Scheme("uint8-per-channel", DType.U8),
         Scheme("int4-weights", weights=DType.I4),
+        Scheme("int16x8", DType.I16, symmetric=True),
+        Scheme("int8-weights-only", DType.F32),
+        Scheme("int4-weights-only", DType.F32, DType.I4, block=32),
+        Scheme("fp16", DType.F32, DType.F16),
+        Scheme("bf16", DType.F32, DType.BF16),
     )
 }
 """By name: ``int8`` has asymmetric activations and symmetric weights with one scale for each output channel."""

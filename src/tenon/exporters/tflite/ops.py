@@ -135,6 +135,7 @@ def _unary(type: str, *, integers: bool = False, fixed: Mapping[DType, tuple[flo
         axes, given, result = w.order(x), w.quant_of(x), w.result(node)
         whole = (integers or fixed is not None) and given is not None and result.quantised and given[1] is result.dtype
         options = {"alpha": op.alpha} if type == "LEAKY_RELU" and (op := _any(node.op)) else {}
+        whole = whole and not (type == "HARD_SWISH" and result.dtype is DType.I16)
         i = w.operand(x, axes, integers=whole)
         dims = w.model.tensors[i].dims
         if not whole:
