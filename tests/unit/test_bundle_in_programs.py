@@ -14,6 +14,7 @@ import pytest
 
 import handmade
 import tenon
+from programs import needed
 from real import DIGITS, held_out_digits
 from tenon.bundle.compiler_flags import OVERRIDE, check, flags, macros
 from tenon.bundle.header import header
@@ -56,13 +57,6 @@ int main(void) {
   return 0;
 }
 """
-
-
-def needed(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        pytest.skip(f"{program} is not installed")
-    return path
 
 
 def run(*command: str | Path, cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -23,7 +23,8 @@ import pytest
 
 import handmade
 import tenon
-from real import DIGITS, held_out_digits
+from programs import needed
+from real import DIGITS, ROOT, held_out_digits
 from tenon.bundle.packages import FORMS
 from tenon.bundle.packages import contents as contents_module
 from tenon.cli.app import _parts
@@ -45,13 +46,6 @@ int main(void) {
   return 0;
 }
 """
-
-
-def needed(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        pytest.skip(f"{program} is not installed")
-    return path
 
 
 def run(*command: str | Path, cwd: Path, stdin: bytes = b"") -> bytes:
@@ -312,10 +306,10 @@ public class Main {
     public static void main(String[] arguments) throws Exception {
         ByteBuffer tensors = Network.tensors();
         byte[] image = System.in.readNBytes(256), answer = new byte[40];
-        tensors.position(0);
+        tensors.position(Network.DIGITS_image);
         tensors.put(image);
         Network.run();
-        tensors.position(256);
+        tensors.position(Network.DIGITS_probabilities);
         tensors.get(answer);
         System.out.write(answer);
         System.out.flush();
@@ -324,27 +318,74 @@ public class Main {
 """
 
 
-@pytest.mark.slow
-def test_android_library(packed: Path, image: bytes, answer: bytes, tmp_path: Path) -> None:
-    """The project's CMake file and Java class, with the JDK of this machine in place of Android's."""
+def java_library(packed: Path, folder: Path) -> tuple[Path, Path, list[str]]:
+    """The library project, built with the JDK of this machine in place of Android's: javac, the Java class, and java
+    with its options.
+    """
     javac = Path(needed("javac")).resolve()
     include = javac.parents[1] / "include"
     if not (include / "jni.h").is_file() or not (include / "linux").is_dir():
         pytest.skip("no jni.h beside javac")
-    unpacked(packed, "digits-android.zip", tmp_path)
-    top = tmp_path / "digits"
-    assert "cmake { path 'src/main/cpp/CMakeLists.txt' }" in (top / "build.gradle").read_text()
-    ElementTree.parse(top / "src/main/AndroidManifest.xml")
+    unpacked(packed, "digits-android.zip", folder)
     text = (
         f"include_directories({include} {include / 'linux'})\nset(ANDROID 1)\nadd_subdirectory(digits/src/main/cpp)\n"
     )
-    build = project(tmp_path, text, CMAKE_BUILD_TYPE="Release")
+    build = project(folder, text, CMAKE_BUILD_TYPE="Release")
+    java = [str(javac.with_name("java")), f"-Djava.library.path={build / 'digits/src/main/cpp'}", "-cp", "classes"]
+    return javac, folder / "digits/src/main/java/org/tenon/digits/Network.java", java
+
+
+@pytest.mark.slow
+def test_android_library(packed: Path, image: bytes, answer: bytes, tmp_path: Path) -> None:
+    """The project's CMake file and Java class."""
+    javac, network, java = java_library(packed, tmp_path)
+    top = tmp_path / "digits"
+    assert "cmake { path 'src/main/cpp/CMakeLists.txt' }" in (top / "build.gradle").read_text()
+    ElementTree.parse(top / "src/main/AndroidManifest.xml")
     (tmp_path / "Main.java").write_text(JAVA)
-    run(javac, "-d", "classes", "Main.java", top / "src/main/java/org/tenon/digits/Network.java", cwd=tmp_path)
-    libraries = f"-Djava.library.path={build / 'digits/src/main/cpp'}"
-    found = run(javac.with_name("java"), libraries, "-cp", "classes", "Main", cwd=tmp_path, stdin=image)
+    run(javac, "-d", "classes", "Main.java", network, cwd=tmp_path)
+    found = run(*java, "Main", cwd=tmp_path, stdin=image)
     assert len(found) == len(answer)
     assert max(range(10), key=lambda i: _floats(found)[i]) == max(range(10), key=lambda i: _floats(answer)[i])
+
+
+ANDROID_CLASSES = {
+    "android/app/Activity": "public class Activity { protected void onCreate(android.os.Bundle state) {}\n"
+    "public void setContentView(android.view.View view) {} }",
+    "android/os/Bundle": "public class Bundle {}",
+    "android/util/Log": "public class Log { public static int i(String tag, String text) {\n"
+    "System.out.println(tag + ': ' + text); return 0; } }",
+    "android/view/View": "public class View {}",
+    "android/widget/TextView": "public class TextView extends android.view.View {\n"
+    "public TextView(android.app.Activity activity) {} public void setText(CharSequence text) {} }",
+}
+"""What the example's activity uses of Android."""
+
+
+@pytest.mark.slow
+def test_android_example(packed: Path, tmp_path: Path) -> None:
+    """The example's classes run the network; Gradle's files name the library project and the activity."""
+    javac, network, java = java_library(packed, tmp_path)
+    for path, text in ANDROID_CLASSES.items():
+        file = tmp_path / f"{path}.java"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"package {'.'.join(path.split('/')[:-1])};\n{text.replace(chr(39), chr(34))}\n")
+    app = ROOT / "examples" / "android" / "app"
+    sources = sorted((app / "src/main/java/org/tenon/example").glob("*.java"))
+    (tmp_path / "Main.java").write_text(
+        "package org.tenon.example;\npublic class Main {\n  public static void main(String[] arguments) {\n"
+        "    new MainActivity().onCreate(null);\n  }\n}\n"
+    )
+    stubs = [f"{path}.java" for path in ANDROID_CLASSES]
+    run(javac, "-d", "classes", "Main.java", network, *stubs, *sources, cwd=tmp_path)
+    assert run(*java, "org.tenon.example.Main", cwd=tmp_path) == b"digits: digit 7, probability 99 %\n"
+    settings = (app.parent / "settings.gradle").read_text()
+    assert "include ':app', ':digits'" in settings
+    assert "'../../android/digits'" in settings
+    assert "project(':digits')" in (app / "build.gradle").read_text()
+    manifest = ElementTree.parse(app / "src/main/AndroidManifest.xml")
+    (activity,) = manifest.iter("activity")
+    assert activity.get("{http://schemas.android.com/apk/res/android}name") == ".MainActivity"
 
 
 def _floats(raw: bytes) -> list[float]:

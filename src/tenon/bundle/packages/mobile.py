@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tenon.bundle.packages.contents import Contents
 
 _SWIFT = """\
@@ -82,7 +84,8 @@ public final class Network {
 
     private Network() {}
 
-    /** Inputs and outputs, at the offsets that @NAME@.h states. */
+@CONSTANTS@
+    /** Inputs and outputs, at the offsets above. */
     public static ByteBuffer tensors() {
         return memory().order(ByteOrder.nativeOrder());
     }
@@ -125,9 +128,17 @@ def android(contents: Contents) -> dict[str, bytes]:
         f"{top}settings.gradle": (_SETTINGS + _REPOSITORIES + f"rootProject.name = '{name}'\n").encode(),
         f"{top}build.gradle": contents.filled(_GRADLE, ABI=abi),
         f"{top}src/main/AndroidManifest.xml": b"<manifest/>\n",
-        f"{top}src/main/java/org/tenon/{name}/Network.java": contents.filled(_JAVA),
+        f"{top}src/main/java/org/tenon/{name}/Network.java": contents.filled(_JAVA, CONSTANTS=_constants(contents)),
         f"{code}CMakeLists.txt": contents.filled(_CMAKE),
         f"{code}{name}_jni.c": contents.filled(_JNI, MANGLED=name.replace("_", "_1")),
         **contents.headers(code),
         **contents.sources(code),
     }
+
+
+def _constants(contents: Contents) -> str:
+    """The integers of the header as constants of a Java class: offsets and sizes of inputs and outputs."""
+    integer = re.compile(rf"^#define ({contents.name.upper()}_\w+) \(?(-?\d+)\)?(?: /\*.*)?$", re.MULTILINE)
+    found = [(name, value) for name, value in integer.findall(contents.header) if int(value) < 1 << 31]
+    about = f"    /* As in {contents.name}.h: offsets of inputs and outputs in the tensors, their sizes. */\n"
+    return about + "".join(f"    public static final int {name} = {value};\n" for name, value in found)

@@ -1,0 +1,5 @@
+set(CMAKE_SYSTEM_NAME Generic)
+set(CMAKE_SYSTEM_PROCESSOR riscv32)
+set(CMAKE_C_COMPILER ${CMAKE_CURRENT_LIST_DIR}/../../riscv32-gcc)
+set(CMAKE_C_COMPILER_WORKS 1)
+set(CMAKE_C_FLAGS "-O2 -g0 -fno-asynchronous-unwind-tables -Wall -Wextra -Werror -isystem ${CMAKE_CURRENT_LIST_DIR}/../../include")
