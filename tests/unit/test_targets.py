@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tenon.targets.describe import how_tested, machine_code
 from tenon.targets.host import host, missing, runner_of
 from tenon.targets.registry import products
 from tenon.targets.runner import Local
+from tenon.targets.wine import Wine
 
 PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
 HEAD = """\
@@ -29,7 +31,10 @@ HEAD = """\
 
 Written by `scripts/test tests/unit/test_targets.py --update-golden`; do not edit. A target is a row in a file of
 `src/tenon/targets`; `CONTRIBUTING.md` says how to add one. `tenon targets` prints the same, and what this machine can
-run.
+run. Pages with the commands from a model to a running program: [Raspberry Pi](platforms/raspberry-pi.md),
+[Linux](platforms/linux.md), [Android](platforms/android.md), [STM32](platforms/stm32.md),
+[ESP32-C3](platforms/esp32-c3.md), [iOS and macOS](platforms/apple.md), [Windows](platforms/windows.md),
+[browser](browser.md).
 
 `host` is the one of them that asks for the most features among those that the machine at hand has. Vectors are of that
 many f32 elements. Programs of the targets that the machine at hand does not execute run on an emulator, in tests as
@@ -222,3 +227,14 @@ def test_linker_script_contains_the_memories_of_the_board() -> None:
 
 def test_row_with_another_name_is_otherwise_equal() -> None:
     assert replace(find("aarch64"), name="mine").machine == find("aarch64").machine
+
+
+def test_wine_needs_the_processor_and_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows programs are executed by this processor, not emulated: their times are real."""
+    runner = find("windows-x86_64").runner
+    assert isinstance(runner, Wine)
+    assert not runner.emulates
+    elsewhere = replace(runner, processor=Host("vax"))
+    assert "lacks their instructions" in elsewhere.missing()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "apt-get install wine64" in replace(runner, processor=None).missing()

@@ -214,6 +214,8 @@ def _probe(bundle: Bundle, kind: _Kind) -> bytes:
         flags = (*flags, f"-DTENON_EVICTED={_EVICTED}")
     parts = bundle.name, bundle.object, bundle.header, bundle.weights
     objects = program_objects(compiler, target, "probe.c", *parts, flags=flags)
+    if target.object == "coff":
+        return link_freestanding(compiler, target, objects, ("-static", "-Wl,-e,tenon_probe", "-lkernel32"))
     if not target.linker_script:
         return link_freestanding(compiler, target, objects, ("-static",))
     files = {**objects, "target.ld": target.linker_script.encode()}

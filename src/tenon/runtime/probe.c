@@ -235,6 +235,68 @@ static void leave(int status) {
   for (;;) system_call(EXIT, status, 0, 0, 0);
 }
 
+#elif defined(_WIN32)
+
+/* Of kernel32.dll; declared here and not by windows.h, which wants the headers of a C library. */
+__declspec(dllimport) void *__stdcall CreateFileA(
+    const char *name, unsigned access, unsigned sharing, void *security, unsigned creation, unsigned flags, void *like);
+__declspec(dllimport) int __stdcall ReadFile(void *file, void *to, unsigned count, unsigned *got, void *overlapped);
+__declspec(dllimport) int __stdcall WriteFile(
+    void *file, const void *from, unsigned count, unsigned *sent, void *overlapped);
+__declspec(dllimport) int __stdcall CloseHandle(void *file);
+__declspec(dllimport) void __stdcall ExitProcess(unsigned status);
+
+enum { OPEN_EXISTING = 3, CREATE_ALWAYS = 2, NORMAL = 0x80, MOST = 1 << 30 };
+static const unsigned GENERIC_READ = 0x80000000u, GENERIC_WRITE = 0x40000000u;
+static void *input, *output;
+
+static void open_files(void) {
+  void *const invalid = (void *)(intptr_t)-1;
+  input = CreateFileA("input.bin", GENERIC_READ, 0, 0, OPEN_EXISTING, NORMAL, 0);
+  output = CreateFileA("output.bin", GENERIC_WRITE, 0, 0, CREATE_ALWAYS, NORMAL, 0);
+  if (input == invalid || output == invalid) leave(TRANSFER_FAILED);
+}
+
+#ifdef TENON_STEPS
+__declspec(dllimport) int __stdcall QueryPerformanceCounter(long long *ticks);
+__declspec(dllimport) int __stdcall QueryPerformanceFrequency(long long *ticks);
+
+static uint64_t nanoseconds(void) {
+  long long ticks, frequency;
+  if (!QueryPerformanceCounter(&ticks) || !QueryPerformanceFrequency(&frequency)) leave(NO_CLOCK);
+  return (uint64_t)(ticks / frequency) * 1000000000u + (uint64_t)(ticks % frequency) * 1000000000u / (uint64_t)frequency;
+}
+#endif
+
+static size_t receive(uint8_t *to, size_t count) {
+  size_t done = 0;
+  while (done < count) {
+    unsigned got = 0;
+    const unsigned wanted = count - done < MOST ? (unsigned)(count - done) : MOST;
+    if (!ReadFile(input, to + done, wanted, &got, 0) || got == 0) break;
+    done += got;
+  }
+  return done;
+}
+
+static size_t send(const uint8_t *from, size_t count) {
+  size_t done = 0;
+  while (done < count) {
+    unsigned sent = 0;
+    const unsigned wanted = count - done < MOST ? (unsigned)(count - done) : MOST;
+    if (!WriteFile(output, from + done, wanted, &sent, 0) || sent == 0) break;
+    done += sent;
+  }
+  return done;
+}
+
+static void leave(int status) {
+  CloseHandle(output);
+  ExitProcess((unsigned)status);
+  for (;;) {
+  }
+}
+
 #elif defined(__arm__) || defined(__riscv)
 
 /* Arm semihosting 2.0, which RISC-V adopted: the operation in a register, its arguments in memory at the next one, then

@@ -93,10 +93,10 @@ class Local:
         from tenon.atomic_write import scratch
 
         with scratch() as folder:
-            yield _Folder(self.command, folder)
+            yield Folder(self.command, folder)
 
 
-class _Folder:
+class Folder:
     """A folder of this machine in which programs run behind a command."""
 
     def __init__(self, command: tuple[str, ...], folder: Path) -> None:

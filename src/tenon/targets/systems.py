@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tenon.targets.arm import ARMV7, NEON
 from tenon.targets.base import Group, Host, ObjectFormat, Product, Target
+from tenon.targets.wine import Wine
 from tenon.targets.x86 import AVX2, SSE2
 
 
@@ -58,7 +59,10 @@ TARGETS = (
     ),
     replace(_system(NEON, "macos-arm64", "aarch64-macos", "macOS", "macho"), cpu="apple_m1"),
     _system(AVX2, "macos-x86_64", "x86_64-macos", "macOS", "macho"),
-    _system(AVX2, "windows-x86_64", "x86_64-windows-gnu", "Windows", "coff"),
+    replace(
+        _system(AVX2, "windows-x86_64", "x86_64-windows-gnu", "Windows", "coff"),
+        runner=Wine(processor=AVX2.host),
+    ),
     _system(NEON, "windows-arm64", "aarch64-windows-gnu", "Windows", "coff"),
 )
 
