@@ -20,6 +20,7 @@ import tenon
 from command_line import run_main
 from on_targets import COMPILED, EMULATED, selected, skip_without_device
 from onnx_models import model, node
+from programs import needed
 from tenon.bundle.names import executable_name, library_name
 from tenon.cli import main
 from tenon.codegen.backend import TextUnit
@@ -113,9 +114,7 @@ def test_executables_need_a_c_library(target: str, cache: Path) -> None:
 @pytest.mark.parametrize(("target", "emulator"), [("windows-x86_64", "wine64"), ("s390x", "qemu-s390x")])
 def test_executables_for_other_systems(target: str, emulator: str, tmp_path: Path) -> None:
     """Their input is an .npy file, which is little-endian; their output is in their own byte order."""
-    command = shutil.which(emulator, path=f"{os.environ['PATH']}:/usr/lib/wine")
-    if command is None:
-        pytest.skip(f"there is no {emulator}")
+    command = needed(emulator)
     bundle = handmade.bundle(target, rounds=3, emit=("exe",))
     folder = bundle.save(tmp_path / "out")
     program = folder / executable_name("affine", bundle.target)
