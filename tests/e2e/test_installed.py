@@ -35,6 +35,7 @@ COMMANDS: dict[str, list[str]] = {
     "compare": ["compare", MODEL, MODEL, "--data", "samples.npy"],
     "convert": ["convert", "--config", "deploy.yml"],
     "sdk": ["sdk", "-o", "sdk"],
+    "validate": ["validate", MODEL, "--data", "samples.npy", "--against", "onnxruntime"],
 }
 """A call of every command that ends well, in a folder that has a quantised model and samples."""
 

@@ -380,6 +380,48 @@ def compare_command(
     compare_networks(first, second, data, settings, report, as_json=printing.json)
 
 
+@app.command("validate")
+@with_groups
+def validate_command(
+    *,
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
+        ),
+    ],
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="RUNTIME", help="onnxruntime or litert; with :FILE for another file there."),
+    ] = None,
+    expected: Annotated[
+        Path | None, typer.Option("--expected", metavar="FILE", help="Recorded outputs: an .npz file by output name.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="Least cosine similarity: 0.999, or 0.98 if quantised.")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Number of samples.")] = 8,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")] = 0,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Compare layers, too, and name the first wrong one.")
+    ] = False,
+    preprocess: PreprocessOptions,
+    options: RunOptions,
+    printing: PrintOptions,
+) -> None:
+    """Compare a compiled model, on --target, with its source framework or with recorded outputs."""
+    from tenon.cli.validate import validate_model
+
+    settings = {
+        "samples": samples, "seed": seed, "threshold": threshold, "layers": layers,
+        "preprocess": preprocess.overrides(),
+    }  # fmt: skip
+    validate_model(model.source(), options.overrides(), data, against, expected, settings, as_json=printing.json)
+
+
 @app.command("convert")
 def convert_command(
     config: Annotated[
