@@ -20,12 +20,16 @@ PASSES = 40
 """Most passes over the samples: layers beyond as many are corrected several at a time."""
 
 
-def correct(floats: Sequence[Array], simulation: Simulation, samples: Sequence[Sample], *, step: Step) -> None:
-    """Change the shifts of ``simulation`` such that each channel has the mean ``floats`` that it has in floats.
+def correct(
+    floats: Sequence[Array], simulation: Simulation, samples: Sequence[Sample], taking: Sequence[bool], *, step: Step
+) -> None:
+    """Change the shifts of ``simulation`` such that each channel has the mean ``floats`` that it has in floats, of the
+    layers that are ``taking`` a bias.
 
     Layers are corrected in their order, because a correction changes what the layers after it read.
     """
-    groups = np.array_split(np.arange(len(floats)), min(PASSES, len(floats)))
+    layers = np.flatnonzero(taking)
+    groups = np.array_split(layers, max(1, min(PASSES, len(layers))))
     for number, group in enumerate(groups):
         step("bias correction", number, len(groups))
         means = simulation.means(samples)

@@ -7,7 +7,7 @@ computed by their bias alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,11 +96,13 @@ def silenced(graph: Graph, samples: Sequence[Sample], threads: int) -> tuple[Gra
 
 
 # ------------------------------------------------------------------------------------------------ equalisation
-def equalised(graph: Graph, samples: Sequence[Sample], *, per_channel: bool, threads: int) -> tuple[Graph, int]:
+def equalised(
+    graph: Graph, samples: Sequence[Sample], *, per_channel: bool, threads: int, strength: float = 1.0
+) -> tuple[Graph, int]:
     """A copy with channels scaled to similar ranges, and the number of tensors that were scaled.
 
     ``per_channel``: weights have a scale for each output channel, so that only activations gain, and the weights that
-    read them pay.
+    read them pay.  ``strength`` is the exponent of the factors: 1 for equal ranges.
     """
     copy = graph.copy()
     groups = channel_groups(copy)
@@ -111,7 +113,7 @@ def equalised(graph: Graph, samples: Sequence[Sample], *, per_channel: bool, thr
     for _ in range(1 if per_channel else SWEEPS):
         for i, group in enumerate(groups):
             above = np.max([_shares(seen[v].magnitude * factors[i]) for v in stored[i]], axis=0)
-            found = state.factors(group, above)
+            found = state.factors(group, above) ** strength
             if per_channel and group.limited:
                 found = _within_limit(found, above)
             state.apply(group, found)
@@ -272,15 +274,3 @@ def _set_weights(graph: Graph, node: Node, weights: Array, bias: Array) -> None:
         given = node.inputs[2] if len(node.inputs) > 2 else None
         inputs.append(graph.constant(given.name if given else f"{node.output.name}_bias", bias.astype(np.float32)))
     graph.rewire(node, inputs)
-
-
-def repaired(
-    graph: Graph, repairs: Iterable[str], samples: Sequence[Sample], *, per_channel: bool, threads: int
-) -> Graph:
-    """The graph after the repairs "silence" and "equalise", in this order, of those that are named."""
-    names = set(repairs)
-    if "silence" in names:
-        graph, _ = silenced(graph, samples, threads)
-    if "equalise" in names:
-        graph, _ = equalised(graph, samples, per_channel=per_channel, threads=threads)
-    return graph

@@ -41,6 +41,11 @@ class Product:
         return found
 
     @property
+    def takes_bias(self) -> bool:
+        """Whether it has a bias, or can be given one."""
+        return self.node.op.name != "MatMul" or self.node.input(0).type.rank == 2
+
+    @property
     def holds_bias(self) -> bool:
         """Whether the bias fits 32 bits, with room for sums."""
         return bool((np.abs(self.bias) <= 2.0**30 * self.steps().astype(np.float64)).all())
@@ -93,8 +98,9 @@ def insert(
     graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid], scheme: Scheme
 ) -> dict[Value, Value]:
     """Change ``graph``, whose nodes and values ``placed`` and ``made`` have; returns the tensors that readers get."""
+    shared: dict[tuple[int, bytes, bytes], Value] = {}
     for each in made:
-        _weigh(graph, each)
+        _weigh(graph, each, shared)
     for node, i in placed.constants:
         _constant(graph, node, i, scheme)
     return {value: around(graph, value, grids[value]) for value in placed.tensors}
@@ -130,12 +136,19 @@ def _dequantised(graph: Graph, node: Node, name: str, data: Array, scale: Array,
     return graph.add(make("DequantizeLinear"), inputs, [name], before=node).output
 
 
-def _weigh(graph: Graph, each: Product) -> None:
-    """Weights and bias of a product as integers."""
+def _weigh(graph: Graph, each: Product, shared: dict[tuple[int, bytes, bytes], Value]) -> None:
+    """Weights and bias of a product as integers; ``shared`` has those of products with the same weights (of the steps
+    of a recurrent layer)."""
     node, stem = each.node, each.node.output.name
     shape = [-1 if i == each.axis else 1 for i in range(each.weights.ndim)] if each.w.scale.size > 1 else []
     name = node.input(1).name or f"{stem}_weights"
-    w = _dequantised(graph, node, name, each.weights, each.w.scale.reshape(shape), each.w.zero.reshape(shape))
+    key = id(node.input(1)), each.weights.tobytes(), each.w.scale.tobytes()
+    if key not in shared:
+        scale, zero = each.w.scale.reshape(shape), each.w.zero.reshape(shape)
+        shared[key] = _dequantised(graph, node, name, each.weights, scale, zero)
+    w = shared[key]
+    if node.op.name == "MatMul" and each.takes_bias and each.bias.any():
+        node.op = make("Gemm")
     inputs: list[Value | None] = [node.input(0), w]
     if node.op.name != "MatMul":
         steps = each.steps()

@@ -103,7 +103,7 @@ class _Search:
         order = self._order(found)
         quick = replace(
             self.request, methods=(found.method,), rounding="nearest", range_search=False,
-            equalisation="equalisation" in found.applied,
+            equalisation=any("equalisation" in name for name in found.applied),
         )  # fmt: skip
 
         def meets(floats: Sequence[str]) -> bool:

@@ -22,8 +22,9 @@ from tenon.quantization.equalisation import equalised, silenced
 from tenon.quantization.insertion import Product, insert, products
 from tenon.quantization.moments import Moments, mean_shift, moments
 from tenon.quantization.placement import Placement, placement
+from tenon.quantization.probes import scores
 from tenon.quantization.range_search import expected_scores, searched
-from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
+from tenon.quantization.ranges import HISTOGRAMS, METHODS, Observed, Range, usual_range
 from tenon.quantization.rounding import ROUNDINGS, narrowed, rounded
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme
@@ -37,6 +38,12 @@ ROUNDING = ("auto", "nearest", *ROUNDINGS)
 
 AUTO_ROUNDING = ("gptq",)
 """What is tried for "auto": AdaRound takes ten times as long and was not better."""
+
+EQUALISATIONS = (("equalisation", 1.0), ("half equalisation", 0.5))
+"""Exponents of the factors of channels that are tried."""
+
+WIDER = (1.1, 1.25, 1.5)
+"""Factors by which all ranges are widened: other samples have greater extremes."""
 
 CORRECTED = 64
 """Most samples that means of channels are measured on."""
@@ -87,8 +94,9 @@ class _Search:
     def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
         self.graph, self.samples, self.request = graph, samples, request
         self.fitted, self.unseen = samples[::2], samples[1::2] or samples
+        self.base: dict[Value, Range] = {}
         self.known: dict[Graph, dict[Node, Moments]] = {}
-        self.expected = [expected_scores(graph, part, request.threads) for part in (self.fitted, self.unseen)]
+        self.expected = expected_scores(graph, self.unseen, request.threads)
 
     def run(self) -> Recipe:
         request = self.request
@@ -103,6 +111,7 @@ class _Search:
                 found, simulation, best = self._rounded(found, simulation, best)
             if request.range_search:
                 self._searched(found, simulation, best)
+            self._settled(found)
             self._finished(found, simulation)
         finally:
             simulation.close()
@@ -122,11 +131,14 @@ class _Search:
         return found
 
     def _ranges(self, graph: Graph, placed: Placement, methods: Sequence[str]) -> dict[str, dict[Value, Range]]:
-        seen = observed(
-            graph, placed.tensors, self.samples, histograms=bool(HISTOGRAMS & set(methods)),
-            threads=self.request.threads, step=self.request.step,
-        )  # fmt: skip
+        seen = self._observed(graph, placed, methods, self.fitted)
         return {name: {v: METHODS[name](each) for v, each in seen.items()} for name in methods}
+
+    def _observed(
+        self, graph: Graph, placed: Placement, methods: Sequence[str], samples: Sequence[Sample]
+    ) -> dict[Value, Observed]:
+        histograms, threads, step = bool(HISTOGRAMS & set(methods)), self.request.threads, self.request.step
+        return observed(graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step)
 
     def _grids(self, found: Recipe) -> dict[Value, Grid]:
         return grids(found.placed, found.ranges, self.request.scheme)
@@ -150,7 +162,7 @@ class _Search:
         if self.request.bias_correction:
             known = self._moments(found)
             for i, each in enumerate(found.products):
-                if each.node in known:
+                if each.node in known and each.takes_bias:
                     shift = mean_shift(each, known[each.node])
                     simulation.shifts[i] = -shift.reshape(simulation.shifts[i].shape).astype(np.float32)
 
@@ -159,10 +171,10 @@ class _Search:
         self._shift(found, simulation)
         return self._quality(found, simulation)
 
-    def _quality(self, found: Recipe, simulation: Simulation) -> float:
-        """SQNR of the outputs in dB on samples that nothing was fitted to."""
+    def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> float:
+        """SQNR of the outputs in dB on samples that nothing was fitted to, or a part of them."""
         simulation.set_grids(self._grids(found))
-        return -10 * math.log10(max(simulation.noise(self.unseen, self.expected[1])[-1], 1e-30))
+        return -10 * math.log10(max(simulation.noise(self.unseen[part], self.expected[part])[-1], 1e-30))
 
     # ------------------------------------------------------------------------------------------ steps
     def _first(self, found: Recipe, simulation: Simulation) -> float:
@@ -172,25 +184,27 @@ class _Search:
         return best
 
     def _equalised(self, found: Recipe, simulation: Simulation, best: float) -> tuple[Recipe, Simulation, float]:
-        request = self.request
-        graph, names, threads = found.graph, [], request.threads
-        if not request.scheme.per_channel:
-            graph, count = silenced(graph, self.samples, threads)
+        """Channels of activations fully or half way to the same range: the nearer, the more of them can saturate."""
+        request, source, threads = self.request, found.graph, self.request.threads
+        names, per_channel = list[str](), request.scheme.per_channel
+        if not per_channel:
+            source, count = silenced(source, self.fitted, threads)
             names += ["constant channels"] * bool(count)
-        graph, count = equalised(graph, self.samples, per_channel=request.scheme.per_channel, threads=threads)
-        names += ["equalisation"] * bool(count)
-        if not names:
-            return found, simulation, best
-        other = self._calibrated(graph)
-        again = self._simulated(other)
-        quality = self._tried(other, again)
-        found.repairs[names[-1]] = quality
-        if quality <= best and not request.equalisation:
-            again.close()
-            return found, simulation, best
-        simulation.close()
-        other.repairs, other.applied = found.repairs, names
-        return other, again, quality
+        taken = False
+        for name, strength in EQUALISATIONS if per_channel else EQUALISATIONS[:1]:
+            graph, count = equalised(source, self.fitted, per_channel=per_channel, threads=threads, strength=strength)
+            if not (count or names):
+                break
+            other = self._calibrated(graph)
+            again = self._simulated(other)
+            quality = found.repairs[name] = self._tried(other, again)
+            if quality <= best and (taken or not request.equalisation):
+                again.close()
+                continue
+            simulation.close()
+            other.repairs, other.applied = found.repairs, [*names, name]
+            found, simulation, best, taken = other, again, quality, True
+        return found, simulation, best
 
     def _best_method(self, found: Recipe, simulation: Simulation, best: float) -> float:
         found.methods[found.method] = best
@@ -228,16 +242,42 @@ class _Search:
         return each if second is None else narrowed(each, second)
 
     def _searched(self, found: Recipe, simulation: Simulation, best: float) -> None:
-        kept = found.ranges
+        """Wider ranges of all tensors, then narrower and wider ones of each: on other samples than gave the ranges,
+        because only these saturate."""
+        self.base = dict(found.ranges)
+        ends = {found.placed.end(v) for v in scores(found.graph) if v in found.ranges}
+        for name, chosen in (("outputs", ends), ("ranges", found.ranges.keys() - ends)):
+            start = found.ranges
+            for share in WIDER:
+                wider = {v: (low * share, high * share) for v, (low, high) in start.items() if v in chosen}
+                kept, found.ranges = found.ranges, {**start, **wider}
+                quality = found.methods[f"{name} x {share}"] = self._quality(found, simulation)
+                if quality > best:
+                    best = quality
+                else:
+                    found.ranges = kept
+        if len(self.unseen) < 4:
+            return
+        kept, before = found.ranges, self._quality(found, simulation, slice(1, None, 2))
         found.ranges = searched(
-            found.graph, found.placed, found.ranges, simulation, self.request.scheme, self.fitted,
-            expected=self.expected[0], step=self.request.step,
+            found.graph, found.placed, found.ranges, simulation, self.request.scheme, self.unseen[::2],
+            expected=self.expected[::2], step=self.request.step,
         )  # fmt: skip
-        found.methods["range search"] = self._quality(found, simulation)
-        if found.methods["range search"] > best:
+        found.methods["range search"] = self._quality(found, simulation, slice(1, None, 2))
+        if found.methods["range search"] > before:
             found.applied.append("range search")
         else:
             found.ranges = kept
+
+    def _settled(self, found: Recipe) -> None:
+        """Ranges of the same kind, from all samples."""
+        base = self.base or found.ranges
+        seen = self._observed(found.graph, found.placed, [found.method], self.samples)
+        ranges = {}
+        for value, each in seen.items():
+            whole, part, chosen = METHODS[found.method](each), base[value], found.ranges[value]
+            ranges[value] = _end(whole[0], part[0], chosen[0]), _end(whole[1], part[1], chosen[1])
+        found.ranges = ranges
 
     def _finished(self, found: Recipe, simulation: Simulation) -> None:
         """Weights for the ranges that were chosen, and biases for both."""
@@ -256,7 +296,8 @@ class _Search:
         self._shift(found, simulation)
         plain, floats = self._quality(found, simulation), float_means(found.graph, found.products, many, threads)
         predicted = list(simulation.shifts)
-        correct(floats, simulation, many, step=self.request.step)
+        taking = [each.takes_bias for each in found.products]
+        correct(floats, simulation, many, taking, step=self.request.step)
         found.repairs["bias correction, measured"] = self._quality(found, simulation)
         if found.repairs["bias correction, measured"] < plain:
             simulation.shifts = predicted
@@ -265,6 +306,14 @@ class _Search:
             for each, shift in zip(found.products, simulation.shifts, strict=True)
         ]
         found.applied.append("bias correction")
+
+
+def _end(whole: float, part: float, chosen: float) -> float:
+    """An end of a range, observed as ``whole`` on all samples and as ``part`` on those that ``chosen`` is based on."""
+    if not part:
+        return whole
+    share = chosen / part
+    return chosen if share >= 1 and abs(chosen) >= abs(whole) else whole * min(share, 1.0)
 
 
 def _bits(each: Product) -> int:

@@ -34,12 +34,23 @@ WORK = 2e11
 
 # ------------------------------------------------------------------------------------------------ rounding
 def rounded(made: Sequence[Product], known: Mapping[Node, Moments], method: str, *, step: Step) -> list[Product]:
-    """The products with weights rounded by ``method``, one of ``ROUNDINGS``, where moments are known."""
-    found = []
+    """The products with weights rounded by ``method``, one of ``ROUNDINGS``, where moments are known.
+
+    Products of the same weights (of the steps of a recurrent layer) are rounded alike, by the mean of their moments.
+    """
+    sharing: dict[int, list[int]] = {}
     for i, each in enumerate(made):
-        step(f"rounding ({method})", i, len(made))
-        second = known[each.node].second if each.node in known else None
-        found.append(each if second is None else _rounded(each, second, ROUNDINGS[method]))
+        sharing.setdefault(id(each.node.input(1)), []).append(i)
+    found = list(made)
+    for done, group in enumerate(sharing.values()):
+        step(f"rounding ({method})", done, len(sharing))
+        seconds = [m.second for i in group if (m := known.get(made[i].node)) is not None and m.second is not None]
+        if len(seconds) != len(group):
+            continue
+        first = _rounded(made[group[0]], np.mean(seconds, axis=0), ROUNDINGS[method])
+        for i in group:
+            alike = np.array_equal(made[i].w.scale, first.w.scale)
+            found[i] = replace(made[i], weights=first.weights) if alike else made[i]
     return found
 
 

@@ -1,0 +1,72 @@
+"""LSTM and GRU networks in integers: keywords of random features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import tenon
+from networks_to_quantise import built
+from tenon.ir.graph import Array, Graph
+
+GATES = {"LSTM": 4, "GRU": 3}
+
+
+def keywords(kind: str, steps: int = 6, hidden: int = 8) -> Graph:
+    """A recurrent layer over features [steps, 1, 10] and a matrix product of its last state."""
+    rng, gates = np.random.default_rng(0), GATES[kind]
+    weights = {
+        "w": rng.normal(0, 0.5, (1, gates * hidden, 10)), "r": rng.normal(0, 0.3, (1, gates * hidden, hidden)),
+        "b": rng.normal(0, 0.1, (1, 2 * gates * hidden)), "g": rng.normal(0, 0.7, (hidden, 4)),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node(kind, ["x", "w", "r", "b"], ["", "h"], hidden_size=hidden, name="layer"),
+        helper.make_node("Flatten", ["h"], ["s"]),
+        helper.make_node("MatMul", ["s", "g"], ["y"]),
+    ]
+    return built(nodes, weights, [steps, 1, 10], [1, 4])
+
+
+def features(count: int) -> list[Array]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(0, 1, (6, 1, 10)).astype(np.float32) * rng.uniform(0.5, 1.5) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_recurrent_network_keeps_its_answers(kind: str) -> None:
+    graph, given = keywords(kind), features(24)
+    made = tenon.quantize(graph, given, method="min-max", range_search=False, rounding="nearest")
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert "MatMul" not in description.compiled
+    assert "Gemm" not in description.compiled
+    assert description.compiled["IntegerGemm"] >= 6
+    assert made.report.outputs[0].sqnr > 22
+    assert made.report.agreement is not None
+    assert made.report.agreement >= 0.9
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "gptq"])
+def test_steps_share_their_weights(rounding: str) -> None:
+    made = tenon.quantize(keywords("LSTM"), features(12), method="min-max", range_search=False, rounding=rounding)
+    shapes = [v.array.shape for v in made.graph.constants() if v.array.dtype == np.int8]
+    assert shapes.count((8, 32)) == 1  # six steps
+    assert shapes.count((10, 32)) == 1
+
+
+def test_means_are_put_back_after_products_without_a_bias() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"a": rng.normal(0, 1, (10, 16)), "b": rng.normal(0, 1, (16, 6))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["1"]),
+        helper.make_node("Relu", ["1"], ["2"]),
+        helper.make_node("MatMul", ["2", "b"], ["y"]),
+    ]
+    given = [rng.uniform(0, 1, (1, 10)).astype(np.float32) for _ in range(32)]
+    made = tenon.quantize(
+        built(nodes, weights, [1, 10], [1, 6]), given, scheme="int4-weights", method="min-max", rounding="nearest",
+        range_search=False, equalisation=False,
+    )  # fmt: skip
+    assert abs(made.report.outputs[0].shift) < 0.05
+    assert made.report.outputs[0].sqnr > made.report.repairs[""] + 1
