@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +119,6 @@ models:
         "6: models.first.modle: there is no such key; did you mean 'model'?",
         "8: models.first.inputs.x.fromat: there is no such key; did you mean 'format'?",
         "12: models.second.winograd: this key is given twice",
-        "13: models.second.quantize.data: this key is required",
         "14: models.third: must be a mapping of keys to values",
     ):
         assert expected in found, found
@@ -137,7 +139,8 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
                 },
                 "outputs": ["sum"],
                 "quantize": {
-                    "data": "photos", "samples": 3, "seed": 4, "scheme": "uint8", "method": "mse", "exclude": "a,b",
+                    "data": "photos", "ranges": "r.yml", "samples": 3, "seed": 4, "scheme": "uint8",
+                    "method": "mse", "exclude": "a,b",
                 },
                 "validate": {"cpu": 0.9}, "threads": 1, "ram": "64K", "labels": ["a", "b"],
             }
@@ -151,7 +154,8 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
     assert x.data == (str(tmp_path / "x.npy"),)
     assert [port.name for port in net.outputs] == ["sum"]
     assert net.quantize == {
-        "data": str(tmp_path / "photos"), "samples": 3, "seed": 4, "scheme": "uint8", "method": "mse",
+        "data": str(tmp_path / "photos"), "ranges": str(tmp_path / "r.yml"), "samples": 3,
+        "seed": 4, "scheme": "uint8", "method": "mse",
         "exclude": ("a", "b"),
     }  # fmt: skip
     assert net.thresholds == {"cpu": 0.9, "quantized": 0.98}
@@ -238,6 +242,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "runtime": ("gpu", lambda m: any(note.startswith("runtime: gpu") for note in m.notes)),
     "data_type": ("fp32_fp32", lambda m: m.options["precision"] == "fp32"),
     "quantize": (1, lambda m: m.quantize == {"scheme": "uint8"} and "precision" not in m.options),
+    "quantize_large_weights": (1, lambda m: m.quantize == {"scheme": "int8-weights-only"}),
     "winograd": (4, lambda m: m.options.get("winograd") == 4),
     "validation_threshold": ({"CPU": 0.5, "quantize": 0.4}, lambda m: m.thresholds == {"cpu": 0.5, "quantized": 0.4}),
     "model_sha256_checksum": ("ab", lambda m: m.source.sha256 == "ab"),
@@ -255,7 +260,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
 NOTED: dict[str, Any] = {
     "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
     "backend": "kaldi",
-    "accuracy_validation_script": "a.py", "quantize_large_weights": 1, "change_concat_ranges": True,
+    "accuracy_validation_script": "a.py", "change_concat_ranges": True,
     "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "obfuscate": 1, "dsp_mode": 1,
     "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
     "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn", "micro": {"backend": "cmsis"},
@@ -315,6 +320,36 @@ def test_quantisation_keys_of_mace(tmp_path: Path) -> None:
     assert "for accelerators only" in problem
     (problem,) = problems(mace(tmp_path, {"quantize": 1, "quantize_large_weights": 1}))
     assert "cannot be combined with quantize" in problem
+
+
+def test_mace_file_with_ranges_is_quantised_without_data(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype(np.float32)
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["y"])]
+    made = model(nodes, {"x": IMAGE}, ["y"], {"w": weights})
+    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    (tmp_path / "ranges.txt").write_text("x@@-1,1\nc@@-4,4\ny@@0,4\n")
+    chosen = {"quantize": 1, "quantize_schema": "int8", "quantize_range_file": "ranges.txt"}
+    config = mace(tmp_path, chosen, {"output_tensors": "y", "output_shapes": "1,4,6,4"})
+    (bundle,) = tenon.convert(read_deployment(config), tmp_path / "out")
+    x = np.random.default_rng(1).uniform(-1, 1, (1, 4, 6, 3)).astype(np.float32)
+    with tenon.open(bundle.folder) as engine:
+        answer = engine.run({"x": x})["y"]
+    expected = np.maximum(x @ weights[:, :, 0, 0].T, 0)
+    assert 0 < np.abs(answer - expected).max() < 0.06
+    assert len(np.unique(answer)) <= 256
+
+
+def test_maces_command_line_converts(tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    config = mace(tmp_path, {"obfuscate": 1}, {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2})
+    words = [sys.executable, "-m", "tenon.compat.mace", "convert", "--config", str(config), "--output", "made"]
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run([*words, "--target_abis", "host", "--enable_micro"])
+    assert (done.returncode, done.stdout.split()) == (0, [str(tmp_path / "made" / "net" / "host")])
+    assert "obfuscate: no effect" in done.stderr
+    assert (tmp_path / "made" / "net" / "host" / "manifest.json").exists()
+    wrong = run([*words, "--target_abis", "mips"])
+    assert (wrong.returncode, "--target_abis mips: choose of armeabi-v7a" in wrong.stderr) == (2, True)
 
 
 def test_subgraphs_override_their_model(tmp_path: Path) -> None:

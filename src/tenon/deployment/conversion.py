@@ -78,13 +78,11 @@ def _graph(model: DeployedModel, progress: Progress) -> Graph:
         graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs, shapes=shapes)
     if model.quantize is None:
         return graph
-    settings = dict(model.quantize)
-    if "data" not in settings:
-        what = "ranges alone do not quantise a float model: name calibration data"
-        raise InputError(f"{what} (quantize: {{data: FOLDER}} in Tenon's form of the file)")
-    return quantize(
-        graph, step=lambda what, at, total: progress(f"{model.name}: {what} {at}/{total}"), **settings
-    ).graph
+
+    def step(what: str, at: int, total: int) -> None:
+        progress(f"{model.name}: {what} {at}/{total}")
+
+    return quantize(graph, step=step, **model.quantize).graph
 
 
 def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:

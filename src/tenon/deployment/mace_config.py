@@ -40,7 +40,6 @@ _WITHOUT_EFFECT = {
     "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
     "accuracy_validation_script": "scripts are not run by convert", "backend": "validation compares with recorded data",
     "micro": "microcontrollers are targets: name one with --target",
-    "quantize_large_weights": "weights of float models are stored in 16 bits",
     "change_concat_ranges": "the operands of a concatenation keep their ranges",
 }  # fmt: skip
 
@@ -239,7 +238,7 @@ class _Merged:
 
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
-        if not self.key("quantize"):
+        if not self.key("quantize") and not self.key("quantize_large_weights"):
             options["precision"] = _PRECISIONS.get(self.key("data_type") or "", "fp16")
         if self.key("winograd") is not None:
             options["winograd"] = self.key("winograd")
@@ -247,7 +246,7 @@ class _Merged:
 
     def quantize(self) -> dict[str, Any] | None:
         if not self.key("quantize"):
-            return None
+            return {"scheme": "int8-weights-only"} if self.key("quantize_large_weights") else None
         schema, ranges = self.key("quantize_schema") or "uint8", self.key("quantize_range_file")
         if self.key("quantize_large_weights"):
             self.document.report((*self.where, "quantize_large_weights"), "cannot be combined with quantize")

@@ -51,7 +51,8 @@ class PortSection(Section):
 class QuantizeSection(Section):
     """Keys of ``quantize``: the arguments of ``tenon.quantize``."""
 
-    data: str
+    data: str | None = None
+    ranges: str | None = None
     samples: int = Field(128, ge=1)
     seed: int = Field(0, ge=0)
     scheme: str = "int8"
@@ -161,8 +162,9 @@ def _deployed(document: Document, name: str, model: ModelSection, options: Mappi
         model.weights_sha256,
     )
     quantize = model.quantize.model_dump() if model.quantize else None
-    if quantize is not None and ":" not in quantize["data"]:
-        quantize["data"] = located(folder, quantize["data"])
+    for key in ("data", "ranges"):
+        if quantize is not None and quantize[key] is not None and ":" not in quantize[key]:
+            quantize[key] = located(folder, quantize[key])
     return DeployedModel(
         name,
         source,
