@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import shutil
 import subprocess
@@ -21,15 +22,16 @@ from real import DIGITS
 from tenon.compat.glow import bundle_of
 from tenon.compat.glow.bundle import weights_text
 from tenon.compat.glow.commands import image_classifier, model_compiler
-from tenon.compat.glow.model import load
+from tenon.compat.glow.model import load, quantised
 from tenon.compat.glow.model_input import ModelInput, model_input
 from tenon.compat.glow.names import legal_name
-from tenon.compat.glow.options import LOADER, parse
+from tenon.compat.glow.options import IMAGES, LOADER, parse
 from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
 from tenon.ir.graph import Array
 from tenon.quantization.glow_profile import Profile
 from tenon.quantization.glow_profile import parse as parse_profile
+from tenon.quantization.relative_entropy import least_entropy_range
 from tenon.targets import targets
 
 CLASSES = 10
@@ -414,6 +416,119 @@ def test_quantised_by_a_profile(model: Path, image: Array, answer: Array, tmp_pa
     other.write_text(re.sub(r"(?<=Hash: 0x).", lambda m: "0" if m[0] != "0" else "1", other.read_text()))
     wrong = command("model-compiler", *words[:1], *loaded, cwd=tmp_path)
     assert "Graph hash mismatch!" in wrong.stderr
+
+
+def test_ranges_of_least_relative_entropy(model: Path, tmp_path: Path) -> None:
+    """``-quantization-calibration=KL`` narrows the ranges of a profile with enough bins, and those only."""
+    Image.fromarray(np.zeros((12, 12), np.uint8)).save(tmp_path / "0.png")
+    done = command("image-classifier", "0.png", f"-m={model}", "-dump-profile=p.yml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = parse_profile((tmp_path / "p.yml").read_text(), "p.yml").ranges
+    values = np.append(np.random.default_rng(5).normal(0, 1, 50_000), [-20, 20])
+    scales = {}
+    for bins in (10, 1024):
+        profile = Profile.of(tenon.load(model), bins)
+        profile.add(dict.fromkeys(names, values))
+        (tmp_path / "p.yml").write_text(profile.text())
+        for calibration in ("none", "KL"):
+            line = [f"-m={model}", f"-load-profile={tmp_path / 'p.yml'}", f"-quantization-calibration={calibration}"]
+            made = quantised(parse(line, LOADER), load(parse(line, LOADER)))
+            steps = [v.data for node in made if node.op.name == "QuantizeLinear" and (v := node.inputs[1])]
+            scales[bins, calibration] = np.array(steps, np.float32).reshape(-1)
+    np.testing.assert_array_equal(scales[10, "KL"], scales[10, "none"])
+    np.testing.assert_array_equal(scales[1024, "none"], scales[10, "none"])
+    assert (scales[1024, "KL"] < 0.7 * scales[1024, "none"]).any()
+    refused = command("model-compiler", *line[:2], "-quantization-calibration=MSE", "-emit-bundle=q", cwd=tmp_path)
+    assert "choose none, KL" in refused.stderr
+
+
+def divergence(counts: list[float], first: int, last: int) -> float:
+    """Of a window, as Glow's ``computeKL`` has it, bin by bin."""
+    inside = counts[first : last + 1]
+    kept = [sum(counts[: first + 1]), *inside[1:-1], sum(counts[last:])]
+    merged, stored = len(inside) // 255, [0.0] * len(inside)
+    for level in range(255):
+        span = range(level * merged, (level + 1) * merged if level < 254 else len(inside))
+        some = sum(inside[i] != 0 for i in span)
+        for i in span:
+            if some and kept[i]:
+                stored[i] = sum(inside[j] for j in span) / some
+    for each in (kept, stored):
+        empty = each.count(0)
+        less = 1e-4 * empty / (len(each) - empty)
+        if less < 1:
+            each[:] = [1e-4 if v == 0 else v - less for v in each]
+    pairs = [(p / sum(kept), q / sum(stored)) for p, q in zip(kept, stored, strict=True)]
+    return sum(p * math.log(p / q) for p, q in pairs if p > 0 and q > 0)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_least_entropy_range_is_that_of_the_best_window(symmetric: bool) -> None:
+    """A sharp peak and a few values far away."""
+    values = np.append(np.random.default_rng(9).normal(0, 1, 50_000), [-9.0, 11.0])
+    counts = np.histogram(values, 600, (-11, 11))[0].astype(float).tolist()
+    windows, first, last = [], 0, 599
+    while last - first >= 254:
+        windows.append((divergence(counts, first, last), first, last))
+        both, left, right = (
+            counts[first] + counts[last], counts[first] + counts[first + 1], counts[last] + counts[last - 1],
+        )  # fmt: skip
+        if symmetric or both <= min(left, right):
+            first, last = first + 1, last - 1
+        elif left <= right:
+            first += 2
+        else:
+            last -= 2
+    _, first, last = min(windows)
+    found = least_entropy_range(counts, -11, 11, symmetric=symmetric)
+    assert found == pytest.approx((-11 + first * 22 / 600, -11 + (last + 1) * 22 / 600))
+    assert (first, last) != (0, 599)
+
+
+def test_least_entropy_range_of_little() -> None:
+    """Too few bins, no difference, no values: the whole range; one around zero for symmetric schemas."""
+    assert least_entropy_range([1.0] * 254, 0, 3, symmetric=False) == (0, 3)
+    assert least_entropy_range([1.0] * 300, 0, 3, symmetric=False) == (0, 3)
+    assert least_entropy_range([0.0] * 300, 0, 3, symmetric=False) == (0, 3)
+    assert least_entropy_range([5.0] * 300, 2, 2, symmetric=True) == (2, 2)
+    assert least_entropy_range([5.0] * 10, -1, 3, symmetric=True) == (-3, 3)
+
+
+def test_minibatch(model: Path, tmp_path: Path) -> None:
+    """The network takes several images at a time: the answers are those of one at a time."""
+    rng = np.random.default_rng(6)
+    for number in range(4):
+        Image.fromarray(rng.integers(0, 256, (12, 12), np.uint8)).save(tmp_path / f"{number}.png")
+    files = [f"{number}.png" for number in range(4)]
+    words = (f"-m={model}", "-i=0to1", "-topk=3")
+    one, two = (command("image-classifier", *files, *words, f"-minibatch={n}", cwd=tmp_path) for n in (1, 2))
+    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+    assert one.stdout.count(" File: ") == 4
+    assert one.stdout == two.stdout
+    assert load(parse([f"-m={model}", "-minibatch=2"], {**LOADER, **IMAGES})).inputs[0].type.dims == (2, 1, 12, 12)
+    odd = command("image-classifier", *files, *words, "-minibatch=3", cwd=tmp_path)
+    assert odd.returncode == 2
+    assert "-minibatch=3: 4 images are no multiple of it" in odd.stderr
+    assert "at least 1" in command("image-classifier", *files, *words, "-minibatch=0", cwd=tmp_path).stderr
+    made = command("image-classifier", *files, *words, "-minibatch=2", "-dump-profile=p.yml", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    profile = parse_profile((tmp_path / "p.yml").read_text(), "p.yml")
+    assert sum(profile.ranges["gpu_0/softmax:0"].histogram) == pytest.approx(4 * CLASSES)
+    wrong = command("model-compiler", *words[:1], "-load-profile=p.yml", "-emit-bundle=q", cwd=tmp_path)
+    assert "Graph hash mismatch!" in wrong.stderr
+
+
+def test_assembly_beside_the_object(model: Path, tmp_path: Path) -> None:
+    """``-llvm-save-asm`` writes what the object is assembled from."""
+    words = (f"-model={model}", "-emit-bundle=q", "-network-name=net", "-target=aarch64")
+    done = command("model-compiler", *words, "-llvm-save-asm", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "q" / "net.s").read_text()
+    assert re.search(r"^net:", text, re.MULTILINE)
+    assert "fmla" in text
+    plain = command("model-compiler", *words[:1], "-emit-bundle=p", *words[2:], cwd=tmp_path)
+    assert plain.returncode == 0
+    assert not (tmp_path / "p" / "net.s").exists()
 
 
 def test_layers_left_in_float_are_an_error_on_request(tmp_path: Path) -> None:

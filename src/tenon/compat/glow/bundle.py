@@ -31,7 +31,7 @@ class GlowBundle:
     outputs, and of activations.
 
     ``name`` begins the names of files and macros.  ``objects`` are further objects by name, for the archive that
-    ``<name>.o`` then is.  ``verbose`` lists the constants in the header.
+    ``<name>.o`` then is.  ``verbose`` lists the constants in the header.  ``assembly`` adds ``<name>.s``.
     """
 
     name: str
@@ -40,6 +40,7 @@ class GlowBundle:
     instrumented: bool = False
     verbose: bool = False
     objects: Mapping[str, bytes] | None = None
+    assembly: bool = False
 
     @cached_property
     def regions(self) -> Regions:
@@ -109,6 +110,8 @@ class GlowBundle:
         }
         if self.api == "static":
             files[f"{self.name}.weights.txt"] = weights_text(self.weights)
+        if self.assembly:
+            files[f"{self.name}.s"] = "".join(map(_assembly, self.entries)).encode()
         return files
 
     def info(self) -> str:
@@ -142,6 +145,7 @@ def bundle_of(
     instrumented: bool = False,
     verbose: bool = False,
     objects: Mapping[str, bytes] | None = None,
+    assembly: bool = False,
     **options: Unpack[OptionKeywords],
 ) -> GlowBundle:
     """Compile a model for each entry point of the bundle ``network``.
@@ -161,7 +165,7 @@ def bundle_of(
         entries.append(Entry(entry, bundle, constant, mutable))
         constant += _aligned(bundle.program.memory.constant)
         mutable = _aligned(mutable + bundle.program.memory.mutable)
-    return GlowBundle(network, tuple(entries), api, instrumented, verbose, objects)
+    return GlowBundle(network, tuple(entries), api, instrumented, verbose, objects, assembly)
 
 
 def weights_text(weights: bytes) -> bytes:
@@ -178,6 +182,17 @@ def _compiled(
     plain = identifier(entry)
     options["name"] = entry if plain == entry and not own_name else identifier(f"{plain}_network")
     return tenon.compile(model, shapes=shapes, **options)
+
+
+def _assembly(entry: Entry) -> str:
+    """The assembly of a network; by the compiler that makes its object."""
+    bundle, name = entry.bundle, entry.bundle.name
+    extra = ("-Wno-unused-function",) if len(bundle.unit.split()) > 1 else ()
+    header = bundle.header.encode()
+    return "".join(
+        bundle.compiler.assembly({f"{name}.c": text.encode(), f"{name}.h": header}, f"{name}.c", bundle.target, extra)
+        for text in bundle.unit.split()
+    )
 
 
 def _aligned(size: int) -> int:

@@ -13,7 +13,7 @@ from tenon.compat.glow.model import dump_graphs, emit, load, options, quantised,
 from tenon.compat.glow.options import Arguments
 from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph
+from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.preprocessing import Preprocessing, planes
 from tenon.quantization.by_ranges import profiled
 from tenon.quantization.glow_profile import Profile
@@ -44,13 +44,15 @@ def classify(arguments: Arguments) -> int:
         _dump_profile(arguments, given, name, images, path)
     chosen, wrong = options(arguments, "host"), 0
     expected = [int(word) for text in arguments.lists.get("expected-labels", []) for word in text.split(",")]
+    batches, count = _batches(images, arguments.number("minibatch", 1)), 0
     with tenon.open(tenon.compile(graph, **chosen)) as engine:
-        for number, (file, image) in enumerate(zip(files, images, strict=True)):
-            labels = _labels(arguments, engine.run({name: image.astype(engine.inputs[name].dtype)}))
-            for rank, (label, probability) in enumerate(labels, 1):
-                head = f" File: {file}" if rank == 1 else " " * len(f" File: {file}")
-                print(f"{head}\tLabel-K{rank}: {label} (probability: {probability:.4f})")
-            wrong += number < len(expected) and expected[number] != labels[0][0]
+        for batch in batches:
+            scores = _scores(arguments, engine.run({name: batch.astype(engine.inputs[name].dtype)}), len(batch))
+            for score in scores:
+                labels = _labels(arguments, score)
+                _tell(files[count], labels)
+                wrong += count < len(expected) and expected[count] != labels[0][0]
+                count += 1
     return wrong
 
 
@@ -71,12 +73,17 @@ def _files(arguments: Arguments) -> list[str]:
 def _images(arguments: Arguments, graph: Graph, files: list[str]) -> tuple[str, list[Array]]:
     """The model's image input, and the images for it."""
     named = [text.split(",")[0] for text in arguments.lists.get("model-input", [])]
-    ports = [v for v in graph.inputs if (v.name in named or not named) and planes(v.type.dims)]
+    ports = [v for v in graph.inputs if (v.name in named or not named) and planes(_one(v))]
     if len(ports) != 1:
         raise InputError(f"{graph.name}: {len(ports)} inputs take images: name one with -model-input-name")
     (port,) = ports
-    preprocessing = _preprocessing(arguments, planes(port.type.dims) or (0, 0, 0, False))
-    return port.name, [read_image(file, port.type.dims, preprocessing).pixels for file in files]
+    preprocessing = _preprocessing(arguments, planes(_one(port)) or (0, 0, 0, False))
+    return port.name, [read_image(file, _one(port), preprocessing).pixels for file in files]
+
+
+def _one(value: Value) -> tuple[int, ...]:
+    """The shape of one of the images that an input takes at a time."""
+    return (1, *value.type.dims[1:])
 
 
 def _preprocessing(arguments: Arguments, image: tuple[int, int, int, bool]) -> Preprocessing:
@@ -106,12 +113,29 @@ def _numbers(arguments: Arguments, name: str) -> tuple[float, ...]:
         raise InputError(f"-{name}={arguments.get(name)}: write numbers separated by commas") from None
 
 
-def _labels(arguments: Arguments, results: Mapping[str, Array]) -> list[tuple[int, float]]:
-    """The classes with the largest numbers, the largest first."""
+def _batches(images: list[Array], size: int) -> list[Array]:
+    """Images one behind the other, as many as the network takes at a time.  Raises InputError if some are left over."""
+    if len(images) % size:
+        raise InputError(f"-minibatch={size}: {len(images)} images are no multiple of it")
+    return [np.concatenate(images[at : at + size]) for at in range(0, len(images), size)]
+
+
+def _tell(file: str, labels: list[tuple[int, float]]) -> None:
+    for rank, (label, probability) in enumerate(labels, 1):
+        head = f" File: {file}" if rank == 1 else " " * len(f" File: {file}")
+        print(f"{head}\tLabel-K{rank}: {label} (probability: {probability:.4f})")
+
+
+def _scores(arguments: Arguments, results: Mapping[str, Array], images: int) -> Array:
+    """The classes' numbers, [images, classes]."""
     wanted = arguments.get("output-name") or next(iter(results))
     if wanted not in results:
         raise InputError(f"-output-name={wanted}: the model has {', '.join(results)}")
-    scores = results[wanted].reshape(-1).astype(np.float64)
+    return results[wanted].reshape(images, -1).astype(np.float64)
+
+
+def _labels(arguments: Arguments, scores: Array) -> list[tuple[int, float]]:
+    """The classes with the largest numbers, the largest first."""
     if "compute-softmax" in arguments.flags:
         scores = np.exp(scores - scores.max())
         scores /= scores.sum()
@@ -129,7 +153,7 @@ def _dump_profile(arguments: Arguments, graph: Graph, name: str, images: list[Ar
     whole.outputs = [*whole.outputs, *results]
     profile = Profile.of(graph, arguments.number("num-histogram-bins", 10))
     with tenon.open(tenon.compile(whole, target="host")) as engine:
-        for image in images:
-            profile.add({f"{name}:0": image})
-            profile.add({f"{tensor}:0": array for tensor, array in engine.run({name: image}).items()})
+        for batch in _batches(images, arguments.number("minibatch", 1)):
+            profile.add({f"{name}:0": batch})
+            profile.add({f"{tensor}:0": array for tensor, array in engine.run({name: batch}).items()})
     write(path, profile.text(), "-dump-profile")

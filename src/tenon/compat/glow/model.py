@@ -19,15 +19,17 @@ from tenon.errors import InputError
 from tenon.input_file import read_regular
 from tenon.ir.dot import to_dot
 from tenon.ir.graph import Graph, Origin, Value
+from tenon.ir.preprocessing import planes
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.writer import Names
 from tenon.options import DataType, OptionKeywords, Precision
 from tenon.quantization.by_ranges import quantize_by_ranges
-from tenon.quantization.glow_profile import graph_hash
+from tenon.quantization.glow_profile import Range, graph_hash
 from tenon.quantization.glow_profile import parse as parse_profile
+from tenon.quantization.relative_entropy import least_entropy_range
 from tenon.targets import targets
 
-_UNSUPPORTED = ("llvm-save-asm", "onnx-define-symbol")
+_UNSUPPORTED = ("onnx-define-symbol",)
 _SCHEMES = {
     "asymmetric": "int8-per-tensor",
     "symmetric": "int8-symmetric",
@@ -37,7 +39,8 @@ _SCHEMES = {
 
 
 def load(arguments: Arguments) -> Graph:
-    """The graph of ``-model``, with the shapes and quantised types of ``-model-input``.
+    """The graph of ``-model``, with the shapes and quantised types of ``-model-input``, and as many images at a time as
+    ``-minibatch`` says.
 
     Raises InputError and ModelError.
     """
@@ -49,6 +52,14 @@ def load(arguments: Arguments) -> Graph:
     inputs = _inputs(arguments)
     shapes = {given.name: given.shape for given in inputs if given.shape}
     graph = tenon.load(paths[0], weights=paths[1] if len(paths) > 1 else None, shapes=shapes)
+    batch = arguments.number("minibatch", 1)
+    if batch < 1:
+        raise InputError(f"-minibatch={batch}: at least 1 image is needed")
+    if batch > 1:
+        ports = [value for value in graph.inputs if (value.name in shapes or not inputs) and planes(value.type.dims)]
+        ports = ports or [value for value in graph.inputs if planes(value.type.dims)]
+        shapes |= {value.name: (batch, *value.type.dims[1:]) for value in ports}
+        graph = tenon.load(paths[0], weights=paths[1] if len(paths) > 1 else None, shapes=shapes)
     names = [value.name for value in graph.inputs]
     if unknown := [given.name for given in inputs if given.name not in names]:
         raise InputError(f"-model-input={unknown[0]}: the model has {', '.join(map(repr, names))}")
@@ -91,7 +102,7 @@ def quantised(arguments: Arguments, graph: Graph) -> Graph:
     given = arguments.lists.get("keep-original-precision-for-nodes", [])
     kept = {word.lower() for text in given for word in text.split(",")}
     exclude = [node.output.name for node in graph if node.op.name.lower() in kept]
-    ranges = {name.removesuffix(":0"): (found.least, found.greatest) for name, found in profile.ranges.items()}
+    ranges = {name.removesuffix(":0"): _range(arguments, found) for name, found in profile.ranges.items()}
     made = quantize_by_ranges(graph, ranges, scheme=scheme, exclude=exclude)
     if "assert-all-nodes-quantized" in arguments.flags:
         left = tenon.inspect(made, target=_target(arguments))[0].left_in_float
@@ -100,6 +111,15 @@ def quantised(arguments: Arguments, graph: Graph) -> Graph:
         if wrong := [f"{where} ({why})" for where, why in reasons if why.split()[0].lower() not in kept]:
             raise InputError(f"-assert-all-nodes-quantized: left in float: {', '.join(wrong)}")
     return made
+
+
+def _range(arguments: Arguments, found: Range) -> tuple[float, float]:
+    """The range of a tensor by ``-quantization-calibration``."""
+    schema = arguments.chosen("quantization-schema", tuple(_SCHEMES))
+    if arguments.chosen("quantization-calibration", ("none", "KL")) == "none":
+        return found.least, found.greatest
+    symmetric = schema != "asymmetric" and not (schema == "symmetric_with_uint8" and found.least >= 0)
+    return least_entropy_range(found.histogram, found.least, found.greatest, symmetric=symmetric)
 
 
 def emit(arguments: Arguments, graph: Graph) -> GlowBundle:
@@ -116,6 +136,7 @@ def emit(arguments: Arguments, graph: Graph) -> GlowBundle:
         api="dynamic" if api == "dynamic" else "static",
         instrumented=instrumented,
         verbose="bundle-api-verbose" in arguments.flags,
+        assembly="llvm-save-asm" in arguments.flags,
         objects=object_files([Path(p) for text in arguments.lists.get("bundle-objects", []) for p in text.split(",")]),
         **options(arguments, target),
     )
