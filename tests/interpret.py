@@ -110,6 +110,12 @@ def _dot4_narrow(acc: Array, a: Array, b: Array) -> Array:
     return _dot4_signed(acc, a, b)
 
 
+def _blocks(acc: Array, a: Array, b: Array) -> Array:
+    rows = (a if a.dtype == np.uint8 else a.view(np.int8)).reshape(2, 8).astype(np.int32)
+    total: Array = acc + (rows @ b.view(np.int8).reshape(2, 8).astype(np.int32).T).reshape(-1)
+    return total
+
+
 def _dot2(acc: Array, a: Array, b: Array) -> Array:
     first, second = (_bf16_to_f32(a.view(np.uint16)[i::2]) * _bf16_to_f32(b.view(np.uint16)[i::2]) for i in (0, 1))
     total: Array = (acc + second) + first
@@ -155,6 +161,9 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
+    "mmla": lambda acc, a, b: _blocks(acc, a.view(np.uint8), b), "mmla_signed": lambda acc, a, b: _blocks(acc, a, b),
+    "low_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[:4], "low_halves": lambda a, b: np.append(a[:2], b[:2]),
+    "high_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[4:], "high_halves": lambda a, b: np.append(a[2:], b[2:]),
     "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
     "sub_i16x2": lambda a, b: (a.view(np.int16) - b.view(np.int16)).view(np.int32),
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),

@@ -61,6 +61,7 @@ PROBLEMS: dict[str, Problem] = {
     "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
     "separable": separable(),
     "integer": integers((6, 6)),
+    "integer-blocks": integers((6, 6)),
     "pairs": (replace(integers((6, 6))[0], paired=True),),
     "pairs-winograd": (replace(integers((6, 6))[0], paired=True),),
 }
@@ -73,7 +74,7 @@ def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
 def test_keys_round_trip(kind: type[Algorithm]) -> None:
-    algorithms = every(kind, PROBLEMS[kind.name])
+    algorithms = every(kind, PROBLEMS[kind.name], replace(MACHINE, mmla=True))
     assert algorithms
     assert len({each.key for each in algorithms}) == len(set(algorithms)) == len(algorithms)
     for each in algorithms:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from tenon.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Stage, Step, Weights, in_floats
 from tenon.algorithms.direct import Direct, Loop, best_tiles, estimate
 from tenon.algorithms.estimate import Arithmetic
-from tenon.kernels import integer_conv
+from tenon.kernels import integer_blocks, integer_conv
 from tenon.kernels.conv import Conv, Tile
 from tenon.kernels.integer_conv import IntegerConv
 from tenon.kernels.machine import Machine
@@ -74,6 +74,58 @@ class IntegerDirect(Algorithm):
             tile = best_tiles(s.conv, machine, 1, _loop(s.conv, machine))[0]
         packed = map(Weights, integer_conv.pack(stage.constant, s, machine, tile.vecs))
         return [Step(integer_conv.conv(s, machine, tile), (Input(0), *packed, *stage.operands, Output()))]
+
+
+@dataclass(frozen=True)
+class IntegerBlocks(Algorithm):
+    """Sums by products of blocks, two positions by two channels (``kernels.integer_blocks``)."""
+
+    name: ClassVar[str] = "integer-blocks"
+    offered: ClassVar[int] = 1
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        return len(problem) == 1 and integer_blocks.applies(problem[0], machine)
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        return [cls()]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls()
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return (self.name,)
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        s = problem[0].flattened()
+        pairs = -(-s.x.blocks // 2)
+        # A product of blocks is one for each position and vector of outputs, and inputs of four positions are
+        # interleaved.  Up to three positions of a row are left: their inputs are loaded by words, for two at a time.
+        whole, left = s.extent[1] // 4 * 4, s.extent[1] % 4
+        product = (whole + 3 * -(-left // 2)) / s.extent[1]
+        loop = Loop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
+        tile = Tile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
+        return Cost(estimate(s, machine, tile, loop), s.padded * 8 * pairs * s.taps)
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        (stage,) = stages
+        assert isinstance(stage, IntegerStage)
+        s = replace(stage.described, conv=stage.described.conv.flattened())
+        (direct,) = IntegerDirect.candidates((s.conv,), machine, Limits(), 1)
+        slower = False
+        if s.conv.extent != problem[0].flattened().extent:  # a halo keeps the rows apart: they may be too short
+            slower = direct.cost((s.conv,), machine).time < self.cost((s.conv,), machine).time
+        if slower or not s.fours(machine):  # weights have a zero point, or 4 bits
+            return direct.lower(problem, stages, machine)
+        packed = map(Weights, integer_blocks.pack(stage.constant, s))
+        return [Step(integer_blocks.conv(s, machine), (Input(0), *packed, *stage.operands, Output()))]
 
 
 def _loop(s: Conv, machine: Machine) -> Loop:

@@ -9,7 +9,7 @@ from tenon.algorithms.base import Algorithm, Limits, Problem
 from tenon.algorithms.depthwise import Depthwise
 from tenon.algorithms.direct import Direct
 from tenon.algorithms.integer_pairs import PairsDirect, PairsWinograd
-from tenon.algorithms.integers import IntegerDirect
+from tenon.algorithms.integers import IntegerBlocks, IntegerDirect
 from tenon.algorithms.separable import Separable
 from tenon.algorithms.strassen import Strassen
 from tenon.algorithms.winograd import Winograd
@@ -17,7 +17,7 @@ from tenon.ir.graph import Array
 from tenon.kernels.machine import Machine
 
 ALGORITHMS: tuple[type[Algorithm], ...] = (
-    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, PairsDirect, PairsWinograd,
+    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, IntegerBlocks, PairsDirect, PairsWinograd,
 )  # fmt: skip
 """Of candidates with equal times the first is taken."""
 

@@ -9,7 +9,16 @@ from tenon.ir.index import Var
 from tenon.ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
 
 _FREE = {"broadcast", "bitcast"}
-_PRODUCTS = {"dot4": 4, "dot4_signed": 4, "dot16": 16, "dot4_narrow": 4, "dot2": 2, "dot2_i16": 2}
+_PRODUCTS = {
+    "dot4": 4,
+    "dot4_signed": 4,
+    "dot16": 16,
+    "mmla": 8,
+    "mmla_signed": 8,
+    "dot4_narrow": 4,
+    "dot2": 2,
+    "dot2_i16": 2,
+}
 
 
 @dataclass

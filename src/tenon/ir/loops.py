@@ -154,6 +154,12 @@ OPS: dict[str, Primitive] = {
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
     "dot4_signed": Primitive(3),  # of four i8 * i8 products
+    # Four i32, of two rows by two columns, plus the products of two rows of eight u8 (``mmla_signed``: of i8) by two
+    # rows of eight i8, four words each.
+    "mmla": Primitive(3),
+    "mmla_signed": Primitive(3),
+    # Of vectors of four: the first or the last two lanes of both, by turns ("words") or side by side ("halves").
+    **{name: Primitive(2) for name in ("low_words", "high_words", "low_halves", "high_halves")},
     "dot16": Primitive(3, "given"),  # an i32 + the sum of the sixteen i8 * i8 products in two vectors of four words
     "vector4": Primitive(4, "given"),  # four scalars side by side
     "dot4_narrow": Primitive(3),  # the same, where no byte of the second factor is -128: two products fit 16 bits

@@ -125,7 +125,7 @@ class IntegerConv:
 
 
 @dataclass(frozen=True, eq=False)
-class _IntegerConvContext:
+class IntegerConvContext:
     """What every tile of a kernel shares."""
 
     k: Builder
@@ -186,15 +186,18 @@ class _IntegerConvContext:
         self.y.vec(lanes)[conv.y.place(n, channel, row, col, lanes)] = value
 
 
-def _begin(
-    k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine
-) -> tuple[_IntegerConvContext, list[Tensor]]:
+def begin(
+    k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine, *, in_rows: bool = False
+) -> tuple[IntegerConvContext, list[Tensor]]:
     """Parameters: x, weights of these shapes, bias, ``flips`` where activations are shifted, rows of factors, mask
-    where channels do not fill blocks, operands of the epilogue, y."""
+    where channels do not fill blocks, operands of the epilogue, y.  ``in_rows``: the columns of x, a word each, are one
+    axis with its words."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
     if fours and c.depthwise:  # four columns are one vector
         x = k.param("x", *outer[:-1], outer[-1] * block, dtype=c.x.dtype)
+    elif in_rows:
+        x = k.param("x", *outer[:-1], outer[-1] * block // 4, dtype=DType.Q8)
     else:
         x = k.param("x", *outer, block // 4 if fours else block, dtype=DType.Q8 if fours else c.x.dtype)
     ws = [k.param("w", *shape, dtype=I32 if fours else c.weights) for shape in shapes]
@@ -204,7 +207,7 @@ def _begin(
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
     y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
-    return _IntegerConvContext(k, s, machine, x, b, flips, rows, m, operands, y), ws
+    return IntegerConvContext(k, s, machine, x, b, flips, rows, m, operands, y), ws
 
 
 # ------------------------------------------------------------------------------------------------ dense
@@ -217,7 +220,7 @@ def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
     cut = runs(c, machine, tile.vecs)
     deep = c.x.block // (4 if s.fours(machine) else 2 if s.nibbles else 1)
     shapes = [(r.iterations, r.blocks, *c.kernel, deep, r.width) for r in cut]
-    parts, ws = _begin(k, s, shapes, machine)
+    parts, ws = begin(k, s, shapes, machine)
     with k.loop("n", c.y.n) as n:
         for r, w in zip(cut, ws, strict=True):
             for o, top, left, height, width in tiles(k, r.iterations, c.extent, tile, machine.threads):
@@ -227,7 +230,7 @@ def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
 
 
 def _tile(
-    p: _IntegerConvContext, r: Run, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
+    p: IntegerConvContext, r: Run, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
 ) -> None:
     k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
     first = o * r.width + r.start
@@ -258,7 +261,7 @@ def _tile(
 
 
 def _multiply_add(
-    p: _IntegerConvContext,
+    p: IntegerConvContext,
     acc: Tensor,
     weights: Sequence[Expr],
     place: tuple[Index, Index, Index, Index, Index],
@@ -294,7 +297,7 @@ def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
     c, lanes, fours = s.conv, machine.lanes, s.fours(machine)
     k = Builder(f"integer_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in integers")
     row = -(-c.kernel[1] // 4) if fours else c.kernel[1]
-    parts, (w,) = _begin(k, s, [(c.padded // lanes, c.kernel[0], row, lanes)], machine)
+    parts, (w,) = begin(k, s, [(c.padded // lanes, c.kernel[0], row, lanes)], machine)
     cols = max(1, min(c.extent[1], 8, machine.registers // 2 - 2))
     if fours:
         share, tiles = _shared(c.kernel[1], c.stride[1]), -(-c.extent[1] // min(12, machine.registers // 2))
@@ -312,7 +315,7 @@ def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
     return k.done()
 
 
-def _depthwise_fours(p: _IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
+def _depthwise_fours(p: IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
     """Four columns, interleaved, are read once for all outputs that see them; for the next output the weights move on
     by a byte, or by several."""
     k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
@@ -338,7 +341,7 @@ def _depthwise_fours(p: _IntegerConvContext, w: Tensor, at: tuple[Index, Index, 
         p.store(n, channel, row, left + j, lanes, acc[j])
 
 
-def _depthwise_tile(p: _IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
+def _depthwise_tile(p: IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
     k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
     channel = vector * lanes
     acc = k.local("a", width, dtype=I32, lanes=lanes)

@@ -33,7 +33,7 @@ _DOTPROD = Target(
 )
 _I8MM = Target(
     "aarch64-i8mm",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8)),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8), mmla=True),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod+i8mm",
     about="AArch64 with NEON, its dot product and products of bytes of both signs (I8MM)",

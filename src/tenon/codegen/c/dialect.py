@@ -101,6 +101,8 @@ PORTABLE = {
     "reduce_min": "{tree} return v[0];",
     "dot2": half.DOT2_VECTOR,
     **dots.VECTOR,
+    **dots.BLOCKS,
+    **{name: f"return __builtin_shufflevector(a, b, {order});" for name, order in dots.SHUFFLES.items()},
 }
 PORTABLE |= pairs.VECTOR
 PORTABLE["sqrdmulh"] = (
@@ -395,7 +397,7 @@ class C(Printer):
             native.insert(0, _by_clang(name, t))
         if name == "dot2":
             native += half.dot2_native(t.lanes)
-        if name in dots.VECTOR:
+        if name in dots.VECTOR or name in dots.BLOCKS:
             native += dots.native(name, t.lanes)
         return self.first_of(native, portable)
 

@@ -17,6 +17,19 @@ _BYTES = (
     "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.%s[i] * y.s[i];\n"
     "  return acc;"
 )
+_BLOCKS = (
+    "union {{ {V} v; uint8_t u[16]; int8_t s[16]; }} x = {{ a }}, y = {{ b }};\n"
+    "  for (int i = 0; i < 32; i++) acc[i / 8] += x.%s[i / 16 * 8 + i %% 8] * y.s[i / 8 %% 2 * 8 + i %% 8];\n"
+    "  return acc;"
+)
+BLOCKS = {"mmla": _BLOCKS % "u", "mmla_signed": _BLOCKS % "s"}
+"""Products of blocks of 2x8 bytes, in vectors of four words only."""
+SHUFFLES = {
+    "low_words": "0, 4, 1, 5",
+    "high_words": "2, 6, 3, 7",
+    "low_halves": "0, 1, 4, 5",
+    "high_halves": "2, 3, 6, 7",
+}
 VECTOR = {"dot4": _BYTES % "u", "dot4_signed": _BYTES % "s", "dot4_narrow": _BYTES % "s"}
 _SIGNED = "for (int i = 0; i < 32; i += 8) acc += (int8_t)(a >> i) * (int8_t)(b >> i);\n  return acc;"
 SCALAR = {
@@ -29,7 +42,11 @@ SCALAR = {
     "dot4_signed": _SIGNED,
     "dot4_narrow": _SIGNED,
 }
-TAKES = dict.fromkeys(VECTOR, "{V} acc, {V} a, {V} b") | {"dot16": "{V} acc, {Q} a, {Q} b"}
+TAKES = (
+    dict.fromkeys((*VECTOR, *BLOCKS), "{V} acc, {V} a, {V} b")
+    | dict.fromkeys(SHUFFLES, "{V} a, {V} b")
+    | {"dot16": "{V} acc, {Q} a, {Q} b"}
+)
 
 _DOT16: Native = (
     (
@@ -85,6 +102,10 @@ _NEON: Native = (
 
 def native(name: str, lanes: int) -> Native:
     """What processors have for ``lanes`` sums at once."""
+    if name in BLOCKS:
+        instruction = "usmmla" if name == "mmla" else "smmla"
+        product = f'__asm__("{instruction} %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
+        return (("defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8)", product),)
     pairs = tuple((test, _by_pairs(name, product)) for test, product in _PAIRS.get(lanes, ()))
     arm = _arm(name) if lanes == 4 else ()
     return (_vnni(lanes) if name == "dot4" and lanes in _SIZES else ()) + arm + pairs
