@@ -98,3 +98,14 @@ def build_libraries(
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(build, range(len(groups))))
+
+
+def assembled(kernel: Kernel, command: Sequence[str], folder: Path) -> str:
+    """The assembly of a kernel."""
+    unit = C()
+    unit.kernel(kernel)
+    # nothing calls the kernel, and what is static and never called is dropped
+    text = unit.text().replace("TENON_OUTLINE static", "TENON_OUTLINE")
+    (folder / "k.c").write_text(f"#include <stddef.h>\n#include <stdint.h>\n{text}")
+    subprocess.run([*command, "-O2", "-S", "k.c", "-o", "k.s"], cwd=folder, check=True, capture_output=True)
+    return (folder / "k.s").read_text()

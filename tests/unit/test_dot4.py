@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,13 +12,11 @@ import pytest
 
 import tenon
 from byte_products import NAMES, interleaved, operands, products
-from compiled import Library
+from compiled import Library, assembled
 from interpret import interpret
 from lowered import Ask, make_site
-from tenon.codegen.c.dialect import C
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph, Origin
-from tenon.ir.loops import Kernel
 from tenon.ir.types import DType, TensorType
 from tenon.ops.integer_conv import IntegerConv, IntegerGemm
 from tenon.targets import find
@@ -110,17 +107,6 @@ INSTRUCTIONS = {
     ("armv7", "dot4_narrow", 4): r"vpadal\.s16\s+q\d+",
     ("wasm32", "dot4", 4): r"i32x4\.dot_i16x8_s",
 }
-
-
-def assembled(kernel: Kernel, command: Sequence[str], folder: Path) -> str:
-    """The assembly of a kernel."""
-    unit = C()
-    unit.kernel(kernel)
-    # nothing calls the kernel, and what is static and never called is dropped
-    text = unit.text().replace("TENON_OUTLINE static", "TENON_OUTLINE")
-    (folder / "k.c").write_text(f"#include <stddef.h>\n#include <stdint.h>\n{text}")
-    subprocess.run([*command, "-O2", "-S", "k.c", "-o", "k.s"], cwd=folder, check=True, capture_output=True)
-    return (folder / "k.s").read_text()
 
 
 @pytest.mark.parametrize(("target", "name", "lanes"), INSTRUCTIONS)

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_dot4 import assembled
 
-from compiled import Library
+from compiled import Library, assembled
 from integer_products import Shape
 from interpret import OPERATIONS, interpret
 from lowered import make_site, run_site
@@ -53,7 +52,12 @@ def operands(x: Shape, w: Shape, dtype: type[np.integer[Any]]) -> list[Array]:
 def prepared(name: str, dtype: type[np.integer[Any]]) -> tuple[IntegerConv, Site, list[Array]]:
     x, w, more = CASES[name]
     arrays, least = operands(x, w, dtype), int(np.iinfo(dtype).min)
-    bounds = {"low": least, "high": least + 255, "zero": least + 120, "to": DType.of(arrays[0].dtype).value}
+    bounds: dict[str, Any] = {
+        "low": least,
+        "high": least + 255,
+        "zero": least + 120,
+        "to": DType.of(arrays[0].dtype).value,
+    }
     conv = IntegerConv("double", least + 131, scale=0.5, **bounds, **more)
     return conv, replace(make_site(conv, arrays, MACHINE, (1, 2, 3, 4)), algorithm=BLOCKS), arrays
 
