@@ -134,8 +134,8 @@ class Compiler:
         return command.run(objects, ("rcsD", "out.a", *objects), "out.a", named_by="")
 
     def builds_c_library(self, target: Target) -> bool:
-        """Whether the first executable for a target still has to be linked: zig then builds its C library, which takes
-        minutes of a slow machine, and keeps it."""
+        """Whether the first executable for a target still has to be linked: its C library is then built, which takes a
+        minute of a slow machine, and kept."""
         return self.zig and Cache(self.folder / "objects").get(self._c_library(target)) is None
 
     def keep_c_library(self, target: Target) -> None:
