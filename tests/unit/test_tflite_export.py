@@ -15,7 +15,7 @@ from quantised_networks import CASES, FLOATS, LAST, images, in_integers, make, n
 from tenon.errors import InputError, UnsupportedError
 from tenon.exporters.save import save
 from tenon.exporters.tflite.ops import to_tflite
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Graph, Value
 from tenon.quantization.by_ranges import profiled
 from tenon.wire.flatbuffer import Buffer
 from tenon.wire.flatbuffer_write import serialise
@@ -58,6 +58,24 @@ def test_litert_computes_the_same(name: str, scheme: str) -> None:
         net.invoke()
         (ours,) = evaluate(graph, {"x": image}).values()
         np.testing.assert_array_equal(ours, net.get_tensor(net.get_output_details()[0]["index"]))
+
+
+def test_halves_are_rounded_away_from_zero_as_litert_does() -> None:
+    """Inputs of half steps: those of images that were scaled to -1..1, say."""
+    made = quantised(network(CASES["relu"]), "int8-symmetric")
+    graph = in_integers(tenon.load(to_tflite(made)))
+    first = graph.nodes[0]
+    step = np.float32(first.input(1).array)
+    x = ((np.arange(-94, 95, dtype=np.float32) + 0.5) * step).reshape(1, 3, 9, 7)
+    (stored,) = evaluate(_until(graph, first.output), {"x": x}).values()
+    wanted = np.concatenate([np.arange(-94, 0), np.arange(1, 96)])
+    np.testing.assert_array_equal(np.sort(stored.reshape(-1)), wanted)
+
+
+def _until(graph: Graph, value: Value) -> Graph:
+    graph.outputs = [value]
+    graph.prune()
+    return graph
 
 
 def test_names_and_shapes_of_inputs_and_outputs_stay() -> None:

@@ -48,16 +48,20 @@ class Quantisation(Pointwise):
 @register
 @dataclass(frozen=True)
 class QuantizeLinear(Quantisation):
-    """round(x / scale) + zero point, halves to even, kept within the range of ``to``; 8-bit floats as Cast rounds."""
+    """round(x / scale) + zero point, kept within the range of ``to``; 8-bit floats as Cast rounds.
+
+    Halves are rounded to even, as ONNX has it, or with ``ties`` "away" from zero, as TFLite's QUANTIZE.
+    """
 
     saturate: int = 1
+    ties: str = "even"
 
     def scalar(self, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         target = DType(self.to)
         ratio = cast(x, F32) / cast(scale, F32)
         if target.is_small_float:
             return storage_types.widen(storage_types.narrow(ratio, target, saturate=bool(self.saturate)))
-        value = op("round", ratio)
+        value = op("round", ratio) if self.ties == "even" else _rounded_away(ratio)
         if zero is not None:
             value = value + cast(zero, F32)
         low, high = limits(target)
@@ -65,7 +69,11 @@ class QuantizeLinear(Quantisation):
 
     def lower(self, site: Site) -> list[Step]:
         """Processors that multiply pairs of 16 bits round and clamp in integers."""
-        if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
+        if (
+            self.ties != "even"
+            or not site.machine.pairs
+            or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16)
+        ):
             return super().lower(site)
         return lower_chain(self.name, site, alone(_ByIntegers(self.to), site), DType(self.to))
 
@@ -74,7 +82,9 @@ class QuantizeLinear(Quantisation):
         ratio = x.astype(np.float32) / scale.astype(np.float32)
         if target.is_small_float:
             return Cast(self.to, self.saturate).reference(ratio)
-        value = np.rint(ratio) + (0 if zero is None else zero.astype(np.float32))
+        whole = np.trunc(ratio)
+        rounded = np.rint(ratio) if self.ties == "even" else whole + np.trunc(2 * (ratio - whole))
+        value = rounded + (0 if zero is None else zero.astype(np.float32))
         return np.clip(value, *limits(target)).astype(target.numpy)
 
     @classmethod
@@ -83,8 +93,20 @@ class QuantizeLinear(Quantisation):
         for dtype in (DType.U8, DType.I8, DType.I16, DType.I4, DType.U2):
             zero = np.array(1, dtype.numpy)
             yield Case(cls(dtype.value), (x, scale, zero), (1, 2), tolerance=0, label=dtype.value)
+        for dtype in (DType.U8, DType.I16):
+            away = cls(dtype.value, ties="away")
+            near = np.nextafter(np.array([[0.25, -0.25]], np.float32), np.float32(0))
+            halves = np.concatenate([x, -x, near, np.array([[1.25, -1.25, 1.75, -0.25]], np.float32)], 1)
+            yield Case(away, (halves, scale, np.array(100, dtype.numpy)), (1, 2), tolerance=0, label=f"{dtype}_away")
         yield Case(cls("f8e4m3fn"), (x, scale), tolerance=0, label="f8")
         yield Case(cls("i8"), ((2, 3, 4), np.array([[[1]], [[2]]], np.float32) / 50), tolerance=0, label="per_axis")
+
+
+def _rounded_away(x: Expr) -> Expr:
+    """To the nearest integer, halves away from zero: the rest of a truncation is exact, and so is twice it."""
+    whole = op("trunc", x)
+    rest = x - whole
+    return whole + op("trunc", rest + rest)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from functools import partial
 from tenon.errors import Problem
 from tenon.ir.graph import Graph, Value
 from tenon.options import Arithmetic
-from tenon.passes.base import Match, Result, Rule, apply, run, silent
+from tenon.passes.base import Match, Result, Rule, apply, attribute, make, run, silent
 from tenon.passes.canonicalize import DEAD
 from tenon.passes.integers.chain import Chain, chain
 from tenon.passes.integers.comparisons import comparison_rules
 from tenon.passes.integers.extremes import extreme
 from tenon.passes.integers.functions import prelu
-from tenon.passes.integers.operands import grid_of
+from tenon.passes.integers.operands import Grid, grid_of
 from tenon.passes.integers.pointwise import binary, table
 from tenon.passes.integers.pools import average, concat, resize, softmax, total
 from tenon.passes.integers.products import product
@@ -57,6 +57,8 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
     apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     apply(graph, [rule, *comparison_rules(arithmetic)], silent)
     run(graph, DEAD)
+    if arithmetic != "onnx":
+        _quantize_as_tflite(graph, left)
     nodes = {id(node) for node in graph}
     return [problem for node, problem in left.items() if node in nodes]
 
@@ -64,6 +66,19 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
 def _chosen(match: Match, *, arithmetic: Arithmetic) -> Result:
     """The operand of an ArithmeticChoice for an arithmetic; LiteRT's XNNPACK kernels, too, leave it to LiteRT's own."""
     return match.root.input(1 if arithmetic == "tflm" else 0)
+
+
+def _quantize_as_tflite(graph: Graph, left: dict[int, Problem]) -> None:
+    """Let what still quantises floats round halves away from zero; ``left`` has the reasons by node."""
+    for node in graph:
+        if node.op.name == "QuantizeLinear" and isinstance(grid_of(node), Grid):
+            rounded = make("QuantizeLinear", to=attribute(node, "to"), ties="away")
+            new = graph.add(rounded, node.inputs, [node.output.name], node.origin, before=node)
+            new.output.type = node.output.type
+            if id(node) in left:
+                left[id(new)] = left.pop(id(node))
+            graph.replace(node.output, new.output)
+            graph.remove(node)
 
 
 def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]) -> Result:
