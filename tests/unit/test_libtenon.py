@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import re
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import tenon
+from command_line import run_main
 from libtenon import CLIENTS, client, needed, run, sanitized_client, succeeded
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
@@ -21,6 +23,7 @@ from tenon.bundle import read_manifest
 from tenon.bundle.container import Container
 from tenon.bundle.layout import layout, layout_source
 from tenon.bundle.writer import save_container
+from tenon.cli import main
 from tenon.errors import BundleError, InputError, ToolchainError
 from tenon.sdk import save_sdk
 from tenon.targets import find
@@ -475,3 +478,38 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
     emulator = ("qemu-aarch64", "-L", system, "-E", f"LD_LIBRARY_PATH={sdk}/lib")
     found = np.frombuffer(succeeded(run(*emulator, program, place / "fat.tenon", stdin=image)), np.float32)
     np.testing.assert_allclose(found, np.frombuffer(expected, np.float32), rtol=1e-5, atol=1e-7)  # other instructions
+
+
+# ------------------------------------------------------------------------------------------------ command line
+def test_command_line_writes_single_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], image: bytes) -> None:
+    out = tmp_path / "net.tenon"
+    command = ["compile", str(MODEL), "-o", str(out), "--no-tuning"]
+    assert run_main(main, [*command, "--target", "x86-64,aarch64"]) == 0
+    assert Container(str(out)).targets == ("x86-64", "aarch64")
+    assert run_main(main, ["inspect", str(out), "--json"]) == 0
+    text = capsys.readouterr().out
+    told = json.loads(text[text.index("{") :])
+    assert [each["target"]["name"] for each in told["targets"]] == ["x86-64", "aarch64"]
+    assert all(state == "ok" for each in told["targets"] for state in each["states"].values())
+    content = bytearray(out.read_bytes())
+    place = content.index(Container(str(out)).part("aarch64", "digits.weights.bin").tobytes())
+    content[place] ^= 1
+    out.write_bytes(content)
+    assert run_main(main, ["inspect", str(out)]) == 2
+    assert "digits.weights.bin is damaged" in capsys.readouterr().err
+    for arguments, why in [
+        ([*command, "--emit", "exe"], "leave out --emit"),
+        ([*command[:3], str(tmp_path / "folder"), "--target", "x86-64,aarch64"], "several targets go to one file"),
+        ([*command, "--target", "x86-64,x86-64"], "a target is named twice"),
+    ]:
+        assert run_main(main, arguments) == 2
+        assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_command_line_writes_an_sdk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # the second one replaces the first
+        assert run_main(main, ["sdk", "-o", str(tmp_path / "sdk"), "--json"]) == 0
+        files = json.loads(capsys.readouterr().out)["files"]
+    assert {"include/tenon.h", "include/tenon.hpp", "lib/libtenon.a", "lib/pkgconfig/tenon.pc"} <= files.keys()
+    assert run_main(main, ["sdk", "-o", str(tmp_path)]) == 2
+    assert "is no SDK" in capsys.readouterr().err

@@ -68,6 +68,42 @@ def test_program_gives_the_answer_of_python(
     assert "tengine-lite library version: 1.5-dev" in done.stderr.decode()
 
 
+def test_cpp_api(place: Path, environment: dict[str, str]) -> None:
+    sdk, program, image = place / "sdk", place / "net", held_out_digits()[0][0]
+    flags = (
+        f"-I{sdk}/include",
+        f"-L{sdk}/lib",
+        "-ltengine-lite",
+        f"-Wl,-rpath,{sdk}/lib",
+        f"-Wl,-rpath-link,{sdk}/lib",
+    )
+    strict = ("-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror")
+    succeeded(run(needed("g++"), *strict, CLIENTS / "tengine_net.cpp", *flags, "-o", program))
+    with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
+        (expected,) = engine.run(image).values()
+    assert succeeded(run(program, MODEL, stdin=image.tobytes(), env=environment)) == expected.tobytes()
+
+
+def test_program_of_the_documentation(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tengine.md").read_text()
+    (tmp_path / "program.c").write_text(page.split("```c\n")[1].split("```")[0])
+    sdk, image = place / "sdk", held_out_digits()[0][0]
+    flags = (
+        f"-I{sdk}/include",
+        f"-L{sdk}/lib",
+        "-ltengine-lite",
+        f"-Wl,-rpath,{sdk}/lib",
+        f"-Wl,-rpath-link,{sdk}/lib",
+    )
+    succeeded(run(needed("gcc"), tmp_path / "program.c", *flags, "-o", tmp_path / "program"))
+    bundle = tenon.compile(MODEL, no_tuning=True)
+    path = bundle.save(tmp_path / "digits.tenon")
+    with tenon.open(path) as engine:
+        (expected,) = engine.run(image).values()
+    without = {**environment, "TENON": "/no/such/compiler"}
+    assert succeeded(run(tmp_path / "program", path, stdin=image.tobytes(), env=without)) == expected.tobytes()
+
+
 def test_tmfile(classify: Path, environment: dict[str, str]) -> None:
     models = sorted((MNIST / "tmfile" / "mnist").glob("*.tmfile"))
     if not models:

@@ -9,7 +9,7 @@ from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler
 
 SOURCES = ("graph.c", "library.c", "stubs.c", "tensor.c")
-HEADERS = ("tengine/c_api.h", "tengine/defines.h", "tengine_c_api.h")
+HEADERS = ("tengine/c_api.h", "tengine/defines.h", "tengine_c_api.h", "tengine_cpp_api.h")
 
 
 def library_name(target: Target) -> str:
