@@ -110,7 +110,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     """The ratios of the minima, by peer; none for a .tflite file that LiteRT refuses."""
     own = Path(name).suffix == ".tflite"
     whole, narrow = (Path(name),) * 2 if own else quantised(name, options.models, options.activations)
-    name = Path(name).stem
+    name = Path(name).stem if own else name
     engine = tenon.open(tenon.compile(narrow, arithmetic="onnx", threads=options.threads), threads=options.threads)
     kind: dict[str, Any] = {"arithmetic": "float"} if own else {}
     floats = tenon.open(tenon.compile(whole, threads=options.threads, **kind), threads=options.threads)

@@ -81,11 +81,12 @@ class TfliteNet:
         self.pool.append(made)
         return made
 
-    def fixed(self, shape: Shape) -> Tensor:
-        """A constant, of any shape that broadcasts."""
+    def fixed(self, shape: Shape, *, divisor: bool = False) -> Tensor:
+        """A constant, of any shape that broadcasts; a divisor is nowhere zero."""
         low, high = self.range
         data = self.rng.integers(low, high + 1, self.pick((shape, shape, (1,) * len(shape))))
         scale, zero = self.scale(), self.zero()
+        data = np.where(data == zero, zero ^ 1, data) if divisor else data
         made = self.model.constant(f"c{len(self.model.tensors)}", data.astype(DType(self.dtype).numpy), scale=[scale],
                                    zero=[zero])  # fmt: skip
         return Tensor(made, shape, float(np.float32(scale)), zero)
@@ -228,7 +229,8 @@ class TfliteNet:
         real = a.scale * b.scale * 100 if type in ("MUL", "SQUARED_DIFFERENCE") else a.scale + b.scale
         y = self.tensor(a.shape, real * float(self.rng.uniform(0.3, 2)))
         pair = (a, b) if self.chance(0.7) else (b, a)
-        if type == "DIV":
+        if type == "DIV":  # in float, 0 / 0 is no number, of which every target makes another integer
+            pair = a, self.fixed(shape, divisor=True)
             quotient = pair[0].scale / pair[1].scale
             y = self.tensor(a.shape, quotient * self.pick((0.008, 0.05, 0.7)))
         self.add(type, [t.index for t in pair], y, **self.activation(type))
