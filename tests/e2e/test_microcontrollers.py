@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -164,3 +165,20 @@ def test_programs_contain_no_more_than_they_use(target: str) -> None:
     program = sizes(_probe(bundle, "run"))
     assert 0 < program.code - sizes(bundle.object).code < 1000
     assert len(bundle.weights) <= program.data < len(bundle.weights) + 1000
+
+
+@pytest.mark.slow
+def test_table_of_targets() -> None:
+    """``scripts/targets``: digest, instructions, code, RAM and stack of every target that is named."""
+    for target in ("cortex-m4", "riscv32imc", "wasm32"):
+        skip_without_device(target)
+    command = [sys.executable, str(ROOT / "bench" / "targets.py"), str(model("kws")), "--arithmetic", "tflm"]
+    named = [word for target in ("cortex-m4", "riscv32imc", "wasm32") for word in ("--target", target)]
+    done = subprocess.run([*command, *named], capture_output=True, text=True, check=True, timeout=300)
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines())
+    assert head == ["model", "target", "digest", "instructions", "code", "RAM", "stack"]
+    assert [row[1] for row in rows] == ["cortex-m4", "riscv32imc", "wasm32"]
+    assert len({row[2] for row in rows}) == 1, "the digests of an integer network"
+    numbers = [[int(cell.replace(",", "")) for cell in row[3:6]] for row in rows]
+    assert all(number > 1000 for row in numbers for number in row)
+    assert [bool(row[6]) for row in rows] == [True, True, False]
