@@ -184,6 +184,16 @@ def test_auto_takes_the_method_with_the_least_noise() -> None:
     assert len(tried) > 1
 
 
+def test_inputs_keep_their_steps_while_other_ranges_are_widened() -> None:
+    """Wider steps than those of inputs of 8 bits would round them once more; samples here are steps of 1/127."""
+    given = [np.rint(127 * x) / np.float32(127) for x in samples(16)]
+    given[0].flat[:2] = -1, 1
+    made = tenon.quantize(network(), given, method="min-max", rounding="nearest")
+    assert {"outputs x 1.1", "ranges x 1.25"} <= made.report.methods.keys()
+    (node,) = made.graph.inputs[0].uses
+    assert float(node.input(1).array) == pytest.approx(2 / 255, rel=1e-6)
+
+
 def test_range_search_narrows_ranges_that_are_too_wide() -> None:
     graph, given = optimize(network(), fuse=False), [{"x": x} for x in samples(8)]
     placed, scheme = placement(graph), named_scheme("int8")

@@ -243,10 +243,10 @@ class _Search:
 
     def _searched(self, found: Recipe, simulation: Simulation, best: float) -> None:
         """Wider ranges of all tensors, then narrower and wider ones of each: on other samples than gave the ranges,
-        because only these saturate."""
+        because only these saturate.  Inputs, which are often integers of 8 bits themselves, keep their steps."""
         self.base = dict(found.ranges)
         ends = {found.placed.end(v) for v in scores(found.graph) if v in found.ranges}
-        for name, chosen in (("outputs", ends), ("ranges", found.ranges.keys() - ends)):
+        for name, chosen in (("outputs", ends), ("ranges", found.ranges.keys() - ends - {*found.graph.inputs})):
             start = found.ranges
             for share in WIDER:
                 wider = {v: (low * share, high * share) for v, (low, high) in start.items() if v in chosen}
