@@ -139,15 +139,20 @@ static void *work(void *argument) {
 
 /* Worker threads block all signals: they are handled by the program's own threads. */
 static int start_worker(Worker *worker) {
-  pthread_attr_t attributes;
+  /* Compiled with the headers of another C library than it runs with, the type may be smaller than what the library
+     clears: on AArch64 musl's has 56 bytes, glibc's 64. */
+  union {
+    pthread_attr_t attributes;
+    char room[128];
+  } own;
   sigset_t all, before;
-  if (pthread_attr_init(&attributes) != 0) return -1;
-  pthread_attr_setstacksize(&attributes, STACK);
+  if (pthread_attr_init(&own.attributes) != 0) return -1;
+  pthread_attr_setstacksize(&own.attributes, STACK);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int status = pthread_create(&worker->id, &attributes, work, worker);
+  const int status = pthread_create(&worker->id, &own.attributes, work, worker);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
+  pthread_attr_destroy(&own.attributes);
   return status;
 }
 
