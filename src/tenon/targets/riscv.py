@@ -43,6 +43,7 @@ TARGETS = (
             "Mod() f32",
             "QuantizeLinear() u8",
             "QuantizeLinear(to='i8') per_axis",
+            "QuantizeLinear(ties='away') u8",
             "Cos() rank1",
         ),
         group=Group.BOARD,
