@@ -111,6 +111,20 @@ CASES: dict[str, tuple[tuple[str, ...], int]] = {
         ("mov r1, #9", "dls lr, r1", ".LBB0_1:", "adds r0, #1", "le lr, .LBB0_1", "pop {r7, pc}"),
         2 + 2 * 9 + 1,
     ),
+    "a branch back without a counter": (
+        (
+            "movs r4, #3",
+            ".LBB0_1:",
+            "mov r0, #1",
+            "dls lr, r0",
+            "subs r4, #1",
+            "cbnz r4, .LBB0_2",
+            "bx lr",
+            ".LBB0_2:",
+            "le .LBB0_1",
+        ),
+        1 + 5 * 2 + 5,
+    ),
     "tail predicated": (
         ("mov r1, #50", "dlstp.8 lr, r1", ".LBB0_1:", "vldrb.u8 q0, [r0], #16", "letp lr, .LBB0_1", "pop {r7, pc}"),
         2 + 2 * 4 + 1,

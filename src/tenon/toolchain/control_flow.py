@@ -208,6 +208,8 @@ def _instruction(mnemonic: str, operands: str, ahead: list[str]) -> Instruction:
         ahead += [same if letter != "e" else INVERSE[same] for letter in name[1:]]
     elif name[0] == "b" and name[1:] in INVERSE:
         name, condition = "b", name[1:]
+    elif name == "le" and "," not in operands:  # without a counter
+        name = "b"
     kept = ".".join(part for part in data.split(".") if part not in ("w", "n"))
     return Instruction(name, kept, condition, tuple(o.strip() for o in _OPERANDS.findall(operands)))
 
