@@ -78,8 +78,16 @@ def test_outputs_match_golden_files(model: str, golden: str) -> None:
         assert relative_error(array, arrays[f"out_{name}"]) < TOLERANCE
 
 
-LIGHT = ["densenet121", "shufflenet"]
-HEAVY = ["bvlc_alexnet", "inception_v1", "inception_v2", "resnet50", "vgg19", "zfnet512"]  # up to 600 MB of weights
+LIGHT = ["shufflenet"]
+HEAVY = [
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "vgg19",
+    "zfnet512",
+]  # up to 600 MB of weights
 
 
 @pytest.mark.parametrize("name", [*LIGHT, *(pytest.param(n, marks=pytest.mark.slow) for n in HEAVY)])

@@ -55,11 +55,6 @@ def test_every_command_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command(name: str, tmp_path: Path) -> None:
-    assert succeeds(*COMMANDS[name], cwd=tmp_path)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
 def test_json_output_of_every_command(name: str, tmp_path: Path) -> None:
     json.loads(succeeds(*COMMANDS[name], "--json", cwd=tmp_path))
 
@@ -68,6 +63,7 @@ def test_json_output_of_every_command(name: str, tmp_path: Path) -> None:
 def test_every_command_fits_a_terminal(name: str, tmp_path: Path) -> None:
     more = ["--layers"] if name == "inspect" else []
     output = succeeds(*COMMANDS[name], *more, cwd=tmp_path, COLUMNS="80")
+    assert output
     assert max(map(len, output.splitlines())) <= 80
     assert max(map(len, succeeds(name, "--help", COLUMNS="80").splitlines())) <= 80
 

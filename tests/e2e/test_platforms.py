@@ -36,7 +36,7 @@ NEEDED = {
 }
 """The programs that each page's commands run, or that stand for such."""
 
-QUICK = ("stm32", "esp32-c3")
+QUICK = ("stm32",)
 """The others link with C libraries, which zig builds once for each system, in minutes."""
 
 EMULATOR = {"raspberry-pi": "qemu-aarch64", "android": "qemu-aarch64", "linux": "qemu-riscv64"}

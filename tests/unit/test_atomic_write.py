@@ -151,8 +151,8 @@ def test_temporary_folders_are_always_removed() -> None:
 def test_only_atomic_write_opens_files_for_writing() -> None:
     """Every other writer writes into a temporary folder that is moved into place, or removed, as a whole."""
     inside = {
-        "atomic_write.py", "bundle/folder.py", "toolchain/compiler.py", "targets/runner.py", "engine/loading.py",
-        "runtime/wasm_probe.py",
+        "atomic_write.py", "bundle/folder.py", "sdk/folder.py", "toolchain/compiler.py", "targets/runner.py",
+        "engine/loading.py", "runtime/wasm_probe.py",
         "wire/reproducible_archives.py",  # tar archives in memory
     }  # fmt: skip
     writers = [

@@ -128,7 +128,8 @@ FILES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("file", "more"), [pytest.param(*FILES[0], marks=pytest.mark.slow), FILES[1]])
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "more"), FILES)
 def test_networks_without_decoding_report_it_and_accept_options(file: str, more: tuple[str, ...], faces: Path) -> None:
     path = shared(f"models/{file}")
     done = command("run", path, faces, *SCALED, *more)

@@ -209,7 +209,8 @@ def test_the_page_of_a_profile_opens_too(tmp_path: Path) -> None:
         text = profile_page(profile(engine, 2, 0))
     path = tmp_path / "profile.html"
     path.write_text(text, encoding="utf-8")
-    script = "document.querySelectorAll('th')[3].click(); document.body.dataset.first = body.rows[0].id;"
+    first = "document.querySelector('tbody').rows[0].id"
+    script = f"document.querySelectorAll('th')[3].click(); document.body.dataset.first = {first};"
     document = opened(path, script)
     assert "data-error" not in document
     assert re.search(r'data-first="r\d+"', document)

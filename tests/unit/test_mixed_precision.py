@@ -98,6 +98,7 @@ def command(tmp_path: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_pages_of_the_report_and_of_what_was_tried(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

@@ -59,6 +59,7 @@ KNOWN = {
     "Mean broadcast": "it adds in place, so that only the first operand may be the largest",
     "OneHot first": "it takes a depth that is a scalar only",
     "Pad crop": "it cannot crop",
+    **{f"QuantizeLinear {label}_away": "it rounds halves to even" for label in ("u8", "i16")},
     "QuantizeLinear f8": "it gives integers of f8 numbers, not their bits",
     "QuantizeLinear per_axis": "it wants the zero point as a vector",
     "ReduceLogSumExp odd": "infinity less infinity is not a number",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,22 +92,29 @@ def test_validation_on_an_emulated_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("settings", "words"),
     [
-        ((), "name one reference"), (("--against", "caffe"), "choose one of litert, onnxruntime"),
-        (("--expected", "absent.npz"), "absent.npz"), (("--expected", "samples.npy"), "not an .npz file"),
-        (("--expected", "other.npz"), "there is no output 'half'"),
-        (("--expected", "short.npz"), "5 sample(s) of 24 elements"),
-        (("--expected", "other.npz", "--layers"), "--layers needs a runtime"),
+        ({}, "name one reference"), ({"expected": "absent.npz"}, "absent.npz"),
+        ({"expected": "samples.npy"}, "not an .npz file"), ({"expected": "other.npz"}, "there is no output 'half'"),
+        ({"expected": "short.npz"}, r"5 sample\(s\) of 24 elements"),
+        ({"expected": "other.npz", "layers": True}, "--layers needs a runtime"),
     ],
 )  # fmt: skip
-def test_references_that_do_not_fit(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    file = network(tmp_path)
+def test_references_that_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], words: str
+) -> None:
+    graph = tenon.load(network(tmp_path))
     np.savez(tmp_path / "other.npz", other=SAMPLES)
     np.savez(tmp_path / "short.npz", half=SAMPLES[:1], relu=SAMPLES[:1])
-    done = command("validate", file, "--data", "samples.npy", *arguments, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=words):
+        validate(graph, lambda sample: {name: array[:1] for name, array in EXPECTED.items()}, SAMPLES, **settings)
+
+
+def test_unknown_runtime_is_one_error(tmp_path: Path) -> None:
+    done = command("validate", network(tmp_path), "--data", "samples.npy", "--against", "caffe", cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert words in " ".join(done.stderr.split())
+    assert "choose one of litert, onnxruntime" in " ".join(done.stderr.split())
 
 
 def test_names_of_references() -> None:

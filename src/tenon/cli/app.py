@@ -429,7 +429,7 @@ def convert_command(
         typer.Option("--config", metavar="FILE", help="Deployment file (YAML): models and what to make of each."),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", "--output", help="Folder for the bundles.")] = Path("build"),
-    model: Annotated[
+    names: Annotated[
         list[str] | None, typer.Option("--model", metavar="NAME", help="Only this model of the file; may be repeated.")
     ] = None,
     target: Annotated[
@@ -441,7 +441,7 @@ def convert_command(
     """Compile all models of a deployment file, which may be one of MACE's, for all of their targets."""
     from tenon.cli.convert import convert_deployment
 
-    convert_deployment(config, out, model or [], target or [], check=check, as_json=json)
+    convert_deployment(config, out, names or [], target or [], check=check, as_json=json)
 
 
 @app.command("targets")
