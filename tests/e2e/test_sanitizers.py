@@ -33,8 +33,8 @@ print("ran", count, "cases")
 """
 
 
-SWEEPS = [("lanes16", 0, 6), ("lanes4", 2, 6), ("lanes1", 4, 6)]
-"""Machine, first case and stride: every second case runs on one of the machines; with -m slow, all run on each."""
+SWEEPS = [("lanes16", 0, 12), ("lanes4", 4, 12), ("lanes1", 8, 12)]
+"""Machine, first case and stride: every fourth case runs on one of the machines; with -m slow, all run on each."""
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,18 @@ import tenon
 from real import zoo_model, zoo_names
 from tenon.engine.compare import relative_error
 
-LONG = frozenset({"inception_v3", "mobilenet_v3_large", "resnet18", "resnet50", "vgg16", "yolov3_tiny", "yolov5s"})
+LONG = frozenset(
+    {
+        "inception_v3",
+        "mobilenet_v3_large",
+        "resnet18",
+        "resnet50",
+        "retinaface_mnet025_bn",
+        "vgg16",
+        "yolov3_tiny",
+        "yolov5s",
+    }
+)
 """Networks that take longest, with layers like those of other networks: half a gigabyte of weights, large images."""
 
 

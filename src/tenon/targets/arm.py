@@ -15,6 +15,7 @@ NEON = Target(
     "aarch64-linux-musl",
     "generic",
     about="AArch64 with NEON",
+    tier=2,  # aarch64-dotprod, whose kernels of floats are the same, is tested by everything
     gcc=("-march=armv8-a",),
     host=Host("aarch64", triple=_GNU),
     runner=qemu_user("qemu-aarch64"),
