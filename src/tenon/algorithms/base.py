@@ -215,3 +215,25 @@ class Algorithm(Protocol):
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         """Kernels and their arguments for the ``stages``, which are ``problem`` with halos and epilogues."""
         ...
+
+
+class WithoutParameters(Algorithm):
+    """What algorithms share that a layer can be computed by in one way only."""
+
+    offered: ClassVar[int] = 1
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        return [cls()]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls()
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return (self.name,)

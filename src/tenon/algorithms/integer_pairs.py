@@ -7,11 +7,11 @@ core with DSP instructions, as counted on the kernels' assembly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from tenon.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Scratch, Stage, Step, Weights
+from tenon.algorithms.base import Cost, Input, Limits, Output, Problem, Scratch, Stage, Step, Weights, WithoutParameters
 from tenon.ir.build import segments
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
@@ -41,30 +41,8 @@ class PairStage(Stage):
         return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
 
 
-class _Pairs(Algorithm):
-    """An algorithm without parameters for one convolution by pairs, none of channels by themselves."""
-
-    offered: ClassVar[int] = 1
-
-    @classmethod
-    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls()]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls()
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return {}
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return (self.name,)
-
-
 @dataclass(frozen=True)
-class PairsDirect(_Pairs):
+class PairsDirect(WithoutParameters):
     """Direct sums of a panel of four positions."""
 
     name: ClassVar[str] = "pairs"
@@ -93,7 +71,7 @@ class PairsDirect(_Pairs):
 
 
 @dataclass(frozen=True)
-class PairsWinograd(_Pairs):
+class PairsWinograd(WithoutParameters):
     """Winograd's F(2x2, 3x3): exact, with fewer products and weights of 32 bytes for 9."""
 
     name: ClassVar[str] = "pairs-winograd"

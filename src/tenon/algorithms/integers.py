@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from tenon.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Stage, Step, Weights, in_floats
+from tenon.algorithms.base import (
+    Algorithm,
+    Cost,
+    Input,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+    WithoutParameters,
+    in_floats,
+)
 from tenon.algorithms.direct import Direct, Loop, best_tiles, estimate
 from tenon.algorithms.estimate import Arithmetic
 from tenon.kernels import integer_blocks, integer_conv
@@ -77,31 +89,14 @@ class IntegerDirect(Algorithm):
 
 
 @dataclass(frozen=True)
-class IntegerBlocks(Algorithm):
+class IntegerBlocks(WithoutParameters):
     """Sums by products of blocks, two positions by two channels (``kernels.integer_blocks``)."""
 
     name: ClassVar[str] = "integer-blocks"
-    offered: ClassVar[int] = 1
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         return len(problem) == 1 and integer_blocks.applies(problem[0], machine)
-
-    @classmethod
-    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls()]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls()
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return {}
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return (self.name,)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s = problem[0].flattened()

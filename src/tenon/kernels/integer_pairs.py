@@ -12,7 +12,7 @@ of at least 2**30, ``mulh_add(sum, 2 * m, sum)``, where 2 * m wraps around, is t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -270,27 +270,42 @@ def _panel_row(p: PairContext, at: tuple[Index, Index, Index], base: Index, widt
             p.scratch[base + block * (2 * c.kernel[1]) + kx * 2 + h, i] = op(name, word)
 
 
-def _tile(p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
-    k, s, (n, row, col), (start, iterations, channels) = p.k, p.s, at, run
-    depth = s.conv.kernel[0] * s.row // (2 if s.vector else 1)
-    unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
+def sum_tile(
+    p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int], tile: int,
+    steps: tuple[int, int], add: Callable[[Tensor, Index, Index, Index], None],
+) -> None:  # fmt: skip
+    """Results of ``width`` positions by the channels of ``run``: (first group of ``tile`` channels, groups, channels of
+    each).  ``add`` adds the products of a step to the sums [channel, position], given the group and the indices of an
+    outer and an unrolled loop of so many ``steps``."""
+    k, (n, row, col), (start, iterations, each) = p.k, at, run
     with k.loop("o", iterations) as o:
-        first = o * s.channels + start * s.channels
-        acc = k.local("a", channels, width, dtype=I32)
-        for v in range(channels):
+        first = (o + start) * tile
+        acc = k.local("a", each, width, dtype=I32)
+        for v in range(each):
             bias = k.let("b", p.b[first + v])
             for i in range(width):
                 acc[v, i] = bias
-        with k.loop("d", depth // unroll) as outer, k.unroll("u", unroll) as inner:
-            d = outer * unroll + inner
-            if s.vector:
-                word = k.let("v", bitcast(p.x.vec(4)[p.s.four(n, d)], I32))
-                for h, name in enumerate(("even_bytes", "odd_bytes")):
-                    _products(p, acc, [op(name, word)], (o + start, d * 2 + h), channels)
-            else:
-                _products(p, acc, [p.scratch[d, i] for i in range(width)], (o + start, d), channels)
-        for v in range(channels):
+        with k.loop("d", steps[0]) as outer, k.unroll("u", steps[1]) as inner:
+            add(acc, o + start, outer, inner)
+        for v in range(each):
             p.store(n, first + v, row, [col + i for i in range(width)], [acc[v, i] for i in range(width)])
+
+
+def _tile(p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int]) -> None:
+    s = p.s
+    depth = s.conv.kernel[0] * s.row // (2 if s.vector else 1)
+    unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
+
+    def add(acc: Tensor, group: Index, outer: Index, inner: Index) -> None:
+        d = outer * unroll + inner
+        if not s.vector:
+            _products(p, acc, [p.scratch[d, i] for i in range(width)], (group, d), run[2])
+            return
+        word = p.k.let("v", bitcast(p.x.vec(4)[s.four(at[0], d)], I32))
+        for h, name in enumerate(("even_bytes", "odd_bytes")):
+            _products(p, acc, [op(name, word)], (group, d * 2 + h), run[2])
+
+    sum_tile(p, at, width, run, s.channels, (depth // unroll, unroll), add)
 
 
 def _products(p: PairContext, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:

@@ -14,13 +14,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from tenon.ir.build import Builder, guarded, segments
+from tenon.ir.build import Builder, Tensor, guarded, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index
 from tenon.ir.loops import Expr, Kernel, cast
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import described
-from tenon.kernels.integer_pairs import PairContext, PairConv, begin, columns, row_of
+from tenon.kernels.integer_pairs import PairContext, PairConv, begin, columns, row_of, sum_tile
 from tenon.kernels.machine import Machine
 
 POSITIONS = 4
@@ -138,25 +138,18 @@ def _panel_row(p: PairContext, at: tuple[Index, Index, Index], base: Index, widt
 
 
 def _tile(p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int], tile: int) -> None:
-    k, s, (n, row, col), (start, iterations, each) = p.k, p.s, at, run
-    deep = depth(s)
+    k, s, deep = p.k, p.s, depth(p.s)
     unroll = _STEP if s.vector or deep % (2 * _STEP) else 2 * _STEP
-    with k.loop("o", iterations) as o:
-        first = (o + start) * tile
-        acc = k.local("a", each, width, dtype=I32)
-        for v in range(each):
-            bias = k.let("b", p.b[first + v])
-            for i in range(width):
-                acc[v, i] = bias
-        with k.loop("d", deep // unroll) as outer, k.unroll("u", unroll) as inner:
-            d = outer * unroll + inner
-            weights = [k.let("w", cast(p.w[o + start, d, v], I32)) for v in range(each)]
-            for i in range(width):
-                x = k.let("x", _of_vector(p, n, outer, inner) if s.vector else p.scratch[d, i])
-                for v in range(each):
-                    acc[v, i] = acc[v, i] + x * weights[v]
-        for v in range(each):
-            p.store(n, first + v, row, [col + i for i in range(width)], [acc[v, i] for i in range(width)])
+
+    def add(acc: Tensor, group: Index, outer: Index, inner: Index) -> None:
+        d = outer * unroll + inner
+        weights = [k.let("w", cast(p.w[group, d, v], I32)) for v in range(run[2])]
+        for i in range(width):
+            x = k.let("x", _of_vector(p, at[0], outer, inner) if s.vector else p.scratch[d, i])
+            for v, weight in enumerate(weights):
+                acc[v, i] = acc[v, i] + x * weight
+
+    sum_tile(p, at, width, run, tile, (deep // unroll, unroll), add)
 
 
 def _of_vector(p: PairContext, n: Index, word: Index, byte: Index) -> Expr:

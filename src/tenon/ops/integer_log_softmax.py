@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.kernels import integer_log_softmax as kernels
@@ -33,7 +32,7 @@ from tenon.kernels.integer_log_softmax import (
 from tenon.kernels.integer_softmax import ACCUMULATED
 from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.ops.integer_arithmetic import Fixed
-from tenon.ops.integer_softmax import reciprocal_of, saturated, table
+from tenon.ops.integer_softmax import LONGEST, check_rows, differences, reciprocal_of, saturated, table
 from tenon.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
 
 LEAST_SCALE = 2.0**-26
@@ -67,11 +66,7 @@ def logarithm(x: Array) -> Array:
 def scaling(scale: float) -> tuple[Array, int, Fixed]:
     """For a scale of x: i32 [256], the differences 0, -1 ... with INPUT_BITS integer bits, as far as they count; the
     least that counts; and the fixed-point factor back from such numbers to differences."""
-    real = min(scale * 2.0 ** (31 - INPUT_BITS), 2.0**31 - 1)
-    multiplier, shift = quantized_multiplier(real)
-    radius = math.floor(((1 << INPUT_BITS) - 1) * 2.0 ** (31 - INPUT_BITS) / 2.0**shift)
-    differences = -np.arange(256, dtype=np.int64)
-    scaled = doubling_high(np.maximum(differences, -radius) << shift, multiplier)
+    scaled, radius, (multiplier, shift) = differences(scale, INPUT_BITS)
     return scaled.astype(np.int32), -radius, quantized_multiplier((1 << (31 - shift)) / multiplier)
 
 
@@ -90,10 +85,7 @@ class IntegerLogSoftmax(Operator):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
-        if x.dtype not in (DType.I8, DType.U8) or not x.rank:
-            raise ShapeError(f"{self.name}: {x} is no tensor of 8-bit integers with a last axis")
-        if x.dims[-1] >= 1 << ACCUMULATED:
-            raise ShapeError(f"{self.name}: rows of {x.dims[-1]} elements are too long to be summed")
+        check_rows(self.name, x, LONGEST)
         return (TensorType(x.dtype, x.dims, quant=Quant((1 / 16,), (limits(x.dtype)[1],))),)
 
     def reference(self, x: Array) -> Array:

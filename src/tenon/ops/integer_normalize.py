@@ -21,6 +21,7 @@ from tenon.kernels import integer_normalize as kernels
 from tenon.kernels.integer_normalize import HALF_SQRT_2, LARGEST, MEAN_BITS
 from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.ops.integer_arithmetic import Fixed
+from tenon.ops.integer_softmax import check_rows
 from tenon.ops.requantize import (
     Factors,
     clamped,
@@ -70,10 +71,7 @@ class IntegerL2Normalization(Operator):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
-        if x.dtype not in (DType.I8, DType.U8) or not x.rank:
-            raise ShapeError(f"{self.name}: {x} is no tensor of 8-bit integers with a last axis")
-        if x.dims[-1] > LONGEST:
-            raise ShapeError(f"{self.name}: the squares of rows of {x.dims[-1]} elements are too many to be summed")
+        check_rows(self.name, x, LONGEST)
         return (TensorType(x.dtype, x.dims, quant=Quant((1 / 128,), (0 if x.dtype.is_signed else 128,))),)
 
     def zero_points(self) -> tuple[int]:

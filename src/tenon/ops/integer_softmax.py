@@ -20,6 +20,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.kernels.integer_softmax import ACCUMULATED, integer_softmax
 from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.ops.integer_arithmetic import Fixed
 from tenon.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
 
 ONE = 2**31 - 1
@@ -27,6 +28,9 @@ ONE = 2**31 - 1
 
 INTEGER_BITS = 5
 """Of the scaled differences."""
+
+LONGEST = (1 << ACCUMULATED) - 1
+"""Elements of a row whose exponentials 32 bits can sum."""
 
 
 def saturated(x: Array) -> Array:
@@ -55,15 +59,28 @@ def exp_of_negative(a: Array) -> Array:
     return np.where(a == 0, ONE, result)
 
 
+def differences(scale: float, bits: int) -> tuple[Array, int, Fixed]:
+    """For a scale of x: i64 [256], the differences 0, -1 ... times the scale with ``bits`` integer bits, those that do
+    not count as the least that does; the amount of that one; and the fixed-point factor of the scale."""
+    multiplier, shift = quantized_multiplier(min(scale * 2.0 ** (31 - bits), 2.0**31 - 1))
+    radius = math.floor(((1 << bits) - 1) * 2.0 ** (31 - bits) / 2.0**shift)
+    counted = np.maximum(-np.arange(256, dtype=np.int64), -radius)
+    return doubling_high(counted << shift, multiplier), radius, (multiplier, shift)
+
+
+def check_rows(name: str, x: TensorType, longest: int) -> None:
+    """Raises ShapeError unless ``x`` has rows of at most ``longest`` 8-bit integers along its last axis."""
+    if x.dtype not in (DType.I8, DType.U8) or not x.rank:
+        raise ShapeError(f"{name}: {x} is no tensor of 8-bit integers with a last axis")
+    if x.dims[-1] > longest:
+        raise ShapeError(f"{name}: rows of {x.dims[-1]} elements are too long to be summed in 32 bits")
+
+
 @lru_cache(maxsize=64)
 def table(scale: float) -> Array:
     """i32 [256]: exp(-scale * i) without integer bits, zero where it is too small to count."""
-    real = min(scale * 2.0 ** (31 - INTEGER_BITS), 2.0**31 - 1)
-    multiplier, shift = quantized_multiplier(real)
-    radius = math.floor(((1 << INTEGER_BITS) - 1) * 2.0 ** (31 - INTEGER_BITS) / 2.0**shift)
-    differences = -np.arange(256, dtype=np.int64)
-    scaled = doubling_high(differences << shift, multiplier)
-    return np.where(differences >= -radius, exp_of_negative(scaled), 0).astype(np.int32)
+    scaled, radius, _ = differences(scale, INTEGER_BITS)
+    return np.where(np.arange(256) <= radius, exp_of_negative(scaled), 0).astype(np.int32)
 
 
 def reciprocal(total: Array) -> tuple[Array, Array]:
@@ -97,10 +114,7 @@ class IntegerSoftmax(Operator):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
-        if x.dtype not in (DType.I8, DType.U8) or not x.rank:
-            raise ShapeError(f"{self.name}: {x} is no tensor of 8-bit integers with a last axis")
-        if x.dims[-1] >= 1 << ACCUMULATED:
-            raise ShapeError(f"{self.name}: rows of {x.dims[-1]} elements are too long to be summed")
+        check_rows(self.name, x, LONGEST)
         return (TensorType(x.dtype, x.dims, quant=Quant((1 / 256,), (limits(x.dtype)[0],))),)
 
     def reference(self, x: Array) -> Array:

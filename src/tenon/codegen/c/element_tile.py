@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tenon.codegen.c import pair_tile
-from tenon.codegen.c.assembly_tile import LOCAL, Nest, Tile, iterations
+from tenon.codegen.c.assembly_tile import Frame, Nest, Tile, iterations
 from tenon.codegen.c.pair_tile import CHANNELS, POSITIONS, WideTile
 from tenon.ir.index import Index
 from tenon.ir.loops import Alloc, Const, Load, Loop, Stmt, Store
@@ -43,19 +43,8 @@ class ElementTile(Tile):
             found += [f"add %[e], %[p], #{depth * POSITIONS * 4}", "str %[e], [sp]"]
         found += [f"ldr %[o], {end}", "cmp %[p], %[o]", "bne 1b", f"add sp, #{4 * words}"]
         names = [*(f"a{i}" for i in range(_SUMS)), *WideTile.operands]
-        written = ", ".join(f'[{name}] "=&r"({LOCAL}{name})' for name in names)
-        return [
-            "{",
-            f"  const int32_t *{LOCAL}w = {weights};",
-            f"  int32_t *{LOCAL}p = {inputs}, *{LOCAL}e = {LOCAL}p + {self.elements * (depth * POSITIONS + _SUMS)};",
-            f"  int32_t {', '.join(LOCAL + name for name in names)};",
-            "  __asm__ volatile(",
-            *(f'    "{line}\\n"' for line in found),
-            f"    : {written},",
-            f'      [w] "+r"({LOCAL}w), [p] "+r"({LOCAL}p), [e] "+r"({LOCAL}e)',
-            '    : : "cc", "memory");',
-            "}",
-        ]
+        size = self.elements * (depth * POSITIONS + _SUMS)
+        return Frame(weights, inputs, size, written=names, input_type="int32_t").text(found)
 
 
 def matched(loop: Loop) -> ElementTile | None:

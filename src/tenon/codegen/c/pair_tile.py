@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenon.codegen.c.assembly_tile import LOCAL, Tile, nest
+from tenon.codegen.c.assembly_tile import Frame, Tile, nest
 from tenon.ir.loops import Expr, Let, Load, Loop, Op, Ref, Stmt, Store
 from tenon.ir.types import I32
 
@@ -25,7 +25,7 @@ class SmladTile(Tile):
     elements: ClassVar[int]
     operands: ClassVar[str]
     """Registers of a step besides the pointers, ``e`` and the sums."""
-    input_type: ClassVar[str] = "int32_t"
+    input_type: ClassVar[str] = "const int32_t"
     condition = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)"
     """Without optimisation, compilers keep a register for frames."""
 
@@ -38,21 +38,8 @@ class SmladTile(Tile):
         lines = self.step() * self.nest.inner
         if self.nest.outer > 1:
             lines = ["push {%[e]}", "1:", *lines, "ldr %[e], [sp]", "cmp %[p], %[e]", "bne 1b", "add sp, #4"]
-        changed = ", ".join(f'[a{i}] "+r"({name})' for i, name in enumerate(sums))
         end = self.nest.outer * self.nest.inner * self.elements
-        written = ", ".join(f'[{name}] "=&r"({LOCAL}{name})' for name in self.operands)
-        return [
-            "{",
-            f"  const int32_t *{LOCAL}w = {weights};",
-            f"  const {self.input_type} *{LOCAL}p = {inputs}, *{LOCAL}e = {LOCAL}p + {end};",
-            f"  int32_t {', '.join(LOCAL + name for name in self.operands)};",
-            "  __asm__ volatile(",
-            *(f'    "{line}\\n"' for line in lines),
-            f"    : {changed},",
-            f'      [w] "+r"({LOCAL}w), [p] "+r"({LOCAL}p), [e] "+r"({LOCAL}e), {written}',
-            '    : : "cc", "memory");',
-            "}",
-        ]
+        return Frame(weights, inputs, end, sums, self.operands, input_type=self.input_type).text(lines)
 
 
 class PanelTile(SmladTile):
@@ -78,7 +65,7 @@ class VectorTile(SmladTile):
     """Sums of one vector of bytes by 4 channels."""
 
     words, elements, operands = 4, 4, "xzvuo"
-    input_type = "int8_t"
+    input_type = "const int8_t"
 
     def step(self) -> list[str]:
         found = ["ldr %[x], [%[p]], #4", "sxtb16 %[z], %[x], ror #8", "sxtb16 %[x], %[x]"]

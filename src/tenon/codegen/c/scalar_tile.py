@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tenon.codegen.c.assembly_tile import LOCAL, Tile, nest
+from tenon.codegen.c.assembly_tile import Frame, Tile, nest
 from tenon.ir.loops import Let, Load, Loop, Op, Stmt, Store
 from tenon.ir.types import I32, DType
 
@@ -31,7 +31,7 @@ class ScalarTile(Tile):
     sum_register: ClassVar[str] = "r"
     register: ClassVar[str] = "r"
     clobbered: ClassVar[tuple[str, ...]] = ()
-    input_type: ClassVar[str] = "int32_t"
+    input_type: ClassVar[str] = "const int32_t"
 
     @property
     def channels(self) -> int:
@@ -51,24 +51,12 @@ class ScalarTile(Tile):
         if self.nest.outer > 1:  # no register is left for the end of the inputs
             lines = [f"push {{%[{end}]}}", "1:", *lines, f"ldr %[{last}], [sp]", f"cmp %[p], %[{last}]", "bne 1b",
                      "add sp, #4"]  # fmt: skip
-        changed = ", ".join(f'[a{i}] "+{self.sum_register}"({name})' for i, name in enumerate(sums))
-        written = ", ".join(f'[{name}] "=&{self.register}"({LOCAL}{name})' for name in self.operands[1:])
         size = self.nest.outer * self.nest.inner * self.elements
-        clobbered = "".join(f', "{name}"' for name in self.clobbered)
-        return [
-            "{",
-            f"  const int8_t *{LOCAL}w = {weights};",
-            f"  const {self.input_type} *{LOCAL}p = {inputs}, *{LOCAL}{end} = {LOCAL}p + {size};",
-            f"  int32_t {', '.join(LOCAL + name for name in self.operands[1:])};",
-            "  __asm__ volatile(",
-            '    ".syntax unified\\n"',
-            *(f'    "{line}\\n"' for line in lines),
-            f"    : {changed},",
-            f'      [w] "+{self.register}"({LOCAL}w), [p] "+{self.register}"({LOCAL}p),',
-            f'      [{end}] "+{self.register}"({LOCAL}{end}), {written}',
-            f'    : : "cc", "memory"{clobbered});',
-            "}",
-        ]
+        frame = Frame(
+            weights, inputs, size, sums, self.operands[1:], end, "const int8_t", self.input_type,
+            self.sum_register, self.register, self.clobbered,
+        )  # fmt: skip
+        return frame.text([".syntax unified", *lines])
 
 
 class Panel2Tile(ScalarTile):
@@ -94,7 +82,7 @@ class Vector4Tile(ScalarTile):
 
     operands = "ox"
     condition = _THUMB2
-    input_type = "int8_t"
+    input_type = "const int8_t"
 
     def steps(self, count: int) -> list[str]:
         step = ["ldrsb %[x], [%[p]], #1"]
@@ -127,7 +115,7 @@ class Vector4ThumbTile(ScalarTile):
 
     operands, sum_register, register = "oxyz", "h", "l"
     condition = _THUMB1
-    input_type = "int8_t"
+    input_type = "const int8_t"
 
     def steps(self, count: int) -> list[str]:
         found = []
