@@ -117,7 +117,7 @@ class IntegerBlocks(WithoutParameters):
         slower = False
         if s.conv.extent != problem[0].flattened().extent:  # a halo keeps the rows apart: they may be too short
             slower = direct.cost((s.conv,), machine).time < self.cost((s.conv,), machine).time
-        if slower or not s.fours(machine):  # weights have a zero point, or 4 bits
+        if slower or s.weight_zero or not s.fours(machine):  # weights have a zero point, or 4 bits
             return direct.lower(problem, stages, machine)
         packed = map(Weights, integer_blocks.pack(stage.constant, s))
         return [Step(integer_blocks.conv(s, machine), (Input(0), *packed, *stage.operands, Output()))]

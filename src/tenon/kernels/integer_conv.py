@@ -9,29 +9,26 @@ per channel, part of the bias (Jacob et al. 2018, 2.3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from tenon.ir.build import Builder, Tensor, segments
+from tenon.ir.build import Builder, Tensor, lane_segments
 from tenon.ir.graph import Array
-from tenon.ir.index import Index, index
-from tenon.ir.loops import Expr, Kernel, Load, Type, broadcast, cast, interleave4, op, select
+from tenon.ir.index import Index
+from tenon.ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.ir.types import I32, DType
 from tenon.kernels import conv as dense
-from tenon.kernels import depthwise as depthwise_by_lanes
 from tenon.kernels.conv import Conv, Run, Tile, described, runs, tiles
 from tenon.kernels.machine import Machine
-from tenon.kernels.parallel import deal
 from tenon.kernels.requantize import Requantize
 from tenon.kernels.storage_types import loaded
 
 _FLIP = -0x7F7F7F80
 """0x80808080: what adds 128 to each byte, or subtracts it."""
-UNROLLED = 128
-"""Most products that a tile of a depthwise convolution is unrolled to."""
+_ONES = 0x01010101
+"""Four weights of one."""
 
 
 def flips(machine: Machine) -> Array:
@@ -47,10 +44,15 @@ def in_fours(s: Conv, machine: Machine) -> bool:
     bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
     if not machine.dot4 or not bytes:
         return False
-    if not s.depthwise or s.x.block != machine.block:  # a product of one column is no convolution by taps
+    if not by_taps(s, machine):
         return s.x.block % 4 == 0
     wide = s.x.left + s.x.w + s.x.right - (s.x.left - s.left)
     return taps_in_fours(s.dilation[1], machine) and columns(s.kernel[1], s.stride[1], s.extent[1]) <= wide
+
+
+def by_taps(s: Conv, machine: Machine) -> bool:
+    """Whether a depthwise convolution multiplies vectors of channels tap by tap; a product of one column does not."""
+    return s.depthwise and s.x.block == machine.block
 
 
 def taps_in_fours(dilation: int, machine: Machine) -> bool:
@@ -58,14 +60,14 @@ def taps_in_fours(dilation: int, machine: Machine) -> bool:
     return bool(machine.dot4) and dilation == 1 and machine.lanes == machine.block >= 4
 
 
-def _shared(kernel: int, stride: int) -> int:
+def shared(kernel: int, stride: int) -> int:
     """How many neighbouring outputs read the same four columns, of a row of at most four taps."""
     return (4 - kernel) // stride + 1 if kernel <= 4 else 1
 
 
 def columns(kernel: int, stride: int, outs: int) -> int:
     """How many columns of the input a row of ``outs`` outputs reads four by four, padding included."""
-    first = (outs - 1) // _shared(kernel, stride) * _shared(kernel, stride)
+    first = (outs - 1) // shared(kernel, stride) * shared(kernel, stride)
     return first * stride + -(-kernel // 4) * 4
 
 
@@ -79,10 +81,10 @@ def pack(weights: Array, s: IntegerConv, machine: Machine, vecs: int) -> list[Ar
         return [np.bitwise_or(p[..., ::2, :] & 15, p[..., 1::2, :] << 4).astype(np.int8) for p in packed]
     if not s.fours(machine):
         return packed
-    return [_words(p) for p in packed]
+    return [words(p) for p in packed]
 
 
-def _words(weights: Array) -> Array:
+def words(weights: Array) -> Array:
     """[..., count, n] of i8 as [..., count / 4, n] words of four neighbours."""
     *outer, count, n = weights.shape
     fours = np.swapaxes(weights.reshape(*outer, count // 4, 4, n), -1, -2)
@@ -94,10 +96,12 @@ class IntegerConv:
     """What to compute: ``conv``, its images of integers and its weights of one byte, or i16; its epilogue is applied to
     requantised results.
 
-    ``weight_zero`` is subtracted from every weight.  ``single`` says which rows of factors hold one number for all
-    channels; ``row_types`` are their element types.  With ``nibbles`` a byte holds the weights, of 4 bits, of two
-    neighbouring input channels, the first one lowest; blocks of x have an even number of channels then.  ``narrow``
-    says that no weight is -128.
+    ``weight_zero`` is subtracted from every weight: where bytes are multiplied four at a time, as so many times the
+    sum of the inputs of a window (Jacob et al. 2018, 2.3), but for a depthwise convolution.  With ``halved``, of that
+    one only, a weight is the sum of two bytes (``integer_depthwise.halves``).  ``single`` says which rows of factors
+    hold one number for all channels; ``row_types`` are their element types.  With ``nibbles`` a byte holds the weights,
+    of 4 bits, of two neighbouring input channels, the first one lowest; blocks of x have an even number of channels
+    then.  ``narrow`` says that no byte of the weights is -128.
     """
 
     conv: Conv
@@ -107,11 +111,13 @@ class IntegerConv:
     weight_zero: int = 0
     nibbles: bool = False
     narrow: bool = False
+    halved: bool = False
 
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``loops.dot4``)."""
         allowed = self.narrow or not machine.narrow_dot4
-        return allowed and not self.weight_zero and not self.nibbles and in_fours(self.conv, machine)
+        summed = not self.weight_zero or not by_taps(self.conv, machine)
+        return allowed and summed and not self.nibbles and in_fours(self.conv, machine)
 
     def multiplied(self, machine: Machine) -> DType:
         """The type of activations as ``loops.dot4`` takes them."""
@@ -210,7 +216,6 @@ def begin(
     return IntegerConvContext(k, s, machine, x, b, flips, rows, m, operands, y), ws
 
 
-# ------------------------------------------------------------------------------------------------ dense
 @lru_cache(maxsize=512)
 def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
     """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded),
@@ -235,8 +240,12 @@ def _tile(
     k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
     first = o * r.width + r.start
     acc = k.local("a", height, width, r.vecs, dtype=I32, lanes=r.lanes)
-    with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
-        acc[i, j, v] = p.b.vec(r.lanes)[first // r.lanes + v]
+    sums = _window_sums(p, r, at, size) if p.fours and p.s.weight_zero else None
+    with k.unroll("p", height) as i, k.unroll("q", width) as j:
+        zero = None if sums is None else k.let("z", broadcast(sums[i, j] * -p.s.weight_zero, r.lanes))
+        with k.unroll("t", r.vecs) as v:
+            bias = p.b.vec(r.lanes)[first // r.lanes + v]
+            acc[i, j, v] = bias if zero is None else bias + zero
     flip = p.flip(r.lanes) if p.fours else None
     for start, blocks, channels in dense._depths(s, r):
         channels = -(-channels // 4) if p.fours else channels
@@ -260,6 +269,48 @@ def _tile(
         p.store(n, first + v * r.lanes, top + i, left + j, r.lanes, acc[i, j, v])
 
 
+def _window_sums(p: IntegerConvContext, r: Run, at: tuple[Index, Index, Index, Index], size: tuple[int, int]) -> Tensor:
+    """The sum of all inputs that are multiplied for a position, one number for all output channels: i32 [rows][columns]
+    of the tile.  Words of a block, of a matrix product those of a row, are summed side by side."""
+    k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
+    sums = k.local("s", height, width, dtype=I32)
+    with k.unroll("p", height) as i, k.unroll("q", width) as j:
+        sums[i, j] = 0
+    for start, blocks, channels in dense._depths(s, r):
+        for first, count, lanes in _word_segments(-(-channels // 4), p.machine.lanes):
+            ones, flip = Const(_ONES, Type(I32)), p.flip(lanes)
+            acc = k.local("a", height, width, dtype=I32, lanes=lanes)
+            with k.unroll("p", height) as i, k.unroll("q", width) as j:
+                acc[i, j] = 0
+            with (
+                k.loop("c", blocks) as c,
+                k.loop("ky", s.kernel[0]) as ky,
+                k.loop("kx", s.kernel[1]) as kx,
+                k.loop("ci", count) as ci,
+                k.unroll("p", height) as i,
+                k.unroll("q", width) as j,
+            ):
+                row, col = read_at(s, (top + i, left + j), (ky, kx))
+                read = p.x.vec(lanes)[n, c + start + o * r.step + r.first, row, col, ci + first // lanes]
+                value = k.let("v", read if flip is None else op("xor", read, flip))
+                acc[i, j] = p.multiply_add(acc[i, j], value, ones)
+            with k.unroll("p", height) as i, k.unroll("q", width) as j:
+                sums[i, j] = sums[i, j] + reduce_lanes("add", acc[i, j])
+    return sums
+
+
+def _word_segments(words: int, lanes: int) -> list[tuple[int, int, int]]:
+    """``lane_segments`` of words, but for vectors of two, of which no machine has products."""
+    return [(a, n * 2, 1) if each == 2 else (a, n, each) for a, n, each in lane_segments(words, lanes)]
+
+
+def read_at(s: Conv, at: tuple[Index, Index], tap: tuple[Index, Index]) -> tuple[Index, Index]:
+    """Row and column of the input, halo included, that a tap of an output position reads."""
+    row = at[0] * s.stride[0] + tap[0] * s.dilation[0] + (s.x.top - s.top)
+    col = at[1] * s.stride[1] + tap[1] * s.dilation[1] + (s.x.left - s.left)
+    return row, col
+
+
 def _multiply_add(
     p: IntegerConvContext,
     acc: Tensor,
@@ -273,87 +324,7 @@ def _multiply_add(
     k, s, (n, block, top, left, channel) = p.k, p.s.conv, place
     lanes = weights[0].type.lanes
     with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
-        row = (top + i) * s.stride[0] + tap[0] * s.dilation[0] + (s.x.top - s.top)
-        col = (left + j) * s.stride[1] + tap[1] * s.dilation[1] + (s.x.left - s.left)
+        row, col = read_at(s, (top + i, left + j), tap)
         value = k.let("v", p.value(p.x[n, block, row, col, channel], lanes, flip))
         for t, weight in enumerate(weights):
             acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
-
-
-# -------------------------------------------------------------------------------------------- depthwise
-def pack_depthwise(weights: Array, s: IntegerConv, machine: Machine) -> Array:
-    """``kernels.depthwise.pack``, [channels / lanes][kh][kw][lanes]; four taps of a row as one word where they are
-    multiplied so, [channels / lanes][kh][kw / 4, rounded up][lanes]."""
-    packed = depthwise_by_lanes.pack(weights, s.conv, machine)
-    if not s.fours(machine):
-        return packed
-    spare = -s.conv.kernel[1] % 4
-    return _words(np.pad(packed, ((0, 0), (0, 0), (0, spare), (0, 0))))
-
-
-@lru_cache(maxsize=512)
-def depthwise(s: IntegerConv, machine: Machine) -> Kernel:
-    """Parameters: those of ``conv``, weights as ``pack_depthwise`` has them.  Blocks are whole vectors."""
-    c, lanes, fours = s.conv, machine.lanes, s.fours(machine)
-    k = Builder(f"integer_depthwise{'x'.join(map(str, c.kernel))}_{c.y.shown}", f"{described(c)}, in integers")
-    row = -(-c.kernel[1] // 4) if fours else c.kernel[1]
-    parts, (w,) = begin(k, s, [(c.padded // lanes, c.kernel[0], row, lanes)], machine)
-    cols = max(1, min(c.extent[1], 8, machine.registers // 2 - 2))
-    if fours:
-        share, tiles = _shared(c.kernel[1], c.stride[1]), -(-c.extent[1] // min(12, machine.registers // 2))
-        cols = -(-c.extent[1] // tiles // share) * share
-    (vectors, rows), inside = deal(c.padded // lanes, c.extent[0], threads=machine.threads)
-    tile = _depthwise_fours if fours else _depthwise_tile
-    with ExitStack() as stack:
-        n = stack.enter_context(k.loop("n", c.y.n))
-        v = stack.enter_context(k.loop("v", c.padded // lanes, kind=vectors))
-        i = stack.enter_context(k.loop("i", c.extent[0], kind=rows))
-        for left, across, width in segments(c.extent[1], cols):
-            about = f"a tile of 1 x {width} positions by {lanes} channels"
-            with k.loop("j", across, kind=inside) as j, k.outline(f"1x{width}v{lanes}", about):
-                tile(parts, w, (n, v, i, j * width + left), width)
-    return k.done()
-
-
-def _depthwise_fours(p: IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
-    """Four columns, interleaved, are read once for all outputs that see them; for the next output the weights move on
-    by a byte, or by several."""
-    k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
-    channel, flip = vector * lanes, p.flip(lanes)
-    share = _shared(s.kernel[1], s.stride[1])
-    acc = k.local("a", width, dtype=I32, lanes=lanes)
-    with k.unroll("q", width) as j:
-        acc[j] = p.b.vec(lanes)[vector]
-    words = -(-s.kernel[1] // 4)
-    kind = "unroll" if width * s.kernel[0] * words <= UNROLLED else "serial"
-    with k.loop("ky", s.kernel[0], kind=kind) as ky, k.loop("kx", words, kind=kind) as kx:
-        weight = k.let("w", w.vec(lanes)[vector, ky, kx, 0])
-        moved = [weight] + [k.let("w", weight << 8 * m * s.stride[1]) for m in range(1, share)]
-        y = row * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
-        for start in range(0, width, share):
-            x = (left + start) * s.stride[1] + kx * 4 + (s.x.left - s.left)
-            at_bytes = tuple(map(index, (n, channel // s.x.block, y, x * s.x.block)))
-            value = interleave4(Load(p.x.buffer, at_bytes, Type(s.x.dtype, 4 * lanes)))
-            value = k.let("v", value if flip is None else op("xor", value, flip))
-            for m in range(min(share, width - start)):
-                acc[start + m] = p.multiply_add(acc[start + m], value, moved[m])
-    with k.unroll("q", width) as j:
-        p.store(n, channel, row, left + j, lanes, acc[j])
-
-
-def _depthwise_tile(p: IntegerConvContext, w: Tensor, at: tuple[Index, Index, Index, Index], width: int) -> None:
-    k, s, lanes, (n, vector, row, left) = p.k, p.s.conv, p.machine.lanes, at
-    channel = vector * lanes
-    acc = k.local("a", width, dtype=I32, lanes=lanes)
-    with k.unroll("q", width) as j:
-        acc[j] = p.b.vec(lanes)[vector]
-    kind = "unroll" if width * s.taps <= UNROLLED else "serial"
-    with k.loop("ky", s.kernel[0], kind=kind) as ky, k.loop("kx", s.kernel[1], kind=kind) as kx:
-        weight = k.let("w", p.weight(w.vec(lanes)[vector, ky, kx, 0]))
-        with k.unroll("q", width) as j:
-            y = row * s.stride[0] + ky * s.dilation[0] + (s.x.top - s.top)
-            x = (left + j) * s.stride[1] + kx * s.dilation[1] + (s.x.left - s.left)
-            value = p.x.vec(lanes)[n, channel // s.x.block, y, x, channel % s.x.block // lanes]
-            acc[j] = acc[j] + cast(value, I32) * weight
-    with k.unroll("q", width) as j:
-        p.store(n, channel, row, left + j, lanes, acc[j])

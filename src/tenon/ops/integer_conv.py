@@ -17,7 +17,7 @@ from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
 from tenon.kernels import conv as dense
-from tenon.kernels import integer_conv
+from tenon.kernels import integer_conv, integer_depthwise
 from tenon.kernels.image import Image, identity
 from tenon.kernels.requantize import Rounding
 from tenon.ops import integer_pairs
@@ -135,25 +135,36 @@ class IntegerProduct(Operator):
         product = Product(s, kernel, bias, largest, factors, shifts, self.x_zero, self.zero, self.low, self.high)
         return product if product.possible else None
 
+    def stored_weights(self, site: Site, s: dense.Conv, weights: Array) -> tuple[Array, int, bool]:
+        """The weights as they are stored and their zero point; or less their zero point, each the sum of two i8."""
+        whole = weights.astype(np.int64) - self.w_zero
+        if whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127:
+            return whole.astype(np.int8), 0, False
+        least = -127 if site.machine.narrow_dot4 else -128
+        by_fours = integer_conv.by_taps(s, site.machine) and integer_conv.in_fours(s, site.machine)
+        if by_fours and integer_depthwise.halves(whole, least) is not None:
+            return whole.astype(np.int16), 0, True
+        if weights.dtype != np.uint8:
+            return weights, self.w_zero, False
+        return (weights.astype(np.int16) - 128).astype(np.int8), self.w_zero - 128, False
+
     def stage(self, site: Site, s: dense.Conv, weights: Array) -> IntegerStage:
         """The convolution in its context."""
         factors, shifts = self.factors(site)
         assert factors is not None
         known = Factors(self.rounding, factors, shifts)
-        rows, zero = known.rows(), self.w_zero
-        whole = weights.astype(np.int64) - zero
-        stored = weights
-        if whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127:
-            stored, zero = whole.astype(np.int8), 0  # the weights less their zero point fit one byte
+        rows = known.rows()
+        stored, zero, halved = self.stored_weights(site, replace(s, weights=DType.I8), weights)
         nibbles = site.input(1).dtype is DType.I4 and not self.w_zero and s.x.block % 2 == 0 and not s.depthwise
         single = tuple(len(row) == 1 for row in rows.values())
-        s = replace(s, weights=DType.of(stored.dtype), bias=True, clear=_partial(site.output))
+        of_bytes = DType.I8 if halved else DType.of(stored.dtype)
+        s = replace(s, weights=of_bytes, bias=True, clear=_partial(site.output))
         types = tuple(row_type(self.rounding, name) for name in rows)
         span = limits(site.input(0).dtype)
         largest = int(largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]).max(initial=0))
         kernel = known.kernel(self.zero, self.low, self.high, DType(self.to), largest)
-        narrow = bool(stored.min(initial=0) > -128)
-        described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow)
+        narrow = halved or bool(stored.min(initial=0) > -128)
+        described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow, halved)
         spare, bias = s.padded - s.y.channels, self.sums(weights, site.constants[2], described.shifted(site.machine))
         args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
         args += [Weights(integer_conv.flips(site.machine))] if described.shifted(site.machine) else []
@@ -189,7 +200,7 @@ class IntegerProduct(Operator):
 
 
 def _stored_type(dtype: DType) -> DType:
-    """The type of weights in memory: bytes hold those of 4 bits, and those of u8 less their zero point."""
+    """The type of weights in memory: bytes hold those of 4 bits, and those of u8 less 128 or their zero point."""
     return DType.I8 if dtype in (DType.I4, DType.U8) else dtype
 
 
@@ -314,8 +325,8 @@ class IntegerConv(IntegerProduct):
         stage = self.stage(site, self.described(site, *images), weights)
         if problem is not None:
             return self.tiled(site, stage, problem)
-        packed = Weights(integer_conv.pack_depthwise(stage.constant, stage.described, site.machine))
-        kernel = integer_conv.depthwise(stage.described, site.machine)
+        packed = Weights(integer_depthwise.pack(stage.constant, stage.described, site.machine))
+        kernel = integer_depthwise.conv(stage.described, site.machine)
         return [Step(kernel, (Input(0), packed, *stage.operands, Output()))]
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
