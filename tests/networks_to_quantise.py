@@ -53,7 +53,7 @@ def separable(limit: float | None = 6.0, dead: bool = False, residual: bool = Fa
     return built(nodes, weights, [1, 3, 8, 8], [1, 5])
 
 
-def pictures(count: int = 32, seed: int = 1) -> list[Array]:
+def images(count: int = 32, seed: int = 1) -> list[Array]:
     """Samples for ``separable``."""
     rng = np.random.default_rng(seed)
     return [rng.uniform(-1, 1, (1, 3, 8, 8)).astype(np.float32) * rng.uniform(0.2, 2) for _ in range(count)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenon.bundle import Bundle as Bundle
     from tenon.deployment import convert as convert
+    from tenon.deployment import evaluate as evaluate
     from tenon.deployment import read_deployment as read_deployment
     from tenon.engine import Engine as Engine
     from tenon.engine import open_bundle
@@ -44,6 +45,7 @@ _HOMES = {
     "compile": "tenon.pipeline",
     "convert": "tenon.deployment",
     "detect": "tenon.engine.detect",
+    "evaluate": "tenon.deployment",
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.engine:open_bundle",

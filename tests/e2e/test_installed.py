@@ -35,6 +35,7 @@ COMMANDS: dict[str, list[str]] = {
     "compare": ["compare", MODEL, MODEL, "--data", "samples.npy"],
     "convert": ["convert", "--config", "deploy.yml"],
     "sdk": ["sdk", "-o", "sdk"],
+    "evaluate": ["evaluate", MODEL, "--data", "samples.npy", "--ground-truth", "classes.txt"],
     "validate": ["validate", MODEL, "--data", "samples.npy", "--against", "onnxruntime"],
 }
 """A call of every command that ends well, in a folder that has a quantised model and samples."""
@@ -47,6 +48,7 @@ def _files(tmp_path: Path) -> None:
     (tmp_path / "quantised.tflite").write_bytes(quantised_convolution())
     (tmp_path / "deploy.yml").write_text(json.dumps({"models": {"digits": {"model": MODEL}}}))
     np.save(tmp_path / "samples.npy", np.concatenate(held_out_digits()[0][:4]))
+    (tmp_path / "classes.txt").write_text("1\n2\n3\n4\n")
 
 
 def test_every_command_is_tested() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tenon
-from networks_to_quantise import pictures, separable
+from networks_to_quantise import images, separable
 from tenon.errors import InputError
 from tenon.exporters.onnx import to_onnx
 from tenon.ir.graph import Graph
@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding":
 
 @pytest.fixture(scope="module")
 def made() -> Quantized:
-    return tenon.quantize(separable(None), pictures(16), **QUICK)
+    return tenon.quantize(separable(None), images(16), **QUICK)
 
 
 def saved(graph: Graph, path: Path) -> str:
@@ -31,7 +31,7 @@ def saved(graph: Graph, path: Path) -> str:
 
 
 def test_network_beside_itself_is_exact() -> None:
-    found = compare(separable(), separable(), pictures(4), layers=True)
+    found = compare(separable(), separable(), images(4), layers=True)
     assert found.outputs[0].sqnr == np.inf
     assert found.agreement == 1
     assert all(each.sqnr == np.inf for each in found.tensors)
@@ -40,7 +40,7 @@ def test_network_beside_itself_is_exact() -> None:
 
 def test_quantised_network_layer_by_layer(made: Quantized) -> None:
     """Tensors of the same layer belong together, although integers have other names."""
-    found = compare(separable(None), made.graph, pictures(16), layers=True)
+    found = compare(separable(None), made.graph, images(16), layers=True)
     assert found.outputs[0].sqnr == pytest.approx(made.report.outputs[0].sqnr, abs=0.5)
     names = {each.name: each.sqnr for each in found.tensors}
     assert {"2", "4", "6"} <= names.keys()
@@ -49,21 +49,21 @@ def test_quantised_network_layer_by_layer(made: Quantized) -> None:
 
 def test_onnxruntime_gives_the_same(tmp_path: Path, made: Quantized) -> None:
     path = saved(separable(), tmp_path / "net.onnx")
-    found = compare(path, f"onnxruntime:{path}", pictures(4), layers=True)
+    found = compare(path, f"onnxruntime:{path}", images(4), layers=True)
     assert found.outputs[0].sqnr > 100
     assert {"2", "4", "6"} <= {each.name for each in found.tensors}
     assert all(each.sqnr > 100 for each in found.tensors)
     path = saved(made.graph, tmp_path / "q.onnx")
-    assert compare(f"onnxruntime:{path}", path, pictures(4)).outputs[0].sqnr > 40
+    assert compare(f"onnxruntime:{path}", path, images(4)).outputs[0].sqnr > 40
 
 
 def test_bundle_shows_its_outputs(tmp_path: Path) -> None:
     tenon.compile(separable(), name="net").save(tmp_path / "net")
-    found = compare(str(tmp_path / "net"), separable(), pictures(4))
+    found = compare(str(tmp_path / "net"), separable(), images(4))
     assert found.outputs[0].sqnr > 100
     assert found.tensors == ()
     with pytest.raises(InputError, match="shows its outputs only"):
-        compare(separable(), str(tmp_path / "net"), pictures(4), layers=True)
+        compare(separable(), str(tmp_path / "net"), images(4), layers=True)
 
 
 def test_networks_that_do_not_match_are_errors(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_networks_that_do_not_match_are_errors(tmp_path: Path) -> None:
 
     other = built([helper.make_node("Relu", ["x"], ["y"])], {}, [1, 3, 4, 4], [1, 3, 4, 4])
     with pytest.raises(InputError, match="input 'x' is"):
-        compare(separable(), other, pictures(2))
+        compare(separable(), other, images(2))
     with pytest.raises(InputError, match="no such file"):
-        compare("onnxruntime:missing.onnx", other, pictures(2))
+        compare("onnxruntime:missing.onnx", other, images(2))
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(InputError, match="onnxruntime cannot run it"):
-        compare(f"onnxruntime:{tmp_path / 'broken.onnx'}", other, pictures(2))
+        compare(f"onnxruntime:{tmp_path / 'broken.onnx'}", other, images(2))
 
 
 def test_command_prints_tables_and_json_and_writes_a_page(tmp_path: Path, made: Quantized) -> None:
@@ -87,7 +87,7 @@ def test_command_prints_tables_and_json_and_writes_a_page(tmp_path: Path, made: 
     from tenon.cli.app import app
 
     a, b = saved(separable(None), tmp_path / "a.onnx"), saved(made.graph, tmp_path / "b.onnx")
-    np.save(tmp_path / "x.npy", np.concatenate(pictures(4)))
+    np.save(tmp_path / "x.npy", np.concatenate(images(4)))
     arguments = ["compare", a, b, "--data", str(tmp_path / "x.npy"), "--layers"]
     done = CliRunner().invoke(app, [*arguments, "--json", "--report", str(tmp_path / "page.html")])
     assert done.exit_code == 0, done.output

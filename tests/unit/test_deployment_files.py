@@ -19,7 +19,7 @@ from installed import succeeds
 from installed import tenon as command
 from onnx_models import model, node
 from real import shared
-from tenon.deployment import DeployedModel, read_deployment
+from tenon.deployment import DeployedModel, conversion, read_deployment
 from tenon.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
 from tenon.errors import FormatError, InputError
 
@@ -89,6 +89,23 @@ def test_no_python_objects_are_made(tmp_path: Path) -> None:
     file = written(tmp_path, "models: {net: {model: !!python/object/apply:os.getcwd []}}")
     with pytest.raises(InputError):
         read_deployment(file)
+
+
+def test_a_model_is_read_again_only_for_another_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[dict[str, Any]] = []
+
+    def load(*given: Any, **more: Any) -> tenon.Graph:
+        loaded.append(more)
+        return tenon.load(*given, **more)
+
+    monkeypatch.setattr(conversion, "load", load)
+    network(tmp_path / "net.onnx")
+    for shape, times in (((1, 3, 4, 6), 1), ((1, 3, 2, 6), 2)):
+        loaded.clear()
+        ports = {name: {"shape": list(shape)} for name in "xy"}
+        content = {"models": {"net": {"model": "net.onnx", "inputs": ports, "targets": ["null"]}}}
+        tenon.convert(read_deployment(written(tmp_path, content)), tmp_path / "out")
+        assert len(loaded) == times
 
 
 # ------------------------------------------------------------------------------------------------- Tenon's form

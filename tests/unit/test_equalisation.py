@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import tenon
-from networks_to_quantise import built, pictures, separable
+from networks_to_quantise import built, images, separable
 from tenon.ir.graph import Array, Graph
 from tenon.passes import optimize
 from tenon.quantization.channel_groups import channel_groups
@@ -63,7 +63,7 @@ def test_channels_that_are_flattened_repeat() -> None:
         helper.make_node("Flatten", ["2"], ["3"]),
         helper.make_node("Gemm", ["3", "g"], ["y"]),
     ]
-    graph, given = plain(built(nodes, weights, [1, 3, 4, 4], [1, 5])), [x[:, :, :4, :4] for x in pictures(8)]
+    graph, given = plain(built(nodes, weights, [1, 3, 4, 4], [1, 5])), [x[:, :, :4, :4] for x in images(8)]
     (group,) = channel_groups(graph)
     assert group.readers[0][1].repeat == 16
     made, count = equalised(graph, samples(given), per_channel=False, threads=1)
@@ -77,7 +77,7 @@ def test_channels_that_are_flattened_repeat() -> None:
 def test_answers_are_the_same_also_where_channels_reach_their_limit(
     per_channel: bool, limit: float | None, residual: bool
 ) -> None:
-    graph, given = plain(separable(limit, residual=residual)), pictures(16)
+    graph, given = plain(separable(limit, residual=residual)), images(16)
     made, count = equalised(graph, samples(given), per_channel=per_channel, threads=1)
     assert count
     np.testing.assert_allclose(answers(made, given), answers(graph, given), rtol=1e-4, atol=1e-4)
@@ -85,7 +85,7 @@ def test_answers_are_the_same_also_where_channels_reach_their_limit(
 
 def test_channels_have_their_own_limits_where_one_scale_must_do_for_all_weights() -> None:
     """A limit that is above the range of the tensor on samples is cut off there, as integers are: not more."""
-    graph, given = plain(separable(0.5)), pictures(16)
+    graph, given = plain(separable(0.5)), images(16)
     made, _ = equalised(graph, samples(given), per_channel=False, threads=1)
     limits = [node.input(1).array.reshape(-1) for node in made if node.op.name == "Min"]
     assert limits
@@ -93,7 +93,7 @@ def test_channels_have_their_own_limits_where_one_scale_must_do_for_all_weights(
 
 
 def test_constant_channels_lose_their_weights() -> None:
-    graph, given = plain(separable(dead=True)), pictures(16)
+    graph, given = plain(separable(dead=True)), images(16)
     made, count = silenced(graph, samples(given), 1)
     assert count >= 1
     assert not made.nodes[0].input(1).array[0].any()
@@ -103,7 +103,7 @@ def test_constant_channels_lose_their_weights() -> None:
 @pytest.mark.parametrize("limit", [None, 6.0, 0.5])
 def test_one_scale_for_all_weights_is_enough_after_equalisation(limit: float | None) -> None:
     """Of a network that loses more than 8 dB without."""
-    graph, given = separable(limit, dead=True), pictures()
+    graph, given = separable(limit, dead=True), images()
     settings: dict[str, Any] = {
         "scheme": "int8-per-tensor",
         "method": "min-max",
@@ -117,7 +117,7 @@ def test_one_scale_for_all_weights_is_enough_after_equalisation(limit: float | N
 
 
 def test_limits_of_channels_are_integers_and_onnxruntime_agrees(tmp_path: Path) -> None:
-    given = pictures()
+    given = images()
     made = tenon.quantize(
         separable(0.5), given, scheme="int8-per-tensor", method="min-max", range_search=False, rounding="nearest",
         equalisation=True,
@@ -136,7 +136,7 @@ def test_limits_of_channels_are_integers_and_onnxruntime_agrees(tmp_path: Path) 
 
 
 def test_activations_gain_where_weights_have_a_scale_for_each_channel() -> None:
-    given = pictures()
+    given = images()
     settings: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding": "nearest"}
     with_, without = (
         tenon.quantize(separable(None), given, equalisation=each, **settings).report.outputs[0].sqnr

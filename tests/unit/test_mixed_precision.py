@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tenon
-from networks_to_quantise import pictures, separable
+from networks_to_quantise import images, separable
 from tenon.errors import InputError
 from tenon.quantization.mixed_precision import Contract
 from tenon.quantization.report import Point, standard_error
@@ -20,7 +20,7 @@ QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_s
 
 
 def test_contract_is_met_with_some_layers_in_float() -> None:
-    given = pictures(24)
+    given = images(24)
     free = tenon.quantize(separable(None), given, **QUICK).report
     wanted = free.outputs[0].sqnr + 1
     made = tenon.quantize(separable(None), given, min_sqnr=wanted, **QUICK)
@@ -41,7 +41,7 @@ def test_contract_is_met_with_some_layers_in_float() -> None:
 def test_contract_that_integers_meet_leaves_no_layer_in_float() -> None:
     report = tenon.quantize(
         separable(None),
-        pictures(16),
+        images(16),
         min_sqnr=3,
         max_drop=100,
         method="min-max",
@@ -56,7 +56,7 @@ def test_contract_that_only_floats_meet_is_refused_with_the_noisiest_layers() ->
     with pytest.raises(
         InputError, match=r"an SQNR of 120 dB needs all layers in float.*noisiest layers are .*depthwise"
     ):
-        tenon.quantize(separable(None), pictures(8), min_sqnr=120, **QUICK)
+        tenon.quantize(separable(None), images(8), min_sqnr=120, **QUICK)
 
 
 def test_metric_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,13 +65,13 @@ def test_metric_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "calls = []\ndef of(outputs, sample):\n    calls.append(sample)\n    return float(outputs['y'].max() > 0)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    made = tenon.quantize(separable(None), pictures(6), max_drop=100, metric="score:of", **QUICK)
+    made = tenon.quantize(separable(None), images(6), max_drop=100, metric="score:of", **QUICK)
     import score  # type: ignore[import-not-found]
 
     assert set(score.calls) == set(range(6))
     assert made.report.points[0].drop <= 100
     with pytest.raises(InputError, match="--metric no_such:of"):
-        tenon.quantize(separable(None), pictures(6), max_drop=1, metric="no_such:of", **QUICK)
+        tenon.quantize(separable(None), images(6), max_drop=1, metric="no_such:of", **QUICK)
 
 
 def test_conditions_of_a_contract() -> None:
@@ -91,7 +91,7 @@ def command(tmp_path: Path, *more: str) -> list[str]:
     from tenon.exporters.onnx import to_onnx
 
     (tmp_path / "net.onnx").write_bytes(to_onnx(separable(None)).SerializeToString())
-    np.save(tmp_path / "x.npy", np.concatenate(pictures(12)))
+    np.save(tmp_path / "x.npy", np.concatenate(images(12)))
     return [
         "quantize", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "-o", str(tmp_path / "q.onnx"),
         "--method", "min-max", "--no-range-search", "--rounding", "nearest", "--scheme", "int4-weights", *more,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from installed import succeeds
 from installed import tenon as command
 from on_targets import skip_without_device
 from onnx_models import model, node
+from tenon.deployment import validate as validation
 from tenon.deployment.validate import reference, validate
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.ir.graph import Array, Graph
+from tenon.ir.types import F32, DType, Quant, TensorType, tensor
+from tenon.passes.base import make
 
 IMAGE = [1, 2, 3, 4]
 SAMPLES = np.random.default_rng(0).normal(size=(5, *IMAGE)).astype(np.float32)
@@ -68,6 +72,55 @@ def test_the_error_of_every_output_is_measured(tmp_path: Path) -> None:
         assert check.error == pytest.approx(0.01 / 1.01, rel=1e-3)
     assert found.passed
     assert not validate(graph, run, SAMPLES, expected=noisy, threshold=1.5).passed
+
+
+class Peer:
+    """A runtime that takes real numbers in another shape and gives those that its integers stand for."""
+
+    inputs = (("input", tensor(F32, 4, 3), None),)
+    outputs = ("output",)
+
+    def run(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        assert sample["input"].dtype == np.float32
+        return {"output": sample["input"] * 2}
+
+    def close(self) -> None:
+        pass
+
+
+def test_quantised_outputs_are_compared_as_real_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours are integers with a scale; a runtime's and recorded ones may be integers or real."""
+    graph = Graph("net")
+    stored = TensorType(DType.I8, (1, 12))
+    x = graph.add_input("x", replace(stored, quant=Quant((0.5,), (-3,))))
+    graph.outputs = [graph.add(make("Identity"), [x], ["y"]).output]
+    graph.outputs[0].type = replace(stored, quant=Quant((1.0,), (4,)))
+    samples = [np.random.default_rng(i).integers(-60, 60, (1, 12), np.int8) for i in range(3)]
+
+    def run(sample: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": (sample["x"] + 3 + 4).astype(np.int8)}
+
+    monkeypatch.setattr(validation, "opened", lambda against: Peer())
+    (found,) = validate(graph, run, samples, against="litert:net.tflite").outputs
+    assert found.cosine == pytest.approx(1)
+    assert found.error == 0
+    integers = np.stack([run({"x": sample})["y"] for sample in samples])
+    for recorded in (integers, (integers - 4).astype(np.float32)):
+        (found,) = validate(graph, run, samples, expected={"y": recorded}).outputs
+        assert found.cosine == pytest.approx(1)
+        assert found.error == 0
+
+
+def test_damaged_archives_are_one_error(tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", half=SAMPLES, relu=SAMPLES)
+    data = (tmp_path / "whole.npz").read_bytes()
+    graph = tenon.load(network(tmp_path))
+    for cut in (3, 40, len(data) // 2, len(data) - 4):
+        (tmp_path / "cut.npz").write_bytes(data[:cut])
+        with pytest.raises(InputError, match=r"cut.npz: not a NumPy file"):
+            validate(graph, lambda sample: EXPECTED, SAMPLES, expected=tmp_path / "cut.npz")
+        with pytest.raises(InputError, match=r"cut.npz: not a NumPy file"):
+            validate(graph, lambda sample: EXPECTED, tmp_path / "cut.npz", expected=EXPECTED)
 
 
 def test_first_wrong_layer_is_named(tmp_path: Path) -> None:

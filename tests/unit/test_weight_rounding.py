@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import tenon
-from networks_to_quantise import built, pictures, separable
+from networks_to_quantise import built, images, separable
 from tenon.ir.graph import Array, Graph, Node
 from tenon.passes import optimize
 from tenon.quantization.calibration import observed
@@ -112,7 +112,7 @@ def test_network_of_weights_of_4_bits_gains(method: str) -> None:
         "range_search": False,
         "equalisation": False,
     }
-    given = pictures(48)
+    given = images(48)
     near, better = (
         tenon.quantize(separable(None), given, rounding=each, **settings).report for each in ("nearest", method)
     )
@@ -124,4 +124,4 @@ def test_unknown_rounding_is_an_error() -> None:
     from tenon.errors import InputError
 
     with pytest.raises(InputError, match="no rounding 'up'"):
-        tenon.quantize(separable(), pictures(4), rounding="up")
+        tenon.quantize(separable(), images(4), rounding="up")

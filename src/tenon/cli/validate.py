@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tenon.cli.console import console, print_json, table
 from tenon.cli.model_source import Source, open_engine_or_device
-from tenon.cli.noise_table import print_noise
+from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.deployment.validate import Validation, reference, validate
 from tenon.engine.device import Device
 from tenon.errors import InputError
@@ -50,7 +48,7 @@ def validate_model(
             **settings,
         )
     if as_json:
-        print_json(_plain(found))
+        print_json({**without_infinity(found), "passed": found.passed})
     else:
         _print(found)
     if not found.passed:
@@ -60,14 +58,6 @@ def validate_model(
             f"{source.model}: output '{wrong.name}' differs from {found.against}: cosine similarity "
             f"{wrong.cosine:.6f}, at least {wrong.threshold} is required{first}"
         )
-
-
-def _plain(found: Validation) -> dict[str, Any]:
-    """As JSON has it, which has no infinity."""
-    plain: dict[str, Any] = {**asdict(found), "passed": found.passed}
-    for row in (*plain["outputs"], *plain["layers"], *([plain["first_wrong"]] if plain["first_wrong"] else [])):
-        row.update({name: None for name, v in row.items() if isinstance(v, float) and not math.isfinite(v)})
-    return plain
 
 
 def _print(found: Validation) -> None:

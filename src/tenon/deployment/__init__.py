@@ -13,6 +13,8 @@ from tenon.deployment.base import DeployedModel as DeployedModel
 from tenon.deployment.base import Deployment as Deployment
 from tenon.deployment.conversion import Converted as Converted
 from tenon.deployment.conversion import convert as convert
+from tenon.deployment.evaluation import Accuracy as Accuracy
+from tenon.deployment.evaluation import evaluate as evaluate
 from tenon.deployment.mace_config import is_mace, read_mace
 from tenon.deployment.tenon_config import read_tenon
 from tenon.deployment.yaml_document import read_yaml

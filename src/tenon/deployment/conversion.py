@@ -90,7 +90,7 @@ def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:
 
 
 def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
-    """The shapes of the inputs in the model's own order of axes."""
+    """The shapes of inputs that differ from the model's, in its own order of axes."""
     known = {value.name: value for value in graph.inputs}
     found = {}
     for port in model.inputs:
@@ -100,7 +100,9 @@ def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
         own = data_format(value) if len(port.shape) == 4 else None
         turn = own is not None and port.format in ("NHWC", "NCHW") and port.format != own
         perm = (_TO_NCHW if own == "NCHW" else _TO_NHWC) if turn else range(len(port.shape))
-        found[port.name] = tuple(port.shape[axis] for axis in perm)
+        shape = tuple(port.shape[axis] for axis in perm)
+        if shape != value.type.shape:
+            found[port.name] = shape
     return found
 
 

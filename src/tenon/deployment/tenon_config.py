@@ -141,14 +141,14 @@ def _options(document: Document, section: Mapping[str, Any], where: KeyPath) -> 
         if key in _OWN_KEYS or value is None:
             continue
         if key not in OPTIONS:
-            if place in document.lines:  # a key of the defaults is reported there
+            if document.has(place):  # a key of the defaults is reported there
                 document.report(place, "there is no such key" + nearest(key, (*_OWN_KEYS, *OPTIONS)))
             continue
         one: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value}
         try:
             options[key] = getattr(Options(**one), key)
         except InputError as error:
-            if place in document.lines:
+            if document.has(place):
                 document.report(place, str(error).partition(": ")[2])
     return options
 

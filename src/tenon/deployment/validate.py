@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import InputError, guarded
-from tenon.input_file import open_regular
 from tenon.ir.graph import Array, Graph
-from tenon.quantization.comparison import compare, opened
+from tenon.quantization.comparison import GraphInterface, check_alike, compare, opened, real, scale_of, translated
 from tenon.quantization.peers import PEERS
 from tenon.quantization.report import Noise
-from tenon.quantization.samples import Data, Sample, read_samples
+from tenon.quantization.samples import Data, Sample, load_archive, read_samples
 
 THRESHOLD = 0.999
 """Least cosine similarity of floats, as MACE's for a CPU."""
@@ -79,7 +76,8 @@ def validate(
 
     ``graph`` is the model as imported, whose inputs samples of ``data`` (as for ``quantize``) must fit.  ``against`` is
     a runtime that is installed and the model in it, "onnxruntime:FILE" or "litert:FILE"; ``expected`` an .npz file, or
-    arrays, with the outputs by name, for several samples along a first axis.  With ``layers``, which needs ``against``,
+    arrays, with the outputs by name, for several samples along a first axis.  Quantised outputs are compared as the
+    real numbers that they stand for; recorded ones may be integers or real.  With ``layers``, which needs ``against``,
     the tensors of the imported model are compared, too.  ``threshold`` is the least cosine similarity: 0.999, or 0.98
     for a quantised model.  Raises InputError for references that do not fit.
     """
@@ -89,16 +87,17 @@ def validate(
         raise InputError("--layers needs a runtime that shows its tensors: --against onnxruntime or litert")
     least = threshold if threshold is not None else QUANTIZED_THRESHOLD if _quantised(graph) else THRESHOLD
     given = read_samples(graph, data, samples, seed, preprocess)
-    got = [run(sample) for sample in given]
-    names = [value.name for value in graph.outputs]
-    wanted = _recorded(expected, names, len(given), got) if expected is not None else _asked(str(against), graph, given)
-    checks = tuple(_check(name, [g[name] for g in got], [w[name] for w in wanted], least) for name in names)
-    label = str(against) if against is not None else "recorded outputs"
-    if not layers:
-        return Validation(label, len(given), checks)
-    found = compare(str(against), graph, given, samples=len(given), layers=True).tensors
+    scales = {value.name: scale_of(value) for value in graph.outputs}
+    got = [{name: real(outputs[name], scale) for name, scale in scales.items()} for outputs in map(run, given)]
+    if against is None:
+        assert expected is not None
+        wanted = _recorded(expected, graph, len(given), got)
+        found: tuple[Noise, ...] = ()
+    else:
+        wanted, found = _asked(against, graph, given, layers=layers)
+    checks = tuple(_check(name, [g[name] for g in got], [w[name] for w in wanted], least) for name in scales)
     wrong = next((noise for noise in found if not noise.cosine >= least), None)
-    return Validation(label, len(given), checks, found, wrong)
+    return Validation(against or "recorded outputs", len(given), checks, found, wrong)
 
 
 def reference(against: str, file: str) -> str:
@@ -128,51 +127,42 @@ def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], threshold: 
     )
 
 
-def _asked(against: str, graph: Graph, given: Sequence[Sample]) -> list[dict[str, Array]]:
-    """The outputs of another runtime, by the names that they have here: outputs belong together in their order."""
-    network = opened(against)
+def _asked(
+    against: str, graph: Graph, given: Sequence[Sample], *, layers: bool
+) -> tuple[list[dict[str, Array]], tuple[Noise, ...]]:
+    """The outputs of another runtime, by the names that they have here (outputs belong together in their order), and
+    the noise of the tensors inside."""
+    network, mine = opened(against), GraphInterface(graph)
     try:
-        inputs, outputs = [name for name, *_ in network.inputs], list(network.outputs)
-        if len(inputs) != len(graph.inputs) or len(outputs) != len(graph.outputs):
-            raise InputError(f"{against}: it has {len(inputs)} inputs and {len(outputs)} outputs, the model others")
-        kinds = {name: kind for name, kind, _ in network.inputs}
-        made = []
-        for sample in given:
-            feeds = {
-                name: np.ascontiguousarray(sample[value.name].reshape(kinds[name].dims))
-                for name, value in zip(inputs, graph.inputs, strict=True)
-            }
-            answer = network.run(feeds)
-            made.append({v.name: answer[name] for name, v in zip(outputs, graph.outputs, strict=True)})
-        return made
+        check_alike(mine, network)
+        feeds = [translated(sample, mine, network) for sample in given]
+        answers = [network.run(each) for each in feeds]
+        pairs = list(zip(mine.outputs, network.outputs, strict=True))
+        outputs = [{name: answer[other].copy() for name, other in pairs} for answer in answers]
     finally:
         network.close()
+    if not layers:
+        return outputs, ()
+    return outputs, compare(against, graph, feeds, samples=len(feeds), layers=True).tensors
 
 
 def _recorded(
     expected: str | os.PathLike[str] | Mapping[str, Array],
-    names: Sequence[str],
+    graph: Graph,
     count: int,
     got: Sequence[Mapping[str, Array]],
 ) -> list[dict[str, Array]]:
-    arrays = expected if isinstance(expected, Mapping) else _archive(expected)
+    arrays = expected if isinstance(expected, Mapping) else load_archive(expected)
     where = "the recorded outputs" if isinstance(expected, Mapping) else os.fspath(expected)
-    if missing := [name for name in names if name not in arrays]:
-        raise InputError(f"{where}: there is no output '{missing[0]}': it has {', '.join(arrays)}")
-    for name in names:
-        size = got[0][name].size
-        if arrays[name].size != count * size:
-            shape = list(arrays[name].shape)
+    found: dict[str, Array] = {}
+    for value in graph.outputs:
+        name, size = value.name, got[0][value.name].size
+        if name not in arrays:
+            raise InputError(f"{where}: there is no output '{name}': it has {', '.join(arrays)}")
+        array = arrays[name]
+        if array.size != count * size:
+            shape = list(array.shape)
             raise InputError(f"{where}: '{name}' is {shape}, but {count} sample(s) of {size} elements are compared")
-    return [{n: arrays[n].reshape(count, *got[0][n].shape)[at] for n in names} for at in range(count)]
-
-
-def _archive(path: str | os.PathLike[str]) -> dict[str, Array]:
-    try:
-        with open_regular(path) as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it has one array without a name")
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{Path(path)}: not an .npz file with arrays: {error}") from None
+        plain = real(array, scale_of(value)) if array.dtype.kind in "iu" else array
+        found[name] = plain.reshape(count, *got[0][name].shape)
+    return [{name: array[at] for name, array in found.items()} for at in range(count)]

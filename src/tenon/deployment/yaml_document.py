@@ -16,7 +16,7 @@ from tenon.input_file import read_regular
 from tenon.options import child_environment
 
 KeyPath = tuple[str | int, ...]
-"""Keys and indices that lead to a value: ("models", "net", "inputs", 0)."""
+"""Keys and indices that lead to a value: ("models", "net", "inputs", 0); indices may be text."""
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
@@ -46,19 +46,27 @@ for _tag, _form, _first in (
 
 @dataclass
 class Document:
-    """The content of a YAML file, ``lines`` (from 1) of its values by path, and the problems found in it so far."""
+    """The content of a YAML file, ``lines`` (from 1) of its values by path as text, and the problems found so far."""
 
     path: Path
     content: Any
-    lines: dict[KeyPath, int] = field(default_factory=dict)
+    lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def line(self, where: KeyPath) -> int:
-        """The line of the value at this path, or of the innermost value around it; indices may be text."""
-        by_text = {tuple(map(str, path)): line for path, line in self.lines.items()}
-        while where and tuple(map(str, where)) not in by_text:
-            where = where[:-1]
-        return by_text.get(tuple(map(str, where)), 1)
+        """The line of the value at this path, or of the innermost value around it."""
+        path = _as_text(where)
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+    def set_line(self, where: KeyPath, line: int) -> None:
+        """State where a value is."""
+        self.lines[_as_text(where)] = line
+
+    def has(self, where: KeyPath) -> bool:
+        """Whether the file itself has a value at this path."""
+        return _as_text(where) in self.lines
 
     def report(self, where: KeyPath, what: str) -> None:
         """Add a problem; ``check`` raises all of them together."""
@@ -70,6 +78,10 @@ class Document:
         if self.problems:
             rows = dict.fromkeys(f"{self.path}:{line}: {what}" for line, what in sorted(self.problems))
             raise InputError("\n".join(rows))
+
+
+def _as_text(where: KeyPath) -> tuple[str, ...]:
+    return tuple(map(str, where))
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
@@ -119,7 +131,7 @@ class _Reader:
         self.count += 1
         if self.count > MAX_VALUES or len(where) > MAX_DEPTH:
             raise FormatError(f"{self.document.path}: more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")
-        self.document.lines[where] = node.start_mark.line + 1
+        self.document.set_line(where, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, where)
         if isinstance(node, yaml.SequenceNode):
@@ -140,7 +152,7 @@ class _Reader:
                 continue
             key = str(key_node.value)
             value = self.value(value_node, (*where, key))
-            self.document.lines[(*where, key)] = key_node.start_mark.line + 1
+            self.document.set_line((*where, key), key_node.start_mark.line + 1)
             if key in found:
                 self.document.report((*where, key), "this key is given twice")
             found[key] = value

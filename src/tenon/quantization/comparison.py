@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tenon.engine import open_bundle
+from tenon.engine import Engine, open_bundle
+from tenon.engine.device import Device
 from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
@@ -25,6 +26,9 @@ from tenon.quantization.samples import Data, Sample, read_samples
 MANIFEST = "manifest.json"
 Scale = tuple[float, int]
 """Scale and zero point of a tensor of integers that stand for real numbers."""
+
+Given = str | os.PathLike[str] | Graph | Engine | Device
+"""A network: a model, a bundle, a runtime and its file, or what runs a bundle already."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class Comparison:
     unmatched: tuple[str, ...] = ()
 
 
-class Network(Protocol):
-    """What is compared.  ``inputs`` have names, types and perhaps scales; ``outputs`` are names in order."""
+class Interface(Protocol):
+    """``inputs`` have names, types and perhaps scales; ``outputs`` are names in order."""
 
     @property
     def inputs(self) -> Sequence[tuple[str, TensorType, Scale | None]]: ...
@@ -53,11 +57,15 @@ class Network(Protocol):
     @property
     def outputs(self) -> Sequence[str]: ...
 
+
+class Network(Interface, Protocol):
+    """What is compared."""
+
     def tensors(self) -> dict[str, int]:
         """Names of tensors inside, and their numbers of elements; nothing where they cannot be read."""
 
     def run(self, sample: Sample) -> dict[str, Array]:
-        """Outputs and the tensors inside that were asked for, as real numbers."""
+        """Outputs and the tensors inside that were asked for, as real numbers; the next run may overwrite them."""
 
     def ask(self, names: Sequence[str]) -> None:
         """Let ``run`` give these tensors too."""
@@ -67,8 +75,8 @@ class Network(Protocol):
 
 @guarded
 def compare(
-    first: str | os.PathLike[str] | Graph,
-    second: str | os.PathLike[str] | Graph,
+    first: Given,
+    second: Given,
     data: Data,
     *,
     samples: int = 32,
@@ -80,19 +88,19 @@ def compare(
 ) -> Comparison:
     """Run two networks on ``samples`` samples of ``data`` (as for ``quantize``) and compare what they compute.
 
-    Each is a model, a graph, the folder of a bundle, or "onnxruntime:FILE" or "litert:FILE", which runs the file in
-    that runtime if it is installed.  Inputs and outputs belong together in their order.  Integers with a scale count as
-    the real numbers that they stand for, and inputs are quantised where one network takes integers and the other
-    floats.  With ``layers``, tensors of the same name are compared too.  Raises ModelError, and InputError for networks
-    whose inputs or outputs do not match.
+    Each is a model, a graph, the folder of a bundle, an engine or device, or "onnxruntime:FILE" or "litert:FILE", which
+    runs the file in that runtime if it is installed.  Inputs and outputs belong together in their order.  Integers with
+    a scale count as the real numbers that they stand for, and inputs are quantised where one network takes integers and
+    the other floats.  With ``layers``, tensors of the same name are compared too.  Raises ModelError, and InputError
+    for networks whose inputs or outputs do not match.
     """
     with ExitStack() as stack:
         sides = [opened(each, arithmetic, threads) for each in (first, second)]
         for side in sides:
             stack.callback(side.close)
         a, b = sides
-        _check_alike(a, b)
-        given = read_samples(_interface(a, first), data, samples, seed, preprocess)
+        check_alike(a, b)
+        given = read_samples(input_graph(a), data, samples, seed, preprocess)
         names, unmatched = _matched(a, b) if layers else ({}, ())
         a.ask(list(names))
         b.ask(list(names.values()))
@@ -105,7 +113,7 @@ def _compared(
     pairs = [*zip(a.outputs, b.outputs, strict=True), *names.items()]
     sums, same, vector = [Sums() for _ in pairs], 0, True
     for sample in given:
-        expected, got = a.run(sample), b.run(_translated(sample, a, b))
+        expected, got = a.run(sample), b.run(translated(sample, a, b))
         for each, (mine, theirs) in zip(sums, pairs, strict=True):
             each.add(got[theirs], expected[mine])
         answers = expected[a.outputs[0]], got[b.outputs[0]]
@@ -118,30 +126,35 @@ def _compared(
     return Comparison(len(given), noise[:count], noise[count:], share, error, unmatched)
 
 
-def opened(network: str | os.PathLike[str] | Graph, arithmetic: str | None = None, threads: int = 1) -> Network:
-    """The network, ready to run."""
+def opened(network: Given, arithmetic: str | None = None, threads: int = 1) -> Network:
+    """The network, ready to run.  ``close`` leaves an engine or device that was given open."""
     if isinstance(network, Graph):
         return _Model(network, arithmetic, threads)
+    if isinstance(network, Engine | Device):
+        return BundleNetwork(network)
     text = os.fspath(network)
     runtime, colon, file = text.partition(":")
     if colon and runtime in PEERS:
         return peer(runtime, file)
     if (Path(text) / MANIFEST).is_file():
-        return _Bundle(text, threads)
+        return BundleNetwork(open_bundle(text, threads=threads), owned=True)
     return _Model(load(text), arithmetic, threads)
 
 
-def _interface(side: Network, given: str | os.PathLike[str] | Graph) -> Graph:
-    """A graph with the inputs of a network, to read samples for."""
-    if isinstance(side, _Model):
-        return side.graph
-    graph = Graph("inputs", os.fspath(given) if not isinstance(given, Graph) else given.source)
-    for name, kind, _ in side.inputs:
+def input_graph(network: Network) -> Graph:
+    """A graph with the inputs of a network, and how images become these, to read samples for."""
+    if isinstance(network, _Model):
+        return network.graph
+    graph = Graph("inputs")
+    for name, kind, _ in network.inputs:
         graph.add_input(name, kind)
+    if isinstance(network, BundleNetwork):
+        graph.preprocessing = dict(network.engine.manifest.preprocessing)
     return graph
 
 
-def _check_alike(a: Network, b: Network) -> None:
+def check_alike(a: Interface, b: Interface) -> None:
+    """Raises InputError unless inputs and outputs, in their order, are as many and inputs of the same sizes."""
     for what, mine, theirs in (("inputs", a.inputs, b.inputs), ("outputs", a.outputs, b.outputs)):
         if len(mine) != len(theirs):
             raise InputError(f"the first network has {len(mine)} {what}, the second {len(theirs)}: cut one of them")
@@ -166,7 +179,7 @@ def _matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
     return found, tuple(n for n in mine if n not in found and n not in a.outputs)
 
 
-def _translated(sample: Sample, a: Network, b: Network) -> Sample:
+def translated(sample: Sample, a: Interface, b: Interface) -> Sample:
     """The sample of ``a`` as ``b`` takes it: other names and shapes, integers for real numbers."""
     found = {}
     for (name, _, scale), (other, kind, theirs) in zip(a.inputs, b.inputs, strict=True):
@@ -183,19 +196,28 @@ def real(array: Array, scale: Scale | None) -> Array:
     return array if scale is None else (array.astype(np.float32) - scale[1]) * np.float32(scale[0])
 
 
-def _scale(value: Value) -> Scale | None:
+def scale_of(value: Value) -> Scale | None:
+    """Scale and zero point of a tensor of integers; None for real numbers, and integers without a scale."""
     quant = value.type.quant
     integers = value.type.dtype.numpy.kind in "iu"
     return (quant.scale[0], quant.zero_point[0]) if quant is not None and quant.scalar and integers else None
 
 
-class _Model:
+class GraphInterface:
+    """The inputs and outputs of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.inputs = [(v.name, v.type, scale_of(v)) for v in graph.inputs]
+        self.outputs = [v.name for v in graph.outputs]
+
+
+class _Model(GraphInterface):
     """A graph, compiled for this machine."""
 
     def __init__(self, graph: Graph, arithmetic: str | None, threads: int) -> None:
-        self.graph, self._arithmetic, self._threads = graph, arithmetic or "onnx", threads
-        self.inputs = [(v.name, v.type, _scale(v)) for v in graph.inputs]
-        self.outputs = [v.name for v in graph.outputs]
+        super().__init__(graph)
+        self._arithmetic, self._threads = arithmetic or "onnx", threads
         self._asked: list[Value] = []
         self._probes: Probes | None = None
 
@@ -216,19 +238,19 @@ class _Model:
         if self._probes is None:
             self._probes = Probes(self.graph, [*self.graph.outputs, *self._asked], self._arithmetic, self._threads)
         values = next(iter(self._probes.run([sample])))
-        return {v.name: real(array, _scale(v)) for v, array in values.items()}
+        return {v.name: real(array, scale_of(v)) for v, array in values.items()}
 
     def close(self) -> None:
         if self._probes is not None:
             self._probes.close()
 
 
-class _Bundle:
-    """A bundle in a folder, which shows its outputs only."""
+class BundleNetwork:
+    """A bundle in ``engine``, which shows its outputs only; ``close`` closes the engine if it is ``owned``."""
 
-    def __init__(self, folder: str, threads: int) -> None:
-        self._engine = open_bundle(folder, threads=threads)
-        manifest = self._engine.manifest
+    def __init__(self, engine: Engine | Device, *, owned: bool = False) -> None:
+        self.engine, self._owned = engine, owned
+        manifest = engine.manifest
         self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.inputs]
         self.outputs = [t.name for t in manifest.outputs]
         self._scales = {t.name: _known(t) for t in manifest.outputs}
@@ -240,10 +262,12 @@ class _Bundle:
         assert not names
 
     def run(self, sample: Sample) -> dict[str, Array]:
-        return {name: real(array, self._scales[name]) for name, array in self._engine.run(sample).items()}
+        outputs = self.engine.run([sample])[0] if isinstance(self.engine, Device) else self.engine.run(sample)
+        return {name: real(array, self._scales[name]) for name, array in outputs.items()}
 
     def close(self) -> None:
-        self._engine.close()
+        if self._owned and isinstance(self.engine, Engine):
+            self.engine.close()
 
 
 def _known(tensor: Any) -> Scale | None:

@@ -7,14 +7,16 @@ layers of it that are not needed after all return to integers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Node
+from tenon.metrics.base import Evaluation
+from tenon.metrics.classification import TopK
 from tenon.options import Options
 from tenon.pipeline import find_target, inspect
 from tenon.plan.lowering_context import Setting, operator, site
@@ -25,8 +27,8 @@ from tenon.quantization.recipe import Recipe, Request, inserted, recipe
 from tenon.quantization.report import Point, Sums
 from tenon.quantization.samples import Sample
 
-Metric = Callable[[Mapping[str, Array], int], float]
-"""The score of the outputs (by name) for a sample (by its number), 1 for a right answer; higher is better."""
+SAME_CLASS = Evaluation(TopK)
+"""The share of samples whose largest output is that of the float network."""
 
 RETURNED = 6
 """Most layers that are tried in integers again."""
@@ -37,12 +39,14 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Contract:
-    """``min_sqnr`` in dB; ``max_drop`` in hundredths of the mean of ``metric``, by default the share of samples whose
-    largest output is that of the float network.  None: no such condition."""
+    """``min_sqnr`` in dB; ``max_drop`` in hundredths of the result of ``metric``, by default ``SAME_CLASS``.  None: no
+    such condition.  ``truths`` and ``numbers`` are those of the samples."""
 
     min_sqnr: float | None = None
     max_drop: float | None = None
-    metric: Metric | None = None
+    metric: Evaluation | None = None
+    truths: Sequence[Any] | None = None
+    numbers: Sequence[int] | None = None
 
     @property
     def asked(self) -> bool:
@@ -65,16 +69,6 @@ class Mixture:
     found: Recipe
     floats: tuple[str, ...]
     points: list[Point] = field(default_factory=list)
-
-
-def read_metric(name: str) -> Metric:
-    """MODULE:FUNCTION.  Raises InputError if it does not exist."""
-    module, _, function = name.partition(":")
-    try:
-        found: Metric = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"--metric {name}: {error}: give MODULE:FUNCTION of a module that Python finds") from None
-    return found
 
 
 def mixed(
@@ -157,7 +151,7 @@ class _Search:
         for mine, theirs in zip(got, self.reference, strict=True):
             for each, a, b in zip(sums, mine.scores, theirs.scores, strict=True):
                 each.add(a, b)
-        drop = 100 * (self._metric(self.reference) - self._metric(got))
+        drop = self._drop(got)
         options = Options.from_environment(target=self.target, name="estimate")
         description, _ = inspect(made, options)
         held = [v.array for v in made.constants() if v.array.dtype.kind in "fiu"]
@@ -169,12 +163,18 @@ class _Search:
         self.points.append(point)
         return point
 
-    def _metric(self, answers: Sequence[_Answer]) -> float:
-        metric = self.contract.metric
-        if metric is not None:
-            return float(np.mean([metric(each.outputs, i) for i, each in enumerate(answers)]))
-        pairs = zip(answers, self.reference, strict=True)
-        return float(np.mean([a.scores[0].argmax() == b.scores[0].argmax() for a, b in pairs]))
+    def _drop(self, got: Sequence[_Answer]) -> float:
+        """By how many hundredths the metric is worse than in float."""
+        contract = self.contract
+        if contract.metric is None:
+            truths = [each.scores[0].argmax() for each in self.reference]
+            results = [SAME_CLASS.score(({"": each.scores[0]} for each in a), truths) for a in (self.reference, got)]
+            return SAME_CLASS.drop(*results)
+        results = [
+            contract.metric.score((each.outputs for each in a), contract.truths, contract.numbers)
+            for a in (self.reference, got)
+        ]
+        return contract.metric.drop(*results)
 
 
 @dataclass(frozen=True)

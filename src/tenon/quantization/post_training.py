@@ -11,17 +11,20 @@ from tenon import passes
 from tenon.errors import InputError, ModelError, guarded
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
+from tenon.metrics import Evaluation, read_evaluation
+from tenon.metrics.registry import Score, scored
 from tenon.passes.integers import is_quantised
 from tenon.pipeline import Model, load
 from tenon.quantization.calibration import Step
+from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
 from tenon.quantization.known_ranges import read as read_known
-from tenon.quantization.mixed_precision import Contract, Metric, mixed, read_metric
+from tenon.quantization.mixed_precision import Contract, mixed
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
 from tenon.quantization.report import Report, reported
-from tenon.quantization.samples import Data, read_samples
+from tenon.quantization.samples import Data, Numbered, numbered_samples
 from tenon.quantization.scheme import named_scheme
 from tenon.quantization.trained import grid_ranges, take_out
 from tenon.quantization.weights_only import quantize_weights
@@ -67,7 +70,8 @@ def quantize(
     exclude: Sequence[str] = (),
     min_sqnr: float | None = None,
     max_drop: float | None = None,
-    metric: Metric | str | None = None,
+    metric: Evaluation | Score | str | None = None,
+    ground_truth: GroundTruth | None = None,
     target: str = "host",
     preprocess: Mapping[str, Any] | None = None,
     threads: int = 1,
@@ -85,9 +89,10 @@ def quantize(
     of ``ROUNDING``, ``range_search`` tries narrower and wider ranges of each tensor, and ``bias_correction`` puts back
     the means of channels.  Layers that ``exclude`` names stay in float.
 
-    ``min_sqnr`` in dB and ``max_drop``, in hundredths of the mean of ``metric``, are a contract: as many layers stay in
-    float as it needs, those that cost least on ``target``.  ``metric`` (a function or "module:function") is called with
-    the outputs by name and the number of the sample; by default it is whether the largest output is that in float.
+    ``min_sqnr`` in dB and ``max_drop``, in hundredths of the result of ``metric``, are a contract: as many layers stay
+    in float as it needs, those that cost least on ``target``.  ``metric`` and ``ground_truth`` are as for
+    ``tenon.evaluate``; it may also be a function (or "module:function") of the outputs by name and the number of the
+    sample.  By default it is whether the largest output is that in float.
 
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
@@ -118,12 +123,13 @@ def quantize(
             exclude=exclude, preprocess=preprocess, threads=threads, step=step,
         )  # fmt: skip
         return Quantized(made, Report(kind.name, "known ranges", 0, (), (), (), None, None, {}, {}))
-    given = read_samples(graph, data, samples, seed, preprocess)
+    numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
+    given = [each.sample for each in numbered]
     request = Request(
         kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search, exclude,
         threads, step,
     )  # fmt: skip
-    contract = Contract(min_sqnr, max_drop, read_metric(metric) if isinstance(metric, str) else metric)
+    contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
     if contract.asked:
         mixture = mixed(graph, given, request, contract, target)
         found, floats, points = mixture.found, mixture.floats, mixture.points
@@ -132,6 +138,21 @@ def quantize(
     result = inserted(found, kind)
     report = reported(graph, found, *result, given[:SCORED], kind, threads)
     return Quantized(result[0], replace(report, floats=floats, points=tuple(points)))
+
+
+def _contract(
+    min_sqnr: float | None, max_drop: float | None, metric: Evaluation | Score | str | None,
+    ground_truth: GroundTruth | None, data: Data, numbered: Sequence[Numbered],
+) -> Contract:  # fmt: skip
+    if metric is None:
+        return Contract(min_sqnr, max_drop)
+    read = read_evaluation(metric) if isinstance(metric, str) else metric
+    chosen = read if isinstance(read, Evaluation) else scored(read)
+    if chosen.detections:
+        raise InputError(f"metric={metric}: boxes are read from bundles: give a plug-in that decodes outputs by itself")
+    known = truth_in_archive(data) if ground_truth is None else read_truth(ground_truth)
+    truths = None if known is None else [truth_of(known, each) for each in numbered]
+    return Contract(min_sqnr, max_drop, chosen, truths, [each.number for each in numbered])
 
 
 def float_graph(model: Model | Graph) -> Graph:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.engine.image import read_image
+from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
+from tenon.input_file import open_regular
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import AS_IT_IS
 from tenon.passes.preprocessing import described
@@ -20,6 +23,17 @@ from tenon.passes.preprocessing import described
 Sample = Mapping[str, Array]
 Data = str | os.PathLike[str] | Iterable[Any]
 """A folder of images or of .npy files, an .npy or .npz file, ``module:function``, or an iterable of samples."""
+
+
+class Numbered(NamedTuple):
+    """A sample, its number among all of the data, the name of its file (if it has one of its own), and the image that
+    it was read from."""
+
+    number: int
+    name: str
+    sample: Sample
+    image: InputImage | None = None
+
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
 """Of image files."""
@@ -34,20 +48,34 @@ def read_samples(
     of files hold samples along their first axis.  Images are preprocessed as the model says, changed by ``preprocess``.
     Raises InputError if there are none, or if one does not fit.
     """
-    read = islice(_read(graph, data, count, seed, preprocess), count)
-    found = [_fitted(graph, each, f"sample {i}") for i, each in enumerate(read)]
+    return [each.sample for each in numbered_samples(graph, data, count, seed, preprocess)]
+
+
+def numbered_samples(
+    graph: Graph, data: Data, count: int, seed: int = 0, preprocess: Mapping[str, Any] | None = None
+) -> Iterator[Numbered]:
+    """The same with their numbers, read one by one."""
+    found = 0
+    for number, name, item in islice(_read(graph, data, count, seed, preprocess), count):
+        image = item if isinstance(item, InputImage) else None
+        sample = _fitted(graph, item if image is None else image.pixels, f"sample {number}")
+        found += 1
+        yield Numbered(number, name, sample, image)
     if not found:
         raise InputError(f"{_named(data)}: there are no samples in it: give images, .npy or .npz files")
-    return found
 
 
 def _named(data: Data) -> str:
     return os.fspath(data) if isinstance(data, str | os.PathLike) else "the data"
 
 
-def _read(graph: Graph, data: Data, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[Any]:
+_Item = tuple[int, str, Any]
+"""Number, name of the file, and content of a sample."""
+
+
+def _read(graph: Graph, data: Data, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[_Item]:
     if not isinstance(data, str | os.PathLike):
-        yield from data
+        yield from ((i, "", each) for i, each in enumerate(data))
         return
     path = Path(data)
     if path.is_dir():
@@ -55,10 +83,10 @@ def _read(graph: Graph, data: Data, count: int, seed: int, preprocess: Mapping[s
     elif path.suffix == ".npz":
         yield from _archive(graph, path, count, seed)
     elif path.suffix == ".npy":
-        array = np.atleast_1d(_loaded(path))
-        yield from (array[i] for i in _chosen(len(array), count, seed))
+        array = np.atleast_1d(load_array(path))
+        yield from ((i, "", array[i]) for i in _chosen(len(array), count, seed))
     elif not path.exists() and ":" in str(data):
-        yield from _function(str(data))
+        yield from ((i, "", each) for i, each in enumerate(_function(str(data))))
     else:
         raise InputError(f"{path}: not a folder, an .npy or .npz file, or MODULE:FUNCTION")
 
@@ -70,11 +98,11 @@ def _chosen(total: int, count: int, seed: int) -> list[int]:
     return sorted(map(int, np.random.default_rng(seed).choice(total, count, replace=False)))
 
 
-def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[Any]:
+def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[_Item]:
     files = sorted(p for p in folder.iterdir() if p.is_file())
     arrays = [p for p in files if p.suffix == ".npy"]
     if arrays:
-        yield from (_loaded(arrays[i]) for i in _chosen(len(arrays), count, seed))
+        yield from ((i, arrays[i].name, load_array(arrays[i])) for i in _chosen(len(arrays), count, seed))
         return
     images = [p for p in files if p.suffix.lower() in SUFFIXES]
     if images and len(graph.inputs) != 1:
@@ -82,30 +110,50 @@ def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mappi
     given = graph.inputs[0]
     preprocessing = described(graph, dict(preprocess or {})).get(given.name, AS_IT_IS)
     for i in _chosen(len(images), count, seed):
-        yield read_image(images[i], given.type.dims, preprocessing, given.type.dtype.numpy).pixels
+        yield i, images[i].name, read_image(images[i], given.type.dims, preprocessing, given.type.dtype.numpy)
 
 
-def _loaded(path: Path) -> Any:
+def load_array(path: str | os.PathLike[str]) -> Array:
+    """The array of an .npy file.  Raises InputError if it is none."""
+    found = _load_numpy(path)
+    if isinstance(found, dict):
+        raise InputError(f"{Path(path)}: not an .npy file, but an archive of {', '.join(found) or 'nothing'}")
+    return found
+
+
+def load_archive(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """The arrays of an .npz file by name.  Raises InputError if it is none."""
+    found = _load_numpy(path)
+    if not isinstance(found, dict):
+        raise InputError(f"{Path(path)}: not an .npz file with arrays: it has one array without a name")
+    return found
+
+
+def _load_numpy(path: str | os.PathLike[str]) -> Array | dict[str, Array]:
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: not a NumPy file ({error})") from None
+        with open_regular(path) as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.lib.npyio.NpzFile):
+                return {name: found[name] for name in found.files}
+            array: Array = found
+            return array
+    except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(f"{Path(path)}: not a NumPy file: {error}") from None
 
 
-def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[Mapping[str, Array]]:
+def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[_Item]:
     """Arrays by the names of inputs; a single input is also found as ``x``, or as the only array."""
-    with _loaded(path) as arrays:
-        names = [v.name for v in graph.inputs]
-        if len(names) == 1 and names[0] not in arrays:
-            source = "x" if "x" in arrays else arrays.files[0] if len(arrays.files) == 1 else ""
-            found = {names[0]: arrays[source]} if source else {}
-        else:
-            found = {name: arrays[name] for name in names if name in arrays}
-        listed = ", ".join(arrays.files)
+    arrays, names = load_archive(path), [v.name for v in graph.inputs]
+    if len(names) == 1 and names[0] not in arrays:
+        source = "x" if "x" in arrays else next(iter(arrays)) if len(arrays) == 1 else ""
+        found = {names[0]: arrays[source]} if source else {}
+    else:
+        found = {name: arrays[name] for name in names if name in arrays}
+    listed = ", ".join(arrays)
     if missing := [name for name in names if name not in found]:
         raise InputError(f"{path}: it has no array for the input '{missing[0]}', but {listed}")
     for i in _chosen(min(len(array) for array in found.values()), count, seed):
-        yield {name: array[i] for name, array in found.items()}
+        yield i, "", {name: array[i] for name, array in found.items()}
 
 
 def _function(text: str) -> Iterable[Any]:

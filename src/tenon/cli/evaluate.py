@@ -1,0 +1,28 @@
+"""``tenon evaluate``: accuracy on samples whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenon.cli.console import console, print_json, stages, table
+from tenon.cli.model_source import Source, Threads, open_engine_or_device
+from tenon.cli.noise_table import without_infinity
+from tenon.deployment.evaluation import evaluate
+
+
+def evaluate_model(
+    source: Source, options: Mapping[str, Any], threads: Threads, settings: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Print the results, as a table or JSON."""
+    with open_engine_or_device(source, options, threads) as engine, stages(f"evaluating {source.name}") as progress:
+        found = evaluate(engine, step=lambda done: progress(f"sample {done}"), **settings)
+    if as_json:
+        return print_json(without_infinity(found))
+    shown = table("metric", "%", "standard error", right=(1, 2))
+    for name, value in found.results.items():
+        error = f"{100 * found.errors[name]:.2f}" if name in found.errors else ""
+        shown.add_row(name, f"{100 * value:.2f}", error)
+    console.print(shown)
+    console.print(f"{found.samples} sample(s)", markup=False)
+    return None

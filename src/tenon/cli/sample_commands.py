@@ -1,0 +1,143 @@
+"""The subcommands that run models on samples: quantize, compare, validate, evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tenon.cli.option_groups import Model, PreprocessOptions, PrintOptions, RunOptions, ThreadOptions, with_groups
+from tenon.cli.sample_options import (
+    ContractOptions,
+    Data,
+    GroundTruth,
+    OptionalData,
+    RangeFileOptions,
+    RepairOptions,
+    Report,
+    Samples,
+    SchemeOptions,
+    Seed,
+)
+
+
+@with_groups
+def quantize_command(
+    *,
+    model: Model,
+    data: OptionalData = None,
+    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The .onnx, .tflite or .tmfile file to write.")],
+    samples: Samples = 128,
+    seed: Seed = 0,
+    scheme: SchemeOptions,
+    saved: RangeFileOptions,
+    repairs: RepairOptions,
+    contract: ContractOptions,
+    report: Report = None,
+    pareto: Annotated[
+        Path | None,
+        typer.Option(
+            "--pareto", help="Write a page of what was tried for --min-sqnr or --max-drop: cost and accuracy."
+        ),
+    ] = None,
+    preprocess: PreprocessOptions,
+    threads: ThreadOptions,
+    printing: PrintOptions,
+) -> None:
+    """Quantise a float model to 8-bit integers, calibrated on samples; writes ONNX, TFLite or tmfile."""
+    from tenon.cli.quantize import quantize_model
+
+    settings = {
+        "data": data, "samples": samples, "seed": seed, **scheme.settings(), **vars(repairs), **contract.settings(),
+        "preprocess": preprocess.overrides(), "threads": threads.threads,
+    }  # fmt: skip
+    quantize_model(model.source(), out, settings, report, pareto, saved.file(), as_json=printing.json)
+
+
+@with_groups
+def compare_command(
+    *,
+    first: Annotated[str, typer.Argument(help="A model, a bundle, onnxruntime:FILE or litert:FILE.")],
+    second: Annotated[str, typer.Argument(help="Another one, which is measured by the first.")],
+    data: Data,
+    samples: Samples = 32,
+    seed: Seed = 0,
+    layers: Annotated[bool, typer.Option("--layers", help="Compare tensors of the same name, too.")] = False,
+    arithmetic: Annotated[
+        str | None, typer.Option("--arithmetic", help="Of quantised models: onnx (default), litert, tflm or float.")
+    ] = None,
+    report: Report = None,
+    preprocess: PreprocessOptions,
+    threads: ThreadOptions,
+    printing: PrintOptions,
+) -> None:
+    """Compare what two of {model, bundle, model in another runtime} compute on the same samples."""
+    from tenon.cli.compare import compare_networks
+
+    settings = {
+        "samples": samples, "seed": seed, "layers": layers, "arithmetic": arithmetic,
+        "preprocess": preprocess.overrides(), "threads": threads.threads,
+    }  # fmt: skip
+    compare_networks(first, second, data, settings, report, as_json=printing.json)
+
+
+@with_groups
+def validate_command(
+    *,
+    model: Model,
+    data: Data,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="RUNTIME", help="onnxruntime or litert; with :FILE for another file there."),
+    ] = None,
+    expected: Annotated[
+        Path | None, typer.Option("--expected", metavar="FILE", help="Recorded outputs: an .npz file by output name.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="Least cosine similarity: 0.999, or 0.98 if quantised.")
+    ] = None,
+    samples: Samples = 8,
+    seed: Seed = 0,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Compare layers, too, and name the first wrong one.")
+    ] = False,
+    preprocess: PreprocessOptions,
+    options: RunOptions,
+    printing: PrintOptions,
+) -> None:
+    """Compare a compiled model, on --target, with its source framework or with recorded outputs."""
+    from tenon.cli.validate import validate_model
+
+    settings = {
+        "samples": samples, "seed": seed, "threshold": threshold, "layers": layers,
+        "preprocess": preprocess.overrides(),
+    }  # fmt: skip
+    validate_model(model.source(), options.overrides(), data, against, expected, settings, as_json=printing.json)
+
+
+@with_groups
+def evaluate_command(
+    *,
+    model: Model,
+    data: OptionalData = None,
+    metric: Annotated[
+        str,
+        typer.Option("--metric", help="top1, top5, auc, map, wer, MODULE:NAME of a plug-in, or a script of MACE's."),
+    ] = "top1",
+    ground_truth: GroundTruth = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Number of samples; default: all.")] = None,
+    seed: Seed = 0,
+    preprocess: PreprocessOptions,
+    threads: ThreadOptions,
+    options: RunOptions,
+    printing: PrintOptions,
+) -> None:
+    """Measure the accuracy of a model or bundle, on --target, on samples whose truth is known."""
+    from tenon.cli.evaluate import evaluate_model
+
+    settings = {
+        "data": data, "metric": metric, "ground_truth": ground_truth, "samples": samples, "seed": seed,
+        "preprocess": preprocess.overrides(),
+    }  # fmt: skip
+    evaluate_model(model.source(), options.overrides(), threads.selected(), settings, as_json=printing.json)

@@ -1,0 +1,127 @@
+"""Options of the subcommands that run models on samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tenon.cli.option_groups import Target
+
+_DATA = typer.Option(
+    "--data",
+    metavar="DATA",
+    help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
+)
+Data = Annotated[str, _DATA]
+OptionalData = Annotated[str | None, _DATA]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of samples.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")]
+GroundTruth = Annotated[
+    Path | None,
+    typer.Option(
+        "--ground-truth",
+        metavar="FILE",
+        help="What is true of each sample: an .npy, .npz, .json or .txt file, in their order or by file name.",
+    ),
+]
+Report = Annotated[
+    Path | None, typer.Option("--report", help="Write the report: a page if it ends in .html, else JSON.")
+]
+
+
+@dataclass(frozen=True)
+class SchemeOptions:
+    """What is quantised, to what, by which ranges.  Fields are named as the arguments of ``tenon.quantize``."""
+
+    scheme: Annotated[
+        str, typer.Option("--scheme", help="int8, int8-symmetric, int8-per-tensor, uint8, uint8-per-channel, ...")
+    ] = "int8"
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            help="Ranges of activations: auto, or min-max, moving-average, percentile, mse, entropy, aciq.",
+        ),
+    ] = "auto"
+    ranges: Annotated[
+        Path | None,
+        typer.Option("--ranges", metavar="FILE", help="Known ranges: YAML, or a file of Tengine, MACE or Glow."),
+    ] = None
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments of ``tenon.quantize``."""
+        return {**vars(self), "exclude": self.exclude or []}
+
+
+@dataclass(frozen=True)
+class RepairOptions:
+    """What is done about the loss.  Fields are named as the arguments of ``tenon.quantize``."""
+
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction/--no-bias-correction", help="Put the means of channels back.")
+    ] = True
+    range_search: Annotated[
+        bool, typer.Option("--range-search/--no-range-search", help="Try narrower and wider ranges of each tensor.")
+    ] = True
+    equalisation: Annotated[
+        bool | None,
+        typer.Option(
+            "--equalisation/--no-equalisation", help="Scale channels to similar ranges; default: if it helps."
+        ),
+    ] = None
+    rounding: Annotated[
+        str, typer.Option("--rounding", help="How weights are rounded: auto, nearest, gptq, adaround.")
+    ] = "auto"
+
+
+@dataclass(frozen=True)
+class ContractOptions:
+    """What must be kept.  Fields are named as the arguments of ``tenon.quantize``."""
+
+    min_sqnr: Annotated[
+        float | None,
+        typer.Option("--min-sqnr", metavar="DB", help="Leave layers in float until the outputs have this SQNR."),
+    ] = None
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", metavar="POINTS", help="Leave layers in float until the metric drops no further."),
+    ] = None
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="METRIC",
+            help="top1, top5, auc, wer, or MODULE:NAME of a plug-in; default: the same largest output as in float.",
+        ),
+    ] = None
+    ground_truth: GroundTruth = None
+    target: Target = None
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments of ``tenon.quantize``."""
+        return {**vars(self), "target": self.target or "host"}
+
+
+@dataclass(frozen=True)
+class RangeFileOptions:
+    """The file that the ranges of tensors are written to."""
+
+    save_ranges: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-ranges", metavar="FILE", help="Write the ranges: Tengine's if it ends in .scale, MACE's in .range."
+        ),
+    ] = None
+    ranges_format: Annotated[
+        str, typer.Option("--ranges-format", help="Of --save-ranges: yaml, tengine, mace or glow.")
+    ] = ""
+
+    def file(self) -> tuple[Path, str] | None:
+        """The file and its format."""
+        return (self.save_ranges, self.ranges_format) if self.save_ranges is not None else None

@@ -1,0 +1,94 @@
+"""Metrics by name, and plug-ins by the module or file that they are in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tenon.errors import InputError
+from tenon.ir.graph import Array
+from tenon.metrics.base import Evaluation, Mean, Outputs
+from tenon.metrics.classification import AreaUnderCurve, TopK
+from tenon.metrics.detection import MeanAveragePrecision
+from tenon.metrics.text import WordErrorRate, ctc_labels
+
+Score = Callable[[Mapping[str, Array], int], float]
+"""The score of the outputs (by name) for a sample (by its number), 1 for a right answer; higher is better."""
+
+
+def _recognised(outputs: Outputs, number: int) -> Any:
+    """The text of a string output, or the labels of one of scores [time, classes]."""
+    first = next(iter(outputs.values()))
+    return ctc_labels(first) if first.dtype.kind == "f" else first
+
+
+METRICS: dict[str, Evaluation] = {
+    "top1": Evaluation(TopK),
+    "top5": Evaluation(lambda: TopK(1, 5)),
+    "auc": Evaluation(AreaUnderCurve),
+    "map": Evaluation(MeanAveragePrecision, detections=True),
+    "wer": Evaluation(WordErrorRate, _recognised),
+}
+"""``top1`` and ``top5`` of scores [classes]; ``map`` of boxes; ``wer`` of text, or of labels by CTC with blank 0."""
+
+
+def scored(score: Score) -> Evaluation:
+    """The mean of a function of the outputs and of the number of a sample."""
+    return Evaluation(Mean, score, needs_truth=False)
+
+
+def read_evaluation(name: str) -> Evaluation:
+    """A metric by name, or a plug-in, MODULE:NAME or FILE.py:NAME: an ``Evaluation``, a function that returns one
+    without arguments, or a ``Score`` function.  Raises InputError if there is none."""
+    if name in METRICS:
+        return METRICS[name]
+    found = read_plugin(name)
+    if isinstance(found, type) or not callable(found):
+        made = found() if isinstance(found, type) else found
+    else:
+        made = found() if _takes_nothing(found) else scored(found)
+    if not isinstance(made, Evaluation):
+        raise InputError(f"--metric {name}: it is neither an Evaluation nor a function of outputs and sample number")
+    return made
+
+
+def read_plugin(name: str) -> Any:
+    """What MODULE:NAME or FILE.py:NAME names.  Raises InputError if it does not exist."""
+    module, _, attribute = name.rpartition(":")
+    where = f"--metric {name}"
+    if not module or not attribute:
+        raise InputError(f"{where}: there is no such metric: give one of {', '.join(METRICS)}, or MODULE:NAME")
+    try:
+        return getattr(load_module(module) if module.endswith(".py") else import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{where}: {error}: give MODULE:NAME of a module that Python finds, or FILE.py:NAME") from None
+
+
+def load_module(file: str) -> ModuleType:
+    """The module in a Python file.  Raises InputError if there is none, ImportError if it cannot be imported."""
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise InputError(f"{file}: there is no such file")
+    name = f"tenon_plugin_{sha256(str(path).encode()).hexdigest()[:16]}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python module")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_argcount == 0
