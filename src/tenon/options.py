@@ -7,6 +7,8 @@ Environment variables are read here and nowhere else:
     TENON_CC        the C compiler to use instead of the bundled zig
     TENON_TUNING    the tuning table; default: tuning.sqlite in the cache    TENON_NO_TUNING (0 or 1)
     TENON_CACHE     folder of compiled objects and downloads; default: XDG_CACHE_HOME/tenon or ~/.cache/tenon
+    TENON_OPEN_TARGET    whose code to take from a .tenon file
+    TENON_KEY, TENON_KEY_FILE    the key of encrypted bundles: 64 hexadecimal digits, or a file with it
 """
 
 from __future__ import annotations
@@ -80,6 +82,16 @@ def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(chosen)
     home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache")
     return Path(home) / "tenon"
+
+
+def opening(environment: Mapping[str, str] = os.environ) -> tuple[str, str, str]:
+    """How bundles are opened, where a program does not say: whose code is taken, the digits of the key, its file."""
+    return tuple(environment.get(f"TENON_{name}", "") for name in ("OPEN_TARGET", "KEY", "KEY_FILE"))  # type: ignore[return-value]
+
+
+def variable(name: str) -> str:
+    """An environment variable that the user names; empty if there is none."""
+    return os.environ.get(name, "")
 
 
 def child_environment(**changes: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Numbers are little-endian:
 
     8 bytes    "TENON\\r\\n" and 0x1a
-    u32        1, the version of this form
+    u32        1, the version of this form; 2 if it is encrypted
     u32        number of parts
     u64        bytes of the whole file
     32 bytes   BLAKE2b of the 24 bytes before it and of the directory
@@ -11,17 +11,19 @@ Numbers are little-endian:
 
 Names are TARGET/FILE; the files of a target are the manifest, library and weights of a folder.  Parts begin at
 multiples of 4096 bytes, so that weights can be used where they are mapped; parts with the same content are stored once.
-``runtime/libtenon/container.c`` reads the same.
+``runtime/libtenon/container.c`` reads the same.  In an encrypted file these parts are sealed (``bundle.encryption``).
+Parts whose names have no target are about the file: "key-check" (``bundle.encryption``), "signature"
+(``bundle.signature``).
 """
 
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from tenon.bundle.manifest import FILE
+from tenon.bundle.manifest import FILE, Manifest, parse_manifest
 from tenon.errors import BundleError
 from tenon.ir.dtype import Array
 
@@ -32,7 +34,7 @@ except ImportError:
 
 SUFFIX = ".tenon"
 MAGIC = b"TENON\r\n\x1a"
-VERSION = 1
+VERSION, ENCRYPTED = 1, 2
 _HEAD = struct.Struct("<8sIIQ")
 _DIGEST = 32
 _ROW = struct.Struct("<104sQQ")
@@ -43,6 +45,11 @@ _ALIGNMENT = 4096
 def container(targets: Mapping[str, Mapping[str, bytes]]) -> bytes:
     """The content of a file with these files of each target."""
     parts = {f"{target}/{name}": content for target, files in targets.items() for name, content in files.items()}
+    return container_of(parts)
+
+
+def container_of(parts: Mapping[str, bytes], version: int = VERSION) -> bytes:
+    """The content of a file with these parts, as they are stored."""
     at = _aligned(_HEAD.size + _DIGEST + len(parts) * _ROW.size)
     offsets, rows = dict[bytes, int](), list[bytes]()
     for name, content in parts.items():
@@ -53,7 +60,7 @@ def container(targets: Mapping[str, Mapping[str, bytes]]) -> bytes:
             offsets[content] = at
             at = _aligned(at + len(content))
         rows.append(_ROW.pack(encoded, offsets[content], len(content)))
-    head, directory = _HEAD.pack(MAGIC, VERSION, len(parts), at), b"".join(rows)
+    head, directory = _HEAD.pack(MAGIC, version, len(parts), at), b"".join(rows)
     whole = bytearray(at)
     top = head + _digest(head, directory) + directory
     whole[: len(top)] = top
@@ -72,9 +79,10 @@ def is_container(path: str | os.PathLike[str]) -> bool:
 
 
 class Container:
-    """A ``.tenon`` file, mapped.  Raises BundleError if it is damaged."""
+    """A ``.tenon`` file, mapped; ``transform`` makes its content of what the file holds.  Raises BundleError if it is
+    damaged."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, transform: Callable[[bytes], bytes] | None = None) -> None:
         self.path = path
         try:
             with open(path, "rb") as file:
@@ -82,7 +90,25 @@ class Container:
                 self._content = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
         except (OSError, ValueError) as error:
             raise BundleError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        if transform is not None:
+            self._content = _aligned_copy(transform(self._content.tobytes()))
+        self.version = VERSION
+        self._key = b""
+        self._opened = dict[str, Array]()
         self._parts = self._directory()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether a key is needed to read the files of a target."""
+        return self.version == ENCRYPTED
+
+    def unlock(self, key: bytes) -> None:
+        """Use a key for an encrypted file.  Raises WrongKeyError if it is that of another one."""
+        from tenon.bundle.encryption import KEY_CHECK, WrongKeyError, unseal
+
+        if unseal(key, KEY_CHECK, self.stored(KEY_CHECK).tobytes()) is None:
+            raise WrongKeyError(f"{self.path}: the key is not that with which it was encrypted")
+        self._key = key
 
     def _directory(self) -> dict[str, tuple[int, int]]:
         content, size = self._content, self._content.size
@@ -92,11 +118,12 @@ class Container:
         magic, version, count, stated = _HEAD.unpack(head)
         if magic != MAGIC:
             raise self._damaged(f"it is not a {SUFFIX} file")
-        if version != VERSION:
+        if version not in (VERSION, ENCRYPTED):
             raise BundleError(
-                f"{self.path} has form {version} of {SUFFIX} files and this Tenon reads {VERSION}: install a newer "
-                "Tenon, or compile the model again"
+                f"{self.path} has form {version} of {SUFFIX} files and this Tenon reads {VERSION} and {ENCRYPTED}: "
+                "install a newer Tenon, or compile the model again"
             )
+        self.version = version
         begin = _HEAD.size + _DIGEST
         if stated != size or count * _ROW.size > size - begin:
             raise self._damaged("it is incomplete")
@@ -123,11 +150,57 @@ class Container:
         return [name.removeprefix(f"{target}/") for name in self._parts if name.startswith(f"{target}/")]
 
     def part(self, target: str, name: str) -> Array:
-        """A file of a target, as bytes."""
-        place = self._parts.get(f"{target}/{name}")
+        """A file of a target, as bytes.  Raises WrongKeyError for an encrypted file without key."""
+        full = f"{target}/{name}"
+        if not self.encrypted:
+            return self.stored(full)
+        if full not in self._opened:
+            self._opened[full] = self._decrypted(full, name)
+        return self._opened[full]
+
+    def manifest(self, target: str) -> Manifest:
+        """The manifest of a target.  Raises BundleError if it is damaged."""
+        return parse_manifest(self.part(target, FILE).tobytes(), f"{self.path} ({target}/{FILE})")
+
+    def _decrypted(self, full: str, name: str) -> Array:
+        from tenon.bundle.encryption import WrongKeyError, unseal
+
+        if not self._key:
+            raise WrongKeyError(
+                f"{self.path} is encrypted: give its key (key=..., --key-file, TENON_KEY_FILE or TENON_KEY)"
+            )
+        text = unseal(self._key, name, self.stored(full).tobytes())
+        if text is None:
+            raise BundleError(
+                f"{self.path} is damaged: {full} was changed after it was encrypted: encrypt the bundle again"
+            )
+        return _aligned_copy(text)
+
+    def stored(self, part: str) -> Array:
+        """A part as the file holds it, encrypted if the file is."""
+        place = self._parts.get(part)
         if place is None:
-            raise self._damaged(f"it has no {target}/{name}")
+            raise self._damaged(f"it has no {part}")
         return self._content[place[0] : place[0] + place[1]]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of all parts."""
+        return tuple(self._parts)
+
+    @property
+    def places(self) -> Mapping[str, tuple[int, int]]:
+        """Offset and bytes of each part."""
+        return self._parts
+
+
+def _aligned_copy(content: bytes) -> Array:
+    """At a multiple of 64 bytes, as weights have to be."""
+    room = np.empty(len(content) + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    copy = room[begin : begin + len(content)]
+    copy[:] = np.frombuffer(content, np.uint8)
+    return copy
 
 
 def _aligned(at: int) -> int:

@@ -32,6 +32,7 @@ from tenon.cli.option_groups import (
     with_groups,
 )
 from tenon.cli.parse import parse_pairs
+from tenon.cli.protection_commands import register
 from tenon.cli.sample_commands import compare_command, evaluate_command, quantize_command, validate_command
 
 app = typer.Typer(
@@ -291,6 +292,9 @@ def sdk_command(
     from tenon.cli.sdk import write_sdk
 
     write_sdk(target, compiler, out, as_json=json)
+
+
+register(app)
 
 
 def _parts(emit: list[str] | None) -> tuple[Emit, ...]:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from tenon.bundle import Manifest, read_manifest
 from tenon.bundle.container import Container
-from tenon.bundle.manifest import FILE, FileRecord, Tensor, parse_manifest
+from tenon.bundle.manifest import FileRecord, Tensor
+from tenon.bundle.signature import signer
 from tenon.cli.console import console, count, patches_text, print_json, size, table
+from tenon.engine.files import choose_target, open_container
 from tenon.errors import BundleError
+from tenon.options import opening
 
 _SHOWN = 16  # digits of a digest
 _CHUNK = 1 << 20
@@ -30,19 +33,37 @@ def inspect_bundle(path: Path, *, layers: bool, as_json: bool) -> None:
 
 
 def _inspect_single_file(path: Path, *, layers: bool, as_json: bool) -> None:
-    file = Container(str(path))
+    file = open_container(str(path))
     made = []
     for target in file.targets:
-        manifest = parse_manifest(file.part(target, FILE).tobytes(), f"{path} ({target})")
+        manifest = file.manifest(target)
         parts = {name: hashlib.sha256(file.part(target, name).data).hexdigest() for name in manifest.files}
         states = {n: "ok" if parts[n] == record.sha256 else "damaged" for n, record in manifest.files.items()}
         made.append((manifest, states))
+    by, taken = signer(file), _taken(file)
     if as_json:
-        print_json({"targets": [{**manifest.json(), "states": states} for manifest, states in made]})
+        about = {"encrypted": file.encrypted, "signed_by": by.hex() if by else None, "taken": taken}
+        print_json({"targets": [{**manifest.json(), "states": states} for manifest, states in made], **about})
+    else:
+        console.print(
+            f"for {', '.join(file.targets)}; here {f'{taken} is taken' if taken else 'none runs'}", markup=False
+        )
+        if file.encrypted:
+            console.print("encrypted with AES-256-GCM")
+        if by:
+            console.print(f"signed by {by.hex()} (tenon sign --public-key verifies it)", markup=False)
     for manifest, states in made:
         if not as_json:
             _print(manifest, states, layers=layers)
         _raise_if_damaged(path, states)
+
+
+def _taken(file: Container) -> str | None:
+    """The target whose code is taken on this machine."""
+    try:
+        return choose_target(file.path, file.targets, opening()[0])
+    except BundleError:
+        return None
 
 
 def _raise_if_damaged(path: Path, states: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -23,6 +23,8 @@ from tenon.targets.host_cpu import runs_here
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle
+    from tenon.bundle.encryption import Key
+    from tenon.bundle.signature import PublicKey
     from tenon.engine.timestamps import StampedThreadPool
 
 
@@ -34,17 +36,27 @@ def open_bundle(
     affinity: Sequence[int] = (),
     cores: Cores = "all",
     verify: bool = False,
+    target: str = "",
+    key: Key | None = None,
+    public_key: PublicKey | None = None,
+    transform: Callable[[bytes], bytes] | None = None,
 ) -> Engine:
     """An engine for a bundle: a folder or ``.tenon`` file written by ``Bundle.save`` or ``tenon compile``, or a bundle
     in memory.
 
     It runs with ``threads`` threads, on the processors in ``affinity`` or on the ``cores`` of one kind ("all", "big" or
     "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
-    Raises BundleError for a damaged bundle or one made for another machine, InputError for more threads than the
-    bundle supports and for processors that are not there.
+
+    Of a ``.tenon`` file, ``target`` is the one whose code is taken, by default the best for this machine; ``key``
+    decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them);
+    ``public_key`` (a PEM file, or 32 bytes) is that of who has to have signed it; ``transform`` makes the content of
+    a bundle of what is stored.
+    Raises BundleError for a damaged bundle, one made for another machine, a wrong key or signature, InputError for more
+    threads than the bundle supports and for processors that are not there.
     """
     if isinstance(bundle, str | os.PathLike):
-        return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify)
+        how = files.Opening(target, key, public_key, transform)
+        return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
     _check_machine(bundle.manifest({}, compiled=False), bundle.name)
     from tenon.atomic_write import scratch
 
@@ -84,8 +96,9 @@ class Engine(Locked):
         affinity: Sequence[int] = (),
         cores: Cores = "all",
         verify: bool = False,
+        opening: files.Opening = files.USUAL,
     ) -> None:
-        place = files.bundle_files(os.fspath(folder))
+        place = files.bundle_files(os.fspath(folder), opening)
         self.manifest = place.manifest()
         _check_machine(self.manifest, place.label(""))
         _check_threads(self.manifest, threads)

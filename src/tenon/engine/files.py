@@ -5,16 +5,36 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from tenon.bundle.checksum import checksum
 from tenon.bundle.layout import layout, symbols
-from tenon.bundle.manifest import FILE, Manifest, parse_manifest, read_manifest, shared_library
+from tenon.bundle.manifest import Manifest, read_manifest, shared_library
 from tenon.engine.loading import load_library
-from tenon.errors import BundleError
+from tenon.errors import BundleError, InputError
 from tenon.ir.dtype import Array
+
+if TYPE_CHECKING:
+    from tenon.bundle.container import Container
+    from tenon.bundle.encryption import Key
+    from tenon.bundle.signature import PublicKey
+
+
+class Opening(NamedTuple):
+    """How a ``.tenon`` file is opened.
+
+    ``target``: whose code is taken; "": the best for this machine, or that of TENON_OPEN_TARGET.  ``key``: of an
+    encrypted file; None: that of TENON_KEY or TENON_KEY_FILE.  ``public_key``: of who has to have signed the file.
+    ``transform`` makes the content of a bundle of what is stored, before anything of it is used.
+    """
+
+    target: str = ""
+    key: Key | None = None
+    public_key: PublicKey | None = None
+    transform: Callable[[bytes], bytes] | None = None
 
 
 class BundleFiles(Protocol):
@@ -28,6 +48,9 @@ class BundleFiles(Protocol):
 
     def content(self, name: str, *, mapped: bool = False) -> Array:
         """The bytes of a file; ``mapped``: shared by all processes.  Raises BundleError if it is missing."""
+
+
+USUAL = Opening()
 
 
 class _Folder:
@@ -55,26 +78,16 @@ class _Folder:
 
 
 class _SingleFile:
-    """The target of a ``.tenon`` file that asks for most of what this machine has."""
+    """A target of a ``.tenon`` file."""
 
-    def __init__(self, path: str) -> None:
-        from tenon.bundle.container import Container
-        from tenon.targets.host_cpu import runs_here
-        from tenon.targets.registry import rows
+    def __init__(self, path: str, how: Opening) -> None:
+        from tenon.options import opening
 
-        self._path, self._file = path, Container(path)
-        fitting = [name for name in self._file.targets if runs_here(name)]
-        if not fitting:
-            raise BundleError(
-                f"{path} has code for {', '.join(self._file.targets) or 'no target'} and none for this machine: "
-                "compile the model again with --target host"
-            )
-        known = rows()
-        hosts = {name: host for name in fitting if (host := known[name].host)}
-        self._target = max(fitting, key=lambda name: len(hosts[name].features))
+        self._path, self._file = path, open_container(path, how)
+        self._target = choose_target(path, self._file.targets, how.target or opening()[0])
 
     def manifest(self) -> Manifest:
-        return parse_manifest(self.content(FILE).tobytes(), self.label(FILE))
+        return self._file.manifest(self._target)
 
     def label(self, name: str) -> str:
         return f"{self._path} ({self._target}{'/' if name else ''}{name})"
@@ -83,10 +96,55 @@ class _SingleFile:
         return self._file.part(self._target, name)
 
 
-def bundle_files(path: str) -> BundleFiles:
-    """The files of a bundle: a folder, or a ``.tenon`` file.  Raises BundleError if that is damaged, or not for this
-    machine."""
-    return _SingleFile(path) if os.path.isfile(path) else _Folder(path)
+def open_container(path: str, how: Opening = USUAL) -> Container:
+    """A ``.tenon`` file whose signature is verified, if that is asked for, and that can be read, if its key is known.
+
+    Raises BundleError for a file that is damaged, encrypted with another key, or not signed by whom it should be.
+    """
+    from tenon.bundle.container import Container
+    from tenon.options import opening
+
+    file = Container(path, how.transform)
+    if how.public_key is not None:
+        from tenon.bundle.signature import check_signature
+
+        check_signature(file, how.public_key)
+    if file.encrypted:
+        from tenon.bundle.encryption import key_of_digits, read_key
+
+        _, digits, key_file = opening()
+        if key := how.key or (key_of_digits(digits, "TENON_KEY") if digits else key_file):
+            file.unlock(read_key(key))
+    return file
+
+
+def choose_target(path: str, targets: Sequence[str], wanted: str = "") -> str:
+    """Which target of a ``.tenon`` file is taken: the one that is wanted, or asks for most of what this machine has.
+
+    Raises BundleError if there is none.
+    """
+    from tenon.targets.host_cpu import runs_here
+    from tenon.targets.registry import rows
+
+    fitting = [name for name in targets if name == wanted] if wanted else [name for name in targets if runs_here(name)]
+    if not fitting:
+        listed = ", ".join(targets) or "no target"
+        raise BundleError(
+            f"{path} has code for {listed} and none for {wanted or 'this machine'}: compile the model again with "
+            f"--target {wanted or 'host'}"
+        )
+    known = rows()
+    return max(fitting, key=lambda name: len(host.features) if name in known and (host := known[name].host) else 0)
+
+
+def bundle_files(path: str, how: Opening = USUAL) -> BundleFiles:
+    """The files of a bundle: a folder, or a ``.tenon`` file.  Raises BundleError if that is damaged, not for this
+    machine, encrypted with another key, or not signed by whom it should be."""
+    if os.path.isfile(path):
+        return _SingleFile(path, how)
+    if how.public_key is not None or how.transform is not None:
+        raise InputError(f"{path} is no .tenon file: only those are signed, or stored in another form")
+    return _Folder(path)
 
 
 def library(manifest: Manifest, files: BundleFiles, verify: bool) -> ctypes.CDLL:

@@ -16,11 +16,26 @@
 enum { OK = 0, NETWORK_FAILED = 1, TRANSFER_FAILED = 2, FAULT = 3, NO_CLOCK = 4 };
 
 static void open_files(void);
-static size_t receive(uint8_t *to, size_t count);        /* bytes received: fewer at the end of the input */
-static size_t send(const uint8_t *from, size_t count);   /* bytes sent: fewer on an error */
+/* Bytes that one call of the system moved; 0 at the end of the input, and on an error. */
+static size_t receive_some(uint8_t *to, size_t count);
+static size_t send_some(const uint8_t *from, size_t count);
 static void leave(int status) __attribute__((noreturn));
 
 void tenon_probe(void);
+
+/* Bytes received: fewer at the end of the input. */
+static size_t receive(uint8_t *to, size_t count) {
+  size_t done = 0, got;
+  while (done < count && (got = receive_some(to + done, count - done)) > 0) done += got;
+  return done;
+}
+
+/* Bytes sent: fewer on an error. */
+static size_t send(const uint8_t *from, size_t count) {
+  size_t done = 0, sent;
+  while (done < count && (sent = send_some(from + done, count - done)) > 0) done += sent;
+  return done;
+}
 
 #ifdef TENON_STEPS
 
@@ -211,24 +226,14 @@ static uint64_t nanoseconds(void) {
 }
 #endif
 
-static size_t receive(uint8_t *to, size_t count) {
-  size_t done = 0;
-  while (done < count) {
-    const long got = system_call(READ, input, (long)(to + done), (long)(count - done), 0);
-    if (got <= 0) break;
-    done += (size_t)got;
-  }
-  return done;
+static size_t receive_some(uint8_t *to, size_t count) {
+  const long got = system_call(READ, input, (long)to, (long)count, 0);
+  return got > 0 ? (size_t)got : 0;
 }
 
-static size_t send(const uint8_t *from, size_t count) {
-  size_t done = 0;
-  while (done < count) {
-    const long sent = system_call(WRITE, output, (long)(from + done), (long)(count - done), 0);
-    if (sent <= 0) break;
-    done += (size_t)sent;
-  }
-  return done;
+static size_t send_some(const uint8_t *from, size_t count) {
+  const long sent = system_call(WRITE, output, (long)from, (long)count, 0);
+  return sent > 0 ? (size_t)sent : 0;
 }
 
 static void leave(int status) {
@@ -268,26 +273,14 @@ static uint64_t nanoseconds(void) {
 }
 #endif
 
-static size_t receive(uint8_t *to, size_t count) {
-  size_t done = 0;
-  while (done < count) {
-    unsigned got = 0;
-    const unsigned wanted = count - done < MOST ? (unsigned)(count - done) : MOST;
-    if (!ReadFile(input, to + done, wanted, &got, 0) || got == 0) break;
-    done += got;
-  }
-  return done;
+static size_t receive_some(uint8_t *to, size_t count) {
+  unsigned got = 0;
+  return ReadFile(input, to, count < MOST ? (unsigned)count : MOST, &got, 0) ? got : 0;
 }
 
-static size_t send(const uint8_t *from, size_t count) {
-  size_t done = 0;
-  while (done < count) {
-    unsigned sent = 0;
-    const unsigned wanted = count - done < MOST ? (unsigned)(count - done) : MOST;
-    if (!WriteFile(output, from + done, wanted, &sent, 0) || sent == 0) break;
-    done += sent;
-  }
-  return done;
+static size_t send_some(const uint8_t *from, size_t count) {
+  unsigned sent = 0;
+  return WriteFile(output, from, count < MOST ? (unsigned)count : MOST, &sent, 0) ? sent : 0;
 }
 
 static void leave(int status) {
@@ -343,13 +336,13 @@ static uint64_t nanoseconds(void) {
 #endif
 
 /* Both transfers answer with the number of bytes that were left over. */
-static size_t receive(uint8_t *to, size_t count) {
+static size_t receive_some(uint8_t *to, size_t count) {
   const uintptr_t arguments[] = {input, (uintptr_t)to, count};
   const uintptr_t left = semihost(SYS_READ, arguments);
   return left > count ? 0 : count - left;
 }
 
-static size_t send(const uint8_t *from, size_t count) {
+static size_t send_some(const uint8_t *from, size_t count) {
   const uintptr_t arguments[] = {output, (uintptr_t)from, count};
   const uintptr_t left = semihost(SYS_WRITE, arguments);
   return left > count ? 0 : count - left;

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tenon import __version__
 from tenon.atomic_write import created_folder, fresh_folder, remove_folder
+from tenon.bundle.packages.cmake import VERSION_FILE
 from tenon.errors import InputError
 from tenon.options import Options
 from tenon.sdk import tengine
@@ -47,18 +48,6 @@ if(NOT TARGET tenon::tenon)
 endif()
 """
 
-_CMAKE_VERSION = """\
-set(PACKAGE_VERSION "@VERSION@")
-if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
-  set(PACKAGE_VERSION_COMPATIBLE FALSE)
-else()
-  set(PACKAGE_VERSION_COMPATIBLE TRUE)
-  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
-    set(PACKAGE_VERSION_EXACT TRUE)
-  endif()
-endif()
-"""
-
 
 def save_sdk(folder: str | Path, target: str = "host", options: Options | None = None) -> Path:
     """Build libtenon for a target's machines and write it with its headers; an SDK that is there is replaced.
@@ -97,7 +86,7 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     texts = {
         "lib/pkgconfig/tenon.pc": _PKG_CONFIG,
         "lib/cmake/tenon/tenonConfig.cmake": _CMAKE,
-        "lib/cmake/tenon/tenonConfigVersion.cmake": _CMAKE_VERSION,
+        "lib/cmake/tenon/tenonConfigVersion.cmake": VERSION_FILE,
         _MARK: f"libtenon {__version__} (ABI {ABI}) for {row.name}\n",
     }
     files = {**headers, f"lib/{names.file}": library.shared, "lib/libtenon.a": library.static}

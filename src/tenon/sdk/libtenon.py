@@ -17,8 +17,9 @@ ABI = 1
 
 RUNTIME = Path(__file__).parent.parent / "runtime"
 SOURCES = (
-    "activations.c", "bundle.c", "compile.c", "container.c", "description.c", "digest.c", "engine.c", "error.c",
-    "handle.c", "json.c", "layout.c", "machine.c", "manifest.c", "memory_pool.c", "query.c", "run.c",
+    "activations.c", "aes_gcm.c", "bundle.c", "compile.c", "container.c", "description.c", "digest.c", "engine.c",
+    "error.c", "handle.c", "json.c", "key.c", "layout.c", "machine.c", "manifest.c", "memory_pool.c", "query.c",
+    "run.c",
 )  # fmt: skip
 POSIX = ("platform_posix.c", "children_posix.c")
 _WINDOWS = ("platform_windows.c",)
@@ -102,7 +103,7 @@ def compile_source(
     files |= {f"tengine/{name}": (RUNTIME / "include" / "tengine" / name).read_bytes() for name in TENGINE_HEADERS}
     files |= {"target_rows.h": target_rows(target).encode(), name: (RUNTIME / folder / name).read_bytes(), **more}
     own = () if target.thread_pool else ("-DTENON_NO_THREAD_POOL",)
-    speed = ("-O2",) if name in ("digest.c", "threads.c") else ()
+    speed = ("-O2",) if name in ("aes_gcm.c", "digest.c", "threads.c") else ()
     shared = ("-DTENON_BUILD_SHARED",) if target.object == "coff" else ()
     return compiler.compile(files, name, target, (*_FLAGS, *speed, *own, *shared, *flags))
 

@@ -16,7 +16,7 @@ if(NOT TARGET @NAME@::@NAME@)
   unset(_@NAME@_prefix)
 endif()
 """
-_VERSION = """\
+VERSION_FILE = """\
 set(PACKAGE_VERSION "@VERSION@")
 if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
@@ -27,6 +27,7 @@ else()
   endif()
 endif()
 """
+"""The template of a package's version file: a package serves requests for its version or an older one."""
 
 
 def cmake(contents: Contents) -> dict[str, bytes]:
@@ -36,5 +37,5 @@ def cmake(contents: Contents) -> dict[str, bytes]:
         **contents.headers(f"{top}include/"),
         f"{top}lib/lib{name}.a": contents.archive(),
         f"{top}lib/cmake/{name}/{name}Config.cmake": contents.filled(_CONFIG),
-        f"{top}lib/cmake/{name}/{name}ConfigVersion.cmake": contents.filled(_VERSION),
+        f"{top}lib/cmake/{name}/{name}ConfigVersion.cmake": contents.filled(VERSION_FILE),
     }

@@ -66,7 +66,8 @@ typedef enum TenonStatus {
   TENON_NO_COMPILER = 12,     /* a model instead of a bundle, and no compiler is installed */
   TENON_COMPILE_FAILED = 13,  /* the compiler refused the model */
   TENON_TIMEOUT = 14,
-  TENON_RUN_FAILED = 15       /* the network returned an error */
+  TENON_RUN_FAILED = 15,      /* the network returned an error */
+  TENON_WRONG_KEY = 16        /* an encrypted bundle, and no key or that of another one */
 } TenonStatus;
 
 typedef enum TenonType {
@@ -126,24 +127,44 @@ TENON_API const char *tenon_last_error(void);
 
 /* --------------------------------------------------------------------------------------------------------- bundles */
 
-/* How to open; TENON_OPEN_OPTIONS_INIT first, then set fields.  A NULL pointer means the defaults.  All fields from
-   `model_name` on are for models: files of any format that `tenon compile` reads.  They are compiled by the command that
-   TENON names, else by `tenon`, else by `python3 -m tenon`; the bundle is kept in TENON_CACHE (default:
-   XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options. */
+#define TENON_KEY_BYTES 32
+
+/* Gives the key of an encrypted bundle, for example of a system's key store; 0, or anything else for an error. */
+typedef int (*TenonKeyFunction)(void *context, uint8_t key[TENON_KEY_BYTES]);
+
+/* Changes the content of a file in place, a private copy, before anything of it is used: undoes what a program did to it
+   when it was stored.  0, or anything else for an error. */
+typedef int (*TenonTransform)(void *context, uint8_t *data, size_t bytes);
+
+/* How to open; TENON_OPEN_OPTIONS_INIT first, then set fields.  A NULL pointer means the defaults.  The fields from
+   `model_name` to `compile_seconds` are for models: files of any format that `tenon compile` reads.  They are compiled by
+   the command that TENON names, else by `tenon`, else by `python3 -m tenon`; the bundle is kept in TENON_CACHE (default:
+   XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options.
+
+   The key of an encrypted bundle is `key`, else what `key_function` gives, else that of `key_file` (32 bytes or 64
+   hexadecimal digits), else that of the environment: 64 digits in TENON_KEY, or the name of a file in TENON_KEY_FILE. */
 typedef struct TenonOpenOptions {
   size_t struct_size;
   int32_t skip_checksums; /* 1: trust code and weights to be undamaged; the manifest is always verified */
   int32_t never_compile;  /* 1: a model is TENON_NO_COMPILER */
-  const char *target;     /* of the code to take from a .tenon file, or to compile for; NULL: the best for this machine */
+  const char *target;     /* of the code to take from a .tenon file, or to compile for; NULL: the best for this machine,
+                             or of a .tenon file that which TENON_OPEN_TARGET names */
   const char *model_name; /* of a model in memory: a file name, whose ending may tell the format */
   const char *weights;    /* path of a second file of the model */
   const char *const *shapes;    /* NULL-terminated, each "name=1,3,224,224", as for --shape */
   const char *const *arguments; /* NULL-terminated, further arguments of `tenon compile` */
   int32_t threads;              /* the most threads that a compiled model can use; 0: the compiler's default */
   int32_t compile_seconds;      /* time limit; 0: 600 */
+  const uint8_t *key;           /* TENON_KEY_BYTES bytes */
+  const char *key_file;
+  TenonKeyFunction key_function;
+  void *key_context;
+  TenonTransform transform;
+  void *transform_context;
 } TenonOpenOptions;
 
-#define TENON_OPEN_OPTIONS_INIT {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0}
+#define TENON_OPEN_OPTIONS_INIT \
+  {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* Opens the folder of a bundle, a .tenon file, or a model. */
 TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *options, TenonBundle **bundle);

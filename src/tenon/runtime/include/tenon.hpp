@@ -52,9 +52,11 @@ constexpr TenonType type_of() {
   }
 }
 
-/* How to open: fields of TenonOpenOptions, whose lists this keeps. */
+/* How to open: fields of TenonOpenOptions, whose lists this keeps.  `key` is empty or has TENON_KEY_BYTES bytes. */
 struct OpenOptions {
-  std::string target, model_name, weights;
+  std::string target, model_name, weights, key_file;
+  std::vector<std::uint8_t> key;
+  std::function<bool(std::uint8_t *data, std::size_t bytes)> transform; /* false: an error */
   std::vector<std::string> shapes, arguments;
   int threads = 0, compile_seconds = 0;
   bool skip_checksums = false, never_compile = false;
@@ -132,6 +134,17 @@ class Bundle {
     given.arguments = arguments.data();
     given.threads = options.threads;
     given.compile_seconds = options.compile_seconds;
+    if (!options.key.empty() && options.key.size() != TENON_KEY_BYTES)
+      throw Error(TENON_WRONG_KEY, "a key has " + std::to_string(TENON_KEY_BYTES) + " bytes");
+    given.key = options.key.empty() ? nullptr : options.key.data();
+    given.key_file = text(options.key_file);
+    auto transform = options.transform;
+    if (transform) {
+      given.transform_context = &transform;
+      given.transform = [](void *context, std::uint8_t *data, std::size_t bytes) {
+        return (*static_cast<decltype(options.transform) *>(context))(data, bytes) ? 0 : 1;
+      };
+    }
     open(&given);
   }
 

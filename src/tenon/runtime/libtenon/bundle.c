@@ -164,21 +164,13 @@ static TenonStatus load(Bundle *bundle, const BundleFiles *files, int skip_check
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
 
-static TenonStatus options_of(const TenonOpenOptions *given, TenonOpenOptions *options) {
-  memset(options, 0, sizeof *options);
-  if (given == NULL) return TENON_OK;
-  if (given->struct_size < sizeof given->struct_size || given->struct_size > 4096)
-    return tn_fail(TENON_INVALID_ARGUMENT, "options.struct_size is %zu: begin with TENON_OPEN_OPTIONS_INIT",
-                   given->struct_size);
-  memcpy(options, given, given->struct_size < sizeof *options ? given->struct_size : sizeof *options);
-  return TENON_OK;
-}
-
 static TenonStatus load_container(Bundle *bundle, const char *origin, const TenonOpenOptions *options) {
-  BundleFiles files;
+  BundleFiles files = {0};
   const File *file = &bundle->container;
-  TenonStatus status = tn_container_open(&bundle->pool, file->data, file->size, origin, options->target, &files);
-  return status == TENON_OK ? load(bundle, &files, options->skip_checksums) : status;
+  TenonStatus status = tn_container_open(&bundle->pool, file->data, file->size, origin, options, &files);
+  if (status == TENON_OK) status = load(bundle, &files, options->skip_checksums);
+  tn_wipe(files.key, sizeof files.key);
+  return status;
 }
 
 static TenonStatus compile_and_load(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
@@ -193,6 +185,30 @@ static TenonStatus compile_and_load(Bundle *bundle, const char *path, const Teno
   return status;
 }
 
+/* Replaces the content of a file by what the program's function makes of a copy. */
+static TenonStatus transform(Bundle *bundle, const char *origin, const TenonOpenOptions *options) {
+  File *file = &bundle->container;
+  uint8_t *copy = tn_aligned_memory(file->size, WEIGHTS_ALIGNMENT);
+  if (copy == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory to transform it", origin);
+  memcpy(copy, file->data, file->size);
+  const File transformed = {copy, file->size, ALIGNED, NULL};
+  tn_file_release(file);
+  *file = transformed;
+  const int error = options->transform(options->transform_context, copy, transformed.size);
+  return error == 0 ? TENON_OK : tn_fail(TENON_DAMAGED, "%s: the program's transform returned the error %d", origin, error);
+}
+
+/* Opens what bundle->container holds; a model has a path, or NULL if it is in memory. */
+static TenonStatus open_content(Bundle *bundle, const char *origin, const char *path, const TenonOpenOptions *options) {
+  if (options->transform != NULL) {
+    const TenonStatus status = transform(bundle, origin, options);
+    if (status != TENON_OK) return status;
+    path = NULL;
+  }
+  return tn_is_container(bundle->container.data, bundle->container.size) ? load_container(bundle, origin, options)
+                                                                         : compile_and_load(bundle, path, options);
+}
+
 static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
   char *name = tn_pool_text(&bundle->pool, path, strlen(path));
   char manifest[4096];
@@ -203,20 +219,18 @@ static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOp
       return tn_fail(TENON_SYSTEM, "%s: the path is too long", path);
     if (!tn_exists(manifest))
       return tn_fail(TENON_NOT_FOUND, "%s is not a bundle: it holds no manifest.json: compile a model in a folder first", path);
-    const BundleFiles files = {name, "", NULL, 0};
+    const BundleFiles files = {.path = name, .prefix = ""};
     return load(bundle, &files, options->skip_checksums);
   }
   const TenonStatus status = tn_file_map(path, &bundle->container);
-  if (status != TENON_OK) return status;
-  const int is_bundle = tn_is_container(bundle->container.data, bundle->container.size);
-  return is_bundle ? load_container(bundle, name, options) : compile_and_load(bundle, name, options);
+  return status == TENON_OK ? open_content(bundle, name, name, options) : status;
 }
 
 TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *given, TenonBundle **result) {
   TenonOpenOptions options;
   if (path == NULL || result == NULL)
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_open: %s is NULL", path == NULL ? "the path" : "the result");
-  TenonStatus status = options_of(given, &options);
+  TenonStatus status = tn_options(given, &options, sizeof options, "TENON_OPEN_OPTIONS_INIT");
   if (status != TENON_OK) return status;
   Bundle *bundle = new_bundle();
   if (bundle == NULL) return TENON_OUT_OF_MEMORY;
@@ -227,14 +241,12 @@ TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, const Tenon
   TenonOpenOptions options;
   if (data == NULL || result == NULL)
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_open_memory: %s is NULL", data == NULL ? "the data" : "the result");
-  TenonStatus status = options_of(given, &options);
+  TenonStatus status = tn_options(given, &options, sizeof options, "TENON_OPEN_OPTIONS_INIT");
   if (status != TENON_OK) return status;
   Bundle *bundle = new_bundle();
   if (bundle == NULL) return TENON_OUT_OF_MEMORY;
   bundle->container = (File){data, bytes, BORROWED, NULL};
-  status = tn_is_container(data, bytes) ? load_container(bundle, "the bundle in memory", &options)
-                                        : compile_and_load(bundle, NULL, &options);
-  return finish(bundle, status, result);
+  return finish(bundle, open_content(bundle, "the bundle in memory", NULL, &options), result);
 }
 
 static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {

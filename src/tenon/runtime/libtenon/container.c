@@ -3,24 +3,28 @@
    A .tenon file, numbers little-endian:
 
        8 bytes   "TENON\r\n" and 0x1a
-       u32       1, the version of this form
+       u32       1, the version of this form; 2 if it is encrypted
        u32       number of parts
        u64       bytes of the whole file
        32 bytes  BLAKE2b of the 24 bytes before it and of the directory
        directory 120 bytes for each part: its name in 104, zero-padded; u64 offset; u64 bytes
 
    Names are TARGET/FILE.  Parts with the same content share their place.  The files of a target are those of a folder:
-   the digest in manifest.json and the checksums listed there cover their content. */
+   the digest in manifest.json and the checksums listed there cover their content.
+
+   Of an encrypted file these parts are sealed with AES-256-GCM (bundle/encryption.py): a nonce of 12 bytes, the encrypted
+   content and a tag of 16 bytes, FILE authenticated with it.  The part "key-check" is a sealed empty text. */
 
 #include "internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, HEAD = 24, DIGEST = 32, DIRECTORY = HEAD + DIGEST, NAME = 104, ROW = NAME + 16, MOST_PARTS = 4096 };
+enum { VERSION = 1, ENCRYPTED = 2, HEAD = 24, DIGEST = 32, DIRECTORY = HEAD + DIGEST, NAME = 104, ROW = NAME + 16, MOST_PARTS = 4096 };
 
 static const uint8_t magic[8] = {'T', 'E', 'N', 'O', 'N', '\r', '\n', 0x1a};
-static const char manifest_name[] = "/manifest.json";
+static const char manifest_name[] = "/manifest.json", key_check[] = "key-check";
 
 static uint64_t number(const uint8_t *at, int bytes) {
   uint64_t value = 0;
@@ -89,30 +93,60 @@ static void list_targets(const uint8_t *data, char *text, size_t room) {
   }
 }
 
-TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin, const char *target,
-                              BundleFiles *files) {
-  if (size >= 12 && number(data + 8, 4) != VERSION)
-    return tn_fail(TENON_DAMAGED, "%s has form %u of .tenon files and this libtenon reads %d: use a newer libtenon, or "
-                   "compile the model again", origin, (unsigned)number(data + 8, 4), VERSION);
+/* A part as it is stored; the name is `prefix` and `name`. */
+static TenonStatus stored(const BundleFiles *files, const char *prefix, const char *name, File *file) {
+  const size_t length = strlen(prefix);
+  for (uint64_t i = 0; i < number(files->container + 12, 4); i++) {
+    const uint8_t *at = row(files->container, i);
+    if (strncmp((const char *)at, prefix, length) != 0 || strcmp((const char *)at + length, name) != 0) continue;
+    *file = (File){files->container + number(at + NAME, 8), (size_t)number(at + NAME + 8, 8), BORROWED, NULL};
+    return TENON_OK;
+  }
+  return tn_fail(TENON_DAMAGED, "%s is damaged: it has no %s%s: compile the model again", files->path, prefix, name);
+}
+
+static TenonStatus part(const BundleFiles *files, const char *name, File *file) {
+  File sealed;
+  if (!files->is_encrypted) return stored(files, files->prefix, name, file);
+  const TenonStatus status = stored(files, files->prefix, name, &sealed);
+  if (status != TENON_OK) return status;
+  const size_t bytes = sealed.size < SEAL_BYTES ? 0 : sealed.size - SEAL_BYTES;
+  uint8_t *text = tn_aligned_memory(bytes, 64);
+  if (text == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory to decrypt %s", files->path, name);
+  *file = (File){text, bytes, ALIGNED, NULL};
+  if (tn_decrypt(files->key, name, sealed.data, sealed.size, text)) return TENON_OK;
+  tn_file_release(file);
+  return tn_fail(TENON_DAMAGED, "%s is damaged: %s%s was changed after it was encrypted: encrypt the bundle again",
+                 files->path, files->prefix, name);
+}
+
+static TenonStatus check_key(BundleFiles *files, const TenonOpenOptions *options) {
+  File sealed;
+  uint8_t nothing[1];
+  TenonStatus status = tn_find_key(options, files->path, files->key);
+  if (status == TENON_OK) status = stored(files, "", key_check, &sealed);
+  if (status != TENON_OK) return status;
+  if (sealed.size == SEAL_BYTES && tn_decrypt(files->key, key_check, sealed.data, sealed.size, nothing)) return TENON_OK;
+  return tn_fail(TENON_WRONG_KEY, "%s: the key is not that with which it was encrypted", files->path);
+}
+
+TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
+                              const TenonOpenOptions *options, BundleFiles *files) {
+  const char *target = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
+  const uint64_t version = size >= 12 ? number(data + 8, 4) : VERSION;
+  if (version != VERSION && version != ENCRYPTED)
+    return tn_fail(TENON_DAMAGED, "%s has form %u of .tenon files and this libtenon reads %d and %d: use a newer libtenon, "
+                   "or compile the model again", origin, (unsigned)version, VERSION, ENCRYPTED);
   const char *why = check_directory(data, size);
   if (why != NULL) return tn_fail(TENON_DAMAGED, "%s is damaged: %s: compile the model again", origin, why);
-  *files = (BundleFiles){origin, choose(pool, data, target), data, size};
-  if (files->prefix != NULL) return TENON_OK;
+  if (target != NULL && target[0] == 0) target = NULL;
+  *files = (BundleFiles){.path = origin, .prefix = choose(pool, data, target), .container = data, .size = size};
+  files->is_encrypted = version == ENCRYPTED;
+  if (files->prefix != NULL) return files->is_encrypted ? check_key(files, options) : TENON_OK;
   char targets[512];
   list_targets(data, targets, sizeof targets);
   return tn_fail(TENON_WRONG_MACHINE, "%s has code for %s and none for %s: compile the model with --target for it", origin,
                  targets[0] ? targets : "no target", target != NULL ? target : "this machine");
-}
-
-static TenonStatus part(const BundleFiles *files, const char *name, File *file) {
-  const size_t prefix = strlen(files->prefix);
-  for (uint64_t i = 0; i < number(files->container + 12, 4); i++) {
-    const uint8_t *at = row(files->container, i);
-    if (strncmp((const char *)at, files->prefix, prefix) != 0 || strcmp((const char *)at + prefix, name) != 0) continue;
-    *file = (File){files->container + number(at + NAME, 8), (size_t)number(at + NAME + 8, 8), BORROWED, NULL};
-    return TENON_OK;
-  }
-  return tn_fail(TENON_DAMAGED, "%s is damaged: it has no %s%s: compile the model again", files->path, files->prefix, name);
 }
 
 TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, File *file) {

@@ -7,16 +7,6 @@
 
 /* --------------------------------------------------------------------------------------------------------- creation */
 
-static TenonStatus options_of(const TenonEngineOptions *given, TenonEngineOptions *options) {
-  memset(options, 0, sizeof *options);
-  if (given == NULL) return TENON_OK;
-  if (given->struct_size < sizeof given->struct_size || given->struct_size > 4096)
-    return tn_fail(TENON_INVALID_ARGUMENT, "options.struct_size is %zu: begin with TENON_ENGINE_OPTIONS_INIT",
-                   given->struct_size);
-  memcpy(options, given, given->struct_size < sizeof *options ? given->struct_size : sizeof *options);
-  return TENON_OK;
-}
-
 static TenonStatus choose_numbered(Engine *engine, const TenonEngineOptions *options, const Processors *own) {
   for (int i = 0; i < options->processor_count; i++) {
     const int32_t number = options->processors[i];
@@ -117,7 +107,7 @@ TenonStatus tenon_engine_create(TenonBundle *handle, const TenonEngineOptions *g
   Bundle *bundle = tn_handle_object(BUNDLE_HANDLE, handle);
   if (bundle == NULL) return TENON_INVALID_HANDLE;
   if (result == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_create: the result is NULL");
-  TenonStatus status = options_of(given, &options);
+  TenonStatus status = tn_options(given, &options, sizeof options, "TENON_ENGINE_OPTIONS_INIT");
   if (status != TENON_OK) return status;
   Engine *engine = calloc(1, sizeof *engine);
   if (engine == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for an engine");

@@ -11,6 +11,9 @@ __attribute__((format(printf, 2, 3)))
 #endif
 TenonStatus tn_fail(TenonStatus status, const char *format, ...);
 
+/* Copies a struct of options that begins with its size, of an older or a newer program; zeros for NULL. */
+TenonStatus tn_options(const void *given, void *options, size_t size, const char *initialiser);
+
 /* ---- handles: a number of a slot and of its use, so that the handle of an ended object is recognised */
 typedef enum {
   BUNDLE_HANDLE = 1,
@@ -44,6 +47,14 @@ void tn_blake2b_add(Blake2b *state, const void *data, size_t size);
 void tn_blake2b_end(Blake2b *state, uint8_t *digest);
 void tn_hex(const uint8_t *bytes, size_t count, char *text); /* 2 * count + 1 characters */
 TenonStatus tn_checksum(const uint8_t *data, size_t size, uint8_t digest[8]);
+
+/* ---- encryption: AES-256-GCM of a nonce (12 bytes), the encrypted text and its tag (16 bytes) */
+enum { SEAL_BYTES = 12 + 16 };
+/* Verifies, then decrypts size - SEAL_BYTES bytes; `name` is authenticated as well.  0: another key, or a change. */
+int tn_decrypt(const uint8_t key[TENON_KEY_BYTES], const char *name, const uint8_t *sealed, size_t size, uint8_t *text);
+void tn_wipe(void *memory, size_t bytes);
+/* The key for a bundle: of the options, else of the environment. */
+TenonStatus tn_find_key(const TenonOpenOptions *options, const char *origin, uint8_t key[TENON_KEY_BYTES]);
 
 /* ---- JSON */
 typedef enum { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
@@ -105,11 +116,13 @@ typedef struct {
   const char *prefix; /* of names in the container: "x86-64/" */
   const uint8_t *container;
   size_t size;
+  int is_encrypted;
+  uint8_t key[TENON_KEY_BYTES]; /* to be wiped after use */
 } BundleFiles;
 int tn_is_container(const uint8_t *data, size_t size);
-/* Verifies the directory and chooses a target. */
-TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin, const char *target,
-                              BundleFiles *files);
+/* Verifies the directory and the key, and chooses a target. */
+TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
+                              const TenonOpenOptions *options, BundleFiles *files);
 TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, File *file);
 
 /* ---- machines: whether this one executes code for a target, and how many features that asks for (-1: it does not) */

@@ -14,7 +14,7 @@ enum { ERROR_TEXT = 2048 };
 char *tn_error_text(void);
 
 /* ---- files */
-typedef enum { NO_FILE, BORROWED, ALLOCATED, MAPPED } FileKind;
+typedef enum { NO_FILE, BORROWED, ALLOCATED, ALIGNED, MAPPED } FileKind;
 
 typedef struct {
   const uint8_t *data;

@@ -114,6 +114,7 @@ TenonStatus tn_file_map(const char *path, File *file) {
 
 void tn_file_release(File *file) {
   if (file->kind == ALLOCATED) free((void *)(uintptr_t)file->data);
+  if (file->kind == ALIGNED) tn_aligned_release((void *)(uintptr_t)file->data);
   if (file->kind == MAPPED) munmap((void *)(uintptr_t)file->data, file->size);
   *file = (File){0};
 }

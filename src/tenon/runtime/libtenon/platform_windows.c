@@ -61,6 +61,7 @@ TenonStatus tn_file_map(const char *path, File *file) {
 TenonStatus tn_file_read(const char *path, File *file) { return tn_file_map(path, file); }
 
 void tn_file_release(File *file) {
+  if (file->kind == ALIGNED) tn_aligned_release((void *)(uintptr_t)file->data);
   if (file->kind == MAPPED) {
     UnmapViewOfFile(file->data);
     CloseHandle(file->handle);

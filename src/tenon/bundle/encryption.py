@@ -1,0 +1,92 @@
+"""Encryption of ``.tenon`` files with AES-256-GCM, and their keys.
+
+A sealed text is a nonce of 12 bytes, the encrypted text and a tag of 16 bytes, with the file's name authenticated.  The
+nonce is derived from key, name and text (as in SIV, RFC 5297), so that the same file and key give the same bytes and no
+nonce serves two texts.  The package ``cryptography`` is needed only here: ``pip install tenon[encrypt]``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tenon.errors import BundleError, InputError
+
+try:
+    from _blake2 import blake2b  # hashlib's own, without loading OpenSSL
+except ImportError:
+    from hashlib import blake2b
+
+KEY_BYTES = 32
+KEY_CHECK = "key-check"
+"""The part of an encrypted file that is a sealed empty text: it tells a wrong key from damage."""
+
+_NONCE, _TAG = 12, 16
+
+Key = bytes | str | os.PathLike[str] | Callable[[], bytes]
+"""32 bytes, the path of a file with them or with 64 hexadecimal digits, or a function that gives the bytes."""
+
+
+class WrongKeyError(BundleError):
+    """A bundle cannot be decrypted with this key."""
+
+
+def seal(key: bytes, name: str, text: bytes) -> bytes:
+    """The sealed text.  Raises InputError if ``cryptography`` is not installed."""
+    nonce = blake2b(name.encode() + b"\0" + text, digest_size=_NONCE, key=key, person=b"tenon nonce").digest()
+    return nonce + bytes(_cipher(key).encrypt(nonce, text, name.encode()))
+
+
+def unseal(key: bytes, name: str, sealed: bytes) -> bytes | None:
+    """The text; None if key, name or sealed text are others than when it was sealed."""
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
+    if len(sealed) < _NONCE + _TAG:
+        return None
+    try:
+        return bytes(cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], name.encode()))
+    except InvalidTag:
+        return None
+
+
+def read_key(key: Key) -> bytes:
+    """The bytes of a key.  Raises InputError if there is no such file, or it holds no key."""
+    if isinstance(key, str | os.PathLike):
+        return _key_in_file(Path(key))
+    content = key() if callable(key) else key
+    if len(content) != KEY_BYTES:
+        raise InputError(f"the key has {len(content)} bytes: {KEY_BYTES} are needed")
+    return bytes(content)
+
+
+def key_of_digits(text: str, where: str) -> bytes:
+    """The key that 64 hexadecimal digits state; ``where`` they are is for messages.  Raises InputError."""
+    try:
+        content = bytes.fromhex(text.strip())
+    except ValueError:
+        content = b""
+    if len(content) != KEY_BYTES:
+        raise InputError(
+            f"{where} does not hold a key, {KEY_BYTES} bytes or {2 * KEY_BYTES} hexadecimal digits: make one with "
+            "'openssl rand -hex 32'"
+        )
+    return content
+
+
+def _key_in_file(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the key {path}: {error.strerror or error}") from None
+    return content if len(content) == KEY_BYTES else key_of_digits(content.decode("ascii", "replace"), str(path))
+
+
+def _cipher(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise InputError("encrypted bundles need the package cryptography: pip install tenon[encrypt]") from None
+    return AESGCM(key)

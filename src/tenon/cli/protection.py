@@ -1,0 +1,51 @@
+"""Implementation of the subcommands about ``.tenon`` files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenon.atomic_write import write
+from tenon.bundle.container import Container
+from tenon.bundle.encryption import Key, key_of_digits
+from tenon.bundle.sbom import sbom
+from tenon.bundle.signature import check_signature, sign, signer
+from tenon.cli.console import console, print_json, size
+from tenon.errors import InputError
+from tenon.options import variable
+
+
+def chosen_key(key_file: Path | None, key_env: str | None) -> Key:
+    """The key that --key-file or --key-env names.  Raises InputError if neither or both are given."""
+    if (key_file is None) == (key_env is None):
+        raise InputError("name the key by --key-file or --key-env: 'openssl rand -hex 32' makes one")
+    return key_file if key_file is not None else key_of_digits(variable(key_env or ""), f"${key_env}")
+
+
+def written(out: Path, content: bytes, *, as_json: bool) -> None:
+    """Write a file, and print its name and size."""
+    write(out, content, "-o")
+    if as_json:
+        return print_json({"file": str(out), "bytes": len(content)})
+    return console.print(f"{out}, {size(len(content))}", markup=False)
+
+
+def sign_or_verify(bundle: Path, out: Path | None, private: Path | None, public: Path | None, *, as_json: bool) -> None:
+    if (private is None) == (public is None):
+        raise InputError("name a private key to sign with (--key-file) or a public key to verify with (--public-key)")
+    file = Container(str(bundle))
+    if private is not None:
+        return written(out or bundle, sign(file, private), as_json=as_json)
+    assert public is not None
+    check_signature(file, public)
+    by = (signer(file) or b"").hex()
+    if as_json:
+        return print_json({"file": str(bundle), "signed_by": by})
+    return console.print(f"{bundle} was signed by {by}, and not changed since", markup=False)
+
+
+def write_sbom(bundle: Path, out: Path | None, key_file: Path | None, key_env: str | None) -> None:
+    key = chosen_key(key_file, key_env) if key_file or key_env else None
+    text = sbom(bundle, key)
+    if out is None:
+        return print(text, end="")
+    return write(out, text, "-o")

@@ -1,0 +1,109 @@
+"""Subcommands about ``.tenon`` files: encryption, signatures, bills of materials, and updates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tenon.cli.option_groups import Json
+
+Bundle = Annotated[Path, typer.Argument(help="A .tenon file, or the folder of a bundle.")]
+SingleFile = Annotated[Path, typer.Argument(help="A .tenon file.")]
+Out = Annotated[Path, typer.Option("-o", "--out", "--output", help="The file to write.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key-file", help="A file with the key: 32 bytes or 64 hexadecimal digits.")
+]
+KeyVariable = Annotated[
+    str | None, typer.Option("--key-env", metavar="NAME", help="The environment variable with the key's 64 digits.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommands."""
+    app.command("encrypt")(encrypt_command)
+    app.command("decrypt")(decrypt_command)
+    app.command("sign")(sign_command)
+    app.command("sbom")(sbom_command)
+    app.command("delta")(delta_command)
+    app.command("patch")(patch_command)
+
+
+def encrypt_command(
+    bundle: Bundle, out: Out, key_file: KeyFile = None, key_env: KeyVariable = None, json: Json = False
+) -> None:
+    """Encrypt a bundle's manifest, code and weights with AES-256-GCM."""
+    from tenon.bundle.encrypted_files import encrypt
+    from tenon.cli.protection import chosen_key, written
+
+    written(out, encrypt(bundle, chosen_key(key_file, key_env)), as_json=json)
+
+
+def decrypt_command(
+    bundle: SingleFile, out: Out, key_file: KeyFile = None, key_env: KeyVariable = None, json: Json = False
+) -> None:
+    """Decrypt an encrypted bundle."""
+    from tenon.bundle.encrypted_files import decrypt
+    from tenon.cli.protection import chosen_key, written
+
+    written(out, decrypt(bundle, chosen_key(key_file, key_env)), as_json=json)
+
+
+def sign_command(
+    bundle: SingleFile,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", "--output", help="The file to write; default: the bundle itself.")
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help="The private key (Ed25519, PEM) to sign with.")
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="Verify the signature with this key (PEM) instead.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Sign a .tenon file with Ed25519, or verify its signature."""
+    from tenon.cli.protection import sign_or_verify
+
+    sign_or_verify(bundle, out, key_file, public_key, as_json=json)
+
+
+def sbom_command(
+    bundle: Bundle,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", "--output", help="The file to write; default: standard output.")
+    ] = None,
+    key_file: KeyFile = None,
+    key_env: KeyVariable = None,
+) -> None:
+    """Write the bill of materials of a bundle as CycloneDX JSON."""
+    from tenon.cli.protection import write_sbom
+
+    write_sbom(bundle, out, key_file, key_env)
+
+
+def delta_command(
+    old: Annotated[Path, typer.Argument(help="The .tenon file that devices have.")],
+    new: Annotated[Path, typer.Argument(help="The .tenon file that they shall have.")],
+    out: Out,
+    json: Json = False,
+) -> None:
+    """Write what turns one .tenon file into another."""
+    from tenon.bundle.delta import delta
+    from tenon.cli.protection import written
+
+    written(out, delta(old, new), as_json=json)
+
+
+def patch_command(
+    old: Annotated[Path, typer.Argument(help="The .tenon file that the delta was made from.")],
+    patch: Annotated[Path, typer.Argument(help="The delta.")],
+    out: Out,
+    json: Json = False,
+) -> None:
+    """Apply a delta to a .tenon file; the digests of both files are verified."""
+    from tenon.bundle.delta import apply
+    from tenon.cli.protection import written
+
+    written(out, apply(old, patch), as_json=json)

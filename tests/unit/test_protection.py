@@ -1,0 +1,277 @@
+"""Encrypted, signed and updated ``.tenon`` files, and their bills of materials, in Python and in libtenon."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+import tenon
+from command_line import run_main
+from onnx_models import model, node
+from tenon.bundle.container import Container, container_of
+from tenon.bundle.delta import MAGIC, apply, delta
+from tenon.bundle.encrypted_files import decrypt, encrypt
+from tenon.bundle.encryption import WrongKeyError, seal, unseal
+from tenon.bundle.sbom import sbom
+from tenon.bundle.signature import SignatureError, sign
+from tenon.cli import main
+from tenon.errors import BundleError, InputError
+
+KEY, OTHER = bytes(range(32)), bytes(32)
+DAMAGED, WRONG_KEY = 5, 16
+X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
+
+
+def network(seed: int = 0, spread: float = 1.0) -> bytes:
+    rng = np.random.default_rng(5)
+    weights = rng.normal(size=(64, 96)).astype(np.float32)
+    weights += np.float32(1e-4) * np.random.default_rng(seed).normal(size=(64, 96)).astype(np.float32) * (seed > 0)
+    nodes = [node("MatMul", ["x", "w"], ["secret_layer"]), node("Relu", ["secret_layer"], ["y"])]
+    return bytes(model(nodes, {"x": [1, 64]}, ["y"], {"w": weights}).SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a bundle in its forms, and keys."""
+    folder = tmp_path_factory.mktemp("protection")
+    bundle = tenon.compile(network(), name="net", no_tuning=True)
+    bundle.save(folder / "net.tenon")
+    bundle.save(folder / "net", ("library", "weights"))
+    tenon.compile(network(1), name="net", no_tuning=True).save(folder / "newer.tenon")
+    (folder / "key").write_text(KEY.hex() + "\n")
+    (folder / "other-key").write_bytes(OTHER)
+    (folder / "sealed.tenon").write_bytes(encrypt(folder / "net.tenon", KEY))
+    private = Ed25519PrivateKey.from_private_bytes(KEY)
+    (folder / "private.pem").write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (folder / "public.pem").write_bytes(
+        private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    (folder / "signed.tenon").write_bytes(sign(Container(str(folder / "net.tenon")), folder / "private.pem"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(place: Path) -> bytes:
+    return answer(place / "net")
+
+
+def answer(path: Path, **how: object) -> bytes:
+    with tenon.open(path, **how) as engine:  # type: ignore[arg-type]
+        return bytes(engine.run({"x": X})["y"].tobytes())
+
+
+# ------------------------------------------------------------------------------------------------ encryption
+@pytest.mark.parametrize("form", ["file", "bytes", "function", "variable", "digits"])
+def test_encrypted_bundles_run_with_their_key(
+    form: str, place: Path, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: dict[str, object] = {"file": place / "key", "bytes": KEY, "function": lambda: KEY}
+    if form == "variable":
+        monkeypatch.setenv("TENON_KEY_FILE", str(place / "key"))
+    if form == "digits":
+        monkeypatch.setenv("TENON_KEY", KEY.hex())
+    assert answer(place / "sealed.tenon", **({"key": keys[form]} if form in keys else {})) == expected
+
+
+def test_wrong_and_missing_keys_are_one_clear_error(place: Path) -> None:
+    with pytest.raises(WrongKeyError, match=r"sealed\.tenon: the key is not that with which it was encrypted"):
+        answer(place / "sealed.tenon", key=place / "other-key")
+    with pytest.raises(WrongKeyError, match="is encrypted: give its key"):
+        answer(place / "sealed.tenon")
+    with pytest.raises(InputError, match="the key has 5 bytes: 32 are needed"):
+        answer(place / "sealed.tenon", key=b"short")
+    with pytest.raises(InputError, match="cannot read the key"):
+        answer(place / "sealed.tenon", key=place / "absent")
+    with pytest.raises(InputError, match="does not hold a key"):
+        answer(place / "sealed.tenon", key=place / "net.tenon")
+
+
+def test_encrypted_bundles_show_nothing(place: Path) -> None:
+    """Neither the key nor names, weights or code; and the same input gives the same bytes."""
+    content = (place / "sealed.tenon").read_bytes()
+    plain = Container(str(place / "net.tenon"))
+    weights = plain.stored(next(name for name in plain.parts if name.endswith(".bin"))).tobytes()
+    for text in (KEY, KEY.hex().encode(), b"secret_layer", b"\x7fELF", weights[:64], weights[-64:]):
+        assert text not in content
+    assert encrypt(place / "net.tenon", KEY) == content
+    assert decrypt(place / "sealed.tenon", KEY) == (place / "net.tenon").read_bytes()
+
+
+def test_folders_are_encrypted_to_files(place: Path, tmp_path: Path, expected: bytes) -> None:
+    (tmp_path / "a.tenon").write_bytes(encrypt(place / "net", KEY))
+    assert answer(tmp_path / "a.tenon", key=KEY) == expected
+
+
+def test_nonces_differ_between_files_and_contents() -> None:
+    sealed = [seal(KEY, name, text)[:12] for name in "ab" for text in (b"", b"1", b"2")]
+    assert len(set(sealed)) == len(sealed)
+    assert unseal(KEY, "a", seal(KEY, "a", b"text")) == b"text"
+    assert unseal(KEY, "b", seal(KEY, "a", b"text")) is None
+
+
+def changed(place: Path, name: str, part: str) -> bytes:
+    """A file of which a byte of a part differs."""
+    file = Container(str(place / name))
+    full = next(each for each in file.parts if each.endswith(part))
+    content = bytearray((place / name).read_bytes())
+    content[file.places[full][0] + 20] ^= 1
+    return bytes(content)
+
+
+@pytest.mark.parametrize("part", ["manifest.json", ".so", ".bin"])
+def test_changes_after_encryption_are_found(part: str, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.tenon").write_bytes(changed(place, "sealed.tenon", part))
+    with pytest.raises(BundleError, match=f"{part} was changed after it was encrypted"):
+        answer(tmp_path / "a.tenon", key=KEY)
+
+
+def test_parts_cannot_change_places(place: Path, tmp_path: Path) -> None:
+    file = Container(str(place / "sealed.tenon"))
+    parts = {name: file.stored(name).tobytes() for name in file.parts}
+    names = [name for name in parts if "/" in name]
+    turned = dict(zip(names, [parts[name] for name in (*names[1:], names[0])], strict=True))
+    (tmp_path / "a.tenon").write_bytes(container_of({**parts, **turned}, 2))
+    with pytest.raises(BundleError, match="was changed after it was encrypted"):
+        answer(tmp_path / "a.tenon", key=KEY)
+
+
+def test_programs_transform_what_they_stored(place: Path, tmp_path: Path, expected: bytes) -> None:
+    """Seed M's example: exclusive-or with a byte."""
+
+    def turned(content: bytes) -> bytes:
+        return (np.frombuffer(content, np.uint8) ^ 0x5A).tobytes()
+
+    (tmp_path / "a.bin").write_bytes(turned((place / "net.tenon").read_bytes()))
+    assert answer(tmp_path / "a.bin", transform=turned) == expected
+    with pytest.raises(BundleError):
+        answer(tmp_path / "a.bin")
+    with pytest.raises(InputError, match=r"is no \.tenon file"):
+        answer(place / "net", transform=turned)
+
+
+# ------------------------------------------------------------------------------------------------ signatures
+def test_signed_bundles_are_verified_when_opened(place: Path, tmp_path: Path, expected: bytes) -> None:
+    assert answer(place / "signed.tenon", public_key=place / "public.pem") == expected
+    assert answer(place / "signed.tenon") == expected
+    other = Ed25519PrivateKey.from_private_bytes(OTHER).public_key().public_bytes_raw()
+    with pytest.raises(SignatureError, match="was signed with another key"):
+        answer(place / "signed.tenon", public_key=other)
+    with pytest.raises(SignatureError, match="is not signed"):
+        answer(place / "net.tenon", public_key=place / "public.pem")
+    with pytest.raises(InputError, match="cannot read the public key"):
+        answer(place / "signed.tenon", public_key=place / "absent")
+    with pytest.raises(InputError, match="the public key"):
+        answer(place / "signed.tenon", public_key=place / "private.pem")
+    with pytest.raises(InputError, match="is no private key"):
+        sign(Container(str(place / "net.tenon")), place / "public.pem")
+
+
+@pytest.mark.parametrize("part", ["manifest.json", ".so", ".bin", "signature"])
+def test_changes_after_signing_are_found(part: str, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.tenon").write_bytes(changed(place, "signed.tenon", part))
+    with pytest.raises(SignatureError):
+        answer(tmp_path / "a.tenon", public_key=place / "public.pem")
+
+
+def test_encrypted_files_can_be_signed(place: Path, tmp_path: Path, expected: bytes) -> None:
+    path = tmp_path / "a.tenon"
+    path.write_bytes(sign(Container(str(place / "sealed.tenon")), place / "private.pem"))
+    assert answer(path, public_key=place / "public.pem", key=KEY) == expected
+
+
+# ------------------------------------------------------------------------------------------------ updates
+def test_delta_gives_the_new_file(place: Path, tmp_path: Path) -> None:
+    patch, new = tmp_path / "patch", (place / "newer.tenon").read_bytes()
+    patch.write_bytes(delta(place / "net.tenon", place / "newer.tenon"))
+    assert apply(place / "net.tenon", patch) == new
+    assert patch.stat().st_size < 0.8 * len(lzma.compress(new))
+    patch.write_bytes(delta(place / "net.tenon", place / "net.tenon"))
+    assert apply(place / "net.tenon", patch) == (place / "net.tenon").read_bytes()
+    assert patch.stat().st_size < 1000
+
+
+def test_delta_is_refused_for_other_files_and_when_damaged(place: Path, tmp_path: Path) -> None:
+    patch = tmp_path / "patch"
+    content = delta(place / "net.tenon", place / "newer.tenon")
+    patch.write_bytes(content)
+    with pytest.raises(InputError, match="is for another file than"):
+        apply(place / "newer.tenon", patch)
+    rng = random.Random(1)
+    for _ in range(40):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(MAGIC), len(damaged))] ^= 1 << rng.randrange(8)
+        patch.write_bytes(damaged)
+        with pytest.raises((BundleError, InputError)):
+            apply(place / "net.tenon", patch)
+    patch.write_bytes(content[:30])
+    with pytest.raises(BundleError, match="is no delta"):
+        apply(place / "net.tenon", patch)
+
+
+# ------------------------------------------------------------------------------------------------ bills of materials
+def test_sbom_lists_files_model_and_tools(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(network())
+    tenon.compile(tmp_path / "net.onnx", no_tuning=True).save(tmp_path / "net.tenon")
+    found = json.loads(sbom(tmp_path / "net.tenon"))
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.5")
+    kinds = {part["type"]: part["name"] for part in found["components"]}
+    assert kinds["machine-learning-model"] == "net.onnx"
+    assert kinds["library"] == "tenon-runtime"
+    files = [part["name"] for part in found["components"] if part["type"] == "file"]
+    assert {name.split("/")[1] for name in files} == {"libnet.so", "net.weights.bin"}
+    assert {tool["name"] for tool in found["metadata"]["tools"]["components"]} >= {"tenon"}
+    refs = [part["bom-ref"] for part in found["components"]]
+    assert len(set(refs)) == len(refs)
+    assert found["dependencies"] == [{"ref": "bundle", "dependsOn": refs}]
+    assert sbom(tmp_path / "net.tenon") == sbom(tmp_path / "net.tenon")
+    assert json.loads(sbom(place / "net"))["components"]
+    with pytest.raises(WrongKeyError):
+        sbom(place / "sealed.tenon")
+    assert json.loads(sbom(place / "sealed.tenon", KEY))["components"]
+
+
+# ------------------------------------------------------------------------------------------------ commands
+def commanded(*words: str | Path) -> None:
+    assert run_main(main, list(map(str, words))) == 0
+
+
+def test_commands(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], expected: bytes) -> None:
+    out = tmp_path / "a.tenon"
+    commanded("encrypt", place / "net.tenon", "--key-file", place / "key", "-o", out)
+    assert out.read_bytes() == (place / "sealed.tenon").read_bytes()
+    commanded("decrypt", out, "--key-file", place / "key", "-o", tmp_path / "b.tenon")
+    assert (tmp_path / "b.tenon").read_bytes() == (place / "net.tenon").read_bytes()
+    commanded("sign", out, "--key-file", place / "private.pem")
+    commanded("sign", out, "--public-key", place / "public.pem", "--json")
+    assert answer(out, key=KEY, public_key=place / "public.pem") == expected
+    commanded("delta", place / "net.tenon", place / "newer.tenon", "-o", tmp_path / "patch")
+    commanded("patch", place / "net.tenon", tmp_path / "patch", "-o", tmp_path / "c.tenon")
+    assert (tmp_path / "c.tenon").read_bytes() == (place / "newer.tenon").read_bytes()
+    capsys.readouterr()
+    commanded("sbom", place / "net.tenon")
+    assert json.loads(capsys.readouterr().out)["bomFormat"] == "CycloneDX"
+
+
+def test_inspect_says_what_is_done(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "a.tenon"
+    out.write_bytes(sign(Container(str(place / "sealed.tenon")), place / "private.pem"))
+    assert run_main(main, ["inspect", str(out)]) == 2
+    assert "is encrypted: give its key" in capsys.readouterr().err
+    monkeypatch.setenv("TENON_KEY_FILE", str(place / "key"))
+    commanded("inspect", out)
+    text = capsys.readouterr().out
+    assert "encrypted with AES-256-GCM" in text
+    assert f"signed by {Ed25519PrivateKey.from_private_bytes(KEY).public_key().public_bytes_raw().hex()}" in text
+    commanded("inspect", out, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["encrypted"]
+    assert found["taken"] == found["targets"][0]["target"]["name"]
