@@ -76,6 +76,10 @@ _VARIABLES = {
 }
 
 
+OPENING = ("TENON_OPEN_TARGET", "TENON_KEY", "TENON_KEY_FILE")
+"""The variables of ``opening``."""
+
+
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
     """The default folder of compiled objects and downloads."""
     if chosen := environment.get("TENON_CACHE"):
@@ -84,9 +88,9 @@ def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / "tenon"
 
 
-def opening(environment: Mapping[str, str] = os.environ) -> tuple[str, str, str]:
+def opening(environment: Mapping[str, str] = os.environ) -> list[str]:
     """How bundles are opened, where a program does not say: whose code is taken, the digits of the key, its file."""
-    return tuple(environment.get(f"TENON_{name}", "") for name in ("OPEN_TARGET", "KEY", "KEY_FILE"))  # type: ignore[return-value]
+    return [environment.get(name, "") for name in OPENING]
 
 
 def variable(name: str) -> str:
