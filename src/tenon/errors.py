@@ -8,7 +8,8 @@
     │       └── UnknownError          a shape that depends on values computed at run time
     ├── InputError            an invalid argument of a function or of the command line
     ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
-    ├── ToolchainError        the C compiler is missing or failed
+    ├── ToolchainError        the C compiler, or what runs programs, is missing or failed
+    │   └── DeviceError           a device does not answer, or cannot keep a file
     ├── ResourceError         the operating system failed: memory, disk space, permission
     └── InternalError         a bug in Tenon: verification of a graph or proof of a kernel failed
 
@@ -108,7 +109,11 @@ class BundleError(TenonError):
 
 
 class ToolchainError(TenonError):
-    """The C compiler is missing or failed."""
+    """The C compiler, or what runs programs, is missing or failed."""
+
+
+class DeviceError(ToolchainError):
+    """A device does not answer, or cannot keep a file."""
 
 
 class ResourceError(TenonError):

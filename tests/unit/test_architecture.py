@@ -43,6 +43,7 @@ ORDER = [
     "metrics",
     "quantization",
     "deployment",
+    "devices",
     "cli",
     "compat",
 ]

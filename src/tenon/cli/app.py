@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 from tenon.cli.option_groups import (
     BundleOptions,
     Compiler,
+    DeviceOptions,
+    DevicesFile,
     InspectOptions,
     Json,
     Model,
@@ -98,13 +100,15 @@ def run_command(
     outputs: OutputOptions,
     threads: ThreadOptions,
     options: RunOptions,
+    device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
     """Run a model or bundle on an image or .npy files and print the outputs."""
     from tenon.cli.run import InputFiles, run_model
 
     files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input))
-    run_model(model.source(), options.overrides(), threads.selected(), files, outputs, as_json=printing.json)
+    where = device.choice()
+    run_model(model.source(), options.overrides(), threads.selected(), files, outputs, where, as_json=printing.json)
 
 
 @app.command("verify")
@@ -152,6 +156,7 @@ def benchmark_command(
     warmup: Warmup = 3,
     threads: ThreadOptions,
     options: RunOptions,
+    device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
     """Time whole networks on random input: min, max, avg, std and median of each.
@@ -162,7 +167,8 @@ def benchmark_command(
     from tenon.cli.benchmark import zoo as in_folder
 
     sources = sources_of([*(models or ()), *(in_folder(zoo) if zoo else ())], shape, value)
-    benchmark(sources, options.overrides(), threads.selected(), rounds, warmup, as_json=printing.json)
+    where = device.choice()
+    benchmark(sources, options.overrides(), threads.selected(), rounds, warmup, where, as_json=printing.json)
 
 
 @app.command("profile")
@@ -175,12 +181,14 @@ def profile_command(
     html: Annotated[Path | None, typer.Option("--html", help="Write the profile as an HTML page to this file.")] = None,
     threads: ThreadOptions,
     options: RunOptions,
+    device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
     """Time every operator of a network and compare it with the peak of the machine."""
     from tenon.cli.profile import profile_model
 
-    profile_model(model.source(), options.overrides(), threads.selected(), rounds, warmup, html, as_json=printing.json)
+    how = (threads.selected(), rounds, warmup, html, device.choice())
+    profile_model(model.source(), options.overrides(), *how, as_json=printing.json)
 
 
 @app.command("tune")
@@ -278,6 +286,43 @@ def targets_command(json: Json = False) -> None:
     from tenon.cli.list_targets import list_targets
 
     list_targets(as_json=json)
+
+
+@app.command("devices")
+def devices_command(
+    *,
+    names: Annotated[list[str] | None, typer.Argument(help="Names or SoCs of devices; default: all.")] = None,
+    devices: DevicesFile = None,
+    json: Json = False,
+) -> None:
+    """List devices: whether each answers, and what it is."""
+    from tenon.cli.deploy import list_devices
+
+    list_devices(names or [], devices, as_json=json)
+
+
+@app.command("deploy")
+@with_groups
+def deploy_command(
+    *,
+    model: Model,
+    device: Annotated[
+        list[str] | None,
+        typer.Option("--device", metavar="NAME", help="A device, its SoC, or all; may be repeated."),
+    ] = None,
+    devices: DevicesFile = None,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="Versions that stay on a device.")] = 3,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Go back to the version before; MODEL is the bundle's name.")
+    ] = False,
+    options: BundleOptions,
+    printing: PrintOptions,
+) -> None:
+    """Compile a model for devices, push the bundle, run it there, and make it current; a bundle is pushed as it is."""
+    from tenon.cli.deploy import deploy_to_devices
+
+    given = (device or [], devices, options.overrides())
+    deploy_to_devices(model.source(), *given, keep=keep, back=rollback, as_json=printing.json)
 
 
 @app.command("sdk")

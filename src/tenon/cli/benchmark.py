@@ -9,8 +9,12 @@ from typing import Any
 
 from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.console import console, duration, print_json, terminal_width, time_unit
+from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import shortened
+from tenon.devices.facts import DeviceFacts, ask, warmest
+from tenon.devices.remote import Connection
+from tenon.engine import Engine
 from tenon.engine.device import Device
 from tenon.engine.instruction_count import count
 from tenon.engine.timing import Times, fill_randomly, time_runs
@@ -27,6 +31,7 @@ def benchmark(
     threads: Threads,
     rounds: int,
     warmup: int,
+    where: DeviceChoice = HERE,
     *,
     as_json: bool,
 ) -> None:
@@ -47,30 +52,27 @@ def benchmark(
     shown = shortened(names, max(12, (width or 0) - _CELL * len(_NUMBERS))) if narrow else names
     if narrow and not as_json:
         console.print(row("", _NUMBERS, max(map(len, shown))), markup=False, soft_wrap=True)
-    for source, name, label in zip(sources, names, shown, strict=True):
-        try:
-            with open_engine_or_device(source, options, threads, only_speed=True) as engine:
-                facts: dict[str, Any]
-                if isinstance(engine, Device) and engine.emulated:
-                    number = _instructions(engine)
-                    facts = {"instructions": number, "runner": engine.where}
-                    text = f"{label:>20s}  {number:,} instructions on {engine.where}"
+    with where.connected(options) as (device, chosen):
+        before = None if device is None else ask(device)
+        for source, name, label in zip(sources, names, shown, strict=True):
+            try:
+                with open_engine_or_device(source, chosen, threads, device, only_speed=True) as engine:
+                    facts, times = _measured(engine, rounds, warmup, on_device=device is not None)
+                    rows.append({"model": name, "target": engine.manifest.target.name, **facts})
+                if times is None:
+                    text = f"{label:>20s}  {facts['instructions']:,} instructions on {facts['runner']}"
                 else:
-                    times = (
-                        engine.time(rounds, warmup)
-                        if isinstance(engine, Device)
-                        else time_runs(engine, rounds, warmup)[1]
-                    )
-                    facts = times.summary()
                     cells = [duration(float(facts[statistic])) for statistic in _NUMBERS]
                     text = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
-                rows.append({"model": name, "target": engine.manifest.target.name, **facts})
-        except TenonError as error:
-            failures.append(error)
-            rows.append({"model": name, "error": str(error)})
-            text = f"{label:>20s}  failed: {str(error).splitlines()[0]}"
-        if not as_json:
-            console.print(text, markup=False, soft_wrap=not narrow)
+            except TenonError as error:
+                failures.append(error)
+                rows.append({"model": name, "error": str(error)})
+                text = f"{label:>20s}  failed: {str(error).splitlines()[0]}"
+            if not as_json:
+                console.print(text, markup=False, soft_wrap=not narrow)
+        conditions = _conditions(device, before) if not failures else ""
+    if conditions and not as_json:
+        console.print(f"{device.name if device else ''}: {conditions}", markup=False)
     if as_json:
         print_json(
             {
@@ -81,12 +83,29 @@ def benchmark(
                 "cores": threads.cores,
                 "unit": "ms",
                 "networks": rows,
+                **({"device": device.spec.name, "conditions": conditions} if device else {}),
             }
         )
     if failures:
         raise failures[0]
     if not as_json:
         console.print("ALL TEST DONE")
+
+
+def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
+    """Temperature and clock of the device before and after the runs."""
+    return "" if device is None or before is None else warmest(before, ask(device))
+
+
+def _measured(
+    engine: Engine | Device, rounds: int, warmup: int, *, on_device: bool
+) -> tuple[dict[str, Any], Times | None]:
+    """What is listed of a network, and its times; None where its instructions are counted, on an emulator of this
+    machine."""
+    if isinstance(engine, Device) and engine.emulated and not on_device:
+        return {"instructions": _instructions(engine), "runner": engine.where}, None
+    times = engine.time(rounds, warmup) if isinstance(engine, Device) else time_runs(engine, rounds, warmup)[1]
+    return {**times.summary(), **({"runner": engine.where} if isinstance(engine, Device) else {})}, times
 
 
 def _instructions(device: Device) -> int:

@@ -22,6 +22,7 @@ from tenon.options import Options
 
 if TYPE_CHECKING:
     from tenon.engine.device import Device
+    from tenon.targets.runner import Runner
 
 Shapes = Mapping[str, Any]
 Stages = Callable[[str], None]
@@ -115,23 +116,30 @@ def open_engine(
 
 
 def open_engine_or_device(
-    source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
+    source: Source,
+    options: Mapping[str, Any],
+    threads: Threads = ALONE,
+    runner: Runner | None = None,
+    *,
+    only_speed: bool = False,
 ) -> tenon.Engine | Device:
-    """The same; where this machine does not execute the target's code, the machine that its runner reaches, which runs
-    it in one thread.  That it is an emulator is said on standard error."""
+    """The same, on ``runner`` if given; where this machine does not execute the target's code, on the machine that the
+    target's runner reaches, which runs it in one thread.  That it is an emulator is said on standard error."""
     from tenon.engine.device import Device
     from tenon.targets.host_cpu import runs_here
 
+    if source.bundle and runner is not None:
+        raise InputError(f"{source.model}: give the model; a bundle is put on a device by 'tenon deploy'")
     if source.bundle:
         return open_engine(source, options, threads, only_speed=only_speed)
     with stages(f"compiling {source.name}") as progress:
         bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
-        if runs_here(bundle.target.name):
+        if runner is None and runs_here(bundle.target.name):
             return _opened(bundle, threads)
     if threads != ALONE:
         raise InputError(f"a network for {bundle.target.name} runs in one thread: leave out the options for threads")
-    device = Device(bundle)
-    if device.emulated:
+    device = Device(bundle, runner)
+    if runner is None and device.emulated:
         note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
     return device
 

@@ -28,6 +28,7 @@ from tenon.cli.parse import (
 )
 
 if TYPE_CHECKING:
+    from tenon.cli.device_choice import DeviceChoice
     from tenon.cli.model_source import Source, Threads
     from tenon.engine.processors import Cores
 
@@ -305,6 +306,29 @@ class TuneOptions(BuildOptions):
     """Options of ``tenon tune``."""
 
     tuning: Annotated[Path | None, typer.Option("--table", help="The tuning table to read and extend.")] = None
+
+
+# ---------------------------------------------------------------------------------- where to run
+DevicesFile = Annotated[
+    Path | None,
+    typer.Option("--devices", metavar="FILE", help="The file that names devices; default: devices.yml."),
+]
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """The device to run on."""
+
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="NAME", help="Run on this device: its name in --devices, or its SoC."),
+    ] = None
+    devices: DevicesFile = None
+
+    def choice(self) -> DeviceChoice:
+        from tenon.cli.device_choice import DeviceChoice
+
+        return DeviceChoice(self.device, self.devices)
 
 
 # ---------------------------------------------------------------------------------- preprocessing

@@ -8,6 +8,7 @@ from typing import Any
 
 from tenon.atomic_write import write
 from tenon.cli.console import console, duration, print_json, terminal_width
+from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import grid
 from tenon.engine.profile import Profile, Row, profile, rate
@@ -33,10 +34,14 @@ def profile_model(
     rounds: int,
     warmup: int,
     html: Path | None,
+    where: DeviceChoice = HERE,
     *,
     as_json: bool,
 ) -> None:
-    with open_engine_or_device(source, {**options, "profile": True}, threads, only_speed=True) as engine:
+    with (
+        where.connected({**options, "profile": True}) as (device, chosen),
+        open_engine_or_device(source, chosen, threads, device, only_speed=True) as engine,
+    ):
         result = profile(engine, rounds, warmup, Path(source.name).stem)
     if html:
         from tenon.cli.profile_page import page

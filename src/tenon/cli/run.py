@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tenon.atomic_write import writing
 from tenon.cli.console import console, duration, print_json, table
+from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.draw import draw
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
@@ -42,6 +43,7 @@ def run_model(
     threads: Threads,
     files: InputFiles,
     output: OutputOptions,
+    where: DeviceChoice = HERE,
     *,
     as_json: bool,
 ) -> None:
@@ -50,8 +52,10 @@ def run_model(
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
     changes = {} if source.bundle else files.preprocess
-    engine = open_engine_or_device(source, {**options, "preprocess": changes}, threads)
-    with engine:
+    with (
+        where.connected({**options, "preprocess": changes}) as (device, chosen),
+        open_engine_or_device(source, chosen, threads, device) as engine,
+    ):
         feeds, image = _feeds(engine, files, apply_changes=source.bundle)
         names = read_labels(output.labels) if output.labels else engine.manifest.labels
         began = perf_counter()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.cli.console import console, print_json, table
+from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.deployment.validate import Validation, reference, validate
@@ -26,6 +27,7 @@ def validate_model(
     against: str | None,
     expected: Path | None,
     settings: Mapping[str, Any],
+    where: DeviceChoice = HERE,
     *,
     as_json: bool,
 ) -> None:
@@ -34,7 +36,7 @@ def validate_model(
         raise InputError(f"{source.model}: give the model; bundles are compared by 'tenon compare'")
     graph = source.load()
     known = None if against is None else reference(against, source.model)
-    with open_engine_or_device(source, options) as engine:
+    with where.connected(options) as (runner, chosen), open_engine_or_device(source, chosen, runner=runner) as engine:
 
         def run(sample: Sample) -> Mapping[str, Array]:
             return engine.run([sample])[0] if isinstance(engine, Device) else engine.run(sample)

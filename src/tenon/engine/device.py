@@ -124,6 +124,10 @@ class Device:
         return self._runner.name
 
     @property
+    def runner(self) -> Runner:
+        return self._runner
+
+    @property
     def emulated(self) -> bool:
         """Whether that is an emulator, whose times say nothing of a real machine."""
         return self._runner.emulates

@@ -24,6 +24,7 @@ from tenon.options import Options
 from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
 from tenon.targets import Target, find
 from tenon.targets.host_cpu import runs_here
+from tenon.targets.runner import Runner
 
 _SPARE = 6  # registers that are not accumulators
 _CHAINS = 24  # independent multiply-adds: above latency times throughput of all known processors
@@ -34,16 +35,24 @@ _UNROLL = 8
 _TRAFFIC = 32 << 20  # bytes read per timed run
 
 
+def peak_macs(target: str = "host", runner: Runner | None = None) -> float:
+    """fp32 multiply-adds per second of one thread, on ``runner`` if given."""
+    return _peak_here(target) if runner is None else _peak(target, runner)
+
+
 @lru_cache(maxsize=4)
-def peak_macs(target: str = "host") -> float:
-    """fp32 multiply-adds per second of one thread."""
+def _peak_here(target: str) -> float:
+    return _peak(target, None)
+
+
+def _peak(target: str, runner: Runner | None) -> float:
     row = find(target)
     kernel, chains = _multiply_adds(row.machine)
     lanes = row.machine.lanes
     rng = np.random.default_rng(0)
     seeds = rng.uniform(0.5, 1.5, (chains + 2, lanes)).astype(np.float32)
     seeds[0], seeds[1] = 0.999, 0.001  # the chains tend to 1: no overflow, no denormals
-    return chains * lanes * _STEPS * _ITERATIONS / _seconds(kernel, seeds, row)
+    return chains * lanes * _STEPS * _ITERATIONS / _seconds(kernel, seeds, row, runner)
 
 
 def pairs_time(target: Target) -> float:
@@ -107,7 +116,7 @@ def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
     return k.done()
 
 
-def _seconds(kernel: Kernel, data: Array, target: Target) -> float:
+def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None = None) -> float:
     """The shortest time of some runs of a kernel over ``data``, which are the weights of a network of one call."""
     places = (Place(Region.CONSTANT, 0), Place(Region.MUTABLE, 0))
     port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
@@ -115,7 +124,7 @@ def _seconds(kernel: Kernel, data: Array, target: Target) -> float:
     memory = Memory(data.nbytes, 64, 0, 0)
     program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
     bundle = Bundle.of(program, target, Options.from_environment())
-    if not runs_here(target.name):
-        return Device(bundle).time(_ROUNDS).min / 1e3
+    if runner is not None or not runs_here(target.name):
+        return Device(bundle, runner).time(_ROUNDS).min / 1e3
     with open_bundle(bundle) as engine:
         return measure(lambda: engine.run(copy=False), _ROUNDS).min / 1e3

@@ -170,9 +170,11 @@ def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: 
     if not manifest.nodes:
         raise InputError(f"'{manifest.name}' runs no kernels: its outputs are inputs or constants")
     if isinstance(engine, Device):
-        there, (warm, plain, stamped, ticks) = manifest.target.name, _on_device(engine, rounds, warmup)
+        warm, plain, stamped, ticks = _on_device(engine, rounds, warmup)
+        peak = peak_macs(manifest.target.name, engine.runner)
     else:
-        there, (warm, plain, stamped, ticks) = "host", _in_process(engine, rounds, warmup)
+        warm, plain, stamped, ticks = _in_process(engine, rounds, warmup)
+        peak = peak_macs("host")
     return Profile(
         name=name or manifest.name,
         target=manifest.target.name,
@@ -181,7 +183,7 @@ def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: 
         plain=plain,
         stamped=stamped,
         rows=_rows(manifest.nodes, ticks),
-        peak=engine.threads * peak_macs(there),
+        peak=engine.threads * peak,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
 from tenon.errors import InputError
-from tenon.targets.base import Target
+from tenon.targets.base import Host, Target
 from tenon.targets.host_cpu import fits, processor
 from tenon.targets.registry import rows
 from tenon.targets.runner import Local, Runner
@@ -19,16 +20,21 @@ def host(bf16: bool = False) -> Target:
 
     Raises InputError on a machine that no target describes.
     """
-    fitting = {
-        row.name: row.host
-        for row in rows().values()
-        if row.host and fits(row.host) and not row.host.tuned and (bf16 or not row.machine.dot2)
-    }
-    if not fitting:
+    row = best(fits, bf16)
+    if row is None or row.host is None:
         raise InputError(f"no target for a {processor()} host; name one with --target")
-    name = max(fitting, key=lambda name: (len(fitting[name].features), name))
-    row, needs = rows()[name], fitting[name]
-    return replace(row, triple=needs.triple or row.triple, runner=None)
+    return replace(row, triple=row.host.triple or row.triple, runner=None)
+
+
+def best(fitting: Callable[[Host], bool], bf16: bool = False) -> Target | None:
+    """Of the targets whose ``Host`` fits a machine, and that are not for one processor only, the one that asks for the
+    most features; ``bf16`` allows those that compute in bf16."""
+    found = [
+        (len(row.host.features), row.name)
+        for row in rows().values()
+        if row.host and fitting(row.host) and not row.host.tuned and (bf16 or not row.machine.dot2)
+    ]
+    return rows()[max(found)[1]] if found else None
 
 
 def runner_of(target: Target) -> Runner | None:

@@ -1,0 +1,42 @@
+"""The device that a command was told to run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tenon.cli.console import note
+from tenon.devices import RemoteRunner, ask, find_devices, target_of
+from tenon.devices.remote import Connection
+from tenon.errors import InputError
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """``--device`` and ``--devices``; ``name`` is None for this machine."""
+
+    name: str | None = None
+    file: Path | None = None
+
+    @contextmanager
+    def connected(self, options: Mapping[str, Any]) -> Iterator[tuple[Connection | None, dict[str, Any]]]:
+        """A connection to the device, None if there is none to use, and ``options`` with the device's target."""
+        if self.name is None:
+            yield None, dict(options)
+            return
+        found = find_devices([self.name], self.file)
+        if len(found) > 1:
+            names = ", ".join(spec.name for spec in found)
+            raise InputError(f"--device {self.name}: several devices fit: name one of {names}")
+        with RemoteRunner(found[0]).connected() as connection:
+            target = options.get("target") or target_of(found[0], ask(connection)).name
+            if connection.emulates:
+                note(f"device {found[0].name} runs programs by {found[0].command[0]}: its times are an emulator's")
+            yield connection, {**options, "target": target}
+
+
+HERE = DeviceChoice()
+"""This machine."""
