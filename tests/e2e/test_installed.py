@@ -34,6 +34,8 @@ COMMANDS: dict[str, list[str]] = {
     "quantize": ["quantize", MODEL, "--data", "samples.npy", "-o", "int8.onnx", "--method", "min-max"],
     "compare": ["compare", MODEL, MODEL, "--data", "samples.npy"],
     "convert": ["convert", "--config", "deploy.yml"],
+    "devices": ["devices", "here", "--devices", "devices.yml"],
+    "deploy": ["deploy", MODEL, "--device", "here", "--devices", "devices.yml"],
     "sdk": ["sdk", "-o", "sdk"],
     "evaluate": ["evaluate", MODEL, "--data", "samples.npy", "--ground-truth", "classes.txt"],
     "validate": ["validate", MODEL, "--data", "samples.npy", "--against", "onnxruntime"],
@@ -47,6 +49,8 @@ PUBLIC = [name for name in package.__all__ if name != "__version__"]
 def _files(tmp_path: Path) -> None:
     (tmp_path / "quantised.tflite").write_bytes(quantised_convolution())
     (tmp_path / "deploy.yml").write_text(json.dumps({"models": {"digits": {"model": MODEL}}}))
+    here = {"shell": "sh -c", "folder": str(tmp_path / "device")}
+    (tmp_path / "devices.yml").write_text(json.dumps({"devices": {"here": here}}))
     np.save(tmp_path / "samples.npy", np.concatenate(held_out_digits()[0][:4]))
     (tmp_path / "classes.txt").write_text("1\n2\n3\n4\n")
 

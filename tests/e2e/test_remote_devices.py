@@ -112,11 +112,18 @@ def test_commands_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.Capt
     timed = shown("benchmark", file, "--rounds", "2", "--warmup", "0", "--device", "BCM2712")
     assert (timed["device"], timed["networks"][0]["rounds"], timed["networks"][0]["target"]) == ("pi5", 2, "cortex-a76")
     assert timed["conditions"] == "temperature 47.3 to 47.3 C, clock 2400 of 2400 MHz"
-    checked = shown("validate", file, "--data", x, "--against", "onnxruntime", "--device", "pi5")
-    assert checked["passed"]
     (listed,) = [each for each in shown("devices") if each["name"] == "pi5"]
     assert (listed["state"], listed["target"], listed["facts"]["temperature"]) == ("ready", "cortex-a76", 47.3)
     assert left(pi) == []
+
+
+@pytest.mark.slow
+def test_validation_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_device("aarch64")
+    file, words = network(tmp_path), ["--devices", str(written(tmp_path, pi)), "--device", "pi5", "--json"]
+    words += ["--data", str(tmp_path / "x.npy"), "--against", "onnxruntime"]
+    assert run_main(main, ["validate", file, *words]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"]
 
 
 @pytest.mark.slow

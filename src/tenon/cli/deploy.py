@@ -111,10 +111,8 @@ def deploy_to_devices(
         for each in done:
             was = f", before it {each.previous}" if each.previous not in ("", each.version) else ""
             sent = f"{size(each.pushed)} sent" if each.pushed else "nothing to send"
-            console.print(
-                f"{each.device}: {each.name} {each.version} is current in {each.folder} ({sent}{was})",
-                markup=False, soft_wrap=True,
-            )  # fmt: skip
+            console.print(f"{each.device}: {each.name} {each.version} is current ({sent}{was})", markup=False)
+            console.print(f"  in {each.folder}", markup=False)
     for failure in failures[1:]:
         console.print(str(failure), markup=False, soft_wrap=True)
     if failures:

@@ -104,6 +104,7 @@ def validate_command(
     ] = False,
     preprocess: PreprocessOptions,
     options: RunOptions,
+    device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
     """Compare a compiled model, on --target, with its source framework or with recorded outputs."""
@@ -113,7 +114,8 @@ def validate_command(
         "samples": samples, "seed": seed, "threshold": threshold, "layers": layers,
         "preprocess": preprocess.overrides(),
     }  # fmt: skip
-    validate_model(model.source(), options.overrides(), data, against, expected, settings, as_json=printing.json)
+    where = device.choice()
+    validate_model(model.source(), options.overrides(), data, against, expected, settings, where, as_json=printing.json)
 
 
 @with_groups

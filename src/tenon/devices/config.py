@@ -25,8 +25,10 @@ from tenon.deployment.yaml_document import Document, read_yaml
 from tenon.devices.adb import serials
 from tenon.devices.spec import DeviceSpec, Transport
 from tenon.errors import InputError
-from tenon.options import default_devices
 from tenon.targets import find
+
+DEFAULT = Path("devices.yml")
+"""Of the folder that a command runs in, as MACE has it."""
 
 _SYSTEMS: dict[str, Transport] = {"android": "adb", "arm_linux": "ssh", "linux": "ssh", "host": "shell"}
 """MACE's key ``system``."""
@@ -132,8 +134,8 @@ def _spec(document: Document, name: str, section: DeviceSection) -> DeviceSpec:
 
 
 def known_devices(path: Path | None = None) -> list[DeviceSpec]:
-    """The devices of a file (None: TENON_DEVICES or devices.yml, if it exists) and those that adb shows besides."""
-    file = path or default_devices()
+    """The devices of a file (None: devices.yml, if it exists) and those that adb shows besides."""
+    file = path or DEFAULT
     named = read_devices(file) if path is not None or file.exists() else []
     listed = {spec.address for spec in named if spec.transport == "adb"}
     return [*named, *(DeviceSpec(serial, "adb", serial) for serial in serials() if serial not in listed)]
@@ -149,7 +151,7 @@ def find_devices(words: Sequence[str], path: Path | None = None) -> list[DeviceS
     for word in words:
         fitting = [spec for spec in known if word == "all" or _fits(spec, word)]
         if not fitting:
-            file = path or default_devices()
+            file = path or DEFAULT
             names = ", ".join(spec.name for spec in known)
             raise InputError(
                 f"there is no device '{word}'" + (f": there are {names}" if names else f": name it in {file}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from tenon.atomic_write import write
 from tenon.devices.spec import DeviceSpec
 from tenon.errors import DeviceError
 from tenon.options import child_environment
@@ -121,7 +122,7 @@ def stored(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     made = {}
     for number, (path, content) in enumerate(files.items()):
         made[path] = folder / f"{number}.part"
-        made[path].write_bytes(content)
+        write(made[path], content)
     return made
 
 

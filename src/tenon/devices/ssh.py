@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tenon.atomic_write import write
 from tenon.devices.link import Answer, answer, ended, last_line, lost, removed, run, stored
 from tenon.devices.spec import DeviceSpec
 from tenon.errors import DeviceError
@@ -35,7 +36,7 @@ class SshLink:
         self._askpass: dict[str, str] = {}
         if spec.password:
             script = folder / "askpass"
-            script.write_text(_ASKPASS)
+            write(script, _ASKPASS)
             script.chmod(0o700)
             self._askpass = {
                 "SSH_ASKPASS": str(script), "SSH_ASKPASS_REQUIRE": "force", "TENON_DEVICE_PASSWORD": spec.password,
@@ -45,7 +46,7 @@ class SshLink:
         """Messages go to a file: the connection stays in the background, and would keep a pipe open."""
         log = self._folder / "ssh.log"
         words = ["ssh", "-M", "-N", "-f", "-E", str(log), "-o", f"ControlPersist={_PERSIST}", *self._options()]
-        log.touch()
+        write(log, "")
         quietly = ["sh", "-c", 'exec "$@" >/dev/null 2>&1', "sh", *words, self._spec.address]
         done = run(self._spec, quietly, self._spec.timeout + 5, variables=self._askpass)
         if done.returncode:
