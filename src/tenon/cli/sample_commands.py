@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from tenon.cli.option_groups import Model, PreprocessOptions, PrintOptions, RunOptions, ThreadOptions, with_groups
+from tenon.cli.option_groups import (
+    DeviceOptions,
+    Model,
+    PreprocessOptions,
+    PrintOptions,
+    RunOptions,
+    ThreadOptions,
+    with_groups,
+)
 from tenon.cli.sample_options import (
     ContractOptions,
     Data,
