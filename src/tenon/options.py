@@ -120,6 +120,10 @@ class Options:
     """The dialect of the C: "gnu" has the vector extensions of GCC and Clang; "strict" none, for any compiler of C99,
     and is slower.  Strict code calls functions of the standard library, such as sqrtf."""
 
+    obfuscate: Literal["layers", "all"] | None = None
+    """Leave the names of layers, tensors, operators, kernels and the model's file out of code, symbols and manifest;
+    "all": those of inputs and outputs, too, which become in1, ..., out1, ....  Give a ``name`` as well."""
+
     optimize: Literal[0, 1, 2] = 2
     """0: the graph as imported; 1: canonicalized; 2: with folding and fusion."""
 
@@ -238,7 +242,7 @@ class Options:
 
 
 NOT_IN_BANNER = frozenset(
-    {"target", "name", "prefix", "labels", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"}
+    {"target", "name", "prefix", "obfuscate", "labels", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"}
 )
 """Options that do not affect the generated code, or are stated elsewhere in the banner."""
 
@@ -274,6 +278,7 @@ class OptionKeywords(TypedDict, total=False):
     name: str | None
     prefix: str | None
     c99: Literal["gnu", "strict"] | None
+    obfuscate: Literal["layers", "all"] | None
     optimize: Literal[0, 1, 2] | None
     precision: Precision | None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] | None

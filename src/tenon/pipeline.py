@@ -21,6 +21,8 @@ from tenon.bundle.compiler_flags import check
 from tenon.bundle.names import identifier
 from tenon.codegen.backend import find as find_backend
 from tenon.codegen.c.strict import strict_machine
+from tenon.codegen.c.unit import CUnit
+from tenon.codegen.obfuscate import obfuscated, port_names
 from tenon.errors import InputError, ModelError, Problem, guarded
 from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
@@ -138,12 +140,20 @@ def compile(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
-    (first, *more), tuned = _programs(graphs, target, chosen, name, progress)
+    programs, tuned = _programs(graphs, target, chosen, name, progress)
     progress("generate")
     origin = _origin(model, imported)
+    if chosen.obfuscate:
+        renamed, origin = port_names(programs[0], chosen.obfuscate), None
+        programs = obfuscated(programs, chosen.obfuscate)
+        preprocessing = {renamed[port]: each for port, each in preprocessing.items()}
+        heads = heads and heads._replace(outputs=tuple(renamed[port] for port in heads.outputs))
+    first, *more = programs
     top = banner(first, target, chosen, origin, more=more) + check(target)
     backend = find_backend(target.backend)
     unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
+    if chosen.obfuscate and isinstance(unit, CUnit):
+        unit = unit.without_names()
     arithmetic = used_arithmetic(chosen, target, imported)
     expected = partial(_answer, graphs[0], arithmetic)
     return Bundle(

@@ -261,6 +261,13 @@ class BundleOptions(RunOptions):
     prefix: Annotated[
         str | None, typer.Option("--prefix", help="What the name, and so every symbol of the bundle, begins with.")
     ] = None
+    obfuscate: Annotated[
+        str | None,
+        typer.Option(
+            "--obfuscate",
+            help="Leave out names: layers (of layers, tensors, kernels), or all (also of inputs and outputs).",
+        ),
+    ] = None
     c99: Annotated[
         str | None,
         typer.Option(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenon.codegen.backend import Backend, Step, steps_of
 from tenon.codegen.c.dialect import C
@@ -41,6 +42,24 @@ class CUnit:
         """Parts of about one size, the entry points first; the whole text where that is small."""
         called = {step.function for program in self.steps for step in program}
         return split(self.text(), self.name, self.head, self.functions, self.entries, called)
+
+    def without_names(self) -> CUnit:
+        """The same code with functions named by numbers and without comments on them."""
+        names = {f.name: f"f{i}" for i, f in enumerate(self.functions, 1)}
+        word = (
+            re.compile(rf"\b(?:{'|'.join(sorted(names, key=len, reverse=True))})\b") if names else re.compile(r"(?!)")
+        )
+
+        def renamed(text: str) -> str:
+            return word.sub(lambda found: names[found[0]], text)
+
+        functions = tuple(
+            replace(f, name=names[f.name], text=renamed(f.text), comment="", calls=tuple(map(renamed, f.calls)))
+            for f in self.functions
+        )
+        steps = tuple(tuple(replace(s, function=renamed(s.function)) for s in program) for program in self.steps)
+        entries = re.sub(r"^ */\*.*?\*/\n", "", renamed(self.entries), flags=re.MULTILINE | re.DOTALL)
+        return replace(self, functions=functions, entries=entries, steps=steps)
 
 
 def print_unit(
