@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,45 +13,27 @@ import pytest
 from PIL import Image
 
 import tenon
-from libtenon import CLIENTS, STRICT, needed, run, succeeded
-from real import DIGITS, held_out_digits
-from tenon.sdk import save_sdk
+from libtenon import CLIENTS, needed, run, succeeded
+from real import held_out_digits
+from tengine_sdk import MODEL, Tengine, built, environment_of, linked, sdk_and_compiler
 
-MODEL = DIGITS / "digits.onnx"
 MNIST = Path(__file__).parents[3] / "shared" / "models"
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the SDK, a command that compiles, and an empty cache of models."""
-    folder = tmp_path_factory.mktemp("tengine")
-    save_sdk(folder / "sdk")
-    objects = tenon.Options.from_environment().cache
-    script = folder / "compiler"
-    script.write_text(f'#!/bin/sh\nTENON_CACHE="{objects}" exec "{sys.executable}" -m tenon "$@"\n')
-    script.chmod(0o755)
-    return folder
+    return sdk_and_compiler(tmp_path_factory.mktemp("tengine"))
 
 
 @pytest.fixture(scope="module")
 def environment(place: Path) -> dict[str, str]:
-    cache = str(place / "cache")
-    return {**os.environ, "TENON": str(place / "compiler"), "TENON_CACHE": cache, "TENON_NO_TUNING": "1"}
+    return environment_of(place)
 
 
 @pytest.fixture(scope="module")
 def classify(place: Path) -> Path:
-    sdk, program = place / "sdk", place / "classify"
-    flags = (
-        f"-I{sdk}/include",
-        f"-L{sdk}/lib",
-        "-ltengine-lite",
-        f"-Wl,-rpath,{sdk}/lib",
-        f"-Wl,-rpath-link,{sdk}/lib",
-    )
-    succeeded(run(needed("gcc"), *STRICT, CLIENTS / "tengine_classify.c", *flags, "-o", program))
-    return program
+    return built(CLIENTS / "tengine_classify.c", place)
 
 
 @pytest.mark.parametrize(("source", "count"), [("file", 1), ("file", 3), ("memory", 1)])
@@ -70,13 +50,7 @@ def test_program_gives_the_answer_of_python(
 
 def test_cpp_api(place: Path, environment: dict[str, str]) -> None:
     sdk, program, image = place / "sdk", place / "net", held_out_digits()[0][0]
-    flags = (
-        f"-I{sdk}/include",
-        f"-L{sdk}/lib",
-        "-ltengine-lite",
-        f"-Wl,-rpath,{sdk}/lib",
-        f"-Wl,-rpath-link,{sdk}/lib",
-    )
+    flags = linked(sdk)
     strict = ("-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror")
     succeeded(run(needed("g++"), *strict, CLIENTS / "tengine_net.cpp", *flags, "-o", program))
     with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
@@ -88,13 +62,7 @@ def test_program_of_the_documentation(place: Path, environment: dict[str, str], 
     page = (Path(__file__).parents[2] / "docs" / "tengine.md").read_text()
     (tmp_path / "program.c").write_text(page.split("```c\n")[1].split("```")[0])
     sdk, image = place / "sdk", held_out_digits()[0][0]
-    flags = (
-        f"-I{sdk}/include",
-        f"-L{sdk}/lib",
-        "-ltengine-lite",
-        f"-Wl,-rpath,{sdk}/lib",
-        f"-Wl,-rpath-link,{sdk}/lib",
-    )
+    flags = linked(sdk)
     succeeded(run(needed("gcc"), tmp_path / "program.c", *flags, "-o", tmp_path / "program"))
     bundle = tenon.compile(MODEL, no_tuning=True)
     path = bundle.save(tmp_path / "digits.tenon")
@@ -143,35 +111,6 @@ def test_layout_of_structs(place: Path, tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ misuse
-class Tengine:
-    """The library through ctypes, with a graph, and handles of an ended one."""
-
-    def __init__(self, place: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> None:
-        for name in ("TENON", "TENON_CACHE", "TENON_NO_TUNING"):
-            patch.setenv(name, environment[name])
-        self.library = ctypes.CDLL(str(place / "sdk" / "lib" / "libtengine-lite.so"))
-        self.messages: list[str] = []
-        printer = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-        self._print = printer(lambda text: self.messages.append(text.decode()))
-        self.library.set_log_output(self._print)
-        self.graph, self.ended = self.created(), self.created()
-        self.input = self.pointer("get_graph_input_tensor", self.graph, 0, 0)
-        self.ended_input = self.pointer("get_graph_input_tensor", self.ended, 0, 0)
-        assert self("destroy_graph", self.ended) == 0
-        self.room = (ctypes.c_int * 1024)()
-
-    def __call__(self, name: str, *arguments: object) -> int:
-        return int(self.library[name](*arguments))
-
-    def pointer(self, name: str, *arguments: object) -> ctypes.c_void_p:
-        function = self.library[name]
-        function.restype = ctypes.c_void_p
-        return ctypes.c_void_p(function(*arguments))
-
-    def created(self, model: Path = MODEL) -> ctypes.c_void_p:
-        return self.pointer("create_graph", None, b"tengine", str(model).encode())
-
-
 @pytest.fixture(scope="module")
 def tengine(place: Path, environment: dict[str, str]) -> Tengine:
     with pytest.MonkeyPatch.context() as patch:
@@ -201,8 +140,28 @@ MISUSE: list[tuple[str, str, Callable[[Tengine], int]]] = [
     ("wait", "", lambda t: t("wait_graph", t.graph, 0)),
     ("errno", "", lambda t: t("get_tengine_errno")),
     ("attribute of a graph", "", lambda t: t("set_graph_attr", t.graph, b"x", None, 0)),
-    ("a custom kernel", "", lambda t: t("set_custom_kernel", None, b"CPU", None)),
-    ("a plug-in", "not loaded", lambda t: t("load_tengine_plugin", b"x", b"x.so", b"init")),
+    ("a custom kernel of no node", "node is NULL", lambda t: t("set_custom_kernel", None, b"CPU", None)),
+    ("a custom kernel without functions", "run among them", lambda t: t("set_custom_kernel", t.relu, b"CPU", None)),
+    ("no custom kernel to remove", "no custom kernel", lambda t: t("remove_custom_kernel", t.relu, b"CPU")),
+    ("a plug-in that is not there", "not loaded", lambda t: t("load_tengine_plugin", b"x", b"x.so", b"init")),
+    ("a plug-in without a name", "NULL", lambda t: t("load_tengine_plugin", None, b"x.so", None)),
+    ("an unknown plug-in", "no plug-in x", lambda t: t("unload_tengine_plugin", b"x", None)),
+    ("an unknown event", "no event 9", lambda t: t("set_graph_event_hook", t.graph, 9, None, None)),
+    ("an unknown attribute", "no attribute 'x': it has slope", lambda t: t("set_node_attr_int", t.relu, b"x", t.room)),
+    ("an int for a float", "is a float", lambda t: t("set_node_attr_int", t.relu, b"slope", t.room)),
+    ("no value", "value is NULL", lambda t: t("get_node_attr_float", t.relu, b"slope", None)),
+    ("an attribute of 3 bytes", "3 bytes", lambda t: t("set_node_attr_generic", t.relu, b"slope", b"f", t.room, 3)),
+    ("an input behind a gap", "leaves a gap", lambda t: t("set_node_input_tensor", t.relu, 2, t.loose)),
+    ("tensors of another graph", "different graphs", lambda t: t("set_node_input_tensor", t.relu, 0, t.input)),
+    ("no type of tensor", "no tensor type 7", lambda t: t("set_node_output_tensor", t.relu, 0, t.loose, 7)),
+    ("an unknown node", "no node 'x'", lambda t: t("set_graph_input_node", t.empty, (ctypes.c_char_p * 1)(b"x"), 1)),
+    (
+        "inputs of a compiled model",
+        "cannot be changed",
+        lambda t: t("set_graph_input_node", t.graph, (ctypes.c_char_p * 1)(b"x"), 1),
+    ),
+    ("a graph without inputs", "set_graph_input_node comes first", lambda t: t("prerun_graph", t.empty)),
+    ("NHWC", "NCHW", lambda t: t("set_graph_layout", t.empty, 1)),
 ]
 NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
     ("no such file", "there is no /no/such", lambda t: t.created(Path("/no/such"))),
@@ -210,11 +169,19 @@ NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
     ("no file name", "file name is NULL", lambda t: t.pointer("create_graph", None, b"tengine", None)),
     ("no size", "size of the model is 0", lambda t: t.pointer("create_graph", None, b"tengine:m", b"x", 0)),
     ("unknown context", "not of this kind (context)", lambda t: t.pointer("create_graph", t.graph, b"tengine", b"x")),
-    ("unknown tensor", "no input or output 'x'", lambda t: t.pointer("get_graph_tensor", t.graph, b"x")),
+    ("unknown tensor", "no tensor 'x'", lambda t: t.pointer("get_graph_tensor", t.graph, b"x")),
     ("no such output", "no output tensor 0 of node 4", lambda t: t.pointer("get_graph_output_tensor", t.graph, 4, 0)),
     ("output before a run", "", lambda t: t.pointer(
         "get_tensor_buffer", t.pointer("get_graph_output_tensor", t.graph, 0, 0))),
-    ("a graph node by node", "node by node", lambda t: t.pointer("create_graph_node", t.graph, b"x", b"Const")),
+    ("a node of a model", "cannot be changed", lambda t: t.pointer("create_graph_node", t.graph, b"x", b"Const")),
+    ("an unknown operator", "no operator 'X'", lambda t: t.pointer("create_graph_node", t.empty, b"x", b"X")),
+    ("a name twice", "a node 'relu' already", lambda t: t.pointer("create_graph_node", t.empty, b"relu", b"ReLU")),
+    ("a tensor twice", "'loose' already", lambda t: t.pointer("create_graph_tensor", t.empty, b"loose", 0)),
+    ("a tensor of no type", "no data type 9", lambda t: t.pointer("create_graph_tensor", t.empty, b"y", 9)),
+    ("a node's missing input", "no input tensor 0", lambda t: t.pointer("get_node_input_tensor", t.relu, 0)),
+    ("node by a number", "", lambda t: t.pointer("get_graph_node_by_idx", t.graph, 99)),
+    ("a damaged tmfile", "damaged", lambda t: t.pointer(
+        "create_graph", None, b"tengine:m", b"\2\0\0\0\0\0\0\0\x10" + bytes(91), 100)),
 ]  # fmt: skip
 
 

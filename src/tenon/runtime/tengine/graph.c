@@ -1,222 +1,198 @@
-/* Graphs: create them from models, prepare, run. */
+/* Graphs: their nodes and tensors, creating them from models or node by node, and finding inputs and outputs. */
 
 #include "graph.h"
-#include "internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHAPE_TEXT = 320 };
-
 Graph *tg_graph(graph_t handle) { return tn_handle_object(GRAPH_HANDLE, handle); }
 
-/* ---------------------------------------------------------------------------------------------------------- opening */
+Node *tg_node(node_t handle) { return tn_handle_object(NODE_HANDLE, handle); }
 
-static void write_shape(const Tensor *tensor, char text[SHAPE_TEXT]) {
-  size_t used = (size_t)snprintf(text, SHAPE_TEXT, "%s=", tensor->about.name);
-  for (int i = 0; i < tensor->dim_count && used < SHAPE_TEXT; i++)
-    used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%d", i ? "," : "", tensor->dims[i]);
+/* Handles are made when a program first asks for one. */
+node_t tg_node_handle(Node *node) {
+  if (node != NULL && node->handle == NULL) node->handle = tn_handle_new(NODE_HANDLE, node);
+  return node != NULL ? node->handle : NULL;
 }
 
-/* With the shapes that the program has set, if there are others than the model's. */
-static TenonStatus open_bundle(const Graph *graph, TenonBundle **bundle) {
-  TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
-  char texts[16][SHAPE_TEXT];
-  const char *shapes[17] = {NULL};
-  for (int i = 0; graph->has_other_shapes && i < graph->input_count && i < 16; i++) {
-    write_shape(&graph->tensors[i], texts[i]);
-    shapes[i] = texts[i];
-  }
-  options.shapes = shapes;
-  if (graph->content == NULL) return tenon_bundle_open(graph->path, &options, bundle);
-  options.model_name = "model.tmfile";
-  return tenon_bundle_open_memory(graph->content, graph->size, &options, bundle);
+tensor_t tg_tensor_handle(Tensor *tensor) {
+  if (tensor != NULL && tensor->handle == NULL) tensor->handle = tn_handle_new(TENSOR_HANDLE, tensor);
+  return tensor != NULL ? tensor->handle : NULL;
 }
 
-void tg_describe(Graph *graph) {
-  for (int i = 0; i < graph->input_count + graph->output_count; i++) {
-    Tensor *tensor = &graph->tensors[i];
-    if (tensor->is_output) tenon_bundle_output(graph->bundle, 0, tensor->number, &tensor->about);
-    else tenon_bundle_input(graph->bundle, 0, tensor->number, &tensor->about);
-    tensor->dim_count = tensor->about.rank < MAX_SHAPE_DIM_NUM ? tensor->about.rank : MAX_SHAPE_DIM_NUM;
-    for (int d = 0; d < tensor->dim_count; d++) tensor->dims[d] = (int)tensor->about.shape[d];
-  }
-}
+/* ----------------------------------------------------------------------------------------------- nodes and tensors */
 
-static int add_tensors(Graph *graph) {
-  graph->input_count = tenon_bundle_input_count(graph->bundle);
-  graph->output_count = tenon_bundle_output_count(graph->bundle);
-  const int count = graph->input_count + graph->output_count;
-  if ((graph->tensors = calloc((size_t)count + 1, sizeof *graph->tensors)) == NULL) return -1;
-  for (int i = 0; i < count; i++) {
-    Tensor *tensor = &graph->tensors[i];
-    tensor->graph = graph;
-    tensor->is_output = i >= graph->input_count;
-    tensor->number = tensor->is_output ? i - graph->input_count : i;
-    tensor->handle = tn_handle_new(TENSOR_HANDLE, tensor);
-    tensor->node = tn_handle_new(NODE_HANDLE, tensor);
-    if (tensor->handle == NULL || tensor->node == NULL) return -1;
-  }
-  tg_describe(graph);
+/* Room for one more in a list of pointers, which grows by doubling. */
+static int make_room(void *list_pointer, int count) {
+  void **list, **grown;
+  if (count > 0 && (count & (count - 1)) != 0) return 0;
+  memcpy(&list, list_pointer, sizeof list);
+  if ((grown = realloc(list, (count ? 2 * (size_t)count : 1) * sizeof *grown)) == NULL) return -1;
+  memcpy(list_pointer, &grown, sizeof grown);
   return 0;
 }
 
-static void end(Graph *graph) {
-  if (graph->engine != NULL) tenon_engine_destroy(graph->engine);
-  if (graph->bundle != NULL) tenon_bundle_close(graph->bundle);
-  for (int i = 0; graph->tensors != NULL && i < graph->input_count + graph->output_count; i++) {
-    if (graph->tensors[i].handle != NULL) tn_handle_end(graph->tensors[i].handle);
-    if (graph->tensors[i].node != NULL) tn_handle_end(graph->tensors[i].node);
+/* A copy of a name, or one made of a number. */
+static char *name_of(Graph *graph, const char *name, size_t length, const char *format, int number) {
+  char text[32];
+  if (name != NULL) return tn_pool_text(&graph->pool, name, length);
+  snprintf(text, sizeof text, format, number);
+  return tn_pool_text(&graph->pool, text, strlen(text));
+}
+
+Tensor *tg_new_tensor(Graph *graph, const char *name, size_t length, int data_type) {
+  Tensor *tensor = tn_pool_take(&graph->pool, sizeof *tensor);
+  if (tensor == NULL || make_room(&graph->tensors, graph->tensor_count) != 0) return NULL;
+  tensor->graph = graph;
+  tensor->data_type = data_type;
+  tensor->kind = TENSOR_TYPE_VAR;
+  if ((tensor->name = name_of(graph, name, length, "tensor_%7d", graph->tensor_count)) == NULL) return NULL;
+  if (name == NULL) graph->is_changed = 1; /* the file has no name for it */
+  return graph->tensors[graph->tensor_count++] = tensor;
+}
+
+Node *tg_new_node(Graph *graph, const char *name, size_t length, int type) {
+  Node *node = tn_pool_take(&graph->pool, sizeof *node);
+  if (node == NULL || make_room(&graph->nodes, graph->node_count) != 0) return NULL;
+  node->graph = graph;
+  node->type = type;
+  node->op = tg_operator(type);
+  node->index = graph->node_count;
+  if ((node->name = name_of(graph, name, length, "node_%d", node->index)) == NULL) return NULL;
+  return graph->nodes[graph->node_count++] = node;
+}
+
+int tg_connect(Graph *graph, Tensor ***list, int *count, int number, Tensor *tensor) {
+  if (number >= *count) {
+    Tensor **grown = tn_pool_take(&graph->pool, (size_t)(number + 1) * sizeof *grown);
+    if (grown == NULL) return -1;
+    if (*count > 0) memcpy(grown, *list, (size_t)*count * sizeof *grown);
+    *list = grown;
+    *count = number + 1;
+  }
+  (*list)[number] = tensor;
+  return 0;
+}
+
+Tensor *tg_find_tensor(const Graph *graph, const char *name) {
+  for (int i = 0; i < graph->tensor_count; i++)
+    if (strcmp(graph->tensors[i]->name, name) == 0) return graph->tensors[i];
+  return NULL;
+}
+
+Node *tg_find_node(const Graph *graph, const char *name) {
+  for (int i = 0; i < graph->node_count; i++)
+    if (strcmp(graph->nodes[i]->name, name) == 0) return graph->nodes[i];
+  return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- creating */
+
+static void end_graph(Graph *graph) {
+  tg_end_stages(graph);
+  for (int i = 0; i < graph->tensor_count; i++)
+    if (graph->tensors[i]->handle != NULL) tn_handle_end(graph->tensors[i]->handle);
+  for (int i = 0; i < graph->node_count; i++) {
+    struct custom_kernel_ops *kernel = graph->nodes[i]->kernel;
+    if (kernel != NULL && kernel->release != NULL) kernel->release(kernel);
+    if (graph->nodes[i]->handle != NULL) tn_handle_end(graph->nodes[i]->handle);
   }
   if (graph->handle != NULL) tn_handle_end(graph->handle);
+  tn_file_release(&graph->model);
   free(graph->tensors);
-  free(graph->content);
-  free(graph->path);
+  free(graph->nodes);
+  tn_pool_release(&graph->pool);
   free(graph);
 }
 
-static int load_model(Graph *graph) {
-  if (open_bundle(graph, &graph->bundle) != TENON_OK) return tg_error("%s", tenon_last_error());
-  return add_tensors(graph) == 0 ? 0 : tg_error("no memory for a graph");
+static int mark_ends(Graph *graph) {
+  for (int i = 0; i < graph->input_count; i++)
+    for (int j = 0; j < graph->inputs[i]->output_count; j++) graph->inputs[i]->outputs[j]->is_input = 1;
+  for (int i = 0; i < graph->output_count; i++)
+    for (int j = 0; j < graph->outputs[i]->output_count; j++) graph->outputs[i]->outputs[j]->is_output = 1;
+  for (int i = 0; i < graph->tensor_count && !graph->is_opaque; i++) {
+    const Tensor *tensor = graph->tensors[i];
+    if (tensor->kind == TENSOR_TYPE_CONST && tensor->content == NULL) graph->is_changed = 1; /* weights are made up */
+  }
+  return 0;
 }
 
-static void *copied(const void *from, size_t size) {
-  void *copy = malloc(size + 1);
-  if (copy != NULL) memcpy(copy, from, size), ((char *)copy)[size] = 0;
-  return copy;
+static int read_model(Graph *graph, const void *content, int size) {
+  if (content != NULL) {
+    uint8_t *copy = malloc((size_t)size);
+    if (copy == NULL) return tg_error("create_graph: no memory for a model of %d bytes", size);
+    memcpy(copy, content, (size_t)size);
+    graph->model = (File){copy, (size_t)size, ALLOCATED, NULL};
+  } else if (!tn_is_folder(graph->path) && tn_exists(graph->path) &&
+             tn_file_map(graph->path, &graph->model) != TENON_OK) {
+    return tg_error("create_graph: %s cannot be read", graph->path);
+  }
+  graph->is_opaque = !tg_is_tmfile(&graph->model);
+  const int status = graph->is_opaque ? tg_open_opaque(graph) : tg_read_tmfile(graph);
+  return status == 0 ? mark_ends(graph) : status;
+}
+
+static graph_t created(Graph *graph, int status) {
+  if (status == 0 && (graph->handle = tn_handle_new(GRAPH_HANDLE, graph)) != NULL) return graph->handle;
+  end_graph(graph);
+  return NULL;
 }
 
 graph_t create_graph(context_t context, const char *model_format, const char *file_name, ...) {
   int size = 0;
   if (context != NULL && tn_handle_object(CONTEXT_HANDLE, context) == NULL) return NULL;
-  if (model_format == NULL) {
-    tg_error("an empty graph cannot be filled node by node yet: give a model");
-    return NULL;
-  }
-  if (file_name == NULL) {
-    tg_error("create_graph: the file name is NULL");
-    return NULL;
-  }
-  const int in_memory = strstr(model_format, ":m") != NULL;
+  const int in_memory = model_format != NULL && strstr(model_format, ":m") != NULL;
   if (in_memory) {
     va_list arguments;
     va_start(arguments, file_name);
     size = va_arg(arguments, int);
     va_end(arguments);
-    if (size <= 0) {
-      tg_error("create_graph: the size of the model is %d", size);
-      return NULL;
-    }
   }
+  if (model_format != NULL && file_name == NULL) return tg_error("create_graph: the file name is NULL"), NULL;
+  if (in_memory && size <= 0) return tg_error("create_graph: the size of the model is %d", size), NULL;
   Graph *graph = calloc(1, sizeof *graph);
   if (graph == NULL) return NULL;
-  graph->size = (size_t)size;
-  if (in_memory) graph->content = copied(file_name, graph->size);
-  else graph->path = copied(file_name, strlen(file_name));
-  if ((graph->content != NULL || graph->path != NULL) && load_model(graph) == 0 &&
-      (graph->handle = tn_handle_new(GRAPH_HANDLE, graph)) != NULL)
-    return graph->handle;
-  end(graph);
-  return NULL;
+  if (model_format == NULL) return graph->is_changed = 1, created(graph, 0);
+  if (!in_memory) graph->path = tn_pool_text(&graph->pool, file_name, strlen(file_name));
+  if (!in_memory && graph->path == NULL) return created(graph, -1);
+  return created(graph, read_model(graph, in_memory ? file_name : NULL, size));
 }
 
 int destroy_graph(graph_t handle) {
   Graph *graph = tg_graph(handle);
   if (graph == NULL) return -1;
-  end(graph);
+  end_graph(graph);
   return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- runs */
+/* ------------------------------------------------------------------------------------------------- inputs, outputs */
 
-/* Opens the model again if the program has set other shapes. */
-static int apply_shapes(Graph *graph) {
-  TenonBundle *bundle;
-  if (!graph->has_other_shapes) return 0;
-  if (open_bundle(graph, &bundle) != TENON_OK) return tg_error("%s", tenon_last_error());
-  tenon_bundle_close(graph->bundle);
-  graph->bundle = bundle;
-  graph->has_other_shapes = 0;
-  tg_describe(graph);
-  return 0;
-}
-
-/* The bits of the mask that are processors of this process. */
-static int create_engine(Graph *graph, const struct options *options) {
-  int32_t processors[64];
-  Processors own;
-  TenonEngineOptions wanted = TENON_ENGINE_OPTIONS_INIT;
-  const int most = tenon_bundle_max_threads(graph->bundle);
-  wanted.threads = options->num_thread < 1 ? 1 : options->num_thread < most ? options->num_thread : most;
-  if (tn_can_pin() && tn_own_processors(&own)) {
-    int left_out = 0;
-    for (int i = 0; i < 64; i++) {
-      const int chosen = options->affinity >> i & 1;
-      if (own.present[i] && chosen) processors[wanted.processor_count++] = i;
-      left_out |= own.present[i] && !chosen;
-    }
-    if (!left_out) wanted.processor_count = 0; /* all of them: no restriction */
-    if (wanted.processor_count > 0) wanted.processors = processors;
-    else if (options->cluster == TENGINE_CLUSTER_BIG) wanted.cores = TENON_BIG_CORES;
-    else if (options->cluster == TENGINE_CLUSTER_LITTLE) wanted.cores = TENON_LITTLE_CORES;
+static int set_ends(graph_t handle, const char *names[], int count, int is_output) {
+  Graph *graph = tg_graph(handle);
+  if (graph == NULL || names == NULL || count < 0) return -1;
+  if (graph->is_opaque || graph->is_prepared)
+    return tg_error("the %ss of %s cannot be changed", is_output ? "output" : "input",
+                    graph->is_prepared ? "a prepared graph" : "a compiled model");
+  Node **list = tn_pool_take(&graph->pool, (size_t)count * sizeof *list);
+  if (list == NULL) return tg_error("no memory");
+  for (int i = 0; i < count; i++) {
+    list[i] = names[i] != NULL ? tg_find_node(graph, names[i]) : NULL;
+    if (list[i] == NULL) return tg_error("the graph has no node '%s'", names[i] != NULL ? names[i] : "NULL");
   }
-  if (tenon_engine_create(graph->bundle, &wanted, &graph->engine) == TENON_OK) return 0;
-  return tg_error("%s", tenon_last_error());
+  for (int i = 0; i < graph->tensor_count; i++)
+    *(is_output ? &graph->tensors[i]->is_output : &graph->tensors[i]->is_input) = 0;
+  *(is_output ? &graph->outputs : &graph->inputs) = list;
+  *(is_output ? &graph->output_count : &graph->input_count) = count;
+  graph->is_changed = 1;
+  graph->is_planned = 0;
+  return mark_ends(graph);
 }
 
-static int bind_buffers(Graph *graph) {
-  for (int i = 0; i < graph->input_count + graph->output_count; i++) {
-    const Tensor *tensor = &graph->tensors[i];
-    const size_t bytes = (size_t)tensor->about.bytes;
-    if (tensor->buffer == NULL) continue;
-    const TenonStatus status = tensor->is_output
-                                   ? tenon_engine_bind_output(graph->engine, tensor->number, tensor->buffer, bytes)
-                                   : tenon_engine_bind_input(graph->engine, tensor->number, tensor->buffer, bytes);
-    if (status != TENON_OK) return tg_error("%s", tenon_last_error());
-  }
-  return 0;
-}
+int set_graph_input_node(graph_t graph, const char *nodes[], int count) { return set_ends(graph, nodes, count, 0); }
 
-int prerun_graph_multithread(graph_t handle, struct options options) {
-  Graph *graph = tg_graph(handle);
-  if (graph == NULL) return -1;
-  if (graph->engine != NULL) return tg_error("the graph is prepared already: postrun_graph comes first");
-  if (apply_shapes(graph) != 0 || create_engine(graph, &options) != 0) return -1;
-  return 0;
-}
-
-int prerun_graph(graph_t graph) {
-  const struct options options = {1, TENGINE_CLUSTER_BIG, -1, (uint64_t)-1};
-  return prerun_graph_multithread(graph, options);
-}
-
-/* Also with `block` 0 the run is over at the end of the call, as on Tengine's CPU. */
-int run_graph(graph_t handle, int block) {
-  (void)block;
-  Graph *graph = tg_graph(handle);
-  if (graph == NULL) return -1;
-  if (graph->engine == NULL) return tg_error("run_graph: the graph is not prepared: prerun_graph comes first");
-  if (bind_buffers(graph) != 0) return -1;
-  if (tenon_engine_run(graph->engine) != TENON_OK) return tg_error("%s", tenon_last_error());
-  graph->has_run = 1;
-  return 0;
-}
-
-int wait_graph(graph_t graph, int try_wait) { return (void)graph, (void)try_wait, -1; }
-
-int postrun_graph(graph_t handle) {
-  Graph *graph = tg_graph(handle);
-  if (graph == NULL) return -1;
-  if (graph->engine == NULL) return tg_error("postrun_graph: the graph is not prepared");
-  tenon_engine_destroy(graph->engine);
-  graph->engine = NULL;
-  graph->has_run = 0;
-  return 0;
-}
-
-/* ---------------------------------------------------------------------------------------------------------- queries */
+int set_graph_output_node(graph_t graph, const char *nodes[], int count) { return set_ends(graph, nodes, count, 1); }
 
 int get_graph_input_node_number(graph_t handle) {
   const Graph *graph = tg_graph(handle);
@@ -228,96 +204,79 @@ int get_graph_output_node_number(graph_t handle) {
   return graph != NULL ? graph->output_count : -1;
 }
 
-static Tensor *tensor_at(graph_t handle, int node, int number, int is_output) {
-  Graph *graph = tg_graph(handle);
+static Node *end_at(graph_t handle, int number, int is_output) {
+  const Graph *graph = tg_graph(handle);
   if (graph == NULL) return NULL;
+  if (number >= 0 && number < (is_output ? graph->output_count : graph->input_count))
+    return (is_output ? graph->outputs : graph->inputs)[number];
+  tg_error("the graph has no %s node %d", is_output ? "output" : "input", number);
+  return NULL;
+}
+
+node_t get_graph_input_node(graph_t graph, int number) { return tg_node_handle(end_at(graph, number, 0)); }
+
+node_t get_graph_output_node(graph_t graph, int number) { return tg_node_handle(end_at(graph, number, 1)); }
+
+/* Of a compiled model every output is a node with one tensor: those of a node with several count as its further ones. */
+static Tensor *tensor_at(graph_t handle, int node, int number, int is_output) {
+  const Graph *graph = tg_graph(handle);
+  if (graph == NULL) return NULL;
+  Node *const *list = is_output ? graph->outputs : graph->inputs;
   const int count = is_output ? graph->output_count : graph->input_count;
-  if (node >= 0 && number >= 0 && node + number < count)
-    return &graph->tensors[(is_output ? graph->input_count : 0) + node + number];
+  if (graph->is_opaque && node >= 0 && number >= 0) node += number, number = 0;
+  if (node >= 0 && node < count && number >= 0 && number < list[node]->output_count) return list[node]->outputs[number];
   tg_error("the graph has no %s tensor %d of node %d", is_output ? "output" : "input", number, node);
   return NULL;
 }
 
 tensor_t get_graph_input_tensor(graph_t graph, int node, int number) {
-  const Tensor *tensor = tensor_at(graph, node, number, 0);
-  return tensor != NULL ? tensor->handle : NULL;
+  return tg_tensor_handle(tensor_at(graph, node, number, 0));
 }
 
-/* Every output is a node with one tensor; those of a node with several also count as its further ones. */
 tensor_t get_graph_output_tensor(graph_t graph, int node, int number) {
-  const Tensor *tensor = tensor_at(graph, node, number, 1);
-  return tensor != NULL ? tensor->handle : NULL;
+  return tg_tensor_handle(tensor_at(graph, node, number, 1));
 }
 
-node_t get_graph_input_node(graph_t graph, int number) {
-  const Tensor *tensor = tensor_at(graph, number, 0, 0);
-  return tensor != NULL ? tensor->node : NULL;
-}
-
-node_t get_graph_output_node(graph_t graph, int number) {
-  const Tensor *tensor = tensor_at(graph, number, 0, 1);
-  return tensor != NULL ? tensor->node : NULL;
-}
-
-static Tensor *named(graph_t handle, const char *name) {
+/* A tensor inside the network that is asked for before prerun becomes an output, so that it can be read. */
+tensor_t get_graph_tensor(graph_t handle, const char *name) {
   Graph *graph = tg_graph(handle);
   if (graph == NULL || name == NULL) return NULL;
-  for (int i = 0; i < graph->input_count + graph->output_count; i++)
-    if (strcmp(graph->tensors[i].about.name, name) == 0) return &graph->tensors[i];
-  tg_error("the graph has no input or output '%s'", name);
-  return NULL;
+  Tensor *tensor = tg_find_tensor(graph, name);
+  if (tensor == NULL) return tg_error("the graph has no tensor '%s'", name), NULL;
+  const int is_inside = tensor->kind == TENSOR_TYPE_VAR && !tensor->is_output && tensor->producer != NULL;
+  if (is_inside && !graph->is_prepared && !tensor->is_kept && graph->model.data != NULL)
+    tensor->is_kept = 1, graph->is_planned = 0;
+  return tg_tensor_handle(tensor);
 }
 
-tensor_t get_graph_tensor(graph_t graph, const char *name) {
-  const Tensor *tensor = named(graph, name);
-  return tensor != NULL ? tensor->handle : NULL;
-}
-
-node_t get_graph_node(graph_t graph, const char *name) {
-  const Tensor *tensor = named(graph, name);
-  return tensor != NULL ? tensor->node : NULL;
+node_t get_graph_node(graph_t handle, const char *name) {
+  const Graph *graph = tg_graph(handle);
+  if (graph == NULL || name == NULL) return NULL;
+  Node *node = tg_find_node(graph, name);
+  if (node == NULL) tg_error("the graph has no node '%s'", name);
+  return tg_node_handle(node);
 }
 
 int get_graph_node_num(graph_t handle) {
   const Graph *graph = tg_graph(handle);
-  return graph != NULL ? graph->input_count + graph->output_count : -1;
+  return graph != NULL ? graph->node_count : -1;
 }
 
 node_t get_graph_node_by_idx(graph_t handle, int number) {
   const Graph *graph = tg_graph(handle);
-  if (graph == NULL || number < 0 || number >= graph->input_count + graph->output_count) return NULL;
-  return graph->tensors[number].node;
+  if (graph == NULL || number < 0 || number >= graph->node_count) return NULL;
+  return tg_node_handle(graph->nodes[number]);
 }
 
-int set_graph_layout(graph_t graph, int layout) {
-  if (tg_graph(graph) == NULL) return -1;
-  return layout == TENGINE_LAYOUT_NCHW ? 0 : tg_error("set_graph_layout: a compiled model keeps its layout");
+int set_graph_layout(graph_t handle, int layout) {
+  Graph *graph = tg_graph(handle);
+  if (graph == NULL) return -1;
+  return layout == TENGINE_LAYOUT_NCHW ? 0 : tg_error("set_graph_layout: tensors of networks are NCHW");
 }
 
 int set_graph_device(graph_t graph, const char *device) {
   if (tg_graph(graph) == NULL || device == NULL) return -1;
   return strcmp(device, "CPU") == 0 ? 0 : tg_error("there is no device %s: CPU is the only one", device);
-}
-
-/* The layers as they are executed, on standard output. */
-void dump_graph(graph_t handle) {
-  const Graph *graph = tg_graph(handle);
-  if (graph == NULL) return;
-  const int count = tenon_bundle_step_count(graph->bundle);
-  printf("graph node_num %d tensor_num %d\n", count, graph->input_count + graph->output_count);
-  for (int i = 0; i < graph->input_count + graph->output_count; i++) {
-    const Tensor *tensor = &graph->tensors[i];
-    printf("%s %d: %s %s [", tensor->is_output ? "output" : "input", tensor->number, tensor->about.name,
-           tensor->about.type_name);
-    for (int d = 0; d < tensor->dim_count; d++) printf("%s%d", d ? "," : "", tensor->dims[d]);
-    printf("]\n");
-  }
-  for (int i = 0; i < count; i++) {
-    TenonStep step;
-    if (tenon_bundle_step(graph->bundle, i, &step) == TENON_OK)
-      printf("node %d: %s %s, %llu multiply-accumulates\n", i, step.layer, step.op, (unsigned long long)step.macs);
-  }
-  fflush(stdout);
 }
 
 int set_graph_attr(graph_t graph, const char *name, const void *value, int size) {

@@ -1,4 +1,4 @@
-/* Versions, messages, contexts, and the functions that have no effect in Tengine. */
+/* Versions, messages, contexts, and functions of the library that have no effect in Tengine. */
 
 #include "graph.h"
 #include "internal.h"
@@ -14,6 +14,16 @@ static enum log_level log_level = LOG_ERR;
 static void print(const char *text) {
   if (log_output != NULL) log_output(text);
   else fputs(text, stderr);
+}
+
+void tg_log(enum log_level level, const char *format, ...) {
+  char text[256]; /* longer messages are cut, as in Tengine */
+  va_list arguments;
+  if (level > log_level) return;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  print(text);
 }
 
 int tg_error(const char *format, ...) {
@@ -59,19 +69,7 @@ void set_log_output(log_print_t output) { log_output = output; }
 
 size_t get_cluster_affinity_mask(int cluster) { return (void)cluster, (size_t)-1; }
 
-int load_tengine_plugin(const char *name, const char *file, const char *init_function) {
-  (void)file, (void)init_function;
-  return tg_error("plug-in %s: plug-ins are not loaded", name != NULL ? name : "");
-}
-
-int unload_tengine_plugin(const char *name, const char *release_function) {
-  (void)release_function;
-  return tg_error("there is no plug-in %s", name != NULL ? name : "");
-}
-
-int get_tengine_plugin_number(void) { return 0; }
-
-const char *get_tengine_plugin_name(int number) { return (void)number, NULL; }
+const char *get_default_device(void) { return "CPU"; }
 
 int set_default_device(const char *device) { return (void)device, -1; }
 

@@ -1,8 +1,8 @@
-/* Tensors: shapes, buffers, types and quantisation of inputs and outputs. */
+/* Tensors: shapes, buffers, types and quantisation. */
 
 #include "graph.h"
-#include "internal.h"
 
+#include <limits.h>
 #include <string.h>
 
 Tensor *tg_tensor(tensor_t handle) { return tn_handle_object(TENSOR_HANDLE, handle); }
@@ -15,33 +15,42 @@ static const struct {
     {TENON_U8, TENGINE_DT_UINT8, 1}, {TENON_I32, TENGINE_DT_INT32, 4}, {TENON_I16, TENGINE_DT_INT16, 2},
 };
 
-static int row_of(const Tensor *tensor) {
-  for (int i = 0; i < (int)(sizeof types / sizeof *types); i++)
-    if (types[i].type == tensor->about.type) return i;
+enum { TYPES = sizeof types / sizeof *types };
+
+int64_t tg_element_bytes(int data_type) {
+  for (int i = 0; i < TYPES; i++)
+    if (types[i].tengine == data_type) return types[i].bytes;
+  return 0;
+}
+
+int tg_data_type(TenonType type) {
+  for (int i = 0; i < TYPES; i++)
+    if (types[i].type == type) return types[i].tengine;
   return -1;
 }
 
-/* Bytes of the shape that the program has set, which differs from the bundle's until prerun. */
-static int64_t bytes_of(const Tensor *tensor) {
-  if (!tensor->graph->has_other_shapes || tensor->is_output) return (int64_t)tensor->about.bytes;
-  int64_t bytes = row_of(tensor) >= 0 ? types[row_of(tensor)].bytes : 1;
-  for (int i = 0; i < tensor->dim_count; i++) bytes *= tensor->dims[i];
-  return bytes;
+/* 0 of a shape that is not known yet. */
+int64_t tg_bytes(const Tensor *tensor) {
+  int64_t bytes = tg_element_bytes(tensor->data_type);
+  for (int i = 0; i < tensor->dim_count; i++) {
+    if (tensor->dims[i] < 0 || (tensor->dims[i] > 0 && bytes > INT32_MAX / tensor->dims[i])) return 0;
+    bytes *= tensor->dims[i];
+  }
+  return tensor->dim_count > 0 || tensor->kind == TENSOR_TYPE_CONST ? bytes : 0;
 }
 
-/* The memory that the tensor has: the program's, else the engine's. */
-static void *memory_of(const Tensor *tensor) {
-  void *data = NULL;
-  const Graph *graph = tensor->graph;
+const void *tg_data(const Tensor *tensor) {
   if (tensor->buffer != NULL) return tensor->buffer;
-  if (graph->engine == NULL || (tensor->is_output && !graph->has_run)) return NULL;
-  (tensor->is_output ? tenon_engine_output_data : tenon_engine_input_data)(graph->engine, tensor->number, &data);
-  return data;
+  if (tensor->content != NULL) return tensor->content;
+  const int is_result = !tensor->is_input && !(tensor->producer != NULL && tensor->producer->type == INPUT_TYPE);
+  return is_result && !tensor->graph->has_run ? NULL : tensor->memory;
 }
+
+/* ---------------------------------------------------------------------------------------------------- names, shapes */
 
 const char *get_tensor_name(tensor_t handle) {
   const Tensor *tensor = tg_tensor(handle);
-  return tensor != NULL ? tensor->about.name : NULL;
+  return tensor != NULL ? tensor->name : NULL;
 }
 
 int get_tensor_shape(tensor_t handle, int dims[], int dim_number) {
@@ -60,62 +69,86 @@ int set_tensor_shape(tensor_t handle, const int dims[], int dim_number) {
   }
   const size_t bytes = (size_t)dim_number * sizeof *dims;
   if (dim_number == tensor->dim_count && memcmp(dims, tensor->dims, bytes) == 0) return 0;
-  if (tensor->is_output) return tg_error("the shape of output '%s' follows from the inputs'", tensor->about.name);
-  if (tensor->graph->engine != NULL) return tg_error("set_tensor_shape: the graph is prepared: postrun_graph comes first");
+  Graph *graph = tensor->graph;
+  if (!tensor->is_input && (graph->is_opaque || (graph->model.data != NULL && tensor->kind == TENSOR_TYPE_VAR)))
+    return tg_error("the shape of '%s' follows from the inputs'", tensor->name);
+  if (graph->is_prepared) return tg_error("set_tensor_shape: the graph is prepared: postrun_graph comes first");
   memcpy(tensor->dims, dims, bytes);
   tensor->dim_count = dim_number;
   tensor->buffer = NULL;
-  tensor->graph->has_other_shapes = 1;
+  if (tensor->kind == TENSOR_TYPE_CONST) tensor->content = NULL, graph->is_changed = 1;
+  graph->has_other_shapes = 1;
+  graph->is_planned = 0;
   return 0;
 }
 
+/* ---------------------------------------------------------------------------------------------------------- buffers */
+
 int get_tensor_buffer_size(tensor_t handle) {
   const Tensor *tensor = tg_tensor(handle);
-  return tensor != NULL ? (int)bytes_of(tensor) : -1;
+  return tensor != NULL ? (int)tg_bytes(tensor) : -1;
 }
 
 void *get_tensor_buffer(tensor_t handle) {
   const Tensor *tensor = tg_tensor(handle);
-  return tensor != NULL ? memory_of(tensor) : NULL;
+  void *data = NULL;
+  if (tensor == NULL) return NULL;
+  const void *found = tg_data(tensor);
+  memcpy(&data, &found, sizeof data); /* the caller gets to write inputs, and must not write constants of a file */
+  return data;
 }
 
 int set_tensor_buffer(tensor_t handle, void *buffer, int size) {
   Tensor *tensor = tg_tensor(handle);
   if (tensor == NULL || buffer == NULL) return -1;
-  if (size != bytes_of(tensor))
-    return tg_error("the buffer for '%s' has %d bytes and the tensor %lld", tensor->about.name, size,
-                    (long long)bytes_of(tensor));
+  Graph *graph = tensor->graph;
+  if (size != tg_bytes(tensor))
+    return tg_error("the buffer for '%s' has %d bytes and the tensor %lld", tensor->name, size,
+                    (long long)tg_bytes(tensor));
+  if (tensor->kind == TENSOR_TYPE_CONST) {
+    if (graph->is_prepared)
+      return tg_error("set_tensor_buffer: '%s' is compiled into the prepared graph: postrun_graph comes first", tensor->name);
+    graph->is_changed = 1;
+    graph->is_planned = 0;
+  }
   tensor->buffer = buffer;
   return 0;
 }
 
 int get_tensor_data(tensor_t handle, void *data, int size) {
   const Tensor *tensor = tg_tensor(handle);
-  const void *from = tensor != NULL ? memory_of(tensor) : NULL;
-  if (from == NULL || data == NULL || size < bytes_of(tensor)) return -1;
-  memcpy(data, from, (size_t)bytes_of(tensor));
+  const void *from = tensor != NULL ? tg_data(tensor) : NULL;
+  if (from == NULL || data == NULL || size < tg_bytes(tensor)) return -1;
+  memcpy(data, from, (size_t)tg_bytes(tensor));
   return 0;
 }
 
 int set_tensor_data(tensor_t handle, const void *data, int size) {
   Tensor *tensor = tg_tensor(handle);
-  void *to = tensor != NULL ? memory_of(tensor) : NULL;
-  if (to == NULL || data == NULL || size != bytes_of(tensor)) return -1;
+  if (tensor == NULL || data == NULL || size != tg_bytes(tensor)) return -1;
+  void *to = tensor->buffer != NULL ? tensor->buffer : tensor->memory;
+  if (to == NULL) return -1;
   memcpy(to, data, (size_t)size);
   return 0;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ types */
+
 int get_tensor_data_type(tensor_t handle) {
   const Tensor *tensor = tg_tensor(handle);
-  const int row = tensor != NULL ? row_of(tensor) : -1;
-  return row >= 0 ? types[row].tengine : -1;
+  return tensor != NULL && tg_element_bytes(tensor->data_type) > 0 ? tensor->data_type : -1;
 }
 
 int set_tensor_data_type(tensor_t handle, int data_type) {
-  const Tensor *tensor = tg_tensor(handle);
+  Tensor *tensor = tg_tensor(handle);
   if (tensor == NULL) return -1;
-  if (data_type == get_tensor_data_type(handle)) return 0;
-  return tg_error("set_tensor_data_type: a compiled model keeps the type of '%s'", tensor->about.name);
+  if (data_type == tensor->data_type) return 0;
+  if (tg_element_bytes(data_type) == 0) return tg_error("set_tensor_data_type: there is no data type %d", data_type);
+  if (tensor->graph->model.data != NULL || tensor->graph->is_opaque || tensor->graph->is_prepared)
+    return tg_error("set_tensor_data_type: a compiled model keeps the type of '%s'", tensor->name);
+  tensor->data_type = data_type;
+  tensor->graph->is_planned = 0;
+  return 0;
 }
 
 int get_tensor_layout(tensor_t handle) { return tg_tensor(handle) != NULL ? TENGINE_LAYOUT_NCHW : -1; }
@@ -127,54 +160,31 @@ int set_tensor_layout(tensor_t handle, int layout) {
 int get_tensor_quant_param(tensor_t handle, float *scale, int *zero_point, int number) {
   const Tensor *tensor = tg_tensor(handle);
   if (tensor == NULL || scale == NULL || zero_point == NULL) return -1;
-  if (!tensor->about.quantised && !tensor->has_own_quantisation) return 0;
-  if (number < 1) return -1;
-  scale[0] = tensor->has_own_quantisation ? tensor->scale : (float)tensor->about.scale;
-  zero_point[0] = tensor->has_own_quantisation ? tensor->zero_point : tensor->about.zero_point;
-  return 1;
+  if (tensor->quant_count == 0) return 0;
+  if (number < tensor->quant_count) return -1;
+  memcpy(scale, tensor->scales, (size_t)tensor->quant_count * sizeof *scale);
+  memcpy(zero_point, tensor->zero_points, (size_t)tensor->quant_count * sizeof *zero_point);
+  return tensor->quant_count;
 }
 
-/* Kept for get_tensor_quant_param: a compiled model's arithmetic does not change. */
 int set_tensor_quant_param(tensor_t handle, const float *scale, const int *zero_point, int number) {
   Tensor *tensor = tg_tensor(handle);
-  if (tensor == NULL || scale == NULL || zero_point == NULL || number != 1) return -1;
-  tensor->has_own_quantisation = 1;
-  tensor->scale = scale[0];
-  tensor->zero_point = zero_point[0];
+  if (tensor == NULL || scale == NULL || zero_point == NULL || number < 1 || number > INT32_MAX / 8) return -1;
+  Graph *graph = tensor->graph;
+  const size_t count = (size_t)number;
+  if (count == (size_t)tensor->quant_count && memcmp(scale, tensor->scales, count * sizeof *scale) == 0 &&
+      memcmp(zero_point, tensor->zero_points, count * sizeof *zero_point) == 0)
+    return 0;
+  float *scales = tn_pool_take(&graph->pool, count * sizeof *scales);
+  int *zero_points = tn_pool_take(&graph->pool, count * sizeof *zero_points);
+  if (scales == NULL || zero_points == NULL) return tg_error("no memory for the scales of '%s'", tensor->name);
+  memcpy(scales, scale, count * sizeof *scales);
+  memcpy(zero_points, zero_point, count * sizeof *zero_points);
+  tensor->scales = scales;
+  tensor->zero_points = zero_points;
+  tensor->quant_count = number;
+  if (!graph->is_prepared && !graph->is_opaque) graph->is_changed = 1, graph->is_planned = 0;
   return 0;
 }
 
 void release_graph_tensor(tensor_t tensor) { (void)tensor; }
-
-/* ------------------------------------------------------------------------------------------------------------ nodes */
-
-static Tensor *node_of(node_t handle) { return tn_handle_object(NODE_HANDLE, handle); }
-
-const char *get_node_name(node_t node) {
-  const Tensor *tensor = node_of(node);
-  return tensor != NULL ? tensor->about.name : NULL;
-}
-
-const char *get_node_op(node_t node) {
-  const Tensor *tensor = node_of(node);
-  return tensor == NULL ? NULL : tensor->is_output ? "Output" : "InputOp";
-}
-
-const char *get_node_device(node_t node) { return node_of(node) != NULL ? "CPU" : NULL; }
-
-/* What the layer of an output reads is no tensor of the program. */
-tensor_t get_node_input_tensor(node_t node, int number) {
-  if (node_of(node) != NULL) tg_error("get_node_input_tensor: the node has no input tensor %d", number);
-  return NULL;
-}
-
-tensor_t get_node_output_tensor(node_t node, int number) {
-  const Tensor *tensor = node_of(node);
-  return tensor != NULL && number == 0 ? tensor->handle : NULL;
-}
-
-int get_node_input_number(node_t node) { return node_of(node) != NULL ? 0 : -1; }
-
-int get_node_output_number(node_t node) { return node_of(node) != NULL ? 1 : -1; }
-
-void release_graph_node(node_t node) { (void)node; }

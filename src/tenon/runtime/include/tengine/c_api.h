@@ -131,6 +131,7 @@ DLLEXPORT int set_context_device(context_t context, const char *device, const vo
 DLLEXPORT int set_context_attr(context_t context, const char *name, const void *value, int size);
 DLLEXPORT int get_context_attr(context_t context, const char *name, void *value, int size);
 DLLEXPORT int set_default_device(const char *device);
+DLLEXPORT const char *get_default_device(void);
 
 /* ---- graphs */
 /* `model_format` "tengine" (or another format that Tenon reads): `file_name` is a path; with ":m" at its end it is the
@@ -163,6 +164,10 @@ DLLEXPORT int prerun_graph_multithread(graph_t graph, struct options options);
 DLLEXPORT int run_graph(graph_t graph, int block);
 DLLEXPORT int wait_graph(graph_t graph, int try_wait);
 DLLEXPORT int postrun_graph(graph_t graph);
+/* A value of enum graph_exec_stat. */
+DLLEXPORT int get_graph_exec_status(graph_t graph);
+/* GRAPH_EXEC_START, GRAPH_EXEC_DONE and GRAPH_EXEC_ABORT happen; they are reported on the thread of run_graph. */
+DLLEXPORT int set_graph_event_hook(graph_t graph, int event, event_handler_t function, void *argument);
 
 /* ---- nodes */
 DLLEXPORT node_t create_graph_node(graph_t graph, const char *name, const char *op);

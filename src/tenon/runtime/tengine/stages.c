@@ -1,0 +1,312 @@
+/* Stages of a run: the parts of a network that are compiled, with the nodes between them that the program computes. */
+
+#include "graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHAPE_TEXT = 320, MOST_ARGUMENTS = 64 };
+
+/* ------------------------------------------------------------------------------------------------------------ order */
+
+/* Puts a node, after those that it depends on, into the order; -1 if it depends on itself. */
+static int visit(Graph *graph, Node *node, uint8_t *marks, int *count) {
+  if (marks[node->index] == 2) return 0;
+  if (marks[node->index] == 1) return tg_error("node '%s' depends on its own result", node->name);
+  marks[node->index] = 1;
+  node->level = 0;
+  for (int i = 0; i < node->input_count; i++) {
+    Node *before = node->inputs[i] != NULL ? node->inputs[i]->producer : NULL;
+    if (before == NULL) continue;
+    if (visit(graph, before, marks, count) != 0) return -1;
+    const int level = before->level + (before->kernel != NULL);
+    if (level > node->level) node->level = level;
+  }
+  marks[node->index] = 2;
+  graph->order[(*count)++] = node;
+  return 0;
+}
+
+static int sort_nodes(Graph *graph) {
+  int count = 0;
+  uint8_t *marks = calloc((size_t)graph->node_count + 1, 1);
+  graph->order = tn_pool_take(&graph->pool, (size_t)graph->node_count * sizeof(Node *));
+  int status = marks != NULL && graph->order != NULL ? 0 : tg_error("no memory for a graph");
+  for (int i = 0; i < graph->node_count && status == 0; i++) status = visit(graph, graph->nodes[i], marks, &count);
+  free(marks);
+  return status;
+}
+
+int tg_reads_across(const Graph *graph, const Node *node, int level) {
+  for (int i = 0; i < node->output_count; i++) {
+    const Tensor *tensor = node->outputs[i];
+    if (tensor->is_output || tensor->is_kept) return 1;
+    for (int n = 0; level >= 0 && tensor->consumer_count > 0 && n < graph->node_count; n++) {
+      const Node *reader = graph->nodes[n];
+      for (int j = 0; (reader->kernel != NULL || reader->level != level) && j < reader->input_count; j++)
+        if (reader->inputs[j] == tensor) return 1;
+    }
+  }
+  return 0;
+}
+
+static int check_tensors(const Graph *graph) {
+  if (graph->input_count == 0 || graph->output_count == 0)
+    return tg_error("the graph has no %s: set_graph_%s_node comes first", graph->input_count == 0 ? "inputs" : "outputs",
+                    graph->input_count == 0 ? "input" : "output");
+  for (int i = 0; i < graph->node_count; i++) {
+    const Node *node = graph->nodes[i];
+    if (node->op == NULL) return tg_error("node '%s' has operator %d, which cannot be written again", node->name, node->type);
+    if (node->output_count == 0) return tg_error("node '%s' has no output tensor", node->name);
+    for (int j = 0; j < node->input_count; j++) {
+      if (node->inputs[j]->producer == NULL && node->inputs[j]->kind != TENSOR_TYPE_CONST)
+        return tg_error("node '%s' reads '%s', which no node computes", node->name, node->inputs[j]->name);
+      if (node->inputs[j]->kind == TENSOR_TYPE_CONST && graph->model.data == NULL && node->inputs[j]->buffer == NULL)
+        return tg_error("the constant '%s' has no data: set_tensor_buffer comes first", node->inputs[j]->name);
+    }
+  }
+  return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ports */
+
+static Tensor *port_tensor(const Graph *graph, const TenonTensor *about, int number, int is_output) {
+  Tensor *tensor = tg_find_tensor(graph, about->name);
+  if (tensor != NULL || !graph->is_opaque) return tensor;
+  return (is_output ? graph->outputs : graph->inputs)[number]->outputs[0];
+}
+
+/* Takes what the bundle says of a tensor. */
+static void describe(Tensor *tensor, const TenonTensor *about) {
+  const int type = tg_data_type(about->type);
+  tensor->dim_count = about->rank < MAX_SHAPE_DIM_NUM ? about->rank : MAX_SHAPE_DIM_NUM;
+  for (int d = 0; d < tensor->dim_count; d++) tensor->dims[d] = (int)about->shape[d];
+  if (type != tensor->data_type) tensor->buffer = NULL;
+  tensor->data_type = type;
+  if (!about->quantised || tensor->quant_count > 0) return;
+  tensor->scales = tn_pool_take(&tensor->graph->pool, sizeof *tensor->scales);
+  tensor->zero_points = tn_pool_take(&tensor->graph->pool, sizeof *tensor->zero_points);
+  if (tensor->scales == NULL || tensor->zero_points == NULL) return;
+  tensor->scales[0] = (float)about->scale;
+  tensor->zero_points[0] = about->zero_point;
+  tensor->quant_count = 1;
+}
+
+static int map_ports(Graph *graph, Stage *stage) {
+  const int inputs = tenon_bundle_input_count(stage->bundle), outputs = tenon_bundle_output_count(stage->bundle);
+  stage->ports = tn_pool_take(&graph->stage_pool, (size_t)(inputs + outputs) * sizeof *stage->ports);
+  if (stage->ports == NULL) return tg_error("no memory for a graph");
+  for (int i = 0; i < inputs + outputs; i++) {
+    TenonTensor about;
+    const int is_output = i >= inputs, number = is_output ? i - inputs : i;
+    if (is_output) tenon_bundle_output(stage->bundle, 0, number, &about);
+    else tenon_bundle_input(stage->bundle, 0, number, &about);
+    Tensor *tensor = port_tensor(graph, &about, number, is_output);
+    if (tensor == NULL) return tg_error("the compiled network has a tensor '%s' that the graph has not", about.name);
+    describe(tensor, &about);
+    stage->ports[stage->port_count++] = (StagePort){tensor, number, is_output, (size_t)about.bytes};
+  }
+  return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------- compiling */
+
+/* Texts for the compiler, which live as long as the stages. */
+typedef struct {
+  Graph *graph;
+  const char *shapes[MOST_ARGUMENTS], *words[MOST_ARGUMENTS];
+  int shape_count, word_count, has_failed;
+} Request;
+
+static void add_shape(Request *request, const Tensor *tensor) {
+  char text[SHAPE_TEXT];
+  size_t used = (size_t)snprintf(text, sizeof text, "%s=", tensor->name);
+  for (int i = 0; i < tensor->dim_count && used < sizeof text; i++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? "," : "", tensor->dims[i]);
+  char *copy = used < sizeof text ? tn_pool_text(&request->graph->stage_pool, text, used) : NULL;
+  if (copy == NULL || request->shape_count + 1 >= MOST_ARGUMENTS) request->has_failed = 1;
+  else request->shapes[request->shape_count++] = copy;
+}
+
+static void add_words(Request *request, const char *option, const char *text) {
+  char *copy = tn_pool_text(&request->graph->stage_pool, text, strlen(text));
+  if (copy == NULL || request->word_count + 2 >= MOST_ARGUMENTS) {
+    request->has_failed = 1;
+    return;
+  }
+  request->words[request->word_count++] = option;
+  request->words[request->word_count++] = copy;
+}
+
+/* Integers of a quantised tensor stay integers at the inputs and outputs of a stage. */
+static void add_type(Request *request, const Tensor *tensor) {
+  char text[SHAPE_TEXT];
+  const int is_byte = tensor->data_type == TENGINE_DT_INT8 || tensor->data_type == TENGINE_DT_UINT8;
+  if (!is_byte || tensor->quant_count != 1 || !(tensor->scales[0] > 0)) return;
+  snprintf(text, sizeof text, "%s=quantized", tensor->name);
+  add_words(request, "--data-type", text);
+}
+
+/* The outputs of the file and what the program asked for beside them. */
+static void add_outputs(Request *request) {
+  const Graph *graph = request->graph;
+  size_t used = 0, room = 2;
+  int kept = 0;
+  for (int i = 0; i < graph->tensor_count; i++) {
+    const Tensor *tensor = graph->tensors[i];
+    kept += tensor->is_kept;
+    if (tensor->is_output || tensor->is_kept) room += strlen(tensor->name) + 1;
+  }
+  char *text = kept > 0 ? calloc(room, 1) : NULL;
+  if (kept > 0 && text == NULL) request->has_failed = 1;
+  if (text == NULL) return;
+  for (int k = 0; k < 2; k++)
+    for (int i = 0; i < graph->tensor_count; i++)
+      if (k ? graph->tensors[i]->is_kept : graph->tensors[i]->is_output)
+        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? "," : "", graph->tensors[i]->name);
+  add_words(request, "--to", text);
+  free(text);
+}
+
+static int compile(Stage *stage, Request *request, const void *data, size_t size) {
+  TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
+  const Graph *graph = request->graph;
+  if (request->has_failed) return tg_error("too many inputs or outputs, too long a name, or no memory");
+  options.shapes = request->shapes;
+  options.arguments = request->words;
+  options.model_name = "model.tmfile";
+  const int by_path = data == NULL;
+  const TenonStatus status = by_path ? tenon_bundle_open(graph->path, &options, &stage->bundle)
+                                     : tenon_bundle_open_memory(data, size, &options, &stage->bundle);
+  return status == TENON_OK ? 0 : tg_error("%s", tenon_last_error());
+}
+
+/* The whole file as it is. */
+static int open_file(Graph *graph, Stage *stage) {
+  Request request = {graph, {NULL}, {NULL}, 0, 0, 0};
+  for (int i = 0; i < graph->tensor_count; i++) {
+    const Tensor *tensor = graph->tensors[i];
+    if (tensor->is_input && graph->has_other_shapes) add_shape(&request, tensor);
+    if (!graph->is_opaque && (tensor->is_input || tensor->is_output || tensor->is_kept)) add_type(&request, tensor);
+  }
+  if (!graph->is_opaque) add_outputs(&request);
+  if (tg_debug("TG_DEBUG_TIME")) request.words[request.word_count++] = "--profile";
+  const void *data = graph->path == NULL ? graph->model.data : NULL;
+  return compile(stage, &request, data, graph->model.size);
+}
+
+/* The nodes of a level, or all of them, written as a tmfile. */
+static int open_part(Graph *graph, Stage *stage, int level) {
+  Request request = {graph, {NULL}, {NULL}, 0, 0, 0};
+  size_t size = 0;
+  uint8_t *model = tg_write_tmfile(graph, level, &size);
+  if (model == NULL) return -1;
+  stage->model = model; /* the bundle may be used where it lies */
+  for (int i = 0; i < graph->node_count; i++) {
+    const Node *node = graph->nodes[i];
+    if (node->type == CONST_TYPE || node->kernel != NULL || (level >= 0 && node->level != level)) continue;
+    for (int j = 0; j < node->output_count; j++) {
+      const int is_end = node->type == INPUT_TYPE ? level < 0 : tg_reads_across(graph, node, level);
+      if (is_end) add_type(&request, node->outputs[j]);
+    }
+    for (int j = 0; level >= 0 && j < node->input_count; j++) {
+      const Node *before = node->inputs[j]->producer;
+      const int is_first = before != NULL && (before->type == INPUT_TYPE || before->level != level || before->kernel != NULL);
+      if (is_first && node->inputs[j]->kind != TENSOR_TYPE_CONST) add_type(&request, node->inputs[j]);
+    }
+  }
+  if (tg_debug("TG_DEBUG_TIME")) request.words[request.word_count++] = "--profile";
+  return compile(stage, &request, model, size);
+}
+
+static Stage *add_stage(Graph *graph, Node *kernel) {
+  Stage *stage = &graph->stages[graph->stage_count++];
+  stage->kernel = kernel;
+  return stage;
+}
+
+static int add_level(Graph *graph, int level, int has_kernels) {
+  int nodes = 0;
+  for (int i = 0; i < graph->node_count; i++) {
+    const Node *node = graph->nodes[i];
+    nodes += node->type != CONST_TYPE && node->type != INPUT_TYPE && node->kernel == NULL && node->level == level;
+  }
+  if (nodes > 0) {
+    Stage *stage = add_stage(graph, NULL);
+    if (open_part(graph, stage, has_kernels ? level : -1) != 0 || map_ports(graph, stage) != 0) return -1;
+  }
+  for (int i = 0; i < graph->node_count; i++) {
+    Node *node = graph->order[i];
+    if (node->kernel != NULL && node->level == level && tg_prepare_kernel(graph, add_stage(graph, node)) != 0) return -1;
+  }
+  return 0;
+}
+
+int tg_plan_stages(Graph *graph) {
+  int levels = 0, kernels = 0;
+  if (graph->is_planned) return 0;
+  tg_end_stages(graph);
+  for (int i = 0; tg_debug("TG_DEBUG_DATA") && i < graph->tensor_count; i++)
+    graph->tensors[i]->is_kept |= graph->tensors[i]->kind == TENSOR_TYPE_VAR && !graph->tensors[i]->is_output;
+  for (int i = 0; i < graph->node_count; i++) kernels += graph->nodes[i]->kernel != NULL;
+  graph->stages = tn_pool_take(&graph->stage_pool, (size_t)(2 * kernels + 2) * sizeof *graph->stages);
+  if (graph->stages == NULL) return tg_error("no memory for a graph");
+  int status = 0;
+  if (!graph->is_changed && kernels == 0) {
+    Stage *stage = add_stage(graph, NULL);
+    status = open_file(graph, stage) == 0 ? map_ports(graph, stage) : -1;
+  } else {
+    status = check_tensors(graph) == 0 ? sort_nodes(graph) : -1;
+    for (int i = 0; status == 0 && i < graph->node_count; i++)
+      if (graph->nodes[i]->level >= levels) levels = graph->nodes[i]->level + 1;
+    for (int level = 0; status == 0 && level < levels; level++) status = add_level(graph, level, kernels > 0);
+  }
+  if (status == 0) graph->is_planned = 1;
+  else tg_end_stages(graph);
+  return status;
+}
+
+void tg_end_stages(Graph *graph) {
+  for (int i = 0; i < graph->stage_count; i++) {
+    Stage *stage = &graph->stages[i];
+    if (stage->kernel != NULL && graph->is_prepared) tg_postrun_kernel(stage);
+    if (stage->engine != NULL) tenon_engine_destroy(stage->engine);
+    if (stage->bundle != NULL) tenon_bundle_close(stage->bundle);
+    free(stage->model);
+  }
+  for (int i = 0; i < graph->tensor_count; i++) graph->tensors[i]->memory = NULL;
+  graph->stage_count = graph->is_planned = graph->is_prepared = graph->has_run = 0;
+  graph->stages = NULL;
+  tn_pool_release(&graph->stage_pool);
+}
+
+/* ----------------------------------------------------------------------------------------------- models of all kinds */
+
+/* A model that is no tmfile is compiled at once, to know its inputs and outputs. */
+int tg_open_opaque(Graph *graph) {
+  graph->stages = tn_pool_take(&graph->stage_pool, sizeof *graph->stages);
+  if (graph->stages == NULL) return tg_error("no memory for a graph");
+  Stage *stage = add_stage(graph, NULL);
+  if (open_file(graph, stage) != 0) return -1;
+  const int inputs = tenon_bundle_input_count(stage->bundle), count = inputs + tenon_bundle_output_count(stage->bundle);
+  Node **list = tn_pool_take(&graph->pool, (size_t)count * sizeof *list);
+  if (list == NULL) return tg_error("no memory for a graph");
+  for (int i = 0; i < count; i++) {
+    TenonTensor about;
+    if (i < inputs) tenon_bundle_input(stage->bundle, 0, i, &about);
+    else tenon_bundle_output(stage->bundle, 0, i - inputs, &about);
+    const size_t length = strlen(about.name);
+    Tensor *tensor = tg_new_tensor(graph, about.name, length, tg_data_type(about.type));
+    Node *node = tensor != NULL ? tg_new_node(graph, about.name, length, i < inputs ? INPUT_TYPE : -1) : NULL;
+    if (node == NULL || tg_connect(graph, &node->outputs, &node->output_count, 0, tensor) != 0)
+      return tg_error("no memory for a graph");
+    tensor->producer = node;
+    tensor->kind = i < inputs ? TENSOR_TYPE_INPUT : TENSOR_TYPE_VAR;
+    list[i] = node;
+  }
+  graph->inputs = list, graph->input_count = inputs;
+  graph->outputs = list + inputs, graph->output_count = count - inputs;
+  graph->is_planned = 1;
+  return map_ports(graph, stage);
+}

@@ -1,0 +1,75 @@
+"""Tengine's C API for tests: the SDK, programs linked with it, and the library through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import tenon
+from libtenon import STRICT, needed, run, succeeded
+from real import DIGITS
+from tenon.sdk import save_sdk
+
+MODEL = DIGITS / "digits.onnx"
+
+
+def sdk_and_compiler(folder: Path) -> Path:
+    """The folder with the SDK, a command that compiles, and an empty cache of models."""
+    save_sdk(folder / "sdk")
+    objects = tenon.Options.from_environment().cache
+    script = folder / "compiler"
+    script.write_text(f'#!/bin/sh\nTENON_CACHE="{objects}" exec "{sys.executable}" -m tenon "$@"\n')
+    script.chmod(0o755)
+    return folder
+
+
+def environment_of(place: Path) -> dict[str, str]:
+    cache = str(place / "cache")
+    return {**os.environ, "TENON": str(place / "compiler"), "TENON_CACHE": cache, "TENON_NO_TUNING": "1"}
+
+
+def linked(sdk: Path) -> tuple[str, ...]:
+    folder = f"{sdk}/lib"
+    return (f"-I{sdk}/include", f"-L{folder}", "-ltengine-lite", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{folder}")
+
+
+def built(source: Path, place: Path) -> Path:
+    """A client in C, beside the SDK that it is linked with."""
+    succeeded(run(needed("gcc"), *STRICT, source, *linked(place / "sdk"), "-o", place / source.stem))
+    return place / source.stem
+
+
+class Tengine:
+    """The library through ctypes, with a graph, and handles of an ended one."""
+
+    def __init__(self, place: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> None:
+        for name in ("TENON", "TENON_CACHE", "TENON_NO_TUNING"):
+            patch.setenv(name, environment[name])
+        self.library = ctypes.CDLL(str(place / "sdk" / "lib" / "libtengine-lite.so"))
+        self.messages: list[str] = []
+        printer = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+        self._print = printer(lambda text: self.messages.append(text.decode()))
+        self.library.set_log_output(self._print)
+        self.graph, self.ended = self.created(), self.created()
+        self.input = self.pointer("get_graph_input_tensor", self.graph, 0, 0)
+        self.ended_input = self.pointer("get_graph_input_tensor", self.ended, 0, 0)
+        assert self("destroy_graph", self.ended) == 0
+        self.room = (ctypes.c_int * 1024)()
+        self.empty = self.pointer("create_graph", None, None, None)
+        self.relu = self.pointer("create_graph_node", self.empty, b"relu", b"ReLU")
+        self.loose = self.pointer("create_graph_tensor", self.empty, b"loose", 0)
+
+    def __call__(self, name: str, *arguments: object) -> int:
+        return int(self.library[name](*arguments))
+
+    def pointer(self, name: str, *arguments: object) -> ctypes.c_void_p:
+        function = self.library[name]
+        function.restype = ctypes.c_void_p
+        return ctypes.c_void_p(function(*arguments))
+
+    def created(self, model: Path = MODEL) -> ctypes.c_void_p:
+        return self.pointer("create_graph", None, b"tengine", str(model).encode())

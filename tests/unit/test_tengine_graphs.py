@@ -1,0 +1,205 @@
+"""Graphs of Tengine's C API: built node by node, read from tmfiles, their nodes and tensors, plug-ins."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from libtenon import CLIENTS, needed, run, succeeded
+from quantised_networks import CASES, images, network, quantised
+from real import held_out_digits
+from tengine_sdk import MODEL, Tengine, built, environment_of, sdk_and_compiler
+from tenon.exporters.save import save
+from tenon.options import DataType
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sdk_and_compiler(tmp_path_factory.mktemp("tengine"))
+
+
+@pytest.fixture(scope="module")
+def environment(place: Path) -> dict[str, str]:
+    return environment_of(place)
+
+
+@pytest.fixture(scope="module")
+def tengine(place: Path, environment: dict[str, str]) -> Tengine:
+    with pytest.MonkeyPatch.context() as patch:
+        return Tengine(place, environment, patch)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENON", "TENON_CACHE", "TENON_NO_TUNING"):
+        monkeypatch.setenv(name, environment[name])
+
+
+@pytest.mark.parametrize(("what", "calls"), [("plain", "0 0 0 0 0 0"), ("between", "1 2 2 2 2 1")])
+def test_graph_built_node_by_node(what: str, calls: str, place: Path, environment: dict[str, str]) -> None:
+    """Also with a node that the program computes, and a later one that reads results of two stages."""
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 2, 2, 3), (3, 2), (3, 1, 1)))
+    program = place / "tengine_graph"
+    if not program.exists():
+        built(CLIENTS / "tengine_graph.c", place)
+    conv = np.einsum("oc,ncyx->noyx", w, x) + b
+    relu = np.where(conv < 0, conv / 2, conv)
+    expected = relu * conv if what == "between" else relu
+    done = run(program, what, stdin=x.tobytes() + w.tobytes() + b.tobytes(), env=environment)
+    np.testing.assert_allclose(np.frombuffer(succeeded(done), np.float32), expected.ravel(), rtol=1e-5, atol=1e-6)
+    said = done.stderr.decode()
+    assert f"calls {calls}" in said
+    assert "node: 0 op: ReLU name: relu" in said  # dump_graph
+
+
+@pytest.fixture(scope="module")
+def tmfile(place: Path) -> Path:
+    save(tenon.load(MODEL), place / "digits.tmfile")
+    return place / "digits.tmfile"
+
+
+def test_tensors_inside_a_model(
+    tmfile: Path, tengine: Tengine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes, weights, and the results of a layer in the middle, which TG_DEBUG_DATA writes to files too."""
+    graph, image = tengine.created(tmfile), np.ascontiguousarray(held_out_digits()[0][0])
+    nodes = [tengine.pointer("get_graph_node_by_idx", graph, i) for i in range(tengine("get_graph_node_num", graph))]
+    ops = [ctypes.string_at(tengine.pointer("get_node_op", node).value or 0).decode() for node in nodes]
+    assert {"InputOp", "Const", "Convolution"} <= set(ops)
+    conv = nodes[ops.index("Convolution")]
+    weights = tengine.pointer("get_node_input_tensor", conv, 1)
+    inside = tengine.pointer("get_node_output_tensor", conv, 0)
+    name = ctypes.string_at(tengine.pointer("get_tensor_name", inside).value or 0).decode()
+    assert tengine.pointer("get_graph_tensor", graph, name.encode()).value == inside.value
+    first = tengine.pointer("get_graph_input_tensor", graph, 0, 0)
+    assert tengine("set_tensor_buffer", first, image.ctypes.data_as(ctypes.c_void_p), image.nbytes) == 0
+    assert tengine.pointer("get_tensor_buffer", weights).value
+    assert tengine("prerun_graph", graph) == 0, tengine.messages
+    monkeypatch.setenv("TG_DEBUG_DUMP_DIR", f"{tmp_path}/")
+    monkeypatch.setenv("TG_DEBUG_DATA", "1")
+    assert tengine("run_graph", graph, 1) == 0
+    size = tengine("get_tensor_buffer_size", inside)
+    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", inside).value or 0, size), np.float32)
+    with tenon.open(tenon.compile(tenon.load(tmfile, outputs=[name]), no_tuning=True)) as engine:
+        (expected,) = engine.run(image).values()
+    np.testing.assert_allclose(found, expected.ravel(), rtol=1e-4, atol=1e-5)
+    blobs = [path.read_text() for path in tmp_path.glob("*_out_blob_data.txt")]
+    assert any(f"{found[0]:.6f}" in text for text in blobs)
+    assert tengine("postrun_graph", graph) == 0
+    assert tengine("destroy_graph", graph) == 0
+
+
+def test_quantised_model_takes_its_integers(tengine: Tengine, place: Path) -> None:
+    """Inputs and outputs of a quantised tmfile have its type, scale and zero point, as in Tengine."""
+    path = place / "bytes.tmfile"
+    save(quantised(network(CASES["relu"]), "uint8"), path)
+    graph, (image, *_) = tengine.created(path), images()
+    first, last = (
+        tengine.pointer("get_graph_input_tensor", graph, 0, 0),
+        tengine.pointer("get_graph_output_tensor", graph, 0, 0),
+    )
+    scale, zero = (ctypes.c_float * 1)(), (ctypes.c_int * 1)()
+    assert tengine("get_tensor_data_type", first) == 3
+    assert tengine("get_tensor_quant_param", first, scale, zero, 1) == 1
+    stored = np.clip(np.rint(image / scale[0]) + zero[0], 0, 255).astype(np.uint8)
+    assert tengine("set_tensor_buffer", first, stored.ctypes.data_as(ctypes.c_void_p), stored.nbytes) == 0
+    assert tengine("prerun_graph", graph) == 0, tengine.messages
+    assert tengine("run_graph", graph, 1) == 0
+    assert tengine("get_tensor_data_type", last) == 3
+    size = tengine("get_tensor_buffer_size", last)
+    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, size), np.uint8)
+    types: dict[str, DataType] = dict.fromkeys(("x", tenon.load(path).outputs[0].name), "quantized")
+    with tenon.open(tenon.compile(path, no_tuning=True, data_types=types)) as engine:
+        (expected,) = engine.run(stored).values()
+    np.testing.assert_array_equal(found, expected.ravel())
+    assert np.ptp(found) > 10
+    assert tengine("destroy_graph", graph) == 0
+
+
+def test_weights_that_a_file_does_not_hold(tengine: Tengine, tmfile: Path) -> None:
+    """As in Tengine's benchmark models: the network runs on made-up ones."""
+    data = bytearray(tmfile.read_bytes())
+    at = buffers_of(data)
+    for store in at:
+        data[store + 4 : store + 8] = bytes(4)
+    graph = tengine.pointer("create_graph", None, b"tengine:m", bytes(data), len(data))
+    assert graph.value, tengine.messages
+    assert tengine("prerun_graph", graph) == 0, tengine.messages
+    assert tengine("run_graph", graph, 1) == 0
+    last = tengine.pointer("get_graph_output_tensor", graph, 0, 0)
+    size = tengine("get_tensor_buffer_size", last)
+    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, size), np.float32)
+    assert np.isfinite(found).all()
+    assert tengine("destroy_graph", graph) == 0
+
+
+def buffers_of(data: bytes | bytearray) -> list[int]:
+    """Where a tmfile's records of buffers are: their size, then their offset."""
+
+    def word(at: int) -> int:
+        return int.from_bytes(data[at : at + 4], "little")
+
+    graphs = word(word(8) + 8)
+    vector = word(word(graphs + 4) + 28)
+    return [word(vector + 4 + 4 * i) for i in range(word(vector))]
+
+
+def test_damaged_tmfiles_are_refused_or_read(tengine: Tengine, tmfile: Path) -> None:
+    """Every word of the tables replaced in turn: no crash, and a message for what is refused."""
+    data, rng, refused = tmfile.read_bytes(), np.random.default_rng(0), 0
+    begin = max(
+        int.from_bytes(data[at : at + 4], "little") + int.from_bytes(data[at + 4 : at + 8], "little")
+        for at in buffers_of(data)
+    )
+    for _ in range(400):
+        damaged = bytearray(data)
+        at = (
+            int(rng.integers(8, len(data) // 4)) * 4
+            if rng.random() < 0.2
+            else int(rng.integers(begin // 4, len(data) // 4)) * 4
+        )
+        damaged[at : at + 4] = int(
+            rng.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, len(data), int(rng.integers(0, 2**32))])
+        ).to_bytes(4, "little")
+        tengine.messages.clear()
+        graph = tengine.pointer("create_graph", None, b"tengine:m", bytes(damaged), len(damaged))
+        if graph.value:
+            assert tengine("destroy_graph", graph) == 0
+        else:
+            refused += 1
+            assert tengine.messages
+    assert refused > 50
+
+
+PLUGIN = """
+static int number;
+int begin(void) { return number++ == 0 ? 0 : -1; }
+int end(void) { return 0; }
+int broken(void) { return -1; }
+"""
+
+
+def test_plugins(tengine: Tengine, tmp_path: Path) -> None:
+    (tmp_path / "plugin.c").write_text(PLUGIN)
+    path = tmp_path / "plugin.so"
+    succeeded(run(needed("gcc"), "-shared", "-fPIC", tmp_path / "plugin.c", "-o", path))
+    load, name = str(path).encode(), b"mine"
+    assert tengine("load_tengine_plugin", name, load, b"broken") == -1
+    assert tengine("load_tengine_plugin", name, load, b"nothing") == -1
+    assert "no function nothing" in tengine.messages[-1]
+    assert tengine("load_tengine_plugin", name, load, b"begin") == 0
+    assert tengine("load_tengine_plugin", name, load, b"begin") == -1
+    assert "mine already" in tengine.messages[-1]
+    assert tengine("get_tengine_plugin_number") == 1
+    assert ctypes.string_at(tengine.pointer("get_tengine_plugin_name", 0).value or 0) == name
+    assert not tengine.pointer("get_tengine_plugin_name", 1).value
+    assert tengine("unload_tengine_plugin", name, b"end") == 0
+    assert tengine("get_tengine_plugin_number") == 0
