@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -46,3 +47,15 @@ def _size_of_terminal(fallback: tuple[int, int] = (80, 24)) -> os.terminal_size:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="module")
+def every_kernel_divided() -> Iterator[None]:
+    """Threads share the kernels of small networks too."""
+    from tenon.codegen import threads
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "TINY", 0)
+        threads._items.cache_clear()
+        yield
+    threads._items.cache_clear()

@@ -34,8 +34,8 @@ enum { PHASES = 3, THREADS = 2 };
 static int parts;
 
 static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count) {
-  (void)weights, (void)states, (void)activations, (void)phase, (void)index, (void)count;
-  __atomic_add_fetch(&parts, 1, __ATOMIC_RELAXED);
+  (void)weights, (void)states, (void)activations, (void)phase, (void)index;
+  __atomic_add_fetch(&parts, THREADS / count, __ATOMIC_RELAXED); /* a thread that runs alone runs one part */
 }
 
 int main(int argc, char **argv) {

@@ -17,17 +17,20 @@ import numpy as np
 import pytest
 
 import tenon
+from onnx_models import model, node
 from real import DIGITS, held_out_digits, zoo_model
 from tenon.bundle import Bundle
 from tenon.bundle.link import runtime
 from tenon.errors import InputError
 from tenon.ir.graph import Array
 
+pytestmark = pytest.mark.usefixtures("every_kernel_divided")
+
 NETS = ["squeezenet_v1.1", "mobilenet_v3_small", "retinaface_mnet025"]
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(every_kernel_divided: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tenon.compile(DIGITS / "digits.onnx", name="digits").save(tmp_path_factory.mktemp("digits") / "digits")
 
 
@@ -203,13 +206,15 @@ def test_affinity_holds_for_all_threads_until_close(digits: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ races
-def test_workers_stay_off_the_processor_of_the_caller(digits: Path) -> None:
+def test_workers_stay_off_the_processor_of_the_caller() -> None:
     """Linux may wake them there, where they would wait for the caller."""
+    weights = np.random.default_rng(1).uniform(-1, 1, (64, 64, 3, 3)).astype(np.float32)
+    network = model([node("Conv", ["x", "w"], ["y"])], {"x": [1, 64, 64, 64]}, ["y"], {"w": weights})
     present, before = os.sched_getaffinity(0), set(tasks())
     if len(present) < 2:
         pytest.skip("this process may use one processor only")
-    with tenon.open(digits, threads=2) as engine:
-        engine.run(held_out_digits()[0][0])
+    with tenon.open(tenon.compile(network.SerializeToString()), threads=2) as engine:
+        engine.run()
         (worker,) = set(tasks()) - before
         for own in sorted(present)[:2]:
             os.sched_setaffinity(0, {own})  # of the calling thread; the pool was started before
@@ -230,18 +235,28 @@ def test_more_threads_than_processors_run_anywhere(digits: Path) -> None:
         assert {frozenset(os.sched_getaffinity(task)) for task in set(tasks()) - before} == {frozenset(present)}
 
 
-def test_no_wake_up_is_lost(tmp_path: Path) -> None:
-    """Threads that are descheduled between the decision to sleep and sleeping, or before they wake others."""
+def with_pool(name: str, place: Path, *arguments: str) -> tuple[int, str]:
+    """Exit status and output of a program beside this file, which includes the thread pool."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed")
     for file in ("threads.c", "threads.h"):
-        (tmp_path / file).write_bytes(runtime(file))
-    source = Path(__file__).with_name("delayed_threads.c")
-    command = [gcc, "-std=gnu99", "-O1", f"-I{tmp_path}", str(source), "-o", str(tmp_path / "delayed"), "-pthread"]
+        (place / file).write_bytes(runtime(file))
+    source = Path(__file__).with_name(name)
+    command = [gcc, "-std=gnu99", "-O1", f"-I{place}", str(source), "-o", str(place / "program"), "-pthread"]
     subprocess.run(command, check=True)
-    done = subprocess.run([tmp_path / "delayed", "1000"], capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "24000 of 24000\n")
+    done = subprocess.run([place / "program", *arguments], capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout
+
+
+def test_no_wake_up_is_lost(tmp_path: Path) -> None:
+    """Threads that are descheduled between the decision to sleep and sleeping, or before they wake others."""
+    assert with_pool("delayed_threads.c", tmp_path, "1000") == (0, "24000 of 24000\n")
+
+
+def test_workers_are_woken_for_long_runs_only(tmp_path: Path) -> None:
+    """The callers of short runs with pauses between them run alone, unless runs become long."""
+    assert with_pool("short_runs.c", tmp_path) == (0, "short alone, long shared, short alone again\n")
 
 
 @pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1"])

@@ -46,6 +46,7 @@ def test_every_backend_prints_a_kernel(name: str) -> None:
     assert re.search(r"\bdouble\(.*\bx\b.*\by\b", text)
 
 
+@pytest.mark.usefixtures("every_kernel_divided")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_backends_print_the_same_steps(threads: int) -> None:
     program = tenon.compile(DIGITS / "digits.onnx", threads=threads, target="x86-64-avx2", no_tuning=True).program
@@ -71,6 +72,7 @@ def test_unsupported_loop_kinds_and_memory_spaces_are_rejected(statement: Stmt, 
     assert show(parse(text)) == text
 
 
+@pytest.mark.usefixtures("every_kernel_divided")
 def test_emitted_loop_ir_can_be_parsed(tmp_path: Path) -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", threads=2, target="x86-64-avx2", no_tuning=True)
     folder = bundle.save(tmp_path / "out", ("ir",))

@@ -71,6 +71,7 @@ def test_fork_while_another_thread_runs_the_engine(folder: Path) -> None:
         assert all(in_child(lambda: np.allclose(engine.run(X + 1)["y"], right, rtol=1e-6)) for _ in range(CHILDREN))
 
 
+@pytest.mark.usefixtures("every_kernel_divided")
 def test_fork_while_a_thread_pool_runs() -> None:
     with tenon.open(tenon.compile(DIGITS), threads=2) as engine:
         x = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)

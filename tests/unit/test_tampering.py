@@ -167,7 +167,7 @@ def test_changes_with_a_valid_digest_are_rejected_or_harmless(folder: Path) -> N
         (("inputs", 0, "shape"), [1, 1, 4, 16]),
         (("outputs", 0, "dtype"), "i32"),
         (("bindings", 1, "inputs", 0, "offset"), 64),
-        (("bindings", 1, "phases"), 1),
+        (("bindings", 1, "phases"), 7),
         (("phases",), 100),
         (("threads",), 64),
         (("entry",), "digits_2"),

@@ -14,8 +14,8 @@ from tenon.ir.loops import Buffer, Kernel
 from tenon.ir.work_items import WorkItems, linearise
 from tenon.plan.program import Call, Place, Program
 
-TINY = 2000
-"""Instructions of a kernel that is not worth dividing: about the time that a barrier takes."""
+TINY = 8000
+"""Instructions of a kernel that is not worth dividing: in two, it saves as much time as a barrier takes."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,18 @@ from collections.abc import Callable, Sequence
 from tenon.engine.processors import Pinning
 from tenon.errors import InternalError
 
+_process = os.getpid()
+"""This process: a system call in every run would take longer than some layers."""
+
+
+def _forked() -> None:
+    global _process
+    _process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
 
 class ThreadPool:
     """Runs an entry point with ``threads`` threads.
@@ -38,9 +50,9 @@ class ThreadPool:
         return 0
 
     def _share(self, regions: Sequence[ctypes.c_void_p]) -> None:
-        if self._process != os.getpid():
+        if self._process != _process:
             self._start()
-        self._library[f"{self._pool}run"](self._handle, *regions)
+        self._run(self._handle, *regions)
 
     def _start(self) -> None:
         library = self._library
@@ -52,7 +64,8 @@ class ThreadPool:
             raise InternalError(f"the system has no room for {self.threads - 1} more threads")
         if self._stop:
             self._stop.detach()
-        self._process, self._handle = os.getpid(), ctypes.c_void_p(address)
+        self._process, self._handle = _process, ctypes.c_void_p(address)
+        self._run = library[f"{self._pool}run"]  # looked up once, which takes as long as short layers
         self._stop = weakref.finalize(self, _stop, library[f"{self._pool}stop"], self._handle, self._process)
 
     def stop(self) -> None:
@@ -64,5 +77,5 @@ class ThreadPool:
 
 
 def _stop(stop: Callable[[ctypes.c_void_p], object], handle: ctypes.c_void_p, process: int) -> None:
-    if process == os.getpid():
+    if process == _process:
         stop(handle)

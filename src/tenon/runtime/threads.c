@@ -7,6 +7,10 @@
    Phases are numbered consecutively over all runs; the number after the last phase of a run means idle.  Waiting threads
    spin on the number for a few microseconds, the usual wait for evenly distributed work, and then sleep.
 
+   Waking threads takes longer than short networks run, and the processor that a thread is woken on is slow at first.  Where
+   workers sleep, the caller runs a network alone that takes less than WORTH_WAKING; the pool measures that.  In runs that
+   follow each other within SOON the workers are woken once and stay awake.
+
    Linux may wake a thread on the processor of the one that wakes it, where both then share the time of a run although
    other processors are idle.  Where there is one for each thread, the workers are therefore kept off the caller's. */
 
@@ -17,6 +21,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -24,6 +29,7 @@
 #endif
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
+enum { WORTH_WAKING = 200000, SOON = 20000 }; /* nanoseconds; SOON is about as long as threads spin */
 
 #define OWN_LINE __attribute__((aligned(CACHE_LINE)))
 
@@ -50,6 +56,9 @@ struct TenonThreadPool {
   uint32_t phases, stopped;
   int threads, started;
   Worker *workers;
+  uint64_t alone;    /* the duration of a run by the caller alone, in nanoseconds, or until there is one the last run's */
+  uint64_t ended;    /* when the last run ended */
+  uint32_t measured; /* whether there was a run by the caller alone */
 #if defined(__linux__)
   cpu_set_t processors; /* of the thread that started the pool */
   int avoided;          /* the processor that workers are kept off, or -1 */
@@ -106,6 +115,32 @@ static void take_part(TenonThreadPool *pool, uint32_t phase, uint32_t first, int
     pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, (int)(phase - first), part, pool->threads);
     if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) == 0) open_phase(pool, phase + 1);
   }
+}
+
+static uint64_t nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Whether to share the run that starts at `start`. */
+static int worth_sharing(const TenonThreadPool *pool, uint64_t start) {
+  if (__atomic_load_n(&pool->sleeping, __ATOMIC_RELAXED) == 0) return 1;
+  return pool->ended == 0 || start - pool->ended < SOON || pool->alone >= WORTH_WAKING;
+}
+
+/* A run alone that was interrupted seems long.  It counts as twice the one before at most, and after a first one, where runs
+   are shared from then on, the number falls slowly, so that it is measured again. */
+static void learn(TenonThreadPool *pool, int shared, uint64_t start) {
+  pool->ended = nanoseconds();
+  const uint64_t taken = pool->ended - start;
+  if (!pool->measured)
+    pool->alone = taken;
+  else if (shared)
+    pool->alone -= pool->alone >> 10;
+  else
+    pool->alone = taken < 2 * pool->alone ? taken : 2 * pool->alone;
+  if (!shared) pool->measured = 1;
 }
 
 #if defined(__linux__)
@@ -180,11 +215,15 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int thread
   return pool;
 }
 
-void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
-                           uint8_t *activations) {
-  pool->constantWeight = constantWeight;
-  pool->mutableWeight = mutableWeight;
-  pool->activations = activations;
+static void run_alone(TenonThreadPool *pool) {
+  for (uint32_t phase = 0; phase < pool->phases; phase++) {
+    if (pool->watch != NULL) pool->watch(pool->watched);
+    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, (int)phase, 0, 1);
+  }
+  if (pool->watch != NULL) pool->watch(pool->watched);
+}
+
+static void run_shared(TenonThreadPool *pool) {
   uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_RELAXED);
   const uint32_t first = phase + 1;
   for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, phase, __ATOMIC_RELAXED);
@@ -197,6 +236,17 @@ void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight,
     take_part(pool, phase, first, 0);
     wait_while(pool, phase);
   }
+}
+
+void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
+                           uint8_t *activations) {
+  const uint64_t start = nanoseconds();
+  const int shared = worth_sharing(pool, start);
+  pool->constantWeight = constantWeight;
+  pool->mutableWeight = mutableWeight;
+  pool->activations = activations;
+  (shared ? run_shared : run_alone)(pool);
+  learn(pool, shared, start);
 }
 
 void tenon_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context) {
