@@ -9,7 +9,7 @@ from tenon.atomic_write import created_folder, fresh_folder, remove_folder
 from tenon.bundle.packages.cmake import VERSION_FILE
 from tenon.errors import InputError
 from tenon.options import Options
-from tenon.sdk import tengine
+from tenon.sdk import mace, tengine
 from tenon.sdk.libtenon import ABI, RUNTIME, file_names, libtenon
 from tenon.targets import Target, find
 from tenon.toolchain.compiler import find as find_compiler
@@ -64,6 +64,7 @@ def save_sdk(folder: str | Path, target: str = "host", options: Options | None =
             for name, content in files.items():
                 (fresh / name).parent.mkdir(parents=True, exist_ok=True)
                 (fresh / name).write_bytes(content)
+                (fresh / name).chmod(0o755 if name.startswith("bin/") else 0o644)
             for name, to in links.items():
                 (fresh / name).symlink_to(to)
             remove_folder(out)
@@ -81,7 +82,7 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     library, names = libtenon(compiler, row), file_names(row)
     headers = {
         f"include/{name}": (RUNTIME / "include" / name).read_bytes()
-        for name in ("tenon.h", "tenon.hpp", *tengine.HEADERS)
+        for name in ("tenon.h", "tenon.hpp", *tengine.HEADERS, *mace.HEADERS)
     }
     texts = {
         "lib/pkgconfig/tenon.pc": _PKG_CONFIG,
@@ -91,9 +92,10 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     }
     files = {**headers, f"lib/{names.file}": library.shared, "lib/libtenon.a": library.static}
     files |= {name: _filled(text, row).encode() for name, text in texts.items()}
-    files[f"lib/{tengine.library_name(row)}"] = tengine.tengine_library(
-        compiler, row, library.imports or library.shared
-    )
+    linked = library.imports or library.shared
+    files[f"lib/{tengine.library_name(row)}"] = tengine.tengine_library(compiler, row, linked)
+    files[f"lib/{mace.library_name(row)}"] = of_mace = mace.mace_library(compiler, row, linked)
+    files[f"bin/{mace.program_name(row)}"] = mace.mace_run(compiler, row, linked, of_mace)
     if library.imports:
         files[f"lib/{names.link}"] = library.imports
     return files, {} if row.object == "coff" else {f"lib/{names.link}": names.file}

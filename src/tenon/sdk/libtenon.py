@@ -10,6 +10,7 @@ from types import MappingProxyType
 from tenon.errors import ToolchainError
 from tenon.targets import Target, targets
 from tenon.toolchain.compiler import Compiler
+from tenon.toolchain.musl import start_object
 from tenon.toolchain.stub_library import stub_library
 
 ABI = 1
@@ -134,10 +135,7 @@ def link_shared(
     if target.object == "macho":
         names = (f"-Wl,-install_name,@rpath/{soname}", "-Wl,-rpath,@loader_path", "-Wl,-dead_strip")
         return compiler.link({**objects, **libraries}, target, ("-shared", "-g0", *names, *libraries))
-    like = next(iter(objects.values()))
-    stubs = {
-        f"stub{i}.so": stub_library(like, name, functions) for i, (name, functions) in enumerate(_system().items())
-    }
+    stubs = system_stubs(next(iter(objects.values())))
     names = (f"-Wl,-soname,{soname}", "-Wl,-rpath,$ORIGIN", "-Wl,--version-script=exports.map")
     kept = ("-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--hash-style=gnu", "-Wl,--as-needed")
     flags = (*flags, "-nostdlib", "-fPIC", *names, *kept, *stubs, *libraries)
@@ -171,10 +169,28 @@ def _platform(target: Target) -> tuple[str, ...]:
     return _WINDOWS if target.object == "coff" else POSIX
 
 
-def _system() -> dict[str, tuple[str, ...]]:
-    """The functions of the system by library (``system_functions.txt``)."""
-    found: dict[str, tuple[str, ...]] = {}
+def system_stubs(like: bytes) -> dict[str, bytes]:
+    """Stubs of the system's libraries, with the functions in ``system_functions.txt``, for the machine of the object
+    ``like``."""
+    stubs: dict[str, bytes] = {}
     for block in (RUNTIME / "libtenon" / "system_functions.txt").read_text().split("\n\n")[1:]:
         library, names = block.split(":", 1)
-        found[library] = tuple(names.split())
-    return found
+        stubs[f"stub{len(stubs)}.so"] = stub_library(like, library, tuple(names.split()))
+    return stubs
+
+
+def link_program(
+    compiler: Compiler, target: Target, objects: Mapping[str, bytes], libraries: Mapping[str, bytes]
+) -> bytes:
+    """A program that finds the shared ``libraries``, by file name, in the folder lib beside its own."""
+    flags: tuple[str, ...] = ("-g0", "-s")
+    if target.object != "elf":
+        flags += ("-Wl,-rpath,@loader_path/../lib",) if target.object == "macho" else ()
+        return compiler.link({**objects, **libraries}, target, (*flags, *libraries))
+    found = ("-Wl,-rpath,$ORIGIN/../lib", "-Wl,--allow-shlib-undefined", "-Wl,--gc-sections", *libraries)
+    start = start_object(compiler, target)
+    if start is None:
+        return compiler.link({**objects, **libraries}, target, (*flags, *found))
+    stubs = system_stubs(start)
+    files = {"start.o": start, **objects, **stubs, **libraries}
+    return compiler.link(files, target, (*flags, "-nostdlib", *found, *stubs, "-lcompiler_rt"))

@@ -108,21 +108,45 @@ def available(compiler: Compiler, target: Target) -> bool:
 def c_library(compiler: Compiler, target: Target) -> dict[str, bytes]:
     """Objects to link in place of zig's C library, with ``LINK_FLAGS``.  Raises ToolchainError if a file does not
     compile."""
-    library, architecture = _library(compiler), _architecture(target)
-    musl = library / "libc" / "musl"
-    folders = [
-        *(musl / name for name in (f"arch/{architecture}", "arch/generic", "src/include", "src/internal", "include")),
-        *(library / "libc" / "include" / f"{name}-musl" for name in (f"{architecture}-linux", "generic")),
-    ]
-    machine = ("-target", target.triple, *((f"-mcpu={target.cpu}",) if target.below_baseline else ()))
-    include = [f"-I{folder}" for folder in folders]
-    sources = [*map(str, files(compiler, target)), str(musl / "crt" / "crt1.c")]
+    machine = _machine(target)
+    sources = [*map(str, files(compiler, target)), _start_file(compiler)]
+    include = _include(compiler, _architecture(target), _architecture(target))
     zig = replace(compiler, command=(compiler.command[0], "build-obj"))
-    own = (*machine, "-OReleaseSmall", "-fstrip", "-lc", str(library / "c.zig"), "-femit-bin=zig_libc.o")
+    own = (*machine, "-OReleaseSmall", "-fstrip", "-lc", str(_library(compiler) / "c.zig"), "-femit-bin=zig_libc.o")
     return {
         "libc.o": compiler.run({}, (*machine, *_FLAGS, *include, "-c", *sources), "libc.o"),
         "zig_libc.o": zig.run({}, own, "zig_libc.o", named_by=""),
     }
+
+
+def start_object(compiler: Compiler, target: Target) -> bytes | None:
+    """The object with ``_start``, which calls the ``__libc_start_main`` of any C library for Linux; None where there is
+    none for the architecture."""
+    name = target.triple.split("-")[0]
+    architecture = {**_ARCHITECTURES, "x86_64": "x86_64", "x86": "i386"}.get(name)
+    if not compiler.zig or architecture is None:
+        return None
+    include = _include(compiler, architecture, name if name.startswith("x86") else architecture)
+    return compiler.run({}, (*_machine(target), *_FLAGS, *include, "-c", _start_file(compiler)), "start.o")
+
+
+def _machine(target: Target) -> tuple[str, ...]:
+    return ("-target", target.triple, *((f"-mcpu={target.cpu}",) if target.below_baseline else ()))
+
+
+def _start_file(compiler: Compiler) -> str:
+    return str(_library(compiler) / "libc" / "musl" / "crt" / "crt1.c")
+
+
+def _include(compiler: Compiler, architecture: str, headers: str) -> list[str]:
+    """Options for musl's headers; ``headers`` is zig's name of the architecture in those that it has generated."""
+    folder = _library(compiler) / "libc"
+    own = (f"arch/{architecture}", "arch/generic", "src/include", "src/internal", "include")
+    folders = [
+        *(folder / "musl" / name for name in own),
+        *(folder / "include" / f"{name}-musl" for name in (f"{headers}-linux", "generic")),
+    ]
+    return [f"-I{path}" for path in folders]
 
 
 LINK_FLAGS = ("-nostdlib", "-static", "-lcompiler_rt")

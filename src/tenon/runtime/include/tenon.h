@@ -161,10 +161,12 @@ typedef struct TenonOpenOptions {
   void *key_context;
   TenonTransform transform;
   void *transform_context;
+  const void *weights_data; /* the content of the second file of a model in memory, if `weights` is NULL */
+  size_t weights_bytes;
 } TenonOpenOptions;
 
 #define TENON_OPEN_OPTIONS_INIT \
-  {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL}
+  {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0}
 
 /* Opens the folder of a bundle, a .tenon file, or a model. */
 TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *options, TenonBundle **bundle);

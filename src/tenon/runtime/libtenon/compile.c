@@ -56,6 +56,7 @@ static void make_key(const char *path, const File *content, const TenonOpenOptio
   snprintf(text, sizeof text, "%d threads", (int)options->threads);
   add_text(&state, text);
   if (options->weights != NULL) add_file(&state, options->weights);
+  else if (options->weights_data != NULL) tn_blake2b_add(&state, options->weights_data, options->weights_bytes);
   if (path != NULL) add_companions(&state, path);
   tn_blake2b_end(&state, digest);
   tn_hex(digest, KEY, key);
@@ -145,26 +146,36 @@ static TenonStatus compile(const char *model, const char *out, const char *log, 
 
 /* ------------------------------------------------------------------------------------------------------------ model */
 
-/* A model in memory gets a file of its own name, from which the network's name follows. */
+static TenonStatus write_source(const char *path, const void *data, size_t size) {
+  if (tn_write_file(path, data, size) == 0) return TENON_OK;
+  return tn_fail(TENON_SYSTEM, "cannot write %s: make room, or set TENON_CACHE", path);
+}
+
+/* A model in memory gets a file of its own name, from which the network's name follows; its weights one beside it. */
 static TenonStatus compile_memory(const char *base, const File *content, const char *out, const char *log,
                                   const TenonOpenOptions *options) {
-  char path[PATH];
+  char folder[PATH], path[PATH], weights[PATH];
+  TenonOpenOptions with_weights = *options;
   const char *name = options->model_name != NULL ? options->model_name : "model";
   for (const char *at = name; *at; at++)
     if (*at == '/' || *at == '\\') name = at + 1;
   if (strlen(name) > 100 || *name == 0 || *name == '.')
     return tn_fail(TENON_INVALID_ARGUMENT, "options.model_name is no name of a file");
-  snprintf(path, sizeof path, "%s.source", base);
-  if (tn_make_folders(path) != 0) return tn_fail(TENON_SYSTEM, "cannot create %s", path);
-  snprintf(path, sizeof path, "%s.source/%s", base, name);
-  if (tn_write_file(path, content->data, content->size) != 0) {
-    tn_remove_file(path);
-    return tn_fail(TENON_SYSTEM, "cannot write %s: make room, or set TENON_CACHE", path);
+  const int has_weights = options->weights == NULL && options->weights_data != NULL;
+  const int length = snprintf(folder, sizeof folder, "%s.source", base);
+  if (length < 0 || (size_t)length + 128 > sizeof path || tn_make_folders(folder) != 0)
+    return tn_fail(TENON_SYSTEM, "cannot create %s", folder);
+  snprintf(path, sizeof path, "%.*s/%s", length, folder, name);
+  snprintf(weights, sizeof weights, "%.*s/%s.data", length, folder, name);
+  TenonStatus status = write_source(path, content->data, content->size);
+  if (status == TENON_OK && has_weights) {
+    with_weights.weights = weights;
+    status = write_source(weights, options->weights_data, options->weights_bytes);
   }
-  const TenonStatus status = compile(path, out, log, options);
+  if (status == TENON_OK) status = compile(path, out, log, &with_weights);
   tn_remove_file(path);
-  snprintf(path, sizeof path, "%s.source", base);
-  tn_remove_folder(path);
+  if (has_weights) tn_remove_file(weights);
+  tn_remove_folder(folder);
   return status;
 }
 
