@@ -95,7 +95,8 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     linked = library.imports or library.shared
     files[f"lib/{tengine.library_name(row)}"] = tengine.tengine_library(compiler, row, linked)
     files[f"lib/{mace.library_name(row)}"] = of_mace = mace.mace_library(compiler, row, linked)
-    files[f"bin/{mace.program_name(row)}"] = mace.mace_run(compiler, row, linked, of_mace)
+    if row.object != "coff":
+        files["bin/mace_run"] = mace.mace_run(compiler, row, of_mace)
     if library.imports:
         files[f"lib/{names.link}"] = library.imports
     return files, {} if row.object == "coff" else {f"lib/{names.link}": names.file}

@@ -28,26 +28,14 @@ def mace_library(compiler: Compiler, target: Target, libtenon: bytes) -> bytes:
     )
 
 
-def program_name(target: Target) -> str:
-    """The file name of the command."""
-    return "mace_run.exe" if target.object == "coff" else "mace_run"
+def mace_run(compiler: Compiler, target: Target, library: bytes) -> bytes:
+    """The command, which needs libtenon and the ``library`` of ``mace_library`` in the folder lib beside its own.
 
-
-def mace_run(compiler: Compiler, target: Target, libtenon: bytes, library: bytes) -> bytes:
-    """The command, which needs ``libtenon`` and the ``library`` of ``mace_library`` in the folder lib beside its own.
-
-    On Windows it contains the latter, because what is linked to use that is not kept.
+    Not for Windows: what is linked to use a DLL is made only for libtenon.
     """
     row = hosted(target)
     objects = {f"{Path(name).stem}.o": _compiled(compiler, row, name) for name in PROGRAM}
-    if row.object == "coff":
-        return link_program(compiler, row, {**_objects(compiler, row), **objects}, {_beside(row): libtenon})
     return link_program(compiler, row, objects, {library_name(row): library})
-
-
-def _objects(compiler: Compiler, row: Target) -> dict[str, bytes]:
-    objects = {f"{Path(name).stem}.o": _compiled(compiler, row, name) for name in SOURCES}
-    return {**objects, "platform.o": compile_source(compiler, row, "libtenon", platform_source(row))}
 
 
 def _compiled(compiler: Compiler, row: Target, name: str) -> bytes:
@@ -56,7 +44,3 @@ def _compiled(compiler: Compiler, row: Target, name: str) -> bytes:
     headers["mace_core.h"] = (_INCLUDE / "mace" / "public" / "mace_core.h").read_bytes()
     return compile_source(compiler, row, "mace", name, ("-I.",), headers)
 
-
-def _beside(row: Target) -> str:
-    names = file_names(row)
-    return names.link if row.object == "coff" else names.file
