@@ -23,9 +23,11 @@ def library_name(target: Target) -> str:
 def mace_library(compiler: Compiler, target: Target, libtenon: bytes) -> bytes:
     """The shared library, which needs the ``libtenon`` beside it: that library, or what is linked to use it."""
     row = hosted(target)
-    return link_shared(
-        compiler, row, _objects(compiler, row), library_name(row), "mace_core_*", {_beside(row): libtenon}
-    )
+    objects = {f"{Path(name).stem}.o": _compiled(compiler, row, name) for name in SOURCES}
+    objects["platform.o"] = compile_source(compiler, row, "libtenon", platform_source(row))
+    names = file_names(row)
+    beside = names.link if row.object == "coff" else names.file
+    return link_shared(compiler, row, objects, library_name(row), "mace_core_*", {beside: libtenon})
 
 
 def mace_run(compiler: Compiler, target: Target, library: bytes) -> bytes:
@@ -43,4 +45,3 @@ def _compiled(compiler: Compiler, row: Target, name: str) -> bytes:
     headers = {header: (folder / header).read_bytes() for header in ("core.h", "tensors.h", "mace_run.h")}
     headers["mace_core.h"] = (_INCLUDE / "mace" / "public" / "mace_core.h").read_bytes()
     return compile_source(compiler, row, "mace", name, ("-I.",), headers)
-
