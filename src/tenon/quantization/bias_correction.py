@@ -19,31 +19,42 @@ from tenon.quantization.simulation import ChannelMeans, Simulation, channel_axis
 PASSES = 40
 """Most passes over the samples: layers beyond as many are corrected several at a time."""
 
+POSITIONS = 4096
+"""Of a layer's result that its means are measured on, at least, if there are as many."""
+
+FEWEST = 32
+"""Samples that means are measured on, at least, if there are as many."""
+
 
 def correct(
-    floats: Sequence[Array], simulation: Simulation, samples: Sequence[Sample], taking: Sequence[bool], *, step: Step
-) -> None:
-    """Change the shifts of ``simulation`` such that each channel has the mean ``floats`` that it has in floats, of the
-    layers that are ``taking`` a bias.
+    graph: Graph, made: Sequence[Product], simulation: Simulation, samples: Sequence[Sample], *, threads: int,
+    step: Step,
+) -> None:  # fmt: skip
+    """Change the shifts of ``simulation`` such that each channel has the mean that it has in floats in ``graph``, of
+    the products ``made`` that take a bias.
 
     Layers are corrected in their order, because a correction changes what the layers after it read.
     """
-    layers = np.flatnonzero(taking)
-    groups = np.array_split(layers, max(1, min(PASSES, len(layers))))
-    for number, group in enumerate(groups):
-        step("bias correction", number, len(groups))
-        means = simulation.means(samples)
-        for i in group:
-            shift = simulation.shifts[i]
-            simulation.shifts[i] = shift + (floats[i] - means[i]).reshape(shift.shape).astype(np.float32)
-
-
-def float_means(graph: Graph, made: Sequence[Product], samples: Sequence[Sample], threads: int) -> list[Array]:
-    """Of each product in floats, the mean of each channel."""
-    means = ChannelMeans(
-        graph, [each.node.output for each in made], [channel_axis(each.node) for each in made], threads
-    )
+    layers = [i for i, each in enumerate(made) if each.takes_bias]
+    axes = [channel_axis(each.node) for each in made]
+    floats = ChannelMeans(graph, [each.node.output for each in made], axes, threads)
     try:
-        return means.over(samples)
+        known: dict[int, list[Array]] = {}
+        groups = np.array_split(layers, min(PASSES, len(layers))) if layers else []
+        for number, group in enumerate(groups):
+            step("bias correction", number, len(groups))
+            count = max(_enough(made[i], len(samples)) for i in group)
+            if count not in known:
+                known[count] = floats.over(samples[:count])
+            means = simulation.means(samples[:count])
+            for i in group:
+                shift = simulation.shifts[i]
+                simulation.shifts[i] = shift + (known[count][i] - means[i]).reshape(shift.shape).astype(np.float32)
     finally:
-        means.close()
+        floats.close()
+
+
+def _enough(each: Product, count: int) -> int:
+    """How many of ``count`` samples the means of a layer are measured on."""
+    positions = each.node.output.type.size // each.channels
+    return min(count, max(FEWEST, -(-POSITIONS // positions)))

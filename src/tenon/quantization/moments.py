@@ -21,7 +21,7 @@ from tenon.quantization.samples import Sample
 ROWS = 192
 """Positions of an image that count, of each sample."""
 
-SAMPLES = 64
+SAMPLES = 128
 """Most samples that moments are measured on."""
 
 COLUMNS = 2304
@@ -38,12 +38,12 @@ class Moments:
 
 
 def moments(
-    graph: Graph, made: Sequence[Product], samples: Sequence[Sample], *, threads: int, step: Step
+    graph: Graph, made: Sequence[Product], samples: Sequence[Sample], *, threads: int, step: Step, second: bool = True
 ) -> dict[Node, Moments]:
-    """Of each product but transposed convolutions."""
+    """Of each product but transposed convolutions; without ``second``, which take long, the first ones alone."""
     nodes = [each.node for each in made if each.node.op.name != "ConvTranspose"]
     first: dict[Node, Array] = {}
-    second: dict[Node, Array] = {}
+    squares: dict[Node, Array] = {}
     chosen = samples[:SAMPLES]
     if not nodes:
         return {}
@@ -56,12 +56,12 @@ def moments(
                 rows = _rows(node, values[node.input(0)], rng)
                 share = 1 / (rows.shape[1] * len(chosen))
                 first[node] = rows.sum(1, dtype=np.float64) * share + first.get(node, 0.0)
-                if rows.shape[2] <= COLUMNS:
+                if second and rows.shape[2] <= COLUMNS:
                     product = np.matmul(rows.transpose(0, 2, 1), rows)
-                    second[node] = product.astype(np.float64) * share + second.get(node, 0.0)
+                    squares[node] = product.astype(np.float64) * share + squares.get(node, 0.0)
     finally:
         probes.close()
-    return {node: Moments(first[node], second.get(node)) for node in nodes}
+    return {node: Moments(first[node], squares.get(node)) for node in nodes}
 
 
 def mean_shift(each: Product, known: Moments) -> Array:

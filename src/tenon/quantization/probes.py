@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tenon.engine import Engine, open_bundle
 from tenon.ir.graph import Array, Graph, Value
@@ -16,7 +18,8 @@ _NORMALISED = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
 class Probes:
     """The engine of a copy of ``graph`` whose outputs are ``values`` of the graph; the order is theirs.
 
-    Constants and inputs may be among them.  ``threads`` is the number of threads of a run.
+    Constants and inputs may be among them.  ``threads`` samples are computed at the same time, each by an engine of its
+    own: small networks gain little from several threads for one sample.
     """
 
     def __init__(self, graph: Graph, values: Sequence[Value], arithmetic: str = "float", threads: int = 1) -> None:
@@ -36,21 +39,42 @@ class Probes:
             new.name = self._names[id(old)] = f"probe_{i}"
         copy.prune()
         self._used = {v.name for v in copy.inputs}
-        options = Options.from_environment(arithmetic=arithmetic, threads=threads, name="probes")
-        self._engine: Engine = open_bundle(compile(copy, options), threads=threads)
+        options = Options.from_environment(arithmetic=arithmetic, threads=1, name="probes")
+        first = open_bundle(compile(copy, options))
+        self._engines: list[Engine] = [first, *(first.fork() for _ in range(threads - 1))]
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def run(self, samples: Sequence[Sample], more: Mapping[str, Array] | None = None) -> Iterator[dict[Value, Array]]:
-        """The values on each sample, with ``more`` inputs.  The arrays are overwritten by the next run."""
-        for sample in samples:
-            feeds = {**sample, **(more or {})}
-            results = self._engine.run(feeds, copy=False)
-            yield {
-                v: feeds[self._inputs[id(v)]] if id(v) in self._inputs else results[self._names[id(v)]]
-                for v in self.values
-            }
+        """The values on each sample, with ``more`` inputs.  The arrays of a sample are overwritten after it."""
+        if self._pool is None:
+            for sample in samples:
+                yield self._values(self._engines[0], {**sample, **(more or {})})
+            return
+        running: deque[Future[dict[Value, Array]]] = deque()
+        try:
+            for number, sample in enumerate(samples):
+                engine = self._engines[number % len(self._engines)]
+                if len(running) == len(self._engines):
+                    yield running[0].result()
+                    running.popleft()
+                running.append(self._pool.submit(self._values, engine, {**sample, **(more or {})}))
+            while running:
+                yield running[0].result()
+                running.popleft()
+        finally:
+            wait(running)
+
+    def _values(self, engine: Engine, feeds: Mapping[str, Array]) -> dict[Value, Array]:
+        results = engine.run(feeds, copy=False)
+        return {
+            v: feeds[self._inputs[id(v)]] if id(v) in self._inputs else results[self._names[id(v)]] for v in self.values
+        }
 
     def close(self) -> None:
-        self._engine.close()
+        if self._pool is not None:
+            self._pool.shutdown()
+        for engine in self._engines:
+            engine.close()
 
 
 def scores(graph: Graph) -> list[Value]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tenon.ir.graph import Array, Graph, Value
 from tenon.quantization.calibration import Step
-from tenon.quantization.placement import Placement
+from tenon.quantization.placement import Placement, root
 from tenon.quantization.probes import Probes, scores
 from tenon.quantization.ranges import Range
 from tenon.quantization.samples import Sample
@@ -42,7 +42,7 @@ def searched(
         groups[placed.end(part)].append(part)
     chosen, few = dict(ranges), samples[:count]
     best = simulation.noise(few, expected[:count])
-    outputs = set(scores(graph))  # saturation there is no noise that later layers average out
+    outputs = {placed.end(root(v)) for v in scores(graph)}  # saturation there is no noise that later layers average out
     for number, (end, group) in enumerate(groups.items()):
         if end in outputs:
             continue
@@ -54,7 +54,7 @@ def searched(
             tried = (low * least, high * most)
             _set(simulation, group, scheme.activation_grid(*tried))
             noise = simulation.noise(few, expected[:count], best)
-            if noise[-1] < best[-1]:
+            if noise[-1].total < best[-1].total:
                 best, chosen[end] = noise, tried
         _set(simulation, group, scheme.activation_grid(*chosen[end]))
         chosen.update(dict.fromkeys(group, chosen[end]))

@@ -9,19 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ops.requantize import limits
-from tenon.quantization.bias_correction import correct, float_means
+from tenon.quantization.bias_correction import correct
 from tenon.quantization.calibration import Step, observed
 from tenon.quantization.copies import twins
 from tenon.quantization.equalisation import equalised, silenced
 from tenon.quantization.insertion import Product, insert, products
 from tenon.quantization.moments import Moments, mean_shift, moments
-from tenon.quantization.placement import Placement, placement
+from tenon.quantization.placement import Placement, placement, root
 from tenon.quantization.probes import scores
 from tenon.quantization.range_search import expected_scores, searched
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Observed, Range, usual_range
@@ -45,7 +46,7 @@ EQUALISATIONS = (("equalisation", 1.0), ("half equalisation", 0.5))
 WIDER = (1.1, 1.25, 1.5)
 """Factors by which all ranges are widened: other samples have greater extremes."""
 
-CORRECTED = 64
+CORRECTED = 128
 """Most samples that means of channels are measured on."""
 
 FEW_BITS = 4
@@ -90,12 +91,19 @@ def recipe(graph: Graph, samples: Sequence[Sample], request: Request) -> Recipe:
     return _Search(graph, samples, request).run()
 
 
+class Quality(NamedTuple):
+    """In dB, over the noise; ``total`` is what the search raises (``loss.Loss``)."""
+
+    total: float
+    sqnr: float
+
+
 class _Search:
     def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
         self.graph, self.samples, self.request = graph, samples, request
         self.fitted, self.unseen = samples[::2], samples[1::2] or samples
         self.base: dict[Value, Range] = {}
-        self.known: dict[Graph, dict[Node, Moments]] = {}
+        self.known: dict[tuple[Graph, bool], dict[Node, Moments]] = {}
         self.expected = expected_scores(graph, self.unseen, request.threads)
 
     def run(self) -> Recipe:
@@ -112,7 +120,7 @@ class _Search:
             if request.range_search:
                 self._searched(found, simulation, best)
             self._settled(found)
-            self._finished(found, simulation)
+            simulation = self._finished(found, simulation)
         finally:
             simulation.close()
         return found
@@ -150,12 +158,22 @@ class _Search:
         given = self._grids(found)
         return Simulation(found.graph, found.placed, found.products, given, self.request.scheme, self.request.threads)
 
-    def _moments(self, found: Recipe) -> dict[Node, Moments]:
-        if found.graph not in self.known:
-            self.known[found.graph] = moments(
-                found.graph, found.products, self.fitted, threads=self.request.threads, step=self.request.step
-            )
-        return self.known[found.graph]
+    def _moments(self, found: Recipe, *, second: bool = False) -> dict[Node, Moments]:
+        if (found.graph, True) in self.known:
+            second = True
+        if (found.graph, second) not in self.known:
+            self.known[found.graph, second] = moments(
+                found.graph, found.products, self.fitted, threads=self.request.threads, step=self.request.step,
+                second=second,
+            )  # fmt: skip
+        return self.known[found.graph, second]
+
+    def _all_moments(self, found: Recipe) -> dict[Node, Moments]:
+        """From all samples."""
+        known = self.known[found.graph, True] = moments(
+            found.graph, found.products, self.samples, threads=self.request.threads, step=self.request.step
+        )
+        return known
 
     def _shift(self, found: Recipe, simulation: Simulation) -> None:
         """Make up for the shifts of means that weights cause, as they are predicted: at once for all layers."""
@@ -166,24 +184,26 @@ class _Search:
                     shift = mean_shift(each, known[each.node])
                     simulation.shifts[i] = -shift.reshape(simulation.shifts[i].shape).astype(np.float32)
 
-    def _tried(self, found: Recipe, simulation: Simulation) -> float:
-        """SQNR of the outputs in dB."""
+    def _tried(self, found: Recipe, simulation: Simulation) -> Quality:
         self._shift(found, simulation)
         return self._quality(found, simulation)
 
-    def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> float:
-        """SQNR of the outputs in dB on samples that nothing was fitted to, or a part of them."""
+    def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
+        """That of the outputs on samples that nothing was fitted to, or a part of them."""
         simulation.set_grids(self._grids(found))
-        return -10 * math.log10(max(simulation.noise(self.unseen[part], self.expected[part])[-1], 1e-30))
+        loss = simulation.noise(self.unseen[part], self.expected[part])[-1]
+        return Quality(*(-10 * math.log10(max(each, 1e-30)) for each in loss))
 
     # ------------------------------------------------------------------------------------------ steps
-    def _first(self, found: Recipe, simulation: Simulation) -> float:
-        best = found.repairs[""] = self._quality(found, simulation)
+    def _first(self, found: Recipe, simulation: Simulation) -> Quality:
+        best = self._quality(found, simulation)
+        found.repairs[""] = best.sqnr
         if self.request.bias_correction and found.products:
-            best = found.repairs["bias correction"] = self._tried(found, simulation)
+            best = self._tried(found, simulation)
+            found.repairs["bias correction"] = best.sqnr
         return best
 
-    def _equalised(self, found: Recipe, simulation: Simulation, best: float) -> tuple[Recipe, Simulation, float]:
+    def _equalised(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         """Channels of activations fully or half way to the same range: the nearer, the more of them can saturate."""
         request, source, threads = self.request, found.graph, self.request.threads
         names, per_channel = list[str](), request.scheme.per_channel
@@ -197,7 +217,8 @@ class _Search:
                 break
             other = self._calibrated(graph)
             again = self._simulated(other)
-            quality = found.repairs[name] = self._tried(other, again)
+            quality = self._tried(other, again)
+            found.repairs[name] = quality.sqnr
             if quality <= best and (taken or not request.equalisation):
                 again.close()
                 continue
@@ -206,21 +227,22 @@ class _Search:
             found, simulation, best, taken = other, again, quality, True
         return found, simulation, best
 
-    def _best_method(self, found: Recipe, simulation: Simulation, best: float) -> float:
-        found.methods[found.method] = best
+    def _best_method(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
+        found.methods[found.method] = best.sqnr
         others = [name for name in self.request.methods if name != found.method]
         for name, ranges in (self._ranges(found.graph, found.placed, others) if others else {}).items():
             kept, found.ranges = found.ranges, ranges
-            found.methods[name] = self._quality(found, simulation)
-            if found.methods[name] > best:
-                best, found.method = found.methods[name], name
+            quality = self._quality(found, simulation)
+            found.methods[name] = quality.sqnr
+            if quality > best:
+                best, found.method = quality, name
             else:
                 found.ranges = kept
         return best
 
-    def _rounded(self, found: Recipe, simulation: Simulation, best: float) -> tuple[Recipe, Simulation, float]:
+    def _rounded(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         request = self.request
-        known = self._moments(found)
+        known = self._moments(found, second=True)
         start = self._products(found)
         if _bits(start[0]) <= FEW_BITS:
             start = [self._narrowed(each, known) for each in start]
@@ -228,7 +250,8 @@ class _Search:
             made = rounded(start, known, name, step=request.step)
             other = Recipe(found.graph, found.placed, found.ranges, made, found.method)
             again = self._simulated(other)
-            quality = found.repairs[name] = self._tried(other, again)
+            quality = self._tried(other, again)
+            found.repairs[name] = quality.sqnr
             if quality <= best and request.rounding == "auto":
                 again.close()
                 continue
@@ -241,17 +264,18 @@ class _Search:
         second = known[each.node].second if each.node in known else None
         return each if second is None else narrowed(each, second)
 
-    def _searched(self, found: Recipe, simulation: Simulation, best: float) -> None:
+    def _searched(self, found: Recipe, simulation: Simulation, best: Quality) -> None:
         """Wider ranges of all tensors, then narrower and wider ones of each: on other samples than gave the ranges,
         because only these saturate.  Inputs, which are often integers of 8 bits themselves, keep their steps."""
         self.base = dict(found.ranges)
-        ends = {found.placed.end(v) for v in scores(found.graph) if v in found.ranges}
+        ends = self._ends(found)
         for name, chosen in (("outputs", ends), ("ranges", found.ranges.keys() - ends - {*found.graph.inputs})):
             start = found.ranges
             for share in WIDER:
                 wider = {v: (low * share, high * share) for v, (low, high) in start.items() if v in chosen}
                 kept, found.ranges = found.ranges, {**start, **wider}
-                quality = found.methods[f"{name} x {share}"] = self._quality(found, simulation)
+                quality = self._quality(found, simulation)
+                found.methods[f"{name} x {share}"] = quality.sqnr
                 if quality > best:
                     best = quality
                 else:
@@ -263,11 +287,16 @@ class _Search:
             found.graph, found.placed, found.ranges, simulation, self.request.scheme, self.unseen[::2],
             expected=self.expected[::2], step=self.request.step,
         )  # fmt: skip
-        found.methods["range search"] = self._quality(found, simulation, slice(1, None, 2))
-        if found.methods["range search"] > before:
+        quality = self._quality(found, simulation, slice(1, None, 2))
+        found.methods["range search"] = quality.sqnr
+        if quality > before:
             found.applied.append("range search")
         else:
             found.ranges = kept
+
+    def _ends(self, found: Recipe) -> set[Value]:
+        """The tensors whose grids the outputs have."""
+        return {found.placed.end(root(v)) for v in scores(found.graph) if root(v) in found.ranges}
 
     def _settled(self, found: Recipe) -> None:
         """Ranges of the same kind, from all samples."""
@@ -277,29 +306,36 @@ class _Search:
         for value, each in seen.items():
             whole, part, chosen = METHODS[found.method](each), base[value], found.ranges[value]
             ranges[value] = _end(whole[0], part[0], chosen[0]), _end(whole[1], part[1], chosen[1])
+        for value in self._ends(found):  # other samples exceed the extremes of all of them, too
+            if any(abs(c) > abs(p) for c, p in zip(found.ranges[value], base[value], strict=True)):
+                whole, settled = METHODS[found.method](seen[value]), ranges[value]
+                ranges[value] = min(settled[0], whole[0] * WIDER[0]), max(settled[1], whole[1] * WIDER[0])
         found.ranges = ranges
 
-    def _finished(self, found: Recipe, simulation: Simulation) -> None:
-        """Weights for the ranges that were chosen, and biases for both."""
-        fresh = self._products(found)
-        rounding = set(found.applied) & ROUNDINGS.keys()
-        found.products = found.products if rounding else fresh
-        if rounding:  # input grids follow the ranges; scales of weights depend on them only to hold biases
-            found.products = [
-                kept if (kept := replace(old, x=new.x)).holds_bias else new
-                for old, new in zip(found.products, fresh, strict=True)
-            ]
-        if not self.request.bias_correction or not found.products:
-            return
-        simulation.set_grids(self._grids(found))
+    def _finished(self, found: Recipe, simulation: Simulation) -> Simulation:
+        """Weights for the ranges that were chosen, rounded by all samples, and biases for both."""
+        found.products = self._products(found)
+        if rounding := set(found.applied) & ROUNDINGS.keys():
+            known = self._all_moments(found)
+            start = found.products
+            if _bits(start[0]) <= FEW_BITS:
+                start = [self._narrowed(each, known) for each in start]
+            found.products = rounded(start, known, rounding.pop(), step=self.request.step)
+        simulation.close()
+        simulation = self._simulated(found)
+        if self.request.bias_correction and found.products:
+            self._corrected(found, simulation)
+        return simulation
+
+    def _corrected(self, found: Recipe, simulation: Simulation) -> None:
         threads, many = self.request.threads, self.samples[:CORRECTED]
         self._shift(found, simulation)
-        plain, floats = self._quality(found, simulation), float_means(found.graph, found.products, many, threads)
+        plain = self._quality(found, simulation)
         predicted = list(simulation.shifts)
-        taking = [each.takes_bias for each in found.products]
-        correct(floats, simulation, many, taking, step=self.request.step)
-        found.repairs["bias correction, measured"] = self._quality(found, simulation)
-        if found.repairs["bias correction, measured"] < plain:
+        correct(found.graph, found.products, simulation, many, threads=threads, step=self.request.step)
+        measured = self._quality(found, simulation)
+        found.repairs["bias correction, measured"] = measured.sqnr
+        if measured < plain:
             simulation.shifts = predicted
         found.products = [
             replace(each, bias=each.bias + shift.reshape(-1).astype(np.float64))

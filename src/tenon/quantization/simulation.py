@@ -11,6 +11,7 @@ from tenon.ir.types import F32, DType, TensorType
 from tenon.passes.base import make
 from tenon.quantization.copies import twins
 from tenon.quantization.insertion import Product, insert
+from tenon.quantization.loss import Loss, is_classifier, loss_of, relative_entropy
 from tenon.quantization.placement import Placement
 from tenon.quantization.probes import Probes, scores
 from tenon.quantization.samples import Sample
@@ -42,6 +43,7 @@ class Simulation:
         self._ends = [dequantised.get(values[v], values[v]) for v in scores(graph)]
         moved = {id(each.node.output): added for each, added in zip(again, self._sums, strict=True)}
         self._ends = [moved.get(id(v), v) for v in self._ends]
+        self._classifies = is_classifier(graph)
         self._graph, self._threads = copy, threads
         self._axes = [channel_axis(each.node) for each in made]
         self._probes = Probes(copy, self._ends, threads=threads)
@@ -79,20 +81,22 @@ class Simulation:
         return self._means.over(samples, self._more())
 
     def noise(
-        self, samples: Sequence[Sample], expected: Sequence[Sequence[Array]], best: Sequence[float] = ()
-    ) -> list[float]:
-        """The greatest power of the noise of an output over that of the signal, after each sample; ``expected`` are
-        the arrays of the outputs.  It ends early, with infinity, where it is clearly more than ``best`` so far."""
-        noise, path = np.zeros(len(self._ends)), list[float]()
+        self, samples: Sequence[Sample], expected: Sequence[Sequence[Array]], best: Sequence[Loss] = ()
+    ) -> list[Loss]:
+        """The loss after each sample; ``expected`` are the arrays of the outputs in floats.  It ends early, with
+        infinity, where it is clearly more than ``best`` so far."""
+        noise, divergence, path = np.zeros(len(self._ends)), 0.0, list[Loss]()
         signal = np.array(
             [sum(float((each[i].astype(np.float64) ** 2).sum()) for each in expected) for i in range(len(noise))]
         )
         for number, (values, wanted) in enumerate(zip(self._probes.run(samples, self._more()), expected, strict=True)):
             for i, (value, array) in enumerate(zip(self._ends, wanted, strict=True)):
                 noise[i] += float(((values[value].astype(np.float64) - array) ** 2).sum())
-            path.append(float((noise / np.maximum(signal, 1e-30)).max()))
-            if best and number >= 1 and path[-1] > CLEARLY * best[number]:
-                return [*path, np.inf]
+            if self._classifies:
+                divergence += relative_entropy(wanted[0], values[self._ends[0]])
+            path.append(loss_of(float((noise / np.maximum(signal, 1e-30)).max()), divergence / len(expected)))
+            if best and number >= 1 and path[-1].total > CLEARLY * best[number].total:
+                return [*path, Loss(np.inf, np.inf)]
         return path
 
     def close(self) -> None:

@@ -1,0 +1,48 @@
+"""What quantisation costs at the outputs: the power of the noise and, for classifiers, the answers that it changes.
+
+A classifier's noise may fall while more of its answers change: scores that are far below the greatest count as much as
+those that compete with it.  The Kullback-Leibler divergence of the class probabilities weighs them by how likely they
+are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tenon.ir.graph import Array, Graph
+from tenon.quantization.probes import scores
+
+SHARE = 1.0
+"""Exponent of the divergence in the loss of a classifier; that of the noise is 1."""
+
+
+class Loss(NamedTuple):
+    """``total`` is what a search reduces, ``noise`` the power of the noise over that of the signal."""
+
+    total: float
+    noise: float
+
+
+def loss_of(noise: float, divergence: float) -> Loss:
+    """The geometric mean of both, and without a divergence the noise: either may grow where the other shrinks more."""
+    return Loss((noise * divergence**SHARE) ** (1 / (1 + SHARE)) if divergence else noise, noise)
+
+
+def is_classifier(graph: Graph) -> bool:
+    """Whether the first output is a vector of scores of classes; one as long as the input is its reconstruction."""
+    first = scores(graph)[0].type
+    return 1 < first.size == first.dims[-1] and all(v.type.size != first.size for v in graph.inputs)
+
+
+def relative_entropy(expected: Array, found: Array) -> float:
+    """The Kullback-Leibler divergence, in nats, of the softmax of ``found`` scores from that of ``expected`` ones."""
+    p, q = (_log_softmax(each.astype(np.float64).reshape(-1)) for each in (expected, found))
+    return float(np.exp(p) @ (p - q))
+
+
+def _log_softmax(values: Array) -> Array:
+    shifted = values - values.max()
+    found: Array = shifted - np.log(np.exp(shifted).sum())
+    return found
