@@ -41,6 +41,7 @@ ORDER = [
     "tune",
     "pipeline",
     "metrics",
+    "peers",
     "quantization",
     "deployment",
     "devices",

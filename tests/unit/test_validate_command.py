@@ -100,7 +100,7 @@ def test_quantised_outputs_are_compared_as_real_numbers(monkeypatch: pytest.Monk
     def run(sample: Mapping[str, Array]) -> dict[str, Array]:
         return {"y": (sample["x"] + 3 + 4).astype(np.int8)}
 
-    monkeypatch.setattr(validation, "opened", lambda against: Peer())
+    monkeypatch.setattr(validation, "opened", lambda against, **more: Peer())
     (found,) = validate(graph, run, samples, against="litert:net.tflite").outputs
     assert found.cosine == pytest.approx(1)
     assert found.error == 0
@@ -167,11 +167,11 @@ def test_references_that_do_not_fit(
 def test_unknown_runtime_is_one_error(tmp_path: Path) -> None:
     done = command("validate", network(tmp_path), "--data", "samples.npy", "--against", "caffe", cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert "choose one of litert, onnxruntime" in " ".join(done.stderr.split())
+    assert "choose one of litert, ncnn, onnxruntime" in " ".join(done.stderr.split())
 
 
 def test_names_of_references() -> None:
     assert reference("onnxruntime", "a.onnx") == "onnxruntime:a.onnx"
     assert reference("litert:b.tflite", "a.onnx") == "litert:b.tflite"
     with pytest.raises(InputError, match="choose one of"):
-        reference("torch", "a.onnx")
+        reference("caffe", "a.onnx")

@@ -6,16 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenon.cli.console import console, print_json, stages, table
+from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.noise_table import without_infinity
 from tenon.deployment.evaluation import evaluate
 
 
 def evaluate_model(
-    source: Source, options: Mapping[str, Any], threads: Threads, settings: Mapping[str, Any], *, as_json: bool
+    source: Source,
+    options: Mapping[str, Any],
+    threads: Threads,
+    settings: Mapping[str, Any],
+    where: DeviceChoice = HERE,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the results, as a table or JSON."""
-    with open_engine_or_device(source, options, threads) as engine, stages(f"evaluating {source.name}") as progress:
+    with (
+        where.connected(options) as (runner, chosen),
+        open_engine_or_device(source, chosen, threads, runner=runner) as engine,
+        stages(f"evaluating {source.name}") as progress,
+    ):
         found = evaluate(engine, step=lambda done: progress(f"sample {done}"), **settings)
     if as_json:
         return print_json(without_infinity(found))

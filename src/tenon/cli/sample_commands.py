@@ -94,10 +94,14 @@ def compare_command(
 def validate_command(
     *,
     model: Model,
-    data: Data,
+    data: OptionalData = None,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="RUNTIME", help="onnxruntime or litert; with :FILE for another file there."),
+        typer.Option(
+            "--against",
+            metavar="RUNTIME",
+            help="onnxruntime, litert, opencv, ncnn, ...; with :FILE for another file there.",
+        ),
     ] = None,
     expected: Annotated[
         Path | None, typer.Option("--expected", metavar="FILE", help="Recorded outputs: an .npz file by output name.")
@@ -110,20 +114,32 @@ def validate_command(
     layers: Annotated[
         bool, typer.Option("--layers", help="Compare layers, too, and name the first wrong one.")
     ] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME", help="Of a deployment file only this model; may be repeated."),
+    ] = None,
     preprocess: PreprocessOptions,
     options: RunOptions,
     device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
-    """Compare a compiled model, on --target, with its source framework or with recorded outputs."""
-    from tenon.cli.validate import validate_model
+    """Compare a compiled model, on --target, with its source framework or with recorded outputs.
 
+    Of a deployment file (.yml), all models are compared on the inputs that it names, each on its targets.
+    """
+    from tenon.cli.validate import validate_config, validate_model
+
+    if model.model.endswith((".yml", ".yaml")):
+        chosen = {"models": names or [], "threshold": threshold, "layers": layers, "seed": seed}
+        return validate_config(Path(model.model), chosen, options.target, device.choice(), as_json=printing.json)
     settings = {
         "samples": samples, "seed": seed, "threshold": threshold, "layers": layers,
         "preprocess": preprocess.overrides(),
     }  # fmt: skip
     where = device.choice()
-    validate_model(model.source(), options.overrides(), data, against, expected, settings, where, as_json=printing.json)
+    return validate_model(
+        model.source(), options.overrides(), data, against, expected, settings, where, as_json=printing.json
+    )
 
 
 @with_groups
@@ -141,6 +157,7 @@ def evaluate_command(
     preprocess: PreprocessOptions,
     threads: ThreadOptions,
     options: RunOptions,
+    device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
     """Measure the accuracy of a model or bundle, on --target, on samples whose truth is known."""
@@ -150,4 +167,5 @@ def evaluate_command(
         "data": data, "metric": metric, "ground_truth": ground_truth, "samples": samples, "seed": seed,
         "preprocess": preprocess.overrides(),
     }  # fmt: skip
-    evaluate_model(model.source(), options.overrides(), threads.selected(), settings, as_json=printing.json)
+    where = device.choice()
+    evaluate_model(model.source(), options.overrides(), threads.selected(), settings, where, as_json=printing.json)

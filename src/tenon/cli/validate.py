@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tenon.cli.console import console, print_json, table
+from tenon.cli.console import console, note, print_json, stages, table
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
-from tenon.deployment.validate import Validation, reference, validate
+from tenon.deployment import ModelValidation, read_deployment, validate_deployment
+from tenon.deployment.validate import OutputCheck, Validation, reference, validate
 from tenon.engine.device import Device
 from tenon.errors import InputError
 from tenon.ir.graph import Array
@@ -23,7 +25,7 @@ WORST = 10
 def validate_model(
     source: Source,
     options: Mapping[str, Any],
-    data: str,
+    data: str | None,
     against: str | None,
     expected: Path | None,
     settings: Mapping[str, Any],
@@ -34,6 +36,8 @@ def validate_model(
     """Print the comparison.  Raises InputError if an output is below the threshold."""
     if source.bundle:
         raise InputError(f"{source.model}: give the model; bundles are compared by 'tenon compare'")
+    if data is None:
+        raise InputError("--data is missing: give samples, or a deployment file (.yml) that names them")
     graph = source.load()
     known = None if against is None else reference(against, source.model)
     with where.connected(options) as (runner, chosen), open_engine_or_device(source, chosen, runner=runner) as engine:
@@ -54,19 +58,69 @@ def validate_model(
     else:
         _print(found)
     if not found.passed:
-        wrong = next(check for check in found.outputs if not check.passed)
-        first = f"; the first layer that differs is '{found.first_wrong.name}'" if found.first_wrong else ""
-        raise InputError(
-            f"{source.model}: output '{wrong.name}' differs from {found.against}: cosine similarity "
-            f"{wrong.cosine:.6f}, at least {wrong.threshold} is required{first}"
-        )
+        raise InputError(f"{source.model}: {_difference(found)}")
+
+
+def validate_config(
+    config: Path, settings: Mapping[str, Any], target: str | None, where: DeviceChoice = HERE, *, as_json: bool
+) -> None:
+    """Validate the models of a deployment file.  Raises InputError if one differs, and if none could be compared."""
+    deployment = read_deployment(config)
+    with where.connected({"target": target}) as (runner, chosen), stages(f"validating {config.name}") as progress:
+        found = validate_deployment(
+            deployment, **settings, targets=[chosen["target"]] if chosen["target"] else [], device=where.name or "",
+            open_on=None if runner is None else partial(Device, runner=runner), progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print_json({"models": [without_infinity(each) for each in found]})
+    else:
+        print_validations(found)
+    check_validations(str(config), found)
+
+
+def print_validations(found: Sequence[ModelValidation]) -> None:
+    """One table of all outputs, then what was skipped, and accuracies."""
+    shown = table("model", "target", "output", "cosine", "SQNR, dB", "largest error", "", right=(3, 4, 5))
+    for each in found:
+        for check in each.validation.outputs if each.validation else ():
+            shown.add_row(each.model, each.target, check.name, *_figures(check))
+    if any(each.validation for each in found):
+        console.print(shown)
+    for each in found:
+        if each.skipped:
+            note(f"{each.model} on {each.target} was not compared: {each.skipped}")
+        for script, accuracy in (each.accuracy or {}).items():
+            results = ", ".join(f"{name} {100 * value:.2f} %" for name, value in accuracy.results.items())
+            console.print(f"{each.model} on {each.target}, {script}: {results or 'done'}", markup=False)
+
+
+def check_validations(where: str, found: Sequence[ModelValidation]) -> None:
+    """Raises InputError if a model differs, and if nothing was compared."""
+    if not any(each.validation or each.accuracy for each in found):
+        raise InputError(f"{where}: nothing was compared: {found[0].skipped if found else 'there are no models'}")
+    for each in found:
+        if each.validation is not None and not each.validation.passed:
+            raise InputError(f"{where}: {each.model} on {each.target}: {_difference(each.validation)}")
+
+
+def _figures(check: OutputCheck) -> tuple[str, str, str, str]:
+    verdict = "passed" if check.passed else f"below {check.threshold}"
+    return f"{check.cosine:.6f}", f"{check.sqnr:.1f}", f"{check.error:.2e}", verdict
+
+
+def _difference(found: Validation) -> str:
+    wrong = next(check for check in found.outputs if not check.passed)
+    first = f"; the first layer that differs is '{found.first_wrong.name}'" if found.first_wrong else ""
+    return (
+        f"output '{wrong.name}' differs from {found.against}: cosine similarity {wrong.cosine:.6f}, at least "
+        f"{wrong.threshold} is required{first}"
+    )
 
 
 def _print(found: Validation) -> None:
     shown = table("output", "cosine", "SQNR, dB", "largest error", "", right=(1, 2, 3))
     for check in found.outputs:
-        verdict = "passed" if check.passed else f"below {check.threshold}"
-        shown.add_row(check.name, f"{check.cosine:.6f}", f"{check.sqnr:.1f}", f"{check.error:.2e}", verdict)
+        shown.add_row(check.name, *_figures(check))
     console.print(shown)
     console.print(f"{found.samples} sample(s), against {found.against}", markup=False, soft_wrap=True)
     if found.layers:

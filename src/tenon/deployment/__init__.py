@@ -16,7 +16,10 @@ from tenon.deployment.conversion import convert as convert
 from tenon.deployment.evaluation import Accuracy as Accuracy
 from tenon.deployment.evaluation import evaluate as evaluate
 from tenon.deployment.mace_config import is_mace, read_mace
+from tenon.deployment.running import time_deployment as time_deployment
 from tenon.deployment.tenon_config import read_tenon
+from tenon.deployment.validate_deployment import ModelValidation as ModelValidation
+from tenon.deployment.validate_deployment import validate_deployment as validate_deployment
 from tenon.deployment.yaml_document import read_yaml
 
 

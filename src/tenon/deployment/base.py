@@ -41,8 +41,8 @@ class DeployedModel:
     """One network to compile: a model, or a part of it, for some targets.
 
     ``options`` are fields of ``Options``; ``quantize`` are keyword arguments of ``tenon.quantize`` or None for a model
-    that stays as it is; ``thresholds`` the least cosine similarity by kind of device ("cpu", "quantized"); ``notes``
-    say which keys have no effect, and why.
+    that stays as it is; ``thresholds`` the least cosine similarity by kind of network ("cpu", "quantized") or by
+    target; ``accuracy`` are scripts of MACE's; ``notes`` say which keys have no effect, and why.
     """
 
     name: str
@@ -53,6 +53,7 @@ class DeployedModel:
     options: Mapping[str, Any] = field(default_factory=dict)
     quantize: Mapping[str, Any] | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Files = ()
     notes: tuple[str, ...] = ()
 
 

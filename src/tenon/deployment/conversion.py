@@ -13,7 +13,7 @@ from tenon.bundle.names import identifier
 from tenon.deployment.base import DeployedModel, Deployment, Port
 from tenon.deployment.files import fetch_models
 from tenon.errors import InputError, TenonError
-from tenon.ir.graph import Graph
+from tenon.ir.graph import Graph, Value
 from tenon.options import DataType, Options
 from tenon.passes.io_adapters import data_format
 from tenon.pipeline import compile, load
@@ -22,7 +22,7 @@ from tenon.targets import find
 
 Progress = Callable[[str], None]
 
-_TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,14 @@ def convert(
     lists all files that cannot be had before anything is compiled, and ModelError as ``tenon.compile`` does; bundles
     that are complete by then stay.
     """
-    if unknown := sorted(set(models) - {model.name for model in deployment.models}):
-        names = ", ".join(model.name for model in deployment.models)
-        raise InputError(f"{deployment.path}: there is no model '{unknown[0]}': it has {names}")
-    chosen = [model for model in deployment.models if not models or model.name in models]
-    for name in dict.fromkeys(name for model in chosen for name in targets or model.targets):
-        find(name)  # raises InputError for a name that is none
-    fetch_models(chosen, progress)
+    chosen = chosen_models(deployment, models, targets, progress)
     made = []
     for model in chosen:
         try:
-            graph = _graph(model, progress)
+            graph = quantized(model, imported(model, progress), progress)
             for target in targets or model.targets:
                 progress(f"{model.name}: compile for {target}")
-                bundle = compile(graph, _options(model, graph, target))
+                bundle = compile(graph, options_of(model, graph, target))
                 folder = bundle.save(Path(out) / model.name / target, emit=bundle.options.emit)
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
@@ -70,12 +64,35 @@ def convert(
     return made
 
 
-def _graph(model: DeployedModel, progress: Progress) -> Graph:
+def chosen_models(
+    deployment: Deployment, models: Sequence[str], targets: Sequence[str], progress: Progress
+) -> list[DeployedModel]:
+    """The models of these names (or all), with all their files at hand.
+
+    Raises InputError for names that are not known, and one that lists all files that cannot be had.
+    """
+    if unknown := sorted(set(models) - {model.name for model in deployment.models}):
+        names = ", ".join(model.name for model in deployment.models)
+        raise InputError(f"{deployment.path}: there is no model '{unknown[0]}': it has {names}")
+    chosen = [model for model in deployment.models if not models or model.name in models]
+    for name in dict.fromkeys(name for model in chosen for name in targets or model.targets):
+        find(name)  # raises InputError for a name that is none
+    fetch_models(chosen, progress)
+    return chosen
+
+
+def imported(model: DeployedModel, progress: Progress) -> Graph:
+    """The model's graph with the shapes that the deployment gives its inputs."""
     progress(f"{model.name}: import")
     source, inputs, outputs = model.source, _names(model.inputs), _names(model.outputs)
     graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs)
     if shapes := _shapes(model, graph):
         graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs, shapes=shapes)
+    return graph
+
+
+def quantized(model: DeployedModel, graph: Graph, progress: Progress) -> Graph:
+    """The graph, quantised if the deployment asks for it."""
     if model.quantize is None:
         return graph
 
@@ -97,16 +114,23 @@ def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
         if port.shape is None or port.name not in known:
             continue
         value = known[port.name]
-        own = data_format(value) if len(port.shape) == 4 else None
-        turn = own is not None and port.format in ("NHWC", "NCHW") and port.format != own
-        perm = (_TO_NCHW if own == "NCHW" else _TO_NHWC) if turn else range(len(port.shape))
+        perm = axes_of_model(port, value) if len(port.shape) == 4 else ()
+        perm = perm or tuple(range(len(port.shape)))
         shape = tuple(port.shape[axis] for axis in perm)
         if shape != value.type.shape:
             found[port.name] = shape
     return found
 
 
-def _options(model: DeployedModel, graph: Graph, target: str) -> Options:
+def axes_of_model(port: Port, value: Value) -> tuple[int, ...]:
+    """The permutation from the order of axes that the deployment names to the model's, () for none."""
+    if port.format not in ("NHWC", "NCHW") or port.format == (own := data_format(value)):
+        return ()
+    return TO_NCHW if own == "NCHW" else TO_NHWC
+
+
+def options_of(model: DeployedModel, graph: Graph, target: str) -> Options:
+    """The options of a compilation for a target."""
     ports = (*model.inputs, *model.outputs)
     images = {v.name for v in (*graph.inputs, *graph.outputs) if v.type.rank == 4}
     settings: dict[str, Any] = {

@@ -14,7 +14,8 @@ from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array
 from tenon.metrics import Evaluation, read_evaluation
 from tenon.metrics.mace_script import MaceScript, read_mace_script
-from tenon.quantization.comparison import BundleNetwork, Given, Network, input_graph, opened
+from tenon.peers.base import Network
+from tenon.quantization.comparison import BundleNetwork, Given, input_graph, opened
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
 from tenon.quantization.report import standard_error
 from tenon.quantization.samples import Data, Numbered, numbered_samples

@@ -38,7 +38,7 @@ _WITHOUT_EFFECT = {
     "obfuscate": "names are not obfuscated", "order": "subgraphs are bundles of their own",
     "check_tensors": "every output is compared", "check_shapes": "every output is compared",
     "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
-    "accuracy_validation_script": "scripts are not run by convert", "backend": "validation compares with recorded data",
+    "backend": "validation runs the framework of the platform",
     "micro": "microcontrollers are targets: name one with --target",
     "change_concat_ranges": "the operands of a concatenation keep their ranges",
 }  # fmt: skip
@@ -210,6 +210,7 @@ class _Merged:
             self.options(),
             self.quantize(),
             self.thresholds(),
+            tuple(located(folder, script) for script in self.key("accuracy_validation_script")),
             tuple(self.notes()),
         )
 

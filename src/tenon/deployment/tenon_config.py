@@ -60,11 +60,16 @@ class QuantizeSection(Section):
     exclude: Names = ()
 
 
+_Cosine = Annotated[float, Field(ge=-1, le=1)]
+
+
 class ValidateSection(Section):
-    """Keys of ``validate``: the least cosine similarity of each output."""
+    """Keys of ``validate``: the least cosine similarity of each output, of networks in float and of quantised ones, and
+    on single targets."""
 
     cpu: float = Field(0.999, ge=-1, le=1)
     quantized: float = Field(0.98, ge=-1, le=1)
+    targets: dict[str, _Cosine] = Field(default_factory=dict)
 
 
 def _ports(value: Any) -> Any:
@@ -173,7 +178,7 @@ def _deployed(document: Document, name: str, model: ModelSection, options: Mappi
         model.targets,
         options,
         quantize,
-        model.validate_.model_dump(),
+        {**model.validate_.model_dump(exclude={"targets"}), **model.validate_.targets},
     )
 
 

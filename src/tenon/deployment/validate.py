@@ -12,8 +12,17 @@ import numpy as np
 from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array, Graph
-from tenon.quantization.comparison import GraphInterface, check_alike, compare, opened, real, scale_of, translated
-from tenon.quantization.peers import PEERS
+from tenon.peers import PEERS
+from tenon.peers.base import real
+from tenon.quantization.comparison import (
+    GraphInterface,
+    check_alike,
+    compare,
+    opened,
+    outputs_like,
+    scale_of,
+    translated,
+)
 from tenon.quantization.report import Noise
 from tenon.quantization.samples import Data, Sample, load_archive, read_samples
 
@@ -71,30 +80,33 @@ def validate(
     threshold: float | None = None,
     layers: bool = False,
     preprocess: Mapping[str, Any] | None = None,
+    weights: str | None = None,
+    real_outputs: bool = False,
 ) -> Validation:
     """Compare the outputs of ``run`` with those of the source framework, or with recorded ones.
 
     ``graph`` is the model as imported, whose inputs samples of ``data`` (as for ``quantize``) must fit.  ``against`` is
-    a runtime that is installed and the model in it, "onnxruntime:FILE" or "litert:FILE"; ``expected`` an .npz file, or
-    arrays, with the outputs by name, for several samples along a first axis.  Quantised outputs are compared as the
-    real numbers that they stand for; recorded ones may be integers or real.  With ``layers``, which needs ``against``,
-    the tensors of the imported model are compared, too.  ``threshold`` is the least cosine similarity: 0.999, or 0.98
-    for a quantised model.  Raises InputError for references that do not fit.
+    a runtime that is installed (of ``peers.PEERS``) and the model in it, "onnxruntime:FILE" (``weights`` is its second
+    file, if that does not lie beside it); ``expected`` an .npz file, or arrays, with the outputs by name, for several
+    samples along a first axis.  Quantised outputs are compared as the real numbers that they stand for (with
+    ``real_outputs``, ``run`` gives these); recorded ones may be integers or real.  With ``layers``, which needs
+    ``against``, the tensors of the imported model are compared, too.  ``threshold`` is the least cosine similarity:
+    0.999, or 0.98 for a quantised model.  Raises InputError for references that do not fit.
     """
     if (against is None) == (expected is None):
         raise InputError("name one reference: a runtime with --against, or recorded outputs with --expected")
     if layers and against is None:
         raise InputError("--layers needs a runtime that shows its tensors: --against onnxruntime or litert")
-    least = threshold if threshold is not None else QUANTIZED_THRESHOLD if _quantised(graph) else THRESHOLD
+    least = threshold if threshold is not None else QUANTIZED_THRESHOLD if is_quantised(graph) else THRESHOLD
     given = read_samples(graph, data, samples, seed, preprocess)
-    scales = {value.name: scale_of(value) for value in graph.outputs}
+    scales = {value.name: None if real_outputs else scale_of(value) for value in graph.outputs}
     got = [{name: real(outputs[name], scale) for name, scale in scales.items()} for outputs in map(run, given)]
     if against is None:
         assert expected is not None
         wanted = _recorded(expected, graph, len(given), got)
         found: tuple[Noise, ...] = ()
     else:
-        wanted, found = _asked(against, graph, given, layers=layers)
+        wanted, found = _asked(against, graph, given, weights, layers=layers)
     checks = tuple(_check(name, [g[name] for g in got], [w[name] for w in wanted], least) for name in scales)
     wrong = next((noise for noise in found if not noise.cosine >= least), None)
     return Validation(against or "recorded outputs", len(given), checks, found, wrong)
@@ -108,7 +120,8 @@ def reference(against: str, file: str) -> str:
     return f"{runtime}:{other if colon else file}"
 
 
-def _quantised(graph: Graph) -> bool:
+def is_quantised(graph: Graph) -> bool:
+    """Whether a network has quantised operators."""
     return any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph)
 
 
@@ -128,16 +141,17 @@ def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], threshold: 
 
 
 def _asked(
-    against: str, graph: Graph, given: Sequence[Sample], *, layers: bool
+    against: str, graph: Graph, given: Sequence[Sample], weights: str | None, *, layers: bool
 ) -> tuple[list[dict[str, Array]], tuple[Noise, ...]]:
     """The outputs of another runtime, by the names that they have here (outputs belong together in their order), and
     the noise of the tensors inside."""
-    network, mine = opened(against), GraphInterface(graph)
+    mine = GraphInterface(graph)
+    network = opened(against, like=mine, weights=weights)
     try:
         check_alike(mine, network)
         feeds = [translated(sample, mine, network) for sample in given]
         answers = [network.run(each) for each in feeds]
-        pairs = list(zip(mine.outputs, network.outputs, strict=True))
+        pairs = outputs_like(mine, network)
         outputs = [{name: answer[other].copy() for name, other in pairs} for answer in answers]
     finally:
         network.close()

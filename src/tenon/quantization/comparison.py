@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,14 @@ from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
 from tenon.ops.requantize import limits
+from tenon.peers import PEERS, peer
+from tenon.peers.base import Interface, Network, Scale, order_of, real
 from tenon.pipeline import load
-from tenon.quantization.peers import PEERS, peer
 from tenon.quantization.probes import Probes
 from tenon.quantization.report import Noise, Sums, standard_error
 from tenon.quantization.samples import Data, Sample, read_samples
 
 MANIFEST = "manifest.json"
-Scale = tuple[float, int]
-"""Scale and zero point of a tensor of integers that stand for real numbers."""
 
 Given = str | os.PathLike[str] | Graph | Engine | Device
 """A network: a model, a bundle, a runtime and its file, or what runs a bundle already."""
@@ -46,31 +45,6 @@ class Comparison:
     agreement: float | None
     agreement_error: float | None
     unmatched: tuple[str, ...] = ()
-
-
-class Interface(Protocol):
-    """``inputs`` have names, types and perhaps scales; ``outputs`` are names in order."""
-
-    @property
-    def inputs(self) -> Sequence[tuple[str, TensorType, Scale | None]]: ...
-
-    @property
-    def outputs(self) -> Sequence[str]: ...
-
-
-class Network(Interface, Protocol):
-    """What is compared."""
-
-    def tensors(self) -> dict[str, int]:
-        """Names of tensors inside, and their numbers of elements; nothing where they cannot be read."""
-
-    def run(self, sample: Sample) -> dict[str, Array]:
-        """Outputs and the tensors inside that were asked for, as real numbers; the next run may overwrite them."""
-
-    def ask(self, names: Sequence[str]) -> None:
-        """Let ``run`` give these tensors too."""
-
-    def close(self) -> None: ...
 
 
 @guarded
@@ -95,10 +69,10 @@ def compare(
     for networks whose inputs or outputs do not match.
     """
     with ExitStack() as stack:
-        sides = [opened(each, arithmetic, threads) for each in (first, second)]
-        for side in sides:
-            stack.callback(side.close)
-        a, b = sides
+        a = opened(first, arithmetic, threads)
+        stack.callback(a.close)
+        b = opened(second, arithmetic, threads, like=a)
+        stack.callback(b.close)
         check_alike(a, b)
         given = read_samples(input_graph(a), data, samples, seed, preprocess)
         names, unmatched = _matched(a, b) if layers else ({}, ())
@@ -110,13 +84,13 @@ def compare(
 def _compared(
     a: Network, b: Network, given: Sequence[Sample], names: Mapping[str, str], unmatched: tuple[str, ...]
 ) -> Comparison:
-    pairs = [*zip(a.outputs, b.outputs, strict=True), *names.items()]
+    pairs = [*outputs_like(a, b), *names.items()]
     sums, same, vector = [Sums() for _ in pairs], 0, True
     for sample in given:
         expected, got = a.run(sample), b.run(translated(sample, a, b))
         for each, (mine, theirs) in zip(sums, pairs, strict=True):
             each.add(got[theirs], expected[mine])
-        answers = expected[a.outputs[0]], got[b.outputs[0]]
+        answers = expected[pairs[0][0]], got[pairs[0][1]]
         vector = 1 < answers[0].size == answers[0].shape[-1]
         same += int(answers[0].argmax()) == int(answers[1].argmax())
     noise = tuple(each.noise_of(mine) for each, (mine, _) in zip(sums, pairs, strict=True))
@@ -126,8 +100,12 @@ def _compared(
     return Comparison(len(given), noise[:count], noise[count:], share, error, unmatched)
 
 
-def opened(network: Given, arithmetic: str | None = None, threads: int = 1) -> Network:
-    """The network, ready to run.  ``close`` leaves an engine or device that was given open."""
+def opened(
+    network: Given, arithmetic: str | None = None, threads: int = 1, like: Interface | None = None,
+    weights: str | None = None,
+) -> Network:  # fmt: skip
+    """The network, ready to run.  ``close`` leaves an engine or device that was given open.  ``like`` has the inputs
+    and outputs for runtimes that do not tell theirs, ``weights`` is the second file of a runtime's model."""
     if isinstance(network, Graph):
         return _Model(network, arithmetic, threads)
     if isinstance(network, Engine | Device):
@@ -135,7 +113,7 @@ def opened(network: Given, arithmetic: str | None = None, threads: int = 1) -> N
     text = os.fspath(network)
     runtime, colon, file = text.partition(":")
     if colon and runtime in PEERS:
-        return peer(runtime, file)
+        return peer(runtime, file, weights, like)
     if (Path(text) / MANIFEST).is_file():
         return BundleNetwork(open_bundle(text, threads=threads), owned=True)
     return _Model(load(text), arithmetic, threads)
@@ -158,7 +136,7 @@ def check_alike(a: Interface, b: Interface) -> None:
     for what, mine, theirs in (("inputs", a.inputs, b.inputs), ("outputs", a.outputs, b.outputs)):
         if len(mine) != len(theirs):
             raise InputError(f"the first network has {len(mine)} {what}, the second {len(theirs)}: cut one of them")
-    for (name, kind, _), (other, theirs_kind, _) in zip(a.inputs, b.inputs, strict=True):
+    for (name, kind, _), (other, theirs_kind, _) in zip(a.inputs, _inputs_like(a, b), strict=True):
         if kind.size != theirs_kind.size:
             raise InputError(f"input '{name}' is {kind}, but '{other}' of the second network {theirs_kind}")
 
@@ -179,21 +157,27 @@ def _matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
     return found, tuple(n for n in mine if n not in found and n not in a.outputs)
 
 
+def _inputs_like(a: Interface, b: Interface) -> list[tuple[str, TensorType, Scale | None]]:
+    """The inputs of ``b`` in the order of those of ``a``."""
+    order = order_of([name for name, *_ in a.inputs], [name for name, *_ in b.inputs])
+    return [b.inputs[i] for i in order]
+
+
+def outputs_like(a: Interface, b: Interface) -> list[tuple[str, str]]:
+    """The names of the outputs of ``a``, and of those of ``b`` that belong to them."""
+    return [(name, b.outputs[i]) for name, i in zip(a.outputs, order_of(a.outputs, b.outputs), strict=True)]
+
+
 def translated(sample: Sample, a: Interface, b: Interface) -> Sample:
     """The sample of ``a`` as ``b`` takes it: other names and shapes, integers for real numbers."""
     found = {}
-    for (name, _, scale), (other, kind, theirs) in zip(a.inputs, b.inputs, strict=True):
+    for (name, _, scale), (other, kind, theirs) in zip(a.inputs, _inputs_like(a, b), strict=True):
         array = sample[name]
         if scale != theirs:
             real = array.astype(np.float64) if scale is None else (array.astype(np.float64) - scale[1]) * scale[0]
             array = real if theirs is None else np.clip(np.rint(real / theirs[0]) + theirs[1], *limits(kind.dtype))
         found[other] = np.ascontiguousarray(array.reshape(kind.dims).astype(kind.dtype.numpy))
     return found
-
-
-def real(array: Array, scale: Scale | None) -> Array:
-    """What integers stand for."""
-    return array if scale is None else (array.astype(np.float32) - scale[1]) * np.float32(scale[0])
 
 
 def scale_of(value: Value) -> Scale | None:

@@ -1,15 +1,17 @@
-"""``python -m tenon.compat.mace convert|quantize_stat|tensor_ranges``: MACE's options."""
+"""``python -m tenon.compat.mace convert|run|benchmark|validate|quantize_stat|tensor_ranges``: MACE's options."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tenon
+from tenon.cli.validate import check_validations, print_validations
 from tenon.compat.mace.quantize_stat import log_line, range_file
+from tenon.deployment import Deployment, time_deployment, validate_deployment
 from tenon.deployment.mace_config import TARGETS
 from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
 from tenon.quantization.by_ranges import calibrated_ranges
@@ -28,6 +30,10 @@ def main(words: Sequence[str] | None = None) -> int:
             raise InputError("--log_file is missing: give the output of a run with --quantize_stat")
         if arguments.command == "convert":
             _convert(arguments)
+        elif arguments.command == "validate":
+            _validate(arguments)
+        elif arguments.command in ("run", "benchmark"):
+            _run(arguments)
         elif arguments.command == "quantize_stat":
             ratio = arguments.enhance_ratio if arguments.enhance else None
             print("\n".join(range_file(Path(arguments.log_file), arguments.percentile, ratio)))
@@ -41,6 +47,39 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _convert(arguments: argparse.Namespace) -> None:
     """A bundle for every model and ABI of MACE's YAML, in OUTPUT/MODEL/TARGET."""
+    deployment, models, targets = _asked(arguments)
+    for made in tenon.convert(deployment, arguments.output, models=models, targets=targets, progress=_progress):
+        print(made.folder)
+
+
+def _validate(arguments: argparse.Namespace) -> None:
+    """Every model beside the framework of its platform, or recorded outputs; and its accuracy scripts."""
+    deployment, models, targets = _asked(arguments)
+    found = validate_deployment(
+        deployment, models=models, targets=targets, threshold=arguments.validate_threshold, progress=_progress
+    )
+    print_validations(found)
+    check_validations(arguments.config, found)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Times of every model, and the validation with --validate."""
+    deployment, models, targets = _asked(arguments)
+    rounds, warmup = max(1, arguments.round), int(arguments.command == "benchmark" or arguments.benchmark)
+    for each in time_deployment(
+        deployment, models=models, targets=targets, rounds=rounds, warmup=3 * warmup, progress=_progress
+    ):
+        times, where = each.times, f" on {each.where}, an emulator" if each.emulated else ""
+        print(
+            f"{each.model} {each.target}: avg {times.mean:.3f} ms, min {times.min:.3f} ms, max {times.max:.3f} ms, "
+            f"{rounds} run(s){where}"
+        )
+    if arguments.validate:
+        _validate(arguments)
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[Deployment, list[str], list[str]]:
+    """The deployment, the models that are asked for, and the targets of the ABIs."""
     abis = [abi.strip() for abi in arguments.target_abis.split(",") if abi.strip()]
     if unknown := [abi for abi in abis if abi not in TARGETS]:
         raise InputError(f"--target_abis {unknown[0]}: choose of {', '.join(TARGETS)}")
@@ -48,9 +87,11 @@ def _convert(arguments: argparse.Namespace) -> None:
     for model in deployment.models:
         for note in model.notes:
             print(f"{model.name}: {note}", file=sys.stderr)
-    targets = [TARGETS[abi] for abi in abis]
-    for made in tenon.convert(deployment, arguments.output, targets=targets, progress=partial(print, file=sys.stderr)):
-        print(made.folder)
+    return deployment, [arguments.model_name] if arguments.model_name else [], [TARGETS[abi] for abi in abis]
+
+
+def _progress(stage: str) -> None:
+    print(stage, file=sys.stderr)
 
 
 def _log(model: str, folder: str) -> None:
@@ -66,10 +107,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m tenon.compat.mace", description="MACE's tools for models and ranges."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    convert = commands.add_parser("convert", help="a deployment file to bundles")
-    convert.add_argument("--config", required=True, help="the YAML file")
+    convert = _deployment_parser(commands, "convert", "a deployment file to bundles")
     convert.add_argument("--output", default="build", help="folder for the bundles")
-    convert.add_argument("--target_abis", default="", help="these instead of the file's, separated by commas")
+    validate = _deployment_parser(commands, "validate", "compare models with their frameworks, or recorded outputs")
+    validate.add_argument("--validate_threshold", type=float, help="least cosine similarity, instead of the file's")
+    for name, rounds, text in (("run", 1, "run models on random input"), ("benchmark", 100, "time models")):
+        run = _deployment_parser(commands, name, text)
+        run.add_argument("--round", type=int, default=rounds, help="number of runs")
+        run.add_argument("--benchmark", action="store_true", help="with warm-up runs")
+        run.add_argument("--validate", action="store_true", help="validate, too")
+        run.add_argument("--validate_threshold", type=float, help="least cosine similarity, instead of the file's")
     stat = commands.add_parser("quantize_stat", help="a log of ranges to a quantize_range_file, on standard output")
     stat.add_argument("--log_file", default="", help="path of the log that records ranges of tensors")
     stat.add_argument("--percentile", type=int, default=0, help="percent of the runs to leave out at either end")
@@ -78,6 +125,17 @@ def _parser() -> argparse.ArgumentParser:
     log = commands.add_parser("tensor_ranges", help="run a model on samples, and print such a log")
     log.add_argument("--model_file", required=True)
     log.add_argument("--input_dir", required=True, help="a folder of samples, or what tenon quantize --data takes")
+    return parser
+
+
+def _deployment_parser(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """A command for the models of a deployment file; options of MACE's that it does not have are ignored, as there."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    parser.add_argument("--config", required=True, help="the YAML file")
+    parser.add_argument("--model_name", default="", help="only this model of the file")
+    parser.add_argument(
+        "--target_abis", "--target_abi", default="", help="these instead of the file's, separated by commas"
+    )
     return parser
 
 
