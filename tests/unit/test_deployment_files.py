@@ -262,6 +262,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "quantize_large_weights": (1, lambda m: m.quantize == {"scheme": "int8-weights-only"}),
     "winograd": (4, lambda m: m.options.get("winograd") == 4),
     "validation_threshold": ({"CPU": 0.5, "quantize": 0.4}, lambda m: m.thresholds == {"cpu": 0.5, "quantized": 0.4}),
+    "accuracy_validation_script": ("a.py", lambda m: [Path(file).name for file in m.accuracy] == ["a.py"]),
     "model_sha256_checksum": ("ab", lambda m: m.source.sha256 == "ab"),
     "weight_file_path": ("w.bin", lambda m: (m.source.weights or "").endswith("w.bin")),
     "weight_sha256_checksum": ("cd", lambda m: m.source.weights_sha256 == "cd"),
@@ -277,7 +278,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
 NOTED: dict[str, Any] = {
     "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
     "backend": "kaldi",
-    "accuracy_validation_script": "a.py", "change_concat_ranges": True,
+    "change_concat_ranges": True,
     "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "obfuscate": 1, "dsp_mode": 1,
     "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
     "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn", "micro": {"backend": "cmsis"},

@@ -60,8 +60,9 @@ def validate_deployment(
 
     Inputs are the ``data`` of the deployment's inputs, or random numbers in their ``range``.  ``models`` selects some,
     ``targets`` replaces those of the file, ``threshold`` the least cosine similarities that it gives; ``open_on`` runs
-    a bundle (by default this machine, or the target's emulator), on ``device``, which thresholds may name, too.  A model whose framework is not installed is skipped.
-    Raises InputError that lists all files that cannot be had, and ModelError as ``tenon.compile`` does.
+    a bundle (by default this machine, or the target's emulator), on ``device``, which thresholds may name, too.  A
+    model whose framework is not installed is skipped.  Raises InputError that lists all files that cannot be had, and
+    ModelError as ``tenon.compile`` does.
     """
     chosen = chosen_models(deployment, models, targets, progress)
     found: list[ModelValidation] = []
