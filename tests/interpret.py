@@ -11,11 +11,12 @@ since their order must not matter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from loop_operations import MIXED, OPERATIONS, KernelError, convert, numpy_type
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, Var
 from tenon.ir.loops import (
@@ -38,167 +39,6 @@ from tenon.ir.loops import (
     Stmt,
     Store,
 )
-from tenon.ir.types import DType
-
-
-class KernelError(Exception):
-    """A kernel did something undefined."""
-
-
-def numpy_type(dtype: DType) -> np.dtype[np.generic]:
-    """The NumPy type of elements in the interpreter: that of ``DType.numpy``, except that bools and storage formats are
-    held as their bits.
-    """
-    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.carrier.numpy
-
-
-# ------------------------------------------------------------------------------------------ operations
-def _divide(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
-        return a / b
-    quotient = a // b
-    short = (a != quotient * b) & ((a < 0) != (b < 0))
-    result: Array = np.where(b == 0, 0, quotient + short)
-    return result
-
-
-def _shift(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
-    def apply(a: Array, b: Array) -> Array:
-        if ((b < 0) | (b >= a.itemsize * 8)).any():
-            raise KernelError(f"shift of {a.dtype} by {b.tolist()}")
-        return np.asarray(function(a, b))
-
-    return apply
-
-
-def _bits(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
-    return lambda a, b: np.asarray(function(a, b))
-
-
-def _mask(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
-    return lambda a, b: -np.asarray(function(a, b)).astype(np.int8)
-
-
-def _select(mask: Array, a: Array, b: Array) -> Array:
-    if not np.isin(mask, (0, -1)).all():
-        raise KernelError(f"select by {mask.tolist()}, which is not a mask")
-    return np.where(mask, a, b)
-
-
-def _reduce_sum(a: Array) -> Array:
-    """The sum of all lanes, the upper half onto the lower until one is left."""
-    while len(a) > 1:
-        a = a[: len(a) // 2] + a[len(a) // 2 :]
-    return a
-
-
-def _dot4(acc: Array, a: Array, b: Array) -> Array:
-    products = a.view(np.uint8).astype(np.int32) * b.view(np.int8).astype(np.int32)
-    total: Array = acc + products.reshape(-1, 4).sum(1, dtype=np.int32)
-    return total
-
-
-def _dot4_signed(acc: Array, a: Array, b: Array) -> Array:
-    products = a.view(np.int8).astype(np.int32) * b.view(np.int8).astype(np.int32)
-    total: Array = acc + products.reshape(-1, 4).sum(1, dtype=np.int32)
-    return total
-
-
-def _dot4_narrow(acc: Array, a: Array, b: Array) -> Array:
-    if (b.view(np.int8) == -128).any():
-        raise KernelError("dot4_narrow by -128")
-    return _dot4_signed(acc, a, b)
-
-
-def _blocks(acc: Array, a: Array, b: Array) -> Array:
-    rows = (a if a.dtype == np.uint8 else a.view(np.int8)).reshape(2, 8).astype(np.int32)
-    total: Array = acc + (rows @ b.view(np.int8).reshape(2, 8).astype(np.int32).T).reshape(-1)
-    return total
-
-
-def _dot2(acc: Array, a: Array, b: Array) -> Array:
-    first, second = (_bf16_to_f32(a.view(np.uint16)[i::2]) * _bf16_to_f32(b.view(np.uint16)[i::2]) for i in (0, 1))
-    total: Array = (acc + second) + first
-    return total
-
-
-def _dot2_i16(acc: Array, a: Array, b: Array) -> Array:
-    products = a.view(np.int16).astype(np.int32) * b.view(np.int16).astype(np.int32)
-    total: Array = acc + products.reshape(-1, 2).sum(1, dtype=np.int32)
-    return total
-
-
-def _bytes_from(first: int) -> Callable[[Array], Array]:
-    return lambda a: np.ascontiguousarray(a.view(np.int8)[first::2]).astype(np.int16).view(np.int32)
-
-
-def _nearest_add(a: Array, b: Array) -> Array:
-    span = np.iinfo(np.int32)
-    whole = np.clip(np.rint(a.astype(np.float64)), span.min, span.max).astype(np.int64)
-    return np.clip(whole + b, span.min, span.max).astype(np.int32)
-
-
-def _mulh_add(a: Array, b: Array, c: Array) -> Array:
-    high = (a.astype(np.int64) * b + (1 << 31)) >> 32
-    return np.asarray((high + c).astype(np.int32))
-
-
-OPERATIONS: dict[str, Callable[..., Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": np.fmod,
-    "max": lambda a, b: _select(_mask(np.less)(b, a), a, b),
-    "min": lambda a, b: _select(_mask(np.less)(a, b), a, b),
-    "shl": _shift(np.left_shift), "shr": _shift(np.right_shift),
-    "and": _bits(np.bitwise_and), "or": _bits(np.bitwise_or), "xor": _bits(np.bitwise_xor),
-    "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt,
-    "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
-    "less": _mask(np.less), "less_equal": _mask(np.less_equal),
-    "equal": _mask(np.equal), "not_equal": _mask(np.not_equal),
-    "select": _select,
-    "dot16": lambda acc, a, b: acc + _dot4_signed(np.zeros(4, np.int32), a, b).sum(dtype=np.int32, keepdims=True),
-    "vector4": lambda *scalars: np.concatenate(scalars),
-    "reduce_add": _reduce_sum,
-    "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
-    "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,
-    "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
-    "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
-    "mmla": lambda acc, a, b: _blocks(acc, a.view(np.uint8), b), "mmla_signed": lambda acc, a, b: _blocks(acc, a, b),
-    "low_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[:4], "low_halves": lambda a, b: np.append(a[:2], b[:2]),
-    "high_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[4:], "high_halves": lambda a, b: np.append(a[2:], b[2:]),
-    "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
-    "sub_i16x2": lambda a, b: (a.view(np.int16) - b.view(np.int16)).view(np.int32),
-    "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
-    "nearest_add": _nearest_add, "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
-}  # fmt: skip
-"""Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
-
-
-def _bf16_to_f32(bits: Array) -> Array:
-    """bf16 bits to f32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def _f32_to_bf16(a: Array) -> Array:
-    """f32 to bf16 bits, rounded to nearest even; NaN stays NaN."""
-    bits = a.view(np.uint32)
-    rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
-    return np.where(np.isnan(a), bits >> 16 | 0x40, rounded).astype(np.uint16)
-
-
-def _convert(a: Array, source: DType, target: DType) -> Array:
-    if DType.BF16 not in (source, target):
-        return _cast(a, numpy_type(target))
-    if {source, target} != {DType.BF16, DType.F32}:
-        raise KernelError(f"cast of {source} to {target}: bf16 is widened to f32 and narrowed from it only")
-    return _bf16_to_f32(a) if target is DType.F32 else _f32_to_bf16(a)
-
-
-def _cast(a: Array, dtype: np.dtype[Any]) -> Array:
-    if a.dtype.kind == "f" and dtype.kind in "iu":
-        limits, whole = np.iinfo(dtype), np.trunc(a.astype(np.float64))
-        if not ((whole >= limits.min) & (whole <= limits.max)).all():
-            raise KernelError(f"cast of {a.tolist()} to {dtype}")
-    return a.astype(dtype)
-
 
 # -------------------------------------------------------------------------------------------- running
 Env = dict[Var, int]
@@ -223,45 +63,60 @@ class _Cells:
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], data: Array | None) -> None:
         self.buffer, self.shape = buffer, shape
-        whole = (*shape, buffer.type.lanes)
-        self.data = np.zeros(whole, numpy_type(buffer.type.dtype)) if data is None else data.reshape(whole)
-        self.written = None if data is not None else np.zeros(shape, bool)
+        rows = (math.prod(shape), buffer.type.lanes)
+        self.data = np.zeros(rows, numpy_type(buffer.type.dtype)) if data is None else data.reshape(rows)
+        self.written = None if data is not None else np.zeros(rows[0], bool)
 
-    def window(self, at: tuple[int, ...], lanes: int) -> tuple[tuple[int, ...], slice]:
-        """The index of ``lanes`` lanes from ``at``. Raises KernelError if it is out of range in any dimension."""
-        count = lanes // self.buffer.type.lanes
-        reach = (*at[:-1], at[-1] + count - 1)
-        for d, (low, high, extent) in enumerate(zip(at, reach, self.shape, strict=True)):
-            if low < 0 or high >= extent:
-                raise KernelError(f"{self.buffer.name}{list(self.shape)}: {list(at)}, {lanes} lanes, dimension {d}")
-        return at[:-1], slice(at[-1], at[-1] + count)
+    def window(self, at: Sequence[int], lanes: int) -> slice:
+        """The elements that ``lanes`` lanes from ``at`` take. Raises KernelError if one is out of range in any
+        dimension.
+        """
+        count, first = lanes // self.buffer.type.lanes, 0
+        for i, extent in zip(at, self.shape, strict=True):
+            if not 0 <= i < extent:
+                raise self._outside(at, lanes)
+            first = first * extent + i
+        if at[-1] + count > self.shape[-1]:
+            raise self._outside(at, lanes)
+        return slice(first, first + count)
 
-    def read(self, at: tuple[int, ...], lanes: int) -> Array:
-        outer, inner = self.window(at, lanes)
-        if self.written is not None and not self.written[outer][inner].all():
+    def _outside(self, at: Sequence[int], lanes: int) -> KernelError:
+        d = next((d for d, i in enumerate(at) if not 0 <= i < self.shape[d]), len(at) - 1)
+        return KernelError(f"{self.buffer.name}{list(self.shape)}: {list(at)}, {lanes} lanes, dimension {d}")
+
+    def read(self, at: Sequence[int], lanes: int) -> Array:
+        window = self.window(at, lanes)
+        if self.written is not None and not self.written[window].all():
             raise KernelError(f"{self.buffer.name}{list(at)} is read before it is written")
-        lanes_read: Array = self.data[outer][inner].reshape(-1).copy()
+        lanes_read: Array = self.data[window].reshape(-1).copy()
         return lanes_read
 
-    def write(self, at: tuple[int, ...], value: Array) -> None:
+    def write(self, at: Sequence[int], value: Array) -> None:
         if self.buffer.space == "const":
             raise KernelError(f"store to the constant {self.buffer.name}")
-        outer, inner = self.window(at, len(value))
-        self.data[outer][inner] = value.reshape(-1, self.buffer.type.lanes)
+        window = self.window(at, len(value))
+        self.data[window] = value.reshape(-1, self.buffer.type.lanes)
         if self.written is not None:
-            self.written[outer][inner] = True
+            self.written[window] = True
+
+
+_Value = Callable[["_Thread"], Array]
+"""Computes the lanes of an expression, of exactly its type."""
+
+_Action = Callable[["_Thread"], None]
+"""Runs a statement without barriers."""
 
 
 class _Thread:
     """One flow of control: the values of its variables, names and private buffers, and the shared memory."""
 
     def __init__(
-        self, memory: dict[Buffer, _Cells], env: Env, names: dict[Ref, Array], own: dict[Buffer, _Cells]
+        self, code: _Code, memory: dict[Buffer, _Cells], env: Env, names: dict[Ref, Array], own: dict[Buffer, _Cells]
     ) -> None:
-        self.memory, self.env, self.names, self.own = memory, env, names, own
+        self.code, self.memory, self.env, self.names, self.own = code, memory, env, names, own
 
     def child(self, var: Var, value: int) -> _Thread:
-        return _Thread(self.memory, {**self.env, var: value}, dict(self.names), dict(self.own))
+        return _Thread(self.code, self.memory, {**self.env, var: value}, dict(self.names), dict(self.own))
 
     def holds(self, facts: tuple[Index, ...]) -> bool:
         return all(evaluate(f, self.env) >= 0 for f in facts)
@@ -272,49 +127,6 @@ class _Thread:
             raise KernelError(f"{buffer.name} is used before its Alloc")
         return cells
 
-    def where(self, at: tuple[Index, ...]) -> tuple[int, ...]:
-        return tuple(evaluate(i, self.env) for i in at)
-
-    # ---------------------------------------------------------------------------------- expressions
-    def value(self, e: Expr) -> Array:
-        """The lanes of an expression, of exactly its type."""
-        result = self._value(e)
-        if len(result) != e.type.lanes or result.dtype != numpy_type(e.type.dtype):
-            raise KernelError(f"{e} is {len(result)} lanes of {result.dtype}, not {e.type}")
-        return result
-
-    def _value(self, e: Expr) -> Array:
-        match e:
-            case Op():
-                return self._operation(e)
-            case Load():
-                return self.cells(e.buffer).read(self.where(e.index), e.type.lanes)
-            case Ref():
-                return self.names[e]
-            case Const():
-                dtype = e.type.dtype
-                value = e.value if dtype.carrier is dtype else dtype.bits(e.value)
-                return np.full(e.type.lanes, value, numpy_type(dtype))
-            case Guarded():
-                return self.value(e.value if self.holds(e.facts) else e.other)
-        raise KernelError(f"{e} is no expression")
-
-    def _operation(self, e: Op) -> Array:
-        args, dtype = [self.value(a) for a in e.args], numpy_type(e.type.dtype)
-        if e.name == "broadcast":
-            return np.repeat(args[0], e.type.lanes)
-        if e.name == "bitcast":
-            return args[0].view(dtype)
-        if e.name == "cast":
-            return _convert(args[0], e.args[0].type.dtype, e.type.dtype)
-        operands = args[1:] if e.name == "select" else args
-        if (
-            e.name not in ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add")
-            and len({a.dtype for a in operands}) > 1
-        ):
-            raise KernelError(f"{e.name} of {', '.join(str(a.dtype) for a in args)}")
-        return OPERATIONS[e.name](*args).astype(dtype)
-
     # ----------------------------------------------------------------------------------- statements
     def run(self, body: Sequence[Stmt]) -> Iterator[None]:
         """Run statements, pausing at each barrier."""
@@ -322,35 +134,7 @@ class _Thread:
             if _pauses(s):
                 yield from self._paused(s)
             else:
-                self._do(s)
-
-    def finish(self, body: Sequence[Stmt]) -> None:
-        for s in body:
-            self._do(s)
-
-    def _do(self, s: Stmt) -> None:
-        match s:
-            case Let():
-                self.names[s.ref] = self.value(s.value)
-            case Store():
-                self.cells(s.buffer).write(self.where(s.index), self.value(s.value))
-            case Prefetch():
-                self.where(s.index)  # a prefetch may point anywhere
-            case Alloc():
-                self._allocate(s.buffer)
-            case Outline():
-                self.finish(s.body)
-            case If():
-                if self.holds(s.facts):
-                    self.finish(s.body)
-            case Bind():
-                self._bind(s)
-                self.finish(s.body)
-            case Loop():
-                for thread in self._iterations(s):
-                    thread.finish(s.body)
-            case Barrier():
-                raise KernelError("a barrier outside of run()")
+                self.code.action(s)(self)
 
     def _paused(self, s: Stmt) -> Iterator[None]:
         match s:
@@ -362,21 +146,21 @@ class _Thread:
                 if self.holds(s.facts):
                     yield from self.run(s.body)
             case Bind():
-                self._bind(s)
+                self.bind(s)
                 yield from self.run(s.body)
             case Loop() if s.kind.startswith("thread"):
-                yield from _run_lockstep([thread.run(s.body) for thread in self._iterations(s)])
+                yield from _run_lockstep([thread.run(s.body) for thread in self.iterations(s)])
             case Loop():
-                for thread in self._iterations(s):
+                for thread in self.iterations(s):
                     yield from thread.run(s.body)
 
-    def _bind(self, s: Bind) -> None:
+    def bind(self, s: Bind) -> None:
         below = min(evaluate(b, self.env) for b in s.var.below)
         if below < 1:
             raise KernelError(f"{s.var.name} has no value: its range is empty")
-        self.env[s.var] = min(max(int(self.value(s.value)[0]), 0), below - 1)
+        self.env[s.var] = min(max(int(self.code.value(s.value)(self)[0]), 0), below - 1)
 
-    def _iterations(self, s: Loop) -> Iterator[_Thread]:
+    def iterations(self, s: Loop) -> Iterator[_Thread]:
         """This thread for each iteration of a serial loop; a new thread for each iteration of any other."""
         iterations = range(min(evaluate(b, self.env) for b in s.var.below))
         if s.kind in ("serial", "unroll"):
@@ -390,12 +174,163 @@ class _Thread:
                     del self.memory[buffer]
             yield self.child(s.var, i)
 
-    def _allocate(self, buffer: Buffer) -> None:
-        cells = _Cells(buffer, self.where(buffer.shape), None)
+    def allocate(self, buffer: Buffer) -> None:
+        cells = _Cells(buffer, tuple(evaluate(i, self.env) for i in buffer.shape), None)
         if buffer.space == "shared":
             self.memory.setdefault(buffer, cells)
         else:
             self.own[buffer] = cells
+
+
+class _Code:
+    """The expressions and statements of a kernel as functions of a thread, each made when it is first used."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, _Value] = {}
+        self._actions: dict[int, _Action] = {}
+
+    # ---------------------------------------------------------------------------------- expressions
+    def value(self, e: Expr) -> _Value:
+        found = self._values.get(id(e))
+        if found is None:
+            found = self._values[id(e)] = self._checked(e)
+        return found
+
+    def _checked(self, e: Expr) -> _Value:
+        compute, lanes, dtype = self._expression(e), e.type.lanes, numpy_type(e.type.dtype)
+
+        def checked(thread: _Thread) -> Array:
+            result = compute(thread)
+            if len(result) != lanes or result.dtype != dtype:
+                raise KernelError(f"{e} is {len(result)} lanes of {result.dtype}, not {e.type}")
+            return result
+
+        return checked
+
+    def _expression(self, e: Expr) -> _Value:
+        match e:
+            case Op():
+                return self._operation(e)
+            case Load():
+                buffer, lanes, where = e.buffer, e.type.lanes, _position(e.index)
+                return lambda thread: thread.cells(buffer).read(where(thread.env), lanes)
+            case Ref():
+                return lambda thread: thread.names[e]
+            case Const():
+                dtype = e.type.dtype
+                value = e.value if dtype.carrier is dtype else dtype.bits(e.value)
+                constant = np.full(e.type.lanes, value, numpy_type(dtype))
+                return lambda thread: constant
+            case Guarded():
+                first, other, facts = self.value(e.value), self.value(e.other), e.facts
+                return lambda thread: (first if thread.holds(facts) else other)(thread)
+        raise KernelError(f"{e} is no expression")
+
+    def _operation(self, e: Op) -> _Value:
+        dtype, lanes, args = numpy_type(e.type.dtype), e.type.lanes, [self.value(a) for a in e.args]
+        first = args[0]
+        if e.name == "broadcast":
+            return lambda thread: np.repeat(first(thread), lanes)
+        if e.name == "bitcast":
+            return lambda thread: first(thread).view(dtype)
+        if e.name == "cast":
+            source, target = e.args[0].type.dtype, e.type.dtype
+            return lambda thread: convert(first(thread), source, target)
+        operands = {numpy_type(a.type.dtype) for a in (e.args[1:] if e.name == "select" else e.args)}
+        if e.name not in MIXED and len(operands) > 1:
+            raise KernelError(f"{e.name} of {', '.join(str(numpy_type(a.type.dtype)) for a in e.args)}")
+        function = OPERATIONS[e.name]
+        if len(args) == 2:
+            second = args[1]
+            return lambda thread: function(first(thread), second(thread)).astype(dtype, copy=False)
+        return lambda thread: function(*[a(thread) for a in args]).astype(dtype, copy=False)
+
+    # ----------------------------------------------------------------------------------- statements
+    def action(self, s: Stmt) -> _Action:
+        found = self._actions.get(id(s))
+        if found is None:
+            found = self._actions[id(s)] = self._statement(s)
+        return found
+
+    def _statement(self, s: Stmt) -> _Action:
+        match s:
+            case Let():
+                return self._let(s)
+            case Store():
+                return self._store(s)
+            case Prefetch():
+                return lambda thread: None  # a prefetch may point anywhere
+            case Alloc():
+                return lambda thread: thread.allocate(s.buffer)
+            case Outline():
+                return self._body(s.body)
+            case If():
+                run = self._body(s.body)
+                return lambda thread: run(thread) if thread.holds(s.facts) else None
+            case Bind():
+                return self._bound(s)
+            case Loop():
+                return self._loop(s)
+            case Barrier():
+                raise KernelError("a barrier outside of run()")
+        raise KernelError(f"{s} is no statement")
+
+    def _let(self, s: Let) -> _Action:
+        compute, ref = self.value(s.value), s.ref
+
+        def let(thread: _Thread) -> None:
+            thread.names[ref] = compute(thread)
+
+        return let
+
+    def _store(self, s: Store) -> _Action:
+        compute, buffer, where = self.value(s.value), s.buffer, _position(s.index)
+        return lambda thread: thread.cells(buffer).write(where(thread.env), compute(thread))
+
+    def _body(self, body: Sequence[Stmt]) -> _Action:
+        """The statements, made when they are first reached."""
+        made: list[_Action] = []
+
+        def run(thread: _Thread) -> None:
+            if not made:
+                made.extend(map(self.action, body))
+            for act in made:
+                act(thread)
+
+        return run
+
+    def _bound(self, s: Bind) -> _Action:
+        run = self._body(s.body)
+
+        def bound(thread: _Thread) -> None:
+            thread.bind(s)
+            run(thread)
+
+        return bound
+
+    def _loop(self, s: Loop) -> _Action:
+        run = self._body(s.body)
+
+        def loop(thread: _Thread) -> None:
+            for each in thread.iterations(s):
+                run(each)
+
+        return loop
+
+
+def _position(index: tuple[Index, ...]) -> Callable[[Env], list[int]]:
+    places = [_place(i) for i in index]
+    return lambda env: [place(env) for place in places]
+
+
+def _place(i: Index) -> Callable[[Env], int]:
+    const, terms = i.const, i.terms
+    if not terms:
+        return lambda env: const
+    if len(terms) == 1 and isinstance(var := terms[0][0], Var):
+        step = terms[0][1]
+        return lambda env: const + step * env[var]
+    return lambda env: evaluate(i, env)
 
 
 def _run_lockstep(threads: list[Iterator[None]]) -> Iterator[None]:
@@ -428,5 +363,5 @@ def interpret(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int] 
             raise KernelError(f"{buffer.name}{list(shape)} does not fit an array of {array.shape}")
         memory[buffer] = _Cells(buffer, shape, data)
     with np.errstate(all="ignore"):
-        for _ in _Thread(memory, env, {}, {}).run(kernel.body):
+        for _ in _Thread(_Code(), memory, env, {}, {}).run(kernel.body):
             pass  # every thread has reached the barrier

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from interpret import interpret, numpy_type
+from interpret import interpret
+from loop_operations import numpy_type
 from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Kernel
 from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType

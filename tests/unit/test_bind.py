@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from compiled import Library
-from interpret import KernelError, interpret
+from interpret import interpret
+from loop_operations import KernelError
 from tenon.codegen.bounds import OutOfRangeError, prove
 from tenon.ir import loop_parse, loop_text
 from tenon.ir.build import Builder

@@ -14,7 +14,8 @@ import pytest
 
 from compiled import Library, assembled
 from integer_products import Shape
-from interpret import OPERATIONS, interpret
+from interpret import interpret
+from loop_operations import OPERATIONS
 from lowered import make_site, run_site
 from tenon.algorithms import registry
 from tenon.algorithms.base import Limits

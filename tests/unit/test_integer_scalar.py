@@ -12,7 +12,7 @@ import pytest
 
 from compiled import Library
 from integer_products import CASES, operands, operator
-from interpret import OPERATIONS
+from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
 from tenon.codegen.c.dialect import C
 from tenon.ir.build import Builder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from interpret import OPERATIONS, KernelError, interpret
+from interpret import interpret
+from loop_operations import OPERATIONS, KernelError
 from tenon.ir.build import Builder, guarded
 from tenon.ir.graph import Array
 from tenon.ir.loops import OPS, Kernel, bitcast, broadcast, cast, dot4, less, op, reduce_lanes, select

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from check_kernels import FaultError, check
-from interpret import KernelError, interpret
+from interpret import interpret
+from loop_operations import KernelError
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered, run_site
 from mutants import mutants
 from tenon.codegen.bounds import ConflictError, OutOfRangeError, prove
