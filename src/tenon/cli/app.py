@@ -75,6 +75,10 @@ def compile_command(
             "espidf, zephyr, cmsis, swift, android, tar; or a list of parts: c,header,o,so,weights,ir.",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Also write an HTML page: memory, sizes, layers, graph, times, validation."),
+    ] = None,
     preprocessing: PreprocessOptions,
     options: BundleOptions,
     printing: PrintOptions,
@@ -83,7 +87,7 @@ def compile_command(
     from tenon.cli.commands import compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    compile_model(model.source(), out, _parts(emit), given, as_json=printing.json)
+    compile_model(model.source(), out, _parts(emit), given, report, as_json=printing.json)
 
 
 @app.command("run")

@@ -28,11 +28,13 @@ def compile_model(
     out: Path,
     emit: tuple[Emit, ...],
     options: dict[str, Any],
+    report: Path | None = None,
     *,
     as_json: bool,
 ) -> None:
+    """Compile a model; ``report`` is the page to write about it."""
     if out.suffix == SUFFIX:
-        return _compile_to_one_file(source, out, emit, options, as_json=as_json)
+        return _compile_to_one_file(source, out, emit, options, report, as_json=as_json)
     if "," in (options.get("target") or ""):
         raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
     began = perf_counter()
@@ -41,6 +43,7 @@ def compile_model(
         besides = bool(emit) and PARTS.isdisjoint(emit)
         told = progress if sys.stderr.isatty() else note
         folder = bundle.save(out, emit=(*bundle.parts, *emit) if besides else emit, progress=told)
+        _write_report(report, source, bundle, options, progress)
     manifest = read_manifest(folder)
     if as_json:
         return print_json(manifest.json())
@@ -78,17 +81,36 @@ def _compiled(source: Source, options: Mapping[str, Any], progress: Callable[[st
     return bundle
 
 
+def _write_report(
+    report: Path | None, source: Source, bundle: tenon.Bundle, options: Mapping[str, Any],
+    progress: Callable[[str], None],
+) -> None:  # fmt: skip
+    if report is not None:
+        from tenon.cli.build_report import report_page
+
+        write(report, report_page(source, bundle, options, progress), "--report")
+
+
 def _compile_to_one_file(
-    source: Source, out: Path, emit: tuple[Emit, ...], options: Mapping[str, Any], *, as_json: bool
+    source: Source,
+    out: Path,
+    emit: tuple[Emit, ...],
+    options: Mapping[str, Any],
+    report: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """For each of the targets, which --target lists."""
     began = perf_counter()
     if emit:
         raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
     targets = (options.get("target") or "").split(",")
+    if report is not None and len(targets) > 1:
+        raise InputError("--report is about one target: compile for each of them, or leave it out")
     with stages(f"compiling {source.name}") as progress:
         bundles = [_compiled(source, {**options, "target": target.strip() or None}, progress) for target in targets]
         save_container(out, bundles)
+        _write_report(report, source, bundles[0], options, progress)
     manifests = [bundle.manifest(bundle.loaded_files(), compiled=True) for bundle in bundles]
     if as_json:
         return print_json({"targets": [manifest.json() for manifest in manifests], "bytes": out.stat().st_size})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from string import Template
 from typing import Any
 
-from tenon.cli.profile_page import SCRIPT, STYLE
+from tenon.cli.page_frame import cards, frame, section, table
 from tenon.quantization import Noise, WeightNoise
 
 GOOD, FAIR = 30.0, 20.0
@@ -20,24 +18,21 @@ Cards = Sequence[tuple[str, str]]
 
 
 def page(
-    title: str, about: str, cards: Cards, noise: Mapping[str, Sequence[Noise]], weights: Sequence[WeightNoise] = (),
+    title: str, about: str, figures: Cards, noise: Mapping[str, Sequence[Noise]], weights: Sequence[WeightNoise] = (),
     tried: Mapping[str, float] | None = None, data: Any = None,
 ) -> str:  # fmt: skip
     """The text of the page; names from the model are escaped.  ``noise`` are tables by their headings, ``tried`` the
     SQNR in dB of what was tried."""
     sections = [_tried(tried)] if tried else []
     sections += [
-        _section(heading, _HEAD, [_row(i, each) for i, each in enumerate(rows)])
+        section(heading, table(_HEAD, [_row(i, each) for i, each in enumerate(rows)]))
         for heading, rows in noise.items()
         if rows
     ]
     if weights:
-        sections.append(_section("Weights", _WEIGHT_HEAD, [_weight_row(i, each) for i, each in enumerate(weights)]))
-    return Template(_PAGE).substitute(
-        title=escape(title), about=escape(about), style=STYLE,
-        cards="".join(f"<div class=card><b>{escape(v)}</b><span>{escape(k)}</span></div>" for v, k in cards),
-        sections="".join(sections), script=SCRIPT, data=json.dumps(data).replace("<", "\\u003c"),
-    )  # fmt: skip
+        rows = [_weight_row(i, each) for i, each in enumerate(weights)]
+        sections.append(section("Weights", table(_WEIGHT_HEAD, rows)))
+    return frame(title, title, about, cards(figures) + "".join(sections), data)
 
 
 def decibels(value: float | None) -> str:
@@ -53,11 +48,6 @@ def agreement_text(agreement: float, error: float | None, samples: int) -> str:
     return f"same largest output on {100 * agreement:.1f}{spread} % of {samples} samples"
 
 
-def _section(heading: str, head: str, rows: Sequence[str]) -> str:
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f"<section><h2>{escape(heading)}</h2><div class=scroll>{table}</div></section>"
-
-
 def _bar(sqnr: float, most: float = 60.0) -> str:
     hue = 150 if sqnr >= GOOD else 45 if sqnr >= FAIR else 5
     share = min(max(sqnr / most, 0.0), 1.0) if math.isfinite(sqnr) else float(sqnr > 0)
@@ -69,21 +59,26 @@ def _number(sqnr: float) -> float:
     return sqnr if math.isfinite(sqnr) else math.copysign(1e9, sqnr)
 
 
-def _row(i: int, each: Noise) -> str:
-    name = escape(each.name, quote=True)
+def _named(i: int, name: str, sqnr: float) -> str:
+    """The first cells of a row: its number, name and SQNR."""
+    shown = escape(name, quote=True)
     return (
-        f"<tr><td data-v={i}>{i}</td><td class='text name' title='{name}'>{name}</td>"
-        f"<td data-v='{_number(each.sqnr):.4f}'>{_bar(each.sqnr)}{decibels(each.sqnr)}</td>"
+        f"<td data-v={i}>{i}</td><td class='text name' title='{shown}'>{shown}</td>"
+        f"<td data-v='{_number(sqnr):.4f}'>{_bar(sqnr)}{decibels(sqnr)}</td>"
+    )
+
+
+def _row(i: int, each: Noise) -> str:
+    return (
+        f"<tr>{_named(i, each.name, each.sqnr)}"
         f"<td data-v='{each.cosine:.8f}'>{each.cosine:.5f}</td><td data-v='{each.shift:.8f}'>{each.shift:+.4f}</td>"
         f"<td data-v='{each.saturated:.8f}'>{100 * each.saturated:.3f} %</td></tr>"
     )
 
 
 def _weight_row(i: int, each: WeightNoise) -> str:
-    name = escape(each.layer, quote=True)
     return (
-        f"<tr><td data-v={i}>{i}</td><td class='text name' title='{name}'>{name}</td>"
-        f"<td data-v='{_number(each.sqnr):.4f}'>{_bar(each.sqnr)}{decibels(each.sqnr)}</td>"
+        f"<tr>{_named(i, each.layer, each.sqnr)}"
         f"<td data-v={each.bits}>{each.bits}</td><td data-v={each.scales}>{each.scales}</td></tr>"
     )
 
@@ -100,17 +95,3 @@ def _tried(tried: Mapping[str, float]) -> str:
 
 _HEAD = "<th>#</th><th class=text>tensor</th><th>SQNR</th><th>cosine</th><th>shift of the mean</th><th>saturated</th>"
 _WEIGHT_HEAD = "<th>#</th><th class=text>layer</th><th>SQNR</th><th>bits</th><th>scales</th>"
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>$style</style>
-<header><h1>$title</h1><p>$about</p></header>
-<div class="cards">$cards</div>
-$sections
-<script type="application/json" id="data">$data</script>
-<script>$script</script>
-</html>
-"""

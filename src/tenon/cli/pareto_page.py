@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from html import escape
@@ -10,7 +9,7 @@ from string import Template
 from typing import Any
 
 from tenon.cli.console import size
-from tenon.cli.profile_page import SCRIPT, STYLE
+from tenon.cli.page_frame import frame, table
 from tenon.quantization import Point, Report
 
 COSTS = (("time", "estimated time"), ("weights", "weights, bytes"), ("ram", "RAM, bytes"), ("bits", "bits of a weight"))
@@ -20,12 +19,13 @@ COSTS = (("time", "estimated time"), ("weights", "weights, bytes"), ("ram", "RAM
 def pareto_page(name: str, report: Report, command: str) -> str:
     """The text of the page; ``command`` quantises without layers in float."""
     data = [_plain(each, command) for each in report.points]
-    rows = "".join(_row(i, each, bool(each.floats == report.floats)) for i, each in enumerate(report.points))
-    return Template(_PAGE).substitute(
-        name=escape(name), style=STYLE, rows=rows, sort=SCRIPT, script=_SCRIPT,
-        costs="".join(f"<option value={field}>{escape(text)}</option>" for field, text in COSTS),
-        data=json.dumps(data).replace("<", "\\u003c"),
-    )  # fmt: skip
+    rows = [_row(i, each, bool(each.floats == report.floats)) for i, each in enumerate(report.points)]
+    costs = "".join(f"<option value={field}>{escape(text)}</option>" for field, text in COSTS)
+    body = Template(_BODY).substitute(costs=costs, table=table(_HEAD, rows))
+    about = (
+        "SQNR of the outputs in dB over cost; points that no other beats in both are green. A click shows the command."
+    )
+    return frame(f"{name}: accuracy and cost", name, about, body, data, style=_STYLE, script=_SCRIPT)
 
 
 def _plain(point: Point, command: str) -> dict[str, Any]:
@@ -84,26 +84,19 @@ cost.addEventListener("change", draw);
 draw();
 """
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$name: accuracy and cost</title>
-<style>$style
+_STYLE = """
 #plot { width: 100%; max-width: 820px; color: var(--ink); } #plot text { font-size: 11px; fill: var(--soft); }
 circle { fill: hsl(220 8% 60%); cursor: pointer; } circle.best { fill: hsl(150 62% 42%); }
 circle.on { stroke: hsl(28 90% 50%); stroke-width: 4; } tr.on td { background: hsl(28 90% 60% / .2); }
 tr[data-point] { cursor: pointer; } code { display: block; white-space: pre-wrap; overflow-wrap: anywhere; }
-</style>
-<header><h1>$name</h1><p>SQNR of the outputs in dB over cost; points that no other beats in both are green. A click
-shows the command.</p></header>
-<section><label>Cost <select id="cost">$costs</select></label>
+"""
+
+_HEAD = (
+    "<th>#</th><th>SQNR, dB</th><th>drop, points</th><th>estimated time</th><th>weights</th><th>RAM</th><th>bits</th>"
+    "<th class=text>in float</th>"
+)
+
+_BODY = """<section><label>Cost <select id="cost">$costs</select></label>
 <svg id="plot" viewBox="0 0 700 300" role="img" aria-label="SQNR over cost"></svg>
 <code id="command">Click on a point.</code></section>
-<section><h2>Mixtures that were tried</h2><div class="scroll"><table><thead><tr><th>#</th><th>SQNR, dB</th>
-<th>drop, points</th><th>estimated time</th><th>weights</th><th>RAM</th><th>bits</th><th class="text">in float</th></tr>
-</thead><tbody>$rows</tbody></table></div></section>
-<script type="application/json" id="data">$data</script>
-<script>$sort$script</script>
-</html>
-"""
+<section><h2>Mixtures that were tried</h2>$table</section>"""

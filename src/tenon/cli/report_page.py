@@ -1,0 +1,158 @@
+"""The report on a build as one self-contained HTML page: memory over time, sizes, layers, graph, times, validation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from tenon.bundle.manifest import Manifest, Step
+from tenon.cli.console import count, size
+from tenon.cli.page_frame import OTHER, cards, colours, frame, section, table
+from tenon.plan.lifetimes import Lifetime
+from tenon.toolchain.size import Sizes
+
+_WIDTH, _HEIGHT, _MARGIN = 1200, 360, 70  # of the picture of the memory
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An output, compared with the references of the operators on random data."""
+
+    name: str
+    cosine: float
+    sqnr: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the page shows.  ``graph`` and ``profile`` are pages; ``left_out`` says why a section is missing."""
+
+    manifest: Manifest
+    lifetimes: Sequence[Lifetime]
+    sizes: Sizes | None
+    graph: str
+    profile: str = ""
+    checked: Sequence[Checked] = ()
+    left_out: Sequence[str] = ()
+
+
+def page(report: Report) -> str:
+    """The text of the page; names from the model are escaped."""
+    manifest, memory = report.manifest, report.manifest.memory
+    macs, moved = sum(s.macs for s in manifest.nodes), sum(layer.bytes for layer in _layers(manifest))
+    figures = [
+        (size(memory.constant), "weights"), (size(memory.peak), "peak RAM"),
+        (size(memory.activations), f"of which activations (lower bound {size(memory.bound)})"),
+        *([(size(report.sizes.code + report.sizes.data), "code and its constants")] if report.sizes else []),
+        (count(macs), "multiply-accumulates"), (size(moved), "read and written by layers"),
+        (f"{macs / moved:.1f}" if moved else "-", "multiply-accumulates for each byte"),
+    ]  # fmt: skip
+    hues = colours([op for op, _ in Counter(s.op for s in manifest.nodes).most_common()])
+    body = [
+        cards(figures),
+        section("Memory: what the activations hold during a run", _memory(report, hues)),
+        section("Layers", table(_LAYER_HEAD, [_layer(i, s) for i, s in enumerate(_layers(manifest))])),
+        section("Graph", _inner(report.graph, "graph")),
+    ]
+    if report.sizes:
+        body.append(section("Code", _code(report.sizes)))
+    if report.checked:
+        body.append(section("Validation, against the references of the operators", _checks(report.checked)))
+    if report.profile:
+        body.append(section("Times", _inner(report.profile, "profile")))
+    if report.left_out:
+        body.append(section("Left out", "".join(f"<p>{escape(why)}</p>" for why in report.left_out)))
+    about = f"{manifest.target.name} ({manifest.target.triple}, {manifest.target.cpu}) · Tenon {manifest.tenon}"
+    return frame(f"{manifest.name}: report", manifest.name, about, "\n".join(body), manifest.json(), style=_STYLE)
+
+
+def _layers(manifest: Manifest) -> list[Step]:
+    """One step for each layer, with the multiply-accumulates of all of its calls and the bytes of the node."""
+    found = []
+    for _, steps in groupby(manifest.nodes, lambda step: (step.layer, step.op)):
+        calls = list(steps)
+        found.append(calls[-1]._replace(macs=sum(s.macs for s in calls), bytes=max(s.bytes for s in calls)))
+    return found
+
+
+def _memory(report: Report, hues: dict[str, str]) -> str:
+    """Time to the right, addresses upwards; a rectangle is a tensor."""
+    total = max([report.manifest.memory.activations, *(e.offset + e.bytes for e in report.lifetimes)], default=0)
+    calls = len(report.manifest.nodes)
+    if not report.lifetimes or not total:
+        return "<p>The network keeps no intermediate results.</p>"
+    across, up = (_WIDTH - _MARGIN) / max(calls, 1), _HEIGHT / total
+    shapes = [
+        f"<rect x='{_MARGIN + e.first * across:.2f}' y='{_HEIGHT - (e.offset + e.bytes) * up:.2f}' "
+        f"width='{max((e.last - e.first + 1) * across, 0.5):.2f}' height='{max(e.bytes * up, 0.5):.2f}' "
+        f"fill='{hues.get(e.op, OTHER)}'><title>{escape(e.layer)} ({escape(e.op)}): {e.bytes:,} bytes at {e.offset:,}, "
+        f"calls {e.first} to {e.last}</title></rect>"
+        for e in report.lifetimes
+    ]
+    bound = _HEIGHT - report.manifest.memory.bound * up
+    marks = [
+        f"<text x='{_MARGIN - 6}' y='{_HEIGHT - part * _HEIGHT / 4 + 4:.0f}'>{size(round(part * total / 4))}</text>"
+        for part in range(5)
+    ]
+    line = f"<path d='M{_MARGIN} {bound:.2f}H{_WIDTH}'><title>lower bound</title></path>"
+    legend = "".join(
+        f"<span><i class=dot style='background:{colour}'></i>{escape(op)}</span>" for op, colour in hues.items()
+    )
+    picture = f"<svg id=memory viewBox='0 -8 {_WIDTH} {_HEIGHT + 30}' role=img aria-label='activations over time'>"
+    axis = f"<text class=axis x='{_MARGIN}' y='{_HEIGHT + 16}'>kernel calls 0 to {calls - 1}, in run order</text>"
+    return f"{picture}{''.join(shapes)}{line}{''.join(marks)}{axis}</svg><p class=legend>{legend}</p>"
+
+
+def _layer(i: int, step: Step) -> str:
+    name, dense = escape(step.layer, quote=True), step.macs / step.bytes if step.bytes else 0.0
+    output = " x ".join(map(str, step.output))
+    return (
+        f"<tr><td data-v={i}>{i}</td><td class=text>{escape(step.op)}</td>"
+        f"<td class='text name' title='{name}'>{name}</td>"
+        f"<td class=text>{output}</td><td data-v={step.macs}>{count(step.macs)}</td>"
+        f"<td data-v={step.bytes}>{size(step.bytes)}</td><td data-v='{dense:.5f}'>{dense:.1f}</td></tr>"
+    )
+
+
+def _code(sizes: Sizes) -> str:
+    sections = (("code", sizes.code), ("constants and initial values", sizes.data), ("zeroed", sizes.zeroed))
+    by_section = [f"<tr><td class=text>{name}</td><td data-v={n}>{size(n)}</td></tr>" for name, n in sections]
+    most = max(sizes.functions.values(), default=1)
+    functions = [
+        f"<tr><td class='text name' title='{escape(name, quote=True)}'>{escape(name)}</td><td data-v={n}>"
+        f"<i class=share style='width:{120 * n / most:.1f}px;background:hsl(212 62% 52%)'></i>{size(n)}</td></tr>"
+        for name, n in sorted(sizes.functions.items(), key=lambda item: -item[1])
+    ]
+    listed = table("<th class=text>function</th><th>bytes</th>", functions) if functions else ""
+    return f"<div class=two>{table('<th class=text>section</th><th>bytes</th>', by_section)}{listed}</div>"
+
+
+def _checks(checked: Sequence[Checked]) -> str:
+    rows = [
+        f"<tr><td class=text>{escape(each.name)}</td><td data-v='{each.cosine:.9f}'>{each.cosine:.6f}</td>"
+        f"<td data-v='{min(each.sqnr, 1e9):.4f}'>{f'{each.sqnr:.1f} dB' if each.sqnr < 1e9 else 'exact'}</td>"
+        f"<td data-v='{each.error:.4e}'>{each.error:.1e}</td></tr>"
+        for each in checked
+    ]
+    return table("<th class=text>output</th><th>cosine</th><th>SQNR</th><th>largest relative error</th>", rows)
+
+
+def _inner(text: str, name: str) -> str:
+    """Another page, in a frame of its own."""
+    return f'<iframe id="{name}-page" title="{name}" srcdoc="{escape(text, quote=True)}"></iframe>'
+
+
+_LAYER_HEAD = (
+    "<th>#</th><th class=text>type</th><th class=text>name</th><th class=text>output</th><th>MACs</th><th>bytes</th>"
+    "<th>MACs for each byte</th>"
+)
+_STYLE = """
+#memory { width: 100%; } #memory rect { stroke: var(--card); stroke-width: .6; } #memory rect:hover { opacity: .7; }
+#memory text { font-size: 11px; fill: var(--soft); text-anchor: end; } #memory text.axis { text-anchor: start; }
+#memory path { stroke: var(--ink); stroke-dasharray: 4 3; fill: none; } .legend span { margin-right: 16px; }
+iframe { width: 100%; height: 640px; border: 1px solid var(--line); border-radius: 8px; background: var(--back); }
+"""
