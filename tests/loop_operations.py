@@ -96,6 +96,13 @@ def _dot2(acc: Array, a: Array, b: Array) -> Array:
     return total
 
 
+def _fma_f16(acc: Array, a: Array, b: Array) -> Array:
+    # f64 holds the product exactly, and enough of the sum that rounding it to f16 is the only rounding.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total: Array = (acc.astype(np.float64) + a.astype(np.float64) * b.astype(np.float64)).astype(np.float16)
+    return total
+
+
 def _dot2_i16(acc: Array, a: Array, b: Array) -> Array:
     products = a.view(np.int16).astype(np.int32) * b.view(np.int16).astype(np.int32)
     total: Array = acc + products.reshape(-1, 2).sum(1, dtype=np.int32)
@@ -133,6 +140,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "reduce_add": _reduce_sum,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,
+    "fma_f16": _fma_f16, "fma_f16_scalar": _fma_f16,
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16, "even_bytes": _bytes_from(0), "odd_bytes": _bytes_from(1), "mulh_add": _mulh_add,
     "mmla": lambda acc, a, b: _blocks(acc, a.view(np.uint8), b), "mmla_signed": lambda acc, a, b: _blocks(acc, a, b),

@@ -28,6 +28,8 @@ from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
+from tenon.ir.types import DType
+from tenon.kernels.machine import in_halves
 from tenon.options import (
     INTEGER_WINOGRAD_BYTES,
     THREADS,
@@ -42,9 +44,9 @@ from tenon.passes.heads import with_head
 from tenon.passes.integers import is_quantised, to_integers
 from tenon.passes.integers.digest import expected_digest
 from tenon.passes.io_adapters import adapted
-from tenon.passes.precision import precision
+from tenon.passes.precision import STORED, precision
 from tenon.passes.preprocessing import compile_in, described
-from tenon.plan.arithmetic import quickest
+from tenon.plan.arithmetic import computes, quickest
 from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe, operators
 from tenon.plan.lower import Weighed, plan
@@ -392,8 +394,9 @@ def _optimised(
         kept = to_integers(graph, arithmetic)
         if left is not None:
             left += kept
-    arithmetic_of = partial(quickest, setting=_setting(target, options))
-    narrow = precision(options.precision, arithmetic=target.machine.dot2 > 0, arithmetic_of=arithmetic_of)
+    stored = STORED.get(options.precision, DType.BF16)
+    arithmetic_of = partial(quickest, setting=_setting(target, options), dtype=stored)
+    narrow = precision(options.precision, arithmetic=computes(target.machine, stored), arithmetic_of=arithmetic_of)
     failures = Path.cwd() if options.verify else None
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph
@@ -414,6 +417,8 @@ def _bound(given: Graph, shapes: Shapes | None) -> Graph:
 def find_target(options: Options) -> Target:
     """The target of the options; for "host" with measured properties.  Raises InputError for an unknown one."""
     target = find(options.target, bf16=options.precision == "bf16")
+    if options.precision == "fp16" and target.machine.half:
+        return replace(target, machine=in_halves(target.machine))
     if options.dot2 is not None and target.machine.dot2:
         return replace(target, machine=replace(target.machine, dot2=options.dot2))
     return probed(target, options) if options.target == "host" and target.machine.dot2 else target

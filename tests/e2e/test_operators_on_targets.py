@@ -26,7 +26,7 @@ from tenon.ir.dtype import swapped
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel
 from tenon.ir.types import DType, tensor
-from tenon.kernels.machine import Machine
+from tenon.kernels.machine import Machine, in_halves
 from tenon.ops import registry
 from tenon.ops.base import Case
 from tenon.options import Options
@@ -116,6 +116,17 @@ def test_some_operator_kernels_on_targets_of_the_second_tier(target: str) -> Non
     cases = CASES[SECOND_TIER.index(target) :: 20 * count]
     kernels = [k for case in cases if lowered_steps(case, row.machine, ASK) for k in recorded(case, row.machine)]
     assert kernels
+    assert_equal(kernels, row)
+
+
+def test_arithmetic_in_f16() -> None:
+    """Cases of f16 on a target that multiplies it, in the blocks that ``--precision fp16`` chooses."""
+    skip_without_device("aarch64-fp16")
+    row = find("aarch64-fp16")
+    machine = in_halves(row.machine)
+    cases = [case for case in CASES if case.dtypes[:1] == (DType.F16,) and lowered_steps(case, machine, ASK)]
+    kernels = [k for case in cases for k in recorded(case, machine)]
+    assert sum("fma_f16" in str(each.kernel) for each in kernels) >= 8
     assert_equal(kernels, row)
 
 

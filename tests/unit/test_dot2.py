@@ -66,13 +66,13 @@ def time(node: Node, setting: Setting, x: DType, w: DType) -> float:
 @pytest.mark.parametrize("name", LAYERS)
 def test_no_layer_is_slower_than_in_fp32(name: str, dot2: float) -> None:
     layer, setting = product(name), Setting(replace(MACHINE, dot2=dot2))
-    types = {"pairs": (DType.BF16, DType.BF16), "stored": (F32, DType.BF16), "wide": (F32, F32)}
+    types = {"narrow": (DType.BF16, DType.BF16), "stored": (F32, DType.BF16), "wide": (F32, F32)}
     chosen = time(layer, setting, *types[quickest(layer, setting)])
     assert chosen <= 1.1 * time(layer, setting, F32, F32)
     if dot2 == 4 and math.prod(LAYERS[name][2][2:]) > 700:  # compute-bound: the size of the weights does not matter
-        assert quickest(layer, setting) != "pairs"
+        assert quickest(layer, setting) != "narrow"
     if dot2 == 1:
-        assert quickest(layer, setting) == "pairs"
+        assert quickest(layer, setting) == "narrow"
 
 
 def test_memory_bound_layers_store_16_bit_weights() -> None:

@@ -355,7 +355,7 @@ def test_unchanging_trait_on_operator_cases(name: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- types and shapes
-@pytest.mark.parametrize("name", [n for n in having(True, "bf16_images") if "Direct" not in n and "Indices" not in n])
+@pytest.mark.parametrize("name", [n for n in having(True, "narrow_images") if "Direct" not in n and "Indices" not in n])
 def test_kernels_take_images_of_bf16(name: str) -> None:
     compared = 0
     for case in cases(name):

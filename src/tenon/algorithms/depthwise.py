@@ -15,6 +15,7 @@ from tenon.ir.build import segments
 from tenon.kernels.conv import Conv
 from tenon.kernels.depthwise import DepthwiseTile, depthwise, pack
 from tenon.kernels.machine import Machine
+from tenon.kernels.rows import LONGEST_F16
 
 UNROLLED = 256
 """Most multiply-adds that one tile is unrolled to: beyond that, code grows and time does not shrink."""
@@ -32,7 +33,7 @@ class Depthwise(Algorithm):
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         s = problem[0]
         layer = len(problem) == 1 and s.depthwise and s.taps > 0
-        return layer and in_floats(problem) and s.y.block % machine.lanes == 0
+        return layer and in_floats(problem) and s.y.block % s.lanes(machine) == 0
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
@@ -52,7 +53,7 @@ class Depthwise(Algorithm):
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
-        vectors = s.padded // machine.lanes
+        vectors = s.padded // s.lanes(machine)
         time = tile_time(self.tile, s.extent, s.kernel, s.stride, s.dilation, machine.registers)
         return Cost(s.y.n * vectors * time, s.padded * s.taps * s.weights.bytes)
 
@@ -65,16 +66,16 @@ class Depthwise(Algorithm):
 
 def best_tile(s: Conv, machine: Machine) -> DepthwiseTile:
     """The tile with the least estimated time: multiply-adds, and half a slot for each vector loaded."""
-    return _best_tile(s.extent, s.kernel, s.stride, s.dilation, machine.registers)
+    looped = s.taps > (LONGEST_F16 if s.halves(machine) else UNROLLED)
+    return _best_tile(s.extent, s.kernel, s.stride, s.dilation, machine.registers, looped)
 
 
 Pair = tuple[int, int]
 
 
 @lru_cache(maxsize=4096)
-def _best_tile(extent: Pair, kernel: Pair, stride: Pair, dilation: Pair, registers: int) -> DepthwiseTile:
+def _best_tile(extent: Pair, kernel: Pair, stride: Pair, dilation: Pair, registers: int, looped: bool) -> DepthwiseTile:
     taps = kernel[0] * kernel[1]
-    looped = taps > UNROLLED
     best: tuple[float, DepthwiseTile] = (float("inf"), DepthwiseTile(1, 1, looped))
     for rows, cols in product(range(1, min(extent[0], 8) + 1), range(1, min(extent[1], 16) + 1)):
         n = rows * cols

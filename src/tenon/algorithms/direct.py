@@ -108,8 +108,9 @@ def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) 
 
     A tile never spans groups that one vector would not: every further group multiplies zeros.
     """
-    vectors = max(1, -(-s.y.channels // machine.lanes))
-    per_group = max(1, s.y.channels // s.groups // machine.lanes)
+    lanes = s.lanes(machine)
+    vectors = max(1, -(-s.y.channels // lanes))
+    per_group = max(1, s.y.channels // s.groups // lanes)
     widest = vectors if s.groups == 1 else per_group
     single = loop is None and s.clipped(machine)
     ranked = _ranked(s.extent, vectors, widest, loop or Loop.of(s, machine), machine, single=single)
@@ -119,7 +120,7 @@ def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) 
 
 def estimate(s: Conv, machine: Machine, tile: Tile, loop: Loop | None = None) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
-    vectors = max(1, -(-s.y.channels // machine.lanes))
+    vectors = max(1, -(-s.y.channels // s.lanes(machine)))
     weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
     memory = weights / (machine.stream * streamed(machine.threads))
     time = _image_time(s.extent, vectors, loop or Loop.of(s, machine), tile, machine)

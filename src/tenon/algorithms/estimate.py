@@ -32,6 +32,8 @@ def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
     """What the inner loop of direct sums takes besides loads."""
     if s.pairs(machine):
         return Arithmetic(machine.dot2)
+    if s.halves(machine):
+        return IN_F32
     return Arithmetic(1.0, *(_WIDENED * (dtype in NARROW) for dtype in (s.weights, s.x.dtype)))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.types import DType
+from tenon.kernels.rows import LONGEST_F16
 
 SIGMAS = 5.0
 
@@ -33,11 +34,17 @@ def half_steps(a: Array, dtype: DType) -> Array:
     return np.where(a == 0, 0.0, np.ldexp(1.0, exponents - bits))
 
 
-def direct(weights: Array, x: DType, y: DType) -> float:
-    """Error of sums by ``weights`` [outputs, ...], as stored, of inputs of the type ``x`` and for outputs of ``y``."""
+def direct(weights: Array, x: DType, y: DType, *, halves: bool = False) -> float:
+    """Error of sums by ``weights`` [outputs, ...], as stored, of inputs of the type ``x`` and for outputs of ``y``.
+
+    ``halves``: products are added in f16, ``LONGEST_F16`` at a time.  A chain of n additions rounds n partial results,
+    which are on average half of the whole in mean square.
+    """
     wide = weights.astype(np.float64).reshape(len(weights), -1)
     power = (wide**2).sum(1)
     off = (half_steps(wide, DType.of(weights.dtype)) ** 2).sum(1) + relative(x) ** 2 * power
+    if halves:
+        off += (min(wide.shape[1], LONGEST_F16) + 1) / 2 * relative(DType.F16) ** 2 * power
     return SIGMAS * float(np.sqrt(_largest(off, power) + _result(y)))
 
 

@@ -167,7 +167,7 @@ class PlanOptions:
         str | None,
         typer.Option(
             "--precision",
-            help="fp32, or 16-bit weights in fp16 or bf16; bf16 also uses native bf16 arithmetic where it is faster.",
+            help="fp32, or 16-bit weights in fp16 or bf16, and arithmetic in these where the target has it.",
         ),
     ] = None
     arithmetic: Annotated[

@@ -17,6 +17,8 @@ _PRODUCTS = {
     "mmla_signed": 8,
     "dot4_narrow": 4,
     "dot2": 2,
+    "fma_f16": 1,
+    "fma_f16_scalar": 1,
     "dot2_i16": 2,
 }
 

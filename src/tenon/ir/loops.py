@@ -166,6 +166,8 @@ OPS: dict[str, Primitive] = {
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
     # takes subnormal operands, products and sums for zeros.
     "dot2": Primitive(3),
+    "fma_f16": Primitive(3),  # acc + a * b of f16, rounded once
+    "fma_f16_scalar": Primitive(3, "given"),  # the same, where b is one number
     # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
     "sqrdmulh": Primitive(2),
     # Words of 32 bits as pairs of 16: the low half first.  (``dot2_i16``: acc + both products; sums wrap around.)
@@ -291,6 +293,13 @@ def sqrdmulh(a: Expr, b: Value) -> Expr:
 
 def dot2(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot2", acc, a, b)
+
+
+def fma_f16(acc: Expr, a: Expr, b: Expr) -> Expr:
+    """``acc + a * b``, rounded once; ``b`` may have one lane."""
+    if acc.type.lanes > b.type.lanes == 1:
+        return Op("fma_f16_scalar", (acc, a, b), acc.type)
+    return op("fma_f16", acc, a, b)
 
 
 def reduce_lanes(how: str, a: Expr) -> Expr:

@@ -22,13 +22,13 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2
+from tenon.ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2, fma_f16
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.epilogue import finish
 from tenon.kernels.image import Epilogue, Image, identity
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
-from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
+from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks, in_f16_blocks
 from tenon.kernels.storage_types import loaded
 
 
@@ -45,7 +45,8 @@ class Conv:
     counting whole matrices; by default x advances with y, and so do weights that are not packed.
 
     ``weights`` is the type that packed weights are stored in.  Everything is computed in f32, but for images and
-    weights of bf16 on a machine that multiplies pairs of them (see ``pairs``): their sums are f32.
+    weights of 16 bits on a machine that multiplies these: pairs of bf16 (see ``pairs``), whose sums are f32, and f16
+    (see ``halves``), of which up to ``rows.LONGEST_F16`` products are added in f16, and the sums of more in f32.
     """
 
     x: Image
@@ -98,6 +99,16 @@ class Conv:
         if self.x.block == 1:
             return "taps" if self.dilation[1] == 1 else ""
         return "channels" if self.x.block % 2 == 0 else ""
+
+    def halves(self, machine: Machine) -> bool:
+        """Whether products are computed in vectors of f16; their results fill whole blocks of ``y``, or are rows."""
+        f16 = self.x.dtype is DType.F16 and self.weights is DType.F16 and self.taps > 0
+        whole = self.y.block % (2 * machine.lanes) == 0 or self.y.block == self.y.channels
+        return machine.half and f16 and whole and self.packed
+
+    def lanes(self, machine: Machine) -> int:
+        """The output channels that a vector has."""
+        return (2 if self.halves(machine) else 1) * machine.lanes
 
     def border(self, axis: int) -> tuple[int, bool]:
         """The padding before rows or columns, and whether a tap reaches past their end."""
@@ -175,10 +186,11 @@ class Run:
 
 def runs(s: Conv, machine: Machine, vecs: int) -> list[Run]:
     """Cut the output channels into runs.  A group reads only the input blocks that its channels need."""
-    out_channels = s.padded if s.y.block % machine.lanes == 0 else s.y.channels
+    lanes = s.lanes(machine)
+    out_channels = s.padded if s.y.block % lanes == 0 else s.y.channels
     per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
     cut: list[Run] = []
-    start, lanes = 0, machine.lanes
+    start = 0
     while start < out_channels:
         while start + lanes > out_channels:
             lanes //= 2
@@ -276,6 +288,10 @@ class _ConvContext:
     def pairs(self) -> str:
         return self.s.pairs(self.machine)
 
+    @property
+    def halves(self) -> bool:
+        return self.s.halves(self.machine)
+
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
@@ -352,7 +368,7 @@ def _micro(p: _ConvContext, t: _Tile) -> None:
     k, s, r = p.k, p.s, t.run
     acc = k.local("a", t.height, t.width, r.vecs, lanes=r.lanes)
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
-        acc[row, col, v] = 0.0 if p.bias is None else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
+        acc[row, col, v] = 0.0 if p.bias is None or p.halves else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
 
     across = s.row(p.machine)
     for start, blocks, channels in _depths(s, r) if s.taps else ():
@@ -360,14 +376,27 @@ def _micro(p: _ConvContext, t: _Tile) -> None:
         unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
         rounds = deep // unroll
         loops = [("c", blocks), ("ky", s.kernel[0]), ("kx", across), ("ci", rounds)]
-        for (c, ky, kx, ci), (sums,) in in_blocks(k, loops, [acc], unroll, LONGEST_PRODUCT):
+        for (c, ky, kx, ci), sums in _blocks(p, loops, acc, unroll):
             round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
             ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
             with k.when(*_inside(p, t, ky, kx)), unrolled(k, unroll, round, r.width, ahead) as u:
                 _step(p, t, sums, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
-        _finish(p, t, v, row, col, acc[row, col, v])
+        # Sums of f16 would have to make room for a bias that is loaded before.
+        added = None if p.bias is None or not p.halves else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
+        _finish(p, t, v, row, col, acc[row, col, v] if added is None else acc[row, col, v] + added)
+
+
+def _blocks(
+    p: _ConvContext, loops: Sequence[tuple[str, int]], acc: Tensor, each: int
+) -> Iterator[tuple[list[Index], Tensor]]:
+    """The loops over channels and taps, and the registers that products are added to."""
+    if p.halves:
+        yield from in_f16_blocks(p.k, loops, acc, each)
+        return
+    for at, (sums,) in in_blocks(p.k, loops, [acc], each, LONGEST_PRODUCT):
+        yield at, sums
 
 
 def _inside(p: _ConvContext, t: _Tile, ky: Index, kx: Index) -> list[Index]:
@@ -408,10 +437,15 @@ def _step(p: _ConvContext, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index,
         block = c + t.o * r.step + r.first
         if p.pairs == "taps":  # an odd number of taps reads one column more, whose weight is zero
             return bitcast(Load(p.x.buffer, tuple(map(index, (t.xn, block, row, col))), Type(DType.BF16, 2)), DType.B2)
-        return loaded(p.x[t.xn, block, row, col, ch])
+        return arithmetic(p.x[t.xn, block, row, col, ch])
 
-    weights = [k.let(f"w{v}", loaded(w[place(v, t.o)])) for v in range(r.vecs)]
+    arithmetic = _unchanged if p.halves else loaded
+    weights = [k.let(f"w{v}", arithmetic(w[place(v, t.o)])) for v in range(r.vecs)]
     multiply_add(k, acc, (t.height, t.width), r.lanes, weights, value)
+
+
+def _unchanged(x: Expr) -> Expr:
+    return x
 
 
 _LINE = 64
@@ -461,15 +495,15 @@ def multiply_add(
     weights: Sequence[Expr],
     value: Callable[[Index, Index], Expr],
 ) -> None:
-    """acc[i, j, v] += value(i, j) * weights[v] over a tile of ``size`` positions; ``value`` is one lane, an f32 or a
-    pair of bf16."""
-    pairs = weights[0].type.dtype is DType.B2
+    """acc[i, j, v] += value(i, j) * weights[v] over a tile of ``size`` positions; ``value`` is one lane, an f32, a
+    pair of bf16 or an f16."""
+    product = {DType.B2: dot2, DType.F16: fma_f16}.get(weights[0].type.dtype)
     with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
         v = value(i, j)
         if len(weights) > 1:
-            v = k.let("v", broadcast(v, lanes))
+            v = k.let("v", v if v.type.dtype is DType.F16 else broadcast(v, lanes))
         for t, w in enumerate(weights):
-            acc[i, j, t] = dot2(acc[i, j, t], w, v) if pairs else acc[i, j, t] + v * w
+            acc[i, j, t] = acc[i, j, t] + v * w if product is None else product(acc[i, j, t], w, v)
 
 
 def _finish(p: _ConvContext, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:

@@ -15,13 +15,13 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Expr, Kernel
-from tenon.ir.types import I32
+from tenon.ir.loops import Const, Expr, Kernel, Type, broadcast, cast, fma_f16
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Conv, described
 from tenon.kernels.epilogue import finish
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import enough
-from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks
+from tenon.kernels.rows import LONGEST_PRODUCT, in_blocks, in_f16_blocks
 from tenon.kernels.storage_types import loaded
 
 
@@ -36,9 +36,9 @@ class DepthwiseTile:
 
 def pack(weights: Array, s: Conv, machine: Machine) -> Array:
     """[channels / lanes][kh][kw][lanes] from [channels, 1, kh, kw], zeros past the last channel."""
-    whole = np.zeros((s.padded, *s.kernel), weights.dtype)
+    whole = np.zeros((s.padded, *s.kernel), DType.F16.numpy if s.halves(machine) else weights.dtype)
     whole[: s.y.channels] = weights[:, 0]
-    split = whole.reshape(-1, machine.lanes, *s.kernel)
+    split = whole.reshape(-1, s.lanes(machine), *s.kernel)
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 
@@ -61,12 +61,22 @@ class _DepthwiseContext:
     bias: Expr | None
     mask: Expr | None
     weights: dict[tuple[int, int], Expr]  # those that stay in registers
+    halves: bool  # products are added in f16
 
     def input(self, row: Index, col: Index) -> Expr:
         """The input vector at a row and column counted from the start of the padding."""
         s, channel = self.s, self.c * self.lanes
         at = row + self.first * s.stride[0] + (s.x.top - s.top), col + (s.x.left - s.left)
-        return loaded(self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes])
+        value = self.x.vec(self.lanes)[self.n, channel // s.x.block, *at, channel % s.x.block // self.lanes]
+        return value if self.halves else loaded(value)
+
+    def start(self) -> Expr | None:
+        """What products are added to."""
+        return broadcast(Const(0.0, Type(DType.F16)), self.lanes) if self.halves else self.bias
+
+    def added(self, acc: Expr, value: Expr, weight: Expr) -> Expr:
+        """A sum and a product."""
+        return fma_f16(acc, value, weight) if self.halves else acc + value * weight
 
     def weight(self, ky: int, kx: int) -> Expr:
         resident = self.weights.get((ky, kx))
@@ -80,9 +90,9 @@ def depthwise(s: Conv, machine: Machine, tile: DepthwiseTile) -> Kernel:
     ``s.depthwise`` must hold, and blocks be whole vectors.
     """
     k = Builder(_name(s), _about(s, tile))
-    lanes = machine.lanes
+    lanes = s.lanes(machine)
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    w = k.param("w", s.padded // lanes, *s.kernel, lanes)
+    w = k.param("w", s.padded // lanes, *s.kernel, lanes, dtype=DType.F16 if s.halves(machine) else F32)
     b = k.param("b", s.padded) if s.bias else None
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
@@ -131,14 +141,15 @@ def walk(
 
     ``kinds`` are those of the loops over channels and over rows.
     """
-    k, lanes = t.k, machine.lanes
+    k, lanes = t.k, s.lanes(machine)
     resident = not tile.looped and s.taps + tile.rows * tile.cols < machine.registers
     with k.loop("c", s.padded // lanes, kind=kinds[0]) as c:
         bias = None if t.bias is None else k.let("bias", t.bias.vec(lanes)[c])
         mask = None if t.mask is None else k.let("mask", t.mask.vec(lanes)[c])
         kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
         weights = {(ky, kx): k.let(f"w{ky}{kx}", t.w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
-        parts = _DepthwiseContext(k, s, lanes, t.x, t.w, t.operands, t.y, n, into, index(first), c, bias, mask, weights)
+        at, halves = (n, into, index(first), c), s.halves(machine)
+        parts = _DepthwiseContext(k, s, lanes, t.x, t.w, t.operands, t.y, *at, bias, mask, weights, halves)
         body = _looped if tile.looped else _unrolled
         for r0, rn, height in segments(s.extent[0], tile.rows):
             with k.loop("i", rn, kind=kinds[1]) as i:
@@ -150,17 +161,18 @@ def walk(
 def _unrolled(p: _DepthwiseContext, top: Index, left: Index, height: int, width: int) -> None:
     """Load each input of a tile once, and multiply-add it to the outputs that depend on it."""
     k, s = p.k, p.s
-    acc = k.local("a", height, width, lanes=p.lanes)
-    started: set[tuple[int, int]] = set()
+    acc = k.local("a", height, width, lanes=p.lanes, dtype=DType.F16 if p.halves else F32)
+    start, started = p.start(), set[tuple[int, int]]()
     for (row, down), (col, across) in product(_reach(s, 0, height), _reach(s, 1, width)):
         value = k.let("v", p.input(top * s.stride[0] + row, left * s.stride[1] + col))
         for (i, ky), (j, kx) in product(down, across):
-            term = value * p.weight(ky, kx)
             if (i, j) in started:
-                acc[i, j] = acc[i, j] + term
+                acc[i, j] = p.added(acc[i, j], value, p.weight(ky, kx))
+            elif start is None:
+                acc[i, j] = value * p.weight(ky, kx)
             else:
-                acc[i, j] = term if p.bias is None else p.bias + term
-                started.add((i, j))
+                acc[i, j] = p.added(start, value, p.weight(ky, kx))
+            started.add((i, j))
     for i, j in product(range(height), range(width)):
         _finish(p, top + i, left + j, acc[i, j])
 
@@ -178,14 +190,15 @@ def _looped(p: _DepthwiseContext, top: Index, left: Index, height: int, width: i
     k, s = p.k, p.s
     acc = k.local("a", height, width, lanes=p.lanes)
     with k.unroll("p", height) as i, k.unroll("q", width) as j:
-        acc[i, j] = 0.0 if p.bias is None else p.bias
+        acc[i, j] = 0.0 if p.bias is None or p.halves else p.bias
     loops = [("ky", s.kernel[0]), ("kx", s.kernel[1])]
-    for (ky, kx), (sums,) in in_blocks(k, loops, [acc], limit=LONGEST_PRODUCT):
+    in_f32 = ((at, sums) for at, (sums,) in in_blocks(k, loops, [acc], limit=LONGEST_PRODUCT))
+    for (ky, kx), sums in in_f16_blocks(k, loops, acc) if p.halves else in_f32:
         weight = k.let("w0", p.w.vec(p.lanes)[p.c, ky, kx, 0])
         with k.unroll("p", height) as i, k.unroll("q", width) as j:
             row = (top + i) * s.stride[0] + ky * s.dilation[0]
             col = (left + j) * s.stride[1] + kx * s.dilation[1]
-            sums[i, j] = sums[i, j] + p.input(row, col) * weight
+            sums[i, j] = p.added(sums[i, j], p.input(row, col), weight)
     with k.unroll("p", height) as i, k.unroll("q", width) as j:
         _finish(p, top + i, left + j, acc[i, j])
 
@@ -193,6 +206,8 @@ def _looped(p: _DepthwiseContext, top: Index, left: Index, height: int, width: i
 def _finish(p: _DepthwiseContext, row: Index, col: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     s, channel = p.s, p.c * p.lanes
+    if p.halves:
+        value = cast(value, F32) if p.bias is None else cast(value, F32) + p.bias
     row, col = row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
     finish(s, p.y, p.operands, (p.n, channel, row, col), p.lanes, value, p.mask, p.into)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenon.ir.types import DType
 
@@ -22,6 +22,7 @@ class Machine:
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
     dot2: float = 0.0  # multiply-adds of f32 in the time of a product of pairs of bf16 (``loops.dot2``); 0: it has none
+    half: bool = False  # it multiplies vectors of twice as many f16 in the time of one of f32 (``loops.fma_f16``)
     dot4: tuple[
         DType, ...
     ] = ()  # u8, i8: what it multiplies by i8 quickly, four at a time (``loops.dot4``); best first
@@ -35,3 +36,8 @@ class Machine:
     )
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
+
+
+def in_halves(machine: Machine) -> Machine:
+    """``machine`` with blocks that vectors of f16 fit in."""
+    return replace(machine, block=max(machine.block, 2 * machine.lanes))

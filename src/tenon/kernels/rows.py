@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.ir.build import Builder, Tensor, lane_segments, segments
 from tenon.ir.index import Index
-from tenon.ir.loops import Const, Expr, Type, op, reduce_lanes
+from tenon.ir.loops import Const, Expr, Type, cast, op, reduce_lanes
 from tenon.ir.types import DType
 
 CHAINS = 4
@@ -26,6 +26,10 @@ LONGEST = 4096
 LONGEST_PRODUCT = 1 << 15
 """Products that are accumulated unblocked; longer sums have blocks of LONGEST.  Accumulators of products fill the
 registers, so that a second set costs time: only sums longer than those of common networks have one."""
+
+LONGEST_F16 = 128
+"""Products that are added up in f16; the sums of more are added in f32.  The error of a chain of n roundings, relative to
+its result, is that of one times the square root of n / 2: sqrt(128 / 2) * 2**-12 is 2e-3, as of rounding to bf16."""
 
 Part = Callable[[Index, int], Expr]
 """f(first element, lanes): those elements as a vector."""
@@ -75,6 +79,37 @@ def in_blocks(
         return
     with ExitStack() as stack:
         yield [stack.enter_context(k.loop(name, extent)) for name, extent in loops], sums
+
+
+def in_f16_blocks(
+    k: Builder, loops: Sequence[tuple[str, int]], sums: Tensor, each: int = 1
+) -> Iterator[tuple[list[Index], Tensor]]:
+    """Loops (name, extent), outermost first, whose body makes ``each`` <= LONGEST_F16 additions to registers of f16.
+
+    Yields the loops' indices and these registers, which start at zero and are added to ``sums``, of f32, after at most
+    LONGEST_F16 additions.  The body is generated once for every pair yielded.
+    """
+    extents = [extent for _, extent in loops]
+    inner = [each * prod(extents[i + 1 :]) for i in range(len(loops))]
+    at = next(i for i, n in enumerate(inner) if n <= LONGEST_F16)
+    (name, extent), inside = loops[at], loops[at + 1 :]
+    with ExitStack() as outer:
+        before = [outer.enter_context(k.loop(name, extent)) for name, extent in loops[:at]]
+        for first, blocks, size in segments(extent, _even(extent, LONGEST_F16 // inner[at])):
+            with k.loop("o", blocks) as o:
+                parts = _zeros(k, sums, DType.F16)
+                with ExitStack() as stack:
+                    i = stack.enter_context(k.loop(name, size))
+                    rest = [stack.enter_context(k.loop(name, extent)) for name, extent in inside]
+                    yield [*before, o * size + i + first, *rest], parts
+                with _cells(k, sums) as cell:
+                    sums[cell] = sums[cell] + cast(parts[cell], sums.buffer.type.dtype)
+
+
+def _even(extent: int, most: int) -> int:
+    """A length of at most ``most`` of the parts of ``extent``: one that divides it, if one of them is not much less."""
+    fewest = -(-extent // max(1, most))
+    return next((extent // n for n in range(fewest, 2 * fewest + 1) if extent % n == 0), -(-extent // fewest))
 
 
 def additions(extents: Sequence[int]) -> int:
@@ -129,10 +164,10 @@ def _cells(k: Builder, registers: Tensor) -> Iterator[tuple[Index, ...]]:
         yield tuple(stack.enter_context(k.unroll("e", extent.const)) for extent in registers.buffer.shape)
 
 
-def _zeros(k: Builder, like: Tensor) -> Tensor:
-    """Registers as ``like``, set to zero."""
+def _zeros(k: Builder, like: Tensor, dtype: DType | None = None) -> Tensor:
+    """Registers as ``like``, of ``dtype`` where it is given, set to zero."""
     kind = like.buffer.type
-    zeros = k.local(like.buffer.name, *like.buffer.shape, dtype=kind.dtype, lanes=kind.lanes)
+    zeros = k.local(like.buffer.name, *like.buffer.shape, dtype=dtype or kind.dtype, lanes=kind.lanes)
     with _cells(k, zeros) as at:
         zeros[at] = 0.0
     return zeros

@@ -114,11 +114,15 @@ def transform(weights: Array, s: Conv, machine: Machine, b: WinogradBlocking) ->
     Per run: [elements][iterations][blocks][block][vecs * lanes].
     """
     u = transformed(weights, s, b).astype(np.float32)
-    s = replace(s, weights=stored_as(s, b))
     u = u.reshape(-1, *weights.shape[:2], 1, 1)
-    product = replace(s, kernel=(1, 1), top=0, left=0)
-    packed = [pack(each, product, machine, b.vecs) for each in u]
+    packed = [pack(each, product_of(s, b), machine, b.vecs) for each in u]
     return [np.stack(parts)[:, :, :, 0, 0] for parts in zip(*packed, strict=True)]
+
+
+def product_of(s: Conv, b: WinogradBlocking) -> Conv:
+    """The product of one element of all tiles, as a convolution: of what is stored between the steps."""
+    x = s.x if b.pairs else replace(s.x, dtype=F32)
+    return replace(s, x=x, weights=stored_as(s, b), kernel=(1, 1), top=0, left=0)
 
 
 def transformed(weights: Array, s: Conv, b: WinogradBlocking) -> Array:
@@ -164,7 +168,7 @@ class _WinogradContext:
 
     def weights(self) -> list[tuple[Run, Tensor]]:
         deep, dtype = (self.s.x.block // 2, DType.B2) if self.b.pairs else (self.s.x.block, stored_as(self.s, self.b))
-        cut = runs(self.s, self.machine, self.b.vecs)
+        cut = runs(product_of(self.s, self.b), self.machine, self.b.vecs)
         return [(r, self.k.param("u", self.elements, r.iterations, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
 
     def transformed(self, *, out: bool = False, scratch: bool = False) -> Tensor:

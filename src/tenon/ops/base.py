@@ -176,8 +176,8 @@ class Operator(ABC):
     """A sum of products of the first operand's elements with the second's, its weights, and a third operand."""
     along_axis: ClassVar[bool] = False
     """Has an attribute ``axis``; all other axes of its first operand are batch axes, in any order."""
-    bf16_images: ClassVar[bool] = False
-    """Kernels read and write images of bf16."""
+    narrow_images: ClassVar[bool] = False
+    """Kernels read and write images of bf16 and f16."""
     internal: ClassVar[bool] = False
     """Created by passes and the planner only, for operands and shapes that they have checked."""
     shape_operands: ClassVar[frozenset[int]] = frozenset()
@@ -248,7 +248,8 @@ class Operator(ABC):
 
         By default: an image like the output, every axis as long or one element.
         """
-        alike = operand.dtype in (DType.F32, DType.BF16) and operand.rank == output.rank and 2 <= output.rank <= 4
+        floats = (DType.F32, DType.BF16, DType.F16)
+        alike = operand.dtype in floats and operand.rank == output.rank and 2 <= output.rank <= 4
         return alike and all(a in (1, b) for a, b in zip(operand.dims, output.dims, strict=True))
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:

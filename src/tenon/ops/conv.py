@@ -57,8 +57,8 @@ def check_compiled(site: Site) -> str:
     spatial = site.input(0).rank - 2
     if spatial > 2:
         return f"{spatial} spatial axes: only 1-D and 2-D are compiled"
-    if site.input(0).dtype not in (F32, DType.BF16):
-        return f"element type {site.input(0).dtype}: only f32 and bf16 are compiled"
+    if site.input(0).dtype not in (F32, DType.BF16, DType.F16):
+        return f"element type {site.input(0).dtype}: only f32, bf16 and f16 are compiled"
     if any(site.has(i) and site.constants[i] is None for i in (1, 2) if i not in site.extras):
         return "weights computed at run time: weights and bias must be constants (initializers) of the model"
     return ""
@@ -100,9 +100,9 @@ class Conv(Operator):
     strides: Ints = ()
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
-    fused_types: ClassVar[frozenset[DType]] = frozenset({F32, DType.BF16})
+    fused_types: ClassVar[frozenset[DType]] = frozenset({F32, DType.BF16, DType.F16})
     bilinear: ClassVar[bool] = True
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
         kernel = self.kernel_shape or w[2:]
@@ -224,7 +224,8 @@ class Conv(Operator):
             added = algorithm.error((self.problem(site),), None if weights is None else planes(weights))
         if weights is None or {site.input(0).dtype, site.input(1).dtype, site.output.dtype} == {F32}:
             return added
-        return rounding.direct(weights, site.input(0).dtype, site.output.dtype) + added
+        halves = self.problem(site).halves(site.machine) and not added
+        return rounding.direct(weights, site.input(0).dtype, site.output.dtype, halves=halves) + added
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         x, w = inputs[0], inputs[1]
@@ -273,6 +274,11 @@ class Conv(Operator):
             op = cls(**attributes)  # type: ignore[arg-type]
             return Case(op, (x, w, (w[0],)), (1, 2), tolerance, label=label, dtypes=dtypes)
 
+        def halves(label: str, x: Ints, w: Ints, **attributes: object) -> Case:
+            """Images of f16; where they are multiplied as such, sums are as exact as those of bf16."""
+            case = narrow(label, x, w, **attributes)
+            return replace(case, dtypes=(DType.F16, DType.F16))
+
         yield narrow("bf16_pointwise", (2, 19, 5, 6), (21, 19, 1, 1))
         yield narrow("bf16_3x3", (1, 37, 4, 5), (18, 37, 3, 3), pads=(1, 1, 1, 1))
         yield narrow("bf16_3x3_s2", (1, 21, 7, 5), (35, 21, 3, 3), pads=(1, 1, 1, 1), strides=(2, 2))
@@ -283,6 +289,12 @@ class Conv(Operator):
         yield narrow("bf16_one_axis", (2, 9, 11), (7, 9, 3), pads=(1, 1), strides=(2,))
         yield narrow("f16_weights", (1, 19, 6, 5), (21, 19, 3, 3), DType.F16, pads=(1, 1, 1, 1))
         yield narrow("f16_first_layer", (1, 3, 6, 5), (5, 3, 3, 3), DType.F16)
+        yield halves("f16_pointwise", (2, 139, 5, 6), (21, 139, 1, 1))
+        yield halves("f16_3x3", (1, 37, 4, 5), (18, 37, 3, 3), pads=(1, 1, 1, 1))
+        yield halves("f16_first_layer_s2", (2, 3, 9, 8), (17, 3, 3, 3), pads=(0, 0, 1, 1), strides=(2, 2))
+        yield halves("f16_groups", (1, 24, 3, 4), (16, 3, 1, 3), group=8, pads=(0, 1, 0, 1))
+        yield halves("f16_depthwise", (2, 19, 5, 7), (19, 1, 3, 3), group=19, pads=(1, 1, 1, 1))
+        yield halves("f16_depthwise_13x13", (1, 9, 4, 3), (9, 1, 13, 13), group=9, pads=(6, 6, 6, 6))
         stored = (F32, DType.BF16)
         yield Case(cls(), ((1, 19, 5, 6), (21, 19, 1, 1)), (1,), label="bf16_weights", dtypes=stored)
 

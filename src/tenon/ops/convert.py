@@ -57,7 +57,7 @@ class Cast(Pointwise):
     def layouts(self, site: Site) -> Layouts:
         """An image becomes planes with room for a halo, the layout that a first convolution reads."""
         x = site.input(0)
-        if DType(self.to) is DType.BF16 and x.layout.in_order and x.rank in (3, 4) and x.dims[1] <= 4:
+        if DType(self.to) in storage_types.NARROW and x.layout.in_order and x.rank in (3, 4) and x.dims[1] <= 4:
             return Layouts((ROW_MAJOR,), (Layout(1, ((0, 0),) * (x.rank - 2)),))
         return super().layouts(site)
 

@@ -214,7 +214,7 @@ class Unary(Pointwise):
 
 
 # ----------------------------------------------------------------------------------------------- layouts
-BLOCKED = (F32, DType.BF16, DType.I8, DType.U8, DType.I16)
+BLOCKED = (F32, DType.BF16, DType.F16, DType.I8, DType.U8, DType.I16)
 """Element types of images in blocks."""
 
 

@@ -31,7 +31,7 @@ from tenon.ops.elementwise import (
 from tenon.ops.patch import Patch, Span, broadcast_reads
 from tenon.ops.pointwise import Add, Mul
 
-_FUSED_TYPES = {F32, I32, BOOL, DType.BF16}
+_FUSED_TYPES = {F32, I32, BOOL, DType.BF16, DType.F16}
 
 
 @register

@@ -62,7 +62,7 @@ class DirectMatMul(MatMul):
 
     fusable: ClassVar[bool] = False
     bilinear: ClassVar[bool] = False  # what passes do to products they did before it was chosen
-    bf16_images: ClassVar[bool] = False
+    narrow_images: ClassVar[bool] = False
 
     def supported(self, site: Site) -> str:
         return ""
@@ -106,7 +106,7 @@ class Direct:
 
     fusable: ClassVar[bool] = False
     bilinear: ClassVar[bool] = False  # what passes do to products they did before these were chosen
-    bf16_images: ClassVar[bool] = False
+    narrow_images: ClassVar[bool] = False
 
     def layouts(self, site: Site) -> Layouts:
         return row_major(site)

@@ -46,7 +46,7 @@ def operand_image(operand: TensorType, output: Ints) -> Image | None:
 
     None where no image can express it: a batch that is only partly broadcast.
     """
-    if operand.rank > len(output) or operand.dtype not in (F32, DType.BF16) or len(output) < 2:
+    if operand.rank > len(output) or operand.dtype not in (F32, DType.BF16, DType.F16) or len(output) < 2:
         return None
     dims = (1,) * (len(output) - operand.rank) + operand.dims
     *batch, m, n = dims
@@ -103,7 +103,7 @@ class Product:
         x, y = site.input(0).dtype, site.output.dtype
         if self.weights is None or {x, y, DType.of(self.weights.dtype)} == {F32}:
             return 0.0
-        return rounding.direct(self.weights.T, x, y)
+        return rounding.direct(self.weights.T, x, y, halves=self.problem(site).halves(site.machine))
 
     def lower(self, site: Site) -> Step:
         s = self.problem(site)
@@ -139,12 +139,12 @@ def transposed(site: Site, arg: Arg, rows: int, cols: int, name: str) -> tuple[S
 
 
 def only_floats(site: Site) -> str:
-    """Why a product cannot be compiled; f32 is supported, and bf16 or f32 by weights stored in 16 bits."""
+    """Why a product cannot be compiled; f32 is supported, and 16 bits or f32 by weights stored in 16 bits."""
     dtypes = {site.input(0).dtype, site.output.dtype}
     if site.constants[1] is None:
         dtypes.add(site.input(1).dtype)
     elif site.constants[1].ndim == 2:
-        dtypes.discard(DType.BF16)
+        dtypes -= {DType.BF16, DType.F16}
     return "" if dtypes <= {F32} else f"element type {', '.join(sorted(dtypes))}: only f32 is compiled"
 
 
@@ -184,7 +184,7 @@ class Gemm(Operator):
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
     bilinear: ClassVar[bool] = True
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def size(self, a: TensorType, b: TensorType) -> tuple[int, int, int]:
         """(M, K, N).  Raises ShapeError if the matrices do not fit."""
@@ -290,6 +290,8 @@ class Gemm(Operator):
         yield Case(cls(), ((4, 3), (3, 6), ()), (1,), label="scalar_addend")
         bf16 = (DType.BF16, DType.BF16)
         yield Case(cls(transB=1), ((5, 38), (37, 38), (37,)), (1, 2), ROUNDED, label="bf16", dtypes=bf16)
+        f16 = (DType.F16, DType.F16)
+        yield Case(cls(), ((5, 139), (139, 37), (37,)), (1, 2), ROUNDED, label="f16", dtypes=f16)
         stored = (F32, DType.F16)
         yield Case(cls(alpha=0.5), ((1, 20), (20, 35)), (1,), 2.0**-11, label="f16_weights", dtypes=stored)
 
@@ -302,7 +304,7 @@ class MatMul(Operator):
     arity: ClassVar[tuple[int, int]] = (2, 2)
     fusable: ClassVar[bool] = True
     bilinear: ClassVar[bool] = True
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         a, b = typed(inputs)
@@ -360,6 +362,7 @@ class MatMul(Operator):
         yield Case(cls(), ((5, 7), (7, 18)), (1,), label="weights")
         bf16 = (DType.BF16, DType.BF16)
         yield Case(cls(), ((2, 5, 8), (8, 18)), (1,), ROUNDED, label="bf16", dtypes=bf16)
+        yield Case(cls(), ((2, 5, 7), (7, 18)), (1,), ROUNDED, label="f16", dtypes=(DType.F16, DType.F16))
         yield Case(cls(), ((5, 7), (7, 18)), (1,), label="bf16_weights", dtypes=(F32, DType.BF16))
         yield Case(cls(), ((2, 3, 7), (7, 5)), (1,), label="rows_of_batches")
         yield Case(cls(), ((2, 3, 7), (7, 5)), label="one_matrix")

@@ -206,7 +206,7 @@ class Concat(Operator):
     moves: ClassVar[bool] = True
     one_is_itself: ClassVar[bool] = True
     along_axis: ClassVar[bool] = True
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)
@@ -282,7 +282,7 @@ class Split(Operator):
     arity: ClassVar[tuple[int, int]] = (1, 2)
     moves: ClassVar[bool] = True
     along_axis: ClassVar[bool] = True
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def lengths(self, n: int, split: Array | None) -> list[int]:
         if split is not None:

@@ -165,7 +165,7 @@ class MaxPool(Pooling):
 
     storage_order: int = 0
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)
@@ -197,6 +197,7 @@ class MaxPool(Pooling):
         yield case("three_axes", (1, 2, 4, 4, 4), (2, 2, 2))
         bf16 = cls(kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
         yield Case(bf16, ((1, 19, 7, 6),), tolerance=0, label="bf16", dtypes=(DType.BF16,))
+        yield Case(bf16, ((1, 19, 7, 6),), tolerance=0, label="f16", dtypes=(DType.F16,))
         signed = np.arange(-12, 12, dtype=np.int8).reshape(1, 2, 3, 4)
         yield Case(cls(kernel_shape=(2, 2), pads=(1, 1, 0, 0)), (signed,), label="integers")
 
@@ -208,7 +209,7 @@ class AveragePool(Pooling):
 
     count_include_pad: int = 0
     averages: ClassVar[bool] = True
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def weight(self, a: Axis, i: int) -> int:
         """The divisor of window ``i`` of an axis; 1 for an empty window, whose mean is zero."""
@@ -231,7 +232,7 @@ class AveragePool(Pooling):
         return total.astype(x.dtype)
 
     def supported(self, site: Site) -> str:
-        if site.input(0).dtype not in (F32, DType.BF16):
+        if site.input(0).dtype not in (F32, DType.BF16, DType.F16):
             return f"element type {site.input(0).dtype}: only f32 is compiled"
         return super().supported(site)
 
@@ -252,3 +253,4 @@ class AveragePool(Pooling):
         yield case("one_axis", (2, 6, 9), (4,), strides=(3,), pads=(1, 2), count_include_pad=1)
         bf16 = cls(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
         yield Case(bf16, ((1, 19, 7, 6),), tolerance=ROUNDED, label="bf16", dtypes=(DType.BF16,))
+        yield Case(bf16, ((1, 19, 7, 6),), tolerance=ROUNDED / 8, label="f16", dtypes=(DType.F16,))

@@ -416,7 +416,7 @@ class GlobalPool(Operator):
 @register
 @dataclass(frozen=True)
 class GlobalAveragePool(GlobalPool):
-    bf16_images: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def finish(self, count: int) -> Epilogue:
         return Function("over", count)

@@ -3,8 +3,9 @@
 Weights are stored in 16 bits and widened to f32 when loaded. The range of f16 ends at 65504, and below 6e-5 it loses
 precision, so output channels with weights near either limit are stored multiplied by a power of two, and their sums are
 divided by it, which is exact.  On targets with fast bf16 dot products, activations between convolutions are bf16 too: a
-convolution rounds its result once, after bias and activation, and accumulates in f32. Tensors that no further
-convolution reads, such as the boxes of a detector, stay f32.
+convolution rounds its result once, after bias and activation, and accumulates in f32.  On targets with arithmetic in
+f16 they are f16, and a convolution accumulates 128 products in f16 at a time and these sums in f32.  Tensors that no
+further convolution reads, such as the boxes of a detector, stay f32.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ _LEAST, _MOST = 2.0**-10, 2.0**13
 above it, sums of nine in Winograd's transform could overflow.
 """
 
+_LEAST_NORMAL, _GREATEST = 2.0**-14, 65504.0
+"""The range of f16 in which it has 11 bits."""
 
 ArithmeticOf = Callable[[Node], str]
-"""The fastest arithmetic of a product: "pairs" of bf16, weights "stored" in 16 bits, or all in f32 ("wide")."""
+"""The fastest arithmetic of a product: "narrow", in 16 bits; in f32, weights "stored" in 16; or all "wide", f32."""
 
 
 def always_stored(node: Node) -> str:
@@ -41,9 +44,9 @@ def always_stored(node: Node) -> str:
     return "stored"
 
 
-def always_pairs(node: Node) -> str:
-    """For targets on which a bf16 pair product takes the time of one f32 multiply-add."""
-    return "pairs"
+def always_narrow(node: Node) -> str:
+    """For targets on which a product of two numbers of 16 bits takes half the time of one of f32."""
+    return "narrow"
 
 
 def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
@@ -58,8 +61,8 @@ def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
     )
 
 
-def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_pairs) -> Pass:
-    """A pass that computes products for which pairs are fastest, and operators read only by these, in ``dtype``."""
+def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_narrow) -> Pass:
+    """A pass that computes products for which that is fastest, and operators read only by these, in ``dtype``."""
     return Pass(
         f"activations as {dtype}",
         lambda graph, log: _Narrowing(graph, dtype, arithmetic_of).run(),
@@ -68,16 +71,16 @@ def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_pairs) -> Pas
     )
 
 
-def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = always_pairs) -> list[Pass]:
+def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = always_narrow) -> list[Pass]:
     """The passes for a precision.
 
-    ``arithmetic`` is true if the target has bf16 dot products; ``arithmetic_of`` then gives the fastest arithmetic for
-    a product with f32 weights.
+    ``arithmetic`` is true if the target computes products in that type; ``arithmetic_of`` then gives the fastest
+    arithmetic for a product with f32 weights.
     """
     if name not in STORED:
         return []
     dtype = STORED[name]
-    if not arithmetic or dtype is not DType.BF16:
+    if not arithmetic:
         return [weights(dtype)]
     known: dict[str, str] = {}
 
@@ -107,12 +110,13 @@ class _Storing:
             return 0
         if not value.type.size:
             return 0
-        if _depthwise(node) or (isinstance(node.op, MatMul) and value.type.rank > 2):  # such matrices are not packed
+        if isinstance(node.op, MatMul) and value.type.rank > 2:  # such matrices are not packed
             return 0
         if self.dtype is DType.F16 and not np.isfinite(value.array).all():
             self.log(f"weights of {node.origin} stay f32: some are infinite or not a number")
             return 0
-        if self.arithmetic_of(node) == "wide":
+        arithmetic = self.arithmetic_of(node)
+        if arithmetic == "wide" or (_depthwise(node) and not (arithmetic == "narrow" and self.multiplies(node))):
             return 0
         groups, axis = _outputs(node)
         if (value, groups) not in self.stored:
@@ -125,6 +129,10 @@ class _Storing:
             return 0  # such a bias is not supported either
         self.scale(node, stored, factors)
         return 1
+
+    def multiplies(self, node: Node) -> bool:
+        """Whether a depthwise convolution can be computed in the type; pairs of bf16 would need two channels."""
+        return self.dtype is DType.F16 and isinstance(node.op, Conv)
 
     def narrowed(self, value: Value, groups: int, axis: int) -> tuple[Value, Array | None]:
         """The narrowed weights, and the factor of each output channel, or None if all are 1."""
@@ -189,7 +197,7 @@ def _factors(weights: Array, groups: int, axis: int) -> Array | None:
 
 
 def _depthwise(node: Node) -> bool:
-    """Depthwise weights are too small to be worth narrowing."""
+    """Whether weights are those of a depthwise convolution: so small that storing them in 16 bits saves nothing."""
     return isinstance(node.op, Conv | ConvTranspose) and node.op.group == node.input(0).type.shape[1]
 
 
@@ -230,8 +238,8 @@ class _Narrowing:
         if value is None or value.type.dtype is not F32 or not 2 <= value.type.rank <= 4:
             return False
         op = node.op
-        images = isinstance(op, Operator) and op.bf16_images
-        if images and _is_product(node) and not _depthwise(node):
+        images = isinstance(op, Operator) and op.narrow_images
+        if images and _is_product(node) and not (_depthwise(node) and node.input(1).type.dtype is F32):
             return self.product(node, value)
         able = images or self.pointwise(node)
         readers = [user for v in node.outputs for user in v.uses]
@@ -239,24 +247,31 @@ class _Narrowing:
         return able and known and all(user in self.narrow for user in readers)
 
     def product(self, node: Node, x: Value) -> bool:
-        """Whether it can be computed in the narrow type: with stored weights, and an even number of products in each
-        sum.
+        """Whether it can be computed in the narrow type: with stored weights, and, of bf16, an even number of products
+        in each sum.
         """
         stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
-        stored = stored and self.arithmetic_of(node) == "pairs"
+        stored = stored and self.arithmetic_of(node) == "narrow"
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if isinstance(node.op, Conv):
             return stored and x.type.rank > 2 and (bias is None or bias.constant)
         turned = isinstance(node.op, Gemm) and node.op.transA
-        return stored and not turned and x.type.dims[-1] % 2 == 0
+        return stored and not turned and (self.dtype is DType.F16 or x.type.dims[-1] % 2 == 0)
 
     def pointwise(self, node: Node) -> bool:
         floats = all(v is None or v.type.dtype is F32 for v in (*node.inputs, *node.outputs))
-        return isinstance(node.op, Pointwise) and floats
+        return isinstance(node.op, Pointwise) and floats and all(v is None or self.holds(v) for v in node.inputs)
+
+    def holds(self, value: Value) -> bool:
+        """Whether the narrow type has the range of a constant."""
+        if value.data is None or self.dtype is not DType.F16:
+            return True
+        sizes = np.abs(value.array[value.array != 0])
+        return bool(((sizes >= _LEAST_NORMAL) & (sizes <= _GREATEST)).all())
 
     def rewire(self, node: Node) -> None:
         inputs = list(node.inputs)
-        weighted = isinstance(node.op, Operator) and node.op.bf16_images and _is_product(node)
+        weighted = isinstance(node.op, Operator) and node.op.narrow_images and _is_product(node)
         for i, value in enumerate(inputs):
             if value is None or (weighted and i > 0):
                 continue

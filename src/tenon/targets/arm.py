@@ -32,14 +32,26 @@ _DOTPROD = Target(
     runner=qemu_user("qemu-aarch64"),
     group=Group.BOARD,
 )
+_FP16 = Target(
+    "aarch64-fp16",
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), half=True),
+    "aarch64-linux-musl",
+    "generic+v8_2a+dotprod+fullfp16",
+    about="AArch64 with NEON, its dot product and arithmetic in f16 (Armv8.2-A)",
+    gcc=("-march=armv8.2-a+dotprod+fp16",),
+    host=Host("aarch64", frozenset({"asimddp", "asimdhp"}), triple=_GNU),
+    runner=qemu_user("qemu-aarch64"),
+    group=Group.BOARD,
+    tier=2,  # its kernels of f32 and of integers are those of aarch64-dotprod
+)
 _I8MM = Target(
     "aarch64-i8mm",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8), mmla=True),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8), mmla=True, half=True),
     "aarch64-linux-musl",
-    "generic+v8_2a+dotprod+i8mm",
-    about="AArch64 with NEON, its dot product and products of bytes of both signs (I8MM)",
-    gcc=("-march=armv8.2-a+dotprod+i8mm",),
-    host=Host("aarch64", frozenset({"asimddp", "i8mm"}), triple=_GNU),
+    "generic+v8_2a+dotprod+fullfp16+i8mm",
+    about="AArch64 with NEON, its dot product, f16 and products of bytes of both signs (I8MM)",
+    gcc=("-march=armv8.2-a+dotprod+fp16+i8mm",),
+    host=Host("aarch64", frozenset({"asimddp", "asimdhp", "i8mm"}), triple=_GNU),
     runner=qemu_user("qemu-aarch64"),
     group=Group.BOARD,
     tier=2,
@@ -92,12 +104,13 @@ def _sve(bits: int, cores: str) -> Target:
 TARGETS = (
     NEON,
     _DOTPROD,
+    _FP16,
     _I8MM,
     ARMV7,
     _tuned(NEON, "cortex-a53", "Arm Cortex-A53: AArch64 with NEON, scheduled for it"),
     _tuned(NEON, "cortex-a72", "Arm Cortex-A72: AArch64 with NEON, scheduled for it"),
-    _tuned(_DOTPROD, "cortex-a55", "Arm Cortex-A55: AArch64 with NEON and dot product, scheduled for it"),
-    _tuned(_DOTPROD, "cortex-a76", "Arm Cortex-A76: AArch64 with NEON and dot product, scheduled for it"),
+    _tuned(_FP16, "cortex-a55", "Arm Cortex-A55: AArch64 with NEON, dot product and f16, scheduled for it"),
+    _tuned(_FP16, "cortex-a76", "Arm Cortex-A76: AArch64 with NEON, dot product and f16, scheduled for it"),
     _sve(256, "Neoverse V1"),
     _sve(128, "Neoverse N2 and V2, Cortex-A510 and later"),
     Target(

@@ -6,13 +6,13 @@ body that any compiler takes.  No intrinsics headers, no libm.
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import ClassVar
 
 from tenon.codegen.c import dots, half, pairs, tiles
 from tenon.codegen.c.alternatives import first_of
 from tenon.codegen.c.assembly_tile import Tile
+from tenon.codegen.c.literals import float_literal
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
@@ -100,6 +100,7 @@ PORTABLE = {
     "reduce_max": "{tree} return v[0];",
     "reduce_min": "{tree} return v[0];",
     "dot2": half.DOT2_VECTOR,
+    **half.FMA_VECTOR,
     **dots.VECTOR,
     **dots.BLOCKS,
     **{name: f"return __builtin_shufflevector(a, b, {order});" for name, order in dots.SHUFFLES.items()},
@@ -142,12 +143,13 @@ SCALAR = {
         "  return __builtin_copysign{S}(r, a);"
     ),
     "dot2": half.DOT2_SCALAR,
+    "fma_f16": half.FMA_ONE,
     "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
     **dots.SCALAR,
     **pairs.SCALAR,
 }
 TAKES = {
-    "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": half.DOT2_TAKES,
+    "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": half.DOT2_TAKES, **half.FMA_TAKES,
     "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b",
     **dots.TAKES,
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
@@ -246,15 +248,7 @@ class C(Printer):
             suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}.get(e.type.dtype, "")
             whole = int(e.value)
             return f"({whole + 1}{suffix} - 1)" if whole in (-(2**31), -(2**63)) else f"{whole}{suffix}"
-        suffix = "" if e.type.dtype is DType.F64 else "f"
-        v = float(e.value)
-        if math.isnan(v):
-            return f'__builtin_nan{suffix}("")'
-        if math.isinf(v):
-            return f"{'-' if v < 0 else ''}__builtin_inf{suffix}()"
-        if suffix:
-            v = struct.unpack("f", struct.pack("f", v))[0]
-        return f"{_shortest(v, suffix)}{suffix}"
+        return float_literal(float(e.value), "" if e.type.dtype is DType.F64 else "f")
 
     def infix(self, e: Op, a: str, b: str) -> str:
         """Integers wrap around: what is too wide for C's int arithmetic is done without a sign, then cut."""
@@ -308,7 +302,7 @@ class C(Printer):
                 return f"({t})(-({self.unsigned(e.type)}){args[0]})"
             wide = "uint64_t" if e.type.dtype.bytes == 8 else "uint32_t"
             return f"({t})(0 - ({wide}){args[0]})"
-        if e.name not in ("cast", "bitcast", "broadcast", "select"):
+        if e.name not in ("cast", "bitcast", "broadcast", "select", *half.FMA_TAKES):
             _computable(source)
         if e.name in COMPARE:
             test = f"({args[0]} {COMPARE[e.name]} {args[1]})"
@@ -372,17 +366,30 @@ class C(Printer):
             "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
             "Q": self.type(Type(DType.I32, 4)) if name == "dot16" else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
+            **(self.called_by_fma(name, t) if name in half.FMA_TAKES else {}),
         }
         result = self.names[t.dtype] if name.startswith("reduce") else words["I"] if name == "nearest_add" else over
         text = self.helper_body(name, t)
         head = f"TENON_INLINE {result} {key}({TAKES[name]}) {{{{\n"
         return f"{head}{text}\n}}}}".format(**words)
 
+    def called_by_fma(self, name: str, t: Type) -> dict[str, str]:
+        """The functions that portable multiply-adds of f16 call."""
+        self.has_assembly = True
+        if name == "fma_f16_scalar":
+            return {"each": self.helper("fma_f16", t)}
+        if t.lanes > 1:
+            return {"one": self.helper("fma_f16", Type(t.dtype))}
+        narrow, wide = Type(DType.F16), Type(DType.F32)
+        return {"widen": self.conversion(narrow, wide), "narrow": self.conversion(wide, narrow)}
+
     def helper_body(self, name: str, t: Type) -> str:
         if name in _ZERO_SAFE:
             return self.division(name, t)
         if name == "mul_rounded":
             return self.first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
+        if t.lanes == 1 and name == "fma_f16":
+            return self.first_of(half.fma_native(name, 1), SCALAR[name])
         if t.lanes == 1 and name in pairs.NATIVE:
             return self.first_of(pairs.NATIVE[name], SCALAR[name])
         if t.lanes == 1 and name in dots.SCALAR:
@@ -397,6 +404,8 @@ class C(Printer):
             native.insert(0, _by_clang(name, t))
         if name == "dot2":
             native += half.dot2_native(t.lanes)
+        if name in half.FMA_TAKES:
+            native += half.fma_native(name, t.lanes)
         if name in dots.VECTOR or name in dots.BLOCKS:
             native += dots.native(name, t.lanes)
         return self.first_of(native, portable)
@@ -585,14 +594,3 @@ def _loose(e: Op, i: int, text: str) -> str:
 
 def _offset(at: int) -> str:
     return f" + {at}" if at > 0 else f" - {-at}" if at < 0 else ""
-
-
-def _shortest(v: float, suffix: str) -> str:
-    """The shortest decimal that reads back as the same number of that width."""
-    if not suffix:
-        return repr(v)
-    for digits in range(6, 10):
-        text = f"{v:.{digits}g}"
-        if struct.pack("f", float(text)) == struct.pack("f", v):
-            break
-    return text if "." in text or "e" in text else text + ".0"

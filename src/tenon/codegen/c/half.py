@@ -1,4 +1,4 @@
-"""Floats of 16 bits in C: conversions to f32 and back, and the product of pairs of bf16.
+"""Floats of 16 bits in C: conversions to f32 and back, the product of pairs of bf16, and multiply-adds of f16.
 
 In C both kinds are their bits (uint16_t), so that every compiler takes them.  Conversions round to nearest, ties to
 even.  Processors that have them do bf16 with subnormal numbers taken for zeros; the portable bodies keep them.
@@ -133,3 +133,53 @@ def dot2_native(lanes: int) -> Native:
         (f"{has} && __GNUC__ >= 13", f"{brains}return ({{V}}){gcc}{new}"),
         (has, f"{words}return ({{V}}){gcc}(acc, (words)a, (words)b);"),
     )
+
+
+FMA_TAKES = {"fma_f16": "{V} acc, {V} a, {V} b", "fma_f16_scalar": "{V} acc, {V} a, {E} b"}
+# The product is exact in f64, and so is the sum, but for what no result depends on.  Rounded to odd, an f32 keeps all
+# that the second rounding needs (Boldo, Melquiond, "Emulation of FMA and Correctly Rounded Sums", 2008).
+FMA_ONE = (
+    "const double sum = (double){widen}(a) * {widen}(b) + {widen}(acc);\n"
+    "  union {{ float f; uint32_t u; }} r = {{ (float)sum }};\n"
+    "  if (sum == sum && r.f != sum) {{\n"
+    "    if ((r.f > sum) == (sum > 0)) r.u--;\n"
+    "    r.u |= 1;\n"
+    "  }}\n"
+    "  return {narrow}(r.f);"
+)
+FMA_VECTOR = {
+    "fma_f16": "{V} r;\n  for (int i = 0; i < {N}; i++) r[i] = {one}(acc[i], a[i], b[i]);\n  return r;",
+    "fma_f16_scalar": "return {each}(acc, a, b - ({V}){{0}});",
+}
+_FMA_BUILTIN = "__builtin_elementwise_fma"
+_NUMBER = "const union {{ uint16_t u; _Float16 f; }} number = {{ b }};\n  "
+_FIRST_LANE = (
+    "typedef _Float16 one __attribute__((vector_size(2)));\n"
+    "  typedef _Float16 eight __attribute__((vector_size(16)));\n"
+    "  const one alone = {{ number.f }};\n"
+    "  const eight first = __builtin_shufflevector(alone, alone, 0, -1, -1, -1, -1, -1, -1, -1);\n  "
+)
+_NUMBERS = "union {{ uint16_t u; _Float16 f; }} x = {{ a }}, y = {{ b }}, r = {{ acc }};\n  "
+_HAS_FMA = "defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)"
+
+
+def _fma(factor: str, operand: str) -> str:
+    """The instruction, whose last factor is written ``factor``, for the ``operand`` of C."""
+    return f'__asm__("fmla %0.{{N}}h, %1.{{N}}h, {factor}" : "+w"(acc) : "w"(a), {operand});\n  return acc;'
+
+
+def fma_native(name: str, lanes: int) -> Native:
+    """One instruction for vectors of 128 and 64 bits and for single numbers."""
+    if lanes == 1:
+        has = "defined(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC) && defined(__GNUC__)"
+        return ((has, f"{_NUMBERS}r.f = __builtin_fmaf16(x.f, y.f, r.f);\n  return r.u;"),)
+    arm = f"{_HAS_FMA} && defined(__aarch64__)"
+    if name == "fma_f16":
+        by_clang = f"{_HALF_TYPE}return ({{V}}){_FMA_BUILTIN}((half)a, (half)b, (half)acc);"
+        named = ((arm, _fma("%2.{N}h", '"w"(b)')),) if lanes in (4, 8) else ()
+        return ((f"{_HAS_FMA} && TENON_CLANG({_FMA_BUILTIN})", by_clang), *named)
+    # Clang would spread the number over a register by an instruction that takes no offset of its address.  It knows
+    # the constraint for vectors of 128 bits only.
+    by_clang = _NUMBER + _FIRST_LANE + _fma("%2.h[0]", '"x"(first)')
+    named = (f"{arm} && defined(__clang__)", by_clang), (arm, _NUMBER + _fma("%2.h[0]", '"x"(number.f)'))
+    return named if lanes in (4, 8) else ()

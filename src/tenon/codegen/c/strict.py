@@ -97,6 +97,7 @@ def strict_machine(machine: Machine) -> Machine:
         folds_broadcast=False,
         prefetch=False,
         dot2=0.0,
+        half=False,
         dot4=(),
         narrow_dot4=False,
         pairs=False,
