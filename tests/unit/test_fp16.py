@@ -7,24 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_precision import graph_of, separable
 
 import tenon
 from compiled import Library
 from interpret import interpret
 from lowered import Ask, make_site, run_site
 from onnx_models import model, node, random
-from tenon import passes
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel, fma_f16
-from tenon.ir.types import F32, DType
+from tenon.ir.types import DType
 from tenon.kernels.machine import Machine, in_halves
 from tenon.kernels.rows import LONGEST_F16
-from tenon.ops.base import Case, Operator, Site
+from tenon.ops.base import Case, Site
 from tenon.ops.conv import Conv
 from tenon.ops.matmul import Gemm, MatMul
-from tenon.passes.precision import precision
 from tenon.targets import find
 from tenon.toolchain.compiler import zig
 
@@ -132,27 +129,6 @@ def test_the_estimate_of_errors_grows_with_the_length_of_sums() -> None:
 
 
 # ------------------------------------------------------------------------------------------ whole graphs
-def test_activations_are_f16_where_the_target_computes_in_it() -> None:
-    graph = passes.optimize(separable(), verify=True, narrow=precision("fp16", arithmetic=True))
-    types = {n.op.name: n.output.type.dtype for n in graph}
-    assert types.pop("Conv+Cast+Sigmoid") is F32
-    assert set(types.values()) == {F16}
-    weights = {v.name.split(":")[0]: v.type.dtype for v in graph.constants()}
-    assert weights == {"w0": F16, "b0": F32, "w1": F16, "w2": F16, "w3": F16}  # w1: of a depthwise convolution
-
-
-@pytest.mark.parametrize(("scale", "dtype"), [(0.5, F16), (1e-6, F32), (1e6, F32)])
-def test_constants_out_of_the_range_of_f16_are_multiplied_in_f32(scale: float, dtype: DType) -> None:
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]), node("Mul", ["a", "s"], ["b"]), node("Relu", ["b"], ["c"]),
-        node("Conv", ["c", "v"], ["y"]),
-    ]  # fmt: skip
-    constants = {"w": random(8, 3, 1, 1), "s": np.full((1, 8, 1, 1), scale, np.float32), "v": random(4, 8, 1, 1)}
-    graph = passes.optimize(graph_of(nodes, constants), level=1, narrow=precision("fp16", arithmetic=True), fuse=False)
-    (product,) = [n for n in graph if isinstance(n.op, Operator) and n.op.name == "Mul"]
-    assert product.output.type.dtype is dtype
-
-
 def kinds(target: str, precision: str) -> set[str]:
     nodes = [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["b"]), node("Conv", ["b", "v"], ["y"])]
     weights = {"w": random(16, 12, 1, 1), "v": random(8, 16, 1, 1)}

@@ -143,6 +143,27 @@ def test_only_activations_between_convolutions_are_narrowed() -> None:
     assert weights == {"w0": BF16, "b0": F32, "w1": F32, "w2": BF16, "w3": BF16}
 
 
+def test_activations_are_f16_where_the_target_computes_in_it() -> None:
+    graph = passes.optimize(separable(), verify=True, narrow=precision("fp16", arithmetic=True))
+    types = {n.op.name: n.output.type.dtype for n in graph}
+    assert types.pop("Conv+Cast+Sigmoid") is F32
+    assert set(types.values()) == {F16}
+    weights = {v.name.split(":")[0]: v.type.dtype for v in graph.constants()}
+    assert weights == {"w0": F16, "b0": F32, "w1": F16, "w2": F16, "w3": F16}  # w1: of a depthwise convolution
+
+
+@pytest.mark.parametrize(("scale", "dtype"), [(0.5, F16), (1e-6, F32), (1e6, F32)])
+def test_constants_out_of_the_range_of_f16_are_multiplied_in_f32(scale: float, dtype: DType) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]), node("Mul", ["a", "s"], ["b"]), node("Relu", ["b"], ["c"]),
+        node("Conv", ["c", "v"], ["y"]),
+    ]  # fmt: skip
+    constants = {"w": random(8, 3, 1, 1), "s": np.full((1, 8, 1, 1), scale, np.float32), "v": random(4, 8, 1, 1)}
+    graph = passes.optimize(graph_of(nodes, constants), level=1, narrow=precision("fp16", arithmetic=True), fuse=False)
+    (product,) = [n for n in graph if n.op.name == "Mul"]
+    assert product.output.type.dtype is dtype
+
+
 @pytest.mark.parametrize(("name", "dtype", "tolerance"), [("bf16", BF16, 2.0**-8), ("fp16", F16, 2.0**-11)])
 def test_stored_weights_change_nothing_else(name: str, dtype: DType, tolerance: float) -> None:
     graph = separable()

@@ -28,8 +28,8 @@ LONGEST_PRODUCT = 1 << 15
 registers, so that a second set costs time: only sums longer than those of common networks have one."""
 
 LONGEST_F16 = 128
-"""Products that are added up in f16; the sums of more are added in f32.  The error of a chain of n roundings, relative to
-its result, is that of one times the square root of n / 2: sqrt(128 / 2) * 2**-12 is 2e-3, as of rounding to bf16."""
+"""Products that are added up in f16; the sums of more are added in f32.  The error of a chain of n roundings, relative
+to its result, is that of one times the square root of n / 2: sqrt(128 / 2) * 2**-12 is 2e-3, as of rounding to bf16."""
 
 Part = Callable[[Index, int], Expr]
 """f(first element, lanes): those elements as a vector."""

@@ -276,7 +276,7 @@ class Conv(Operator):
 
         def halves(label: str, x: Ints, w: Ints, **attributes: object) -> Case:
             """Images of f16; where they are multiplied as such, sums are as exact as those of bf16."""
-            case = narrow(label, x, w, **attributes)
+            case = narrow(label, x, w, DType.BF16, **attributes)
             return replace(case, dtypes=(DType.F16, DType.F16))
 
         yield narrow("bf16_pointwise", (2, 19, 5, 6), (21, 19, 1, 1))

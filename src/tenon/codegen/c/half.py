@@ -181,5 +181,5 @@ def fma_native(name: str, lanes: int) -> Native:
     # Clang would spread the number over a register by an instruction that takes no offset of its address.  It knows
     # the constraint for vectors of 128 bits only.
     by_clang = _NUMBER + _FIRST_LANE + _fma("%2.h[0]", '"x"(first)')
-    named = (f"{arm} && defined(__clang__)", by_clang), (arm, _NUMBER + _fma("%2.h[0]", '"x"(number.f)'))
-    return named if lanes in (4, 8) else ()
+    by_gcc = _NUMBER + _fma("%2.h[0]", '"x"(number.f)')
+    return ((f"{arm} && defined(__clang__)", by_clang), (arm, by_gcc)) if lanes in (4, 8) else ()
