@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,46 @@ def test_errors(words: list[str], status: int, message: str, folder: Path, capsy
     assert run_main(_exiting(quant_tool.quant_tool_int8), words) == status
     assert message in capsys.readouterr().err
     assert not Path("out.tmfile").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "algorithm", "file"),
+    [
+        (quant_tool.quant_tool_int8, "4", "save_i8_eq.tmfile"),
+        (quant_tool.quant_tool_int8, "3", "test_dfq_fp32.tmfile"),
+        (quant_tool.quant_tool_uint8, "3", "test_dfq_fp32.tmfile"),
+    ],
+)
+def test_equalisation_and_search(
+    tool: Callable[[], object], algorithm: str, file: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(_exiting(tool), [*WORDS, "-a", algorithm, "-z", "1", "-t", "1"]) == 0
+    printed = capsys.readouterr().err
+    assert "Step Evaluate, evaluate quantitative losses" in printed
+    losses = {name: float(cosine) for name, cosine in re.findall(r"^(\w+) +cosine similarity ([0-9.]+)", printed, re.M)}
+    assert set(losses) >= {"c", "b"}
+    assert all(0.99 < cosine <= 1 for cosine in losses.values())
+    assert Path(file).is_file()
+    x = np.random.default_rng(7).uniform(-1, 1, (1, 3, 9, 7)).astype(np.float32)
+    (ours,), (side,), (real,) = (evaluate(tenon.load(n), {"x": x}).values() for n in ("out.tmfile", file, "net.tmfile"))
+    assert np.abs(ours - real).max() < 0.1 * np.abs(real).max()
+    if algorithm == "3":
+        assert np.abs(side - real).max() < 1e-5 * np.abs(real).max()
+        assert not np.array_equal(side, real)
+    else:
+        assert np.array_equal(side, ours)
+        plain = run_main(_exiting(tool), [*WORDS, "-a", "0", "-t", "1"])
+        assert plain == 0
+        assert Path("out.tmfile").read_bytes() != Path(file).read_bytes()
+
+
+def test_algorithms_that_a_tool_does_not_have(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(_exiting(quant_tool.quant_tool_uint8), [*WORDS, "-a", "4", "-t", "1"]) == 0
+    assert "algorithm not specified, using default type MIN MAX" in capsys.readouterr().err
+    Path("my.scale").write_text("x 0.0078740157 0\nc 0.05 0\nb 0.08 0\n")
+    words = [*WORDS[:2], *WORDS[4:6], "-f", "my.scale", "-a", "4"]
+    assert run_main(_exiting(quant_tool.quant_tool_int8), words) == 2
+    assert "need images" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ MACE

@@ -9,12 +9,15 @@ from tenon.errors import InputError, ModelError, guarded
 from tenon.ir.graph import Graph
 from tenon.pipeline import Model
 from tenon.quantization.calibration import Step, observed
+from tenon.quantization.equalisation import equalised
 from tenon.quantization.insertion import insert, products
+from tenon.quantization.moments import moments
 from tenon.quantization.placement import placement
 from tenon.quantization.post_training import float_graph
 from tenon.quantization.ranges import HISTOGRAMS, METHODS
 from tenon.quantization.recipe import grids
-from tenon.quantization.samples import Data, read_samples
+from tenon.quantization.rounding import rounded
+from tenon.quantization.samples import Data, Sample, read_samples
 from tenon.quantization.scheme import named_scheme
 
 
@@ -25,12 +28,15 @@ def quantize_by_ranges(
     *,
     scheme: str = "int8",
     exclude: Sequence[str] = (),
+    fitted: Sequence[Sample] = (),
+    threads: int = 1,
 ) -> Graph:
     """A float model with QuantizeLinear and DequantizeLinear around what integers compute.
 
     ``ranges`` are the least and the greatest value of tensors by their names, of those that ``profiled`` names at
-    least.  ``scheme`` and ``exclude`` are as for ``quantize``.  Raises ModelError, and InputError for a tensor without
-    a range.
+    least.  ``scheme`` and ``exclude`` are as for ``quantize``.  With samples in ``fitted``, weights are not rounded to
+    the nearest integer, but by what that does to the sums of their layers ("gptq").  Raises ModelError, and InputError
+    for a tensor without a range.
     """
     graph, kind = float_graph(model), named_scheme(scheme)
     placed = placement(graph, exclude)
@@ -39,8 +45,26 @@ def quantize_by_ranges(
     if missing := [value.name for value in placed.tensors if value.name not in ranges]:
         raise InputError(f"there is no range for tensor '{missing[0]}': profile the same model again")
     found = grids(placed, {value: ranges[value.name] for value in placed.tensors}, kind)
-    insert(graph, placed, products(placed, found, kind), found, kind)
+    made = products(placed, found, kind)
+    if fitted:
+        made = rounded(made, moments(graph, made, fitted, threads=threads, step=_silent), "gptq", step=_silent)
+    insert(graph, placed, made, found, kind)
     return graph
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@guarded
+def equalised_model(
+    model: Model | Graph, samples: Sequence[Sample], *, scheme: str = "int8", threads: int = 1
+) -> Graph:
+    """The float model with channels of tensors scaled to similar ranges, which computes the same.
+
+    Raises ModelError for a model that is quantised already.
+    """
+    return equalised(float_graph(model), samples, per_channel=named_scheme(scheme).per_channel, threads=threads)[0]
 
 
 @guarded

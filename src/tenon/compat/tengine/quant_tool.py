@@ -16,14 +16,22 @@ from tenon import __version__
 from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
-from tenon.quantization.by_ranges import calibrated_ranges, quantize_by_ranges
+from tenon.quantization.by_ranges import calibrated_ranges, equalised_model, quantize_by_ranges
+from tenon.quantization.comparison import compare
 from tenon.quantization.range_files import Ranges, read_ranges, write_ranges
-from tenon.quantization.samples import SUFFIXES
+from tenon.quantization.samples import SUFFIXES, Sample, read_samples
 from tenon.quantization.scheme import named_scheme
 
 _LETTERS = "m:a:f:o:i:g:s:w:b:c:y:k:z:t:h"
-_ALGORITHMS = {0: ("MIN MAX", "minmax", "min-max"), 1: ("KL", "kl", "entropy"), 2: ("ACIQ", "aciq", "aciq")}
+_DFQ, _EQ = 3, 4
+_ALGORITHMS = {
+    0: ("MIN MAX", "minmax", "min-max"), 1: ("KL", "kl", "entropy"), 2: ("ACIQ", "aciq", "aciq"),
+    _DFQ: ("DFQ", "minmax", "min-max"), _EQ: ("MM EQ", "minmax", "min-max"),
+}  # fmt: skip
 """What ``-a`` names: as the tools print it, in the name of the table, and as Tenon names it."""
+
+MOST = 64
+"""Images that weights are rounded for, channels equalised on, and tensors compared on."""
 
 _HELP = """[Quant Tools Info]: optional arguments:
 \t-h    help            show this help message and exit
@@ -31,7 +39,7 @@ _HELP = """[Quant Tools Info]: optional arguments:
 \t-i    image dir       path to calibration images folder
 \t-f    scale file      path to calibration scale file
 \t-o    output model    path to output {kind} tmfile
-\t-a    algorithm       the type of quant algorithm(0:min-max, 1:kl, 2:aciq, default is 0)
+\t-a    algorithm       the type of quant algorithm(0:min-max, 1:kl, 2:aciq, 3:dfq, 4:eq, default is 0)
 \t-g    size            the size of input image(default is 3,224,224)
 \t-w    mean            value of mean (default is 104.0,117.0,123.0)
 \t-s    scale           value of normalize (default is 1.0,1.0,1.0)
@@ -39,6 +47,7 @@ _HELP = """[Quant Tools Info]: optional arguments:
 \t-c    center crop     crop the center of images(0:OFF, 1:ON, default is 0)
 \t-y    letter box      the size of the letter box [rows, cols], default is [0, 0]
 \t-k    focus           YOLOv5's focus(0:OFF, 1:ON, default is 0)
+\t-z    evaluate        compare with float, tensor by tensor(0:OFF, 1:ON, default is 0)
 \t-t    num thread      count of processing threads(default is 4)
 """
 
@@ -51,11 +60,14 @@ class Tool:
     kind: str
     status: str
     scheme: str
+    algorithms: tuple[int, ...]
 
 
-INT8 = Tool("quant_tool_int8", "int8", "int8, per-channel, symmetric", "int8-symmetric")
-UINT8 = Tool("quant_tool_uint8", "uint8", "uint8, per-layer, asymmetric", "uint8")
-UINT8_PERCHANNEL = Tool("quant_tool_uint8_perchannel", "uint8", "uint8, per-channel, asymmetric", "uint8-per-channel")
+INT8 = Tool("quant_tool_int8", "int8", "int8, per-channel, symmetric", "int8-symmetric", (0, 1, 2, _DFQ, _EQ))
+UINT8 = Tool("quant_tool_uint8", "uint8", "uint8, per-layer, asymmetric", "uint8", (0, 1, 2, _DFQ))
+UINT8_PERCHANNEL = Tool(
+    "quant_tool_uint8_perchannel", "uint8", "uint8, per-channel, asymmetric", "uint8-per-channel", (0, 1, 2)
+)
 
 
 def quant_tool_int8() -> None:
@@ -90,6 +102,7 @@ class Settings:
     crop: bool = False
     letter_box: tuple[int, int] = (0, 0)
     focus: bool = False
+    evaluate: bool = False
     threads: int = 4
 
     def preprocess(self) -> dict[str, Any]:
@@ -121,7 +134,7 @@ def parse(words: Sequence[str]) -> Settings:
         given["m"], given["o"], given.get("i", ""), int(_numbers(given, "a", (0,))[0]), given.get("f", ""),
         (int(size[0]), int(size[1]), int(size[2])), _numbers(given, "w", (104.0, 117.0, 123.0)),
         _numbers(given, "s", (1.0, 1.0, 1.0)), given.get("b", "1") != "0", given.get("c", "0") != "0",
-        (int(box[0]), int(box[1])), False, max(1, int(_numbers(given, "t", (4,))[0])),
+        (int(box[0]), int(box[1])), False, given.get("z", "0") != "0", max(1, int(_numbers(given, "t", (4,))[0])),
     )  # fmt: skip
 
 
@@ -134,14 +147,21 @@ def _numbers(given: dict[str, str], letter: str, default: tuple[float, ...]) -> 
 
 def run(tool: Tool, settings: Settings) -> None:
     """Calibrate (or read the table), quantise, write.  Raises TenonError."""
-    algorithm = _ALGORITHMS.get(settings.algorithm, _ALGORITHMS[0])
+    chosen = settings.algorithm if settings.algorithm in tool.algorithms else 0
+    algorithm = _ALGORITHMS[chosen]
+    if (chosen in (_DFQ, _EQ) or settings.evaluate) and not settings.images:
+        raise InputError("-a 3, -a 4 and -z 1 need images (-i), beside a table, too")
     _say(_banner(tool, settings, algorithm[0]))
     _info("Step 0, load FP32 tmfile.")
     graph = _loaded(settings)
     _info("Step 0, load FP32 tmfile done.")
+    samples = _samples(settings, graph) if chosen in (_DFQ, _EQ) or settings.evaluate else []
+    if chosen == _DFQ:
+        graph = equalised_model(graph, samples, scheme=tool.scheme, threads=settings.threads)
+        save(graph, "test_dfq_fp32.tmfile", "-a 3")
     table = settings.table
     if not table:
-        if settings.algorithm not in _ALGORITHMS:
+        if settings.algorithm not in tool.algorithms:
             _info("algorithm not specified, using default type MIN MAX")
         table = _calibrated(tool, settings, graph, algorithm[1:])
     _info(f"Calibration file is using {table}")
@@ -150,13 +170,32 @@ def run(tool: Tool, settings: Settings) -> None:
     _info(f"Step 3, load calibration table file {table}.")
     ranges = read_ranges(table, named_scheme(tool.scheme))
     _info("Step 4, optimize the calibration table.")
-    made = quantize_by_ranges(graph, ranges, scheme=tool.scheme)
+    if chosen == _EQ:
+        _info("Step Search, enable EQ search")
+    fitted = samples if chosen == _EQ else []
+    made = quantize_by_ranges(graph, ranges, scheme=tool.scheme, fitted=fitted, threads=settings.threads)
+    if chosen == _EQ:
+        save(made, "save_i8_eq.tmfile", "-a 4")
     _info("Step 4, quantize activation tensor done.")
     _info("Step 5, quantize weight tensor done.")
     save(made, settings.out, "-o")
     _info(f"Step 6, save {tool.kind.capitalize()} tmfile done, {settings.out}")
+    if settings.evaluate:
+        _evaluated(graph, made, samples)
     _say(f"\n---- Tengine {tool.kind.capitalize()} tmfile create success, best wish for your "
          f"{tool.kind.upper()} inference has a low accuracy loss...\\(^0^)/ ----")  # fmt: skip
+
+
+def _samples(settings: Settings, graph: Graph) -> list[Sample]:
+    return read_samples(graph, settings.images, MOST, preprocess=settings.preprocess())
+
+
+def _evaluated(floats: Graph, made: Graph, samples: Sequence[Sample]) -> None:
+    """Print how near every tensor is to float."""
+    _info("Step Evaluate, evaluate quantitative losses")
+    found = compare(floats, made, samples, samples=len(samples), layers=True)
+    for each in (*found.tensors, *found.outputs):
+        _say(f"{each.name:<40} cosine similarity {each.cosine:.6f}, SQNR {each.sqnr:.2f} dB")
 
 
 def _loaded(settings: Settings) -> Graph:
