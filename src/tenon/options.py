@@ -9,6 +9,7 @@ Environment variables are read here and nowhere else:
     TENON_CACHE     folder of compiled objects and downloads; default: XDG_CACHE_HOME/tenon or ~/.cache/tenon
     TENON_OPEN_TARGET    whose code to take from a .tenon file
     TENON_KEY, TENON_KEY_FILE    the key of encrypted bundles: 64 hexadecimal digits, or a file with it
+    TENON_PLUGINS   the plug-ins that every command loads
 """
 
 from __future__ import annotations
@@ -78,6 +79,15 @@ _VARIABLES = {
 
 OPENING = ("TENON_OPEN_TARGET", "TENON_KEY", "TENON_KEY_FILE")
 """The variables of ``opening``."""
+
+
+PLUGINS = ("TENON_PLUGINS",)
+"""The variable of ``plugins``."""
+
+
+def plugins(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The plug-ins that every command loads, in their order."""
+    return [path for path in environment.get(PLUGINS[0], "").split(os.pathsep) if path]
 
 
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:

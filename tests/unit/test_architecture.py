@@ -40,6 +40,7 @@ ORDER = [
     "engine",
     "tune",
     "pipeline",
+    "plugins",
     "metrics",
     "peers",
     "quantization",

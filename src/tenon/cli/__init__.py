@@ -36,6 +36,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning  # type: ignore[assignment]  # forwards other warnings
+            _load_plugins()
             app()
     except BrokenPipeError:
         sys.stderr.close()
@@ -48,6 +49,17 @@ def main() -> None:
     except KeyboardInterrupt:
         print("tenon: interrupted; nothing was left half-written", file=sys.stderr)
         sys.exit(130)
+
+
+def _load_plugins() -> None:
+    """Those of TENON_PLUGINS."""
+    from tenon.options import plugins
+
+    if paths := plugins():
+        from tenon.plugins import load_plugin
+
+        for path in paths:
+            load_plugin(path)
 
 
 def _exit_on_signals() -> None:

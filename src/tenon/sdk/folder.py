@@ -82,7 +82,7 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     library, names = libtenon(compiler, row), file_names(row)
     headers = {
         f"include/{name}": (RUNTIME / "include" / name).read_bytes()
-        for name in ("tenon.h", "tenon.hpp", *tengine.HEADERS, *mace.HEADERS)
+        for name in ("tenon.h", "tenon.hpp", "tenon_device.h", *tengine.HEADERS, *mace.HEADERS)
     }
     texts = {
         "lib/pkgconfig/tenon.pc": _PKG_CONFIG,

@@ -40,6 +40,27 @@ static void add_companions(Blake2b *state, const char *path) {
     if ((size_t)snprintf(name, sizeof name, "%s%s", path, i ? "_data" : ".data") < sizeof name) add_file(state, name);
 }
 
+/* Plug-ins of the compiler, which define operators. */
+static void add_plugins(Blake2b *state) {
+  char path[PATH];
+#if defined(_WIN32)
+  const char separator = ';';
+#else
+  const char separator = ':';
+#endif
+  const char *at = getenv("TENON_PLUGINS");
+  while (at != NULL && *at) {
+    const char *end = strchr(at, separator);
+    const size_t length = end != NULL ? (size_t)(end - at) : strlen(at);
+    if (length > 0 && length < sizeof path) {
+      memcpy(path, at, length);
+      path[length] = 0;
+      add_file(state, path);
+    }
+    at += length + (end != NULL);
+  }
+}
+
 static void make_key(const char *path, const File *content, const TenonOpenOptions *options, char key[2 * KEY + 1]) {
   Blake2b state;
   uint8_t digest[KEY];
@@ -58,6 +79,7 @@ static void make_key(const char *path, const File *content, const TenonOpenOptio
   if (options->weights != NULL) add_file(&state, options->weights);
   else if (options->weights_data != NULL) tn_blake2b_add(&state, options->weights_data, options->weights_bytes);
   if (path != NULL) add_companions(&state, path);
+  add_plugins(&state);
   tn_blake2b_end(&state, digest);
   tn_hex(digest, KEY, key);
 }

@@ -1,0 +1,14 @@
+"""Plug-ins: devices that run parts of networks, and operators of one's own."""
+
+from __future__ import annotations
+
+from tenon.ops.base import register as register_operator
+from tenon.plugins.device import Device, Part, find_device, register_device, unregister_device
+from tenon.plugins.engine import PartitionedEngine
+from tenon.plugins.library import LibraryDevice, load_plugin
+from tenon.plugins.partition import Section, partition
+
+__all__ = [
+    "Device", "LibraryDevice", "Part", "PartitionedEngine", "Section", "find_device", "load_plugin", "partition",
+    "register_device", "register_operator", "unregister_device",
+]  # fmt: skip

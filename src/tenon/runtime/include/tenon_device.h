@@ -1,0 +1,50 @@
+/* Devices from outside: a shared library that runs parts of networks.
+
+   The library exports `tenon_plugin_device`, which returns a struct that lives as long as the library.  A part of a
+   network is handed over as an ONNX model; its inputs and outputs are row-major, in the model's order.  Functions that
+   return int give 0, or another number after an error, whose text `error` returns then. */
+
+#ifndef TENON_DEVICE_H
+#define TENON_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TENON_DEVICE_ABI 1
+
+/* A node of the network that a device is asked about; shapes lie one after another. */
+typedef struct TenonDeviceNode {
+  const char *op, *name; /* as in ONNX */
+  int32_t input_count, output_count;
+  const char *const *types;    /* "f32", "i8", ... of the inputs, then the outputs; "" of an input that is absent */
+  const int32_t *ranks;        /* of the same */
+  const int64_t *const *shapes;
+} TenonDeviceNode;
+
+typedef struct TenonDevice {
+  size_t struct_size; /* sizeof(TenonDevice) */
+  int32_t abi;        /* TENON_DEVICE_ABI */
+  const char *name;
+  void *self;
+  const char *(*describe)(void *self);                           /* a line for people */
+  int (*supports)(void *self, const TenonDeviceNode *node);      /* 1: this device runs it */
+  int (*prerun)(void *self, const void *onnx, size_t bytes, void **part);
+  int (*run)(void *part, const void *const *inputs, void *const *outputs);
+  void (*postrun)(void *part);                                   /* ends what prerun began */
+  void (*release)(void *self);                                   /* before the library is unloaded; may be NULL */
+  const char *(*error)(void *self);
+} TenonDevice;
+
+/* `argument`: what the user gave beside the path of the plug-in, or "".  NULL if the device cannot be used; then
+   `*message` says why. */
+typedef const TenonDevice *TenonPluginDevice(const char *argument, const char **message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
