@@ -1,0 +1,127 @@
+"""MACE Micro's C++ API (--emit micro): programs in its manner on this machine and on an emulated Cortex-M4, misuse."""
+
+from __future__ import annotations
+
+import io
+import platform
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from libtenon import CLIENTS, needed, run, succeeded
+from on_targets import skip_without_device
+from real import DIGITS, held_out_digits
+from tenon.bundle.link import link_freestanding
+from tenon.sdk.libtenon import RUNTIME
+from tenon.targets.host import runner_of
+
+MODEL = DIGITS / "digits.onnx"
+PAGE = Path(__file__).parents[2] / "docs" / "micro.md"
+CPP98 = ("-std=c++98", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti")
+IMAGE = held_out_digits()[0][0]
+ROUNDING = 1e-5
+"""Other compilers, for other processors, fuse other products and sums."""
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
+
+
+def unpacked(bundle: tenon.Bundle, folder: Path) -> Path:
+    bundle.save(folder / "out", ("micro",))
+    with tarfile.open(fileobj=io.BytesIO((folder / "out" / "digits_micro.tar.gz").read_bytes())) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked package, built by its CMake project into build/libmicro.a and build/libmodel_digits.a."""
+    bundle = tenon.compile(MODEL, no_tuning=True, threads=1)
+    folder = unpacked(bundle, tmp_path_factory.mktemp("micro"))
+    options = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1", "-DCMAKE_CXX_STANDARD=98")
+    checks = f"-DCMAKE_CXX_FLAGS={' '.join(CPP98[1:])}"
+    succeeded(run(needed("cmake"), "-S", folder, "-B", folder / "build", *options, checks))
+    succeeded(run("cmake", "--build", folder / "build"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    with tenon.open(tenon.compile(MODEL, no_tuning=True, threads=1)) as engine:
+        return np.asarray(engine.run(IMAGE)["probabilities"]).ravel()
+
+
+def program(place: Path, source: Path, compiler: str, *flags: str) -> Path:
+    libraries = (f"-L{place}/build", "-lmodel_digits", "-lmicro", "-lm")
+    succeeded(run(needed(compiler), *flags, f"-I{place}/include", source, *libraries, "-o", place / source.stem))
+    return place / source.stem
+
+
+def rows_of_misuse() -> Iterator[tuple[str, int]]:
+    """The cases that the page lists, with the codes that it promises."""
+    codes = {"SUCCESS": 0, "INVALID_ARGS": 1, "UNSUPPORTED": 3, "RUNTIME_ERROR": 4}
+    for cases, code in re.findall(r"^\| .* \| ((?:`\w+`(?:, )?)+) \| `MACE_(\w+)` \|$", PAGE.read_text(), re.MULTILINE):
+        yield from ((case, codes[code]) for case in re.findall(r"`(\w+)`", cases))
+
+
+def test_answers_and_misuse(place: Path, expected: np.ndarray) -> None:
+    client = program(place, CLIENTS / "micro_client.cpp", "g++", *CPP98)
+    text = succeeded(run(client, place / "model" / "digits.bin", stdin=IMAGE.tobytes())).decode()
+    lines = [line.split() for line in text.splitlines()]
+    scores = [np.array(words[1:], np.float32) for words in lines if words[0] == "scores"]
+    assert len(scores) == 3
+    for found in scores:
+        np.testing.assert_allclose(found, expected, rtol=ROUNDING)
+    assert {words[0]: int(words[1]) for words in lines if words[0] != "scores"} == dict(rows_of_misuse())
+
+
+def test_program_of_the_documentation(place: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    """In C, by the functions of the C interface."""
+    (tmp_path / "program.c").write_text(PAGE.read_text().split("```c\n")[1].split("```")[0])
+    made = program(place, tmp_path / "program.c", "gcc", "-std=c99", "-Wall", "-Wextra", "-Werror")
+    found = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
+    np.testing.assert_allclose(np.array(found, np.float32), expected, rtol=ROUNDING)
+
+
+def test_engine_needs_neither_heap_nor_runtime_library(place: Path) -> None:
+    for library in ("libmicro.a", "libmodel_digits.a"):
+        listed = succeeded(run(needed("nm"), "-u", place / "build" / library)).decode().splitlines()
+        missing = {line.split()[-1] for line in listed if line.startswith(" ")}
+        own = {name for name in missing if "micro" in name or "digits" in name}
+        assert missing - own <= {"memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_"}, library
+
+
+def test_emulated_cortex_m4(expected: np.ndarray, tmp_path: Path) -> None:
+    """The engine and the generated code, in place of the network of probe.c."""
+    skip_without_device("cortex-m4")
+    bundle = tenon.compile(MODEL, no_tuning=True, target="cortex-m4")
+    folder, target, compiler = unpacked(bundle, tmp_path), bundle.target, bundle.compiler
+    texts = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+    texts |= {Path(name).name: content for name, content in texts.items() if name.startswith("src/")}
+    texts |= {"network.h": (RUNTIME / "network.h").read_bytes(), "probe.c": (RUNTIME / "probe.c").read_bytes()}
+    texts["board.cc"] = (CLIENTS / "micro_board.cpp").read_bytes()
+    flat = {name: content for name, content in texts.items() if name.count("/") < 2}
+    own = ("micro.h", "micro/codegen/digits/micro_engine_factory.h", "micro/codegen/digits/micro_engine_c_interface.h")
+    machine = (*compiler.machine_flags(target), *target.flags, "-O2", "-g0", f"-I{folder}/include")
+    plain = (*CPP98, "-ffreestanding", "-fno-sanitize=all", "-x", "c++")
+    objects = {
+        f"{name}.o": compiler.run(flat, (*machine, *plain, "-c", f"{name}.cc"), "out.o")
+        for name in ("micro", "digits_engine", "board")
+    }
+    assert all((folder / "include" / name).is_file() for name in own)
+    for name in ("digits.c", "digits_weights.c", "probe.c"):
+        objects[f"{Path(name).stem}.o"] = compiler.compile(flat, name, target)
+    files = {**objects, "target.ld": target.linker_script.encode()}
+    image = link_freestanding(compiler, target, files, ("-static", "-T", "target.ld"))
+    runner = runner_of(target)
+    assert runner is not None
+    with runner.session() as session:
+        session.push({"program": image, "input.bin": IMAGE.tobytes() + bytes(40)})
+        done = session.run("program", ())
+        assert done.status == 0, done.message
+        answer = session.pull("output.bin")
+    np.testing.assert_allclose(np.frombuffer(answer, np.float32)[64:], expected, rtol=ROUNDING)
