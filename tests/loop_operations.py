@@ -119,6 +119,11 @@ def _nearest_add(a: Array, b: Array) -> Array:
     return np.clip(whole + b, span.min, span.max).astype(np.int32)
 
 
+def _nearest_away_add(a: Array, b: Array) -> Array:
+    quarters = np.clip(np.trunc(4 * a.astype(np.float64)), -(2**31), 2**31 - 1).astype(np.int64)
+    return (((quarters * (2**30 + 1) + 2**31) >> 32) + b).astype(np.int32)
+
+
 def _mulh_add(a: Array, b: Array, c: Array) -> Array:
     high = (a.astype(np.int64) * b + (1 << 31)) >> 32
     return np.asarray((high + c).astype(np.int32))
@@ -149,12 +154,13 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
     "sub_i16x2": lambda a, b: (a.view(np.int16) - b.view(np.int16)).view(np.int32),
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
-    "nearest_add": _nearest_add, "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
+    "nearest_add": _nearest_add, "nearest_away_add": _nearest_away_add,
+    "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
 
 
-MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add")
+MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add", "nearest_away_add")
 """Operations whose operands have different types."""
 
 

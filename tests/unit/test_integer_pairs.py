@@ -177,34 +177,48 @@ ODD = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127.5, -128.5, 0.49999997, 8388609, -
                 -np.inf, 2147483520, -2147483648, 0, -0.0], np.float32)  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["nearest_add", "nearest_away_add"])
 @pytest.mark.parametrize("lanes", [1, 4])
-def test_nearest_add_in_portable_c(lanes: int, tmp_path: Path) -> None:
-    """Ties, numbers beyond i32 and sums beyond i32."""
+def test_nearest_integers_in_portable_c(lanes: int, name: str, tmp_path: Path) -> None:
+    """Ties, numbers beyond i32 and sums beyond i32, which saturate where halves are rounded to even."""
     rng = np.random.default_rng(6)
     x = np.concatenate([ODD, ODD, rng.uniform(-300, 300, 40)]).astype(np.float32)
-    zero = np.concatenate([np.full(20, -(2**31)), np.full(20, 2**31 - 1), rng.integers(-128, 128, 40)]).astype(np.int32)
+    far = 2**31 if name == "nearest_add" else 2**15
+    zero = np.concatenate([np.full(20, -far), np.full(20, far - 1), rng.integers(-128, 128, 40)]).astype(np.int32)
     k = Builder("k")
     a, b = k.param("a", 80, dtype=F32).vec(lanes), k.param("b", 80, dtype=I32).vec(lanes)
     y = k.param("y", 80, dtype=I32, out=True).vec(lanes)
     with k.loop("i", 80 // lanes) as i:
-        y[i] = op("nearest_add", a[i], b[i])
+        y[i] = op(name, a[i], b[i])
     kernel, library, out = k.done(), Library(), np.zeros(80, np.int32)
     library.add(kernel)
     library.build(tmp_path, ("gcc", "-O2"))
     library(kernel, [x, zero, out])
-    np.testing.assert_array_equal(out, OPERATIONS["nearest_add"](x, zero))
+    np.testing.assert_array_equal(out, OPERATIONS[name](x, zero))
 
 
+def test_halves_are_rounded_away_from_zero() -> None:
+    """By the formula of the instructions, beside all halves, quarters and their neighbours, and large numbers."""
+    x = np.concatenate([np.arange(-70000, 70000) / 4, np.arange(-(2**28), 2**28, 12345, dtype=np.float64)])
+    x = x.astype(np.float32)
+    x = np.concatenate([np.nextafter(x, np.float32(-np.inf)), x, np.nextafter(x, np.float32(np.inf))])
+    x = x[np.abs(x) < 2**28]
+    expected = np.sign(x) * np.floor(np.abs(x.astype(np.float64)) + 0.5)
+    np.testing.assert_array_equal(OPERATIONS["nearest_away_add"](x, np.zeros(len(x), np.int32)), expected)
+
+
+@pytest.mark.parametrize(("ties", "name"), [("even", "nearest_add"), ("away", "nearest_away_add")])
 @pytest.mark.parametrize("to", [DType.I8, DType.U8, DType.I16])
-def test_floats_are_quantised_by_integers(to: DType) -> None:
-    """The kernel rounds once, by ``nearest_add``, and gives what the reference gives."""
-    x, quantize = np.concatenate([ODD, np.linspace(-200, 200, 77, dtype=np.float32)]), QuantizeLinear(to.value)
+def test_floats_are_quantised_by_integers(to: DType, ties: str, name: str) -> None:
+    """The kernel rounds once, by ``nearest_add`` or ``nearest_away_add``, and gives what the reference gives."""
+    quantize = QuantizeLinear(to.value, ties=ties)
+    x = np.concatenate([ODD, 0.75 * ODD, np.linspace(-200, 200, 77, dtype=np.float32)])
     for zero in (None, np.array(-100 if to.is_signed else 100, to.numpy)):
         inputs = (x, np.array(0.75, np.float32), zero)[: 2 if zero is None else 3]
         (got,) = run_lowered(quantize, inputs, MACHINE, (1, 2)[: len(inputs) - 1])
         np.testing.assert_array_equal(got, quantize.evaluate(inputs)[0])
         site = make_site(quantize, inputs, MACHINE, (1, 2)[: len(inputs) - 1])
-        assert "nearest_add" in show(quantize.lower(site)[0].kernel)
+        assert name in show(quantize.lower(site)[0].kernel)
 
 
 def test_depthwise_weights_take_one_byte_each() -> None:

@@ -180,6 +180,9 @@ OPS: dict[str, Primitive] = {
     "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
     # An f32 rounded to the nearest integer, halves to even, plus an i32; both results are saturated to i32.
     "nearest_add": Primitive(2, "arg1"),
+    # The same with halves away from zero and a sum that wraps around; integers of 2**28 and more may be off by one, and
+    # are saturated to 2**29.
+    "nearest_away_add": Primitive(2, "arg1"),
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
 }
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
-from tenon.ir.loops import Const, Expr, Type, cast, maximum, minimum, op
+from tenon.ir.loops import Const, Expr, Type, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32, DType, TensorType
 from tenon.kernels import storage_types
 from tenon.ops.base import Case, Site, Step, broadcast_shapes, register, typed
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise, alone, lower_chain
+
+_BELOW_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
 
 def limits(dtype: DType) -> tuple[int, int]:
@@ -69,23 +71,20 @@ class QuantizeLinear(Quantisation):
 
     def lower(self, site: Site) -> list[Step]:
         """Processors that multiply pairs of 16 bits round and clamp in integers."""
-        if (
-            self.ties != "even"
-            or not site.machine.pairs
-            or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16)
-        ):
+        if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
             return super().lower(site)
-        return lower_chain(self.name, site, alone(_ByIntegers(self.to), site), DType(self.to))
+        return lower_chain(self.name, site, alone(_ByIntegers(self.to, ties=self.ties), site), DType(self.to))
 
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
         target = DType(self.to)
         ratio = x.astype(np.float32) / scale.astype(np.float32)
         if target.is_small_float:
             return Cast(self.to, self.saturate).reference(ratio)
-        whole = np.trunc(ratio)
-        rounded = np.rint(ratio) if self.ties == "even" else whole + np.trunc(2 * (ratio - whole))
+        away = np.copysign(np.floor(np.abs(ratio.astype(np.float64)) + 0.5), ratio)
+        rounded = np.rint(ratio) if self.ties == "even" else away.astype(np.float32)
         value = rounded + (0 if zero is None else zero.astype(np.float32))
-        return np.clip(value, *limits(target)).astype(target.numpy)
+        result: Array = np.clip(value, *limits(target)).astype(target.numpy)
+        return result
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -96,17 +95,18 @@ class QuantizeLinear(Quantisation):
         for dtype in (DType.U8, DType.I16):
             away = cls(dtype.value, ties="away")
             near = np.nextafter(np.array([[0.25, -0.25]], np.float32), np.float32(0))
-            halves = np.concatenate([x, -x, near, np.array([[1.25, -1.25, 1.75, -0.25]], np.float32)], 1)
+            more = np.array([[1.25, -1.25, 1.75, -0.25, np.inf, -np.inf, 4194303.75]], np.float32)
+            halves = np.concatenate([x, -x, near, more], 1)
             yield Case(away, (halves, scale, np.array(100, dtype.numpy)), (1, 2), tolerance=0, label=f"{dtype}_away")
         yield Case(cls("f8e4m3fn"), (x, scale), tolerance=0, label="f8")
         yield Case(cls("i8"), ((2, 3, 4), np.array([[[1]], [[2]]], np.float32) / 50), tolerance=0, label="per_axis")
 
 
 def _rounded_away(x: Expr) -> Expr:
-    """To the nearest integer, halves away from zero: the rest of a truncation is exact, and so is twice it."""
-    whole = op("trunc", x)
-    rest = x - whole
-    return whole + op("trunc", rest + rest)
+    """To the nearest integer, halves away from zero, by truncation.  The greatest f32 below a half is added: a half
+    would make 1 of 0.49999997, and halves still reach the next integer, as sums are rounded to even."""
+    below, above = (Const(number, Type(F32)) for number in (-_BELOW_HALF, _BELOW_HALF))
+    return op("trunc", x + select(less(x, 0.0), below, above))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class _ByIntegers(QuantizeLinear):
     def scalar(self, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         target = DType(self.to)
         ratio = cast(x, F32) / cast(scale, F32)
-        whole = op("nearest_add", ratio, Const(0, Type(I32)) if zero is None else cast(zero, I32))
+        nearest = "nearest_add" if self.ties == "even" else "nearest_away_add"
+        whole = op(nearest, ratio, Const(0, Type(I32)) if zero is None else cast(zero, I32))
         if target is DType.I8:
             return cast(op("saturate_i8", whole), target)
         low, high = limits(target)

@@ -368,7 +368,9 @@ class C(Printer):
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
             **(self.called_by_fma(name, t) if name in half.FMA_TAKES else {}),
         }
-        result = self.names[t.dtype] if name.startswith("reduce") else words["I"] if name == "nearest_add" else over
+        result = (
+            self.names[t.dtype] if name.startswith("reduce") else words["I"] if name.startswith("nearest") else over
+        )
         text = self.helper_body(name, t)
         head = f"TENON_INLINE {result} {key}({TAKES[name]}) {{{{\n"
         return f"{head}{text}\n}}}}".format(**words)

@@ -17,6 +17,7 @@ TAKES = {
     "mulh_add": "{V} a, {V} b, {V} c",
     "saturate_i8": _WORD,
     "nearest_add": "{V} a, {I} b",
+    "nearest_away_add": "{V} a, {I} b",
 }
 
 _EVEN = "return ({V})((({U})(({V})(({U})a << 24) >> 24) & 65535) | (({U})(({V})(({U})a << 8) >> 24) << 16));"
@@ -34,6 +35,13 @@ PORTABLE = {
 }
 """Bodies that do for any number of lanes."""
 
+_QUARTERS = (
+    "  const int64_t w = q >= 2147483648.0f ? 2147483647 : q > -2147483648.0f ? (int64_t)q : -2147483647 - 1;\n"
+    "  const int64_t n = (w * ((1 << 30) + 1) + (1LL << 31)) >> 32;\n"
+)
+"""An f32 in quarters, truncated, and the nearest integer: a little is added to positive ones and subtracted from
+negative ones, so that halves are rounded away from zero."""
+
 SCALAR = {
     **PORTABLE,
     "mulh_add": "return ({V})(({U})c + ({U})(((int64_t)a * b + (1LL << 31)) >> 32));",
@@ -44,6 +52,7 @@ SCALAR = {
         "  const int64_t sum = (a < 0 ? -whole : whole) + b;\n"
         "  return ({I})(sum > most ? most : sum < -most - 1 ? -most - 1 : sum);"
     ),
+    "nearest_away_add": "const {V} q = 4 * a;\n" + _QUARTERS + "  return ({I})(n + b);",
 }
 VECTOR = {
     **PORTABLE,
@@ -60,6 +69,11 @@ VECTOR = {
         "    const int64_t most = 2147483647, whole = r >= 2147483648.0f ? most + (x < 0) : (int64_t)r;\n"
         "    const int64_t sum = (x < 0 ? -whole : whole) + b[i];\n"
         "    y[i] = (int32_t)(sum > most ? most : sum < -most - 1 ? -most - 1 : sum);\n  }}\n  return y;"
+    ),
+    "nearest_away_add": (
+        "{I} y;\n  for (int i = 0; i < {N}; i++) {{\n    const {E} q = 4 * a[i];\n  "
+        + _QUARTERS
+        + "    y[i] = (int32_t)(n + b[i]);\n  }}\n  return y;"
     ),
 }
 
@@ -105,6 +119,14 @@ NATIVE = {
             '  __asm__("qadd %0, %0, %1" : "+r"(y) : "r"(b));\n  return y;',
         ),
     ],
+    # Quarters, truncated and saturated, times a fourth and a little; SMMLAR rounds the product and adds.
+    "nearest_away_add": [
+        (
+            f"{_DSP} && defined(__ARM_FP)",
+            '{I} y;\n  __asm__("vcvt.s32.f32 %0, %0, #2" : "+t"(a));\n  __asm__("vmov %0, %1" : "=r"(y) : "t"(a));\n'
+            '  __asm__("smmlar %0, %0, %1, %2" : "+r"(y) : "r"((1 << 30) + 1), "r"(b));\n  return y;',
+        ),
+    ],
 }
 """(preprocessor condition, body), for one lane."""
 
@@ -115,6 +137,15 @@ LANE_BY_LANE = {
             "{I} y;\n  for (int i = 0; i < {N}; i++) {{\n    {E} x = a[i];\n    int32_t r;\n"
             '    __asm__("vcvtr.s32.f32 %0, %0" : "+t"(x));\n    __asm__("vmov %0, %1" : "=r"(r) : "t"(x));\n'
             '    __asm__("qadd %0, %0, %1" : "+r"(r) : "r"(b[i]));\n    y[i] = r;\n  }}\n  return y;',
+        ),
+    ],
+    "nearest_away_add": [
+        (
+            f"{_DSP} && defined(__ARM_FP)",
+            "{I} y;\n  for (int i = 0; i < {N}; i++) {{\n    {E} x = a[i];\n    int32_t r;\n"
+            '    __asm__("vcvt.s32.f32 %0, %0, #2" : "+t"(x));\n    __asm__("vmov %0, %1" : "=r"(r) : "t"(x));\n'
+            '    __asm__("smmlar %0, %0, %1, %2" : "+r"(r) : "r"((1 << 30) + 1), "r"(b[i]));\n'
+            "    y[i] = r;\n  }}\n  return y;",
         ),
     ],
 }
