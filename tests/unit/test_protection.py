@@ -15,14 +15,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import tenon
 from command_line import run_main
 from onnx_models import model, node
-from tenon.bundle.container import Container, container_of
+from tenon.bundle.container import Container, container, container_of
 from tenon.bundle.delta import MAGIC, apply, delta
 from tenon.bundle.encrypted_files import decrypt, encrypt
 from tenon.bundle.encryption import WrongKeyError, seal, unseal
 from tenon.bundle.sbom import sbom
 from tenon.bundle.signature import SignatureError, sign
 from tenon.cli import main
+from tenon.engine.files import choose_target
 from tenon.errors import BundleError, InputError
+from tenon.sdk.libtenon import target_rows
+from tenon.targets import find, host_cpu
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 DAMAGED, WRONG_KEY = 5, 16
@@ -275,3 +278,38 @@ def test_inspect_says_what_is_done(
     found = json.loads(capsys.readouterr().out)
     assert found["encrypted"]
     assert found["taken"] == found["targets"][0]["target"]["name"]
+
+
+# ------------------------------------------------------------------------------------------------ fat bundles
+def test_target_of_a_fat_bundle_can_be_chosen(
+    place: Path, tmp_path: Path, expected: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Container(str(place / "net.tenon"))
+    (own,) = file.targets
+    files = {name: file.part(own, name).tobytes() for name in file.files(own)}
+    path = tmp_path / "fat.tenon"
+    path.write_bytes(container({"riscv64-v": files, own: files, "armv7-neon": files}))
+    assert answer(path) == answer(path, target=own) == expected
+    with pytest.raises(BundleError, match="and none for armv6: compile the model again with --target armv6"):
+        answer(path, target="armv6")
+    monkeypatch.setenv("TENON_OPEN_TARGET", "armv6")
+    with pytest.raises(BundleError, match="none for armv6"):
+        answer(path)
+    assert answer(path, target=own) == expected
+    monkeypatch.delenv("TENON_OPEN_TARGET")
+    commanded("inspect", path, "--json")
+    assert json.loads(capsys.readouterr().out)["taken"] == own
+
+
+@pytest.mark.parametrize(("isa", "taken"), [("rv64imafdc_zicsr_zvfoo", "riscv64"), ("rv64imafdcv_zicsr", "riscv64-v")])
+def test_processor_decides_on_riscv(isa: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenon.targets.host_cpu.processor", lambda: "riscv64")
+    monkeypatch.setattr("tenon.targets.host_cpu._listed", lambda what: isa if what == "isa" else "")
+    host_cpu.flags.cache_clear()
+    host_cpu.runs_here.cache_clear()
+    try:
+        assert choose_target("a.tenon", ["x86-64", "riscv64-v", "riscv64"]) == taken
+    finally:
+        host_cpu.flags.cache_clear()
+        host_cpu.runs_here.cache_clear()
+    assert 'TARGET_ROW("riscv64-v", "v")' in target_rows(find("riscv64"))

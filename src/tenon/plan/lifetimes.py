@@ -45,14 +45,6 @@ def lifetimes(program: Program) -> list[Lifetime]:
     return sorted([*ended, *alive], key=lambda each: (each.first, each.offset))
 
 
-def live_bytes(program: Program, found: list[Lifetime]) -> list[int]:
-    """For each call, the bytes up to the end of the highest that is in use."""
-    return [
-        max((each.offset + each.bytes for each in found if each.first <= number <= each.last), default=0)
-        for number in range(len(program.calls))
-    ]
-
-
 def _bytes(buffer: Buffer, place: Place) -> int:
     """Of a buffer, with the copies that other threads have of it."""
     elements = math.prod(extent.const for extent in buffer.shape)

@@ -41,6 +41,9 @@ def model() -> str:
 def flags() -> frozenset[str]:
     """The features that the first processor lists.  The system asks every processor for the rest of the file, which
     takes its time."""
+    if extensions := _listed("isa"):  # RISC-V: rv64imafdcv_zicsr_...
+        letters, *words = extensions.split("_")
+        return frozenset((*letters[len("rv64") :], *words))
     return frozenset((_listed("flags") or _listed("Features")).split())  # the latter on Arm
 
 

@@ -1,7 +1,7 @@
 """RISC-V: 64 bits, scalar and with vectors of at least 128 bits; 32 bits, with Linux and on microcontrollers."""
 
 from tenon.kernels.machine import Machine
-from tenon.targets.base import Group, Product, Target
+from tenon.targets.base import Group, Host, Product, Target
 from tenon.targets.board import Board, Memory
 from tenon.targets.runner import qemu_user
 
@@ -24,6 +24,7 @@ TARGETS = (
         "baseline_rv64",
         ("-fno-tree-vectorize",),
         about="RISC-V RV64GC",
+        host=Host("riscv64", triple="riscv64-linux-gnu"),
         runner=qemu_user("qemu-riscv64"),
         group=Group.BOARD,
         tier=2,
@@ -34,6 +35,7 @@ TARGETS = (
         "riscv64-linux-musl",
         "baseline_rv64+v",
         about="RISC-V RV64GC with the V extension, vectors of 128 bits, four at a time",
+        host=Host("riscv64", frozenset({"v"}), triple="riscv64-linux-gnu"),
         runner=qemu_user("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"),
         # QEMU 7.2 ends with a failed assertion where vectors of f64 are truncated to i64 (decode_save_opc).
         not_emulated=(

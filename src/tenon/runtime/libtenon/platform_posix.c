@@ -351,6 +351,21 @@ long tn_processor_speed(int processor) {
   return 0;
 }
 
+#if defined(__riscv)
+
+/* Of the extensions, that for vectors is asked for; systems before Linux 6.4 do not say (riscv_hwprobe). */
+void tn_processor_features(char *text, size_t size) {
+  enum { HWPROBE = 258, KEY_EXTENSIONS = 4, VECTORS = 1 << 2 };
+  struct {
+    int64_t key;
+    uint64_t value;
+  } pair = {KEY_EXTENSIONS, 0};
+  const int known = syscall(HWPROBE, &pair, 1L, 0L, NULL, 0L) == 0 && pair.key == KEY_EXTENSIONS;
+  snprintf(text, size, "%s", known && (pair.value & VECTORS) ? "v" : "");
+}
+
+#else
+
 void tn_processor_features(char *text, size_t size) {
   static const char *const names[] = {"\nflags", "\nFeatures"}; /* the latter on Arm */
   const size_t length = read_start("/proc/cpuinfo", text, size);
@@ -364,6 +379,8 @@ void tn_processor_features(char *text, size_t size) {
   }
   text[0] = 0;
 }
+
+#endif
 
 #else
 
