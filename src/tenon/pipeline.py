@@ -19,6 +19,7 @@ from tenon.bundle import Bundle, Origin, Tuned
 from tenon.bundle.banner import banner
 from tenon.bundle.compiler_flags import check
 from tenon.bundle.names import identifier
+from tenon.cluster import open_pool
 from tenon.codegen.backend import find as find_backend
 from tenon.codegen.c.strict import strict_machine
 from tenon.codegen.c.unit import CUnit
@@ -54,8 +55,9 @@ from tenon.plan.lowering_context import Setting
 from tenon.plan.program import Memory, Program
 from tenon.plan.ram import plan_within
 from tenon.targets import Target, find
+from tenon.targets.runner import Runner
 from tenon.tune.probe import probed
-from tenon.tune.search import LayerTimes, kind_of, search
+from tenon.tune.search import Bench, LayerTimes, kind_of, search
 from tenon.tune.table import Table, Times
 
 Model = str | PathLike[str] | bytes | Any
@@ -219,9 +221,14 @@ def tune(
     weights: Model | None = None,
     values: Values | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
+    cluster: str | None = None,
+    runner: Runner | None = None,
     **changes: Unpack[OptionKeywords],
 ) -> Iterator[LayerTimes]:
     """Measure the candidate algorithms of each layer on this machine and store the times for ``compile``.
+
+    ``cluster`` is the address of a Dask scheduler whose workers measure, or "local:N" for N processes here; ``runner``
+    a device to measure on, which a worker must have as a resource of its name.
 
     ``changes`` are as for ``compile``; ``threads`` is the number of threads to measure with, default 1.  ``compile``
     uses times for the bundle's number of threads, else those for the nearest number.  Layers in the table are not
@@ -234,7 +241,9 @@ def tune(
     given = _given(model, shapes, weights, values)
     graph = _optimised(given, target, chosen, shapes)
     setting = _setting(target, chosen)
-    yield from search(graph, target, setting, chosen, Table(chosen.tuning), threads=threads, progress=progress)
+    bench = Bench(target, setting, chosen, threads, runner=runner)
+    with open_pool(cluster) as pool:
+        yield from search(graph, bench, Table(chosen.tuning), pool=pool, progress=progress)
 
 
 @guarded

@@ -38,6 +38,7 @@ ORDER = [
     "bundle",
     "sdk",
     "engine",
+    "cluster",
     "tune",
     "pipeline",
     "plugins",

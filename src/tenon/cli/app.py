@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 from tenon.cli.option_groups import (
     BundleOptions,
+    Cluster,
     Compiler,
     DeviceOptions,
     DevicesFile,
@@ -204,12 +205,15 @@ def tune_command(
     value: Value = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The number of threads to measure with.")] = 1,
     options: TuneOptions,
+    device: DeviceOptions,
+    cluster: Cluster = None,
     printing: PrintOptions,
 ) -> None:
     """Measure the candidate algorithms of each layer, for use by compile.  Can be interrupted and resumed."""
     from tenon.cli.tune import tune_models
 
-    tune_models(sources_of(models, shape, value), options.overrides(), threads, as_json=printing.json)
+    how = (threads, device.choice(), cluster)
+    tune_models(sources_of(models, shape, value), options.overrides(), *how, as_json=printing.json)
 
 
 @app.command("bench-op")

@@ -24,18 +24,29 @@ class DeviceChoice:
     @contextmanager
     def connected(self, options: Mapping[str, Any]) -> Iterator[tuple[Connection | None, dict[str, Any]]]:
         """A connection to the device, None if there is none to use, and ``options`` with the device's target."""
-        if self.name is None:
-            yield None, dict(options)
+        runner, chosen = self.runner(options)
+        if runner is None:
+            yield None, chosen
             return
+        with runner.connected() as connection:
+            yield connection, chosen
+
+    def runner(self, options: Mapping[str, Any]) -> tuple[RemoteRunner | None, dict[str, Any]]:
+        """The device, None for this machine, and ``options`` with the device's target."""
+        if self.name is None:
+            return None, dict(options)
         found = find_devices([self.name], self.file)
         if len(found) > 1:
             names = ", ".join(spec.name for spec in found)
             raise InputError(f"--device {self.name}: several devices fit: name one of {names}")
-        with RemoteRunner(found[0]).connected() as connection:
-            target = options.get("target") or target_of(found[0], ask(connection)).name
-            if connection.emulates:
-                note(f"device {found[0].name} runs programs by {found[0].command[0]}: its times are an emulator's")
-            yield connection, {**options, "target": target}
+        (spec,), runner = found, RemoteRunner(found[0])
+        if spec.emulates:
+            note(f"device {spec.name} runs programs by {spec.command[0]}: its times are an emulator's")
+        target = options.get("target") or spec.target
+        if not target:
+            with runner.connected() as connection:
+                target = target_of(spec, ask(connection)).name
+        return runner, {**options, "target": target}
 
 
 HERE = DeviceChoice()

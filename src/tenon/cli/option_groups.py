@@ -338,6 +338,14 @@ class DeviceOptions:
         return DeviceChoice(self.device, self.devices)
 
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="ADDRESS", help="Work on a Dask scheduler's workers: tcp://HOST:8786, or local:N here."
+    ),
+]
+
+
 # ---------------------------------------------------------------------------------- preprocessing
 @dataclass(frozen=True)
 class PreprocessOptions:

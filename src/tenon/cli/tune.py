@@ -10,15 +10,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tenon.cli.console import console, print_json, table
+from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, weighted
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tune.search import LayerTimes
 
 
-def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: int, *, as_json: bool) -> None:
+def tune_models(
+    sources: Sequence[Source],
+    options: Mapping[str, Any],
+    threads: int,
+    where: DeviceChoice = HERE,
+    cluster: str | None = None,
+    *,
+    as_json: bool,
+) -> None:
     """Measure every model; an interrupt keeps the times measured so far."""
-    chosen = Options.from_environment(**options)
+    runner, given = where.runner(options)
+    chosen = Options.from_environment(**given)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results: dict[str, list[LayerTimes]] = {}
     with Progress(*columns, console=Console(stderr=True)) as shown:
@@ -28,7 +38,10 @@ def tune_models(sources: Sequence[Source], options: Mapping[str, Any], threads: 
             def show(done: int, total: int, layer: str, task: Any = task) -> None:
                 shown.update(task, completed=done, total=total)
 
-            results[source.name] = list(tune(weighted(source.load()), chosen, threads=threads, progress=show))
+            times = tune(
+                weighted(source.load()), chosen, threads=threads, progress=show, cluster=cluster, runner=runner
+            )
+            results[source.name] = list(times)
     if as_json:
         return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in results.items()}})
     for name, layers in results.items():

@@ -19,6 +19,7 @@ from tenon.errors import InputError
 from tenon.targets import find
 from tenon.targets.base import Host, Target
 from tenon.targets.host import best
+from tenon.targets.host_cpu import suits
 from tenon.targets.registry import rows
 
 _QUESTIONS = {
@@ -139,7 +140,7 @@ def _asked(facts: DeviceFacts) -> Target | None:
         return known.get(_WITHOUT_FEATURES[family])
 
     def fits(host: Host) -> bool:
-        return (host.family, host.system) == (family, facts.system) and facts.features >= host.features
+        return suits(host, family, facts.system, facts.features)
 
     row = best(fits)
     if row is None:

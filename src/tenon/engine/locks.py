@@ -1,9 +1,12 @@
-"""Locks that are released in forked child processes."""
+"""Locks of threads that are released in forked child processes, and locks of processes."""
 
 from __future__ import annotations
 
 import os
 from _thread import allocate_lock
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from weakref import WeakSet
 
 
@@ -28,3 +31,24 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock that one process of this machine has at a time: the file at ``path``, which is made.
+
+    Where there are no locks of files, or the file cannot be made, nothing is held.
+    """
+    try:
+        import fcntl
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)

@@ -29,7 +29,12 @@ def runs_here(name: str) -> bool:
 
 def fits(host: Host) -> bool:
     """Whether this machine has what code for such a host needs."""
-    return host.family == processor() and host.system == system() and flags() >= host.features
+    return suits(host, processor(), system(), flags())
+
+
+def suits(host: Host, family: str, system: str, features: frozenset[str]) -> bool:
+    """Whether a machine has what code for such a host needs."""
+    return (host.family, host.system) == (family, system) and features >= host.features
 
 
 def model() -> str:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tenon.errors import ToolchainError
 
@@ -62,6 +62,24 @@ class Runner(Protocol):
 
     def session(self) -> AbstractContextManager[Session]:
         """A new place for files."""
+
+
+class Named(Protocol):
+    """Something with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+@runtime_checkable
+class Connectable(Runner, Protocol):
+    """A runner behind a link, which the sessions of a connection share; ``spec`` names the device."""
+
+    @property
+    def spec(self) -> Named: ...
+
+    def connected(self) -> AbstractContextManager[Runner]:
+        """A connection, which is a runner."""
 
 
 @dataclass(frozen=True)

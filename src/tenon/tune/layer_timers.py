@@ -18,6 +18,7 @@ from tenon.errors import InputError
 from tenon.targets import Target
 from tenon.targets.host import runner_of
 from tenon.targets.host_cpu import runs_here
+from tenon.targets.runner import Runner
 
 _EVICT = np.zeros(2 << 20, np.float32)
 """Bytes that push a layer's data out of the second-level cache: 8 MiB."""
@@ -33,19 +34,19 @@ class LayerTimer(Protocol):
         """Give back what it holds."""
 
 
-def open_timer(bundle: Bundle, threads: int) -> LayerTimer:
-    """The timer of a bundle.  Raises ToolchainError where nothing runs its target's programs, InputError for several
-    threads on another machine."""
-    if runs_here(bundle.target.name):
+def open_timer(bundle: Bundle, threads: int, runner: Runner | None = None) -> LayerTimer:
+    """The timer of a bundle, on ``runner`` if given.  Raises ToolchainError where nothing runs its target's programs,
+    InputError for several threads on another machine."""
+    if runner is None and runs_here(bundle.target.name):
         return _EngineTimer(open_bundle(bundle, threads=threads))
     if threads > 1:
         raise InputError(f"layers run in one thread on machines other than this one: leave out threads={threads}")
-    return _DeviceTimer(Device(bundle))
+    return _DeviceTimer(Device(bundle, runner))
 
 
-def machine_of(target: Target) -> str:
+def machine_of(target: Target, runner: Runner | None = None) -> str:
     """What measured times are remembered for: the target, or its emulator, whose times say nothing of the target."""
-    runner = runner_of(target)
+    runner = runner or runner_of(target)
     return f"{target.name} on {runner.name}" if runner and runner.emulates else target.name
 
 

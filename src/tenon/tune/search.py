@@ -13,12 +13,18 @@ from dataclasses import dataclass, replace
 
 from tenon.algorithms.base import Algorithm
 from tenon.bundle import Bundle
+from tenon.cluster import Pool, WorkItem, content_key
+from tenon.cluster.pool import ThisProcess
+from tenon.engine.locks import exclusive
+from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node, Value
 from tenon.options import Options
 from tenon.plan.lower import plan
 from tenon.plan.lowering_context import Setting, key, operator, site
 from tenon.plan.program import Program
 from tenon.targets import Target
+from tenon.targets.host_cpu import suits
+from tenon.targets.runner import Connectable, Runner
 from tenon.tune.layer_timers import LayerTimer, machine_of, open_timer
 from tenon.tune.table import Kind, Table, generator_version
 
@@ -68,35 +74,91 @@ def jobs(graph: Graph, setting: Setting) -> list[Job]:
     return list(by_layer.values())
 
 
+@dataclass(frozen=True)
+class Bench:
+    """What layers are measured on and with: ``runner`` reaches a device, instead of what runs the target's programs."""
+
+    target: Target
+    setting: Setting
+    options: Options
+    threads: int = 1
+    repeat: int = 12
+    runner: Runner | None = None
+
+
 def search(
     graph: Graph,
-    target: Target,
-    setting: Setting,
-    options: Options,
+    bench: Bench,
     table: Table,
     *,
-    threads: int = 1,
-    repeat: int = 12,
+    pool: Pool | None = None,
     progress: Progress = lambda done, total, layer: None,
 ) -> Iterator[LayerTimes]:
-    """Measure the layers that are not in the table, one by one; yield the others from the table.
+    """Measure the layers that are not in the table, by the workers of ``pool``, else one by one here; yield the others
+    from the table.
 
-    Times measured in an emulator are stored, but not used for compilation.
+    Times measured in an emulator are stored, but not used for compilation.  Raises InputError for workers that differ,
+    or cannot run the target's code.
     """
-    work = jobs(graph, setting)
-    kind = replace(kind_of(target, options, threads), target=machine_of(target))
+    pool = pool or ThisProcess()
+    work = jobs(graph, bench.setting)
+    kind = replace(kind_of(bench.target, bench.options, bench.threads), target=machine_of(bench.target, bench.runner))
     known = table.times(kind)
+    found: dict[int, dict[str, float]] = {}
+    missing: list[int] = []
     for i, job in enumerate(work):
-        name = key(job.node)
-        progress(i, len(work), name)
-        seconds = {c: t for c, t in known.get(name, {}).items() if c in {each.key for each in job.candidates}}
-        missing = [each for each in job.candidates if each.key not in seconds]
-        if missing:
-            # All candidates are measured together: times measured at another time are not comparable.
-            seconds = measure(job, target, setting, options, threads, repeat)
-            table.put(kind, name, seconds)
-        yield LayerTimes(name, job.count, seconds, job.candidates[0].key)
+        candidates = {each.key for each in job.candidates}
+        found[i] = {c: t for c, t in known.get(key(job.node), {}).items() if c in candidates}
+        if len(found[i]) < len(candidates):  # all are measured together: times of another run are not comparable
+            missing.append(i)
+    if missing:
+        check_workers(pool, bench)
+    measured = pool.results([work_item(work[i], bench, kind) for i in missing])
+    waiting = set(missing)
+    for i, job in enumerate(work):
+        progress(i, len(work), key(job.node))
+        while i in waiting:  # results come as they are there, and are kept at once
+            number, seconds = next(measured)
+            table.put(kind, key(work[missing[number]].node), seconds)
+            found[missing[number]] = seconds
+            waiting.remove(missing[number])
+        yield LayerTimes(key(job.node), job.count, found[i], job.candidates[0].key)
     progress(len(work), len(work), "")
+
+
+def work_item(job: Job, bench: Bench, kind: Kind) -> WorkItem:
+    """The measurement of a layer, for a worker that has the device, if there is one."""
+    name = key(job.node)
+    address = content_key("layer", kind, name, [each.key for each in job.candidates], bench.repeat)
+    device = bench.runner.spec.name if isinstance(bench.runner, Connectable) else ""
+    resources = {device: 1.0} if device else {}
+    return WorkItem(address, measure_alone, (_single_layer(job.node), job.candidates, bench), resources)
+
+
+def check_workers(pool: Pool, bench: Bench) -> None:
+    """Raise InputError for workers that do not measure the same thing.  A device is the same for all."""
+    if isinstance(pool, ThisProcess) or bench.runner is not None:
+        return
+    host, workers = bench.target.host, pool.workers
+    fitting = [w for w in workers if host and suits(host, w.family, w.system, w.features)]
+    if len(fitting) < len(workers) and not (bench.target.runner and not fitting):
+        raise InputError(
+            f"{len(workers) - len(fitting)} of {len(workers)} workers do not execute code for {bench.target.name}: "
+            "tune on workers of one kind, or name their --target"
+        )
+    if len(models := sorted({worker.model for worker in fitting})) > 1:
+        raise InputError(f"workers have different processors ({', '.join(models)}): tune on workers of one kind")
+
+
+def measure_alone(graph: Graph, candidates: tuple[Algorithm, ...], bench: Bench) -> dict[str, float]:
+    """The times of a layer's candidates, on a device, or while nothing else is measured on this machine."""
+    (node,) = graph
+    job = Job(node, candidates, 1)
+    if isinstance(bench.runner, Connectable):
+        with bench.runner.connected() as connection:
+            return measure(job, replace(bench, runner=connection))
+    with exclusive(bench.options.cache / "measuring.lock"):
+        return measure(job, bench)
 
 
 def kind_of(target: Target, options: Options, threads: int) -> Kind:
@@ -106,20 +168,19 @@ def kind_of(target: Target, options: Options, threads: int) -> Kind:
     return Kind(target.name, find(options).version, threads, generator_version())
 
 
-def measure(
-    job: Job, target: Target, setting: Setting, options: Options, threads: int = 1, repeat: int = 12
-) -> dict[str, float]:
-    """Seconds of every candidate, the least of ``repeat`` interleaved runs."""
+def measure(job: Job, bench: Bench) -> dict[str, float]:
+    """Seconds of every candidate, the least of ``bench.repeat`` interleaved runs."""
+    setting, target = bench.setting, bench.target
 
     def build(algorithm: Algorithm) -> LayerTimer:
         program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
-        return open_timer(Bundle.of(program, target, options), threads)
+        return open_timer(Bundle.of(program, target, bench.options), bench.threads, bench.runner)
 
     with ThreadPoolExecutor(2) as pool:
         timers = list(pool.map(build, job.candidates))
     best = [float("inf")] * len(timers)
     contenders = list(range(len(timers)))
-    for attempt in range(repeat):
+    for attempt in range(bench.repeat):
         for i in contenders:
             best[i] = min(best[i], timers[i].seconds())
         if attempt == 2:
@@ -132,6 +193,12 @@ def measure(
 
 def single_layer_program(node: Node, setting: Setting) -> Program:
     """A program of one layer, without layout conversions, which neighbours would share."""
+    program = plan(_single_layer(node), setting, "layer")
+    return replace(program, calls=tuple(c for c in program.calls if c.op != "Reorder"))
+
+
+def _single_layer(node: Node) -> Graph:
+    """A graph of this node alone, whose inputs are the node's."""
     graph = Graph("layer")
     twin: dict[Value, Value] = {}
     for value in node.inputs:
@@ -144,5 +211,4 @@ def single_layer_program(node: Node, setting: Setting) -> Program:
     inputs = [None if v is None else twin[v] for v in node.inputs]
     new = graph.add(node.op, inputs, [f"y{i}" for i in range(len(node.outputs))], node.origin)
     graph.outputs = list(new.outputs)
-    program = plan(graph, setting, "layer")
-    return replace(program, calls=tuple(c for c in program.calls if c.op != "Reorder"))
+    return graph

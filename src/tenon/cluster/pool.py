@@ -1,0 +1,82 @@
+"""Where items of work run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tenon import __version__
+from tenon.cluster.work import WorkItem
+from tenon.errors import InputError
+from tenon.targets.host_cpu import flags, model, processor, system
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that runs items: Tenon's version there, and the processor."""
+
+    version: str
+    family: str
+    system: str
+    model: str
+    features: frozenset[str]
+
+    @classmethod
+    def here(cls) -> Worker:
+        """This process."""
+        return cls(__version__, processor(), system(), model(), flags())
+
+
+class Pool(Protocol):
+    """Workers."""
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """Those that there are now."""
+
+    def results(self, items: Sequence[WorkItem]) -> Iterator[tuple[int, Any]]:
+        """The number and result of every item, as they end.  Raises what an item raises, and ResourceError for one
+        whose workers died."""
+
+
+class ThisProcess:
+    """One item after the other, here."""
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        return (Worker.here(),)
+
+    def results(self, items: Sequence[WorkItem]) -> Iterator[tuple[int, Any]]:
+        for number, item in enumerate(items):
+            yield number, item.function(*item.arguments)
+
+
+@contextmanager
+def open_pool(address: str | None) -> Iterator[Pool]:
+    """The workers of a Dask scheduler at ``address`` (tcp://host:8786), of new processes here ("local", "local:4"), or
+    this process (None).
+
+    Raises InputError if Dask is not installed, or there is no scheduler or worker of this Tenon's version.
+    """
+    if address is None:
+        yield ThisProcess()
+        return
+    try:
+        from tenon.cluster import dask_pool
+    except ImportError as error:
+        raise InputError(f"--cluster {address}: {error.name} is missing: pip install tenon[cluster]") from None
+    with dask_pool.connected(address) as pool:
+        yield pool
+
+
+def ordered(pool: Pool, items: Sequence[WorkItem]) -> Iterator[Any]:
+    """The results in the order of the items."""
+    waiting: dict[int, Any] = {}
+    at = 0
+    for number, result in pool.results(items):
+        waiting[number] = result
+        while at in waiting:
+            yield waiting.pop(at)
+            at += 1

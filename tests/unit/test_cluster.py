@@ -1,0 +1,160 @@
+"""Work on several processes: results in order and equal to one process's, a worker that is killed, errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_models import model, node
+from tenon import cluster
+from tenon.cluster import WorkItem, content_key, open_pool
+from tenon.cluster.pool import Pool, ThisProcess, Worker, ordered
+from tenon.errors import InputError, ResourceError
+from tenon.options import Options
+from tenon.pipeline import tune
+from tenon.targets import find
+from tenon.targets.runner import Local
+from tenon.tune import search as search_module
+from tenon.tune.search import Bench, check_workers
+
+pytest.importorskip("distributed", reason="Dask is an optional dependency: pip install tenon[cluster]")
+
+
+def square(number: int, die: str = "") -> int:
+    """Kills its process, if ``die`` is a file that is not there yet, or "always"."""
+    if die and (die == "always" or not Path(die).exists()):
+        if die != "always":
+            Path(die).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def refuse(number: int) -> int:
+    raise InputError(f"{number} is refused")
+
+
+def items(count: int, die: str = "") -> list[WorkItem]:
+    """The third kills its process."""
+    calls = [(n, die if n == 3 else "") for n in range(count)]
+    return [WorkItem(content_key("square", *call), square, call) for call in calls]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with open_pool("local:2") as pool:
+        yield pool
+
+
+def test_results_are_those_of_one_process(pool: Pool) -> None:
+    work = [*items(6), items(6)[2]]
+    with open_pool(None) as here:
+        assert list(ordered(pool, work)) == list(ordered(here, work)) == [0, 1, 4, 9, 16, 25, 4]
+    assert pool.workers == (Worker.here(),) * 2
+
+
+def test_a_killed_worker_loses_nothing(pool: Pool, tmp_path: Path) -> None:
+    assert list(ordered(pool, items(8, str(tmp_path / "killed")))) == [n * n for n in range(8)]
+    assert (tmp_path / "killed").exists()
+
+
+def test_an_error_of_an_item_is_raised_here(pool: Pool) -> None:
+    with pytest.raises(InputError, match="7 is refused"):
+        list(pool.results([WorkItem("refused", refuse, (7,))]))
+    assert list(ordered(pool, items(2))) == [0, 1]
+
+
+@pytest.mark.slow
+def test_an_item_that_kills_every_worker() -> None:
+    with open_pool("local:2") as pool, pytest.raises(ResourceError, match="ended 3 workers"):
+        list(pool.results(items(4, "always")))
+
+
+def test_keys_are_of_the_content() -> None:
+    assert content_key("a", 1, b"x") == content_key("a", 1, b"x")
+    different = [content_key(*parts) for parts in (("a", 1, b"x"), ("b", 1, b"x"), ("a", 1), ("a", "1"), ("a", b"1x"))]
+    assert len(set(different)) == 5
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("local:0", "from 1 to 256"), ("local:x", "from 1 to 256"), ("tcp://127.0.0.1:1", "no scheduler answers there")],
+)
+def test_addresses_that_do_not_work(address: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenon.cluster.dask_pool._SECONDS", 1)
+    with pytest.raises(InputError, match=f"--cluster {address}: .*{words}"), open_pool(address):
+        pass
+
+
+def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "tenon.cluster.dask_pool", raising=False)
+    monkeypatch.delattr(cluster, "dask_pool", raising=False)
+    with pytest.raises(InputError, match=r"pip install tenon\[cluster\]"), open_pool("local"):
+        pass
+
+
+# ------------------------------------------------------------------------------------------------- tuning
+def network() -> bytes:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((8, 4, 3, 3), np.float32), "v": rng.standard_normal((8, 8, 1, 1), np.float32)}
+    nodes = [node("Conv", ["x", "w"], ["h"], pads=[1, 1, 1, 1]), node("Conv", ["h", "v"], ["y"])]
+    made: bytes = model(nodes, {"x": [1, 4, 6, 6]}, ["y"], weights).SerializeToString()
+    return made
+
+
+@pytest.mark.slow
+def test_tuning_on_workers_fills_the_table(tmp_path: Path) -> None:
+    changes: Any = {"tuning": tmp_path / "tuning.sqlite", "target": "host"}
+    tuned = list(tune(network(), cluster="local:2", **changes))
+    assert len(tuned) == 2
+    assert all(len(layer.seconds) > 1 and layer.best > 0 for layer in tuned)
+    again = list(tune(network(), **changes))
+    assert again == tuned, "the table has them: nothing is measured here"
+
+
+class Backwards(ThisProcess):
+    """A pool whose last item ends first."""
+
+    def results(self, items: Any) -> Iterator[tuple[int, Any]]:
+        yield from reversed(list(super().results(items)))
+
+
+def test_layers_are_in_their_order_whichever_is_measured_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "measure", lambda job, bench: {c.key: 1.0 for c in job.candidates})
+    here = list(tune(network(), tuning=tmp_path / "here.sqlite"))
+    monkeypatch.setattr("tenon.pipeline.open_pool", lambda address: nullcontext(Backwards()))
+    there = list(tune(network(), tuning=tmp_path / "there.sqlite", cluster="any"))
+    assert [layer.layer for layer in here] == [layer.layer for layer in there]
+    assert here == there
+
+
+class Workers:
+    """A pool of these workers."""
+
+    def __init__(self, *workers: Worker) -> None:
+        self.workers = workers
+
+    def results(self, items: Any) -> Iterator[tuple[int, Any]]:
+        yield from ()
+
+
+def test_workers_must_be_alike() -> None:
+    target = find("x86-64-avx2")
+    assert target.host
+    good = replace(Worker.here(), family="x86-64", system="linux", features=target.host.features)
+    bench = Bench(target, None, Options())  # type: ignore[arg-type]  # what is measured does not matter
+    check_workers(Workers(good, good), bench)
+    with pytest.raises(InputError, match="1 of 2 workers do not execute code for x86-64-avx2"):
+        check_workers(Workers(good, replace(good, features=frozenset())), bench)
+    with pytest.raises(InputError, match=r"different processors \(A, B\)"):
+        check_workers(Workers(replace(good, model="A"), replace(good, model="B")), bench)
+    check_workers(Workers(replace(good, model="A"), replace(good, model="B")), replace(bench, runner=Local()))
