@@ -3,6 +3,7 @@
 scripts/fuzz --minutes 5             run for five minutes
 scripts/fuzz --graphs 10000          run ten thousand graphs
 scripts/fuzz --seed 4711 --graphs 1  reproduce one graph
+scripts/fuzz --cluster tcp://host:8786  run batches on the workers of a Dask scheduler, each with a checkout
 scripts/fuzz --quantised            fuzz quantised graphs, bit for bit, on this machine and on emulated ones
 """
 
@@ -18,9 +19,11 @@ from pathlib import Path
 from time import monotonic
 
 from fuzzing.batch import BATCH
+from fuzzing.cluster import Batch, on_pool
 from fuzzing.judge import Configuration, Report, judge_apart
 from fuzzing.quantised import TARGETS as QUANTISED_TARGETS
 from fuzzing.quantised import judge_quantised, quantised
+from tenon.cluster import open_pool
 from tenon.errors import ToolchainError
 from tenon.options import Options, Precision
 from tenon.targets import targets
@@ -45,6 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="threads of every program; else 1 and 3 in turn")
     parser.add_argument("--precision", choices=PRECISIONS, help="of every program; else each in turn, mostly fp32")
     parser.add_argument("--compiler", help="the C compiler; else zig, gcc and clang in turn, as far as installed")
+    parser.add_argument("--cluster", help="address of a Dask scheduler, or local:N, whose workers run the batches")
     parser.add_argument("--log", type=Path, help="append a line of JSON per batch here, and go on after its last seed")
     parser.add_argument("--show", action="store_true", help="print the graphs of findings")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -89,14 +93,41 @@ def quantised_reports(given: argparse.Namespace, first: int) -> Iterator[tuple[r
     end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
     chosen = given.target or ",".join(QUANTISED_TARGETS)
     with tempfile.TemporaryDirectory(prefix="tenon-fuzz-") as cache:
-        while first < end:
-            seeds = range(first, min(end, (first // BATCH + 1) * BATCH))
+        for seeds in starts(first, end):
             yield seeds, chosen, judge_quantised(seeds, chosen.split(","), Path(cache))
-            first = seeds.stop
+
+
+def cluster_reports(given: argparse.Namespace, first: int) -> Iterator[tuple[range, str, Report]]:
+    """The same as ``reports``, in the same order, from the workers of a cluster."""
+    end = given.seed + given.graphs if given.graphs is not None else sys.maxsize
+    asked: Iterator[Batch]
+    if given.quantised:
+        asked = (Batch(s, given.target or ",".join(QUANTISED_TARGETS), ("--quantised",)) for s in starts(first, end))
+    else:
+        asked = (Batch(seeds, way.target, options(way)) for seeds, way in batches(given, first))
+    with open_pool(given.cluster) as pool:
+        for batch, report in on_pool(pool, asked):
+            yield batch.seeds, batch.target, report
+
+
+def starts(first: int, end: int) -> Iterator[range]:
+    """The seeds of each batch."""
+    while first < end:
+        seeds = range(first, min(end, (first // BATCH + 1) * BATCH))
+        yield seeds
+        first = seeds.stop
+
+
+def options(way: Configuration) -> tuple[str, ...]:
+    """The options of this program that select a configuration."""
+    return "--threads", str(way.threads), "--precision", way.precision, "--compiler", way.compiler_name
 
 
 def reports(given: argparse.Namespace, first: int) -> Iterator[tuple[range, str, Report]]:
     """Seeds of each batch, its target, and what was found."""
+    if given.cluster:
+        yield from cluster_reports(given, first)
+        return
     if given.quantised:
         yield from quantised_reports(given, first)
         return

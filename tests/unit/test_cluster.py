@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from onnx_models import model, node
+from real import ROOT
 from tenon import cluster
 from tenon.cluster import WorkItem, content_key, open_pool
 from tenon.cluster.pool import Pool, ThisProcess, Worker, ordered
@@ -158,3 +161,15 @@ def test_workers_must_be_alike() -> None:
     with pytest.raises(InputError, match=r"different processors \(A, B\)"):
         check_workers(Workers(replace(good, model="A"), replace(good, model="B")), bench)
     check_workers(Workers(replace(good, model="A"), replace(good, model="B")), replace(bench, runner=Local()))
+
+
+# ------------------------------------------------------------------------------------------------- fuzzing
+@pytest.mark.slow
+def test_fuzzing_on_workers_reports_what_one_machine_does() -> None:
+    def report(*words: str) -> dict[str, Any]:
+        command = ["scripts/fuzz", "--graphs", "60", "--seed", "30", "--compiler", "zig", "--json", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    assert report("--cluster", "local:2") == report()

@@ -28,7 +28,7 @@ from tenon.pipeline import tune
 from tenon.plan.lowering_context import Setting, key
 from tenon.targets import find
 from tenon.tune import table
-from tenon.tune.search import Job, LayerTimes, jobs
+from tenon.tune.search import Bench, Job, LayerTimes, jobs
 from tenon.tune.table import Kind, Table, generator_version
 
 
@@ -206,8 +206,8 @@ def test_threads_option_of_tune(
 ) -> None:  # fmt: skip
     asked: list[int] = []
 
-    def searched(*arguments: object, threads: int, progress: object) -> Iterator[LayerTimes]:
-        asked.append(threads)
+    def searched(graph: Graph, bench: Bench, *rest: object, **more: object) -> Iterator[LayerTimes]:
+        asked.append(bench.threads)
         yield from ()
 
     monkeypatch.setattr("tenon.pipeline.search", searched)
