@@ -6,8 +6,8 @@ repeated where a worker dies, and give what it would have given here.
 
 from __future__ import annotations
 
+from tenon.cluster.opening import open_pool as open_pool
 from tenon.cluster.pool import Pool as Pool
 from tenon.cluster.pool import Worker as Worker
-from tenon.cluster.pool import open_pool as open_pool
 from tenon.cluster.work import WorkItem as WorkItem
 from tenon.cluster.work import content_key as content_key

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tenon import __version__
 from tenon.cluster.work import WorkItem
-from tenon.errors import InputError
 from tenon.targets.host_cpu import flags, model, processor, system
 
 
@@ -51,24 +49,6 @@ class ThisProcess:
     def results(self, items: Sequence[WorkItem]) -> Iterator[tuple[int, Any]]:
         for number, item in enumerate(items):
             yield number, item.function(*item.arguments)
-
-
-@contextmanager
-def open_pool(address: str | None) -> Iterator[Pool]:
-    """The workers of a Dask scheduler at ``address`` (tcp://host:8786), of new processes here ("local", "local:4"), or
-    this process (None).
-
-    Raises InputError if Dask is not installed, or there is no scheduler or worker of this Tenon's version.
-    """
-    if address is None:
-        yield ThisProcess()
-        return
-    try:
-        from tenon.cluster import dask_pool
-    except ImportError as error:
-        raise InputError(f"--cluster {address}: {error.name} is missing: pip install tenon[cluster]") from None
-    with dask_pool.connected(address) as pool:
-        yield pool
 
 
 def ordered(pool: Pool, items: Sequence[WorkItem]) -> Iterator[Any]:
