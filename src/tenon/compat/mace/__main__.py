@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import tenon
 from tenon.cli.validate import check_validations, print_validations
+from tenon.compat.mace.devices import add_options, opened_device, selected_devices
 from tenon.compat.mace.quantize_stat import log_line, range_file
 from tenon.deployment import Deployment, time_deployment, validate_deployment
 from tenon.deployment.mace_config import TARGETS
+from tenon.deployment.running import Opener
 from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
 from tenon.quantization.by_ranges import calibrated_ranges
 from tenon.quantization.samples import read_samples
@@ -55,27 +57,43 @@ def _convert(arguments: argparse.Namespace) -> None:
 def _validate(arguments: argparse.Namespace) -> None:
     """Every model beside the framework of its platform, or recorded outputs; and its accuracy scripts."""
     deployment, models, targets = _asked(arguments)
-    found = validate_deployment(
-        deployment, models=models, targets=targets, threshold=arguments.validate_threshold, progress=_progress
-    )
-    print_validations(found)
-    check_validations(arguments.config, found)
+    for open_on, chosen, device in _places(arguments, targets):
+        found = validate_deployment(
+            deployment, models=models, targets=chosen, threshold=arguments.validate_threshold, progress=_progress,
+            open_on=open_on, device=device,
+        )  # fmt: skip
+        print_validations(found)
+        check_validations(arguments.config, found)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    """Times of every model, and the validation with --validate."""
+    """Times of every model, on every device that is asked for, and the validation with --validate."""
     deployment, models, targets = _asked(arguments)
     rounds, warmup = max(1, arguments.round), int(arguments.command == "benchmark" or arguments.benchmark)
-    for each in time_deployment(
-        deployment, models=models, targets=targets, rounds=rounds, warmup=3 * warmup, progress=_progress
-    ):
-        times, where = each.times, f" on {each.where}, an emulator" if each.emulated else ""
-        print(
-            f"{each.model} {each.target}: avg {times.mean:.3f} ms, min {times.min:.3f} ms, max {times.max:.3f} ms, "
-            f"{rounds} run(s){where}"
-        )
+    for open_on, chosen, _ in _places(arguments, targets):
+        for each in time_deployment(
+            deployment, models=models, targets=chosen, rounds=rounds, warmup=3 * warmup, open_on=open_on,
+            progress=_progress,
+        ):  # fmt: skip
+            times, where = each.times, f" on {each.where}" if open_on or each.emulated else ""
+            print(
+                f"{each.model} {each.target}: avg {times.mean:.3f} ms, min {times.min:.3f} ms, max {times.max:.3f} ms, "
+                f"{rounds} run(s){where}{', an emulator' if each.emulated else ''}"
+            )
     if arguments.validate:
         _validate(arguments)
+
+
+def _places(
+    arguments: argparse.Namespace, targets: Sequence[str]
+) -> Iterator[tuple[Opener | None, Sequence[str], str]]:
+    """What runs bundles, targets and name of every device that is asked for; None and "" for this machine."""
+    devices = selected_devices(arguments)
+    if not devices:
+        yield None, targets, ""
+    for spec in devices:
+        with opened_device(spec, arguments) as (open_on, target):
+            yield open_on, [target], spec.name
 
 
 def _asked(arguments: argparse.Namespace) -> tuple[Deployment, list[str], list[str]]:
@@ -111,8 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--output", default="build", help="folder for the bundles")
     validate = _deployment_parser(commands, "validate", "compare models with their frameworks, or recorded outputs")
     validate.add_argument("--validate_threshold", type=float, help="least cosine similarity, instead of the file's")
+    add_options(validate)
     for name, rounds, text in (("run", 1, "run models on random input"), ("benchmark", 100, "time models")):
         run = _deployment_parser(commands, name, text)
+        add_options(run)
         run.add_argument("--round", type=int, default=rounds, help="number of runs")
         run.add_argument("--benchmark", action="store_true", help="with warm-up runs")
         run.add_argument("--validate", action="store_true", help="validate, too")
