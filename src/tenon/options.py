@@ -31,7 +31,7 @@ R = TypeVar("R")
 Emit = Literal[
     "c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm", "image", "archive",
     "single-c", "single-header", "cmake", "arduino", "platformio", "espidf", "zephyr", "cmsis", "swift", "android",
-    "tar", "micro",
+    "tar", "micro", "mace",
 ]  # fmt: skip
 """A part of a bundle on disk."""
 

@@ -268,6 +268,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "weight_sha256_checksum": ("cd", lambda m: m.source.weights_sha256 == "cd"),
     "model_file_path": ("https://h/m.onnx", lambda m: m.source.file == "https://h/m.onnx"),
     "platform": ("Caffe", lambda m: m.name == "net"),
+    "micro": ({"backend": "cmsis"}, lambda m: m.options.get("emit") == ("micro",)),
     "subgraphs": (
         {"a": {"input_tensors": "x", "output_tensors": "sum"}},
         lambda m: [p.name for p in m.outputs] == ["sum"],
@@ -281,7 +282,7 @@ NOTED: dict[str, Any] = {
     "change_concat_ranges": True,
     "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "obfuscate": 1, "dsp_mode": 1,
     "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
-    "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn", "micro": {"backend": "cmsis"},
+    "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn",
 }  # fmt: skip
 """Keys without effect, which are noted."""
 

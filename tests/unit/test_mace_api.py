@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,25 @@ import pytest
 import tenon
 from libtenon import CLIENTS, needed, run, succeeded
 from on_targets import skip_without_device
+from real import DIGITS, held_out_digits
 from small_models import mace_net
+from tenon.deployment import read_deployment
 from tenon.ir.graph import Array
 from tenon.sdk import save_sdk
 
+DEPLOYMENT = """\
+library_name: digits
+target_abis: [host]
+model_graph_format: code
+model_data_format: code
+models:
+  digits:
+    platform: onnx
+    model_file_path: MODEL
+    data_type: fp32_fp32
+    subgraphs:
+      - {input_tensors: image, input_shapes: "1,8,8,1", output_tensors: probabilities, output_shapes: "1,10"}
+"""
 PAGE = Path(__file__).parents[2] / "docs" / "mace.md"
 STRICT = ("-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror")
 RNG = np.random.default_rng(5)
@@ -63,11 +80,11 @@ def broken(environment: dict[str, str], place: Path) -> dict[str, str]:
     return {**environment, "TENON": str(place / "broken")}
 
 
-def program(place: Path, source: Path, *more: str | Path) -> Path:
+def program(place: Path, source: Path, *more: str | Path, libraries: Sequence[str] = ()) -> Path:
     sdk, out = place / "sdk", place / source.stem
     if not out.exists():
         paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-lmace", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib")
-        succeeded(run(needed("g++"), *STRICT, source, *more, *paths, "-o", out))
+        succeeded(run(needed("g++"), *STRICT, source, *more, *paths, *libraries, "-o", out))
     return out
 
 
@@ -171,6 +188,28 @@ def test_helpers_of_programs(place: Path, client: Path) -> None:
     silent = {**plain, "MACE_CPP_MIN_LOG_LEVEL": "ERROR"}
     assert succeeded(run(client, "helpers", *files, env=silent)) == b""
     assert run(client, "helpers", place / "no such file", files[1], env=plain).returncode == -6, "a failed check aborts"
+
+
+def test_model_in_code(place: Path, broken: dict[str, str], tmp_path: Path) -> None:
+    """By the package and the factory in it; a deployment file of MACE asks for the same."""
+    (tmp_path / "digits.yml").write_text(DEPLOYMENT.replace("MODEL", str(DIGITS / "digits.onnx")))
+    (made,) = tenon.convert(read_deployment(tmp_path / "digits.yml"), tmp_path / "out")
+    with tarfile.open(fileobj=io.BytesIO((made.folder / "digits_mace.tar.gz").read_bytes())) as archive:
+        archive.extractall(tmp_path, filter="data")
+    image = held_out_digits()[0][0]
+    with tenon.open(made.folder) as engine:
+        (expected,) = engine.run(image.reshape(1, 8, 8, 1)).values()
+    libraries = (str(tmp_path / "lib" / "libdigits.a"), "-ltenon", "-lm")
+    client = program(place, CLIENTS / "mace_code.cpp", f"-I{tmp_path}/include", libraries=libraries)
+    weights = tmp_path / "model" / "digits.weights.bin"
+    for file in ("/dev/null", weights):
+        done = run(client, "digits", file, stdin=image.tobytes(), env=broken)
+        np.testing.assert_array_equal(np.frombuffer(succeeded(done), np.float32), np.ravel(expected))
+    (tmp_path / "short").write_bytes(weights.read_bytes()[:-1])
+    assert (
+        b"Invalid Arguments: the model's weights have" in run(client, "digits", tmp_path / "short", env=broken).stderr
+    )
+    assert b"no model in code is called 'numbers'" in run(client, "numbers", "/dev/null", env=broken).stderr
 
 
 def test_what_is_exported_and_how_large_it_is(place: Path) -> None:

@@ -365,6 +365,7 @@ class Bundle:
             source=self.source,
             weights=self.weights,
             manifest=lambda: self.manifest(files, compiled=True).text(),
+            layout=lambda: layout(self.manifest({}, compiled=False)),
             target=self.target,
             archive=self._archive,
             library=(lambda: self.library) if library_name(self.name, self.target) else None,

@@ -15,6 +15,7 @@ from tenon.deployment.base import DeployedModel, Deployment, ModelSource, Port
 from tenon.deployment.files import located
 from tenon.deployment.schema import Names, Range, Section, Shape, Texts, checked
 from tenon.deployment.yaml_document import Document
+from tenon.options import Emit
 
 MARKS = frozenset({"library_name", "target_abis", "target_socs", "model_graph_format", "model_data_format"})
 MODEL_MARKS = frozenset({"platform", "model_file_path", "subgraphs", "model_sha256_checksum"})
@@ -39,7 +40,6 @@ _WITHOUT_EFFECT = {
     "check_tensors": "every output is compared", "check_shapes": "every output is compared",
     "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
     "backend": "validation runs the framework of the platform",
-    "micro": "microcontrollers are targets: name one with --target",
     "change_concat_ranges": "the operands of a concatenation keep their ranges",
 }  # fmt: skip
 
@@ -243,7 +243,15 @@ class _Merged:
             options["precision"] = _PRECISIONS.get(self.key("data_type") or "", "fp16")
         if self.key("winograd") is not None:
             options["winograd"] = self.key("winograd")
+        if forms := self.forms():
+            options["emit"] = forms
         return options
+
+    def forms(self) -> tuple[Emit, ...]:
+        """The packages that MACE would generate: the engine for microcontrollers, the model in code."""
+        micro: tuple[Emit, ...] = ("micro",) if self.model.micro is not None else ()
+        code: tuple[Emit, ...] = ("mace",) if self.whole.model_graph_format == "code" else ()
+        return micro + code
 
     def quantize(self) -> dict[str, Any] | None:
         if not self.key("quantize"):

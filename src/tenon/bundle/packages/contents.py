@@ -17,7 +17,7 @@ class Contents:
     """A compiled network.  ``archive``, ``library`` and ``manifest`` compile it when they are called.
 
     ``library`` is None where the target has no shared libraries.  ``version`` is that of packages, ``about`` a line
-    that describes the network.
+    that describes the network.  ``layout`` is that of its memory (``bundle.layout``).
     """
 
     name: str
@@ -27,6 +27,7 @@ class Contents:
     source: str
     weights: bytes
     manifest: Callable[[], str]
+    layout: Callable[[], str]
     target: Target
     archive: Callable[[], bytes]
     library: Callable[[], bytes] | None = None

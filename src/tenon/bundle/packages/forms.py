@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tenon.bundle.packages.cmake import cmake
 from tenon.bundle.packages.contents import Contents
 from tenon.bundle.packages.embedded import arduino, cmsis, espidf, platformio, zephyr
+from tenon.bundle.packages.mace import mace
 from tenon.bundle.packages.micro import micro
 from tenon.bundle.packages.mobile import android, swift
 from tenon.bundle.packages.single import single_header, single_source
@@ -47,6 +48,7 @@ FORMS = {
     "cmsis": Form("Tenon.@NAME@.@VERSION@.pack", _zipped(cmsis)),
     "swift": Form("@NAME@-swift.zip", _zipped(swift)),
     "android": Form("@NAME@-android.zip", _zipped(android)),
+    "mace": Form("@NAME@_mace.tar.gz", _tarred(mace)),
     "micro": Form("@NAME@_micro.tar.gz", _tarred(micro)),
     "tar": Form("lib@NAME@.tar.gz", _tarred(tar)),
 }
