@@ -1,14 +1,22 @@
-"""A function of 8-bit integers as a table of 256 results."""
+"""Functions by tables: of 8-bit integers by 256 results, and f32 to 8-bit integers by 255 thresholds.
+
+A monotonic function of f32 with 256 results is known exactly by the least number that each result is for, which
+bisection finds in eight steps without arithmetic of floats: their bits are ordered as they are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tenon.ir.build import Builder
-from tenon.ir.loops import Kernel, cast, select
-from tenon.ir.types import I32, DType
+import numpy as np
+
+from tenon.ir.build import Builder, Tensor
+from tenon.ir.graph import Array
+from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, op, select
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels.image import Box, collapse
 from tenon.kernels.parallel import deal
 
@@ -18,7 +26,8 @@ CODES = 256
 
 @dataclass(frozen=True)
 class Lookup:
-    """``output = table[input - lowest]``; where the i32 ``mask`` is zero the output is zero."""
+    """``output = table[input - lowest]``; of an f32, ``lowest`` plus the number of thresholds of the table, from its
+    second entry on, that its ``order`` reaches.  Where the i32 ``mask`` is zero the output is zero."""
 
     input: Box
     output: Box
@@ -30,9 +39,11 @@ class Lookup:
 def lookup(s: Lookup) -> Kernel:
     """Parameters: x, the table, the mask if there is one, y."""
     source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
-    k = Builder(f"lookup_{'x'.join(map(str, out.size))}", "Element by element by a table of 256 results")
+    size, floats = "x".join(map(str, out.size)), source.dtype is F32
+    named = ("thresholds", "255 thresholds, by bisection") if floats else ("lookup", "a table of 256 results")
+    k = Builder(f"{named[0]}_{size}", f"Element by element by {named[1]}")
     x = k.param("x", *source.shape, dtype=source.dtype)
-    table = k.param("t", CODES, dtype=out.dtype)
+    table = k.param("t", CODES, dtype=I32 if floats else out.dtype)
     m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
     with ExitStack() as stack:
@@ -41,13 +52,61 @@ def lookup(s: Lookup) -> Kernel:
         at = tuple(
             stack.enter_context(k.loop(name, n, kind=kind)) for name, n, kind in [*loops, ("j", out.size[-1], inside)]
         )
-        code = stack.enter_context(k.bind("code", cast(x[source.spread(at)], I32) - s.lowest, CODES))
-        value = table[code]
+        if floats:
+            value = cast(_reached(k, stack, table, k.let("key", ordered(x[source.spread(at)]))) + s.lowest, out.dtype)
+        else:
+            value = table[stack.enter_context(k.bind("code", cast(x[source.spread(at)], I32) - s.lowest, CODES))]
         if m is not None:
             kept = select(m[masks[0].spread(at)], cast(value, I32), 0)
             value = cast(kept, out.dtype)
         y[out.spread(at)] = value
     return k.done()
+
+
+def ordered(x: Expr) -> Expr:
+    """An i32 that is less than that of another f32 where the f32 is."""
+    bits = bitcast(x, I32)
+    return op("xor", bits, op("and", bits >> 31, 0x7FFFFFFF))
+
+
+def _reached(k: Builder, stack: ExitStack, table: Tensor, key: Expr) -> Expr:
+    """The last entry of the table that is not above ``key``; 0: none but perhaps the first."""
+    found: Expr = Const(0, Type(I32))
+    for step in (1 << bit for bit in reversed(range(8))):
+        at = stack.enter_context(k.bind("at", _either(found, Const(step, Type(I32))), CODES))
+        reached = op("and", op("less_equal", table[at], key), step)
+        found = k.let("found", _either(found, reached))
+    return found
+
+
+def _either(a: Expr, b: Expr) -> Expr:
+    """The bits of both."""
+    return b if isinstance(a, Const) else op("or", a, b)
+
+
+def thresholds(function: Callable[[Array], Array], low: int) -> Array:
+    """i32 [256]: the ``ordered`` least f32 for which a monotonic ``function`` is ``low`` + the number of the entry or
+    more.  It takes f32 arrays without NaN; minus infinity gives ``low``, infinity ``low`` + 255.
+    """
+    wanted = low + np.arange(CODES)
+    below, reached = (np.full(CODES, _order(value), np.int64) for value in (-np.inf, np.inf))
+    for _ in range(32):
+        middle = (below + reached) // 2
+        enough = function(_number(middle)).astype(np.int64) >= wanted
+        reached, below = np.where(enough, middle, reached), np.where(enough, below, middle)
+    return reached.astype(np.int32)
+
+
+def _order(value: float) -> int:
+    bits = int(np.float32(value).view(np.int32))
+    return bits ^ (bits >> 31 & 0x7FFFFFFF)
+
+
+def _number(keys: Array) -> Array:
+    """The f32 of each key."""
+    whole = keys.astype(np.int32)
+    numbers: Array = (whole ^ (whole >> 31 & 0x7FFFFFFF)).view(np.float32)
+    return numbers
 
 
 def lowest(dtype: DType) -> int:

@@ -69,18 +69,10 @@ class Lookup(Operator):
         return Patch(self, (span, None))
 
     def lower(self, site: Site) -> list[Step]:
-        x, out, table = site.input(0), site.output, site.constants[1]
+        x, table = site.input(0), site.constants[1]
         assert table is not None
-        args: list[Arg] = [Input(0), Weights(table)]
-        if out.layout.block == 1 and not out.layout.halo:
-            boxes, mask = (Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank))), None
-        else:
-            boxes = tuple(image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))  # type: ignore[assignment]
-            at_zero = self.reference(np.zeros(1, x.dtype.numpy), table)[0]
-            mask = mask_box(boxes[1]) if out.dims[1] % out.layout.block and at_zero else None
-            args += [Weights(padding_mask(out))] if mask else []
-        kernel = kernels.lookup(kernels.Lookup(*boxes, kernels.lowest(x.dtype), mask))
-        return [Step(kernel, (*args, Output()))]
+        zero = self.reference(np.zeros(1, x.dtype.numpy), table)[0]
+        return lower_lookup(site, table, kernels.lowest(x.dtype), keeps_zero=not zero)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -91,6 +83,19 @@ class Lookup(Operator):
                 x = rng.integers(kind.min, kind.max + 1, shape).astype(dtype)
                 table = rng.integers(-100, 100, 256).astype(to)
                 yield Case(cls(), (x, table), (1,), 0, label=f"{np.dtype(dtype)}_{np.dtype(to)}_{len(shape)}")
+
+
+def lower_lookup(site: Site, table: Array, lowest: int, *, keeps_zero: bool) -> list[Step]:
+    """The kernel of ``kernels.lookup`` for the first input of ``site`` and its output."""
+    x, out = site.input(0), site.output
+    args: list[Arg] = [Input(0), Weights(table)]
+    if out.layout.block == 1 and not out.layout.halo:
+        boxes, mask = (Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank))), None
+    else:
+        boxes = tuple(image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))  # type: ignore[assignment]
+        mask = mask_box(boxes[1]) if out.dims[1] % out.layout.block and not keeps_zero else None
+        args += [Weights(padding_mask(out))] if mask else []
+    return [Step(kernels.lookup(kernels.Lookup(*boxes, lowest, mask)), (*args, Output()))]
 
 
 def _without_table(site: Site) -> Site:

@@ -13,9 +13,11 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.loops import Const, Expr, Type, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32, DType, TensorType
 from tenon.kernels import storage_types
+from tenon.kernels.lookup import thresholds
 from tenon.ops.base import Case, Site, Step, broadcast_shapes, register, typed
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise, alone, lower_chain
+from tenon.ops.integer_lookup import lower_lookup
 
 _BELOW_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
@@ -70,16 +72,43 @@ class QuantizeLinear(Quantisation):
         return cast(minimum(maximum(value, float(low)), float(high)), storage_types.computed(target))
 
     def lower(self, site: Site) -> list[Step]:
-        """Processors that multiply pairs of 16 bits round and clamp in integers."""
+        """Processors that multiply pairs of 16 bits round and clamp in integers; those without instructions for floats
+        find the integer by its thresholds."""
+        if site.machine.soft_float and (table := self.thresholds(site)) is not None:
+            low = limits(DType(self.to))[0]
+            zero = self.exactly(np.zeros(1, np.float32), *site.constants[1:])[0]
+            return lower_lookup(site, table, low, keeps_zero=not zero)
         if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
             return super().lower(site)
         return lower_chain(self.name, site, alone(_ByIntegers(self.to, ties=self.ties), site), DType(self.to))
 
+    def thresholds(self, site: Site) -> Array | None:
+        """The least numbers of each integer; None where they are not those of one function of f32 to 8 bits."""
+        x, scale, *zero = site.constants
+        single = all(c is not None and c.size == 1 for c in (scale, *zero))
+        if x is not None or not single or site.input(0).dtype is not F32 or DType(self.to) not in (DType.I8, DType.U8):
+            return None
+        if scale is None or not 0 < float(scale.reshape(())) < np.inf:
+            return None
+        return thresholds(lambda numbers: self.exactly(numbers, scale, *zero), limits(DType(self.to))[0])
+
+    def exactly(self, x: Array, scale: Array | None, zero: Array | None = None) -> Array:
+        """The reference for any f32 but NaN and constants of one element."""
+        assert scale is not None
+        most = np.float32(1 << 24)  # beyond it every result is a limit of the type
+        with np.errstate(over="ignore"):
+            ratio = np.clip(x / scale.astype(np.float32).reshape(()), -most, most)
+        return self.rounded(ratio, None if zero is None else zero.reshape(()))
+
     def reference(self, x: Array, scale: Array, zero: Array | None = None) -> Array:
-        target = DType(self.to)
         ratio = x.astype(np.float32) / scale.astype(np.float32)
-        if target.is_small_float:
+        if DType(self.to).is_small_float:
             return Cast(self.to, self.saturate).reference(ratio)
+        return self.rounded(ratio, zero)
+
+    def rounded(self, ratio: Array, zero: Array | None) -> Array:
+        """The integers of numbers that the scale has divided."""
+        target = DType(self.to)
         away = np.copysign(np.floor(np.abs(ratio.astype(np.float64)) + 0.5), ratio)
         rounded = np.rint(ratio) if self.ties == "even" else away.astype(np.float32)
         value = rounded + (0 if zero is None else zero.astype(np.float32))
