@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tenon
 from onnx_models import model, node
 from real import ROOT
 from tenon import cluster
 from tenon.cluster import WorkItem, content_key, open_pool
 from tenon.cluster.pool import Pool, ThisProcess, Worker, ordered
 from tenon.errors import InputError, ResourceError
+from tenon.ir.text import show
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.targets import find
@@ -173,3 +176,35 @@ def test_fuzzing_on_workers_reports_what_one_machine_does() -> None:
         return found
 
     assert report("--cluster", "local:2") == report()
+
+
+# ------------------------------------------------------------------------------------------------- calibration
+class Parts(ThisProcess):
+    """Two workers of this kind, whose parts are pickled as for other processes."""
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return (Worker.here(),) * 2
+
+    def results(self, items: Any) -> Iterator[tuple[int, Any]]:
+        for number, item in reversed(list(enumerate(items))):
+            function, arguments = pickle.loads(pickle.dumps((item.function, item.arguments)))
+            yield number, function(*arguments)
+
+
+@pytest.mark.parametrize(
+    "through", ["parts", pytest.param("local:2", marks=pytest.mark.slow)], ids=["in parts", "processes"]
+)
+def test_calibration_on_workers_gives_the_same_network(through: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extremes in the order of the samples (moving averages) and histograms (entropy)."""
+    graph = tenon.load(network())
+    samples = np.random.default_rng(1).standard_normal((11, 1, 4, 6, 6)).astype(np.float32)
+    samples[3] *= 20
+    if through == "parts":
+        monkeypatch.setattr("tenon.quantization.post_training.open_pool", lambda address: nullcontext(Parts()))
+    for method in ("moving-average", "entropy"):
+        how: Any = {"method": method, "range_search": False, "rounding": "nearest", "equalisation": False}
+        here = tenon.quantize(graph, list(samples), **how)
+        there = tenon.quantize(graph, list(samples), **how, cluster=through)
+        assert show(there.graph) == show(here.graph)
+        assert there.report == here.report

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tenon.cli.option_groups import (
+    Cluster,
     DeviceOptions,
     Model,
     PreprocessOptions,
@@ -51,6 +52,7 @@ def quantize_command(
     ] = None,
     preprocess: PreprocessOptions,
     threads: ThreadOptions,
+    cluster: Cluster = None,
     printing: PrintOptions,
 ) -> None:
     """Quantise a float model to 8-bit integers, calibrated on samples; writes ONNX, TFLite or tmfile."""
@@ -58,7 +60,7 @@ def quantize_command(
 
     settings = {
         "data": data, "samples": samples, "seed": seed, **scheme.settings(), **vars(repairs), **contract.settings(),
-        "preprocess": preprocess.overrides(), "threads": threads.threads,
+        "preprocess": preprocess.overrides(), "threads": threads.threads, "cluster": cluster,
     }  # fmt: skip
     quantize_model(model.source(), out, settings, report, pareto, saved.file(), as_json=printing.json)
 

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from tenon import __version__
 from tenon.cluster.work import WorkItem
-from tenon.targets.host_cpu import flags, model, processor, system
+from tenon.errors import InputError
+from tenon.targets import Target
+from tenon.targets.host_cpu import flags, model, processor, suits, system
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,18 @@ def ordered(pool: Pool, items: Sequence[WorkItem]) -> Iterator[Any]:
         while at in waiting:
             yield waiting.pop(at)
             at += 1
+
+
+def executes(worker: Worker, target: Target) -> bool:
+    """Whether a worker's processor and system execute code for a target."""
+    return target.host is not None and suits(target.host, worker.family, worker.system, worker.features)
+
+
+def check_target(pool: Pool, target: Target) -> None:
+    """Raise InputError unless every worker executes code for a target."""
+    workers = pool.workers
+    if unable := sum(not executes(worker, target) for worker in workers):
+        raise InputError(
+            f"{unable} of {len(workers)} workers do not execute code for {target.name}: use workers of one kind, or "
+            "name their --target"
+        )

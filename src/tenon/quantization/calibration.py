@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from tenon.cluster import Pool
 from tenon.ir.graph import Graph, Value
+from tenon.quantization.observed_apart import Step as Step
+from tenon.quantization.observed_apart import observed_by
 from tenon.quantization.probes import Probes
 from tenon.quantization.ranges import Observed
 from tenon.quantization.samples import Sample
 
-Step = Callable[[str, int, int], None]
-"""Called with a stage, the number of samples done and their number."""
-
 
 def observed(
-    graph: Graph, tensors: Sequence[Value], samples: Sequence[Sample], *, histograms: bool, threads: int, step: Step
+    graph: Graph,
+    tensors: Sequence[Value],
+    samples: Sequence[Sample],
+    *,
+    histograms: bool,
+    threads: int,
+    step: Step,
+    pool: Pool | None = None,
 ) -> dict[Value, Observed]:
-    """Extremes and, in a second pass over the samples, histograms of ``tensors``."""
+    """Extremes and, in a second pass over the samples, histograms of ``tensors``; the workers of ``pool`` take parts of
+    the samples, with the same results."""
     found = {v: Observed() for v in tensors}
     probes = Probes(graph, tensors, threads=threads)
     try:
+        if pool is not None:
+            return observed_by(pool, probes, samples, histograms=histograms, step=step)
         for i, values in enumerate(probes.run(samples)):
             step("ranges", i, len(samples))
             for value, array in values.items():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from tenon import passes
+from tenon.cluster import open_pool
 from tenon.errors import InputError, ModelError, guarded
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
@@ -76,6 +78,7 @@ def quantize(
     preprocess: Mapping[str, Any] | None = None,
     threads: int = 1,
     step: Step = lambda stage, done, total: None,
+    cluster: str | None = None,
 ) -> Quantized:
     """Quantise a float model, calibrated on ``samples`` samples of ``data``, which ``seed`` chooses of more.
 
@@ -99,6 +102,9 @@ def quantize(
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
     brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
     without missing ones no data is needed; nothing is searched or repaired then, and the report is empty.
+
+    ``cluster`` is the address of a Dask scheduler, or "local:N", whose workers observe parts of the samples; the result
+    is the same.
 
     Raises ModelError, and InputError for bad options and data, and if only float meets the contract.
     """
@@ -125,16 +131,17 @@ def quantize(
         return Quantized(made, Report(kind.name, "known ranges", 0, (), (), (), None, None, {}, {}))
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
     given = [each.sample for each in numbered]
-    request = Request(
-        kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search, exclude,
-        threads, step,
-    )  # fmt: skip
     contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
-    if contract.asked:
-        mixture = mixed(graph, given, request, contract, target)
-        found, floats, points = mixture.found, mixture.floats, mixture.points
-    else:
-        found, floats, points = recipe(graph, given, request), (), []
+    with nullcontext() if cluster is None else open_pool(cluster) as pool:
+        request = Request(
+            kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
+            exclude, threads, step, pool,
+        )  # fmt: skip
+        if contract.asked:
+            mixture = mixed(graph, given, request, contract, target)
+            found, floats, points = mixture.found, mixture.floats, mixture.points
+        else:
+            found, floats, points = recipe(graph, given, request), (), []
     result = inserted(found, kind)
     report = reported(graph, found, *result, given[:SCORED], kind, threads)
     return Quantized(result[0], replace(report, floats=floats, points=tuple(points)))

@@ -40,9 +40,15 @@ class Probes:
         copy.prune()
         self._used = {v.name for v in copy.inputs}
         options = Options.from_environment(arithmetic=arithmetic, threads=1, name="probes")
-        first = open_bundle(compile(copy, options))
+        self.bundle = compile(copy, options)
+        first = open_bundle(self.bundle)
         self._engines: list[Engine] = [first, *(first.fork() for _ in range(threads - 1))]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    @property
+    def outputs(self) -> dict[Value, str]:
+        """The names that ``bundle`` has for the values: of an output, or of an input."""
+        return {v: self._inputs.get(id(v)) or self._names[id(v)] for v in self.values}
 
     def run(self, samples: Sequence[Sample], more: Mapping[str, Array] | None = None) -> Iterator[dict[Value, Array]]:
         """The values on each sample, with ``more`` inputs.  The arrays of a sample are overwritten after it."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tenon.cluster import Pool
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ops.requantize import limits
@@ -66,6 +67,7 @@ class Request:
     exclude: Sequence[str] = ()
     threads: int = 1
     step: Step = lambda stage, done, total: None
+    pool: Pool | None = None
 
 
 @dataclass
@@ -146,7 +148,9 @@ class _Search:
         self, graph: Graph, placed: Placement, methods: Sequence[str], samples: Sequence[Sample]
     ) -> dict[Value, Observed]:
         histograms, threads, step = bool(HISTOGRAMS & set(methods)), self.request.threads, self.request.step
-        return observed(graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step)
+        return observed(
+            graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step, pool=self.request.pool
+        )
 
     def _grids(self, found: Recipe) -> dict[Value, Grid]:
         return grids(found.placed, found.ranges, self.request.scheme)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tenon.algorithms.base import Algorithm
 from tenon.bundle import Bundle
 from tenon.cluster import Pool, WorkItem, content_key
-from tenon.cluster.pool import ThisProcess
+from tenon.cluster.pool import ThisProcess, check_target, executes
 from tenon.engine.locks import exclusive
 from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node, Value
@@ -23,7 +23,6 @@ from tenon.plan.lower import plan
 from tenon.plan.lowering_context import Setting, key, operator, site
 from tenon.plan.program import Program
 from tenon.targets import Target
-from tenon.targets.host_cpu import suits
 from tenon.targets.runner import Connectable, Runner
 from tenon.tune.layer_timers import LayerTimer, machine_of, open_timer
 from tenon.tune.table import Kind, Table, generator_version
@@ -139,15 +138,10 @@ def check_workers(pool: Pool, bench: Bench) -> None:
     """Raise InputError for workers that do not measure the same thing.  A device is the same for all."""
     if isinstance(pool, ThisProcess) or bench.runner is not None:
         return
-    host, workers = bench.target.host, pool.workers
-    fitting = [w for w in workers if host and suits(host, w.family, w.system, w.features)]
-    if len(fitting) < len(workers) and not (bench.target.runner and not fitting):
-        raise InputError(
-            f"{len(workers) - len(fitting)} of {len(workers)} workers do not execute code for {bench.target.name}: "
-            "tune on workers of one kind, or name their --target"
-        )
-    if len(models := sorted({worker.model for worker in fitting})) > 1:
-        raise InputError(f"workers have different processors ({', '.join(models)}): tune on workers of one kind")
+    if bench.target.runner is None or any(executes(worker, bench.target) for worker in pool.workers):
+        check_target(pool, bench.target)
+        if len(models := sorted({worker.model for worker in pool.workers})) > 1:
+            raise InputError(f"workers have different processors ({', '.join(models)}): tune on workers of one kind")
 
 
 def measure_alone(graph: Graph, candidates: tuple[Algorithm, ...], bench: Bench) -> dict[str, float]:

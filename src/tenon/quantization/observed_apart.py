@@ -1,0 +1,98 @@
+"""What tensors hold on samples, observed by the workers of a pool: each gets the compiled network and some samples.
+
+Extremes are of single samples, in their order, and histograms are sums of integers, so that the parts together are what
+one process observes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from tenon.atomic_write import scratch, write
+from tenon.bundle.container import SUFFIX, container
+from tenon.cluster import Pool, WorkItem, content_key
+from tenon.cluster.pool import check_target, ordered
+from tenon.engine import Engine, open_bundle
+from tenon.ir.dtype import Array
+from tenon.ir.graph import Value
+from tenon.quantization.probes import Probes
+from tenon.quantization.ranges import Observed
+from tenon.quantization.samples import Sample
+
+Step = Callable[[str, int, int], None]
+"""Called with a stage, the number of samples done and their number."""
+
+PARTS = 4
+"""Parts of the samples for each worker, so that a slow one is not waited for long."""
+
+Extremes = dict[str, tuple[list[float], list[float]]]
+"""The least and the greatest of each sample, by the names of tensors."""
+
+
+def observed_by(
+    pool: Pool, probes: Probes, samples: Sequence[Sample], *, histograms: bool, step: Step
+) -> dict[Value, Observed]:
+    """The extremes and histograms of the values of ``probes``.  Raises InputError for workers that cannot run it."""
+    bundle, names = probes.bundle, probes.outputs
+    check_target(pool, bundle.target)
+    network = container({bundle.target.name: bundle.loaded_files()})
+    size = max(1, -(-len(samples) // (PARTS * len(pool.workers))))
+    parts = [list(samples[at : at + size]) for at in range(0, len(samples), size)]
+    wanted = tuple(names.values())
+
+    def items(limits: Mapping[str, tuple[float, float]] | None) -> list[WorkItem]:
+        address = content_key("observed", network, limits and sorted(limits.items()), wanted)
+        return [
+            WorkItem(content_key("part", address, *_content(part)), observe, (network, wanted, part, limits))
+            for part in parts
+        ]
+
+    found = {value: Observed() for value in names}
+    for i, extremes in enumerate(ordered(pool, items(None))):
+        step("ranges", min(i * size, len(samples)), len(samples))
+        for value, name in names.items():
+            found[value].lows += extremes[name][0]
+            found[value].highs += extremes[name][1]
+    if histograms:
+        limits = {names[value]: (seen.low, seen.high) for value, seen in found.items()}
+        for i, counts in enumerate(ordered(pool, items(limits))):
+            step("histograms", min(i * size, len(samples)), len(samples))
+            for value, name in names.items():
+                found[value].counts += counts[name]
+    return found
+
+
+def _content(samples: Sequence[Sample]) -> list[bytes]:
+    return [
+        f"{name} {array.dtype} {array.shape}".encode() + array.tobytes()
+        for sample in samples
+        for name, array in sorted(sample.items())
+    ]
+
+
+def observe(
+    network: bytes, names: Sequence[str], samples: Sequence[Sample], limits: Mapping[str, tuple[float, float]] | None
+) -> Extremes | dict[str, Array]:
+    """The extremes of tensors on samples; with ``limits``, those of all samples, their histograms."""
+    engine = _engine(network)
+    found = {name: _between(limits[name]) if limits else Observed() for name in names}
+    for sample in samples:
+        values = {**sample, **engine.run({name: sample[name] for name in engine.inputs}, copy=False)}
+        for name, seen in found.items():
+            seen.add(values[name]) if limits is None else seen.count(values[name])
+    if limits is None:
+        return {name: (seen.lows, seen.highs) for name, seen in found.items()}
+    return {name: seen.counts for name, seen in found.items()}
+
+
+def _between(limits: tuple[float, float]) -> Observed:
+    return Observed([limits[0]], [limits[1]])
+
+
+@lru_cache(maxsize=2)
+def _engine(network: bytes) -> Engine:
+    with scratch() as folder:
+        path = folder / f"network{SUFFIX}"
+        write(path, network)
+        return open_bundle(path)
