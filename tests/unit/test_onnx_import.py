@@ -82,6 +82,13 @@ def test_one_input_binds_a_dimension_of_another() -> None:
         load(made, shapes={"a": (5, 3), "b": (4, 1)})
 
 
+def test_number_for_an_input_of_one_dimension() -> None:
+    made = model([node("Relu", ["a"], ["y"])], {"a": (4,)}, ["y"])
+    assert [v.type.dims for v in load(made, shapes={"a": 3}).inputs] == [(3,)]
+    with pytest.raises(ShapeError, match="'x' has 4 dimensions"):
+        load(classifier(), shapes={"x": 3})
+
+
 @pytest.mark.parametrize(
     ("shapes", "error", "message"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import tenon
 from libtenon import CLIENTS, needed, run, succeeded
@@ -17,6 +18,7 @@ from tengine_sdk import MODEL, Tengine, built, environment_of, sdk_and_compiler
 from tenon.exporters.save import save
 from tenon.options import DataType
 
+OPSET = helper.make_opsetid("", 17)
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 
@@ -203,3 +205,26 @@ def test_plugins(tengine: Tengine, tmp_path: Path) -> None:
     assert not tengine.pointer("get_tengine_plugin_name", 1).value
     assert tengine("unload_tengine_plugin", name, b"end") == 0
     assert tengine("get_tengine_plugin_number") == 0
+
+
+def test_another_rank_than_the_file_has(tengine: Tengine, tmfile: Path) -> None:
+    """A program that sets the shape of a 3-dimensional input to four dimensions."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 4, 5]) for name in "xy"]
+    made = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=[OPSET])
+    path = tmfile.with_name("relu.tmfile")
+    save(tenon.load(made.SerializeToString()), path)
+    (tmfile.with_name("relu.onnx")).write_bytes(made.SerializeToString())
+    x = np.random.default_rng(0).normal(size=(1, 3, 4, 5)).astype(np.float32)
+    for model, rank in ((path, 4), (path.with_suffix(".onnx"), 3)):
+        graph = tengine.created(model)
+        first = tengine.pointer("get_graph_input_tensor", graph, 0, 0)
+        assert tengine("set_tensor_shape", first, (ctypes.c_int * 4)(*x.shape), 4) == 0
+        assert tengine("set_tensor_buffer", first, x.ctypes.data_as(ctypes.c_void_p), x.nbytes) == 0
+        assert tengine("prerun_graph", graph) == 0, tengine.messages
+        assert tengine("run_graph", graph, 1) == 0
+        last = tengine.pointer("get_graph_output_tensor", graph, 0, 0)
+        assert tengine("get_tensor_shape", last, (ctypes.c_int * 8)(), 8) == rank
+        found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, x.nbytes)
+        assert found == np.maximum(x, 0).tobytes()
+        assert tengine("destroy_graph", graph) == 0

@@ -107,6 +107,8 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
 
     whole: dict[str, tuple[int, ...]] = {}
     for name, given in shapes.items():
+        if isinstance(given, int) and name not in known and name in types:
+            given = (given,)  # of an input of one dimension: its name is no dimension's
         if isinstance(given, int):
             if name not in known:
                 raise InputError(f"no dimension is called '{name}'; the model has {_listed(known)}")

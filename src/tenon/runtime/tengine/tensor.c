@@ -36,7 +36,7 @@ int64_t tg_bytes(const Tensor *tensor) {
     if (tensor->dims[i] < 0 || (tensor->dims[i] > 0 && bytes > INT32_MAX / tensor->dims[i])) return 0;
     bytes *= tensor->dims[i];
   }
-  return tensor->dim_count > 0 || tensor->kind == TENSOR_TYPE_CONST ? bytes : 0;
+  return tensor->dim_count > 0 || tensor->kind == TENSOR_TYPE_CONST || tensor->graph->is_opaque ? bytes : 0;
 }
 
 const void *tg_data(const Tensor *tensor) {
@@ -60,6 +60,15 @@ int get_tensor_shape(tensor_t handle, int dims[], int dim_number) {
   return tensor->dim_count;
 }
 
+/* Programs that know only tensors of four dimensions put ones before those that a model has. */
+static int is_same_but_for_ones(const Tensor *tensor, const int dims[], int count) {
+  int own = 0, given = 0;
+  while (own < tensor->dim_count && tensor->dims[own] == 1) own++;
+  while (given < count && dims[given] == 1) given++;
+  const int rest = count - given;
+  return rest == tensor->dim_count - own && memcmp(dims + given, tensor->dims + own, (size_t)rest * sizeof *dims) == 0;
+}
+
 int set_tensor_shape(tensor_t handle, const int dims[], int dim_number) {
   Tensor *tensor = tg_tensor(handle);
   if (tensor == NULL || dims == NULL || dim_number < 1 || dim_number > MAX_SHAPE_DIM_NUM) return -1;
@@ -70,9 +79,11 @@ int set_tensor_shape(tensor_t handle, const int dims[], int dim_number) {
   const size_t bytes = (size_t)dim_number * sizeof *dims;
   if (dim_number == tensor->dim_count && memcmp(dims, tensor->dims, bytes) == 0) return 0;
   Graph *graph = tensor->graph;
+  if (graph->is_opaque && is_same_but_for_ones(tensor, dims, dim_number)) return 0;
   if (!tensor->is_input && (graph->is_opaque || (graph->model.data != NULL && tensor->kind == TENSOR_TYPE_VAR)))
     return tg_error("the shape of '%s' follows from the inputs'", tensor->name);
   if (graph->is_prepared) return tg_error("set_tensor_shape: the graph is prepared: postrun_graph comes first");
+  if (dim_number != tensor->dim_count && !graph->is_opaque) graph->is_changed = 1; /* the compiler keeps a file's ranks */
   memcpy(tensor->dims, dims, bytes);
   tensor->dim_count = dim_number;
   tensor->buffer = NULL;
