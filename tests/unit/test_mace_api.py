@@ -6,6 +6,7 @@ import io
 import os
 import platform
 import re
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,12 @@ models:
     data_type: fp32_fp32
     subgraphs:
       - {input_tensors: image, input_shapes: "1,8,8,1", output_tensors: probabilities, output_shapes: "1,10"}
+"""
+SECOND = """\
+  numbers:
+    platform: onnx
+    model_file_path: MODEL
+    data_type: fp32_fp32
 """
 PAGE = Path(__file__).parents[2] / "docs" / "mace.md"
 STRICT = ("-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror")
@@ -210,6 +217,25 @@ def test_model_in_code(place: Path, broken: dict[str, str], tmp_path: Path) -> N
         b"Invalid Arguments: the model's weights have" in run(client, "digits", tmp_path / "short", env=broken).stderr
     )
     assert b"no model in code is called 'numbers'" in run(client, "numbers", "/dev/null", env=broken).stderr
+
+
+@pytest.mark.slow
+def test_factory_of_several_models(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "two.yml").write_text(
+        DEPLOYMENT.replace("MODEL", str(DIGITS / "digits.onnx")) + SECOND.replace("MODEL", str(DIGITS / "digits.onnx"))
+    )
+    for made in tenon.convert(read_deployment(tmp_path / "two.yml"), tmp_path / "out"):
+        with tarfile.open(fileobj=io.BytesIO((made.folder / f"{made.model.name}_mace.tar.gz").read_bytes())) as archive:
+            archive.extractall(tmp_path, filter="data")
+    shutil.copy(tmp_path / "out" / "mace_engine_factory.h", tmp_path / "include" / "mace" / "public")
+    includes = (f"-I{tmp_path}/include", f"-I{place}/sdk/include")
+    (tmp_path / "use.cpp").write_text(
+        '#include "mace/public/mace_engine_factory.h"\n#include "mace/public/numbers.h"\n'
+        'int main() { return mace::factory_internal::Model("numbers") && mace::digits::GetModelSize() ? 0 : 1; }\n'
+    )
+    libraries = (f"-L{tmp_path}/lib", "-lnumbers", "-ldigits", "-lm")
+    succeeded(run(needed("g++"), *STRICT, *includes, tmp_path / "use.cpp", *libraries, "-o", tmp_path / "use"))
+    succeeded(run(tmp_path / "use"))
 
 
 def test_what_is_exported_and_how_large_it_is(place: Path) -> None:

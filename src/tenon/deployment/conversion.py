@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from tenon.atomic_write import write
 from tenon.bundle import read_manifest
 from tenon.bundle.manifest import Manifest
 from tenon.bundle.names import identifier
+from tenon.bundle.packages import engine_factory
 from tenon.deployment.base import DeployedModel, Deployment, Port
 from tenon.deployment.files import fetch_models
 from tenon.errors import InputError, TenonError
@@ -47,7 +49,7 @@ def convert(
 
     ``models`` selects some of the deployment's, ``targets`` replaces the targets that it names.  Raises InputError that
     lists all files that cannot be had before anything is compiled, and ModelError as ``tenon.compile`` does; bundles
-    that are complete by then stay.
+    that are complete by then stay.  Several models in code for MACE's API get a common ``out``/mace_engine_factory.h.
     """
     chosen = chosen_models(deployment, models, targets, progress)
     made = []
@@ -64,6 +66,9 @@ def convert(
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
             raise type(error)(f"{model.name}: {error}") from error
+    in_code = dict.fromkeys(identifier(model.name) for model in chosen if "mace" in model.options.get("emit", ()))
+    if len(in_code) > 1:
+        write(Path(out) / "mace_engine_factory.h", engine_factory(tuple(in_code)))
     return made
 
 

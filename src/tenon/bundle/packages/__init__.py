@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from tenon.bundle.packages.contents import Contents
 from tenon.bundle.packages.forms import FORMS, Form
+from tenon.bundle.packages.mace import engine_factory
 
-__all__ = ["FORMS", "Contents", "Form"]
+__all__ = ["FORMS", "Contents", "Form", "engine_factory"]

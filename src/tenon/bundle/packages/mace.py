@@ -120,7 +120,7 @@ def mace(contents: Contents) -> dict[str, bytes]:
     )
     return {
         f"include/mace/public/{name}.h": model,
-        "include/mace/public/mace_engine_factory.h": factory((name,)).encode(),
+        "include/mace/public/mace_engine_factory.h": engine_factory((name,)).encode(),
         "include/mace/codegen/engine/mace_engine_factory.h": _ALIAS.encode(),
         **contents.headers("include/"),
         f"lib/lib{name}.a": contents.archive(),
@@ -128,7 +128,7 @@ def mace(contents: Contents) -> dict[str, bytes]:
     }
 
 
-def factory(names: Sequence[str]) -> str:
+def engine_factory(names: Sequence[str]) -> str:
     """``mace_engine_factory.h`` for several models in code."""
     models = "".join(f'  if (name == "{name}") return {name}::CreateMultiNet();\n' for name in names)
     includes = "".join(f'#include "mace/public/{name}.h"\n' for name in names)
