@@ -13,7 +13,8 @@ import pytest
 import tenon
 from networks_to_quantise import images, separable
 from tenon.errors import InputError
-from tenon.quantization.mixed_precision import Contract
+from tenon.ir.types import DType
+from tenon.quantization.mixed_precision import Contract, _Search, layer_name
 from tenon.quantization.report import Point, standard_error
 
 QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_search": False, "rounding": "nearest"}
@@ -57,6 +58,65 @@ def test_contract_that_only_floats_meet_is_refused_with_the_noisiest_layers() ->
         InputError, match=r"an SQNR of 120 dB needs all layers in float.*noisiest layers are .*depthwise"
     ):
         tenon.quantize(separable(None), images(8), min_sqnr=120, **QUICK)
+
+
+FAST: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding": "nearest"}
+
+
+def test_layers_of_16_bits() -> None:
+    """All products stay in integers, and have less noise."""
+    given, layers = images(6), ["first", "depthwise", "last", "scores"]
+    plain = tenon.quantize(separable(None), given, **FAST)
+    made = tenon.quantize(separable(None), given, int16=layers, **FAST)
+    assert made.report.outputs[0].sqnr > plain.report.outputs[0].sqnr + 6
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert description.compiled["IntegerConv"] + description.compiled["IntegerGemm"] == 4
+    stored = [n.output.type.dtype for n in made.graph if n.op.name == "QuantizeLinear"]
+    assert DType.I16 in stored
+    one = tenon.quantize(separable(None), given, int16=["scores"], **FAST).graph
+    kinds = {n.output.name: n.output.type.dtype for n in one if n.op.name == "QuantizeLinear"}
+    assert {kinds["x_quantized"], kinds["2_quantized"]} == {DType.I8}
+    assert DType.I16 in kinds.values()
+    with pytest.raises(InputError, match="there is no layer 'nothing'"):
+        tenon.quantize(separable(None), given, int16=["nothing"], **FAST)
+
+
+@pytest.mark.slow
+def test_contract_that_16_bits_meet_where_floats_beside_8_bits_do_not() -> None:
+    given = images(12)
+    wanted = tenon.quantize(separable(None), given, **FAST).report.outputs[0].sqnr + 8
+    report = tenon.quantize(separable(None), given, min_sqnr=wanted, **FAST).report
+    assert report.floats == ()
+    assert 0 < len(report.wide) < 4
+    assert (report.points[-1].wide, report.points[-1].sqnr >= wanted) == (report.wide, True)
+    with pytest.raises(InputError, match="needs all layers in float"):
+        tenon.quantize(separable(None), given, min_sqnr=wanted, mixed_types=["float"], **FAST)
+
+
+def test_types_that_are_not_enough_or_not_known() -> None:
+    given = images(4)
+    with pytest.raises(InputError, match=r"cannot be met with 16 bits.*noisiest layers are"):
+        tenon.quantize(separable(None), given, min_sqnr=120, mixed_types=["int16"], **QUICK)
+    with pytest.raises(InputError, match="there is no type 'int12' of layers: choose of int16, float"):
+        tenon.quantize(separable(None), given, min_sqnr=120, mixed_types=["int12"], **QUICK)
+
+
+def test_16_bits_are_taken_where_they_are_faster_than_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the cost model, of which this one says that a layer takes ten times as long in float."""
+
+    def times(self: Any, graph: tenon.Graph) -> dict[str, float]:
+        layers = [node for node in graph if node.op.name in ("Conv", "Gemm")]
+        return {layer_name(node): 10.0 if node.input(1).constant else 1.0 for node in layers}
+
+    monkeypatch.setattr(_Search, "_times", times)
+    given = images(6)
+    wanted = tenon.quantize(separable(None), given, **FAST).report.outputs[0].sqnr + 1
+    report = tenon.quantize(separable(None), given, min_sqnr=wanted, **FAST).report
+    assert report.floats == ()
+    assert report.wide
+    tried = next(p for p in report.points if p.floats and p.sqnr >= wanted)
+    assert report.points[-1].time < tried.time
 
 
 def test_metric_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

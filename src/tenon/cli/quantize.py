@@ -58,8 +58,9 @@ def _command(source: Source, out: Path, settings: Mapping[str, Any]) -> str:
     words = ["tenon", "quantize", source.model, "--data", str(settings["data"]), "-o", str(out)]
     for name in ("samples", "seed", "scheme", "method", "rounding"):
         words += [f"--{name}", str(settings[name])]
-    for name in settings["exclude"]:
-        words += ["--exclude", name]
+    for option in ("exclude", "int16"):
+        for name in settings[option]:
+            words += [f"--{option}", name]
     return shlex.join(words)
 
 
@@ -68,6 +69,8 @@ def _print(report: Report) -> None:
     for name, gain in (report.repairs | report.methods).items():
         kept = "  (kept)" if name in (*report.applied, report.method) else ""
         console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{kept}", markup=False)
+    if report.wide:
+        console.print(f"in 16 bits: {', '.join(report.wide)}", markup=False)
     if report.floats:
         console.print(f"in float: {', '.join(report.floats)}", markup=False)
     if report.agreement is not None:
@@ -90,7 +93,8 @@ def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
         share = f"{100 * report.agreement:.1f} +- {100 * report.agreement_error:.1f} %"
         cards.insert(1, (share, "same largest output as in float"))
     return page(
-        f"{name}: quantisation", f"{report.samples} samples; in float: {', '.join(report.floats) or 'no product'}",
+        f"{name}: quantisation", f"{report.samples} samples; in float: {', '.join(report.floats) or 'no product'}; "
+        f"in 16 bits: {', '.join(report.wide) or 'no product'}",
         cards, {"Outputs": report.outputs, "Tensors": report.tensors}, report.weights,
         report.repairs | report.methods, data,
     )  # fmt: skip

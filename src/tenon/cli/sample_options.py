@@ -53,10 +53,14 @@ class SchemeOptions:
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")
     ] = None
+    int16: Annotated[
+        list[str] | None,
+        typer.Option("--int16", metavar="LAYER", help="A layer to give activations of 16 bits; may be repeated."),
+    ] = None
 
     def settings(self) -> dict[str, Any]:
         """Arguments of ``tenon.quantize``."""
-        return {**vars(self), "exclude": self.exclude or []}
+        return {**vars(self), "exclude": self.exclude or [], "int16": self.int16 or []}
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,18 @@ class ContractOptions:
         ),
     ] = None
     ground_truth: GroundTruth = None
+    mixed_types: Annotated[
+        str,
+        typer.Option(
+            "--mixed-types", metavar="TYPES", help="What layers may be instead for a contract: int16, float or both."
+        ),
+    ] = "int16,float"
     target: Target = None
 
     def settings(self) -> dict[str, Any]:
         """Arguments of ``tenon.quantize``."""
-        return {**vars(self), "target": self.target or "host"}
+        types = tuple(part.strip() for part in self.mixed_types.split(","))
+        return {**vars(self), "target": self.target or "host", "mixed_types": types}
 
 
 @dataclass(frozen=True)

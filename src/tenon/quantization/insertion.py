@@ -102,7 +102,7 @@ def insert(
     for each in made:
         _weigh(graph, each, shared)
     for node, i in placed.constants:
-        _constant(graph, node, i, scheme)
+        _constant(graph, node, i, placed.scheme_of(root(node.input(1 - i)), scheme))
     return {value: around(graph, value, grids[value]) for value in placed.tensors}
 
 

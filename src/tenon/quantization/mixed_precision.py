@@ -1,8 +1,10 @@
-"""Layers that stay in float so that a quantised network meets a contract, at the least estimated cost.
+"""Layers that stay in float, or get activations of 16 bits, so that a quantised network meets a contract, at the least
+estimated cost.
 
 The contract is a least SQNR of the outputs or a most drop of a metric.  Layers are ordered by the noise that each adds
 to its own sums over what it costs in float; the shortest prefix that meets the contract is found by bisection, and
-layers of it that are not needed after all return to integers.
+layers of it that are not needed after all return to 8 bits.  Of the rest, those get 16 bits that meet the contract so
+in less estimated time than in float.
 """
 
 from __future__ import annotations
@@ -62,65 +64,120 @@ class Contract:
         return " and ".join(parts + ([] if self.max_drop is None else [f"a drop of {self.max_drop:g} points"]))
 
 
+TYPES = ("int16", "float")
+"""What layers may be besides the scheme's integers: with activations of 16 bits, or in float."""
+
+
 @dataclass
 class Mixture:
-    """``floats`` are the layers that stay in float, ``points`` everything that was tried."""
+    """``floats`` are the layers that stay in float, ``wide`` those of 16 bits, ``points`` everything that was tried."""
 
     found: Recipe
     floats: tuple[str, ...]
+    wide: tuple[str, ...] = ()
     points: list[Point] = field(default_factory=list)
 
 
 def mixed(
-    graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str = "host"
-) -> Mixture:
-    """The cheapest mixture found that meets the contract on ``samples``.
+    graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str = "host",
+    types: Sequence[str] = TYPES,
+) -> Mixture:  # fmt: skip
+    """The cheapest mixture of the scheme's integers and ``types`` found that meets the contract on ``samples``.
 
-    Raises InputError that names the noisiest layers if only a network in float would meet it.
+    Raises InputError that names the noisiest layers if only a network in float would meet it, or none of ``types``.
     """
-    return _Search(graph, samples, request, contract, target).run()
+    if unknown := sorted(set(types) - set(TYPES)):
+        raise InputError(f"there is no type '{unknown[0]}' of layers: choose of {', '.join(TYPES)}")
+    return _Search(graph, samples, request, contract, target, types or TYPES).run()
 
 
 class _Search:
     def __init__(
-        self, graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str
-    ) -> None:
+        self, graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str,
+        types: Sequence[str],
+    ) -> None:  # fmt: skip
         self.graph, self.samples, self.request, self.contract, self.target = graph, samples, request, contract, target
+        self.types, self.quick = types, request
         self.points: list[Point] = []
         self.reference = _run(graph, "float", samples, request.threads)
 
     def run(self) -> Mixture:
         found = recipe(self.graph, self.samples, self.request)
-        start = self._tried(found, ())
-        if self.contract.met_by(start):
-            return Mixture(found, (), self.points)
+        if self.contract.met_by(self._tried(found)):
+            return Mixture(found, (), points=self.points)
         order = self._order(found)
-        quick = replace(
+        self.quick = replace(
             self.request, methods=(found.method,), rounding="nearest", range_search=False,
             equalisation=any("equalisation" in name for name in found.applied),
         )  # fmt: skip
+        floats, wide = self._mixture(order)
+        final = self._recipe(self.request, floats, wide)
+        self._tried(final, floats, wide)
+        return Mixture(final, tuple(floats), tuple(wide), self.points)
 
-        def meets(floats: Sequence[str]) -> bool:
-            made = recipe(self.graph, self.samples, replace(quick, exclude=(*self.request.exclude, *floats)))
-            return self.contract.met_by(self._tried(made, tuple(floats)))
+    def _mixture(self, order: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The layers in float and those of 16 bits.  Raises InputError if there is none."""
+        if "float" not in self.types:
+            return [], self._shortest(order, wide=True)
+        try:
+            floats = self._in_float(order)
+        except InputError as refusal:  # products in 16 bits are nearly as good, and other operators stay in 8
+            if "int16" not in self.types:
+                raise
+            try:
+                return [], self._shortest(order, wide=True)
+            except InputError:
+                raise refusal from None
+        return self._in_16_bits(floats) if "int16" in self.types else (floats, [])
 
+    def _recipe(self, request: Request, floats: Sequence[str], wide: Sequence[str]) -> Recipe:
+        more = replace(request, exclude=(*request.exclude, *floats), wide=(*request.wide, *wide))
+        return recipe(self.graph, self.samples, more)
+
+    def _attempt(self, floats: Sequence[str], wide: Sequence[str] = ()) -> Point:
+        return self._tried(self._recipe(self.quick, floats, wide), floats, wide)
+
+    def _shortest(self, order: Sequence[str], *, wide: bool) -> list[str]:
+        """The shortest prefix that meets the contract in 16 bits, or in float.  Raises InputError if none does."""
         few, many = 0, len(order)
+
+        def meets(count: int) -> bool:
+            layers = order[:count]
+            return self.contract.met_by(self._attempt((), layers) if wide else self._attempt(layers))
+
         while many - few > 1:
             middle = (few + many) // 2
-            few, many = (few, middle) if meets(order[:middle]) else (middle, many)
-        if many == len(order):
+            few, many = (few, middle) if meets(middle) else (middle, many)
+        if many == len(order) and not (wide and meets(many)):
+            needs = "cannot be met with 16 bits" if wide else "needs all layers in float"
             raise InputError(
-                f"{self.graph.source or self.graph.name}: {self.contract} needs all layers in float: the best mixture "
+                f"{self.graph.source or self.graph.name}: {self.contract} {needs}: the best mixture "
                 f"has {max(p.sqnr for p in self.points):.1f} dB, and the noisiest layers are "
                 f"{', '.join(order[:NAMED])}; ask for less, or for other types (--scheme)"
             )
-        floats = order[:many]
+        return list(order[:many])
+
+    def _in_float(self, order: Sequence[str]) -> list[str]:
+        """Without layers that are not needed after all."""
+        floats = self._shortest(order, wide=False)
         for name in floats[::-1][1 : RETURNED + 1]:
-            if meets([other for other in floats if other != name]):
+            if self.contract.met_by(self._attempt([other for other in floats if other != name])):
                 floats.remove(name)
-        final = recipe(self.graph, self.samples, replace(self.request, exclude=(*self.request.exclude, *floats)))
-        self._tried(final, tuple(floats))
-        return Mixture(final, tuple(floats), self.points)
+        return floats
+
+    def _in_16_bits(self, floats: list[str]) -> tuple[list[str], list[str]]:
+        """Layers that meet the contract in 16 bits, too, and take less time so: all of them, else one by one."""
+        time = next(p.time for p in self.points if p.floats == tuple(floats) and not p.wide)
+        point = self._attempt((), floats)
+        if self.contract.met_by(point) and point.time < time:
+            return [], floats
+        wide: list[str] = []
+        for name in floats[::-1][:RETURNED] if len(floats) > 1 else ():
+            rest = [other for other in floats if other not in (*wide, name)]
+            point = self._attempt(rest, [*wide, name])
+            if self.contract.met_by(point) and point.time < time:
+                wide, time = [*wide, name], point.time
+        return [name for name in floats if name not in wide], wide
 
     def _order(self, found: Recipe) -> list[str]:
         """Layers by what their noise costs to avoid, the best to leave in float first."""
@@ -144,7 +201,7 @@ class _Search:
             found[name] = found.get(name, 0.0) + operator(node).cost(site(node, setting)).time
         return found
 
-    def _tried(self, found: Recipe, floats: tuple[str, ...]) -> Point:
+    def _tried(self, found: Recipe, floats: Sequence[str] = (), wide: Sequence[str] = ()) -> Point:
         made = inserted(found, self.request.scheme)[0]
         got = _run(made, "onnx", self.samples, self.request.threads)
         sums = [Sums() for _ in scores(self.graph)]
@@ -157,8 +214,8 @@ class _Search:
         held = [v.array for v in made.constants() if v.array.dtype.kind in "fiu"]
         stored = sum(a.nbytes for a in held) / max(sum(a.size for a in held), 1)
         point = Point(
-            floats, min(each.sqnr for each in sums), drop, sum(self._times(made).values()), description.weights or 0,
-            description.peak_ram or 0, 8 * stored,
+            tuple(floats), min(each.sqnr for each in sums), drop, sum(self._times(made).values()),
+            description.weights or 0, description.peak_ram or 0, 8 * stored, tuple(wide),
         )  # fmt: skip
         self.points.append(point)
         return point

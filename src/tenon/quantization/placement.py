@@ -11,6 +11,7 @@ from tenon.ir.types import F32
 from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import attribute
 from tenon.passes.integers.operands import can_move
+from tenon.quantization.scheme import SCHEMES, Scheme
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
@@ -23,12 +24,14 @@ _NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 @dataclass
 class Placement:
     """``products`` have weights to quantise; ``constants`` are other constant operands; ``tensors`` get grids, of
-    which those in ``parts`` take that of the concatenation that they are parts of, or of what limits them."""
+    which those in ``parts`` take that of the concatenation that they are parts of, or of what limits them; those in
+    ``wide`` take 16 bits."""
 
     products: list[Node] = field(default_factory=list)
     constants: list[tuple[Node, int]] = field(default_factory=list)
     tensors: list[Value] = field(default_factory=list)
     parts: dict[Value, Value] = field(default_factory=dict)
+    wide: set[Value] = field(default_factory=set)
 
     def end(self, value: Value) -> Value:
         """The tensor whose grid ``value`` has, or itself."""
@@ -36,9 +39,13 @@ class Placement:
             value = self.parts[value]
         return value
 
+    def scheme_of(self, value: Value, scheme: Scheme) -> Scheme:
+        """That of the grid of a tensor."""
+        return SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
 
-def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
-    """``exclude`` names layers that stay in float.
+
+def placement(graph: Graph, exclude: Collection[str] = (), wide: Collection[str] = ()) -> Placement:
+    """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits.
 
     Arithmetic after the last product does as well: it decodes boxes, say, whose ends 8 bits are too coarse for.
     """
@@ -63,6 +70,9 @@ def placement(graph: Graph, exclude: Collection[str] = ()) -> Placement:
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             found.parts.update(dict.fromkeys(alone, result))
     found.tensors = list(tensors)
+    for node in found.products:
+        if str(node.origin.layer) in wide or node.output.name in wide:
+            found.wide |= {found.end(root(node.input(0))), found.end(last(graph, node))}
     return found
 
 

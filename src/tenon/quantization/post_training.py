@@ -21,7 +21,7 @@ from tenon.quantization.calibration import Step
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
 from tenon.quantization.known_ranges import read as read_known
-from tenon.quantization.mixed_precision import Contract, mixed
+from tenon.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
@@ -70,10 +70,12 @@ def quantize(
     bias_correction: bool = True,
     range_search: bool = True,
     exclude: Sequence[str] = (),
+    int16: Sequence[str] = (),
     min_sqnr: float | None = None,
     max_drop: float | None = None,
     metric: Evaluation | Score | str | None = None,
     ground_truth: GroundTruth | None = None,
+    mixed_types: Sequence[str] = TYPES,
     target: str = "host",
     preprocess: Mapping[str, Any] | None = None,
     threads: int = 1,
@@ -90,12 +92,14 @@ def quantize(
     ``METHODS``, or "auto", which takes the one with the best signal-to-noise ratio of the outputs.  ``equalisation``
     scales the channels of tensors to similar ranges (None: if it helps), ``rounding`` is how weights are rounded, one
     of ``ROUNDING``, ``range_search`` tries narrower and wider ranges of each tensor, and ``bias_correction`` puts back
-    the means of channels.  Layers that ``exclude`` names stay in float.
+    the means of channels.  Layers that ``exclude`` names stay in float, those that ``int16`` names get
+    activations of 16 bits.
 
     ``min_sqnr`` in dB and ``max_drop``, in hundredths of the result of ``metric``, are a contract: as many layers stay
     in float as it needs, those that cost least on ``target``.  ``metric`` and ``ground_truth`` are as for
     ``tenon.evaluate``; it may also be a function (or "module:function") of the outputs by name and the number of the
-    sample.  By default it is whether the largest output is that in float.
+    sample.  By default it is whether the largest output is that in float.  ``mixed_types`` are what layers may be
+    besides integers of the scheme: "int16" (which is taken where it is faster on ``target``) and "float".
 
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
@@ -113,8 +117,10 @@ def quantize(
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
     graph, trained = _float_graph_and_ranges(model)
-    if unknown := sorted(set(exclude) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
-        raise InputError(f"exclude: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+    if unknown := sorted(
+        {*exclude, *int16} - {n for node in graph for n in (str(node.origin.layer), node.output.name)}
+    ):
+        raise InputError(f"exclude, int16: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
     if kind.weights_only:
         if trained:
             raise ModelError(f"{graph.source or graph.name}: is quantised already")
@@ -135,16 +141,16 @@ def quantize(
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
             kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
-            exclude, threads, step, pool,
+            exclude, int16, threads, step, pool,
         )  # fmt: skip
         if contract.asked:
-            mixture = mixed(graph, given, request, contract, target)
-            found, floats, points = mixture.found, mixture.floats, mixture.points
+            mixture = mixed(graph, given, request, contract, target, mixed_types)
         else:
-            found, floats, points = recipe(graph, given, request), (), []
+            mixture = Mixture(recipe(graph, given, request), ())
+    found = mixture.found
     result = inserted(found, kind)
     report = reported(graph, found, *result, given[:SCORED], kind, threads)
-    return Quantized(result[0], replace(report, floats=floats, points=tuple(points)))
+    return Quantized(result[0], replace(report, floats=mixture.floats, wide=mixture.wide, points=tuple(mixture.points)))
 
 
 def _contract(

@@ -52,11 +52,11 @@ def searched(
             if (low == 0 and least != 1 and most == 1) or (high == 0 and most != 1 and least == 1):
                 continue
             tried = (low * least, high * most)
-            _set(simulation, group, scheme.activation_grid(*tried))
+            _set(simulation, group, placed.scheme_of(end, scheme).activation_grid(*tried))
             noise = simulation.noise(few, expected[:count], best)
             if noise[-1].total < best[-1].total:
                 best, chosen[end] = noise, tried
-        _set(simulation, group, scheme.activation_grid(*chosen[end]))
+        _set(simulation, group, placed.scheme_of(end, scheme).activation_grid(*chosen[end]))
         chosen.update(dict.fromkeys(group, chosen[end]))
     return chosen
 

@@ -56,7 +56,7 @@ FEW_BITS = 4
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for; ``equalisation`` None: if it helps."""
+    """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations."""
 
     scheme: Scheme
     methods: Sequence[str] = AUTO
@@ -65,6 +65,7 @@ class Request:
     bias_correction: bool = True
     range_search: bool = True
     exclude: Sequence[str] = ()
+    wide: Sequence[str] = ()
     threads: int = 1
     step: Step = lambda stage, done, total: None
     pool: Pool | None = None
@@ -131,7 +132,7 @@ class _Search:
     def _calibrated(self, graph: Graph) -> Recipe:
         """Without repairs, with ranges by the first method."""
         request = self.request
-        placed = placement(graph, request.exclude)
+        placed = placement(graph, request.exclude, request.wide)
         if not placed.tensors:
             raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
         method = request.methods[0]
@@ -364,7 +365,10 @@ def _bits(each: Product) -> int:
 def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
     """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one."""
     ends = {value: placed.end(value) for value in placed.tensors}
-    return {value: scheme.activation_grid(*(usual_range(end) or ranges[end])) for value, end in ends.items()}
+    return {
+        value: placed.scheme_of(end, scheme).activation_grid(*(usual_range(end) or ranges[end]))
+        for value, end in ends.items()
+    }
 
 
 def inserted(found: Recipe, scheme: Scheme) -> tuple[Graph, dict[Value, Value]]:

@@ -45,7 +45,8 @@ class WeightNoise:
 @dataclass(frozen=True)
 class Point:
     """A mixture that was tried: the layers in float, SQNR in dB, drop of the metric in hundredths, estimated time in
-    multiply-adds of a vector, bytes of weights and of RAM on the target, and the mean bits of a weight."""
+    multiply-adds of a vector, bytes of weights and of RAM on the target, the mean bits of a weight, and the layers with
+    activations of 16 bits."""
 
     floats: tuple[str, ...]
     sqnr: float
@@ -54,6 +55,7 @@ class Point:
     weights: int
     ram: int
     bits: float
+    wide: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Report:
 
     ``methods`` has the SQNR in dB of each method that was tried, ``repairs`` that without ("") and with each repair,
     on samples that nothing was fitted to; ``applied`` are the repairs that were kept.  Of a search for a contract,
-    ``floats`` are the layers in float and ``points`` the mixtures that were tried.
+    ``floats`` are the layers in float, ``wide`` those of 16 bits and ``points`` the mixtures that were tried.
     """
 
     scheme: str
@@ -79,6 +81,7 @@ class Report:
     applied: tuple[str, ...] = ()
     floats: tuple[str, ...] = ()
     points: tuple[Point, ...] = ()
+    wide: tuple[str, ...] = ()
 
 
 class Sums:
