@@ -15,7 +15,9 @@ from networks_to_quantise import images, separable
 from tenon.errors import InputError
 from tenon.ir.types import DType
 from tenon.quantization.mixed_precision import Contract, _Search, layer_name
+from tenon.quantization.placement import placement
 from tenon.quantization.report import Point, standard_error
+from tenon.quantization.scheme import SCHEMES
 
 QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_search": False, "rounding": "nearest"}
 
@@ -66,18 +68,17 @@ FAST: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding": 
 def test_layers_of_16_bits() -> None:
     """All products stay in integers, and have less noise."""
     given, layers = images(6), ["first", "depthwise", "last", "scores"]
-    plain = tenon.quantize(separable(None), given, **FAST)
     made = tenon.quantize(separable(None), given, int16=layers, **FAST)
-    assert made.report.outputs[0].sqnr > plain.report.outputs[0].sqnr + 6
+    assert made.report.outputs[0].sqnr > 50  # 43 dB in 8 bits
     description, _ = tenon.inspect(made.graph)
     assert description.compiled is not None
     assert description.compiled["IntegerConv"] + description.compiled["IntegerGemm"] == 4
     stored = [n.output.type.dtype for n in made.graph if n.op.name == "QuantizeLinear"]
     assert DType.I16 in stored
-    one = tenon.quantize(separable(None), given, int16=["scores"], **FAST).graph
-    kinds = {n.output.name: n.output.type.dtype for n in one if n.op.name == "QuantizeLinear"}
-    assert {kinds["x_quantized"], kinds["2_quantized"]} == {DType.I8}
-    assert DType.I16 in kinds.values()
+    graph = separable(None)
+    placed = placement(graph, wide=["scores"])
+    assert {v.name for v in placed.wide} == {"7", "y"}
+    assert {placed.scheme_of(v, SCHEMES["int8"]).name for v in placed.tensors if v not in placed.wide} == {"int8"}
     with pytest.raises(InputError, match="there is no layer 'nothing'"):
         tenon.quantize(separable(None), given, int16=["nothing"], **FAST)
 
@@ -94,14 +95,19 @@ def test_contract_that_16_bits_meet_where_floats_beside_8_bits_do_not() -> None:
         tenon.quantize(separable(None), given, min_sqnr=wanted, mixed_types=["float"], **FAST)
 
 
-def test_types_that_are_not_enough_or_not_known() -> None:
-    given = images(4)
+@pytest.mark.slow
+def test_contract_that_16_bits_do_not_meet() -> None:
     with pytest.raises(InputError, match=r"cannot be met with 16 bits.*noisiest layers are"):
-        tenon.quantize(separable(None), given, min_sqnr=120, mixed_types=["int16"], **QUICK)
+        tenon.quantize(separable(None), images(4), min_sqnr=120, mixed_types=["int16"], **QUICK)
+
+
+def test_types_that_are_not_known() -> None:
+    given = images(2)
     with pytest.raises(InputError, match="there is no type 'int12' of layers: choose of int16, float"):
         tenon.quantize(separable(None), given, min_sqnr=120, mixed_types=["int12"], **QUICK)
 
 
+@pytest.mark.slow
 def test_16_bits_are_taken_where_they_are_faster_than_floats(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the cost model, of which this one says that a layer takes ten times as long in float."""
 
