@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, DType
 from tenon.kernels.conv import Tile
-from tenon.kernels.machine import Machine
+from tenon.kernels.machine import Machine, in_halves
 from tenon.kernels.winograd import WinogradBlocking
 from tenon.ops.base import ROUNDED, Case, Site
 from tenon.ops.conv import Conv
 from tenon.options import Options
 from tenon.passes.precision import precision
+from tenon.plan.arithmetic import quickest
+from tenon.plan.lowering_context import Setting
 from tenon.targets import find
 from tenon.targets.host_cpu import runs_here
 
@@ -150,6 +153,21 @@ def test_activations_are_f16_where_the_target_computes_in_it() -> None:
     assert set(types.values()) == {F16}
     weights = {v.name.split(":")[0]: v.type.dtype for v in graph.constants()}
     assert weights == {"w0": F16, "b0": F32, "w1": F16, "w2": F16, "w3": F16}  # w1: of a depthwise convolution
+
+
+def test_weights_scaled_into_the_range_of_f16_are_multiplied_in_f16() -> None:
+    nodes = [node("Conv", ["x", "w", "b"], ["a"]), node("Relu", ["a"], ["c"]), node("Conv", ["c", "v"], ["y"])]
+    weights = random(8, 3, 1, 1) * np.float32(0.1)
+    weights[5] *= np.float32(1e-9)
+    graph = graph_of(nodes, {"w": weights, "b": random(8), "v": random(4, 8, 1, 1)})
+    inputs = random_inputs(graph)
+    (before,) = evaluate(graph, inputs).values()
+    layer = Setting(in_halves(find("aarch64-fp16").machine))
+    arithmetic_of = partial(quickest, setting=layer, dtype=F16)
+    passes.optimize(graph, verify=True, narrow=precision("fp16", arithmetic=True, arithmetic_of=arithmetic_of))
+    assert [n.inputs[0].type.dtype for n in graph if "Conv" in n.op.name] == [F16, F16]  # type: ignore[union-attr]
+    (after,) = evaluate(graph, inputs).values()
+    assert difference(after, before) < 4 * 2.0**-11
 
 
 @pytest.mark.parametrize(("scale", "dtype"), [(0.5, F16), (1e-6, F32), (1e6, F32)])

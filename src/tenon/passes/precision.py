@@ -85,10 +85,10 @@ def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = alwa
     known: dict[str, str] = {}
 
     def remembered(node: Node) -> str:
-        """The result for a node with f32 weights, also after these were narrowed."""
+        """The result for a node with f32 weights, also after these were narrowed; for one that has weights scaled."""
         return known.setdefault(node.output.name, arithmetic_of(node))
 
-    return [weights(dtype, remembered), activations(dtype, lambda node: known.get(node.output.name, "stored"))]
+    return [weights(dtype, remembered), activations(dtype, remembered)]
 
 
 class _Storing:
