@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import platform
 import re
 import tarfile
@@ -32,7 +33,8 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients ar
 
 def unpacked(bundle: tenon.Bundle, folder: Path) -> Path:
     bundle.save(folder / "out", ("micro",))
-    with tarfile.open(fileobj=io.BytesIO((folder / "out" / "digits_micro.tar.gz").read_bytes())) as archive:
+    content = (folder / "out" / f"{bundle.name}_micro.tar.gz").read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
@@ -85,6 +87,36 @@ def test_program_of_the_documentation(place: Path, expected: np.ndarray, tmp_pat
     made = program(place, tmp_path / "program.c", "gcc", "-std=c99", "-Wall", "-Wextra", "-Werror")
     found = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
     np.testing.assert_allclose(np.array(found, np.float32), expected, rtol=ROUNDING)
+
+
+@pytest.mark.parametrize("example", ["classifier", "runtime_load_model"])
+def test_examples_of_mace(example: str, tmp_path: Path) -> None:
+    """MACE's own programs, unchanged, on its image of a 4; MACE_SOURCES names a checkout of its repository."""
+    examples = Path(os.environ.get("MACE_SOURCES", "/nowhere")) / "micro" / "examples"
+    model = Path(__file__).parents[3] / "shared" / "models" / "onnx" / "mnist" / "mnist.onnx"
+    if not (examples / example / "main.cc").is_file() or not model.is_file():
+        pytest.skip("MACE_SOURCES names no folder with MACE's sources, or the collection of real models is not there")
+    bundle = tenon.compile(model, no_tuning=True, threads=1, name="mnist", data_formats={"": "NHWC"})
+    folder = unpacked(bundle, tmp_path)
+    names = ("-DMICRO_MODEL_NAME=mnist", "-DMICRO_DATA_NAME=mnist", f"-I{folder}/include", f"-I{examples}")
+    for file in ("mnist", "mnist_weights"):
+        succeeded(
+            run(
+                needed("gcc"),
+                "-O1",
+                "-DTENON_ANY_FLAGS",
+                "-c",
+                folder / "src" / f"{file}.c",
+                "-o",
+                tmp_path / f"{file}.o",
+            )
+        )
+    engine = [folder / "src" / file for file in ("micro.cc", "mnist_engine.cc")]
+    objects = [tmp_path / "mnist.o", tmp_path / "mnist_weights.o"]
+    succeeded(run(needed("g++"), *names, examples / example / "main.cc", *engine, *objects, "-o", tmp_path / "program"))
+    text = succeeded(run(tmp_path / "program", folder / "model" / "mnist.bin")).decode()
+    scores = [float(line.split(": ")[1]) for line in text.splitlines()]
+    assert (len(scores), int(np.argmax(scores))) == (10, 4)
 
 
 def test_engine_needs_neither_heap_nor_runtime_library(place: Path) -> None:
