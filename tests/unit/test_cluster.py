@@ -23,6 +23,7 @@ from real import ROOT
 from tenon import cluster
 from tenon.cluster import WorkItem, content_key, open_pool
 from tenon.cluster.pool import Pool, ThisProcess, Worker, ordered
+from tenon.deployment.evaluation import evaluate
 from tenon.errors import InputError, ResourceError
 from tenon.ir.text import show
 from tenon.options import Options
@@ -208,3 +209,16 @@ def test_calibration_on_workers_gives_the_same_network(through: str, monkeypatch
         there = tenon.quantize(graph, list(samples), **how, cluster=through)
         assert show(there.graph) == show(here.graph)
         assert there.report == here.report
+
+
+def test_evaluation_on_workers_gives_the_same_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenon.deployment.evaluation.open_pool", lambda address: nullcontext(Parts()))
+    bundle = tenon.compile(network(), threads=1)
+    samples = list(np.random.default_rng(2).standard_normal((37, 1, 4, 6, 6)).astype(np.float32))
+    truth = [int(n) for n in np.random.default_rng(3).integers(0, 288, 37)]
+    seen: list[int] = []
+    there = evaluate(bundle, samples, ground_truth=truth, cluster="any", step=seen.append)
+    assert there == evaluate(bundle, samples, ground_truth=truth)
+    assert seen == list(range(1, 38))
+    with pytest.raises(InputError, match="samples go to workers for models"):
+        evaluate(tenon.load(network()), samples, ground_truth=truth, cluster="any")

@@ -7,9 +7,10 @@ from typing import Any
 
 from tenon.cli.console import console, print_json, stages, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, Threads, open_engine_or_device
+from tenon.cli.model_source import Source, Threads, compiled, open_engine_or_device
 from tenon.cli.noise_table import without_infinity
-from tenon.deployment.evaluation import evaluate
+from tenon.deployment.evaluation import Accuracy, evaluate
+from tenon.errors import InputError
 
 
 def evaluate_model(
@@ -22,12 +23,23 @@ def evaluate_model(
     as_json: bool,
 ) -> None:
     """Print the results, as a table or JSON."""
+    if settings.get("cluster") is not None:
+        if where != HERE:
+            raise InputError("--cluster and --device exclude each other: a device runs one program at a time")
+        with stages(f"evaluating {source.name}") as progress:
+            bundle = compiled(source, options, progress)
+            found = evaluate(bundle, step=lambda done: progress(f"sample {done}"), **settings)
+        return _print(found, as_json=as_json)
     with (
         where.connected(options) as (runner, chosen),
         open_engine_or_device(source, chosen, threads, runner=runner) as engine,
         stages(f"evaluating {source.name}") as progress,
     ):
         found = evaluate(engine, step=lambda done: progress(f"sample {done}"), **settings)
+    return _print(found, as_json=as_json)
+
+
+def _print(found: Accuracy, *, as_json: bool) -> None:
     if as_json:
         return print_json(without_infinity(found))
     shown = table("metric", "%", "standard error", right=(1, 2))

@@ -154,5 +154,12 @@ def _compiled(
     return bundle
 
 
+def compiled(source: Source, options: Mapping[str, Any], progress: Stages) -> tenon.Bundle:
+    """A model, compiled for one thread, in memory.  Raises InputError for a bundle on disk."""
+    if source.bundle:
+        raise InputError(f"{source.model}: --cluster takes a model, which is compiled here and run there")
+    return _compiled(source, options, ALONE, progress, only_speed=False)
+
+
 def _opened(bundle: tenon.Bundle, threads: Threads) -> tenon.Engine:
     return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

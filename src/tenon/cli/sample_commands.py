@@ -160,14 +160,15 @@ def evaluate_command(
     threads: ThreadOptions,
     options: RunOptions,
     device: DeviceOptions,
+    cluster: Cluster = None,
     printing: PrintOptions,
 ) -> None:
     """Measure the accuracy of a model or bundle, on --target, on samples whose truth is known."""
     from tenon.cli.evaluate import evaluate_model
 
     settings = {
-        "data": data, "metric": metric, "ground_truth": ground_truth, "samples": samples, "seed": seed,
-        "preprocess": preprocess.overrides(),
+        "cluster": cluster, "data": data, "metric": metric, "ground_truth": ground_truth, "samples": samples,
+        "seed": seed, "preprocess": preprocess.overrides(),
     }  # fmt: skip
     where = device.choice()
     evaluate_model(model.source(), options.overrides(), threads.selected(), settings, where, as_json=printing.json)

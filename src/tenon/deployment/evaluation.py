@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import islice, tee
 from typing import Any
 
 import numpy as np
 
+from tenon.bundle import Bundle
+from tenon.cluster import open_pool
+from tenon.engine import open_bundle
 from tenon.engine.detect import detections
 from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array
@@ -17,11 +21,15 @@ from tenon.metrics.mace_script import MaceScript, read_mace_script
 from tenon.peers.base import Network
 from tenon.quantization.comparison import BundleNetwork, Given, input_graph, opened
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
+from tenon.quantization.observed_apart import outputs_by
 from tenon.quantization.report import standard_error
-from tenon.quantization.samples import Data, Numbered, numbered_samples
+from tenon.quantization.samples import Data, Numbered, Sample, numbered_samples
 
 ALL = 1 << 60
 """Samples, where no number of them is given."""
+
+Elsewhere = Callable[[Iterable[Sample]], Iterator[dict[str, Array]]]
+"""Runs a bundle on samples, in their order."""
 
 SHARES = ("top1", "top5", "score")
 """Results that are shares of samples, which have a standard error."""
@@ -39,7 +47,7 @@ class Accuracy:
 
 @guarded
 def evaluate(
-    network: Given,
+    network: Given | Bundle,
     data: Data | None = None,
     *,
     metric: str | Evaluation = "top1",
@@ -49,6 +57,7 @@ def evaluate(
     preprocess: Mapping[str, Any] | None = None,
     arithmetic: str | None = None,
     threads: int = 1,
+    cluster: str | None = None,
     step: Callable[[int], None] = lambda done: None,
 ) -> Accuracy:
     """Run a network on samples, and measure how well its outputs agree with what is true.
@@ -59,26 +68,42 @@ def evaluate(
     ``ground_truth`` has what is true of each sample, by its number or by the name of its file: a list, a mapping, an
     .npy, .npz, .json or .txt file.  ``step`` is told how many samples are done.
 
+    ``cluster`` is the address of a Dask scheduler, or "local:N", whose workers run the network, which is a bundle in
+    memory then; the metric is computed here, in the order of the samples.
+
     Raises InputError for samples and truths that do not fit, and for a metric that does not exist.
     """
     script = read_mace_script(metric) if isinstance(metric, str) else None
-    side = opened(network, arithmetic, threads)
+    bundle = network if isinstance(network, Bundle) else None
+    if cluster is not None and (bundle is None or script is not None):
+        raise InputError("cluster: samples go to workers for models, and not for scripts of MACE's")
+    side = (
+        BundleNetwork(open_bundle(network), owned=True)
+        if isinstance(network, Bundle)
+        else opened(network, arithmetic, threads)
+    )
     try:
         if script is not None:
             return _by_script(side, script, step)
         chosen = read_evaluation(metric) if isinstance(metric, str) else metric
         pairs = _pairs(side, chosen, data, ground_truth, ALL if samples is None else samples, seed, preprocess)
-        return _measured(side, chosen, pairs, step)
+        if cluster is None or bundle is None:
+            return _measured(side, chosen, pairs, step)
+        with open_pool(cluster) as pool:
+            return _measured(side, chosen, pairs, step, partial(outputs_by, pool, bundle))
     finally:
         side.close()
 
 
 def _measured(
-    side: Network, chosen: Evaluation, pairs: Iterable[tuple[Numbered, Any]], step: Callable[[int], None]
+    side: Network,
+    chosen: Evaluation,
+    pairs: Iterable[tuple[Numbered, Any]],
+    step: Callable[[int], None],
+    elsewhere: Elsewhere | None = None,
 ) -> Accuracy:
     metric, count = chosen.metric(), 0
-    for each, truth in pairs:
-        outputs = side.run(each.sample)
+    for each, truth, outputs in _answered(side, pairs, elsewhere):
         found = _boxes(side, each, outputs) if chosen.detections else chosen.postprocess(outputs, each.number)
         metric.add(found, truth)
         count += 1
@@ -88,6 +113,20 @@ def _measured(
     results = dict(metric.results())
     errors = {name: standard_error(results[name], count) for name in SHARES if 0 <= results.get(name, -1) <= 1}
     return Accuracy(count, results, errors)
+
+
+def _answered(
+    side: Network, pairs: Iterable[tuple[Numbered, Any]], elsewhere: Elsewhere | None
+) -> Iterator[tuple[Numbered, Any, Mapping[str, Array]]]:
+    """Samples, what is true of them, and the outputs; ``elsewhere`` runs a bundle."""
+    if elsewhere is None or not isinstance(side, BundleNetwork):
+        for each, truth in pairs:
+            yield each, truth, side.run(each.sample)
+        return
+    given, asked = tee(pairs)
+    runs = elsewhere(each.sample for each, _ in asked)
+    for (each, truth), outputs in zip(given, runs, strict=True):
+        yield each, truth, side.real(outputs)
 
 
 def _boxes(side: Network, each: Numbered, outputs: Mapping[str, Array]) -> list[tuple[int, float, Any]]:

@@ -246,7 +246,10 @@ class BundleNetwork:
         assert not names
 
     def run(self, sample: Sample) -> dict[str, Array]:
-        outputs = self.engine.run([sample])[0] if isinstance(self.engine, Device) else self.engine.run(sample)
+        return self.real(self.engine.run([sample])[0] if isinstance(self.engine, Device) else self.engine.run(sample))
+
+    def real(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """What the outputs of a run stand for."""
         return {name: real(array, self._scales[name]) for name, array in outputs.items()}
 
     def close(self) -> None:

@@ -6,10 +6,12 @@ one process observes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from tenon.atomic_write import scratch, write
+from tenon.bundle import Bundle
 from tenon.bundle.container import SUFFIX, container
 from tenon.cluster import Pool, WorkItem, content_key
 from tenon.cluster.pool import check_target, ordered
@@ -25,6 +27,9 @@ Step = Callable[[str, int, int], None]
 
 PARTS = 4
 """Parts of the samples for each worker, so that a slow one is not waited for long."""
+
+SAMPLES = 8
+"""Samples of a part whose outputs are asked for."""
 
 Extremes = dict[str, tuple[list[float], list[float]]]
 """The least and the greatest of each sample, by the names of tensors."""
@@ -84,6 +89,24 @@ def observe(
     if limits is None:
         return {name: (seen.lows, seen.highs) for name, seen in found.items()}
     return {name: seen.counts for name, seen in found.items()}
+
+
+def outputs_by(pool: Pool, bundle: Bundle, samples: Iterable[Sample]) -> Iterator[dict[str, Array]]:
+    """The outputs of a bundle on each sample, in order.  Raises InputError for workers that cannot run it."""
+    check_target(pool, bundle.target)
+    network = container({bundle.target.name: bundle.loaded_files()})
+    address, left, count = content_key("network", network), iter(samples), PARTS * len(pool.workers)
+    while some := list(islice(left, SAMPLES * count)):
+        parts = [some[at : at + SAMPLES] for at in range(0, len(some), SAMPLES)]
+        items = [WorkItem(content_key("run", address, *_content(part)), run_apart, (network, part)) for part in parts]
+        for outputs in ordered(pool, items):
+            yield from outputs
+
+
+def run_apart(network: bytes, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """The outputs on samples."""
+    engine = _engine(network)
+    return [engine.run(sample) for sample in samples]
 
 
 def _between(limits: tuple[float, float]) -> Observed:
