@@ -115,9 +115,10 @@ class IntegerConv:
 
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``loops.dot4``)."""
-        allowed = self.narrow or not machine.narrow_dot4
+        if machine.narrow_dot4 and (self.weight_zero or not self.narrow):
+            return False  # its products of four bytes are too slow to pay for sums of inputs, too
         summed = not self.weight_zero or not by_taps(self.conv, machine)
-        return allowed and summed and not self.nibbles and in_fours(self.conv, machine)
+        return summed and not self.nibbles and in_fours(self.conv, machine)
 
     def multiplied(self, machine: Machine) -> DType:
         """The type of activations as ``loops.dot4`` takes them."""

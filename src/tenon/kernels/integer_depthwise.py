@@ -27,18 +27,18 @@ UNROLLED = 128
 """Most products that a tile of a depthwise convolution is unrolled to."""
 
 
-def halves(weights: Array, least: int) -> tuple[Array, Array] | None:
-    """Two arrays of i8, not less than ``least``, whose sum ``weights`` are; None if there are none."""
+def halves(weights: Array) -> tuple[Array, Array] | None:
+    """Two arrays of i8 whose sum ``weights`` are; None if there are none."""
     first = weights >> 1
     pair = first, weights - first
-    fit = all(half.min(initial=0) >= least and half.max(initial=0) <= 127 for half in pair)
+    fit = all(half.min(initial=0) >= -128 and half.max(initial=0) <= 127 for half in pair)
     return (pair[0].astype(np.int8), pair[1].astype(np.int8)) if fit else None
 
 
 def pack(weights: Array, s: IntegerConv, machine: Machine) -> Array:
     """[1][channels / lanes][kh][kw][lanes]; four taps of a row as one word where they are multiplied so,
     [1][channels / lanes][kh][kw / 4, rounded up][lanes], or [2] of both ``halves``."""
-    both = halves(weights, -128) if s.halved else None
+    both = halves(weights) if s.halved else None
     return np.stack([_packed(each, s, machine) for each in both or (weights,)])
 
 

@@ -140,9 +140,8 @@ class IntegerProduct(Operator):
         whole = weights.astype(np.int64) - self.w_zero
         if whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127:
             return whole.astype(np.int8), 0, False
-        least = -127 if site.machine.narrow_dot4 else -128
         by_fours = integer_conv.by_taps(s, site.machine) and integer_conv.in_fours(s, site.machine)
-        if by_fours and integer_depthwise.halves(whole, least) is not None:
+        if by_fours and not site.machine.narrow_dot4 and integer_depthwise.halves(whole) is not None:
             return whole.astype(np.int16), 0, True
         if weights.dtype != np.uint8:
             return weights, self.w_zero, False
