@@ -11,20 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import tenon
 from libtenon import client, needed, run, succeeded
 from onnx_models import model, node
 from tenon.bundle.container import Container
 from tenon.bundle.encrypted_files import encrypt
+from tenon.bundle.signature import sign
 from tenon.sdk import save_sdk
 from tenon.sdk.libtenon import RUNTIME
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 KEY, OTHER = bytes(range(32)), bytes(32)
-OK, DAMAGED, WRONG_KEY = 0, 5, 16
+OK, ARGUMENT, DAMAGED, WRONG_KEY, NOT_SIGNED = 0, 2, 5, 16, 17
 
 _LONG_KEY = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"
 _LONG_TEXT = (
@@ -48,14 +51,18 @@ VECTORS = (  # test cases 13 to 16 of "The Galois/Counter Mode of Operation", Mc
 Decrypt = Callable[[bytes, bytes, bytes], bytes | None]
 
 
-@pytest.fixture(scope="module")
-def decrypted(tmp_path_factory: pytest.TempPathFactory) -> Decrypt:
-    """tn_decrypt, compiled with gcc: the text of a sealed one."""
-    out = tmp_path_factory.mktemp("aes") / "aes.so"
+def compiled(name: str, out: Path) -> ctypes.CDLL:
+    """A C file of libtenon alone, under a sanitizer."""
     flags = ("-O1", "-std=gnu99", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fsanitize=undefined")
     includes = [f"-I{RUNTIME / folder}" for folder in ("libtenon", "include")]
-    succeeded(run(needed("gcc"), *flags, *includes, RUNTIME / "libtenon" / "aes_gcm.c", "-o", out))
-    function = ctypes.CDLL(str(out)).tn_decrypt
+    succeeded(run(needed("gcc"), *flags, *includes, RUNTIME / "libtenon" / f"{name}.c", "-o", out / f"{name}.so"))
+    return ctypes.CDLL(str(out / f"{name}.so"))
+
+
+@pytest.fixture(scope="module")
+def decrypted(tmp_path_factory: pytest.TempPathFactory) -> Decrypt:
+    """tn_decrypt: the text of a sealed one."""
+    function = compiled("aes_gcm", tmp_path_factory.mktemp("aes")).tn_decrypt
 
     def decrypt(key: bytes, name: bytes, sealed: bytes) -> bytes | None:
         text = ctypes.create_string_buffer(len(sealed) + 1)
@@ -86,6 +93,54 @@ def test_decrypts_what_cryptography_encrypts(size: int, decrypted: Decrypt) -> N
     assert decrypted(key, name, sealed[:27]) is None
 
 
+RFC_8032 = (  # section 7.1, tests 1 to 3: public key, message, signature
+    (
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b"
+        "d25bf5f0595bbe24655141438e7a100b",
+    ),
+    (
+        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "72",
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c"
+        "387b2eaeb4302aeeb00d291612bb0c00",
+    ),
+    (
+        "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025", "af82",
+        "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc659"
+        "4a7c15e9716ed28dc027beceea1ec40a",
+    ),
+)  # fmt: skip
+
+
+def test_signatures_in_c(tmp_path: Path) -> None:
+    """The vectors of RFC 8032, and what cryptography signs; nothing else is genuine."""
+    function = compiled("ed25519", tmp_path).tn_is_signed
+
+    def genuine(public: bytes, signature: bytes, message: bytes) -> bool:
+        return bool(function(public, signature, message, ctypes.c_size_t(len(message))))
+
+    cases: list[tuple[bytes, bytes, bytes]] = []
+    for vector in RFC_8032:
+        public, message, signature = map(bytes.fromhex, vector)
+        cases.append((public, message, signature))
+    rng = random.Random(8)
+    for size in (1, 63, 111, 112, 127, 128, 240, 1000):
+        private, message = Ed25519PrivateKey.from_private_bytes(rng.randbytes(32)), rng.randbytes(size)
+        cases.append((private.public_key().public_bytes_raw(), message, private.sign(message)))
+    for public, message, signature in cases:
+        assert genuine(public, signature, message)
+        assert not genuine(public, signature, message + b"x")
+        for _ in range(4):
+            other = bytearray(signature)
+            other[rng.randrange(64)] ^= 1 << rng.randrange(8)
+            assert not genuine(public, bytes(other), message)
+        assert not genuine(rng.randbytes(32), signature, message)
+    order = 2**252 + 27742317777372353535851937790883648493
+    more = (int.from_bytes(signature[32:], "little") + order).to_bytes(32, "little")
+    assert not genuine(public, signature[:32] + more, message), "the scalar has to be below the order"
+    assert not genuine(b"\xff" * 32, signature, message), "no point of the curve"
+
+
 # ------------------------------------------------------------------------------------------------ libtenon
 KeyFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8 * 32))
 Transform = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -111,6 +166,9 @@ class Options(ctypes.Structure):
         ("key_context", ctypes.c_void_p),
         ("transform", Transform),
         ("transform_context", ctypes.c_void_p),
+        ("weights_data", ctypes.c_void_p),
+        ("weights_bytes", ctypes.c_size_t),
+        ("public_key", ctypes.c_char_p),
     )
 
 
@@ -210,3 +268,28 @@ def test_libtenon_transforms_what_programs_stored(api: Api) -> None:
     assert (status, "the program's transform returned the error 7" in message) == (DAMAGED, True)
     assert api.open("turned.bin")[0] != OK
     assert (api.folder / "turned.bin").read_bytes()[0] == ord("T") ^ 0x5A, "the file itself stays as it is"
+
+
+def test_libtenon_verifies_signatures(api: Api) -> None:
+    private = Ed25519PrivateKey.from_private_bytes(KEY)
+    public = private.public_key().public_bytes_raw()
+    pem = api.folder / "private.pem"
+    pem.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    for name in ("net", "sealed"):
+        signed = sign(Container(str(api.folder / f"{name}.tenon")), pem)
+        (api.folder / f"signed-{name}.tenon").write_bytes(signed)
+        assert api.open(f"signed-{name}.tenon", public_key=public, key=KEY) == (OK, "")
+    status, message = api.open("net.tenon", public_key=public)
+    assert (status, "is not signed" in message) == (NOT_SIGNED, True)
+    other = Ed25519PrivateKey.from_private_bytes(OTHER).public_key().public_bytes_raw()
+    status, message = api.open("signed-net.tenon", public_key=other)
+    assert (status, "was signed with another key" in message) == (NOT_SIGNED, True)
+    file, content = Container(str(api.folder / "signed-net.tenon")), (api.folder / "signed-net.tenon").read_bytes()
+    for part in file.parts:
+        changed = bytearray(content)
+        changed[file.places[part][0] + 40] ^= 1
+        (api.folder / "changed.tenon").write_bytes(changed)
+        assert api.open("changed.tenon", public_key=public)[0] == NOT_SIGNED, part
+    (api.folder / "folder").mkdir()
+    (api.folder / "folder" / "manifest.json").write_text("{}")
+    assert api.open("folder", public_key=public)[0] == ARGUMENT

@@ -2,7 +2,7 @@
 
 What is signed is a text that states the file's form and, for each other part in the order of the directory, its name,
 size and BLAKE2b digest as stored; the part "signature" holds the public key (32 bytes) and the signature (64 bytes).
-``runtime/libtenon/signature.c`` verifies the same.
+``runtime/libtenon/container.c`` verifies the same.
 """
 
 from __future__ import annotations

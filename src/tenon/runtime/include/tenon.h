@@ -67,7 +67,8 @@ typedef enum TenonStatus {
   TENON_COMPILE_FAILED = 13,  /* the compiler refused the model */
   TENON_TIMEOUT = 14,
   TENON_RUN_FAILED = 15,      /* the network returned an error */
-  TENON_WRONG_KEY = 16        /* an encrypted bundle, and no key or that of another one */
+  TENON_WRONG_KEY = 16,       /* an encrypted bundle, and no key or that of another one */
+  TENON_NOT_SIGNED = 17       /* not signed by whom it has to be, or changed since */
 } TenonStatus;
 
 typedef enum TenonType {
@@ -128,6 +129,7 @@ TENON_API const char *tenon_last_error(void);
 /* --------------------------------------------------------------------------------------------------------- bundles */
 
 #define TENON_KEY_BYTES 32
+#define TENON_PUBLIC_KEY_BYTES 32
 
 /* Gives the key of an encrypted bundle, for example of a system's key store; 0, or anything else for an error. */
 typedef int (*TenonKeyFunction)(void *context, uint8_t key[TENON_KEY_BYTES]);
@@ -163,10 +165,12 @@ typedef struct TenonOpenOptions {
   void *transform_context;
   const void *weights_data; /* the content of the second file of a model in memory, if `weights` is NULL */
   size_t weights_bytes;
+  const uint8_t *public_key; /* TENON_PUBLIC_KEY_BYTES: a .tenon file has to be signed with Ed25519 by its owner */
 } TenonOpenOptions;
 
 #define TENON_OPEN_OPTIONS_INIT \
-  {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+  {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, \
+   NULL}
 
 /* Opens the folder of a bundle, a .tenon file, or a model. */
 TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *options, TenonBundle **bundle);

@@ -52,10 +52,11 @@ constexpr TenonType type_of() {
   }
 }
 
-/* How to open: fields of TenonOpenOptions, whose lists this keeps.  `key` is empty or has TENON_KEY_BYTES bytes. */
+/* How to open: fields of TenonOpenOptions, whose lists this keeps.  `key` and `public_key` are empty or have
+   TENON_KEY_BYTES and TENON_PUBLIC_KEY_BYTES bytes. */
 struct OpenOptions {
   std::string target, model_name, weights, key_file;
-  std::vector<std::uint8_t> key;
+  std::vector<std::uint8_t> key, public_key;
   std::function<bool(std::uint8_t *data, std::size_t bytes)> transform; /* false: an error */
   std::vector<std::string> shapes, arguments;
   int threads = 0, compile_seconds = 0;
@@ -136,6 +137,9 @@ class Bundle {
     given.compile_seconds = options.compile_seconds;
     if (!options.key.empty() && options.key.size() != TENON_KEY_BYTES)
       throw Error(TENON_WRONG_KEY, "a key has " + std::to_string(TENON_KEY_BYTES) + " bytes");
+    if (!options.public_key.empty() && options.public_key.size() != TENON_PUBLIC_KEY_BYTES)
+      throw Error(TENON_INVALID_ARGUMENT, "a public key has " + std::to_string(TENON_PUBLIC_KEY_BYTES) + " bytes");
+    given.public_key = options.public_key.empty() ? nullptr : options.public_key.data();
     given.key = options.key.empty() ? nullptr : options.key.data();
     given.key_file = text(options.key_file);
     auto transform = options.transform;

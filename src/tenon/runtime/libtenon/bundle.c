@@ -219,6 +219,8 @@ static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOp
       return tn_fail(TENON_SYSTEM, "%s: the path is too long", path);
     if (!tn_exists(manifest))
       return tn_fail(TENON_NOT_FOUND, "%s is not a bundle: it holds no manifest.json: compile a model in a folder first", path);
+    if (options->public_key != NULL || options->transform != NULL)
+      return tn_fail(TENON_INVALID_ARGUMENT, "%s is a folder: only .tenon files are signed, or stored in another form", path);
     const BundleFiles files = {.path = name, .prefix = ""};
     return load(bundle, &files, options->skip_checksums);
   }

@@ -130,6 +130,39 @@ static TenonStatus check_key(BundleFiles *files, const TenonOpenOptions *options
   return tn_fail(TENON_WRONG_KEY, "%s: the key is not that with which it was encrypted", files->path);
 }
 
+/* The text that is signed (bundle/signature.py): the file's form, and name, size and digest of every other part. */
+static TenonStatus check_signature(Pool *pool, const BundleFiles *files, const uint8_t *public_key) {
+  static const char title[] = "Tenon bundle\n";
+  enum { TITLE = sizeof title - 1, FORM = 4, ENTRY = NAME + 8 + DIGEST, KEY = TENON_PUBLIC_KEY_BYTES, SIGNATURE = 64 };
+  const uint64_t parts = number(files->container + 12, 4);
+  File signature = {0};
+  uint8_t *text = tn_pool_take(pool, TITLE + FORM + (size_t)parts * ENTRY), *end = text;
+  if (text == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", files->path);
+  end = (uint8_t *)memcpy(end, title, TITLE) + TITLE;
+  end = (uint8_t *)memcpy(end, files->container + 8, FORM) + FORM;
+  for (uint64_t i = 0; i < parts; i++) {
+    const uint8_t *at = row(files->container, i), *data = files->container + number(at + NAME, 8);
+    const size_t bytes = (size_t)number(at + NAME + 8, 8);
+    Blake2b state;
+    if (strcmp((const char *)at, "signature") == 0) {
+      signature = (File){data, bytes, BORROWED, NULL};
+      continue;
+    }
+    memcpy(end, at, NAME);
+    memcpy(end + NAME, at + NAME + 8, 8);
+    tn_blake2b_start(&state, DIGEST);
+    tn_blake2b_add(&state, data, bytes);
+    tn_blake2b_end(&state, end + NAME + 8);
+    end += ENTRY;
+  }
+  if (signature.data == NULL)
+    return tn_fail(TENON_NOT_SIGNED, "%s is not signed: sign it (tenon sign), or get it from who made it", files->path);
+  if (signature.size != KEY + SIGNATURE || memcmp(signature.data, public_key, KEY) != 0)
+    return tn_fail(TENON_NOT_SIGNED, "%s was signed with another key", files->path);
+  if (tn_is_signed(public_key, signature.data + KEY, text, (size_t)(end - text))) return TENON_OK;
+  return tn_fail(TENON_NOT_SIGNED, "%s was changed after it was signed: get it again from who made it", files->path);
+}
+
 TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
                               const TenonOpenOptions *options, BundleFiles *files) {
   const char *target = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
@@ -142,6 +175,10 @@ TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, cons
   if (target != NULL && target[0] == 0) target = NULL;
   *files = (BundleFiles){.path = origin, .prefix = choose(pool, data, target), .container = data, .size = size};
   files->is_encrypted = version == ENCRYPTED;
+  if (options->public_key != NULL) {
+    const TenonStatus status = check_signature(pool, files, options->public_key);
+    if (status != TENON_OK) return status;
+  }
   if (files->prefix != NULL) return files->is_encrypted ? check_key(files, options) : TENON_OK;
   char targets[512];
   list_targets(data, targets, sizeof targets);

@@ -31,7 +31,7 @@ const char *tenon_status_name(TenonStatus status) {
       "TENON_WRONG_SIZE",  "TENON_DAMAGED",        "TENON_WRONG_MACHINE",    "TENON_OUT_OF_MEMORY",
       "TENON_SYSTEM",      "TENON_BUSY",           "TENON_WRONG_STATE",      "TENON_UNSUPPORTED",
       "TENON_NO_COMPILER", "TENON_COMPILE_FAILED", "TENON_TIMEOUT",          "TENON_RUN_FAILED",
-      "TENON_WRONG_KEY",
+      "TENON_WRONG_KEY",   "TENON_NOT_SIGNED",
   };
   return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
 }
