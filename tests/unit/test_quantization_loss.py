@@ -10,8 +10,14 @@ import tenon
 from networks_to_quantise import built, images, separable
 from tenon.ir.graph import Graph
 from tenon.passes import optimize
+from tenon.quantization.bias_correction import correct
+from tenon.quantization.calibration import observed
+from tenon.quantization.insertion import products
 from tenon.quantization.loss import is_classifier, loss_of, relative_entropy
+from tenon.quantization.placement import placement
 from tenon.quantization.probes import Probes
+from tenon.quantization.scheme import named_scheme
+from tenon.quantization.simulation import Simulation
 
 
 def test_scores_that_compete_count_more_than_those_far_below() -> None:
@@ -25,7 +31,15 @@ def test_scores_that_compete_count_more_than_those_far_below() -> None:
     (few, same), (many, other) = loss_of(0.01, 0.001), loss_of(0.01, 0.1)
     assert same == other == 0.01
     assert few < many
-    assert loss_of(0.01, 0.0).total == 0.01
+    assert loss_of(0.01, None).total == 0.01
+    assert loss_of(0.01, 0.0) < loss_of(0.01, 1e-9)
+
+
+def test_divergence_is_never_negative() -> None:
+    """Of equal scores, up to rounding."""
+    rng = np.random.default_rng(0)
+    for scores in rng.normal(0, 300, (200, 5)):
+        assert relative_entropy(scores, scores + rng.normal(0, 1e-13, 5)) >= 0
 
 
 def dense(inputs: int, outputs: int) -> Graph:
@@ -69,3 +83,32 @@ def test_samples_computed_at_the_same_time_come_in_their_order(count: int) -> No
         probes.close()
     assert found[0] == found[1]
     assert len(set(found[0])) == count
+
+
+def test_means_of_many_layers_are_put_back_one_at_a_time() -> None:
+    """Of 44 layers with weights of 4 bits, every mean is that in floats."""
+    rng, layers = np.random.default_rng(0), 44
+    nodes, weights = [], {}
+    for i in range(layers):
+        weights[f"w{i}"] = rng.normal(0, 0.6, (4, 4)) + np.eye(4)
+        weights[f"w{i}"] /= np.linalg.norm(weights[f"w{i}"], 2)
+        nodes.append(helper.make_node("MatMul", [f"x{i}" if i else "x", f"w{i}"], [f"x{i + 1}"]))
+    nodes.append(helper.make_node("Identity", [f"x{layers}"], ["y"]))
+    graph = optimize(built(nodes, weights, [1, 4], [1, 4]), fuse=False)
+    given, scheme = (
+        [{"x": rng.uniform(0, 1, (1, 4)).astype(np.float32)} for _ in range(8)],
+        named_scheme("int4-weights"),
+    )
+    placed = placement(graph)
+    seen = observed(graph, placed.tensors, given, histograms=False, threads=1, step=lambda *_: None)
+    grids = {v: scheme.activation_grid(2 * each.low, 2 * each.high) for v, each in seen.items()}
+    made = products(placed, grids, scheme)
+    simulation = Simulation(graph, placed, made, grids, scheme, 1)
+    correct(graph, made, simulation, given, threads=1, step=lambda *_: None)
+    means = simulation.means(given)
+    simulation.close()
+    floats = Probes(graph, [each.node.output for each in made])
+    expected = [[values[v].reshape(-1).copy() for v in floats.values] for values in floats.run(given)]
+    floats.close()
+    assert len(made) == layers
+    np.testing.assert_allclose(means, np.mean(expected, 0), atol=1e-5)

@@ -16,14 +16,14 @@ from tenon.quantization.insertion import Product
 from tenon.quantization.samples import Sample
 from tenon.quantization.simulation import ChannelMeans, Simulation, channel_axis
 
-PASSES = 40
-"""Most passes over the samples: layers beyond as many are corrected several at a time."""
-
 POSITIONS = 4096
 """Of a layer's result that its means are measured on, at least, if there are as many."""
 
 FEWEST = 32
-"""Samples that means are measured on, at least, if there are as many."""
+"""Samples that means are measured on, at least, if there are as many, of networks of up to ``MANY`` layers; with more
+layers, fewer, because each takes a pass over them."""
+
+MANY = 40
 
 
 def correct(
@@ -33,28 +33,26 @@ def correct(
     """Change the shifts of ``simulation`` such that each channel has the mean that it has in floats in ``graph``, of
     the products ``made`` that take a bias.
 
-    Layers are corrected in their order, because a correction changes what the layers after it read.
+    Layers are corrected in their order and one at a time, because a correction changes what the layers after it read:
+    of two at once, the second would make up once more for what the first has put back.
     """
     layers = [i for i, each in enumerate(made) if each.takes_bias]
     axes = [channel_axis(each.node) for each in made]
     floats = ChannelMeans(graph, [each.node.output for each in made], axes, threads)
     try:
         known: dict[int, list[Array]] = {}
-        groups = np.array_split(layers, min(PASSES, len(layers))) if layers else []
-        for number, group in enumerate(groups):
-            step("bias correction", number, len(groups))
-            count = max(_enough(made[i], len(samples)) for i in group)
+        for number, i in enumerate(layers):
+            step("bias correction", number, len(layers))
+            count = min(len(samples), _enough(made[i], len(layers)))
             if count not in known:
                 known[count] = floats.over(samples[:count])
-            means = simulation.means(samples[:count])
-            for i in group:
-                shift = simulation.shifts[i]
-                simulation.shifts[i] = shift + (known[count][i] - means[i]).reshape(shift.shape).astype(np.float32)
+            wrong = known[count][i] - simulation.means(samples[:count])[i]
+            simulation.shifts[i] = simulation.shifts[i] + wrong.reshape(simulation.shifts[i].shape).astype(np.float32)
     finally:
         floats.close()
 
 
-def _enough(each: Product, count: int) -> int:
-    """How many of ``count`` samples the means of a layer are measured on."""
+def _enough(each: Product, layers: int) -> int:
+    """How many samples the means of a layer are measured on, in a network of so many layers."""
     positions = each.node.output.type.size // each.channels
-    return min(count, max(FEWEST, -(-POSITIONS // positions)))
+    return max(min(FEWEST, -(-FEWEST * MANY // layers)), -(-POSITIONS // positions))

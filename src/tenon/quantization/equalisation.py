@@ -91,7 +91,7 @@ def silenced(graph: Graph, samples: Sequence[Sample], threads: int) -> tuple[Gra
         constant &= _magnitudes(weights) > 0
         weights[constant] = 0
         count += int(constant.sum())
-        _set_weights(copy, node, np.moveaxis(weights, 0, axis), np.where(constant, of.middle, _bias(node)))
+        set_weights(copy, node, np.moveaxis(weights, 0, axis), np.where(constant, of.middle, layer_bias(node)))
     return copy, count
 
 
@@ -156,7 +156,7 @@ class _State:
     def _of(self, node: Node) -> Array:
         if node not in self.weights:
             self.weights[node] = node.input(1).array.astype(np.float64)
-            self.biases[node] = _bias(node)
+            self.biases[node] = layer_bias(node)
         return self.weights[node]
 
     def factors(self, group: Group, above: Array) -> Array:
@@ -217,7 +217,7 @@ class _State:
 
     def store(self) -> None:
         for node, weights in self.weights.items():
-            _set_weights(self.graph, node, weights, self.biases[node])
+            set_weights(self.graph, node, weights, self.biases[node])
 
 
 def _limit(graph: Graph, node: Node, axis: int, factors: Array, most: float) -> None:
@@ -259,7 +259,8 @@ def _in_axis(node: Node) -> int:
     return 1 - weight_axis(node)
 
 
-def _bias(node: Node) -> Array:
+def layer_bias(node: Node) -> Array:
+    """Of each output channel, in f64; of zeros where a layer has none."""
     channels = node.input(1).array.shape[weight_axis(node)]
     given = node.inputs[2] if len(node.inputs) > 2 else None
     if given is None:
@@ -267,7 +268,8 @@ def _bias(node: Node) -> Array:
     return np.broadcast_to(given.array.reshape(-1), (channels,)).astype(np.float64)
 
 
-def _set_weights(graph: Graph, node: Node, weights: Array, bias: Array) -> None:
+def set_weights(graph: Graph, node: Node, weights: Array, bias: Array) -> None:
+    """Give a layer other weights and, unless it is a MatMul, another bias."""
     w = graph.constant(node.input(1).name, weights.astype(np.float32))
     inputs: list[Value | None] = [node.input(0), w]
     if node.op.name != "MatMul":

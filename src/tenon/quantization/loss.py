@@ -7,6 +7,7 @@ are.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ SHARE = 1.0
 """Exponent of the divergence in the loss of a classifier; that of the noise is 1."""
 
 
+LEAST = 1e-12
+"""Divergences below are rounding."""
+
+
 class Loss(NamedTuple):
     """``total`` is what a search reduces, ``noise`` the power of the noise over that of the signal."""
 
@@ -25,9 +30,22 @@ class Loss(NamedTuple):
     noise: float
 
 
-def loss_of(noise: float, divergence: float) -> Loss:
-    """The geometric mean of both, and without a divergence the noise: either may grow where the other shrinks more."""
-    return Loss((noise * divergence**SHARE) ** (1 / (1 + SHARE)) if divergence else noise, noise)
+def loss_of(noise: float, divergence: float | None) -> Loss:
+    """The geometric mean of both: either may grow where the other shrinks more.  None: the noise alone."""
+    if divergence is None:
+        return Loss(noise, noise)
+    return Loss((noise * max(divergence, LEAST) ** SHARE) ** (1 / (1 + SHARE)), noise)
+
+
+class Quality(NamedTuple):
+    """The inverse of a loss in dB: ``total`` is what a search raises."""
+
+    total: float
+    sqnr: float
+
+
+def quality_of(loss: Loss) -> Quality:
+    return Quality(*(-10 * math.log10(max(each, 1e-30)) for each in loss))
 
 
 def is_classifier(graph: Graph) -> bool:
@@ -39,7 +57,7 @@ def is_classifier(graph: Graph) -> bool:
 def relative_entropy(expected: Array, found: Array) -> float:
     """The Kullback-Leibler divergence, in nats, of the softmax of ``found`` scores from that of ``expected`` ones."""
     p, q = (_log_softmax(each.astype(np.float64).reshape(-1)) for each in (expected, found))
-    return float(np.exp(p) @ (p - q))
+    return max(float(np.exp(p) @ (p - q)), 0.0)
 
 
 def _log_softmax(values: Array) -> Array:

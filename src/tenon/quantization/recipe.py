@@ -6,10 +6,8 @@ compared, because shifted means hide the rest of the noise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +15,13 @@ from tenon.cluster import Pool
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ops.requantize import limits
+from tenon.quantization.bias_absorption import absorbed
 from tenon.quantization.bias_correction import correct
 from tenon.quantization.calibration import Step, observed
 from tenon.quantization.copies import twins
 from tenon.quantization.equalisation import equalised, silenced
 from tenon.quantization.insertion import Product, insert, products
+from tenon.quantization.loss import Quality, quality_of
 from tenon.quantization.moments import Moments, mean_shift, moments
 from tenon.quantization.placement import Placement, placement, root
 from tenon.quantization.probes import scores
@@ -94,18 +94,12 @@ def recipe(graph: Graph, samples: Sequence[Sample], request: Request) -> Recipe:
     return _Search(graph, samples, request).run()
 
 
-class Quality(NamedTuple):
-    """In dB, over the noise; ``total`` is what the search raises (``loss.Loss``)."""
-
-    total: float
-    sqnr: float
-
-
 class _Search:
     def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
         self.graph, self.samples, self.request = graph, samples, request
         self.fitted, self.unseen = samples[::2], samples[1::2] or samples
         self.base: dict[Value, Range] = {}
+        self.corrects = request.bias_correction  # by predicted shifts, unless they make it worse
         self.known: dict[tuple[Graph, bool], dict[Node, Moments]] = {}
         self.expected = expected_scores(graph, self.unseen, request.threads)
 
@@ -117,6 +111,7 @@ class _Search:
             best = self._first(found, simulation)
             if request.equalisation is not False:
                 found, simulation, best = self._equalised(found, simulation, best)
+                found, simulation, best = self._absorbed(found, simulation, best)
             best = self._best_method(found, simulation, best)
             if request.rounding != "nearest" and found.products:
                 found, simulation, best = self._rounded(found, simulation, best)
@@ -182,7 +177,7 @@ class _Search:
 
     def _shift(self, found: Recipe, simulation: Simulation) -> None:
         """Make up for the shifts of means that weights cause, as they are predicted: at once for all layers."""
-        if self.request.bias_correction:
+        if self.corrects:
             known = self._moments(found)
             for i, each in enumerate(found.products):
                 if each.node in known and each.takes_bias:
@@ -196,16 +191,19 @@ class _Search:
     def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
         """That of the outputs on samples that nothing was fitted to, or a part of them."""
         simulation.set_grids(self._grids(found))
-        loss = simulation.noise(self.unseen[part], self.expected[part])[-1]
-        return Quality(*(-10 * math.log10(max(each, 1e-30)) for each in loss))
+        return quality_of(simulation.noise(self.unseen[part], self.expected[part])[-1])
 
     # ------------------------------------------------------------------------------------------ steps
     def _first(self, found: Recipe, simulation: Simulation) -> Quality:
         best = self._quality(found, simulation)
         found.repairs[""] = best.sqnr
-        if self.request.bias_correction and found.products:
-            best = self._tried(found, simulation)
-            found.repairs["bias correction"] = best.sqnr
+        if self.corrects and found.products:
+            corrected = self._tried(found, simulation)
+            found.repairs["bias correction"] = corrected.sqnr
+            if corrected < best:
+                self.corrects = False
+                simulation.reset_shifts()
+            best = max(best, corrected)
         return best
 
     def _equalised(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
@@ -231,6 +229,22 @@ class _Search:
             other.repairs, other.applied = found.repairs, [*names, name]
             found, simulation, best, taken = other, again, quality, True
         return found, simulation, best
+
+    def _absorbed(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
+        """Offsets of channels in the biases of the layers that read them."""
+        graph, count = absorbed(found.graph, self.fitted, self.request.threads)
+        if not count:
+            return found, simulation, best
+        other = self._calibrated(graph)
+        again = self._simulated(other)
+        quality = self._tried(other, again)
+        found.repairs["bias absorption"] = quality.sqnr
+        if quality <= best:
+            again.close()
+            return found, simulation, best
+        simulation.close()
+        other.repairs, other.applied = found.repairs, [*found.applied, "bias absorption"]
+        return other, again, quality
 
     def _best_method(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
         found.methods[found.method] = best.sqnr
@@ -342,6 +356,8 @@ class _Search:
         found.repairs["bias correction, measured"] = measured.sqnr
         if measured < plain:
             simulation.shifts = predicted
+            if not self.corrects:
+                return
         found.products = [
             replace(each, bias=each.bias + shift.reshape(-1).astype(np.float64))
             for each, shift in zip(found.products, simulation.shifts, strict=True)

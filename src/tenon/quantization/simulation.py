@@ -94,7 +94,8 @@ class Simulation:
                 noise[i] += float(((values[value].astype(np.float64) - array) ** 2).sum())
             if self._classifies:
                 divergence += relative_entropy(wanted[0], values[self._ends[0]])
-            path.append(loss_of(float((noise / np.maximum(signal, 1e-30)).max()), divergence / len(expected)))
+            mean = divergence / len(expected) if self._classifies else None
+            path.append(loss_of(float((noise / np.maximum(signal, 1e-30)).max()), mean))
             if best and number >= 1 and path[-1].total > CLEARLY * best[number].total:
                 return [*path, Loss(np.inf, np.inf)]
         return path
