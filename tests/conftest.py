@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,9 +29,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect tests marked slow, unless -m is given."""
     if config.getoption("-m"):
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
+    slow = {item for item in items if item.get_closest_marker("slow")}
+    config.hook.pytest_deselected(items=list(slow))
     items[:] = [item for item in items if item not in slow]
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look at the tests and modules again and again: they stay."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
