@@ -33,8 +33,8 @@ def network(path: Path) -> Path:
     return path
 
 
-def written(folder: Path, content: object) -> Path:
-    path = folder / "deploy.yml"
+def written(folder: Path, content: object, name: str = "deploy.yml") -> Path:
+    path = folder / name
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
     return path
 
@@ -224,6 +224,11 @@ def test_convert_command(tmp_path: Path) -> None:
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     config = written(tmp_path, {"models": {"a": {"model": "net.onnx", "sha256": sha256}, "b": {"model": "net.onnx"}}})
     assert "2 model(s), no problems" in succeeds("convert", "--config", config, "--check", cwd=tmp_path)
+    absent = {"models": {name: {"model": "net.onnx", "inputs": {"nothing": {}}} for name in "ab"}}
+    wrong = written(tmp_path, absent, "wrong.yml")
+    refused = command("convert", "--config", wrong, "--check", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("no tensor is called") == 2
     made = json.loads(succeeds("convert", "--config", config, "--model", "b", "-o", "out", "--json", cwd=tmp_path))
     assert [(each["model"], each["target"]) for each in made["bundles"]] == [("b", "host")]
     assert (tmp_path / "out" / "b" / "host" / "manifest.json").exists()

@@ -248,8 +248,10 @@ def test_cut() -> None:
     assert [n.op.name for n in graph] == ["Relu", "MaxPool"]
     assert [(v.name, v.type.dims) for v in graph.inputs] == [("n", (2, 4, 8, 8))]
     assert [v.name for v in graph.outputs] == ["p", "r"]
-    with pytest.raises(InputError, match="no tensor is called 'nothing'"):
+    with pytest.raises(InputError, match="no tensor is called 'nothing'; 'tenon inspect' prints its inputs"):
         load(classifier(), outputs=["nothing"])
+    with pytest.raises(InputError, match=r"no tensor is called 'flet'; did you mean 'flat'\?"):
+        load(classifier(), outputs=["flet"])
 
 
 def test_cut_removes_unsupported_nodes() -> None:

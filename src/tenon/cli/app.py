@@ -279,7 +279,7 @@ def convert_command(
     target: Annotated[
         list[str] | None, typer.Option("--target", help="For this target instead of the file's; may be repeated.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only read the file and the models that it names.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only read the file and import its models.")] = False,
     json: Json = False,
 ) -> None:
     """Compile all models of a deployment file, which may be one of MACE's, for all of their targets."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenon.cli.console import console, note, print_json, size, stages, table
 from tenon.deployment import Converted, Deployment, convert, read_deployment
-from tenon.deployment.files import fetch_models
+from tenon.deployment.conversion import check as check_deployment
 
 
 def convert_deployment(
@@ -20,7 +20,7 @@ def convert_deployment(
     deployment = read_deployment(config)
     with stages(f"converting {config.name}") as progress:
         if check:
-            fetch_models(deployment.models, progress)
+            check_deployment(deployment, models=models, targets=targets, progress=progress)
             made = []
         else:
             made = convert(deployment, out, models=models, targets=targets, progress=progress)

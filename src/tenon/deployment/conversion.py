@@ -72,6 +72,24 @@ def convert(
     return made
 
 
+def check(
+    deployment: Deployment,
+    *,
+    models: Sequence[str] = (),
+    targets: Sequence[str] = (),
+    progress: Progress = lambda stage: None,
+) -> None:
+    """Import every model without compiling it.  Raises InputError that lists what is wrong with each."""
+    problems = []
+    for model in chosen_models(deployment, models, targets, progress):
+        try:
+            imported(model, progress)
+        except TenonError as error:
+            problems.append(f"{model.name}: {error}")
+    if problems:
+        raise InputError("\n".join(problems))
+
+
 def chosen_models(
     deployment: Deployment, models: Sequence[str], targets: Sequence[str], progress: Progress
 ) -> list[DeployedModel]:

@@ -32,7 +32,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.errors import FormatError, InputError, InternalError, Problem, ShapeError
-from tenon.graph_builder.errors import RefusedError
+from tenon.graph_builder.errors import RefusedError, no_such_tensors
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types, remedy
 from tenon.ir.fixed import bindings, data_for
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -253,7 +253,7 @@ class GraphBuilder:
         known = {*self.scope, *(name for layer in self._layers for name in layer.makes)}
         unknown = [n for n in (*sorted(self.cut_inputs), *self.cut_outputs) if n not in known]
         if unknown:
-            raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
+            raise no_such_tensors(self.file.name, unknown, known)
         self._keep_needed(wanted)
         self.writer.finish()
         missing = [name for name in wanted if not self._is_made(name)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from tenon.errors import InputError
 
 
 class RefusedError(Exception):
@@ -31,3 +33,11 @@ def unknown(type: str, known: Iterable[str], what: str = "operator", remedy: str
         else "cut the model around it with --from and --to"
     )
     return RefusedError(f"this {what} is not supported", remedy or hint)
+
+
+def no_such_tensors(file: str, unknown: Sequence[str], known: Iterable[str]) -> InputError:
+    """An error for names of tensors that the user gave and the model does not have, which suggests the nearest."""
+    names = list(known)
+    near = dict.fromkeys(close for name in unknown for close in difflib.get_close_matches(name, names, 1, 0.6))
+    hint = f"did you mean {', '.join(map(repr, near))}?" if near else "'tenon inspect' prints its inputs and outputs"
+    return InputError(f"{file}: no tensor is called {', '.join(map(repr, unknown))}; {hint}")

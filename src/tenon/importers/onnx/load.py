@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
+from tenon.graph_builder.errors import no_such_tensors
 from tenon.importers.onnx.node_context import reads
 from tenon.ir.bind import ANY_RANK, Shapes, bind_types
 from tenon.ir.fixed import bindings, check_names
@@ -146,12 +147,13 @@ class _Model:
         wanted = list(dict.fromkeys(outputs or (v.name for v in self.proto.output)))
         if not wanted:
             raise FormatError(f"{self.file.name}: the graph has no outputs; the file is truncated or damaged")
-        unknown = self.unknown(v.name for v in self.proto.output)
-        if unknown and not outputs:
-            raise FormatError(f"{self.file.name}: no node computes the output {unknown}; the file is damaged")
-        unknown = self.unknown([*(inputs or ()), *(outputs or ())])
-        if unknown:
-            raise InputError(f"{self.file.name}: no tensor is called {unknown}")
+        known = {*self.makers, *self.initialized, *(v.name for v in self.proto.input)}
+        absent = [v.name for v in self.proto.output if v.name not in known]
+        if absent and not outputs:
+            shown = ", ".join(map(repr, absent))
+            raise FormatError(f"{self.file.name}: no node computes the output {shown}; the file is damaged")
+        if unknown := [name for name in (*(inputs or ()), *(outputs or ())) if name not in known]:
+            raise no_such_tensors(self.file.name, unknown, known)
         check_names(self.file.values, [*(inputs or ()), *(v.name for v in self.proto.input)], self.file.name)
         nodes = self.cone(wanted, set(inputs or declared))
         read = {name for i in nodes for name in reads(self.proto.node[i])} | set(wanted)
@@ -164,11 +166,6 @@ class _Model:
         from tenon.importers.onnx.nodes import OnnxImporter
 
         return OnnxImporter(self.model, self.file, self.opset, types)
-
-    def unknown(self, names: Iterable[str]) -> str:
-        """The tensors among ``names`` that the model does not have, for a message."""
-        known = {*self.makers, *self.initialized, *(v.name for v in self.proto.input)}
-        return ", ".join(repr(name) for name in names if name not in known)
 
     def cone(self, outputs: Iterable[str], stop: set[str]) -> list[int]:
         """The nodes that ``outputs`` need, in the file's order, looking no further than ``stop``."""

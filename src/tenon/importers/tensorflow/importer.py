@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenon.decompositions.channels_last import ChannelsLast
-from tenon.errors import FormatError, InputError, Problem, UnsupportedError
+from tenon.errors import FormatError, Problem, UnsupportedError
 from tenon.graph_builder.builder import required_input
-from tenon.graph_builder.errors import RefusedError, unknown
+from tenon.graph_builder.errors import RefusedError, no_such_tensors, unknown
 from tenon.graph_builder.node_context import AttributeName
 from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
 from tenon.importers.tensorflow.schema import SCHEMA, array, element_type, shape_of
@@ -170,7 +170,7 @@ class TensorflowImporter:
         builder = self.builder
         unknown = [n for n in (*inputs, *builder.cut_outputs) if split_reference(n)[0] not in self.top.nodes]
         if unknown:
-            raise InputError(f"{self.file.name}: no tensor is called {', '.join(map(repr, unknown))}")
+            raise no_such_tensors(self.file.name, unknown, self.top.nodes)
         for name in inputs:
             if name in builder.shapes and not isinstance(builder.shapes[name], int):
                 with builder.layer(name, "input", name):
