@@ -125,7 +125,7 @@ def quantized(model: DeployedModel, graph: Graph, progress: Progress) -> Graph:
     def step(what: str, at: int, total: int) -> None:
         progress(f"{model.name}: {what} {at}/{total}")
 
-    return quantize(graph, step=step, **model.quantize).graph
+    return quantize(graph, preprocess=model.options.get("preprocess"), step=step, **model.quantize).graph
 
 
 def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:

@@ -58,6 +58,9 @@ class QuantizeSection(Section):
     scheme: str = "int8"
     method: str = "auto"
     exclude: Names = ()
+    min_sqnr: float | None = None
+    max_drop: float | None = None
+    metric: str | None = None
 
 
 _Cosine = Annotated[float, Field(ge=-1, le=1)]
