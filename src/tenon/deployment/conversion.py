@@ -62,7 +62,8 @@ def convert(
                 emit = bundle.options.emit
                 besides = bool(emit) and PARTS.isdisjoint(emit)
                 parts = (*bundle.parts, *emit) if besides else emit
-                folder = bundle.save(Path(out) / model.name / target, emit=parts)
+                folder = Path(out) / model.name / target
+                bundle.save(folder, emit=parts)
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
             raise type(error)(f"{model.name}: {error}") from error

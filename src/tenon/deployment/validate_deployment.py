@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,8 @@ def validate_deployment(
             for target in targets or model.targets:
                 progress(f"{model.name}: validate on {target}")
                 least = _threshold(model, deployed, device, target) if threshold is None else threshold
-                bundle = compile(deployed, options_of(model, deployed, target))
+                # the framework computes no detections
+                bundle = compile(deployed, replace(options_of(model, deployed, target), head={}))
                 with running(bundle, open_on) as engine:
                     run = _Deployed(model, graph, engine)
                     made = None if reason else _compared(model, graph, run, given, least, layers)
