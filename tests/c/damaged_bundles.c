@@ -64,7 +64,7 @@ int main(int count, char **words) {
   rewind(file);
   if (fread(whole, 1, size, file) != size) return 1;
   fclose(file);
-  int opened = 0, statuses[16] = {0};
+  int opened = 0, statuses[64] = {0};
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
   options.never_compile = 1;
   for (long i = 0; i < strtol(words[2], NULL, 10); i++) {
