@@ -12,10 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import tenon as package
 from installed import environment, succeeds, tenon, tenon_script
 from real import DIGITS, held_out_digits
+from tenon.bundle.delta import delta
+from tenon.bundle.encrypted_files import encrypt
 from tenon.cli.app import app
 from tflite_models import quantised_convolution
 
@@ -37,6 +41,12 @@ COMMANDS: dict[str, list[str]] = {
     "devices": ["devices", "here", "--devices", "devices.yml"],
     "deploy": ["deploy", MODEL, "--device", "here", "--devices", "devices.yml"],
     "sdk": ["sdk", "-o", "sdk"],
+    "encrypt": ["encrypt", "net.tenon", "--key-file", "key", "-o", "a.tenon"],
+    "decrypt": ["decrypt", "sealed.tenon", "--key-file", "key", "-o", "a.tenon"],
+    "sign": ["sign", "net.tenon", "--key-file", "private.pem", "-o", "a.tenon"],
+    "sbom": ["sbom", "net.tenon", "-o", "sbom.json"],
+    "delta": ["delta", "net.tenon", "sealed.tenon", "-o", "a.delta"],
+    "patch": ["patch", "net.tenon", "b.delta", "-o", "a.tenon"],
     "evaluate": ["evaluate", MODEL, "--data", "samples.npy", "--ground-truth", "classes.txt"],
     "validate": ["validate", MODEL, "--data", "samples.npy", "--against", "onnxruntime"],
 }
@@ -45,8 +55,23 @@ COMMANDS: dict[str, list[str]] = {
 PUBLIC = [name for name in package.__all__ if name != "__version__"]
 
 
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """A bundle, the same encrypted, a delta between the two, and the keys."""
+    folder, key = tmp_path_factory.mktemp("protected"), bytes(range(32))
+    package.compile(MODEL).save(folder / "net.tenon")
+    (folder / "sealed.tenon").write_bytes(encrypt(folder / "net.tenon", key))
+    (folder / "b.delta").write_bytes(delta(folder / "net.tenon", folder / "sealed.tenon"))
+    (folder / "key").write_bytes(key)
+    private = Ed25519PrivateKey.from_private_bytes(key)
+    (folder / "private.pem").write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @pytest.fixture(autouse=True)
-def _files(tmp_path: Path) -> None:
+def _files(tmp_path: Path, protected: dict[str, bytes]) -> None:
+    for name, content in protected.items():
+        (tmp_path / name).write_bytes(content)
     (tmp_path / "quantised.tflite").write_bytes(quantised_convolution())
     (tmp_path / "deploy.yml").write_text(json.dumps({"models": {"digits": {"model": MODEL}}}))
     here = {"shell": "sh -c", "folder": str(tmp_path / "device")}

@@ -43,9 +43,9 @@ def sign_or_verify(bundle: Path, out: Path | None, private: Path | None, public:
     return console.print(f"{bundle} was signed by {by}, and not changed since", markup=False)
 
 
-def write_sbom(bundle: Path, out: Path | None, key_file: Path | None, key_env: str | None) -> None:
+def write_sbom(bundle: Path, out: Path | None, key_file: Path | None, key_env: str | None, *, as_json: bool) -> None:
     key = chosen_key(key_file, key_env) if key_file or key_env else None
     text = sbom(bundle, key)
     if out is None:
         return print(text, end="")
-    return write(out, text, "-o")
+    return written(out, text.encode(), as_json=as_json)

@@ -76,11 +76,12 @@ def sbom_command(
     ] = None,
     key_file: KeyFile = None,
     key_env: KeyVariable = None,
+    json: Json = False,
 ) -> None:
     """Write the bill of materials of a bundle as CycloneDX JSON."""
     from tenon.cli.protection import write_sbom
 
-    write_sbom(bundle, out, key_file, key_env)
+    write_sbom(bundle, out, key_file, key_env, as_json=json)
 
 
 def delta_command(
