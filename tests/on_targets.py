@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from tenon.bundle import Bundle
+from tenon.engine.device import Device
+from tenon.engine.verify import verify
+from tenon.errors import ToolchainError
 from tenon.targets import find, targets
 from tenon.targets.host import missing
 
@@ -38,3 +42,14 @@ def skip_without_device(target: str) -> None:
     """Skips the test if nothing here can run the target's programs."""
     if why := missing(find(target)):
         pytest.skip(why)
+
+
+def assert_stated_digest(bundle: Bundle) -> None:
+    """The bundle gives the results that its manifest states, on its target's emulator; skips the test without one."""
+    try:
+        device = Device(bundle)
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    verdict = verify(device.manifest._replace(answer=bundle.answer), lambda feeds: device.run([feeds])[0])
+    assert verdict.expected
+    assert verdict.digest == verdict.expected

@@ -274,6 +274,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "model_file_path": ("https://h/m.onnx", lambda m: m.source.file == "https://h/m.onnx"),
     "platform": ("Caffe", lambda m: m.name == "net"),
     "micro": ({"backend": "cmsis"}, lambda m: m.options.get("emit") == ("micro",)),
+    "obfuscate": (1, lambda m: m.options.get("obfuscate") == "layers"),
     "subgraphs": (
         {"a": {"input_tensors": "x", "output_tensors": "sum"}},
         lambda m: [p.name for p in m.outputs] == ["sum"],
@@ -285,7 +286,7 @@ NOTED: dict[str, Any] = {
     "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
     "backend": "kaldi",
     "change_concat_ranges": True,
-    "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "obfuscate": 1, "dsp_mode": 1,
+    "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "dsp_mode": 1,
     "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
     "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn",
 }  # fmt: skip
@@ -365,12 +366,12 @@ def test_mace_file_with_ranges_is_quantised_without_data(tmp_path: Path) -> None
 
 def test_maces_command_line_converts(tmp_path: Path) -> None:
     network(tmp_path / "net.onnx")
-    config = mace(tmp_path, {"obfuscate": 1}, {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2})
+    config = mace(tmp_path, {"dsp_mode": 1}, {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2})
     words = [sys.executable, "-m", "tenon.compat.mace", "convert", "--config", str(config), "--output", "made"]
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
     done = run([*words, "--target_abis", "host", "--enable_micro"])
     assert (done.returncode, done.stdout.split()) == (0, ["made/net/host"])
-    assert "obfuscate: no effect" in done.stderr
+    assert "dsp_mode: no effect" in done.stderr
     assert (tmp_path / "made" / "net" / "host" / "manifest.json").exists()
     wrong = run([*words, "--target_abis", "mips"])
     assert (wrong.returncode, "--target_abis mips: choose of armeabi-v7a" in wrong.stderr) == (2, True)

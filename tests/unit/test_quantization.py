@@ -321,6 +321,7 @@ def test_samples_of_a_function_and_of_images(tmp_path: Path, monkeypatch: pytest
         ([np.zeros((2, 2))], "has the shape"),
         ([{"z": np.zeros((1, 3, 8, 8))}], "no array for the input 'x'"),
         ([np.full((1, 3, 8, 8), "text")], "not numbers"),
+        ([np.zeros((1, 3, 8, 8)), np.full((1, 3, 8, 8), np.inf)], "sample 1 .* infinities or NaN in the input 'x'"),
         ("missing.npz", "missing.npz: No such file"),
         ("nothing", "not a folder"),
         ("no_such_module:f", "no_such_module"),

@@ -36,7 +36,7 @@ _WITHOUT_EFFECT = {
     "graph_optimize_options": "the optimiser chooses its passes by itself",
     "docker_image_tag": "models are read without Caffe", "dockerfile_path": "models are read without Caffe",
     "dockerfile_sha256_checksum": "models are read without Caffe",
-    "obfuscate": "names are not obfuscated", "order": "subgraphs are bundles of their own",
+    "order": "subgraphs are bundles of their own",
     "check_tensors": "every output is compared", "check_shapes": "every output is compared",
     "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
     "backend": "validation runs the framework of the platform",
@@ -243,6 +243,8 @@ class _Merged:
             options["precision"] = _PRECISIONS.get(self.key("data_type") or "", "fp16")
         if self.key("winograd") is not None:
             options["winograd"] = self.key("winograd")
+        if self.model.obfuscate:
+            options["obfuscate"] = "layers"
         if forms := self.forms():
             options["emit"] = forms
         return options

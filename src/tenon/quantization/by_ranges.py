@@ -17,7 +17,7 @@ from tenon.quantization.post_training import float_graph
 from tenon.quantization.ranges import HISTOGRAMS, METHODS
 from tenon.quantization.recipe import grids
 from tenon.quantization.rounding import rounded
-from tenon.quantization.samples import Data, Sample, read_samples
+from tenon.quantization.samples import Data, Sample, finite, read_samples
 from tenon.quantization.scheme import named_scheme
 
 
@@ -87,7 +87,7 @@ def calibrated_ranges(
     if method not in METHODS:
         raise InputError(f"there is no method '{method}': choose one of {', '.join(METHODS)}")
     graph = float_graph(model)
-    given = read_samples(graph, data, samples, seed, preprocess)
+    given = finite(read_samples(graph, data, samples, seed, preprocess))
     tensors = placement(graph, exclude).tensors
     seen = observed(graph, tensors, given, histograms=method in HISTOGRAMS, threads=threads, step=step)
     return {value.name: METHODS[method](each) for value, each in seen.items()}

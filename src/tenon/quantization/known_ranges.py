@@ -16,7 +16,7 @@ from tenon.quantization.placement import Placement, placement
 from tenon.quantization.range_files import read_ranges
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
 from tenon.quantization.recipe import grids
-from tenon.quantization.samples import Data, read_samples
+from tenon.quantization.samples import Data, finite, read_samples
 from tenon.quantization.scheme import Scheme
 
 Ranges = Mapping[str, Range] | str | PathLike[str]
@@ -66,7 +66,7 @@ def quantized_by(
             "or all ranges (--ranges)"
         )
     if left and data is not None:
-        found = read_samples(graph, data, samples, seed, preprocess)
+        found = finite(read_samples(graph, data, samples, seed, preprocess))
         seen = observed(graph, left, found, histograms=method in HISTOGRAMS, threads=threads, step=step)
         given |= {value: METHODS[method](each) for value, each in seen.items()}
     found_grids = grids(placed, given, scheme)

@@ -26,7 +26,7 @@ from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
 from tenon.quantization.report import Report, reported
-from tenon.quantization.samples import Data, Numbered, numbered_samples
+from tenon.quantization.samples import Data, Numbered, finite, numbered_samples
 from tenon.quantization.scheme import named_scheme
 from tenon.quantization.trained import grid_ranges, take_out
 from tenon.quantization.weights_only import quantize_weights
@@ -136,7 +136,7 @@ def quantize(
         )  # fmt: skip
         return Quantized(made, Report(kind.name, "known ranges", 0, (), (), (), None, None, {}, {}))
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
-    given = [each.sample for each in numbered]
+    given = finite(each.sample for each in numbered)
     contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(

@@ -65,6 +65,16 @@ def numbered_samples(
         raise InputError(f"{_named(data)}: there are no samples in it: give images, .npy or .npz files")
 
 
+def finite(samples: Iterable[Sample]) -> list[Sample]:
+    """The samples, to calibrate with.  Raises InputError for infinities and NaN, which no range contains."""
+    found = list(samples)
+    for i, sample in enumerate(found):
+        for name, array in sample.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise InputError(f"sample {i} to calibrate with has infinities or NaN in the input '{name}'")
+    return found
+
+
 def _named(data: Data) -> str:
     return os.fspath(data) if isinstance(data, str | os.PathLike) else "the data"
 
