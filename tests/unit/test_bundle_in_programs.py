@@ -139,7 +139,11 @@ def test_flags_of_a_target_satisfy_its_check(name: str, compiler: Compiler) -> N
 
 def test_targets_with_vectors_of_their_own_are_checked() -> None:
     assert macros(find("x86-64-avx2")) == ("__AVX2__", "__FMA__")
-    assert macros(find("aarch64-i8mm")) == ("__ARM_FEATURE_DOTPROD", "__ARM_FEATURE_MATMUL_INT8")
+    assert macros(find("aarch64-i8mm")) == (
+        "__ARM_FEATURE_DOTPROD",
+        "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC",
+        "__ARM_FEATURE_MATMUL_INT8",
+    )
     assert not check(find("x86-64"))
     assert not check(find("aarch64"))
     wide = [name for name in COMPILED if find(name).machine.lanes > 4 and not check(find(name))]

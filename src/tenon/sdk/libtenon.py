@@ -104,7 +104,8 @@ def compile_source(
     files |= {f"tengine/{name}": (RUNTIME / "include" / "tengine" / name).read_bytes() for name in TENGINE_HEADERS}
     files |= {"target_rows.h": target_rows(target).encode(), name: (RUNTIME / folder / name).read_bytes(), **more}
     own = () if target.thread_pool else ("-DTENON_NO_THREAD_POOL",)
-    speed = ("-O2",) if name in ("aes_gcm.c", "digest.c", "threads.c") else ()
+    small = ("-Xclang", "-Oz") if compiler.zig else ()  # zig makes -Os of a plain -Oz
+    speed = ("-O2",) if name in ("aes_gcm.c", "digest.c", "threads.c") else small
     shared = ("-DTENON_BUILD_SHARED",) if target.object == "coff" else ()
     return compiler.compile(files, name, target, (*_FLAGS, *speed, *own, *shared, *flags))
 
