@@ -1,6 +1,6 @@
 """Mutations of files for fuzz tests, and loading of mutated files under limits of time and memory.
 
-``TENON_FUZZ`` sets how many mutations of each file are loaded (default 500); seeds are fixed, so failures are
+``TENON_FUZZ`` sets how many mutations of each file are loaded (default 300); seeds are fixed, so failures are
 reproducible, and ``TENON_FUZZ_FROM`` continues where an earlier run ended. Half of the mutations are structure-aware:
 lines and words, fields of protobuf, tables of FlatBuffers, values of JSON (on their own or inside HDF5), files of an
 archive, or 32-bit words.
@@ -31,7 +31,7 @@ from tenon.ir.graph import Graph
 from tenon.ir.verify import verify
 from wire import damaged_message, fields, grafted_message, renamed_field
 
-COUNT = int(os.environ.get("TENON_FUZZ", "500"))
+COUNT = int(os.environ.get("TENON_FUZZ", "300"))
 FIRST = int(os.environ.get("TENON_FUZZ_FROM", "0"))
 MEMORY = 1 << 30
 """Bytes that a load may take."""

@@ -27,10 +27,10 @@ MACHINES = {
 """The vector widths that every operator is tested with."""
 
 EACH_BY_TURNS = [
-    *(pytest.param(machine, 2 * i, 2 * len(MACHINES)) for i, machine in enumerate(MACHINES)),
+    *(pytest.param(machine, 3 * i, 3 * len(MACHINES)) for i, machine in enumerate(MACHINES)),
     *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine in MACHINES),
 ]
-"""Machine, first case and stride of sweeps: every second case on one of the machines; with -m slow, all on each."""
+"""Machine, first case and stride of sweeps: every third case on one of the machines; with -m slow, all on each."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

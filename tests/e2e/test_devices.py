@@ -285,6 +285,7 @@ def test_instructions_are_counted_on_emulators_only() -> None:
         count(handmade.bundle("x86-64"), [X])
 
 
+@pytest.mark.slow
 def test_tune_on_an_emulator_does_not_affect_compilation(tmp_path: Path) -> None:
     """Times from an emulator are stored, but not used for choosing algorithms."""
     skip_without_device("aarch64")

@@ -319,6 +319,7 @@ def test_output_on_a_full_disk(program: Path) -> None:
     np.testing.assert_array_equal(np.fromfile("x.raw", np.float32).reshape(X.shape), X)
 
 
+@pytest.mark.slow
 def test_the_first_executable_for_a_target_says_that_it_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,10 +107,10 @@ def test_operator_kernels_match_the_interpreter_on_every_target(target: str) -> 
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(SECOND_TIER)]
+    "target", [pytest.param(name, marks=pytest.mark.slow if i % 4 else ()) for i, name in enumerate(SECOND_TIER)]
 )
 def test_some_operator_kernels_on_targets_of_the_second_tier(target: str) -> None:
-    """Each target has cases of its own, of all element sizes; every second target by default."""
+    """Each target has cases of its own, of all element sizes; every fourth target by default."""
     skip_without_device(target)
     row, count = find(target), len(SECOND_TIER)
     cases = CASES[SECOND_TIER.index(target) :: 20 * count]

@@ -95,6 +95,7 @@ def test_push_run_pull_and_time(pi: SshServer, tmp_path: Path) -> None:
     assert left(pi) == []
 
 
+@pytest.mark.slow
 def test_commands_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     skip_without_device("aarch64")
     file, x = network(tmp_path), str(tmp_path / "x.npy")

@@ -15,16 +15,20 @@ from tenon.engine.compare import relative_error
 LONG = frozenset(
     {
         "inception_v3",
+        "mobilenet_v2_bn",
         "mobilenet_v3_large",
         "resnet18",
+        "resnet18_bn",
         "resnet50",
         "retinaface_mnet025_bn",
+        "shufflenet_v2_1.0_bn",
         "vgg16",
         "yolov3_tiny",
         "yolov5s",
     }
 )
-"""Networks that take longest, with layers like those of other networks: half a gigabyte of weights, large images."""
+"""Networks that take longest, with layers like those of other networks: half a gigabyte of weights, large images.
+Or like those of the same network: with batch normalisation folded, or not."""
 
 
 @pytest.mark.parametrize(

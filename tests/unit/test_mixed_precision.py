@@ -23,7 +23,7 @@ QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_s
 
 
 def test_contract_is_met_with_some_layers_in_float() -> None:
-    given = images(24)
+    given = images(8)
     free = tenon.quantize(separable(None), given, **QUICK).report
     wanted = free.outputs[0].sqnr + 1
     made = tenon.quantize(separable(None), given, min_sqnr=wanted, **QUICK)

@@ -192,7 +192,9 @@ def test_in_place_kernels_are_proved_for_shared_memory() -> None:
         prove(fault, {x: y})
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    "machine", [pytest.param(m, marks=pytest.mark.slow if m in ("lanes4", "lanes8") else ()) for m in MACHINES]
+)
 def test_kernels_of_every_operator_case_are_proved(machine: str) -> None:
     parallel = 0
     for cls in registry().values():
