@@ -5,15 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "require.h"
 #include "tengine/c_api.h"
-
-#define REQUIRE(condition)                               \
-  do {                                                   \
-    if (!(condition)) {                                  \
-      fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-      return 1;                                          \
-    }                                                    \
-  } while (0)
 
 static graph_t created(const char *path, int in_memory) {
   static char content[1 << 22];

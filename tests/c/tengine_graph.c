@@ -5,15 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "require.h"
 #include "tengine_c_api.h"
-
-#define REQUIRE(condition)                               \
-  do {                                                   \
-    if (!(condition)) {                                  \
-      fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-      return 1;                                          \
-    }                                                    \
-  } while (0)
 
 static int calls[8], events[8];
 

@@ -14,7 +14,7 @@ from tenon.cli.page_frame import OTHER, cards, colours, frame, section, table
 from tenon.plan.lifetimes import Lifetime
 from tenon.toolchain.size import Sizes
 
-_WIDTH, _HEIGHT, _MARGIN = 1200, 360, 70  # of the picture of the memory
+_WIDTH, _HEIGHT, _MARGIN = 1200, 360, 70  # of the diagram of the memory
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ def _memory(report: Report, hues: dict[str, str]) -> str:
     legend = "".join(
         f"<span><i class=dot style='background:{colour}'></i>{escape(op)}</span>" for op, colour in hues.items()
     )
-    picture = f"<svg id=memory viewBox='0 -8 {_WIDTH} {_HEIGHT + 30}' role=img aria-label='activations over time'>"
+    diagram = f"<svg id=memory viewBox='0 -8 {_WIDTH} {_HEIGHT + 30}' role=img aria-label='activations over time'>"
     axis = f"<text class=axis x='{_MARGIN}' y='{_HEIGHT + 16}'>kernel calls 0 to {calls - 1}, in run order</text>"
-    return f"{picture}{''.join(shapes)}{line}{''.join(marks)}{axis}</svg><p class=legend>{legend}</p>"
+    return f"{diagram}{''.join(shapes)}{line}{''.join(marks)}{axis}</svg><p class=legend>{legend}</p>"
 
 
 def _layer(i: int, step: Step) -> str:

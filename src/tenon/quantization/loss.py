@@ -15,10 +15,6 @@ import numpy as np
 from tenon.ir.graph import Array, Graph
 from tenon.quantization.probes import scores
 
-SHARE = 1.0
-"""Exponent of the divergence in the loss of a classifier; that of the noise is 1."""
-
-
 LEAST = 1e-12
 """Divergences below are rounding."""
 
@@ -34,7 +30,7 @@ def loss_of(noise: float, divergence: float | None) -> Loss:
     """The geometric mean of both: either may grow where the other shrinks more.  None: the noise alone."""
     if divergence is None:
         return Loss(noise, noise)
-    return Loss((noise * max(divergence, LEAST) ** SHARE) ** (1 / (1 + SHARE)), noise)
+    return Loss((noise * max(divergence, LEAST)) ** 0.5, noise)
 
 
 class Quality(NamedTuple):

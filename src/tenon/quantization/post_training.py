@@ -27,7 +27,7 @@ from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
 from tenon.quantization.report import Report, reported
 from tenon.quantization.samples import Data, Numbered, finite, numbered_samples
-from tenon.quantization.scheme import named_scheme
+from tenon.quantization.scheme import Scheme, named_scheme
 from tenon.quantization.trained import grid_ranges, take_out
 from tenon.quantization.weights_only import quantize_weights
 
@@ -117,24 +117,20 @@ def quantize(
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
     graph, trained = _float_graph_and_ranges(model)
-    if unknown := sorted(
-        {*exclude, *int16} - {n for node in graph for n in (str(node.origin.layer), node.output.name)}
-    ):
-        raise InputError(f"exclude, int16: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+    _check_layers(graph, (*exclude, *int16))
     if kind.weights_only:
         if trained:
-            raise ModelError(f"{graph.source or graph.name}: is quantised already")
-        made = quantize_weights(graph, kind, tuple(exclude))
-        return Quantized(made, Report(kind.name, "none", 0, (), (), (), None, None, {}, {}))
+            raise _quantised_already(graph)
+        return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none")
     if trained or ranges is not None or data is None:
         wanted = trained | read_known(ranges, kind)
         if trained and data is not None and not missing(graph, wanted, exclude):
-            raise ModelError(f"{graph.source or graph.name}: is quantised already")
+            raise _quantised_already(graph)
         made = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
             exclude=exclude, preprocess=preprocess, threads=threads, step=step,
         )  # fmt: skip
-        return Quantized(made, Report(kind.name, "known ranges", 0, (), (), (), None, None, {}, {}))
+        return _unsearched(made, kind, "known ranges")
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
     given = finite(each.sample for each in numbered)
     contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
@@ -151,6 +147,20 @@ def quantize(
     result = inserted(found, kind)
     report = reported(graph, found, *result, given[:SCORED], kind, threads)
     return Quantized(result[0], replace(report, floats=mixture.floats, wide=mixture.wide, points=tuple(mixture.points)))
+
+
+def _check_layers(graph: Graph, names: Sequence[str]) -> None:
+    if unknown := sorted(set(names) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
+        raise InputError(f"exclude, int16: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+
+
+def _quantised_already(graph: Graph) -> ModelError:
+    return ModelError(f"{graph.source or graph.name}: is quantised already")
+
+
+def _unsearched(graph: Graph, kind: Scheme, method: str) -> Quantized:
+    """With an empty report."""
+    return Quantized(graph, Report(kind.name, method, 0, (), (), (), None, None, {}, {}))
 
 
 def _contract(
@@ -172,7 +182,7 @@ def float_graph(model: Model | Graph) -> Graph:
     """The graph with normalisations folded, of ONNX's own operators."""
     graph, trained = _float_graph_and_ranges(model)
     if trained:
-        raise ModelError(f"{graph.source or graph.name}: is quantised already")
+        raise _quantised_already(graph)
     return graph
 
 

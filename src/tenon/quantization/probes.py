@@ -38,7 +38,6 @@ class Probes:
         for i, (old, new) in enumerate(zip(asked, copy.outputs, strict=True)):
             new.name = self._names[id(old)] = f"probe_{i}"
         copy.prune()
-        self._used = {v.name for v in copy.inputs}
         options = Options.from_environment(arithmetic=arithmetic, threads=1, name="probes")
         self.bundle = compile(copy, options)
         first = open_bundle(self.bundle)
