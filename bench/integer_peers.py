@@ -1,7 +1,8 @@
 """Other runtimes that compute quantised networks, each optional: what is not installed is skipped with the reason.
 
 A peer takes the QDQ model that ``integers.py`` made, or its own form of the same network beside it: NAME_nncf.xml of
-OpenVINO's quantiser, NAME.tflite of LiteRT's.  A model that is a .tflite file itself is for LiteRT only.
+OpenVINO's quantiser, and NAME.tflite, which Tenon exports of NAME_i8.onnx (the same scales, zero points and weights)
+for LiteRT.  A model that is a .tflite file itself is for LiteRT only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime
+
+import tenon
+from tenon.exporters.save import save
 
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import Interpreter
@@ -74,7 +78,13 @@ def by_litert(model: Path, feeds: Feeds, threads: int) -> Run:
         raise SkippedError("ai-edge-litert is not installed") from None
     made = model if model.suffix == ".tflite" else model.with_name(f"{model.stem.rpartition('_')[0]}.tflite")
     if not made.exists():
-        raise SkippedError(f"there is no {made.name} (LiteRT does not read ONNX)")
+        signed = made.with_name(f"{made.stem}_i8.onnx")
+        if not signed.exists():
+            raise SkippedError(f"there is no {signed.name}, of which {made.name} is made; run once with --activations i8")
+        try:
+            save(tenon.load(signed), made)
+        except tenon.TenonError as refusal:
+            raise SkippedError(f"not exported as TFLite: {refusal}") from None
     return litert(made, feeds, threads).invoke
 
 
