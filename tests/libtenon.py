@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -9,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from tenon.sdk import mace, save_sdk, tengine
 from tenon.sdk.libtenon import POSIX, RUNTIME, SOURCES, target_rows
 from tenon.targets import find
 
 CLIENTS = Path(__file__).parent / "c"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wcast-qual", "-Wundef", "-Werror")
+
+
+BUILDS = (
+    pytest.param("", id="plain"),
+    pytest.param("address,undefined", id="asan", marks=pytest.mark.slow),
+    pytest.param("thread", id="tsan", marks=pytest.mark.slow),
+)
+"""Parameters of fixtures that make an SDK: the sanitizers that its libraries and programs have."""
 
 
 def needed(program: str) -> str:
@@ -37,8 +47,9 @@ def succeeded(done: subprocess.CompletedProcess[bytes]) -> bytes:
 
 def client(name: str, sdk: Path, out: Path, compiler: Sequence[str] = ("gcc",)) -> Path:
     """A C client, linked with the shared libtenon of an SDK."""
-    flags = (*STRICT, f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon", f"-Wl,-rpath,{sdk}/lib", "-o", out / name)
-    succeeded(run(needed(compiler[0]), *compiler[1:], CLIENTS / f"{name}.c", *flags))
+    paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon", f"-Wl,-rpath,{sdk}/lib")
+    flags = (*STRICT, *sanitizer_flags(sdk), *paths)
+    succeeded(run(needed(compiler[0]), *compiler[1:], CLIENTS / f"{name}.c", *flags, "-o", out / name))
     return out / name
 
 
@@ -52,3 +63,58 @@ def sanitized_client(name: str, out: Path, sanitizers: str) -> Path:
     files = (CLIENTS / f"{name}.c", *sources, RUNTIME / "threads.c")
     succeeded(run(needed("gcc"), *flags, *files, "-lpthread", "-ldl", "-o", out / name))
     return out / name
+
+
+# --------------------------------------------------------------------------------------- SDKs compiled with sanitizers
+def sdk_for_clients(folder: Path, sanitizers: str) -> Path:
+    """The SDK of this machine in ``folder``/sdk; libraries and mace_run have the ``sanitizers``."""
+    sdk = save_sdk(folder / "sdk")
+    if not sanitizers:
+        return sdk
+    (sdk / "sanitizers").write_text(sanitizers)
+    work = folder / "sanitized"
+    work.mkdir()
+    (work / "target_rows.h").write_text(target_rows(find("x86-64")))
+    (work / "operator_rows.h").write_text(tengine.operator_rows())
+    own, shared = RUNTIME / "libtenon", ("handle.c", "memory_pool.c", "platform_posix.c")
+    rebuilt_library(sdk, work, "libtenon.so.1", [own / name for name in (*SOURCES, *POSIX)] + [RUNTIME / "threads.c"])
+    names = [RUNTIME / "tengine" / name for name in tengine.SOURCES] + [own / name for name in shared]
+    rebuilt_library(sdk, work, "libtengine-lite.so", names)
+    names = [RUNTIME / "mace" / name for name in mace.SOURCES]
+    rebuilt_library(sdk, work, "libmace.so", [*names, own / "platform_posix.c"])
+    program = [RUNTIME / "mace" / name for name in mace.PROGRAM]
+    libraries = (f"-L{sdk}/lib", "-lmace", "-ltenon", f"-Wl,-rpath,{sdk}/lib")
+    compiled(sdk, work, program, *libraries, "-o", sdk / "bin" / "mace_run")
+    return sdk
+
+
+def rebuilt_library(sdk: Path, work: Path, name: str, sources: Sequence[Path]) -> None:
+    others = () if name.startswith("libtenon") else (f"-L{sdk}/lib", "-ltenon")
+    own = ("-shared", f"-Wl,-soname,{name}", "-Wl,-rpath,$ORIGIN", "-Wl,-z,nodelete")
+    (sdk / "lib" / name).unlink()
+    compiled(sdk, work, sources, *own, *others, "-lpthread", "-ldl", "-o", sdk / "lib" / name)
+
+
+def compiled(sdk: Path, work: Path, sources: Sequence[Path], *more: str | Path) -> None:
+    folders = (work, RUNTIME / "libtenon", RUNTIME, RUNTIME / "include", RUNTIME / "include" / "mace" / "public")
+    flags = ("-std=gnu99", "-g", "-O1", "-fPIC", "-fvisibility=hidden", *sanitizer_flags(sdk))
+    succeeded(run(needed("gcc"), *flags, *(f"-I{folder}" for folder in folders), *sources, *more))
+
+
+def sanitizer_flags(sdk: Path) -> tuple[str, ...]:
+    """What programs for an SDK are compiled with as well."""
+    mark = sdk / "sanitizers"
+    return (f"-fsanitize={mark.read_text()}", "-fno-sanitize-recover=all") if mark.exists() else ()
+
+
+def needs_plain_build(sdk: Path, why: str) -> None:
+    """Skip a test on an SDK that is compiled with sanitizers."""
+    if sanitizer_flags(sdk):
+        pytest.skip(f"not with sanitizers: {why}")
+
+
+def needs_loadable_build(sdk: Path) -> None:
+    """Skip a test that loads the libraries into Python, where the sanitizer is not loaded before (LD_PRELOAD)."""
+    flags = sanitizer_flags(sdk)
+    if flags and flags[0].split("=")[1].split(",")[0][:1] + "san" not in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("the sanitizer's library has to be loaded before Python: LD_PRELOAD=libasan.so or libtsan.so")

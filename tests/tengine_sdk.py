@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 import tenon
-from libtenon import STRICT, needed, run, succeeded
+from libtenon import STRICT, needed, needs_loadable_build, run, sanitizer_flags, sdk_for_clients, succeeded
 from real import DIGITS
-from tenon.sdk import save_sdk
 
 MODEL = DIGITS / "digits.onnx"
 
 
-def sdk_and_compiler(folder: Path) -> Path:
+def sdk_and_compiler(folder: Path, sanitizers: str = "") -> Path:
     """The folder with the SDK, a command that compiles, and an empty cache of models."""
-    save_sdk(folder / "sdk")
+    sdk_for_clients(folder, sanitizers)
     objects = tenon.Options.from_environment().cache
     script = folder / "compiler"
     script.write_text(f'#!/bin/sh\nTENON_CACHE="{objects}" exec "{sys.executable}" -m tenon "$@"\n')
@@ -34,7 +33,8 @@ def environment_of(place: Path) -> dict[str, str]:
 
 def linked(sdk: Path) -> tuple[str, ...]:
     folder = f"{sdk}/lib"
-    return (f"-I{sdk}/include", f"-L{folder}", "-ltengine-lite", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{folder}")
+    paths = (f"-I{sdk}/include", f"-L{folder}", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{folder}")
+    return (*sanitizer_flags(sdk), *paths, "-ltengine-lite")
 
 
 def built(source: Path, place: Path) -> Path:
@@ -49,6 +49,7 @@ class Tengine:
     def __init__(self, place: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> None:
         for name in ("TENON", "TENON_CACHE", "TENON_NO_TUNING"):
             patch.setenv(name, environment[name])
+        needs_loadable_build(place / "sdk")
         self.library = ctypes.CDLL(str(place / "sdk" / "lib" / "libtengine-lite.so"))
         self.messages: list[str] = []
         printer = ctypes.CFUNCTYPE(None, ctypes.c_char_p)

@@ -3,6 +3,7 @@
 #include "digits.h"
 #include "tenon.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 extern const unsigned char digits_layout[];
@@ -16,9 +17,14 @@ static int (*const run[])(const uint8_t *, uint8_t *, uint8_t *) = {digits};
 
 int main(void) {
   float image[DIGITS_image_ELEMENTS], scores[DIGITS_probabilities_ELEMENTS];
-  TenonLinked linked = {sizeof linked, "digits", NULL, 0, weights, sizeof weights, run, NULL};
+  TenonLinked linked = {0};
   TenonBundle *bundle;
   TenonEngine *engine;
+  linked.struct_size = offsetof(TenonLinked, profile); /* as in programs that were compiled before it was there */
+  linked.name = "digits";
+  linked.weights = weights;
+  linked.weights_bytes = sizeof weights;
+  linked.run = run;
   linked.layout = (const char *)digits_layout;
   linked.layout_bytes = digits_layout_size;
   if (fread(image, 1, sizeof image, stdin) != sizeof image) return 1;

@@ -1,12 +1,14 @@
-// A model in code: mace_code NAME FILE_OF_WEIGHTS, the image on standard input, the scores on standard output.
+// A model in code: mace_code NAME FILE_OF_WEIGHTS STEPS, the image on standard input, the scores on standard output.
+// STEPS is the number of kernel calls that RunMetadata lists.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
 #include "mace/codegen/engine/mace_engine_factory.h"
 
 int main(int count, char **words) {
-  if (count < 3) return 1;
+  if (count < 4) return 1;
   std::ifstream file(words[2], std::ios::binary);
   const std::vector<unsigned char> weights((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   mace::MaceEngineConfig config;
@@ -30,7 +32,14 @@ int main(int count, char **words) {
   if (std::fread(inputs["image"].data().get(), sizeof(float), 64, stdin) != 64) return 4;
   mace::RunMetadata metadata;
   status = engine->Run(inputs, &outputs, &metadata);
-  if (status != mace::MaceStatus::MACE_SUCCESS || !metadata.op_stats.empty()) return 5;
+  if (status != mace::MaceStatus::MACE_SUCCESS) return 5;
+  if (metadata.op_stats.size() != static_cast<size_t>(std::atoi(words[3]))) return 6;
+  int64_t last = 0;
+  for (const auto &step : metadata.op_stats) {
+    if (step.operator_name.empty() || step.type.empty()) return 7;
+    if (step.stats.start_micros < last || step.stats.end_micros < step.stats.start_micros) return 8;
+    last = step.stats.end_micros;
+  }
   std::fwrite(outputs["probabilities"].data().get(), sizeof(float), 10, stdout);
   return 0;
 }

@@ -41,6 +41,20 @@ static void system_calls() {
   MACE_CHECK_NOTNULL(mace::port::Env::Default()->NewMallocLogger(nullptr, "").get());
 }
 
+static bool performs(mace::DeviceType device, float exec_time, float quantized, bool supported) {
+  const mace::Capability found = mace::GetCapability(device, 3.f);
+  return found.float32_performance.exec_time == exec_time && found.quantized8_performance.exec_time == quantized &&
+         found.supported == supported;
+}
+
+static void capabilities() {
+  const mace::Capability cpu = mace::GetCapability(mace::CPU);
+  MACE_CHECK(cpu.supported && cpu.float32_performance.exec_time > 0);
+  MACE_CHECK(cpu.quantized8_performance.exec_time == .6f);
+  MACE_CHECK(performs(mace::GPU, 1.f, -1.f, false) && performs(mace::HEXAGON, -1.f, 1.f, false));
+  MACE_CHECK(performs(mace::APU, -1.f, -1.f, false));
+}
+
 static int client(int count, char **words) {
   if (count < 3) return 1;
   std::unique_ptr<mace::port::ReadOnlyMemoryRegion> content = mace::make_unique<mace::port::ReadOnlyBufferMemoryRegion>();
@@ -51,6 +65,7 @@ static int client(int count, char **words) {
   MACE_CHECK_SUCCESS(copy->Close());
   texts();
   system_calls();
+  capabilities();
   mace::MaceEngineCfgImpl config;
   MACE_CHECK(config.num_threads() == -1 && config.runtime_type("default_graph") == mace::RT_NONE);
   if (passed_on(mace::MaceStatus::MACE_UNSUPPORTED).information() != "Unsupported: why") return 2;

@@ -92,13 +92,13 @@ def test_commands_are_installed(name: str) -> None:
 
 
 def program(folder: Path, source: str, *parts: str | Path, standard: str = "c++11") -> Path:
-    """A compiled program."""
+    """A program compiled with sanitizers."""
     compiler = shutil.which("gcc" if standard.startswith("c9") else "g++")
     if compiler is None:
         pytest.skip("no compiler of the system")
     file = folder / ("main.c" if standard.startswith("c9") else "main.cpp")
     file.write_text(source)
-    flags = ("-Wall", "-Wextra", "-Werror", f"-I{folder}")
+    flags = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{folder}")
     line = [compiler, f"-std={standard}", *flags, str(file), *map(str, parts), "-o", str(folder / "main")]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -144,8 +144,10 @@ static const SymbolTableEntry *find(const BundleConfig *config, const char *name
     if (!strncmp(config->symbolTable[i].name, name, strlen(name))) return &config->symbolTable[i];
   return NULL;
 }
+static uint8_t *kept[3];
 static uint8_t *region(uint64_t size, uint64_t alignment) {
-  uint8_t *raw = (uint8_t *)malloc(size + alignment);
+  static int count;
+  uint8_t *raw = kept[count++] = (uint8_t *)malloc(size + alignment);
   return raw + alignment - (uintptr_t)raw % alignment;
 }
 int main(void) {

@@ -16,7 +16,19 @@ import pytest
 
 import tenon
 from command_line import run_main
-from libtenon import CLIENTS, client, needed, run, sanitized_client, succeeded
+from libtenon import (
+    BUILDS,
+    CLIENTS,
+    client,
+    needed,
+    needs_loadable_build,
+    needs_plain_build,
+    run,
+    sanitized_client,
+    sanitizer_flags,
+    sdk_for_clients,
+    succeeded,
+)
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from tenon.bundle import read_manifest
@@ -62,11 +74,11 @@ __asm__(".globl _start\\n_start:\\n mov x29, #0\\n ldr x1, [sp]\\n add x2, sp, #
 (OK, HANDLE, ARGUMENT, NOT_FOUND, SIZE, DAMAGED, MACHINE, _, SYSTEM, BUSY, STATE, UNSUPPORTED, NO_COMPILER) = range(13)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=BUILDS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an SDK for this machine, and the digits network in all forms."""
     folder = tmp_path_factory.mktemp("libtenon")
-    save_sdk(folder / "sdk")
+    sdk_for_clients(folder, request.param)
     bundle = tenon.compile(MODEL, no_tuning=True, target="x86-64-avx2" if platform.machine() == "x86_64" else "host")
     bundle.save(folder / "digits", ("library", "weights"))
     bundle.save(folder / "digits.tenon")
@@ -109,12 +121,14 @@ def test_python_opens_single_files(form: str, place: Path, image: bytes, expecte
 
 
 def test_valgrind_finds_nothing(place: Path, run_bundle: Path, image: bytes, expected: bytes) -> None:
+    needs_plain_build(place / "sdk", "valgrind takes its place")
     check = (needed("valgrind"), "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
     assert succeeded(run(*check, run_bundle, place / "digits.tenon", stdin=image)) == expected
 
 
 @pytest.mark.parametrize("sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.slow)])
 def test_sanitizers_find_nothing(sanitizers: str, place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
+    needs_plain_build(place / "sdk", "it compiles the libraries itself")
     program = sanitized_client("run_bundle", tmp_path, sanitizers)
     for form in ("digits", "fat.tenon"):
         assert succeeded(run(program, place / form, stdin=image)) == expected
@@ -122,6 +136,7 @@ def test_sanitizers_find_nothing(sanitizers: str, place: Path, image: bytes, exp
 
 def test_damaged_files_are_refused(place: Path, tmp_path: Path) -> None:
     """TENON_FUZZ is the number of damaged copies."""
+    needs_plain_build(place / "sdk", "it compiles the libraries itself")
     program = sanitized_client("damaged_bundles", tmp_path, "address,undefined")
     count = os.environ.get("TENON_FUZZ", "600")
     text = succeeded(run(program, place / "digits.tenon", count)).decode()
@@ -134,6 +149,7 @@ class Api:
     """The C API through ctypes, with a bundle, an engine, and handles of ended ones."""
 
     def __init__(self, place: Path) -> None:
+        needs_loadable_build(place / "sdk")
         self.library = ctypes.CDLL(str(place / "sdk" / "lib" / "libtenon.so"))
         self.library.tenon_last_error.restype = ctypes.c_char_p
         self.place = place
@@ -325,7 +341,8 @@ def test_files_damaged_in_a_folder(place: Path, api: Api, tmp_path: Path) -> Non
 # ------------------------------------------------------------------------------------------------ C++, programs, CMake
 def test_cpp_wrapper(place: Path, image: bytes, expected: bytes) -> None:
     sdk, program = place / "sdk", place / "classify"
-    flags = ("-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon")
+    strict = ("-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror", *sanitizer_flags(sdk))
+    flags = (*strict, f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon")
     succeeded(run(needed("g++"), CLIENTS / "classify.cpp", *flags, f"-Wl,-rpath,{sdk}/lib", "-o", program))
     assert succeeded(run(program, place / "digits.tenon", stdin=image)) == expected
     missing = run(program, "/no/such.tenon", stdin=image)
@@ -334,6 +351,7 @@ def test_cpp_wrapper(place: Path, image: bytes, expected: bytes) -> None:
 
 
 def test_header_is_c99_and_every_function_is_exported(place: Path) -> None:
+    needs_plain_build(place / "sdk", "they export symbols of their own")
     header = (place / "sdk" / "include" / "tenon.h").read_text()
     declared = set(re.findall(r"^TENON_API [\w ]+\**(tenon_\w+)\(", header, re.MULTILINE))
     listed = succeeded(run(needed("nm"), "-D", "--defined-only", place / "sdk" / "lib" / "libtenon.so")).decode()
@@ -342,6 +360,7 @@ def test_header_is_c99_and_every_function_is_exported(place: Path) -> None:
 
 
 def test_linked_bundle(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
+    needs_plain_build(place / "sdk", "it links the static library")
     bundle = tenon.compile(MODEL, no_tuning=True, target=read_manifest(place / "digits").target.name)
     folder = bundle.save(tmp_path / "digits", ("header", "object", "weights"))
     (tmp_path / "layout.c").write_text(layout_source("digits", layout(bundle.manifest({}, compiled=False))))
@@ -359,12 +378,15 @@ def test_program_of_the_documentation_with_pkg_config(
     (tmp_path / "program.c").write_text(page.split("```c\n")[1].split("```")[0])
     env = {**os.environ, "PKG_CONFIG_PATH": str(place / "sdk" / "lib" / "pkgconfig")}
     flags = succeeded(run(needed("pkg-config"), "--cflags", "--libs", "tenon", env=env)).decode().split()
-    succeeded(run(needed("gcc"), tmp_path / "program.c", *flags, "-o", tmp_path / "program"))
+    succeeded(
+        run(needed("gcc"), tmp_path / "program.c", *flags, *sanitizer_flags(place / "sdk"), "-o", tmp_path / "program")
+    )
     env = {**os.environ, "LD_LIBRARY_PATH": str(place / "sdk" / "lib")}
     assert succeeded(run(tmp_path / "program", place / "digits.tenon", stdin=image, env=env)) == expected
 
 
 def test_cmake_package(place: Path, tmp_path: Path) -> None:
+    needs_plain_build(place / "sdk", "the project of the test does not ask for them")
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.10)\nproject(client C)\nfind_package(tenon 0.1 REQUIRED)\n"
         f"foreach(form tenon static)\n  add_executable(with_${{form}} {CLIENTS}/run_bundle.c)\n"
@@ -452,6 +474,7 @@ def test_single_files_of_other_machines(place: Path, api: Api, tmp_path: Path) -
 
 
 def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
+    needs_plain_build(place / "sdk", "it is one for this machine")
     skip_without_device("aarch64")
     system = Path("/usr/aarch64-linux-gnu")
     if not (system / "lib" / "libc.so.6").exists():

@@ -11,20 +11,18 @@ from pathlib import Path
 import pytest
 
 import tenon
-from libtenon import client, run, succeeded
+from libtenon import BUILDS, client, needs_plain_build, run, sdk_for_clients, succeeded
 from real import DIGITS, held_out_digits
-from tenon.sdk import save_sdk
 
 MODEL = DIGITS / "digits.onnx"
 IMAGE = held_out_digits()[0][0]
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=BUILDS)
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    save_sdk(folder / "sdk")
-    return client("run_bundle", folder / "sdk", folder)
+    return client("run_bundle", sdk_for_clients(folder, request.param), folder)
 
 
 def environment(place: Path, compiler: str, **more: str) -> dict[str, str]:
@@ -104,6 +102,7 @@ def test_errors_of_the_compiler(program: Path, tmp_path: Path, compiler: str, st
 def test_a_compiler_that_hangs_is_ended(program: Path, tmp_path: Path) -> None:
     import ctypes
 
+    needs_plain_build(program.parent / "sdk", "it loads the library into Python")
     script = tmp_path / "compiler"
     script.write_text(f'#!/bin/sh\nsleep 60 &\necho $! > "{tmp_path}/child"\nwait\n')
     script.chmod(0o755)

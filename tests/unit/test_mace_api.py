@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 import tenon
-from libtenon import CLIENTS, needed, run, succeeded
+from libtenon import BUILDS, CLIENTS, needed, needs_plain_build, run, sanitizer_flags, sdk_for_clients, succeeded
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from small_models import mace_net
+from tenon.bundle import read_manifest
 from tenon.deployment import read_deployment
 from tenon.ir.graph import Array
 from tenon.sdk import save_sdk
@@ -56,11 +57,11 @@ def convolved(x: Array) -> Array:
     return np.asarray(np.einsum("fc,nhwc->nhwf", W[:, :, 0, 0], x) + B)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=BUILDS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the SDK, a model of MACE, the same as a bundle, and a command that compiles."""
     folder = tmp_path_factory.mktemp("mace")
-    save_sdk(folder / "sdk")
+    sdk_for_clients(folder, request.param)
     (folder / "model.pb").write_bytes(mace_net("Conv2D", {"strides": [1, 1], "padding": 1}, (W, B)))
     (folder / "model.data").write_bytes(W.tobytes() + B.tobytes())
     (folder / "empty").write_bytes(b"")
@@ -91,7 +92,7 @@ def program(place: Path, source: Path, *more: str | Path, libraries: Sequence[st
     sdk, out = place / "sdk", place / source.stem
     if not out.exists():
         paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-lmace", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib")
-        succeeded(run(needed("g++"), *STRICT, source, *more, *paths, *libraries, "-o", out))
+        succeeded(run(needed("g++"), *STRICT, *sanitizer_flags(sdk), source, *more, *paths, *libraries, "-o", out))
     return out
 
 
@@ -169,7 +170,22 @@ def test_misuse(place: Path, client: Path, broken: dict[str, str]) -> None:
     assert "room for 60" in found["small_output"][1]
 
 
+def test_environment_of_runs(place: Path, client: Path, broken: dict[str, str]) -> None:
+    command = (client, "run_model", place / "model.tenon", place / "empty", "nhwc")
+    failing = {**broken, "MACE_RUNTIME_FAILURE_RATIO": "1"}
+    refused = run(*command, stdin=X.tobytes(), env=failing)
+    assert refused.returncode == 12, "MACE_OUT_OF_RESOURCES"
+    assert b"Out of resources: an allocation failed, as MACE_RUNTIME_FAILURE_RATIO asks for" in refused.stderr
+    silent = {**broken, "MACE_RUNTIME_FAILURE_RATIO": "0", "MACE_LOG_TENSOR_RANGE": "0"}
+    assert len(succeeded(run(*command, stdin=X.tobytes(), env=silent))) == convolved(X).nbytes
+    printed = succeeded(run(*command, stdin=X.tobytes(), env={**broken, "MACE_LOG_TENSOR_RANGE": "1"}))
+    found = re.search(rb"I \S+] Tensor range @@y@@(\S+),(\S+)\n", printed)
+    assert found, printed
+    np.testing.assert_allclose([float(text) for text in found.groups()], [convolved(X).min(), convolved(X).max()], 1e-5)
+
+
 def test_misuse_under_valgrind(place: Path, client: Path, broken: dict[str, str]) -> None:
+    needs_plain_build(place / "sdk", "valgrind takes its place")
     valgrind = (needed("valgrind"), "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
     succeeded(run(*valgrind, client, "misuse", place / "model.tenon", place / "model.data", env=broken))
 
@@ -198,7 +214,7 @@ def test_helpers_of_programs(place: Path, client: Path) -> None:
 
 
 def test_model_in_code(place: Path, broken: dict[str, str], tmp_path: Path) -> None:
-    """By the package and the factory in it; a deployment file of MACE asks for the same."""
+    """By the package and the factory in it; a deployment file of MACE asks for the same, with the times of kernels."""
     (tmp_path / "digits.yml").write_text(DEPLOYMENT.replace("MODEL", str(DIGITS / "digits.onnx")))
     (made,) = tenon.convert(read_deployment(tmp_path / "digits.yml"), tmp_path / "out")
     with tarfile.open(fileobj=io.BytesIO((made.folder / "digits_mace.tar.gz").read_bytes())) as archive:
@@ -209,14 +225,16 @@ def test_model_in_code(place: Path, broken: dict[str, str], tmp_path: Path) -> N
     libraries = (str(tmp_path / "lib" / "libdigits.a"), "-ltenon", "-lm")
     client = program(place, CLIENTS / "mace_code.cpp", f"-I{tmp_path}/include", libraries=libraries)
     weights = tmp_path / "model" / "digits.weights.bin"
+    calls = str(len(read_manifest(made.folder).nodes))
     for file in ("/dev/null", weights):
-        done = run(client, "digits", file, stdin=image.tobytes(), env=broken)
+        done = run(client, "digits", file, calls, stdin=image.tobytes(), env=broken)
         np.testing.assert_array_equal(np.frombuffer(succeeded(done), np.float32), np.ravel(expected))
     (tmp_path / "short").write_bytes(weights.read_bytes()[:-1])
     assert (
-        b"Invalid Arguments: the model's weights have" in run(client, "digits", tmp_path / "short", env=broken).stderr
+        b"Invalid Arguments: the model's weights have"
+        in run(client, "digits", tmp_path / "short", calls, env=broken).stderr
     )
-    assert b"no model in code is called 'numbers'" in run(client, "numbers", "/dev/null", env=broken).stderr
+    assert b"no model in code is called 'numbers'" in run(client, "numbers", "/dev/null", calls, env=broken).stderr
 
 
 @pytest.mark.slow
@@ -239,6 +257,7 @@ def test_factory_of_several_models(place: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_exported_and_how_large_it_is(place: Path) -> None:
+    needs_plain_build(place / "sdk", "they export symbols of their own")
     header = (place / "sdk" / "include" / "mace" / "public" / "mace_core.h").read_text()
     declared = set(re.findall(r"^MACE_CORE_API .*?(\w+)\(", header, re.MULTILINE))
     library = place / "sdk" / "lib" / "libmace.so"
@@ -304,6 +323,7 @@ def test_mace_run_refuses(place: Path, broken: dict[str, str], tmp_path: Path) -
 
 
 def test_emulated_mace_run(place: Path, tmp_path: Path, broken: dict[str, str]) -> None:
+    needs_plain_build(place / "sdk", "it is one for this machine")
     skip_without_device("aarch64")
     system = Path("/usr/aarch64-linux-gnu")
     if not (system / "lib" / "libc.so.6").exists():

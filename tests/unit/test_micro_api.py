@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tenon
-from libtenon import CLIENTS, needed, run, succeeded
+from libtenon import BUILDS, CLIENTS, needed, needs_plain_build, run, sanitizer_flags, succeeded
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from tenon.bundle.link import link_freestanding
@@ -39,14 +39,17 @@ def unpacked(bundle: tenon.Bundle, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=BUILDS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked package, built by its CMake project into build/libmicro.a and build/libmodel_digits.a."""
     bundle = tenon.compile(MODEL, no_tuning=True, threads=1)
     folder = unpacked(bundle, tmp_path_factory.mktemp("micro"))
     options = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1", "-DCMAKE_CXX_STANDARD=98")
-    checks = f"-DCMAKE_CXX_FLAGS={' '.join(CPP98[1:])}"
-    succeeded(run(needed("cmake"), "-S", folder, "-B", folder / "build", *options, checks))
+    if request.param:
+        (folder / "sanitizers").write_text(request.param)
+    flags = sanitizer_flags(folder)
+    checks = (f"-DCMAKE_C_FLAGS={' '.join(flags)}", f"-DCMAKE_CXX_FLAGS={' '.join((*CPP98[1:], *flags))}")
+    succeeded(run(needed("cmake"), "-S", folder, "-B", folder / "build", *options, *checks))
     succeeded(run("cmake", "--build", folder / "build"))
     return folder
 
@@ -59,6 +62,7 @@ def expected() -> np.ndarray:
 
 def program(place: Path, source: Path, compiler: str, *flags: str) -> Path:
     libraries = (f"-L{place}/build", "-lmodel_digits", "-lmicro", "-lm")
+    flags = (*flags, *sanitizer_flags(place))
     succeeded(run(needed(compiler), *flags, f"-I{place}/include", source, *libraries, "-o", place / source.stem))
     return place / source.stem
 
@@ -120,6 +124,7 @@ def test_examples_of_mace(example: str, tmp_path: Path) -> None:
 
 
 def test_engine_needs_neither_heap_nor_runtime_library(place: Path) -> None:
+    needs_plain_build(place, "they need a library")
     for library in ("libmicro.a", "libmodel_digits.a"):
         listed = succeeded(run(needed("nm"), "-u", place / "build" / library)).decode().splitlines()
         missing = {line.split()[-1] for line in listed if line.startswith(" ")}

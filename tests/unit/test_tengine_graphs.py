@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tenon
-from libtenon import CLIENTS, needed, run, succeeded
+from libtenon import BUILDS, CLIENTS, needed, run, succeeded
 from quantised_networks import CASES, images, network, quantised
 from real import held_out_digits
 from tengine_sdk import MODEL, Tengine, built, environment_of, sdk_and_compiler
@@ -22,9 +22,9 @@ OPSET = helper.make_opsetid("", 17)
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sdk_and_compiler(tmp_path_factory.mktemp("tengine"))
+@pytest.fixture(scope="module", params=BUILDS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sdk_and_compiler(tmp_path_factory.mktemp("tengine"), request.param)
 
 
 @pytest.fixture(scope="module")

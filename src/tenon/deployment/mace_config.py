@@ -247,6 +247,8 @@ class _Merged:
             options["obfuscate"] = "layers"
         if forms := self.forms():
             options["emit"] = forms
+        if "mace" in forms:
+            options["profile"] = True  # RunMetadata, which programs need not ask for before
         return options
 
     def forms(self) -> tuple[Emit, ...]:

@@ -9,7 +9,7 @@ from tenon.sdk.libtenon import RUNTIME, compile_source, file_names, hosted, link
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler
 
-SOURCES = ("engine.c", "run.c", "tensors.c")
+SOURCES = ("engine.c", "environment.c", "run.c", "tensors.c")
 PROGRAM = ("mace_run.c", "mace_run_flags.c", "mace_run_times.c")
 _INCLUDE = RUNTIME / "include"
 HEADERS = tuple(sorted(str(path.relative_to(_INCLUDE)) for path in (_INCLUDE / "mace").rglob("*.h")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 
@@ -28,7 +29,7 @@ inline const std::shared_ptr<MultiNetDef> CreateMultiNet() {
   static const char layout[] =
 @LAYOUT@;
   static int (*const run[])(const uint8_t *, uint8_t *, uint8_t *) = {@RUN@};
-@PHASES@  TenonLinked linked = TenonLinked();
+@PHASES@@STEPS@  TenonLinked linked = TenonLinked();
   linked.struct_size = sizeof linked;
   linked.name = "@NAME@";
   linked.layout = layout;
@@ -36,7 +37,7 @@ inline const std::shared_ptr<MultiNetDef> CreateMultiNet() {
   linked.weights = @NAME@_weights;
   linked.weights_bytes = @BYTES@;
   linked.run = run;
-@SET_PHASES@  return std::make_shared<MultiNetDef>(linked);
+@SET_PHASES@@SET_STEPS@  return std::make_shared<MultiNetDef>(linked);
 }
 
 inline const std::string ModelName() { return "@NAME@"; }
@@ -101,6 +102,11 @@ inline MaceStatus CreateMaceEngineFromCode(
 
 #endif  // MACE_CODEGEN_ENGINE_MACE_ENGINE_FACTORY_H_
 """
+_SET_STEPS = """\
+  linked.profile = ::@ENTRY@_profile;
+  linked.steps = steps;
+  linked.step_count = sizeof steps / sizeof *steps;
+"""
 _ALIAS = '#include "mace/public/mace_engine_factory.h"\n'
 
 
@@ -108,13 +114,15 @@ def mace(contents: Contents) -> dict[str, bytes]:
     """``include``, with the model and the factory as MACE names them, and ``lib``."""
     name, layout = contents.name, contents.layout()
     entries = re.findall(r"^entry (\w+) phases ", layout, re.MULTILINE)
-    threaded = f"void {name}_phase(" in contents.header
+    threaded, timed = (f"void {name}_{end}(" in contents.header for end in ("phase", "profile"))
     model = contents.filled(
         _MODEL,
         LAYOUT="\n".join(f'      "{c_text(line)}\\n"' for line in layout.splitlines()).removesuffix('\\n"') + '"',
         RUN=", ".join(f"::{entry}" for entry in entries),
         PHASES=_phases(entries) if threaded else "",
         SET_PHASES="  linked.phase = phase;\n" if threaded else "",
+        STEPS=_steps(contents) if timed else "",
+        SET_STEPS=_SET_STEPS.replace("@ENTRY@", entries[0]) if timed else "",
         BYTES=str(len(contents.weights)),
         CHECKSUM=hashlib.sha256(contents.weights).hexdigest(),
     )
@@ -133,6 +141,16 @@ def engine_factory(names: Sequence[str]) -> str:
     models = "".join(f'  if (name == "{name}") return {name}::CreateMultiNet();\n' for name in names)
     includes = "".join(f'#include "mace/public/{name}.h"\n' for name in names)
     return _FACTORY.replace("@INCLUDES@", includes).replace("@MODELS@", models)
+
+
+def _steps(contents: Contents) -> str:
+    """The kernel calls, for ``RunMetadata``."""
+    calls = json.loads(contents.manifest())["nodes"]
+    rows = [
+        ", ".join([*(f'"{c_text(call[key])}"' for key in ("layer", "op", "kernel")), str(call["macs"])])
+        for call in calls
+    ]
+    return "  static const TenonStep steps[] = {\n" + "".join(f"      {{{row}, {{0}}}},\n" for row in rows) + "  };\n"
 
 
 def _phases(entries: Sequence[str]) -> str:

@@ -181,7 +181,8 @@ TENON_API TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, c
                                                TenonBundle **bundle);
 
 /* A bundle that is linked into the program: its entry point, weights and layout, from NAME.o, NAME.weights.bin and
-   the library's NAME_layout.  All must live as long as the bundle.  The struct itself is copied. */
+   the library's NAME_layout.  All must live as long as the bundle.  The struct itself is copied.  Programs that were
+   compiled when it ended before `profile` set the size that it had then. */
 typedef struct TenonLinked {
   size_t struct_size;
   const char *name;
@@ -191,6 +192,9 @@ typedef struct TenonLinked {
   size_t weights_bytes;
   int (*const *run)(const uint8_t *, uint8_t *, uint8_t *); /* NAME, NAME_2, ...: one for each binding */
   void (*const *phase)(const uint8_t *, uint8_t *, uint8_t *, int, int, int); /* NAME_phase, ...; NULL: one thread */
+  void (*profile)(const uint8_t *, uint8_t *, uint8_t *, int, int, int); /* NAME_profile, with --profile; or NULL */
+  const TenonStep *steps; /* the calls that `profile` times */
+  size_t step_count;
 } TenonLinked;
 
 TENON_API TenonStatus tenon_bundle_from_program(const TenonLinked *linked, TenonBundle **bundle);
@@ -220,7 +224,7 @@ TENON_API TenonStatus tenon_bundle_output(const TenonBundle *bundle, int binding
 TENON_API TenonStatus tenon_bundle_find_input(const TenonBundle *bundle, const char *name, int *input);
 TENON_API TenonStatus tenon_bundle_find_output(const TenonBundle *bundle, const char *name, int *output);
 
-/* The kernel calls of the first binding; -1 for an invalid handle, 0 for a linked bundle. */
+/* The kernel calls of the first binding; -1 for an invalid handle, 0 for a linked bundle without `steps`. */
 TENON_API int tenon_bundle_step_count(const TenonBundle *bundle);
 TENON_API TenonStatus tenon_bundle_step(const TenonBundle *bundle, int step, TenonStep *description);
 

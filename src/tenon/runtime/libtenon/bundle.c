@@ -2,6 +2,7 @@
 
 #include "internal.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,6 +252,21 @@ TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, const Tenon
   return finish(bundle, open_content(bundle, "the bundle in memory", NULL, &options), result);
 }
 
+static TenonStatus attach_steps(Bundle *bundle, const TenonLinked *linked) {
+  Description *about = &bundle->about;
+  const size_t timed = (size_t)about->timed_calls;
+  about->timed_calls = 0;
+  if (linked->profile == NULL || linked->steps == NULL || timed == 0) return TENON_OK;
+  if (linked->step_count != timed)
+    return tn_fail(TENON_WRONG_SIZE, "%s: there are %zu steps and the code has %zu", linked->name, linked->step_count, timed);
+  about->steps = tn_pool_take(&bundle->pool, timed * sizeof *about->steps);
+  if (about->steps == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", linked->name);
+  memcpy(about->steps, linked->steps, timed * sizeof *about->steps);
+  about->timed_calls = about->step_count = (int)timed;
+  bundle->profile = linked->profile;
+  return TENON_OK;
+}
+
 static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
   Description *about = &bundle->about;
   TenonStatus status = tn_read_layout(&bundle->pool, linked->layout, linked->layout_bytes, linked->name, about);
@@ -263,7 +279,6 @@ static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
   const size_t count = (size_t)about->binding_count;
   about->name = tn_pool_text(&bundle->pool, linked->name, strlen(linked->name));
   about->target = "linked";
-  about->timed_calls = 0;
   if (linked->phase == NULL) about->threads = 1;
   bundle->weights = linked->weights;
   bundle->run = tn_pool_take(&bundle->pool, count * sizeof *bundle->run);
@@ -274,17 +289,20 @@ static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
     bundle->run[i] = linked->run[i];
     bundle->phase[i] = about->threads > 1 ? linked->phase[i] : NULL;
   }
-  return TENON_OK;
+  return attach_steps(bundle, linked);
 }
 
-TenonStatus tenon_bundle_from_program(const TenonLinked *linked, TenonBundle **result) {
-  if (linked == NULL || result == NULL || linked->struct_size != sizeof *linked)
+TenonStatus tenon_bundle_from_program(const TenonLinked *given, TenonBundle **result) {
+  TenonLinked linked;
+  if (given == NULL || result == NULL || given->struct_size < offsetof(TenonLinked, profile))
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_from_program: an argument is NULL, or struct_size is not set");
-  if (linked->name == NULL || linked->layout == NULL || linked->run == NULL ||
-      (linked->weights == NULL && linked->weights_bytes > 0))
+  const TenonStatus status = tn_options(given, &linked, sizeof linked, "sizeof(TenonLinked)");
+  if (status != TENON_OK) return status;
+  if (linked.name == NULL || linked.layout == NULL || linked.run == NULL ||
+      (linked.weights == NULL && linked.weights_bytes > 0))
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_from_program: name, layout, run or weights is NULL");
   Bundle *bundle = new_bundle();
-  return bundle != NULL ? finish(bundle, attach(bundle, linked), result) : TENON_OUT_OF_MEMORY;
+  return bundle != NULL ? finish(bundle, attach(bundle, &linked), result) : TENON_OUT_OF_MEMORY;
 }
 
 TenonStatus tenon_bundle_close(TenonBundle *handle) {

@@ -42,6 +42,11 @@ int mc_fail_as(MaceError *error, TenonStatus status);
 int mc_open(MaceCore *core, const char *const *shapes, int profile, Network *network, MaceError *error);
 void mc_close(Network *network);
 
+/* Whether an allocation is to fail, by MACE_RUNTIME_FAILURE_RATIO: the fraction that does. */
+int mc_simulates_failure(void);
+/* Prints the least and largest element of a tensor of the network, if MACE_LOG_TENSOR_RANGE is 1. */
+void mc_log_range(const TenonTensor *tensor, const float *elements);
+
 int mc_valid(const MaceCore *core, MaceError *error);
 
 #endif

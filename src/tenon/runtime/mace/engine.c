@@ -40,6 +40,8 @@ int mc_valid(const MaceCore *core, MaceError *error) {
 
 static int create_engine(const MaceCore *core, Network *network, MaceError *error) {
   TenonEngineOptions options = TENON_ENGINE_OPTIONS_INIT;
+  if (mc_simulates_failure())
+    return mc_fail(error, MACE_OUT_OF_RESOURCES, "an allocation failed, as MACE_RUNTIME_FAILURE_RATIO asks for");
   const int most = tenon_bundle_max_threads(network->bundle), wanted = core->config.threads;
   const int policy = core->config.policy;
   options.threads = wanted < 1 || wanted > most ? most : wanted;
@@ -80,7 +82,10 @@ int mc_open(MaceCore *core, const char *const *shapes, int profile, Network *net
 }
 
 static int open_linked(MaceCore *core, const MaceModel *model, MaceError *error) {
-  TenonLinked linked = *model->linked;
+  TenonLinked linked = {0}; /* the program's may be of an older header */
+  const size_t given = model->linked->struct_size;
+  memcpy(&linked, model->linked, given < sizeof linked ? given : sizeof linked);
+  if (given > sizeof linked) linked.struct_size = sizeof linked;
   if (model->weights != NULL && model->weights_size > 0) {
     if (linked.weights_bytes != model->weights_size)
       return mc_fail(error, MACE_INVALID_ARGS, "the model's weights have %zu bytes, not %zu: give those of this model",

@@ -161,6 +161,7 @@ static int read_output(const MaceCore *core, TenonEngine *engine, MaceCoreTensor
   if (status == TENON_OK) status = tenon_bundle_output(bundle, tenon_engine_binding(engine), number, &about);
   if (status == TENON_OK) status = tenon_engine_output_data(engine, number, &data);
   if (status != TENON_OK) return mc_fail_as(error, status);
+  mc_log_range(&about, data);
   const int format = core->output_formats[number];
   const Placement placement = mc_placement(&about, format, output);
   if (!mc_from_network(&about, about.shape, &placement, mc_type(output->type), data, output->data))
@@ -235,7 +236,7 @@ static int open_profiled(MaceCore *core, const Input *placed, int count, MaceErr
   return mc_open(core, shapes, 1, &core->profiled, error);
 }
 
-static int stamp_steps(MaceCore *core, size_t count, MaceError *error) {
+static int stamp_steps(MaceCore *core, const TenonBundle *bundle, size_t count, MaceError *error) {
   MaceCoreStep *steps = calloc(count + 1, sizeof *steps);
   if (steps == NULL) return mc_fail(error, MACE_OUT_OF_RESOURCES, "no memory for the times of %zu steps", count);
   free(core->steps);
@@ -244,7 +245,7 @@ static int stamp_steps(MaceCore *core, size_t count, MaceError *error) {
   const int64_t begin = mace_core_micros();
   for (size_t i = 0; i < count; i++) {
     TenonStep step;
-    const TenonStatus status = tenon_bundle_step(core->profiled.bundle, (int)i, &step);
+    const TenonStatus status = tenon_bundle_step(bundle, (int)i, &step);
     if (status != TENON_OK) return mc_fail_as(error, status);
     steps[i].layer = step.layer;
     steps[i].op = step.op;
@@ -255,13 +256,14 @@ static int stamp_steps(MaceCore *core, size_t count, MaceError *error) {
   return MACE_SUCCESS;
 }
 
-static int run_profiled(MaceCore *core, size_t *count, MaceError *error) {
-  *count = (size_t)tenon_bundle_step_count(core->profiled.bundle);
+static int run_profiled(MaceCore *core, const Network *network, size_t *count, MaceError *error) {
+  *count = (size_t)tenon_bundle_step_count(network->bundle);
   uint64_t *nanoseconds = realloc(core->nanoseconds, (*count + 1) * sizeof *nanoseconds);
   if (nanoseconds == NULL) return mc_fail(error, MACE_OUT_OF_RESOURCES, "no memory for the times of %zu steps", *count);
   core->nanoseconds = nanoseconds;
-  const TenonStatus status = tenon_engine_profile(core->profiled.engine, nanoseconds, *count);
-  return status == TENON_OK ? stamp_steps(core, *count, error) : mc_fail_as(error, status);
+  const TenonStatus status = tenon_engine_profile(network->engine, nanoseconds, *count);
+  if (status == TENON_WRONG_STATE) return mc_fail(error, MACE_UNSUPPORTED, "%s", tenon_last_error()); /* another binding */
+  return status == TENON_OK ? stamp_steps(core, network->bundle, *count, error) : mc_fail_as(error, status);
 }
 
 int mace_core_profile(MaceCore *core, const MaceCoreTensor *inputs, size_t input_count, MaceCoreTensor *outputs,
@@ -272,17 +274,17 @@ int mace_core_profile(MaceCore *core, const MaceCoreTensor *inputs, size_t input
   *step_count = 0;
   int code = checked(core, inputs, input_count, outputs, output_count, error);
   if (code != MACE_SUCCESS) return code;
-  if (core->graph == NULL) return mace_core_run(core, inputs, input_count, outputs, output_count, error);
+  const Network *network = core->graph == NULL ? &core->network : &core->profiled; /* a model in code is one network */
   code = prepare(core, inputs, input_count, outputs, output_count, placed, error);
   const int total = tenon_bundle_input_count(core->network.bundle);
-  if (code == MACE_SUCCESS) code = open_profiled(core, placed, total, error);
-  if (code == MACE_SUCCESS) code = write_inputs(core->profiled.engine, placed, total, error);
-  if (code == MACE_SUCCESS) code = run_profiled(core, step_count, error);
-  if (code == MACE_UNSUPPORTED) { /* a bundle that was compiled without times */
+  if (code == MACE_SUCCESS && core->graph != NULL) code = open_profiled(core, placed, total, error);
+  if (code == MACE_SUCCESS) code = write_inputs(network->engine, placed, total, error);
+  if (code == MACE_SUCCESS) code = run_profiled(core, network, step_count, error);
+  if (code == MACE_UNSUPPORTED) { /* a network that was compiled without times */
     *step_count = 0;
     return mace_core_run(core, inputs, input_count, outputs, output_count, error);
   }
-  if (code == MACE_SUCCESS) code = read_outputs(core, core->profiled.engine, outputs, output_count, error);
+  if (code == MACE_SUCCESS) code = read_outputs(core, network->engine, outputs, output_count, error);
   if (code == MACE_SUCCESS) *steps = core->steps;
   else *step_count = 0;
   return code;

@@ -74,7 +74,7 @@ MACE_CORE_API int mace_core_create(const MaceModel *model, const char *const *in
 MACE_CORE_API int mace_core_run(MaceCore *core, const MaceCoreTensor *inputs, size_t input_count,
                                 MaceCoreTensor *outputs, size_t output_count, MaceError *error);
 
-/* The same with the time of every kernel call; none for a model that is linked in.  `steps` stay until the next call. */
+/* The same with the time of every kernel call; none for a network that was compiled without --profile.  `steps` stay until the next call. */
 MACE_CORE_API int mace_core_profile(MaceCore *core, const MaceCoreTensor *inputs, size_t input_count,
                                     MaceCoreTensor *outputs, size_t output_count, const MaceCoreStep **steps,
                                     size_t *step_count, MaceError *error);
