@@ -20,6 +20,7 @@ typedef struct {
   const char *names[MOST];
   size_t elements[MOST];
   size_t count;
+  char *texts[4]; /* copies of flags, which names point into */
 } Tensors;
 
 static double milliseconds(int64_t begin) { return (double)(mace_core_micros() - begin) / 1000; }
@@ -43,16 +44,21 @@ static size_t split(char *text, char separator, const char **parts) {
   return count;
 }
 
+static void release(Tensors *tensors) {
+  for (size_t i = 0; i < tensors->count; i++) free(tensors->tensors[i].data);
+  for (size_t i = 0; i < sizeof tensors->texts / sizeof *tensors->texts; i++) free(tensors->texts[i]);
+}
+
 static int32_t format_of(const char *text) {
   return strcmp(text, "NHWC") == 0 ? NHWC : strcmp(text, "NCHW") == 0 ? NCHW : FORMAT_NONE;
 }
 
-static char *flag_of(const char *kind, const char *what) {
+static size_t split_flag(char **copy, const char *kind, const char *what, char separator, const char **parts) {
   char name[64];
   snprintf(name, sizeof name, "%s_%s", kind, what);
   const char *text = mr_text(name);
-  char *copy = malloc(strlen(text) + 1);
-  return copy != NULL ? strcpy(copy, text) : NULL;
+  *copy = malloc(strlen(text) + 1);
+  return *copy != NULL ? split(strcpy(*copy, text), separator, parts) : 0;
 }
 
 static int read_shape(const char *text, MaceCoreTensor *tensor, size_t *elements) {
@@ -71,10 +77,10 @@ static int read_shape(const char *text, MaceCoreTensor *tensor, size_t *elements
 /* Files hold float32, or int32 where that is declared; the engine converts to the network's type. */
 static int describe(const char *kind, Tensors *tensors) {
   const char *shapes[MOST], *types[MOST], *formats[MOST];
-  tensors->count = split(flag_of(kind, "node"), ',', tensors->names);
-  const size_t shape_count = split(flag_of(kind, "shape"), ':', shapes);
-  const size_t type_count = split(flag_of(kind, "data_type"), ',', types);
-  const size_t format_count = split(flag_of(kind, "data_format"), ',', formats);
+  tensors->count = split_flag(&tensors->texts[0], kind, "node", ',', tensors->names);
+  const size_t shape_count = split_flag(&tensors->texts[1], kind, "shape", ':', shapes);
+  const size_t type_count = split_flag(&tensors->texts[2], kind, "data_type", ',', types);
+  const size_t format_count = split_flag(&tensors->texts[3], kind, "data_format", ',', formats);
   if (shape_count != tensors->count) {
     mr_log('E', "%ss' names do not match %ss' shapes", kind, kind);
     return 0;
@@ -213,8 +219,8 @@ static int run_folder(MaceCore *core, Tensors *inputs, Tensors *outputs) {
   return good && count > 0;
 }
 
-static int run_rounds(MaceCore *core, Tensors *inputs, Tensors *outputs, double init, double capability) {
-  Statistics statistics = {0, 0, NULL, NULL, NULL};
+static int run_rounds(MaceCore *core, Tensors *inputs, Tensors *outputs, double init, double capability,
+                      Statistics *statistics) {
   const int benchmark = (int)mr_number("benchmark");
   const long rounds = mr_number("round");
   double average = -1;
@@ -233,27 +239,30 @@ static int run_rounds(MaceCore *core, Tensors *inputs, Tensors *outputs, double 
     mr_log('I', "Average latency: %g ms", average);
   }
   for (long i = 0; benchmark && i < rounds; i++)
-    if (!run(core, inputs, outputs, &statistics)) return 0;
+    if (!run(core, inputs, outputs, statistics)) return 0;
   if (!write_outputs(outputs, "", mr_text("output_file"), "")) return 0;
   printf("========================================================\n"
          "     capability(CPU)        init      warmup     run_avg\n"
          "========================================================\n"
          "time %15.3f %11.3f %11.3f %11.3f\n",
          capability, init, warm_up, average);
-  if (benchmark) mr_print_times(&statistics);
+  if (benchmark) mr_print_times(statistics);
   return 1;
 }
 
 static int run_model(Tensors *inputs, Tensors *outputs, double capability) {
-  Content graph, weights;
+  Content graph = {NULL, 0}, weights = {NULL, 0};
+  Statistics statistics = {0, 0, NULL, NULL, NULL};
   double init = 0;
   const int64_t begin = mace_core_micros();
-  if (!read_content(mr_text("model_file"), &graph) || !read_content(mr_text("model_data_file"), &weights)) return 0;
-  MaceCore *core = create(inputs, outputs, &graph, &weights, begin, &init);
-  int good = core != NULL;
+  int good = read_content(mr_text("model_file"), &graph) && read_content(mr_text("model_data_file"), &weights);
+  MaceCore *core = good ? create(inputs, outputs, &graph, &weights, begin, &init) : NULL;
+  good = core != NULL;
   if (good) good = *mr_text("input_dir") ? run_folder(core, inputs, outputs)
-                                         : run_rounds(core, inputs, outputs, init, capability);
+                                         : run_rounds(core, inputs, outputs, init, capability, &statistics);
   mace_core_destroy(core);
+  free(statistics.sums);
+  free(statistics.firsts);
   free(graph.data);
   free(weights.data);
   return good;
@@ -270,9 +279,10 @@ int main(int count, char **words) {
   mr_log('I', "model name: %s", mr_text("model_name"));
   mr_log('I', "mace version: %s", mace_core_version());
   for (const Flag *flag = mr_flags + 1; flag->name != NULL; flag++) mr_log('I', "%s: %s", flag->name, flag->text);
-  if (!describe("input", &inputs) || !describe("output", &outputs)) return 1;
-  const double capability = *mr_text("input_dir") ? 0 : (double)mace_core_cpu_time();
-  for (long i = 0; i < mr_number("restart_round"); i++)
-    if (!run_model(&inputs, &outputs, capability)) return 1;
-  return 0;
+  int good = describe("input", &inputs) && describe("output", &outputs);
+  const double capability = !good || *mr_text("input_dir") ? 0 : (double)mace_core_cpu_time();
+  for (long i = 0; good && i < mr_number("restart_round"); i++) good = run_model(&inputs, &outputs, capability);
+  release(&inputs);
+  release(&outputs);
+  return good ? 0 : 1;
 }
