@@ -80,7 +80,9 @@ def by_litert(model: Path, feeds: Feeds, threads: int) -> Run:
     if not made.exists():
         signed = made.with_name(f"{made.stem}_i8.onnx")
         if not signed.exists():
-            raise SkippedError(f"there is no {signed.name}, of which {made.name} is made; run once with --activations i8")
+            raise SkippedError(
+                f"there is no {signed.name}, of which {made.name} is made; run once with --activations i8"
+            )
         try:
             save(tenon.load(signed), made)
         except tenon.TenonError as refusal:
