@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from on_targets import skip_without_device
 from onnx_models import model, node
 from ssh_server import SshServer, ssh_server
 from tenon.cli import main
+from tenon.codegen.backend import TextUnit
 from tenon.devices import RemoteRunner, ask, find_devices, read_devices, target_of
 from tenon.devices import remote as remote_module
 from tenon.devices.deploy import deploy, state
@@ -135,11 +137,73 @@ def test_profile_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["target"] == "cortex-a76"
 
 
-def test_a_bundle_is_not_run_but_deployed(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    handmade.bundle("host").save(tmp_path / "bundle", emit=("manifest", "weights"))
-    words = ["run", str(tmp_path / "bundle"), "--device", "pi5", "--devices", str(written(tmp_path, pi))]
-    assert run_main(main, words) == 2
-    assert "a bundle is put on a device by 'tenon deploy'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param("bundle", marks=pytest.mark.slow), pytest.param("library", marks=pytest.mark.slow), "net.tenon"],
+)
+def test_saved_bundles_on_a_device(
+    pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    """A folder with its object, one with its library only, and one file for several targets."""
+    skip_without_device("aarch64")
+    file, saved, x = network(tmp_path), str(tmp_path / form), str(tmp_path / "x.npy")
+    targets = ["--target", "cortex-a76"] if form != "net.tenon" else ["--target", "x86-64,aarch64"]
+    emit = ["--emit", "manifest,weights,library"] if form == "library" else []
+    assert run_main(main, ["compile", file, *targets, *emit, "-o", saved]) == 0
+    where = ["--device", "pi5", "--devices", str(written(tmp_path, pi)), "--json"]
+
+    def shown(*words: str) -> Any:
+        capsys.readouterr()
+        assert run_main(main, [*words, *where]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    ran = shown("run", saved, "--input", x, "--output", str(tmp_path / "y.npz"))
+    assert ran["runner"] == "device pi5"
+    with np.load(tmp_path / "y.npz") as outputs:
+        np.testing.assert_array_equal(outputs["y"], np.maximum(np.load(x), 0))
+    np.savez(tmp_path / "right.npz", y=np.maximum(np.load(x), 0))
+    assert shown("validate", saved, "--data", x, "--expected", str(tmp_path / "right.npz"))["passed"]
+    if form == "bundle":
+        timed = shown("benchmark", saved, "--rounds", "2", "--warmup", "0")
+        assert (timed["device"], timed["networks"][0]["target"]) == ("pi5", "cortex-a76")
+        assert shown("validate", saved, "--data", x, "--against", f"onnxruntime:{file}")["passed"]
+    assert left(pi) == []
+
+
+@pytest.mark.slow
+def test_profile_of_a_saved_bundle(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_device("aarch64")
+    words = ["--devices", str(written(tmp_path, pi)), "--device", "pi5"]
+    saved = str(tmp_path / "bundle")
+    for more, status in (([], 2), (["--profile"], 0)):
+        assert run_main(main, ["compile", network(tmp_path), "--target", "cortex-a76", *more, "-o", saved]) == 0
+        assert run_main(main, ["profile", saved, *words, "--rounds", "2"]) == status
+    assert "compile the model again with --profile" in capsys.readouterr().err
+
+
+def test_bundles_that_a_device_does_not_run(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = ["--device", "pi5", "--devices", str(written(tmp_path, pi))]
+    saved = str(tmp_path / "bundle")
+    handmade.bundle("x86-64").save(saved, emit=("manifest", "weights"))
+    np.save(tmp_path / "x.npy", X)
+    inputs = ["--input", str(tmp_path / "x.npy")]
+    wrong = (
+        "tenon: the bundle is for x86-64, but device 'pi5' takes code for cortex-a76: compile the model for cortex-a76"
+    )
+    for words in (
+        ["run", saved, *inputs],
+        ["deploy", saved],
+        ["validate", saved, "--data", inputs[1], "--expected", "y"],
+    ):
+        assert run_main(main, [*words, *devices]) == 2
+        assert capsys.readouterr().err.splitlines()[-1:] == [wrong]
+    handmade.bundle("aarch64").save(saved, emit=("manifest", "weights"))
+    assert run_main(main, ["run", saved, *inputs, *devices]) == 2
+    assert "was saved without code: save it with its object or library" in capsys.readouterr().err
+    assert run_main(main, ["validate", saved, "--data", inputs[1], "--against", "onnxruntime", *devices]) == 2
+    assert "name the model's file, too: --against onnxruntime:FILE" in capsys.readouterr().err
+    assert run_main(main, ["run", saved, *inputs, "--threads", "2", *devices]) == 2
+    assert "runs in one thread" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------- faults
@@ -273,11 +337,19 @@ def test_deploy_command(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFix
         assert state(device, "net") == (row["version"], [row["version"]])
 
 
-def test_a_bundle_for_another_processor_is_not_deployed(
-    pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    handmade.bundle("x86-64").save(tmp_path / "bundle", emit=("manifest", "weights"))
-    words = ["deploy", str(tmp_path / "bundle"), "--device", "pi5", "--devices", str(written(tmp_path, pi))]
-    assert run_main(main, words) == 2
-    words = ["the bundle is for x86-64, but device 'pi5' takes code for cortex-a76: compile the model for cortex-a76"]
-    assert capsys.readouterr().err.splitlines()[-1:] == [f"tenon: {words[0]}"]
+def test_deploying_saved_bundles(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They run on the device once before they become current; a file of several targets is pushed as it is."""
+    skip_without_device("aarch64")
+    devices = ["--device", "pi5", "--devices", str(written(tmp_path, pi))]
+    bundle = handmade.bundle("aarch64")
+    bundle.save(tmp_path / "affine.tenon")
+    assert run_main(main, ["deploy", str(tmp_path / "affine.tenon"), *devices, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    there = pi.home / row["folder"]
+    assert (there / "affine.tenon").read_bytes() == (tmp_path / "affine.tenon").read_bytes()
+    failing = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", "return 7;")))
+    failing.save(tmp_path / "affine", emit=("manifest", "weights", "object"))
+    assert run_main(main, ["deploy", str(tmp_path / "affine"), *devices]) == 2
+    assert "'affine' on device pi5: the network failed" in capsys.readouterr().err
+    assert (pi.home / row["folder"]).resolve().name == row["version"]
+    assert not [name for name in left(pi) if "incoming" in name]

@@ -17,6 +17,7 @@ from tenon.targets import Target
 from tenon.targets.base import ObjectFormat
 from tenon.toolchain import musl
 from tenon.toolchain.compiler import Compiler
+from tenon.toolchain.library_object import object_of_library
 from tenon.toolchain.stub_library import stub_library
 
 _RUNTIME = Path(__file__).parent.parent / "runtime"
@@ -35,8 +36,11 @@ void {0}_thread_pool_stop(TenonThreadPool *pool) {{ tenon_thread_pool_stop(pool)
 """
 """The functions of ``runtime/threads.h`` under names that begin with an entry point's."""
 
+_MEMORY = ("memcpy", "memmove", "memset", "memcmp")
+"""Functions of ``runtime/memory.c``."""
+
 _LIBC = (
-    "memcpy", "memmove", "memset", "memcmp", "malloc", "free", "posix_memalign", "syscall", "sigfillset",
+    *_MEMORY, "malloc", "free", "posix_memalign", "syscall", "sigfillset",
     "sched_yield", "sched_getcpu", "sched_getaffinity", "sched_setaffinity", "__sched_cpucount", "__sched_cpualloc",
     "__sched_cpufree", "__errno_location", "__errno",
 )  # fmt: skip
@@ -108,6 +112,11 @@ def library(
         sources.append("pool.c")
     link = _elf_library if target.object == "elf" else _library_of_another_system
     return link(compiler, target, files, name, ("-shared", "-g0", "-O1", *sources))
+
+
+def linkable_library(compiler: Compiler, target: Target, library: bytes) -> bytes:
+    """The object of a shared library's code, for a program without C library: threads cannot be started there."""
+    return object_of_library(compiler, target, library, needed={*_MEMORY, *_LIBM})
 
 
 def _elf_library(

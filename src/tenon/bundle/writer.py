@@ -91,13 +91,13 @@ class Bundle:
         return cls(program, unit, target, options)
 
     def __repr__(self) -> str:
-        about = self.manifest({}, compiled=False)
+        about = self.interface
         return (
             f"Bundle('{self.name}', {self.target.name}: {about.ports()}, {self.program.memory.constant:,} B of weights)"
         )
 
     def _repr_html_(self) -> str:
-        return self.manifest({}, compiled=False).html("Bundle")
+        return self.interface.html("Bundle")
 
     @property
     def name(self) -> str:
@@ -172,7 +172,7 @@ class Bundle:
     def library(self) -> bytes:
         threaded = self.program.threads > 1 or self.options.profile
         entries = tuple(program.name for program in (self.program, *self.more))
-        text = layout(self.manifest({}, compiled=False))
+        text = layout(self.interface)
         return link.library(self.compiler, self.target, entries, self.object, text, threaded=threaded)
 
     @cached_property
@@ -240,6 +240,11 @@ class Bundle:
         files.pop(f"{self.name}.weights.txt", None)
         files[FILE] = self.manifest(files, compiled=True).text().encode()
         return files
+
+    @property
+    def interface(self) -> Manifest:
+        """The manifest without files: inputs, outputs, memory and steps.  Nothing is compiled for it."""
+        return self.manifest({}, compiled=False)
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
         """The manifest of a bundle with these files."""
@@ -346,7 +351,7 @@ class Bundle:
         if "image" in parts:
             files |= self._image_entry()
         if parts & {"html", "npm"}:
-            about = description(self.manifest({}, compiled=False))
+            about = description(self.interface)
             if "html" in parts:
                 files[f"{name}.html"] = page(about, self.web_module).encode()
             if "npm" in parts:
@@ -365,7 +370,7 @@ class Bundle:
             source=self.source,
             weights=self.weights,
             manifest=lambda: self.manifest(files, compiled=True).text(),
-            layout=lambda: layout(self.manifest({}, compiled=False)),
+            layout=lambda: layout(self.interface),
             target=self.target,
             archive=self._archive,
             library=(lambda: self.library) if library_name(self.name, self.target) else None,

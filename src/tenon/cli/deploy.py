@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tenon.bundle.names import identifier
 from tenon.cli.console import console, print_json, size, stages, table
 from tenon.cli.model_source import Source
 from tenon.devices import DeviceFacts, DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
@@ -97,7 +98,7 @@ def deploy_to_devices(
         try:
             with stages(f"deploying {source.name}") as progress, RemoteRunner(spec).connected() as connection:
                 if back:
-                    done.append(rollback(connection, source.name))
+                    done.append(rollback(connection, identifier(Path(source.name).stem)))
                 elif source.bundle:
                     done.append(deploy_bundle(connection, Path(source.model), keep=keep, progress=progress))
                 else:

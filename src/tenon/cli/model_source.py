@@ -21,8 +21,8 @@ from tenon.model_files.model_file import read
 from tenon.options import Options
 
 if TYPE_CHECKING:
+    from tenon.devices.remote import Connection
     from tenon.engine.device import Device
-    from tenon.targets.runner import Runner
 
 Shapes = Mapping[str, Any]
 Stages = Callable[[str], None]
@@ -63,6 +63,11 @@ class Source:
         """Whether it is a bundle: its folder, or a ``.tenon`` file."""
         folder = os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
         return folder or is_container(self.model)
+
+    def check_fixed_inputs(self) -> None:
+        """Raises InputError for values of a bundle's inputs."""
+        if self.values:
+            raise InputError(f"--value {next(iter(self.values))}: a bundle's inputs are fixed when it is compiled")
 
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` is called with the state of downloads."""
@@ -108,8 +113,7 @@ def open_engine(
     With ``only_speed``, a model without weights gets random ones.
     """
     if source.bundle:
-        if source.values:
-            raise InputError(f"--value {next(iter(source.values))}: a bundle's inputs are fixed when it is compiled")
+        source.check_fixed_inputs()
         return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
     with stages(f"compiling {source.name}") as progress:
         return _opened(_compiled(source, options, threads, progress, only_speed=only_speed), threads)
@@ -119,29 +123,44 @@ def open_engine_or_device(
     source: Source,
     options: Mapping[str, Any],
     threads: Threads = ALONE,
-    runner: Runner | None = None,
+    runner: Connection | None = None,
     *,
     only_speed: bool = False,
 ) -> tenon.Engine | Device:
-    """The same, on ``runner`` if given; where this machine does not execute the target's code, on the machine that the
-    target's runner reaches, which runs it in one thread.  That it is an emulator is said on standard error."""
+    """The same, on the device ``runner`` if given; where this machine does not execute the target's code, on the
+    machine that the target's runner reaches, which runs it in one thread.  That it is an emulator is said on standard
+    error."""
     from tenon.engine.device import Device
     from tenon.targets.host_cpu import runs_here
 
-    if source.bundle and runner is not None:
-        raise InputError(f"{source.model}: give the model; a bundle is put on a device by 'tenon deploy'")
     if source.bundle:
-        return open_engine(source, options, threads, only_speed=only_speed)
+        if runner is None:
+            return open_engine(source, options, threads, only_speed=only_speed)
+        return _on_device(source, options, threads, runner)
     with stages(f"compiling {source.name}") as progress:
         bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
         if runner is None and runs_here(bundle.target.name):
             return _opened(bundle, threads)
-    if threads != ALONE:
-        raise InputError(f"a network for {bundle.target.name} runs in one thread: leave out the options for threads")
+    _check_alone(threads, bundle.target.name)
     device = Device(bundle, runner)
     if runner is None and device.emulated:
         note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
     return device
+
+
+def _on_device(source: Source, options: Mapping[str, Any], threads: Threads, runner: Connection) -> Device:
+    """A saved bundle on a device."""
+    from tenon.devices.bundles import open_on_device
+
+    source.check_fixed_inputs()
+    device = open_on_device(runner, source.model, Options.from_environment(compiler=options.get("compiler")))
+    _check_alone(threads, device.manifest.target.name)
+    return device
+
+
+def _check_alone(threads: Threads, target: str) -> None:
+    if threads != ALONE:
+        raise InputError(f"a network for {target} runs in one thread: leave out the options for threads")
 
 
 def _compiled(

@@ -1,4 +1,4 @@
-"""``tenon validate``: a compiled model beside its source framework or recorded outputs."""
+"""``tenon validate``: a compiled model, or a bundle, beside its source framework or recorded outputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.deployment import ModelValidation, read_deployment, validate_deployment
-from tenon.deployment.validate import OutputCheck, Validation, reference, validate
+from tenon.deployment.validate import (
+    QUANTIZED_THRESHOLD,
+    OutputCheck,
+    Validation,
+    is_quantised_bundle,
+    reference,
+    validate,
+)
 from tenon.engine.device import Device
 from tenon.errors import InputError
 from tenon.ir.graph import Array
+from tenon.quantization.comparison import interface_graph
 from tenon.quantization.samples import Sample
 
 WORST = 10
@@ -34,24 +42,27 @@ def validate_model(
     as_json: bool,
 ) -> None:
     """Print the comparison.  Raises InputError if an output is below the threshold."""
-    if source.bundle:
-        raise InputError(f"{source.model}: give the model; bundles are compared by 'tenon compare'")
     if data is None:
         raise InputError("--data is missing: give samples, or a deployment file (.yml) that names them")
-    graph = source.load()
+    if source.bundle:
+        _check_bundle_reference(source, against, layers=settings["layers"])
+    graph = None if source.bundle else source.load()
     known = None if against is None else reference(against, source.model)
     with where.connected(options) as (runner, chosen), open_engine_or_device(source, chosen, runner=runner) as engine:
 
         def run(sample: Sample) -> Mapping[str, Array]:
             return engine.run([sample])[0] if isinstance(engine, Device) else engine.run(sample)
 
+        least = settings["threshold"]
+        if graph is None and least is None and is_quantised_bundle(engine.manifest):
+            least = QUANTIZED_THRESHOLD
         found = validate(
-            graph,
+            graph or interface_graph(engine.manifest),
             run,
             data,
             against=known,
             expected=expected,
-            **settings,
+            **{**settings, "threshold": least},
         )
     if as_json:
         print_json({**without_infinity(found), "passed": found.passed})
@@ -59,6 +70,14 @@ def validate_model(
         _print(found)
     if not found.passed:
         raise InputError(f"{source.model}: {_difference(found)}")
+
+
+def _check_bundle_reference(source: Source, against: str | None, *, layers: bool) -> None:
+    """A bundle does not know its model's file.  Raises InputError if that, or its layers, would be needed."""
+    if against is not None and ":" not in against:
+        raise InputError(f"{source.model} is a bundle: name the model's file, too: --against {against}:FILE")
+    if layers:
+        raise InputError(f"{source.model}: a bundle shows its outputs only: give the model, or leave out --layers")
 
 
 def validate_config(

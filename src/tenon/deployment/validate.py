@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.bundle.manifest import Manifest
 from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array, Graph
@@ -123,6 +124,11 @@ def reference(against: str, file: str) -> str:
 def is_quantised(graph: Graph) -> bool:
     """Whether a network has quantised operators."""
     return any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph)
+
+
+def is_quantised_bundle(manifest: Manifest) -> bool:
+    """Whether a compiled network has operators on integers with scales."""
+    return any(step.op.startswith(("Integer", "QuantizeLinear", "DequantizeLinear")) for step in manifest.nodes)
 
 
 def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], threshold: float) -> OutputCheck:

@@ -1,9 +1,11 @@
-"""Compile a model for a device, push its bundle, and compare what it computes there with this machine."""
+"""Bundles for devices: compile a model for one, push its bundle and compare what it computes there with this machine;
+saved bundles that suit one, to deploy or run."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +13,28 @@ import numpy as np
 
 from tenon.atomic_write import scratch
 from tenon.bundle import Bundle, read_manifest
-from tenon.bundle.manifest import FILE, Manifest
-from tenon.bundle.names import executable_name
+from tenon.bundle.container import is_container
+from tenon.bundle.encryption import WrongKeyError
+from tenon.bundle.manifest import FILE
+from tenon.bundle.names import executable_name, identifier
 from tenon.devices.deploy import KEEP, Deployed, deploy
-from tenon.devices.facts import ask, target_of
+from tenon.devices.facts import DeviceFacts, ask, target_of
 from tenon.devices.remote import Connection, RemoteSession
-from tenon.engine import open_bundle
+from tenon.devices.spec import DeviceSpec
+from tenon.engine import Engine, open_bundle
 from tenon.engine.compare import cosine_similarity
 from tenon.engine.device import Device
+from tenon.engine.files import open_container
 from tenon.engine.io import views
+from tenon.engine.saved_bundle import SavedBundle
 from tenon.engine.timing import fill_randomly
+from tenon.engine.verify import verify
 from tenon.errors import DeviceError, InputError
 from tenon.ir.dtype import Array
 from tenon.ir.graph import Graph
 from tenon.options import Options
 from tenon.pipeline import compile
-from tenon.targets import find
+from tenon.targets import Target, find
 
 SIMILAR = 0.999
 """Least cosine similarity between the outputs of a device and those of this machine."""
@@ -67,39 +75,93 @@ def deploy_model(
 
 
 def deploy_bundle(
-    connection: Connection, folder: Path, *, keep: int = KEEP, progress: Progress = lambda stage: None
+    connection: Connection, path: Path, *, keep: int = KEEP, progress: Progress = lambda stage: None
 ) -> Deployed:
-    """Push a bundle as it is.  Raises InputError if the device cannot run its code."""
-    manifest = read_manifest(folder)
+    """Push a bundle as it is, the files of a folder or a ``.tenon`` file, and run it there once before it becomes
+    current; an encrypted file whose key is not known here is not run.
+
+    Raises InputError if the device cannot run its code, DeviceError if the result is not the one that its manifest
+    states.
+    """
     progress("ask the device")
-    _suits(connection, manifest)
-    files = {name: (folder / name).read_bytes() for name in (*manifest.files, FILE)}
+    chosen = suited_target(connection, path)
+    program = ""
+    if is_container(path):
+        name, files = identifier(path.stem), {path.name: path.read_bytes()}
+    else:
+        manifest = read_manifest(path)
+        name, files = manifest.name, {name: (path / name).read_bytes() for name in (*manifest.files, FILE)}
+        program = executable_name(name, chosen)
+
+    def check(session: RemoteSession) -> None:
+        progress("run it on the device")
+        with suppress(WrongKeyError):
+            _verify(_opened(connection, path, chosen, Options.from_environment()), connection)
+
     progress("push")
-    program = executable_name(manifest.name, find(manifest.target.name))
-    return deploy(connection, manifest.name, files, executable=program if program in files else "", keep=keep)
+    return deploy(connection, name, files, executable=program if program in files else "", check=check, keep=keep)
 
 
-def _suits(connection: Connection, manifest: Manifest) -> None:
-    facts = ask(connection)
-    needed, suited = find(manifest.target.name), target_of(connection.spec, facts)
-    families = (needed.triple.split("-")[0], suited.triple.split("-")[0])
-    lacking = sorted((needed.host.features if needed.host else frozenset()) - facts.features) if facts.features else []
-    if families[0] != families[1] or (lacking and not connection.spec.target):
-        why = f"lacks {', '.join(lacking)}" if families[0] == families[1] else f"takes code for {suited.name}"
-        raise InputError(
-            f"the bundle is for {needed.name}, but device '{connection.spec.name}' {why}: compile the model for "
-            f"{suited.name}"
+def open_on_device(connection: Connection, path: str | Path, options: Options) -> Device:
+    """A saved bundle, to be run on the device: a folder, or the part of a ``.tenon`` file that suits the device best.
+
+    Raises InputError if the device cannot run its code, BundleError for a bundle that is damaged or encrypted with
+    another key.
+    """
+    return _opened(connection, path, suited_target(connection, path), options)
+
+
+def _opened(connection: Connection, path: str | Path, target: Target, options: Options) -> Device:
+    return Device(SavedBundle(path, options, target.name if is_container(path) else ""), connection)
+
+
+def _verify(device: Device, connection: Connection) -> None:
+    """Run a saved bundle once.  What it should answer is known where every target gives the same bits."""
+    if not device.manifest.answer:
+        device.run([_random_feeds(device)])
+    elif not verify(device.manifest, lambda feeds: device.run([feeds])[0]).right:
+        raise DeviceError(
+            f"device '{connection.spec.name}': the result of '{device.name}' for the fixed input is not the one that "
+            "its manifest states; the version before stays current"
         )
+
+
+def suited_target(connection: Connection, path: str | Path) -> Target:
+    """Of the targets that a saved bundle has code for, the one that asks for most of what the device has.  Raises
+    InputError if the device runs code for none of them."""
+    container = is_container(path)
+    names = open_container(str(path)).targets if container else (read_manifest(path).target.name,)
+    targets, facts = [find(name) for name in names], ask(connection)
+    reasons = {target.name: unsuited(connection.spec, facts, target) for target in targets}
+    fitting = [target for target in targets if not reasons[target.name]]
+    if not fitting:
+        why = next(iter(reasons.values()), "takes code for no target")
+        raise InputError(
+            f"the bundle is for {', '.join(names)}, but device '{connection.spec.name}' {why}: compile the model for "
+            f"{target_of(connection.spec, facts).name}"
+        )
+    return max(fitting, key=lambda target: len(target.host.features) if target.host else 0)
+
+
+def unsuited(spec: DeviceSpec, facts: DeviceFacts, target: Target) -> str:
+    """Why a device does not run code for a target; "" if it does."""
+    suited = target_of(spec, facts)
+    machines = [
+        (each.triple.split("-")[0], each.object, each.byte_order, each.freestanding) for each in (target, suited)
+    ]
+    if machines[0] != machines[1]:
+        return f"takes code for {suited.name}"
+    features = target.host.features if target.host else frozenset()
+    lacking = sorted(features - facts.features) if facts.features and not spec.target else []
+    return f"lacks {', '.join(lacking)}" if lacking else ""
 
 
 def _check(connection: Connection, session: RemoteSession, bundle: Bundle, own: Bundle, program: str) -> None:
     """Compare outputs for random input: of the executable that was pushed, else of a program made for the purpose."""
     with open_bundle(own) as engine:
-        inputs = engine.inputs
-        fill_randomly(inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
-        feeds = {name: array.copy() for name, array in inputs.items()}
+        feeds = _random_feeds(engine)
         wanted = engine.run(feeds)
-    if any(tensor.string or tensor.extent for tensor in bundle.manifest({}, compiled=False).outputs):
+    if any(tensor.string or tensor.extent for tensor in bundle.interface.outputs):
         program = ""
     got = _ran(session, bundle, feeds, program) if program else Device(bundle, connection).run([feeds])[0]
     for name, array in wanted.items():
@@ -111,6 +173,12 @@ def _check(connection: Connection, session: RemoteSession, bundle: Bundle, own: 
                 f"device '{connection.spec.name}': output '{name}' of '{bundle.name}' differs from this machine's: "
                 f"cosine similarity {alike:.4f}, at least {SIMILAR} is required; the version before stays current"
             )
+
+
+def _random_feeds(engine: Engine | Device) -> dict[str, Array]:
+    inputs = engine.inputs
+    fill_randomly(inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
+    return {name: array.copy() for name, array in inputs.items()}
 
 
 def _ran(session: RemoteSession, bundle: Bundle, feeds: Mapping[str, Array], program: str) -> dict[str, Array]:
@@ -126,7 +194,7 @@ def _ran(session: RemoteSession, bundle: Bundle, feeds: Mapping[str, Array], pro
         session.remove((*names, "check-out.bin"))
     outputs: dict[str, Array] = {}
     at = 0
-    for tensor in bundle.manifest({}, compiled=False).outputs:
+    for tensor in bundle.interface.outputs:
         part = np.frombuffer(content[at : at + tensor.bytes], np.uint8)
         outputs |= views(part, (tensor._replace(offset=0),))
         at += tensor.bytes

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from tenon.engine.io import Feeds, cropped, fill, named, strings, views
 from tenon.engine.timing import Times, fill_randomly
 from tenon.errors import InputError, InternalError, ToolchainError
 from tenon.ir.dtype import Array, swapped
+from tenon.targets import Target
 from tenon.targets.host import missing, runner_of
 from tenon.targets.runner import Runner, Session
+from tenon.toolchain.compiler import Compiler
 
 _INPUT, _OUTPUT = "input.bin", "output.bin"
 _STATUS = {
@@ -34,6 +36,35 @@ _EVICTED = 8 << 20  # bytes that evict a layer's data from a second-level cache
 
 _Kind = Literal["run", "time", "time_cold", "profile"]
 """The kinds of probe programs: run on regions, time whole runs (with cold caches), or time every step."""
+
+
+class Linkable(Protocol):
+    """A bundle whose parts can be linked into a program: in memory (``Bundle``), or on disk (``SavedBundle``)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def compiler(self) -> Compiler: ...
+
+    @property
+    def interface(self) -> Manifest:
+        """Inputs, outputs, memory and steps."""
+
+    @property
+    def object(self) -> bytes: ...
+
+    @property
+    def header(self) -> str: ...
+
+    @property
+    def weights(self) -> bytes: ...
+
+    @property
+    def library(self) -> bytes: ...
 
 
 def run_on_device(bundle: Bundle, feeds: Feeds) -> dict[str, Array]:
@@ -51,13 +82,13 @@ class Device:
 
     threads = 1
 
-    def __init__(self, bundle: Bundle, runner: Runner | None = None) -> None:
+    def __init__(self, bundle: Linkable, runner: Runner | None = None) -> None:
         chosen = runner or runner_of(bundle.target)
         if why := runner.missing() if runner else missing(bundle.target):
             raise ToolchainError(why)
         assert chosen is not None
         self._bundle, self._runner = bundle, chosen
-        self.manifest: Manifest = bundle.manifest({}, compiled=False)
+        self.manifest: Manifest = bundle.interface
         self._stack = ExitStack()
         self._session: Session | None = None
         self._pushed: set[str] = set()
@@ -133,7 +164,7 @@ class Device:
         return self._runner.emulates
 
     @property
-    def bundle(self) -> Bundle:
+    def bundle(self) -> Linkable:
         return self._bundle
 
     @property
@@ -179,7 +210,7 @@ class Device:
         """The output of a program for its input; ``counts`` are rounds and warm-up runs, for programs that measure
         time, or "count" for the module that counts instructions.
         """
-        wasm, memory = self._bundle.target.object == "wasm", self._bundle.program.memory
+        wasm, memory = self._bundle.target.object == "wasm", self.manifest.memory
         program = "network.wasm" if wasm else f"probe_{kind}"
         sizes = (memory.constant, memory.mutable, memory.activations)
         arguments = (self.manifest.name, *map(str, (*sizes, *counts))) if wasm else ()
@@ -209,10 +240,10 @@ class Device:
             self._pushed.clear()
 
 
-def _probe(bundle: Bundle, kind: _Kind) -> bytes:
+def _probe(bundle: Linkable, kind: _Kind) -> bytes:
     """A program without C library; also without operating system, if the target has none."""
     target, compiler = bundle.target, bundle.compiler
-    steps = len(bundle.program.calls) if kind == "profile" else 0
+    steps = len(bundle.interface.nodes) if kind == "profile" else 0
     flags = () if kind == "run" else (f"-DTENON_STEPS={steps}",)
     if kind == "time_cold" and not target.freestanding:
         flags = (*flags, f"-DTENON_EVICTED={_EVICTED}")

@@ -57,7 +57,7 @@ def open_bundle(
     if isinstance(bundle, str | os.PathLike):
         how = files.Opening(target, key, public_key, transform)
         return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
-    _check_machine(bundle.manifest({}, compiled=False), bundle.name)
+    _check_machine(bundle.interface, bundle.name)
     from tenon.atomic_write import scratch
 
     with scratch() as place:

@@ -147,13 +147,19 @@ def bundle_files(path: str, how: Opening = USUAL) -> BundleFiles:
     return _Folder(path)
 
 
-def library(manifest: Manifest, files: BundleFiles, verify: bool) -> ctypes.CDLL:
-    """The code.  Raises BundleError if it is missing or damaged, or was made for other sizes than the manifest says."""
-    name = shared_library(manifest.name)
+def part(manifest: Manifest, files: BundleFiles, name: str, verify: bool = False) -> bytes:
+    """The content of a file of the bundle.  Raises BundleError if it is missing or damaged."""
     path = _listed(manifest, files, name)
     content = files.content(name).tobytes()
     _check(manifest, name, path, content, verify)
-    code = load_library(content, path)
+    return content
+
+
+def library(manifest: Manifest, files: BundleFiles, verify: bool) -> ctypes.CDLL:
+    """The code.  Raises BundleError if it is missing or damaged, or was made for other sizes than the manifest says."""
+    name = shared_library(manifest.name)
+    path = files.label(name)
+    code = load_library(part(manifest, files, name, verify), path)
     if _layout(code, manifest.name) != layout(manifest).encode():
         raise BundleError(
             f"{path} was compiled for another layout of memory than the manifest says: copy the whole folder, or "

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tenon.bundle import Bundle
 from tenon.bundle.link import runtime
-from tenon.engine.device import Device
+from tenon.engine.device import Device, Linkable
 from tenon.engine.io import Feeds
 from tenon.errors import ToolchainError
 from tenon.ir.dtype import Array
@@ -48,7 +47,7 @@ def missing(target: Target) -> str:
     return f"instructions are counted on emulators, and {target.name} runs on this machine itself"
 
 
-def count(bundle: Bundle, feeds: Sequence[Feeds]) -> Counted:
+def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
     """Run ``bundle`` on ``feeds``.  Raises ToolchainError if the program fails, or no emulator runs it."""
     if why := missing(bundle.target):
         raise ToolchainError(why)

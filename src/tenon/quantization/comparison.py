@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tenon.bundle.container import is_container
+from tenon.bundle.manifest import Manifest, Tensor
 from tenon.engine import Engine, open_bundle
 from tenon.engine.device import Device
 from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import DType, TensorType
+from tenon.ir.types import DType, Quant, TensorType
 from tenon.ops.requantize import limits
 from tenon.peers import PEERS, peer
 from tenon.peers.base import Interface, Network, Scale, order_of, real
@@ -114,7 +116,7 @@ def opened(
     runtime, colon, file = text.partition(":")
     if colon and runtime in PEERS:
         return peer(runtime, file, weights, like)
-    if (Path(text) / MANIFEST).is_file():
+    if (Path(text) / MANIFEST).is_file() or is_container(text):
         return BundleNetwork(open_bundle(text, threads=threads), owned=True)
     return _Model(load(text), arithmetic, threads)
 
@@ -123,12 +125,29 @@ def input_graph(network: Network) -> Graph:
     """A graph with the inputs of a network, and how images become these, to read samples for."""
     if isinstance(network, _Model):
         return network.graph
+    if isinstance(network, BundleNetwork):
+        return interface_graph(network.engine.manifest)
     graph = Graph("inputs")
     for name, kind, _ in network.inputs:
         graph.add_input(name, kind)
-    if isinstance(network, BundleNetwork):
-        graph.preprocessing = dict(network.engine.manifest.preprocessing)
     return graph
+
+
+def interface_graph(manifest: Manifest) -> Graph:
+    """A graph without nodes: inputs and outputs of a bundle with their scales, and how images become inputs."""
+    graph = Graph(manifest.name)
+    for tensor in manifest.inputs:
+        graph.add_input(tensor.name, _type_of(tensor))
+    graph.outputs = [Value(tensor.name, _type_of(tensor)) for tensor in manifest.outputs]
+    graph.preprocessing = dict(manifest.preprocessing)
+    graph.strings = {tensor.name for tensor in (*manifest.inputs, *manifest.outputs) if tensor.string}
+    return graph
+
+
+def _type_of(tensor: Tensor) -> TensorType:
+    known = _known(tensor)
+    quant = None if known is None else Quant((known[0],), (int(known[1]),))
+    return TensorType(DType(tensor.dtype), tensor.shape, quant=quant)
 
 
 def check_alike(a: Interface, b: Interface) -> None:
@@ -257,6 +276,6 @@ class BundleNetwork:
             self.engine.close()
 
 
-def _known(tensor: Any) -> Scale | None:
+def _known(tensor: Tensor) -> Scale | None:
     integers = DType(tensor.dtype).numpy.kind in "iu"
     return (tensor.scale, tensor.zero_point or 0) if tensor.scale is not None and integers else None
