@@ -124,6 +124,10 @@ def _nearest_away_add(a: Array, b: Array) -> Array:
     return (((quarters * (2**30 + 1) + 2**31) >> 32) + b).astype(np.int32)
 
 
+def _lookup(x: Array, *tables: Array) -> Array:
+    return np.asarray(np.concatenate(tables)[x.view(np.uint8)])
+
+
 def _mulh_add(a: Array, b: Array, c: Array) -> Array:
     high = (a.astype(np.int64) * b + (1 << 31)) >> 32
     return np.asarray((high + c).astype(np.int32))
@@ -141,7 +145,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "equal": _mask(np.equal), "not_equal": _mask(np.not_equal),
     "select": _select,
     "dot16": lambda acc, a, b: acc + _dot4_signed(np.zeros(4, np.int32), a, b).sum(dtype=np.int32, keepdims=True),
-    "vector4": lambda *scalars: np.concatenate(scalars),
+    "vector4": lambda *scalars: np.concatenate(scalars), "lookup4": _lookup, "lookup16": _lookup,
     "reduce_add": _reduce_sum,
     "reduce_max": lambda a: a.max(keepdims=True), "reduce_min": lambda a: a.min(keepdims=True),
     "dot4": _dot4, "dot4_signed": _dot4_signed, "dot4_narrow": _dot4_narrow, "dot2": _dot2, "mul_rounded": np.multiply,

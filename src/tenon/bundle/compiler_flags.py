@@ -18,6 +18,7 @@ _MACROS = {
     "x86_64_v4": ("__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__"),
     "avxvnni": ("__AVXVNNI__",),
     "avx512vnni": ("__AVX512VNNI__",),
+    "avx512vbmi": ("__AVX512VBMI__",),
     "avx512bf16": ("__AVX512BF16__",),
     "dotprod": ("__ARM_FEATURE_DOTPROD",),
     "cortex_a55": ("__ARM_FEATURE_DOTPROD", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"),

@@ -20,7 +20,7 @@ A new primitive is a row of ``OPS`` with a printed form per dialect, never a new
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tenon.ir.index import Index, Var
@@ -162,6 +162,9 @@ OPS: dict[str, Primitive] = {
     **{name: Primitive(2) for name in ("low_words", "high_words", "low_halves", "high_halves")},
     "dot16": Primitive(3, "given"),  # an i32 + the sum of the sixteen i8 * i8 products in two vectors of four words
     "vector4": Primitive(4, "given"),  # four scalars side by side
+    # Bytes, as numbers without a sign, by the entries of a table of 256 in 4 vectors of 64 or 16 of 16.
+    "lookup4": Primitive(5, "given"),
+    "lookup16": Primitive(17, "given"),
     "dot4_narrow": Primitive(3),  # the same, where no byte of the second factor is -128: two products fit 16 bits
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
     # takes subnormal operands, products and sums for zeros.
@@ -282,6 +285,14 @@ def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
 def vector4(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
     """Four scalars of a type as a vector."""
     return Op("vector4", (a, b, c, d), Type(a.type.dtype, 4))
+
+
+def lookup(x: Expr, tables: Sequence[Expr]) -> Expr:
+    """For every byte of ``x``, as a number without a sign, its entry in a table of 256 bytes.
+
+    The table is in vectors of one type, one behind the other; ``x`` has their dtype and at most as many lanes.
+    """
+    return Op(f"lookup{len(tables)}", (x, *tables), x.type)
 
 
 def interleave4(a: Expr) -> Expr:

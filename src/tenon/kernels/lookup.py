@@ -13,15 +13,20 @@ from functools import lru_cache
 
 import numpy as np
 
-from tenon.ir.build import Builder, Tensor
+from tenon.ir import loops
+from tenon.ir.build import Builder, Tensor, lane_segments
 from tenon.ir.graph import Array
-from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, op, select
+from tenon.ir.index import Index, index
+from tenon.ir.loops import Const, Expr, Kernel, Load, Type, bitcast, cast, op, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.image import Box, collapse
+from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
 
 CODES = 256
 """Entries of a table."""
+NARROWEST = 16
+"""The fewest bytes that are looked up at once."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,11 @@ class Lookup:
 
 
 @lru_cache(maxsize=256)
-def lookup(s: Lookup) -> Kernel:
+def lookup(s: Lookup, machine: Machine) -> Kernel:
     """Parameters: x, the table, the mask if there is one, y."""
     source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
+    if machine.lookup and out.dtype.bytes == source.dtype.bytes == 1 and out.size[-1] >= NARROWEST:
+        return _by_vectors(s, machine.lookup, source, out, masks)
     size, floats = "x".join(map(str, out.size)), source.dtype is F32
     named = ("thresholds", "255 thresholds, by bisection") if floats else ("lookup", "a table of 256 results")
     k = Builder(f"{named[0]}_{size}", f"Element by element by {named[1]}")
@@ -61,6 +68,52 @@ def lookup(s: Lookup) -> Kernel:
             value = cast(kept, out.dtype)
         y[out.spread(at)] = value
     return k.done()
+
+
+def _by_vectors(s: Lookup, entries: int, source: Box, out: Box, masks: list[Box]) -> Kernel:
+    """Bytes by bytes of a table in vectors of ``entries``, the last few of a row one by one."""
+    k = Builder(f"lookup_{'x'.join(map(str, out.size))}", "Many elements at once by a table of 256 results")
+    x = k.param("x", *source.shape, dtype=source.dtype)
+    table = k.param("t", CODES, dtype=out.dtype)
+    m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
+    y = k.param("y", *out.shape, dtype=out.dtype, out=True)
+    parts = [k.let("part", table.vec(entries)[i]) for i in range(CODES // entries)]
+    halfway = len(parts) // 2 if s.lowest else 0  # the first half is of numbers below zero, whose bytes are the greater
+    parts = parts[halfway:] + parts[:halfway]
+
+    def value(at: tuple[Index, ...], lanes: int, stack: ExitStack) -> Expr:
+        code = _elements(x, source, at, lanes)
+        if lanes > 1:
+            found = loops.lookup(bitcast(code, out.dtype), parts)
+        else:
+            found = table[stack.enter_context(k.bind("code", cast(code, I32) - s.lowest, CODES))]
+        if m is None:
+            return found
+        return cast(select(_elements(m, masks[0], at, lanes), cast(found, I32), 0), out.dtype)
+
+    with ExitStack() as rows:
+        kinds, inside = deal(*out.size[:-1])
+        outer = tuple(
+            rows.enter_context(k.loop("i", n, kind=kind)) for n, kind in zip(out.size[:-1], kinds, strict=True)
+        )
+        for start, count, lanes in _pieces(out.size[-1], entries):
+            with ExitStack() as stack:
+                at = (*outer, stack.enter_context(k.loop("j", count, kind=inside)) * lanes + start)
+                k.store(y.buffer, tuple(map(index, out.spread(at))), value(at, lanes, stack))
+    return k.done()
+
+
+def _elements(tensor: Tensor, box: Box, at: tuple[Index, ...], lanes: int) -> Expr:
+    """``lanes`` elements of a box from ``at`` on; what is broadcast along the last axis is loaded once."""
+    lanes = lanes if box.size[-1] > 1 else 1
+    return Load(tensor.buffer, tuple(map(index, box.spread(at))), Type(box.dtype, lanes))
+
+
+def _pieces(n: int, entries: int) -> list[tuple[int, int, int]]:
+    """``n`` bytes in vectors, and the rest one by one: (start, iterations, lanes)."""
+    wide = [piece for piece in lane_segments(n, entries) if piece[2] >= NARROWEST]
+    done = wide[-1][0] + wide[-1][1] * wide[-1][2]
+    return [*wide, *([(done, n - done, 1)] if done < n else [])]
 
 
 def ordered(x: Expr) -> Expr:

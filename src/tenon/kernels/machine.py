@@ -30,6 +30,9 @@ class Machine:
     mmla: bool = False  # it multiplies blocks of 2x8 bytes of either sign (``loops.mmla``)
     pairs: bool = False  # it multiplies pairs of 16 bits in words of 32 (``loops.dot2_i16``)
     dot16: bool = False  # it adds sixteen products of bytes to a scalar (``loops.dot16``)
+    lookup: int = (
+        0  # entries in each of the vectors of a table in which it looks up many bytes at once (``loops.lookup``)
+    )
     scalar: bool = False  # it multiplies integers one by one, in few registers (``kernels.integer_scalar``)
     soft_float: bool = (
         False  # it has no instructions for floats, which calls compute: no tap beside an image is multiplied

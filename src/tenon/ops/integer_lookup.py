@@ -95,7 +95,7 @@ def lower_lookup(site: Site, table: Array, lowest: int, *, keeps_zero: bool) -> 
         boxes = tuple(image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))  # type: ignore[assignment]
         mask = mask_box(boxes[1]) if out.dims[1] % out.layout.block and not keeps_zero else None
         args += [Weights(padding_mask(out))] if mask else []
-    return [Step(kernels.lookup(kernels.Lookup(*boxes, lowest, mask)), (*args, Output()))]
+    return [Step(kernels.lookup(kernels.Lookup(*boxes, lowest, mask), site.machine), (*args, Output()))]
 
 
 def _without_table(site: Site) -> Site:

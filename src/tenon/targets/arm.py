@@ -11,7 +11,7 @@ _GNU = "aarch64-linux-gnu"
 
 NEON = Target(
     "aarch64",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), narrow_dot4=True),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), narrow_dot4=True, lookup=16),
     "aarch64-linux-musl",
     "generic",
     about="AArch64 with NEON",
@@ -23,7 +23,7 @@ NEON = Target(
 )
 _DOTPROD = Target(
     "aarch64-dotprod",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,)),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), lookup=16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod",
     about="AArch64 with NEON and its dot product of bytes (Armv8.2-A)",
@@ -34,7 +34,7 @@ _DOTPROD = Target(
 )
 _FP16 = Target(
     "aarch64-fp16",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), half=True),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), half=True, lookup=16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod+fullfp16",
     about="AArch64 with NEON, its dot product and arithmetic in f16 (Armv8.2-A)",
@@ -46,7 +46,7 @@ _FP16 = Target(
 )
 _I8MM = Target(
     "aarch64-i8mm",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8), mmla=True, half=True),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8), mmla=True, half=True, lookup=16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod+fullfp16+i8mm",
     about="AArch64 with NEON, its dot product, f16 and products of bytes of both signs (I8MM)",
@@ -88,7 +88,7 @@ def _sve(bits: int, cores: str) -> Target:
     lanes = bits // 32
     return Target(
         f"aarch64-sve{bits}",
-        Machine(lanes=lanes, registers=32, block=lanes, prefetch=True),
+        Machine(lanes=lanes, registers=32, block=lanes, prefetch=True, lookup=16),
         "aarch64-linux-musl",
         "generic+v8_2a+sve",
         (f"-msve-vector-bits={bits}",),

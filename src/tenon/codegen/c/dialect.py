@@ -9,64 +9,15 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
-from tenon.codegen.c import dots, half, pairs, tiles
+from tenon.codegen.c import byte_lookups, dots, half, pairs, tiles
 from tenon.codegen.c.alternatives import first_of
 from tenon.codegen.c.assembly_tile import Tile
+from tenon.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
 from tenon.codegen.c.literals import float_literal
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.ir.index import Index
 from tenon.ir.loops import Barrier, Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
-
-NEEDS_GNU = """\
-#if !defined(__GNUC__)
-#error "this file needs GCC or Clang: it uses their vector extensions of C"
-#endif
-"""
-EXACT = """\
-#if defined(__FAST_MATH__)
-#error "compile this file without -ffast-math (and -Ofast): its results rely on IEEE 754 arithmetic"
-#endif
-"""
-STRICT = """\
-#if !defined(__GNUC__) /* any compiler of C99 */
-{builtins}#ifndef __attribute__
-#define __attribute__(attributes)
-#endif
-#endif
-"""
-_LIBRARY = {
-    "__builtin_inf": "() ((double)INFINITY)",
-    "__builtin_inff": "() ((float)INFINITY)",
-    "__builtin_nan": "(tag) ((double)NAN)",
-    "__builtin_nanf": "(tag) ((float)NAN)",
-    "__builtin_prefetch": "(address, write, locality) ((void)(address))",
-    **{
-        f"__builtin_{name}{suffix}": f" {name}{suffix}"
-        for name in ("fabs", "sqrt", "floor", "ceil", "trunc", "copysign")
-        for suffix in ("", "f")
-    },
-}
-"""What GCC and Clang have built in, by the standard library."""
-HEAD = """\
-#if defined(__clang__)
-#define TENON_LOOP _Pragma("clang loop unroll(disable) vectorize(disable)")
-#elif defined(__GNUC__)
-#define TENON_LOOP _Pragma("GCC unroll 1")
-#else
-#define TENON_LOOP
-#endif
-#if defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* no function that takes or returns a vector is called: all are inlined */
-#endif
-#define TENON_OUTLINE static __attribute__((noinline))
-#if defined(__clang__) && defined(__has_builtin)
-#define TENON_CLANG(builtin) __has_builtin(builtin)
-#else
-#define TENON_CLANG(builtin) 0
-#endif
-#define TENON_INLINE static inline __attribute__((always_inline%s))
-"""
 
 # V: the vector, I: its signed integer twin, E: the element, N: lanes, B: bits of an element, S: suffix of builtins
 _SELECT = "return ({V})((({I})a & m) | (({I})b & ~m));"
@@ -321,6 +272,8 @@ class C(Printer):
             return f"({t}){{{', '.join(map(bare, args))}}}"
         if e.name == "interleave4":
             return f"{self.interleaved(source, e.type)}({bare(args[0])})"
+        if e.name in byte_lookups.TABLES:
+            return f"{self.looked_up(e)}({', '.join(map(bare, args))})"
         over = e.args[1].type if e.name == "select" else source
         return f"{self.helper(e.name, over)}({', '.join(map(bare, args))})"
 
@@ -344,6 +297,14 @@ class C(Printer):
         name = f"interleave4_{source}"
         body = f"return ({b})__builtin_shufflevector(a, a, {order});"
         return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n  {body}\n}}")
+
+    def looked_up(self, e: Op) -> str:
+        x, table = e.type, e.args[1].type
+        key = f"{e.name}_{x}"
+        self.has_assembly = True
+        return self.require(
+            key, lambda: byte_lookups.helper(e.name, key, self.type(x), self.type(table), x.lanes, table.lanes)
+        )
 
     def helper(self, name: str, t: Type) -> str:
         """The helper function of an operation over a type."""
@@ -526,7 +487,7 @@ class C(Printer):
         helpers = self.needed_helpers()
         body = "\n".join((*self.functions, *helpers))
         floats = "float" in body or "double" in body
-        needs = NEEDS_GNU if self.vectors else _strict(body)
+        needs = NEEDS_GNU if self.vectors else for_any_compiler(body)
         lines = [needs + EXACT * (floats or bool(self.vectors)) + HEAD % (", unused" * self.has_assembly)]
         for t in sorted(self.vectors, key=str):
             name, element = self.vectors[t], self.names[t.dtype]
@@ -540,12 +501,6 @@ class C(Printer):
         """Everything printed so far: types, helpers, functions."""
         functions = [f"{f.comment}{self.outlined}{f.name}{f.text}" for f in self.functions.values()]
         return "\n".join([self.head(), *functions])
-
-
-def _strict(body: str) -> str:
-    """What compilers without GCC's extensions need for text that has no vectors: only what it uses."""
-    builtins = "".join(f"#define {name}{other}\n" for name, other in _LIBRARY.items() if f"{name}(" in body)
-    return STRICT.replace("{builtins}", f"#include <math.h>\n{builtins}" if builtins else "")
 
 
 def _computable(t: Type) -> None:

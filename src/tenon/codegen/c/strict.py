@@ -16,7 +16,8 @@ import numpy as np
 
 from tenon.codegen.backend import Backend
 from tenon.codegen.c import CBackend
-from tenon.codegen.c.dialect import EXACT, C
+from tenon.codegen.c.dialect import C
+from tenon.codegen.c.file_head import EXACT
 from tenon.codegen.printer import Printer
 from tenon.ir.loops import Buffer, Const, Loop, Prefetch, Type
 from tenon.ir.types import DType
@@ -102,6 +103,7 @@ def strict_machine(machine: Machine) -> Machine:
         narrow_dot4=False,
         pairs=False,
         dot16=False,
+        lookup=0,
     )
 
 

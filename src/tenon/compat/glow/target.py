@@ -13,8 +13,9 @@ _AARCH64 = {"aarch64", "arm64"}
 _ALIASES = {"ppc": "powerpc", "ppc64": "powerpc64", "ppc64le": "powerpc64le", "systemz": "s390x"}
 _AVX2 = {"haswell", "broadwell", "skylake", "znver1", "znver2", "znver3", "core-avx2", "x86-64-v3", "alderlake"}
 _AVX512 = {"skylake-avx512", "skx", "x86-64-v4"}
-_VNNI = {"cascadelake", "icelake-client", "icelake-server", "tigerlake", "rocketlake"}
-_BF16 = {"cooperlake", "sapphirerapids", "znver4", "znver5"}
+_VNNI = {"cascadelake", "cooperlake"}
+_VBMI = {"icelake-client", "icelake-server", "tigerlake", "rocketlake"}
+_BF16 = {"sapphirerapids", "znver4", "znver5"}
 _DOTPROD = {"cortex-a55", "cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78", "neoverse-n1", "apple-m1"}
 _I8MM = {"cortex-a510", "cortex-a710", "cortex-x2", "neoverse-n2", "neoverse-v1", "neoverse-v2", "apple-m2"}
 
@@ -64,6 +65,7 @@ def _x86(cpu: str, features: set[str]) -> str:
         return "host"
     for name, cpus, feature in (
         ("x86-64-avx512-bf16", _BF16, "avx512bf16"),
+        ("x86-64-avx512-vbmi", _VBMI, "avx512vbmi"),
         ("x86-64-avx512-vnni", _VNNI, "avx512vnni"),
         ("x86-64-avx512", _AVX512, "avx512f"),
         ("x86-64-avx2", _AVX2, "avx2"),

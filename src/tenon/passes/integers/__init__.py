@@ -25,6 +25,7 @@ from tenon.passes.integers.pointwise import binary, table
 from tenon.passes.integers.pools import average, concat, resize, softmax, total
 from tenon.passes.integers.products import product
 from tenon.passes.integers.quotients import divide, log_softmax
+from tenon.passes.integers.same_operand import same_operand_rules
 from tenon.passes.patterns import Apply
 
 Convert = Callable[[Match, Chain, Arithmetic], Value | str]
@@ -56,6 +57,7 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
         return []
     apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     apply(graph, [rule, *comparison_rules(arithmetic)], silent)
+    apply(graph, same_operand_rules(), silent)
     run(graph, DEAD)
     if arithmetic != "onnx":
         _quantize_as_tflite(graph, left)
