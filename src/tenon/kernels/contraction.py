@@ -129,5 +129,4 @@ def _lanes(s: Contraction, machine: Machine) -> int:
             high = axis.start + sum(max(0, c * (extents[i] - 1)) for i, c in axis.terms)
             if low < 0 or high >= f.shape[d]:
                 return 1
-    widest = max(4, s.sums_in.bytes)
-    return max(1, machine.lanes * 4 // widest)
+    return machine.lanes_of(s.sums_in)

@@ -28,10 +28,6 @@ def bind_position(k: Builder, value: Expr, extent: int) -> AbstractContextManage
     return k.bind("at", position(value, extent), extent)
 
 
-def lanes_of(machine: Machine, dtype: DType) -> int:
-    return max(1, machine.lanes * 4 // max(4, dtype.bytes))
-
-
 def grid(k: Builder, stack: ExitStack, extents: Sequence[int]) -> list[IndexLike]:
     """A loop for every extent."""
     return [stack.enter_context(k.loop("ijklmn"[i % 6], n)) for i, n in enumerate(extents)]
@@ -45,7 +41,7 @@ def gather(outer: int, n: int, inner: int, count: int, dtype: DType, index_dtype
     indices = k.param("indices", count, dtype=index_dtype)
     y = k.param("y", outer, count, inner, dtype=dtype, out=True)
     with k.loop("i", count) as i, bind_position(k, indices[i], n) as at, k.loop("o", outer) as o:
-        for start, iterations, width in lane_segments(inner, lanes_of(machine, dtype)):
+        for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
             with k.loop("v", iterations) as v:
                 y.vec(width)[o, i, v + start // width] = x.vec(width)[o, at, v + start // width]
     return k.done()
@@ -77,7 +73,7 @@ def gather_nd(
     with ExitStack() as stack:
         b, r = grid(k, stack, (batch, rows))
         at = [stack.enter_context(bind_position(k, indices[b, r, d], n)) for d, n in enumerate(dims)]
-        for start, iterations, width in lane_segments(inner, lanes_of(machine, dtype)):
+        for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
             with k.loop("v", iterations) as v:
                 y.vec(width)[b, r, v + start // width] = x.vec(width)[(b, *at, v + start // width)]
     return k.done()
@@ -155,7 +151,7 @@ def cumulate(
     y = k.param("y", outer, n, inner, dtype=dtype, out=True)
     sums_in = storage_types.computed(dtype)
     with k.loop("o", outer) as o:
-        for start, iterations, width in lane_segments(inner, lanes_of(machine, dtype)):
+        for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
             with k.loop("v", iterations) as v:
                 acc = k.local("acc", 1, dtype=sums_in, lanes=width)
                 acc[0] = Const(0 if how == "add" else 1, Type(sums_in))

@@ -40,6 +40,11 @@ class Machine:
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
 
+    def lanes_of(self, *dtypes: DType) -> int:
+        """Elements of a vector that fits the registers in the widest of these types; f32 at least, in which narrower
+        types are computed."""
+        return max(1, self.lanes * 4 // max(4, *(dtype.bytes for dtype in dtypes)))
+
 
 def in_halves(machine: Machine) -> Machine:
     """``machine`` with blocks that vectors of f16 fit in."""

@@ -19,6 +19,7 @@ from functools import wraps
 from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels import math_f64
+from tenon.kernels.math_f64 import constant as constant
 
 Function = Callable[..., Expr]
 
@@ -51,11 +52,6 @@ def through_double(wide: Function) -> Function:
         return cast(wide(cast(x, DType.F64)), x.type.dtype)
 
     return either
-
-
-def constant(value: float, x: Expr) -> Expr:
-    """``value`` in the type of ``x``."""
-    return broadcast(Const(value, Type(x.type.dtype)), x.type.lanes)
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -269,9 +265,4 @@ def pow(x: Expr, y: Expr) -> Expr:
     size = select(op("equal", positive, _INFINITY), limit, size)
     numbers = op("and", op("equal", x, x), op("equal", y, y))
     size = select(numbers, size, math.nan)  # the bits of a NaN look like a number's
-    half = y * 0.5
-    whole, even = op("equal", op("floor", y), y), op("equal", op("floor", half), half)
-    negative = select(whole, select(even, size, -size), select(op("equal", x, 0.0), size, math.nan))
-    result = select(less(x, 0.0), negative, size)
-    one = op("or", op("equal", y, 0.0), op("equal", x, 1.0))
-    return select(one, constant(1.0, x), result)
+    return math_f64.power_of_any_base(size, x, y)

@@ -21,6 +21,7 @@ _SQRT_HALF = 0x3FE6A09E667F3BCD
 
 
 def constant(value: float, x: Expr) -> Expr:
+    """``value`` in the type of ``x``."""
     return broadcast(Const(value, Type(x.type.dtype)), x.type.lanes)
 
 
@@ -207,8 +208,12 @@ def softplus(x: Expr) -> Expr:
 
 def pow(x: Expr, y: Expr) -> Expr:
     """x ** y as C's pow, but that a zero base has no sign; the relative error grows with |y log x|, to 1e-13."""
-    positive = _absolute(x)
-    size = exp(y * log(positive))
+    return power_of_any_base(exp(y * log(_absolute(x))), x, y)
+
+
+def power_of_any_base(size: Expr, x: Expr, y: Expr) -> Expr:
+    """x ** y, given ``size`` = |x| ** y: the sign of negative bases, NaN where the exponent is no integer, and 1 for
+    y = 0 and x = 1.  Of f32 or f64."""
     half = y * 0.5
     whole, even = op("equal", op("floor", y), y), op("equal", op("floor", half), half)
     negative = select(whole, select(even, size, -size), select(op("equal", x, 0.0), size, math.nan))

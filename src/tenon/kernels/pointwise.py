@@ -60,11 +60,6 @@ def mask_box(output: Box) -> Box:
     return Box(size, (0,) * len(size), size, I32)
 
 
-def widest(machine: Machine, boxes: tuple[Box, ...]) -> int:
-    """The number of lanes for which no operand's vector is wider than the machine's."""
-    return max(1, machine.lanes * 4 // max(4, *(b.dtype.bytes for b in boxes)))
-
-
 def vectors(k: Builder, n: int, lanes: int, unroll: int = 4, kind: str = "serial") -> Iterator[tuple[Index, int]]:
     """Loops of a kind over n elements in vectors of ``lanes`` and narrower: (first element, lanes)."""
     for start, iterations, width in lane_segments(n, lanes):
@@ -88,7 +83,8 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
         kinds, inside = deal(*out.size[:-1])
         loops = (k.loop("i", n, kind=kind) for n, kind in zip(out.size[:-1], kinds, strict=True))
         outer = tuple(stack.enter_context(loop) for loop in loops)
-        for inner, lanes in vectors(k, out.size[-1], widest(machine, (*boxes, out)), kind=inside):
+        widest = machine.lanes_of(*(box.dtype for box in (*boxes, out)))
+        for inner, lanes in vectors(k, out.size[-1], widest, kind=inside):
             at = (*outer, inner)
             values = [_load(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
             value = s.function(*values[: len(s.inputs)])

@@ -70,10 +70,6 @@ class Reduction:
         return (tuple(shape), tuple(kinds)) if shape else ((1,), (False,))
 
 
-def lanes_for(machine: Machine, dtype: DType) -> int:
-    return max(1, machine.lanes * 4 // max(4, dtype.bytes))
-
-
 @contextmanager
 def _loops(k: Builder, extents: Sequence[int], kinds: Sequence[str] = ()) -> Iterator[list[Index]]:
     with ExitStack() as stack:
@@ -86,7 +82,7 @@ class _Writing:
 
     def __init__(self, s: Reduction, machine: Machine) -> None:
         self.s = s
-        self.lanes = 1 if s.combine == "mul" else lanes_for(machine, s.sums_in)
+        self.lanes = 1 if s.combine == "mul" else machine.lanes_of(s.sums_in)
         self.shape, self.kinds = s.merged()
         self.kept = [n for n, kind in zip(self.shape, self.kinds, strict=True) if not kind]
         self.reduced = [n for n, kind in zip(self.shape, self.kinds, strict=True) if kind]
