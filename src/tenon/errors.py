@@ -9,7 +9,7 @@
     ├── InputError            an invalid argument of a function or of the command line
     ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
     ├── ToolchainError        the C compiler, or what runs programs, is missing or failed
-    │   └── DeviceError           a device does not answer, or cannot keep a file
+    │   └── DeviceError           a device does not answer, cannot keep a file, or fails to run its part of a network
     ├── ResourceError         the operating system failed: memory, disk space, permission
     └── InternalError         a bug in Tenon: verification of a graph or proof of a kernel failed
 
@@ -113,7 +113,7 @@ class ToolchainError(TenonError):
 
 
 class DeviceError(ToolchainError):
-    """A device does not answer, or cannot keep a file."""
+    """A device does not answer, cannot keep a file, or fails to run its part of a network."""
 
 
 class ResourceError(TenonError):

@@ -17,7 +17,7 @@ from command_line import run_main
 from libtenon import needed, run, succeeded
 from real import DIGITS, ROOT, held_out_digits
 from tenon.cli import main
-from tenon.errors import InputError
+from tenon.errors import DeviceError, InputError
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Node
 from tenon.ops.base import REGISTRY
@@ -31,7 +31,6 @@ from tenon.plugins import (
     register_device,
     unregister_device,
 )
-from tenon.plugins.library import DeviceError
 from tenon.sdk.libtenon import RUNTIME
 
 OPERATOR = ROOT / "examples" / "square_clip.py"

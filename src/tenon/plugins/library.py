@@ -11,20 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import InputError, TenonError
+from tenon.errors import DeviceError, InputError
 from tenon.ir.graph import Array, Node
 from tenon.plugins.device import Device, register_device
 
 _ABI = 1
 _TEXT, _POINTER, _NUMBER = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 
-
 _MISTAKES = (ArithmeticError, AttributeError, ImportError, LookupError, NameError, SyntaxError, TypeError, ValueError)
 """What a faulty Python file raises."""
-
-
-class DeviceError(TenonError):
-    """A device refused a part of a network, or failed to run it."""
 
 
 class _Node(ctypes.Structure):
@@ -157,16 +152,7 @@ def load_plugin(path: str | os.PathLike[str], argument: str = "") -> Device | No
     if Path(path).suffix == ".py":
         try:
             run_path(str(path))
-        except (
-            ArithmeticError,
-            AttributeError,
-            ImportError,
-            LookupError,
-            NameError,
-            SyntaxError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _MISTAKES as error:
             raise InputError(f"the plug-in {os.fspath(path)} fails: {type(error).__name__}: {error}") from error
         return None
     device = LibraryDevice(path, argument)
