@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from tenon import __version__
@@ -16,25 +14,21 @@ from tenon.atomic_write import write
 from tenon.bundle import link
 from tenon.bundle.banner import banner
 from tenon.bundle.browser import description
-from tenon.bundle.checksum import checksum
 from tenon.bundle.container import SUFFIX, container
 from tenon.bundle.folder import write_folder
 from tenon.bundle.header import header, with_bounds
 from tenon.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.bundle.layout import layout
-from tenon.bundle.manifest import (
-    FILE,
-    Binding,
-    CodeSize,
-    FileRecord,
-    MadeFor,
-    Manifest,
-    MemoryUse,
-    Origin,
-    PatchedLayers,
-    Step,
-    Tensor,
-    Tuned,
+from tenon.bundle.manifest import FILE, CodeSize, Manifest, Origin, PatchedLayers, Tuned
+from tenon.bundle.manifest_parts import (
+    binding,
+    file_record,
+    made_for,
+    memory_use,
+    phase_count,
+    recorded_options,
+    steps,
+    tensor,
 )
 from tenon.bundle.names import executable_name, identifier, library_name
 from tenon.bundle.packages import FORMS, Contents
@@ -44,11 +38,10 @@ from tenon.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.codegen.backend import Unit
 from tenon.codegen.backend import find as find_backend
 from tenon.codegen.comments import harmless
-from tenon.codegen.threads import phases
 from tenon.errors import InputError, InternalError, guarded
 from tenon.ir.preprocessing import Heads, Preprocessing
 from tenon.options import EMIT, PARTS, Emit, Options
-from tenon.plan.program import ALIGNMENT, Port, Program
+from tenon.plan.program import Program
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler, find
 from tenon.toolchain.size import sizes
@@ -112,6 +105,11 @@ class Bundle:
         elif library_name(self.name, self.target) is None:
             possible.remove("library")
         return tuple(possible)
+
+    def parts_with(self, emit: Sequence[Emit]) -> tuple[Emit, ...]:
+        """The parts that ``emit`` asks for: parts of a bundle (``options.PARTS``) are all that is written, others are
+        written in addition to the default ones; () if it is empty."""
+        return (*self.parts, *emit) if emit and PARTS.isdisjoint(emit) else tuple(emit)
 
     @cached_property
     def source(self) -> str:
@@ -192,7 +190,7 @@ class Bundle:
 
     def _tables(self) -> dict[str, str]:
         """C files that say how an image becomes an input, and outputs detections."""
-        inputs, outputs = (tuple(map(_tensor, ports)) for ports in (self.program.inputs, self.program.outputs))
+        inputs, outputs = (tuple(map(tensor, ports)) for ports in (self.program.inputs, self.program.outputs))
         return {
             "preprocessing": preprocessing_source(inputs, self.preprocessing),
             "detection": detection_source(outputs, self.heads, self.options.labels),
@@ -247,55 +245,24 @@ class Bundle:
         return self.manifest({}, compiled=False)
 
     def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
-        """The manifest of a bundle with these files."""
-        program, target, memory = self.program, self.target, self.program.memory
-        size = sizes(self.object) if compiled else None
-        names = {call.kernel.name: 0 for call in program.calls}
+        """The manifest of a bundle with these files; ``compiled``: with what machine code says of itself."""
+        program, size = self.program, sizes(self.object) if compiled else None
         bound = self.instructions if compiled else None
-        instructions = (bound and bound.calls) or (None,) * len(program.calls)
         return Manifest(
             tenon=__version__,
             name=self.name,
             entry=self.name,
             origin=self.origin,
-            options={
-                "target": self.options.target,
-                "c99": self.options.c99,
-                "optimize": self.options.optimize,
-                "precision": self.options.precision,
-                "dot2": target.machine.dot2 or None,
-                "winograd": self.options.winograd,
-                "strassen": self.options.strassen,
-                "max_winograd_error": self.options.max_winograd_error,
-                "max_weights": self.options.max_weights,
-                "ram": self.options.ram,
-                "verify": self.options.verify,
-                "profile": self.options.profile,
-            },
+            options=recorded_options(self.options, self.target),
             compiler=self.compiler.version if compiled else None,
-            target=MadeFor(
-                name=target.name,
-                triple=target.triple,
-                cpu=target.cpu,
-                pointer=target.pointer,
-                object=target.object,
-                byte_order=target.byte_order,
-            ),
+            target=made_for(self.target),
             threads=program.threads,
-            phases=phases(program) if program.threads > 1 else 1,
+            phases=phase_count(program),
             error=program.error,
-            memory=MemoryUse(
-                constant=memory.constant,
-                mutable=memory.mutable,
-                activations=memory.activations,
-                bound=memory.bound,
-                peak=memory.peak,
-                alignment=ALIGNMENT,
-                stack=self.stack if compiled else None,
-            ),
-            inputs=tuple(_tensor(port, self.options.ranges) for port in program.inputs),
-            outputs=tuple(_tensor(port) for port in program.outputs),
-            bindings=tuple(map(_binding, (program, *self.more))) if self.more else (),
+            memory=memory_use(program.memory, self.stack if compiled else None),
+            inputs=tuple(tensor(port, self.options.ranges) for port in program.inputs),
+            outputs=tuple(map(tensor, program.outputs)),
+            bindings=tuple(map(binding, (program, *self.more))) if self.more else (),
             preprocessing=dict(self.preprocessing),
             heads=self.heads,
             labels=self.options.labels,
@@ -303,21 +270,11 @@ class Bundle:
             arithmetic=self.arithmetic,
             answer=self.answer if compiled else "",
             patches=PatchedLayers(**asdict(program.patches)) if program.patches else None,
-            kernels={**names, **Counter(call.kernel.name for call in program.calls)},
-            nodes=tuple(
-                Step(
-                    layer=call.layer,
-                    op=call.op,
-                    kernel=call.kernel.name,
-                    macs=call.macs,
-                    instructions=most,
-                    **asdict(call.facts),
-                )
-                for call, most in zip(program.calls, instructions, strict=True)
-            ),
+            kernels=dict(Counter(call.kernel.name for call in program.calls)),
+            nodes=steps(program, bound.calls if bound else None),
             instructions=bound.total if bound else None,
             size=CodeSize(code=size.code, data=size.data) if size else None,
-            files={name: _record(content) for name, content in files.items()},
+            files={name: file_record(content) for name, content in files.items()},
         )
 
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
@@ -383,17 +340,6 @@ class Bundle:
         return self.compiler.archive({f"{self.name}.o": network, f"{self.name}_weights.o": weights})
 
 
-def _binding(program: Program) -> Binding:
-    return Binding(
-        entry=program.name,
-        inputs=tuple(_tensor(port) for port in program.inputs),
-        outputs=tuple(_tensor(port) for port in program.outputs),
-        mutable=program.memory.mutable,
-        activations=program.memory.activations,
-        phases=phases(program) if program.threads > 1 else 1,
-    )
-
-
 def save_container(path: str | Path, bundles: Sequence[Bundle]) -> Path:
     """Write the bundles, each for another target, to one ``.tenon`` file; the first has precedence over equals."""
     targets = {bundle.target.name: bundle.loaded_files() for bundle in bundles}
@@ -401,23 +347,3 @@ def save_container(path: str | Path, bundles: Sequence[Bundle]) -> Path:
         raise InputError("a target is named twice")
     write(path, container(targets))
     return Path(path)
-
-
-def _tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Tensor:
-    quant = port.quant
-    return Tensor(
-        name=port.name,
-        dtype=str(port.type.dtype),
-        shape=port.type.dims,
-        offset=port.offset,
-        bytes=port.type.nbytes,
-        extent=port.extent,
-        string=port.string,
-        range=ranges.get(port.name, ranges.get("")),
-        scale=quant.scale[0] if quant else None,
-        zero_point=quant.zero_point[0] if quant else None,
-    )
-
-
-def _record(content: bytes) -> FileRecord:
-    return FileRecord(len(content), hashlib.sha256(content).hexdigest(), checksum(content))

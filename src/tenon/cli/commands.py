@@ -20,7 +20,7 @@ from tenon.cli.model_source import Source
 from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
-from tenon.options import PARTS, Emit, Options
+from tenon.options import Emit, Options
 
 
 def compile_model(
@@ -40,9 +40,7 @@ def compile_model(
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
         bundle = _compiled(source, options, progress)
-        besides = bool(emit) and PARTS.isdisjoint(emit)
-        told = progress if sys.stderr.isatty() else note
-        folder = bundle.save(out, emit=(*bundle.parts, *emit) if besides else emit, progress=told)
+        folder = bundle.save(out, emit=bundle.parts_with(emit), progress=progress if sys.stderr.isatty() else note)
         _write_report(report, source, bundle, options, progress)
     manifest = read_manifest(folder)
     if as_json:

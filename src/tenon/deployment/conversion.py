@@ -16,7 +16,7 @@ from tenon.deployment.base import DeployedModel, Deployment, Port
 from tenon.deployment.files import fetch_models
 from tenon.errors import InputError, TenonError
 from tenon.ir.graph import Graph, Value
-from tenon.options import PARTS, DataType, Options
+from tenon.options import DataType, Options
 from tenon.passes.io_adapters import data_format
 from tenon.pipeline import compile, load
 from tenon.quantization import quantize
@@ -59,11 +59,7 @@ def convert(
             for target in targets or model.targets:
                 progress(f"{model.name}: compile for {target}")
                 bundle = compile(graph, options_of(model, graph, target))
-                emit = bundle.options.emit
-                besides = bool(emit) and PARTS.isdisjoint(emit)
-                parts = (*bundle.parts, *emit) if besides else emit
-                folder = Path(out) / model.name / target
-                bundle.save(folder, emit=parts)
+                folder = bundle.save(Path(out) / model.name / target, emit=bundle.parts_with(bundle.options.emit))
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
             raise type(error)(f"{model.name}: {error}") from error
