@@ -13,7 +13,7 @@ import pytest
 import handmade
 from onnx_models import model, node
 from tenon.cli.bench_op import bench_operators, graph_of, select
-from tenon.cli.benchmark import benchmark, line, zoo
+from tenon.cli.benchmark import benchmark, line, models_in
 from tenon.cli.console import duration, time_unit
 from tenon.cli.model_source import Source, Threads
 from tenon.cli.op_cases import cases
@@ -77,8 +77,8 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "b.onnx").write_bytes(model([node("Relu", ["x"], ["y"])], {"x": [1, 8]}, ["y"]).SerializeToString())
     handmade.bundle().save(tmp_path / "a")
     (tmp_path / "readme.txt").write_text("no model")
-    assert [Path(p).name for p in zoo(tmp_path)] == ["a", "b.onnx"]
-    benchmark([Source(p) for p in zoo(tmp_path)], {}, Threads(), 3, 1, as_json=False)
+    assert [Path(p).name for p in models_in(tmp_path)] == ["a", "b.onnx"]
+    benchmark([Source(p) for p in models_in(tmp_path)], {}, Threads(), 3, 1, as_json=False)
     head, lines, last = (printed := capsys.readouterr().out.splitlines())[:4], printed[4:-1], printed[-1]
     assert head == ["loop_counts = 3", "warm_up     = 1", "num_threads = 1", "power       = all"]
     assert len(lines) == 2
@@ -86,9 +86,9 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert last == "ALL TEST DONE"
     (empty := tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no bundle and no model"):
-        zoo(empty)
+        models_in(empty)
     with pytest.raises(InputError, match="cannot be read"):
-        zoo(tmp_path / "absent")
+        models_in(tmp_path / "absent")
 
 
 def test_json_with_a_failing_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from tenon.options import Emit
 
+from tenon.cli.groups import with_groups
 from tenon.cli.option_groups import (
     BundleOptions,
     Cluster,
@@ -32,7 +33,6 @@ from tenon.cli.option_groups import (
     Weights,
     source_of,
     sources_of,
-    with_groups,
 )
 from tenon.cli.parse import parse_pairs
 from tenon.cli.protection_commands import register
@@ -168,10 +168,9 @@ def benchmark_command(
 
     For a --target that an emulator runs, count the instructions of one run instead.
     """
-    from tenon.cli.benchmark import benchmark
-    from tenon.cli.benchmark import zoo as in_folder
+    from tenon.cli.benchmark import benchmark, models_in
 
-    sources = sources_of([*(models or ()), *(in_folder(zoo) if zoo else ())], shape, value)
+    sources = sources_of([*(models or ()), *(models_in(zoo) if zoo else ())], shape, value)
     where = device.choice()
     benchmark(sources, options.overrides(), threads.selected(), rounds, warmup, where, as_json=printing.json)
 

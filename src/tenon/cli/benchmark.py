@@ -41,55 +41,72 @@ def benchmark(
     """
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
-    if not as_json:
-        console.print(f"loop_counts = {rounds}\nwarm_up     = {warmup}\nnum_threads = {threads.count}", markup=False)
-        console.print(f"power       = {threads.cores}" + (f" {list(threads.affinity)}" if threads.affinity else ""))
-    rows: list[dict[str, Any]] = []
+    rows = _Rows([Path(source.name).stem for source in sources], terminal_width())
+    networks: list[dict[str, Any]] = []
     failures: list[TenonError] = []
-    width = terminal_width()
-    names = [Path(source.name).stem for source in sources]
-    narrow = width is not None and width < len(line("", Times((1.0,))))
-    shown = shortened(names, max(12, (width or 0) - _CELL * len(_NUMBERS))) if narrow else names
-    if narrow and not as_json:
-        console.print(row("", _NUMBERS, max(map(len, shown))), markup=False, soft_wrap=True)
+    if not as_json:
+        _print_settings(rounds, warmup, threads)
+        rows.print_heading()
     with where.connected(options) as (device, chosen):
         before = None if device is None else ask(device)
-        for source, name, label in zip(sources, names, shown, strict=True):
+        for number, source in enumerate(sources):
             try:
                 with open_engine_or_device(source, chosen, threads, device, only_speed=True) as engine:
                     facts, times = _measured(engine, rounds, warmup, on_device=device is not None)
-                    rows.append({"model": name, "target": engine.manifest.target.name, **facts})
-                if times is None:
-                    text = f"{label:>20s}  {facts['instructions']:,} instructions on {facts['runner']}"
-                else:
-                    cells = [duration(float(facts[statistic])) for statistic in _NUMBERS]
-                    text = row(label, cells, max(map(len, shown))) if narrow else line(name, times)
+                    facts = {"target": engine.manifest.target.name, **facts}
             except TenonError as error:
                 failures.append(error)
-                rows.append({"model": name, "error": str(error)})
-                text = f"{label:>20s}  failed: {str(error).splitlines()[0]}"
+                facts, times = {"error": str(error)}, None
+            networks.append({"model": rows.names[number], **facts})
             if not as_json:
-                console.print(text, markup=False, soft_wrap=not narrow)
+                rows.print(number, facts, times)
         conditions = _conditions(device, before) if not failures else ""
-    if conditions and not as_json:
-        console.print(f"{device.name if device else ''}: {conditions}", markup=False)
     if as_json:
-        print_json(
-            {
-                "rounds": rounds,
-                "warmup": warmup,
-                "threads": threads.count,
-                "affinity": list(threads.affinity),
-                "cores": threads.cores,
-                "unit": "ms",
-                "networks": rows,
-                **({"device": device.spec.name, "conditions": conditions} if device else {}),
-            }
-        )
+        settings = {
+            "rounds": rounds, "warmup": warmup, "threads": threads.count, "affinity": list(threads.affinity),
+            "cores": threads.cores, "unit": "ms", "networks": networks,
+        }  # fmt: skip
+        print_json({**settings, **({"device": device.spec.name, "conditions": conditions} if device else {})})
+    elif conditions and device:
+        console.print(f"{device.name}: {conditions}", markup=False)
     if failures:
         raise failures[0]
     if not as_json:
         console.print("ALL TEST DONE")
+
+
+def _print_settings(rounds: int, warmup: int, threads: Threads) -> None:
+    console.print(f"loop_counts = {rounds}\nwarm_up     = {warmup}\nnum_threads = {threads.count}", markup=False)
+    console.print(f"power       = {threads.cores}" + (f" {list(threads.affinity)}" if threads.affinity else ""))
+
+
+class _Rows:
+    """The rows of networks by number: one self-contained line each, or, where the terminal is narrower than that, a
+    table with a heading and shortened names."""
+
+    def __init__(self, names: Sequence[str], width: int | None) -> None:
+        self.names = names
+        self._narrow = width is not None and width < len(line("", Times((1.0,))))
+        self._shown = shortened(names, max(12, (width or 0) - _CELL * len(_NUMBERS))) if self._narrow else names
+        self._longest = max(map(len, self._shown))
+
+    def print_heading(self) -> None:
+        if self._narrow:
+            console.print(row("", _NUMBERS, self._longest), markup=False, soft_wrap=True)
+
+    def print(self, number: int, facts: Mapping[str, Any], times: Times | None) -> None:
+        """The times, else an error's first line or a count of instructions."""
+        name = self._shown[number]
+        if times is None:
+            text = f"failed: {facts['error'].splitlines()[0]}" if "error" in facts else (
+                f"{facts['instructions']:,} instructions on {facts['runner']}"
+            )  # fmt: skip
+            text = f"{name:>20s}  {text}"
+        elif self._narrow:
+            text = row(name, [duration(float(facts[statistic])) for statistic in _NUMBERS], self._longest)
+        else:
+            text = line(name, times)
+        console.print(text, markup=False, soft_wrap=not self._narrow)
 
 
 def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
@@ -129,7 +146,7 @@ def row(name: str, cells: Sequence[str], width: int) -> str:
     return f"{name:<{width}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
 
 
-def zoo(folder: Path) -> list[str]:
+def models_in(folder: Path) -> list[str]:
     """The models in a folder, by name: files of a known format, folders that are bundles or models.
 
     Raises InputError if there are none.

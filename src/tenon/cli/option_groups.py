@@ -1,17 +1,10 @@
-"""Options shared by several subcommands, declared once, in groups.
-
-A group is a dataclass whose fields are options.  A subcommand decorated with ``with_groups`` takes a group as one
-parameter; on the command line it is replaced by the group's fields.
-"""
+"""Options shared by several subcommands, declared once, in groups (``cli.groups``)."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -31,43 +24,6 @@ if TYPE_CHECKING:
     from tenon.cli.device_choice import DeviceChoice
     from tenon.cli.model_source import Source, Threads
     from tenon.engine.processors import Cores
-
-Command = Callable[..., None]
-
-
-def with_groups(command: Command) -> Command:
-    """The command with each group parameter replaced by the options of the group."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-
-    @functools.wraps(command)
-    def flat(**values: Any) -> None:
-        for name, kind in groups.items():
-            values[name] = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
-        command(**values)
-
-    parameters = [
-        option
-        for parameter in inspect.signature(command).parameters.values()
-        for option in (
-            _options_of(groups[parameter.name])
-            if parameter.name in groups
-            else [parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)]
-        )
-    ]
-    flat.__annotations__ = {p.name: p.annotation for p in parameters}
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
-    return flat
-
-
-def _options_of(group: Any) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for option in fields(group):
-        default = inspect.Parameter.empty if option.default is MISSING else option.default
-        yield inspect.Parameter(
-            option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[option.name]
-        )
-
 
 # ---------------------------------------------------------------------------------- the model
 Shape = Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tenon.cli.groups import with_groups
 from tenon.cli.option_groups import (
     Cluster,
     DeviceOptions,
@@ -15,7 +16,6 @@ from tenon.cli.option_groups import (
     PrintOptions,
     RunOptions,
     ThreadOptions,
-    with_groups,
 )
 from tenon.cli.sample_options import (
     ContractOptions,
