@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tenon import __version__
+from tenon.cli.program import run_command
 from tenon.compat.glow.model import dump_graphs, emit, load, quantised
 from tenon.compat.glow.options import IMAGES, LOADER, Arguments, Kind, parse
-from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
+from tenon.errors import InputError
 
 
 def model_compiler() -> None:
@@ -35,23 +36,15 @@ def _compile(arguments: Arguments) -> int:
 
 
 def _run(name: str, known: dict[str, Kind], command: Callable[[Arguments], int]) -> None:
-    """Run a command on ``sys.argv``.  A TenonError is one message and exit status 2."""
+    """Run a command on ``sys.argv`` and exit."""
     words = sys.argv[1:]
-    try:
-        if {"-help", "--help"} & set(words):
-            print(_help(name, known))
-            return
-        if {"-version", "--version"} & set(words):
-            print(f"{name} of Tenon {__version__}")
-            return
-        status = command(parse(words, known))
-    except (TenonError, *SYSTEM_ERRORS) as error:
-        print(f"{name}: {explained(error)}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
-        sys.exit(130)
-    sys.exit(status)
+    if {"-help", "--help"} & set(words):
+        print(_help(name, known))
+        return
+    if {"-version", "--version"} & set(words):
+        print(f"{name} of Tenon {__version__}")
+        return
+    sys.exit(run_command(name, lambda: command(parse(words, known))))
 
 
 def _help(name: str, known: dict[str, Kind]) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import tenon
+from tenon.cli.program import run_command
 from tenon.cli.validate import check_validations, print_validations
 from tenon.compat.mace.devices import add_options, opened_device, selected_devices
 from tenon.compat.mace.quantize_stat import log_line, range_file
 from tenon.deployment import Deployment, time_deployment, validate_deployment
 from tenon.deployment.mace_config import TARGETS
 from tenon.deployment.running import Opener
-from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
+from tenon.errors import InputError
 from tenon.quantization.by_ranges import calibrated_ranges
 from tenon.quantization.samples import read_samples
 
@@ -27,24 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The exit status: 2 for errors, which are one message."""
     parser = _parser()
     arguments, _ = parser.parse_known_args(words)
-    try:
-        if arguments.command == "quantize_stat" and not arguments.log_file:
-            raise InputError("--log_file is missing: give the output of a run with --quantize_stat")
-        if arguments.command == "convert":
-            _convert(arguments)
-        elif arguments.command == "validate":
-            _validate(arguments)
-        elif arguments.command in ("run", "benchmark"):
-            _run(arguments)
-        elif arguments.command == "quantize_stat":
-            ratio = arguments.enhance_ratio if arguments.enhance else None
-            print("\n".join(range_file(Path(arguments.log_file), arguments.percentile, ratio)))
-        else:
-            _log(arguments.model_file, arguments.input_dir)
-    except (TenonError, *SYSTEM_ERRORS) as error:
-        print(f"{arguments.command}: {explained(error)}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(arguments.command, lambda: _COMMANDS[arguments.command](arguments))
 
 
 def _convert(arguments: argparse.Namespace) -> None:
@@ -112,12 +96,30 @@ def _progress(stage: str) -> None:
     print(stage, file=sys.stderr)
 
 
-def _log(model: str, folder: str) -> None:
+def _print_range_file(arguments: argparse.Namespace) -> None:
+    """The ranges of all runs in a log."""
+    if not arguments.log_file:
+        raise InputError("--log_file is missing: give the output of a run with --quantize_stat")
+    ratio = arguments.enhance_ratio if arguments.enhance else None
+    print("\n".join(range_file(Path(arguments.log_file), arguments.percentile, ratio)))
+
+
+def _print_log(arguments: argparse.Namespace) -> None:
     """The ranges of each sample, as a run of MACE with --quantize_stat prints them."""
-    graph = tenon.load(model)
-    for sample in read_samples(graph, folder, _RUNS):
+    graph = tenon.load(arguments.model_file)
+    for sample in read_samples(graph, arguments.input_dir, _RUNS):
         for name, pair in calibrated_ranges(graph, [sample]).items():
             print(log_line(name, *pair))
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "convert": _convert,
+    "run": _run,
+    "benchmark": _run,
+    "validate": _validate,
+    "quantize_stat": _print_range_file,
+    "tensor_ranges": _print_log,
+}
 
 
 def _parser() -> argparse.ArgumentParser:

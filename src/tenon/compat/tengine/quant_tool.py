@@ -13,7 +13,8 @@ from typing import Any
 
 import tenon
 from tenon import __version__
-from tenon.errors import SYSTEM_ERRORS, InputError, TenonError, explained
+from tenon.cli.program import run_command
+from tenon.errors import InputError
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
 from tenon.quantization.by_ranges import calibrated_ranges, equalised_model, quantize_by_ranges
@@ -283,15 +284,15 @@ def _main(tool: Tool) -> None:
     if "-h" in words:
         _say(_HELP.format(kind=tool.kind))
         return
+    if status := run_command(tool.name, lambda: _run_words(tool, words)):
+        sys.exit(status)
+
+
+def _run_words(tool: Tool, words: Sequence[str]) -> int:
     try:
         run(tool, parse(words))
     except UsageError as error:
         _info(str(error))
         _say(_HELP.format(kind=tool.kind))
-        sys.exit(255)
-    except (TenonError, *SYSTEM_ERRORS) as error:
-        print(f"{tool.name}: {explained(error)}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print(f"{tool.name}: interrupted; nothing was left half-written", file=sys.stderr)
-        sys.exit(130)
+        return 255
+    return 0

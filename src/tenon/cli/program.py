@@ -1,0 +1,81 @@
+"""What all commands have in common: plug-ins, messages for errors and warnings, signals, exit statuses."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Any
+
+from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
+
+
+def run_command(name: str, command: Callable[[], int | None], *, verbose: bool = False) -> int:
+    """Run ``command`` and return the exit status: its own, 2 for a TenonError or a system error (one message on
+    standard error; raised if ``verbose``), 130 for Ctrl-C, 141 for a closed pipe.
+
+    Plug-ins of TENON_PLUGINS are loaded first.  A TenonWarning is printed as one message on standard error.  SIGTERM
+    and SIGHUP end the program like Ctrl-C: temporary files are removed first.
+    """
+    _exit_on_signals()
+    for stream in (sys.stdout, sys.stderr):  # names may contain characters that the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with warnings.catch_warnings():
+            _print_warnings(name)
+            _load_plugins()
+            return command() or 0
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+    except (TenonError, *SYSTEM_ERRORS) as error:
+        if verbose:
+            raise
+        print(f"{name}: {explained(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
+        return 130
+
+
+def _print_warnings(name: str) -> None:
+    """Print each TenonWarning as one message; others as Python does."""
+    show_other = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, TenonWarning):
+            print(f"{name}: warning: {message}", file=sys.stderr)
+        else:
+            show_other(message, category, *rest)
+
+    warnings.showwarning = show  # type: ignore[assignment]  # forwards other warnings
+
+
+def _load_plugins() -> None:
+    """Those of TENON_PLUGINS."""
+    from tenon.options import plugins
+
+    if paths := plugins():
+        from tenon.plugins import load_plugin
+
+        for path in paths:
+            load_plugin(path)
+
+
+def _exit_on_signals() -> None:
+    """Let the program remove its temporary files when a signal terminates it."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    for number in numbers if current_thread() is main_thread() else ():
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    """Exit once; further signals are ignored, so that the removal of files is not interrupted."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
