@@ -34,7 +34,6 @@ static double element(const uint8_t *region, const TenonPort *port, size_t at) {
   READ_AS("i32", int32_t)
   READ_AS("i16", int16_t)
   READ_AS("i8", int8_t)
-  READ_AS("i8", int8_t)
   READ_AS("u64", uint64_t)
   READ_AS("u32", uint32_t)
   READ_AS("u16", uint16_t)
