@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 
-from tenon.ir.loops import Const, Expr, Type, bitcast, broadcast, cast, less, maximum, minimum, op, select
+from tenon.ir.loops import Expr, bitcast, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels import math_f64
 from tenon.kernels.math_f64 import constant as constant

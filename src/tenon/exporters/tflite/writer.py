@@ -74,7 +74,7 @@ def as_is(rank: int) -> Axes:
 class TfliteWriter:
     """Writes one graph."""
 
-    def __init__(self, graph: Graph, operators: Mapping[str, Callable[[TfliteWriter, Node], None]]) -> None:
+    def __init__(self, graph: Graph, operators: Mapping[str, Write]) -> None:
         self.graph, self.operators = graph, operators
         self.model = ModelRecord(graph.name or "main")
         self.problems: list[Problem] = []
@@ -297,6 +297,15 @@ class TfliteWriter:
             self.emit(kind, [i, bound], [y])
             i = y
         return i
+
+
+Write = Callable[[TfliteWriter, Node], None]
+"""Writes a node.  Raises UnwritableError."""
+
+
+def attributes(node: Node) -> Any:
+    """The operator of a node, whose attributes are those of its class."""
+    return node.op
 
 
 def quantisation(node: Node) -> tuple[Quant, DType] | None:

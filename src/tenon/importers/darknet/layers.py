@@ -25,11 +25,12 @@ EPSILON = 1e-6
 """Of batch normalisation, under the root as OpenCV has it.  Darknet's versions differ: pjreddie's C code adds
 1e-6 to the root, its CUDA code and AlexeyAB's put 1e-5 under it."""
 
-Spell = Callable[[NodeContext, Value], Value]
+Activation = Callable[[NodeContext, Value], Value]
+"""The ONNX operators for an activation."""
 
 
 # ----------------------------------------------------------------------------------------- activations
-def _pieces(low: float, high: float, outer: float, inner: float, middle: float) -> Spell:
+def _pieces(low: float, high: float, outer: float, inner: float, middle: float) -> Activation:
     """A line of slope ``inner`` through ``middle`` at 0 between two bounds, of slope ``outer`` beyond them."""
 
     def function(node: NodeContext, x: Value) -> Value:
@@ -64,11 +65,11 @@ def _over_channels(node: NodeContext, x: Value) -> Value:
     return node.add("Div", positive, node.add("Add", node.add("ReduceSum", positive, node.ints(1)), 1e-4))
 
 
-def _one(type: str, **attributes: Any) -> Spell:
+def _one(type: str, **attributes: Any) -> Activation:
     return lambda node, x: node.add(type, x, **attributes)
 
 
-ACTIVATIONS: dict[str, Spell] = {
+ACTIVATIONS: dict[str, Activation] = {
     "linear": lambda node, x: x,
     "logistic": _one("Sigmoid"),
     "relu": _one("Relu"),

@@ -15,7 +15,8 @@ from tenon.importers.pytorch import layers as n
 from tenon.importers.pytorch.node import PytorchNode, kept, simple
 from tenon.ir.graph import Value
 
-Spell = Callable[[PytorchNode], Outputs]
+Conversion = Callable[[PytorchNode], Outputs]
+"""The ONNX operators for one operator of PyTorch."""
 
 
 def _same(node: PytorchNode) -> Value:
@@ -28,11 +29,11 @@ def _dropout(node: PytorchNode) -> Outputs:
     return [node.x] if node.name == "native_dropout" else node.x
 
 
-def _all(function: Spell, names: str) -> dict[str, Spell]:
+def _all(function: Conversion, names: str) -> dict[str, Conversion]:
     return dict.fromkeys(names.split(), function)
 
 
-LAYERS: dict[str, Spell] = {
+LAYERS: dict[str, Conversion] = {
     **_all(n.convolution, "convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
     "linear": n.linear,
     "addmm": n.addmm,
@@ -70,7 +71,7 @@ LAYERS: dict[str, Spell] = {
     "rnn_relu": n.recurrent("RNN", "Relu"),
 }
 
-ARITHMETIC: dict[str, Spell] = {
+ARITHMETIC: dict[str, Conversion] = {
     **{
         name: simple(type)
         for name, type in (
@@ -186,7 +187,7 @@ ARITHMETIC: dict[str, Spell] = {
     **_all(a.dequantize, "quantized_decomposed.dequantize_per_tensor quantized_decomposed.dequantize_per_channel"),
 }
 
-MOVEMENT: dict[str, Spell] = {
+MOVEMENT: dict[str, Conversion] = {
     **_all(m.view, "view _unsafe_view reshape flatten unflatten unsqueeze squeeze"),
     "permute": m.permute,
     **_all(m.transpose, "transpose t"),
