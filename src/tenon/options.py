@@ -140,9 +140,10 @@ class Options:
     precision: Precision = "fp32"
     """fp16 and bf16 store the weights of convolutions and matrix products in 16 bits; with bf16, a target that
     multiplies pairs of bf16 quickly (``dot2``) also computes convolutions in them, with sums in f32.  With fp16, a
-    target with arithmetic in f16 (aarch64-fp16, cortex-a55 and -a76) keeps activations between convolutions in f16,
-    whose range ends at 65504, and adds up to 128 products in f16 before it adds these sums in f32.  Output
-    channels whose weights f16 could not hold are stored times a power of two."""
+    target with arithmetic in f16 (aarch64-fp16, cortex-a55 and -a76, riscv64-v-fp16) keeps activations between
+    convolutions in f16, whose range ends at 65504, and adds up to 128 products in f16 before it adds these sums in f32;
+    ``inspect`` lists the layers that stay in f32.  Output channels whose weights f16 could not hold are stored times a
+    power of two."""
 
     arithmetic: Literal["tflm", "litert", "onnx", "float"] | None = None
     """How the operators of a quantised model are computed.  In integers: ``tflm`` as TFLite Micro and CMSIS-NN do,

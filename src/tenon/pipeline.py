@@ -29,7 +29,6 @@ from tenon.importers.pytorch import is_torch
 from tenon.ir.bind import Shapes, bind, fix
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
-from tenon.ir.types import DType
 from tenon.kernels.machine import in_halves
 from tenon.options import (
     INTEGER_WINOGRAD_BYTES,
@@ -40,6 +39,7 @@ from tenon.options import (
     usual_limits,
     with_options,
 )
+from tenon.passes.base import Pass
 from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
 from tenon.passes.integers import is_quantised, to_integers
@@ -47,7 +47,7 @@ from tenon.passes.integers.digest import expected_digest
 from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import STORED, precision
 from tenon.passes.preprocessing import compile_in, described
-from tenon.plan.arithmetic import computes, quickest
+from tenon.plan.arithmetic import computes, products_in_f32, quickest, why_wide
 from tenon.plan.choose import choose, choose_alike
 from tenon.plan.describe import Description, describe, operators
 from tenon.plan.lower import Weighed, plan
@@ -284,9 +284,13 @@ def _planned(
     progress: Progress,
     left: list[Problem],
 ) -> tuple[Graph, Program]:
-    """The optimised graph before layout selection, and its program; ``left`` gets the layers left in float."""
+    """The optimised graph before layout selection, and its program; ``left`` gets the layers left in floats of 32
+    bits."""
     graph, setting = _prepared(given, target, options, shapes, progress, left)
-    return graph, _named(_plan(graph, setting, name, Weighed(), options, progress), given)
+    program = _plan(graph, setting, name, Weighed(), options, progress)
+    if options.precision == "fp16" and target.machine.half:
+        left += products_in_f32(graph, program, setting)
+    return graph, _named(program, given)
 
 
 def _prepared(
@@ -395,7 +399,7 @@ def _setting(target: Target, options: Options) -> Setting:
 def _optimised(
     given: Graph, target: Target, options: Options, shapes: Shapes | None, left: list[Problem] | None = None
 ) -> Graph:
-    """``left`` gets what stays in float of a quantised model."""
+    """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     arithmetic = used_arithmetic(options, target, given)
@@ -403,12 +407,24 @@ def _optimised(
         kept = to_integers(graph, arithmetic)
         if left is not None:
             left += kept
-    stored = STORED.get(options.precision, DType.BF16)
-    arithmetic_of = partial(quickest, setting=_setting(target, options), dtype=stored)
-    narrow = precision(options.precision, arithmetic=computes(target.machine, stored), arithmetic_of=arithmetic_of)
+    narrow = _narrowing(target, options, left)
     failures = Path.cwd() if options.verify else None
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph
+
+
+def _narrowing(target: Target, options: Options, left: list[Problem] | None) -> list[Pass]:
+    """The passes for the precision; ``left`` gets the layers that compute in f32 nevertheless, and why."""
+    if options.precision == "fp32":
+        return []
+    stored, setting = STORED[options.precision], _setting(target, options)
+    arithmetic = computes(target.machine, stored)
+    if not arithmetic and left is not None:
+        left.append(Problem("all layers", f"{target.name} has no arithmetic in {stored}, which weights are stored in"))
+    arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
+    return precision(
+        options.precision, arithmetic=arithmetic, arithmetic_of=arithmetic_of, reason_of=reason_of, left=left
+    )
 
 
 def _whole(model: Model | Graph, options: Options, values: Values | None) -> Graph | None:

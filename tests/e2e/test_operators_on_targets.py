@@ -119,10 +119,11 @@ def test_some_operator_kernels_on_targets_of_the_second_tier(target: str) -> Non
     assert_equal(kernels, row)
 
 
-def test_arithmetic_in_f16() -> None:
+@pytest.mark.parametrize("target", ["aarch64-fp16", "riscv64-v-fp16"])
+def test_arithmetic_in_f16(target: str) -> None:
     """Cases of f16 on a target that multiplies it, in the blocks that ``--precision fp16`` chooses."""
-    skip_without_device("aarch64-fp16")
-    row = find("aarch64-fp16")
+    skip_without_device(target)
+    row = find(target)
     machine = in_halves(row.machine)
     cases = [case for case in CASES if case.dtypes[:1] == (DType.F16,) and lowered_steps(case, machine, ASK)]
     kernels = [k for case in cases for k in recorded(case, machine)]

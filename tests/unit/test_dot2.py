@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tenon.errors import ToolchainError
 from tenon.ir.graph import Graph, Node
 from tenon.ir.types import F32, DType
 from tenon.options import Options
-from tenon.plan.arithmetic import quickest
+from tenon.plan.arithmetic import quickest, why_wide
 from tenon.plan.lowering_context import Setting, operator, site
 from tenon.targets import find
 from tenon.targets.host_cpu import runs_here
@@ -71,6 +72,8 @@ def test_no_layer_is_slower_than_in_fp32(name: str, dot2: float) -> None:
     assert chosen <= 1.1 * time(layer, setting, F32, F32)
     if dot2 == 4 and math.prod(LAYERS[name][2][2:]) > 700:  # compute-bound: the size of the weights does not matter
         assert quickest(layer, setting) != "narrow"
+        slower = r"(direct|strassen) in f32 takes \d+% of the estimated time of direct in bf16"
+        assert re.fullmatch(rf"{slower}|winograd is faster, and computes in f32", why_wide(layer, setting))
     if dot2 == 1:
         assert quickest(layer, setting) == "narrow"
 

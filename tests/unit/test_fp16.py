@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +147,31 @@ def test_targets_with_f16_arithmetic_use_it_when_asked(target: str) -> None:
 def test_other_targets_only_store_weights() -> None:
     assert kinds("aarch64", "fp16") == {"f16"}
     assert not find("aarch64-dotprod").machine.half
+
+
+def test_layers_left_in_f32_are_listed_with_the_reason() -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "v"], ["c"]), node("Erf", ["c"], ["d"]), node("Conv", ["d", "u"], ["e"]),
+        node("Reshape", ["e", "s"], ["f"]), node("Softmax", ["f"], ["y"], axis=1),
+    ]  # fmt: skip
+    for each, name in zip(nodes, ("first", "relu", "second", "erf", "third", "flat", "classes"), strict=True):
+        each.name = name
+    constants = {
+        "w": random(64, 64, 3, 3), "v": random(16, 64, 1, 1), "u": random(8, 16, 1, 1), "s": np.array([1, 8 * 14 * 14])
+    }  # fmt: skip
+    file = model(nodes, {"x": [1, 64, 14, 14]}, ["y"], constants).SerializeToString()
+
+    def left(target: str, **options: Any) -> dict[str, str]:
+        return dict(tenon.inspect(file, target=target, no_tuning=True, **options)[0].left_in_float)
+
+    softmax = {"classes (Softmax)": "Softmax has no kernel in f16"}
+    assert left(ROW, precision="fp16") == {**softmax, "first (Conv)": "winograd is faster, and computes in f32"}
+    assert left(ROW, precision="fp16", winograd=0) == softmax
+    assert left(ROW) == {}
+    assert left("aarch64", precision="fp16") == {
+        "all layers": "aarch64 has no arithmetic in f16, which weights are stored in"
+    }
 
 
 def test_fp16_is_not_an_option_of_strict_code() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from tenon.ir.graph import Array
 from tenon.kernels.lookup import thresholds
 from tenon.kernels.machine import Machine
 from tenon.ops.quantize import QuantizeLinear
-from tenon.targets import find
+from tenon.targets import find, targets
 
 SOFT = Machine(lanes=1, registers=8, scalar=True, soft_float=True)
 
@@ -92,7 +93,22 @@ def test_thresholds_of_a_function_of_two_results() -> None:
     assert table[1:].tolist() == [int(np.float32(1.5).view(np.int32))] * 255
 
 
-def test_cores_without_fpu_use_thresholds() -> None:
-    assert find("cortex-m0plus").machine.soft_float
-    assert find("cortex-m3").machine.soft_float
-    assert not find("cortex-m4").machine.soft_float
+WITHOUT_FPU = [
+    "cortex-m0", "cortex-m0plus", "cortex-m23", "cortex-m3", "cortex-m33-nofp", "cortex-m4-nofp", "cortex-m7-nofp",
+    "riscv32imc",
+]  # fmt: skip
+
+
+def test_targets_without_fpu_are_known_by_their_triple_and_processor() -> None:
+    assert sorted(name for name, row in targets().items() if row.machine.soft_float) == WITHOUT_FPU
+    soft = replace(find("cortex-m4"), triple="thumb-freestanding-eabi", cpu="cortex_m4")
+    assert soft.machine.soft_float
+
+
+@pytest.mark.parametrize("target", [*WITHOUT_FPU, "cortex-m4"])
+def test_cores_without_fpu_use_thresholds(target: str) -> None:
+    constants: list[Array] = [np.array(0.5, np.float32), np.array(1, np.int8)]
+    op = QuantizeLinear("i8")
+    site = make_site(op, [np.ones((2, 3, 4), np.float32), *constants], find(target).machine, (1, 2), Ask())
+    (step,) = op.lower(site)
+    assert step.kernel.name.startswith("thresholds") == (target != "cortex-m4")

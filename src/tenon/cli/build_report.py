@@ -33,13 +33,14 @@ def report_page(source: Source, bundle: Bundle, options: Mapping[str, Any], prog
     """The page on a bundle that was compiled from ``source`` with these options."""
     progress("report")
     graph = source.load(progress)
-    _, optimised = inspect(graph, Options.from_environment(**options))
+    description, optimised = inspect(graph, Options.from_environment(**options))
     manifest = bundle.manifest({}, compiled=bundle.target.object != "none")
     report = Report(
         manifest,
         lifetimes(bundle.program),
         sizes(bundle.object) if bundle.target.object != "none" else None,
         graph_page(optimised or graph),
+        left_in_float=description.left_in_float,
     )
     if not runs_here(bundle.target.name):
         return page(

@@ -164,7 +164,8 @@ def inspect_model(
         if operators:
             console.print(counts)
     if description.left_in_float:
-        kept = table("left in float", "because")
+        integers = description.arithmetic != "float"
+        kept = table("left in float" if integers else "left in f32", "because")
         for where, why in description.left_in_float:
             kept.add_row(where, why)
         console.print(kept)

@@ -29,7 +29,8 @@ class Checked:
 
 @dataclass(frozen=True)
 class Report:
-    """What the page shows.  ``graph`` and ``profile`` are pages; ``left_out`` says why a section is missing."""
+    """What the page shows.  ``graph`` and ``profile`` are pages; ``left_in_float`` has the layers that are not computed
+    in the type asked for, and why; ``left_out`` says why a section is missing."""
 
     manifest: Manifest
     lifetimes: Sequence[Lifetime]
@@ -38,6 +39,7 @@ class Report:
     profile: str = ""
     checked: Sequence[Checked] = ()
     left_out: Sequence[str] = ()
+    left_in_float: Sequence[tuple[str, str]] = ()
 
 
 def page(report: Report) -> str:
@@ -56,6 +58,7 @@ def page(report: Report) -> str:
         cards(figures),
         section("Memory: what the activations hold during a run", _memory(report, hues)),
         section("Layers", table(_LAYER_HEAD, [_layer(i, s) for i, s in enumerate(_layers(manifest))])),
+        *([section("Layers left in f32", _left(report.left_in_float))] if report.left_in_float else []),
         section("Graph", _inner(report.graph, "graph")),
     ]
     if report.sizes:
@@ -116,6 +119,11 @@ def _layer(i: int, step: Step) -> str:
         f"<td class=text>{output}</td><td data-v={step.macs}>{count(step.macs)}</td>"
         f"<td data-v={step.bytes}>{size(step.bytes)}</td><td data-v='{dense:.5f}'>{dense:.1f}</td></tr>"
     )
+
+
+def _left(layers: Sequence[tuple[str, str]]) -> str:
+    rows = [f"<tr><td class=text>{escape(name)}</td><td class=text>{escape(why)}</td></tr>" for name, why in layers]
+    return table("<th class=text>layer</th><th class=text>because</th>", rows)
 
 
 def _code(sizes: Sizes) -> str:

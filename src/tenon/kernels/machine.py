@@ -34,9 +34,7 @@ class Machine:
         0  # entries in each of the vectors of a table in which it looks up many bytes at once (``loops.lookup``)
     )
     scalar: bool = False  # it multiplies integers one by one, in few registers (``kernels.integer_scalar``)
-    soft_float: bool = (
-        False  # it has no instructions for floats, which calls compute: no tap beside an image is multiplied
-    )
+    soft_float: bool = False  # floats are computed by calls, for want of an FPU: no tap beside an image is multiplied
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tenon.errors import Problem
 from tenon.ir.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.ir.types import F32, DType
 from tenon.ir.writer import Names
@@ -38,6 +39,9 @@ _LEAST_NORMAL, _GREATEST = 2.0**-14, 65504.0
 ArithmeticOf = Callable[[Node], str]
 """The fastest arithmetic of a product: "narrow", in 16 bits; in f32, weights "stored" in 16; or all "wide", f32."""
 
+ReasonOf = Callable[[Node], str]
+"""Why the arithmetic of a product is not "narrow"."""
+
 
 def always_stored(node: Node) -> str:
     """For targets on which 16-bit storage saves memory but no time."""
@@ -47,6 +51,11 @@ def always_stored(node: Node) -> str:
 def always_narrow(node: Node) -> str:
     """For targets on which a product of two numbers of 16 bits takes half the time of one of f32."""
     return "narrow"
+
+
+def no_reason(node: Node) -> str:
+    """Where the choice of the arithmetic is not explained."""
+    return "it is faster in f32"
 
 
 def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
@@ -61,34 +70,60 @@ def weights(dtype: DType, arithmetic_of: ArithmeticOf = always_stored) -> Pass:
     )
 
 
-def activations(dtype: DType, arithmetic_of: ArithmeticOf = always_narrow) -> Pass:
-    """A pass that computes products for which that is fastest, and operators read only by these, in ``dtype``."""
+def activations(
+    dtype: DType,
+    arithmetic_of: ArithmeticOf = always_narrow,
+    reason_of: ReasonOf = no_reason,
+    left: list[Problem] | None = None,
+) -> Pass:
+    """A pass that computes products for which that is fastest, and operators read only by these, in ``dtype``.
+
+    ``left`` gets the layers that compute in f32, and why.
+    """
     return Pass(
         f"activations as {dtype}",
-        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of).run(),
+        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of, reason_of, left).run(),
         level=0,
         ensures="convolutions read activations of that type",
     )
 
 
-def precision(name: str, *, arithmetic: bool, arithmetic_of: ArithmeticOf = always_narrow) -> list[Pass]:
+def precision(
+    name: str,
+    *,
+    arithmetic: bool,
+    arithmetic_of: ArithmeticOf = always_narrow,
+    reason_of: ReasonOf = no_reason,
+    left: list[Problem] | None = None,
+) -> list[Pass]:
     """The passes for a precision.
 
     ``arithmetic`` is true if the target computes products in that type; ``arithmetic_of`` then gives the fastest
-    arithmetic for a product with f32 weights.
+    arithmetic for a product with f32 weights, and ``reason_of`` why it is not the narrow one.  ``left`` gets the layers
+    that compute in f32 nevertheless, and why.
     """
     if name not in STORED:
         return []
     dtype = STORED[name]
     if not arithmetic:
         return [weights(dtype)]
-    known: dict[str, str] = {}
+    known: dict[str, tuple[str, str]] = {}
 
-    def remembered(node: Node) -> str:
-        """The result for a node with f32 weights, also after these were narrowed; for one that has weights scaled."""
-        return known.setdefault(node.output.name, arithmetic_of(node))
+    def remembered(node: Node) -> tuple[str, str]:
+        """Arithmetic and reason for a node with f32 weights, also after these were narrowed; for one that has weights
+        scaled."""
+        if node.output.name not in known:
+            chosen = arithmetic_of(node)
+            known[node.output.name] = chosen, "" if chosen == "narrow" else reason_of(node)
+        return known[node.output.name]
 
-    return [weights(dtype, remembered), activations(dtype, remembered)]
+    def chosen(node: Node) -> str:
+        return remembered(node)[0]
+
+    def reason(node: Node) -> str:
+        return remembered(node)[1]
+
+    return [weights(dtype, chosen), activations(dtype, chosen, reason, left)]
 
 
 class _Storing:
@@ -196,6 +231,12 @@ def _factors(weights: Array, groups: int, axis: int) -> Array | None:
     return np.where(beyond, np.ldexp(np.float32(1), exponents), np.float32(1)).astype(np.float32)
 
 
+def _computes_f32(node: Node) -> bool:
+    """Whether a node computes results in f32, rather than to move elements or to compute with others."""
+    moves = isinstance(node.op, Operator) and node.op.moves
+    return not moves and any(v.type.dtype is F32 for v in node.outputs)
+
+
 def _depthwise(node: Node) -> bool:
     """Whether weights are those of a depthwise convolution: so small that storing them in 16 bits saves nothing."""
     return isinstance(node.op, Conv | ConvTranspose) and node.op.group == node.input(0).type.shape[1]
@@ -213,16 +254,30 @@ def _take(graph: Graph, node: Node, i: int, value: Value) -> None:
 class _Narrowing:
     """Finds the nodes that compute in the narrow type, in reverse order, and inserts conversions at the boundaries."""
 
-    def __init__(self, graph: Graph, dtype: DType, arithmetic_of: ArithmeticOf) -> None:
-        self.graph, self.dtype, self.arithmetic_of = graph, dtype, arithmetic_of
+    def __init__(
+        self,
+        graph: Graph,
+        dtype: DType,
+        arithmetic_of: ArithmeticOf,
+        reason_of: ReasonOf,
+        left: list[Problem] | None,
+    ) -> None:
+        self.graph, self.dtype, self.arithmetic_of, self.reason_of = graph, dtype, arithmetic_of, reason_of
+        self.left = left
         self.narrow: set[Node] = set()
         self.cast: dict[tuple[Value, DType], Value] = {}
 
     def run(self) -> int:
         nodes = list(self.graph)
+        obstacles: list[Problem] = []
         for node in reversed(nodes):
-            if self.fits(node):
+            if obstacle := self.obstacle(node):
+                if _computes_f32(node):
+                    obstacles.append(Problem(str(node.origin), obstacle))
+            else:
                 self.narrow.add(node)
+        if self.left is not None:
+            self.left += dict.fromkeys(reversed(obstacles))
         for node in nodes:
             self.rewire(node)
         for i, value in enumerate(self.graph.outputs):
@@ -230,33 +285,49 @@ class _Narrowing:
                 self.graph.outputs[i] = self.as_type(value, F32, None)
         return len(self.narrow)
 
-    def fits(self, node: Node) -> bool:
-        """Whether it is a product with stored weights, or can be computed in the narrow type and is read by such nodes
-        only.
+    def obstacle(self, node: Node) -> str:
+        """Why a node is not computed in the narrow type; "" for a product with stored weights, and for a node that can
+        be and is read by such nodes only.
         """
         value = node.inputs[0] if node.inputs else None
-        if value is None or value.type.dtype is not F32 or not 2 <= value.type.rank <= 4:
-            return False
+        if value is None or value.type.dtype is not F32:
+            return "its input is not f32"
+        if not 2 <= value.type.rank <= 4:
+            return f"its input has {value.type.rank} dimension(s): {self.dtype} is for those of 2 to 4"
         op = node.op
         images = isinstance(op, Operator) and op.narrow_images
         if images and _is_product(node) and not (_depthwise(node) and node.input(1).type.dtype is F32):
-            return self.product(node, value)
-        able = images or self.pointwise(node)
-        readers = [user for v in node.outputs for user in v.uses]
-        known = not any(self.graph.is_output(v) for v in node.outputs) and bool(readers)
-        return able and known and all(user in self.narrow for user in readers)
+            return self.product_obstacle(node, value)
+        if not images and not isinstance(op, Pointwise):
+            return f"{op.name} has no kernel in {self.dtype}"
+        if not images and not self.pointwise(node):
+            return f"it has operands of other types, or constants beyond the range of {self.dtype}"
+        if any(self.graph.is_output(v) for v in node.outputs):
+            return "its result is an output of the network"
+        wide = [user for v in node.outputs for user in v.uses if user not in self.narrow]
+        if wide:
+            return f"{wide[0].origin} reads its result in f32"
+        return "" if any(v.uses for v in node.outputs) else "no layer reads its result"
 
-    def product(self, node: Node, x: Value) -> bool:
-        """Whether it can be computed in the narrow type: with stored weights, and, of bf16, an even number of products
-        in each sum.
+    def product_obstacle(self, node: Node, x: Value) -> str:
+        """Why a product is not computed in the narrow type: that takes stored weights, and, of bf16, an even number of
+        products in each sum.
         """
-        stored = node.input(1).data is not None and node.input(1).type.dtype is self.dtype
-        stored = stored and self.arithmetic_of(node) == "narrow"
+        if node.input(1).data is None:
+            return "its weights are not constant"
+        if self.arithmetic_of(node) != "narrow":
+            return self.reason_of(node)
+        if node.input(1).type.dtype is not self.dtype:
+            return f"its weights cannot be stored as {self.dtype}"
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if isinstance(node.op, Conv):
-            return stored and x.type.rank > 2 and (bias is None or bias.constant)
-        turned = isinstance(node.op, Gemm) and node.op.transA
-        return stored and not turned and (self.dtype is DType.F16 or x.type.dims[-1] % 2 == 0)
+            if x.type.rank <= 2:
+                return "its input has no spatial dimension"
+            return "" if bias is None or bias.constant else "its bias is not constant"
+        if isinstance(node.op, Gemm) and node.op.transA:
+            return "its first factor is transposed"
+        even = self.dtype is DType.F16 or x.type.dims[-1] % 2 == 0
+        return "" if even else f"its sums have an odd number of products: {x.type.dims[-1]}"
 
     def pointwise(self, node: Node) -> bool:
         floats = all(v is None or v.type.dtype is F32 for v in (*node.inputs, *node.outputs))

@@ -52,7 +52,8 @@ class Description:
     compiled: dict[str, int] | None = None
     arithmetic: str = "float"
     left_in_float: tuple[tuple[str, str], ...] = ()
-    """Layers of a quantised model that are not computed in integers, and why."""
+    """Layers of a quantised model that are not computed in integers, and with a precision of 16 bits those that are
+    computed in f32; and why."""
 
 
 def describe(graph: Graph, program: Program | None = None) -> Description:

@@ -8,6 +8,7 @@ the package above it, so that the two must be one object.
 
 from __future__ import annotations
 
+import re
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tenon.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tenon.targets.base import Target as Target
 
 __all__ = ["Target", "find", "targets"]
@@ -43,16 +46,26 @@ def find(name: str = "host", *, bf16: bool = False) -> Target:
     if name in boards:
         name = boards[name].target
     if name not in known:
-        raise InputError(f"no target '{name}'{_nearest(name, ['host', *known, *boards])}: 'tenon targets' lists all")
+        about = {"host": ""} | {each: known[each].about for each in known} | {b: boards[b].about for b in boards}
+        raise InputError(f"no target '{name}'{_nearest(name, about)}: 'tenon targets' lists all")
     return known[name]
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _nearest(name: str, about: Mapping[str, str]) -> str:
+    """The names most like a wrong one, or else those that are said to be what it names; ``about`` is by name."""
     from difflib import get_close_matches
 
-    plain = {each.replace("_", "-"): each for each in known}
-    near = get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), plain, n=3, cutoff=0.6)
-    return f"; the nearest is {' or '.join(plain[each] for each in near)}" if near else ""
+    asked = _plain(name)
+    plain = {_plain(each): each for each in about}
+    words = [word for word in asked.split("-") if word]
+    said = [each for each, text in about.items() if words and all(word in _plain(text).split("-") for word in words)]
+    near = [plain[each] for each in get_close_matches(asked, plain, n=3, cutoff=0.6)] or said[:3]
+    return f"; the nearest is {' or '.join(near)}" if near else ""
+
+
+def _plain(name: str) -> str:
+    """Without the differences between spellings of names."""
+    return "-".join(word for word in re.split(r"[^a-z0-9+]+", name.lower()) if word).replace("+", "plus")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,8 @@ docs/targets.md, the choice of "host", the compiler's flags and the tests follow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -60,6 +61,7 @@ class Target:
     ``thread_pool`` and ``c_library`` tell what zig has for it: POSIX threads, and a C library to link executables with;
     ``below_baseline`` that its processor lacks instructions which zig's libraries for the triple use by default.
     ``not_emulated`` are the operator cases (by the beginnings of their labels) that its emulator cannot run.
+    Whether the machine computes floats by calls (``Machine.soft_float``) follows from ``triple`` and ``cpu``.
     ``tier`` 1: every run of the tests runs everything on it; 2: a small part, and all with ``-m slow``.
     """
 
@@ -85,10 +87,24 @@ class Target:
     group: Group = Group.OTHER
     tier: Literal[1, 2] = 1
 
+    def __post_init__(self) -> None:
+        soft = _without_fpu(self.triple, self.cpu)
+        object.__setattr__(self, "machine", replace(self.machine, soft_float=soft))
+
     @property
     def threaded(self) -> bool:
         """Whether programs for it can have several threads."""
         return self.thread_pool and not self.freestanding
+
+
+def _without_fpu(triple: str, cpu: str) -> bool:
+    """Whether a processor has no instructions for floats: 32-bit Arm with the ABI of software floats, RISC-V without
+    extension F."""
+    architecture, abi = triple.partition("-")[0], triple.rpartition("-")[2]
+    if architecture.startswith("riscv"):
+        core, *features = re.split(r"[+-]", cpu)
+        return not core.startswith("baseline") and not {"f", "d"} & set(features)
+    return abi in ("eabi", "gnueabi", "musleabi")
 
 
 @dataclass(frozen=True)

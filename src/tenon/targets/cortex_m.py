@@ -61,9 +61,9 @@ def _target(
     )
 
 
-_CORE = Machine(lanes=1, registers=12, scalar=True, soft_float=True)
+_CORE = Machine(lanes=1, registers=12, scalar=True)
 """Without floating point: what is left of r0 to r12."""
-_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True, soft_float=True)
+_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True)
 """Most instructions take r0 to r7 only."""
 _DSP = Machine(lanes=1, registers=28, pairs=True)
 """With DSP instructions and a register file of 32 single floats."""
@@ -87,6 +87,17 @@ TARGETS = (
     _target("cortex-m0", "cortex_m0", "Arm Cortex-M0", _SMALL_CORE, _AN385, abi="eabi", tier=2),
     _target("cortex-m23", "cortex_m23", "Arm Cortex-M23", _SMALL_CORE, _AN505, abi="eabi", tier=2),
     _target(
+        "cortex-m7-sp",
+        "cortex_m7+fp_armv8d16sp",
+        "Arm Cortex-M7 with an FPU for single precision only",
+        _DSP,
+        _AN500,
+        tier=2,
+    ),
+    _target(
+        "cortex-m7-nofp", "cortex_m7", "Arm Cortex-M7 without FPU (software floats)", _SOFT, _AN500, abi="eabi", tier=2
+    ),
+    _target(
         "cortex-m4-nofp", "cortex_m4", "Arm Cortex-M4 without FPU (software floats)", _SOFT, _AN386, abi="eabi", tier=2
     ),
     _target(
@@ -108,7 +119,8 @@ PRODUCTS = tuple(
         ("stm32f0", "cortex-m0", "ST STM32F0"),
         ("stm32f1", "cortex-m3", "ST STM32F1"),
         ("stm32f4", "cortex-m4", "ST STM32F4"),
-        ("stm32f7", "cortex-m7", "ST STM32F7 (with the double-precision FPU: F76x, F77x)"),
+        ("stm32f7", "cortex-m7", "ST STM32F7 (with the double-precision FPU: F76x, F77x; others: cortex-m7-sp)"),
+        ("stm32f746", "cortex-m7-sp", "ST STM32F745, F746 and F756"),
         ("stm32h7", "cortex-m7", "ST STM32H7"),
         ("stm32l4", "cortex-m4", "ST STM32L4"),
         ("stm32u5", "cortex-m33", "ST STM32U5"),

@@ -1,5 +1,7 @@
 """RISC-V: 64 bits, scalar and with vectors of at least 128 bits; 32 bits, with Linux and on microcontrollers."""
 
+from dataclasses import replace
+
 from tenon.kernels.machine import Machine
 from tenon.targets.base import Group, Host, Product, Target
 from tenon.targets.board import Board, Memory
@@ -16,6 +18,38 @@ _VIRT = Board(
 _VECTORS = Machine(lanes=16, registers=8, block=16)
 """Groups of four registers (LMUL 4), as compilers use them for vectors of 512 bits where a register has at least 128:
 one scalar operand serves 16 lanes, of floats and of the widening products of integers (vwmacc.vx)."""
+_VECTOR = Target(
+    "riscv64-v",
+    _VECTORS,
+    "riscv64-linux-musl",
+    "baseline_rv64+v",
+    about="RISC-V RV64GC with the V extension, vectors of 128 bits, four at a time",
+    host=Host("riscv64", frozenset({"v"}), triple="riscv64-linux-gnu"),
+    runner=qemu_user("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"),
+    # QEMU 7.2 ends with a failed assertion where vectors of f64 are truncated to i64 (decode_save_opc).
+    not_emulated=(
+        "Cast(to='i64') f32_i64",
+        "Cast(to='i4') f32_i4",
+        "Cast(to='u2') f32_u2",
+        "Mod() f32",
+        "QuantizeLinear() u8",
+        "QuantizeLinear(to='i8') per_axis",
+        "QuantizeLinear(ties='away') u8",
+        "Cos() rank1",
+    ),
+    group=Group.BOARD,
+)
+_VECTOR_F16 = replace(
+    _VECTOR,
+    name="riscv64-v-fp16",
+    machine=replace(_VECTORS, half=True),
+    cpu="baseline_rv64+v+zfh+zvfh",
+    about="RISC-V RV64GC with the V extension and arithmetic in f16 (Zfh, Zvfh)",
+    host=Host("riscv64", frozenset({"v", "zfh", "zvfh"}), triple="riscv64-linux-gnu"),
+    # QEMU 7.2 computes with vectors of f16 wherever there are scalar ones; later versions ask for zvfh.
+    runner=qemu_user("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,Zfh=true"),
+    tier=2,  # its kernels of f32 and of integers are those of riscv64-v
+)
 TARGETS = (
     Target(
         "riscv64",
@@ -29,27 +63,8 @@ TARGETS = (
         group=Group.BOARD,
         tier=2,
     ),
-    Target(
-        "riscv64-v",
-        _VECTORS,
-        "riscv64-linux-musl",
-        "baseline_rv64+v",
-        about="RISC-V RV64GC with the V extension, vectors of 128 bits, four at a time",
-        host=Host("riscv64", frozenset({"v"}), triple="riscv64-linux-gnu"),
-        runner=qemu_user("qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"),
-        # QEMU 7.2 ends with a failed assertion where vectors of f64 are truncated to i64 (decode_save_opc).
-        not_emulated=(
-            "Cast(to='i64') f32_i64",
-            "Cast(to='i4') f32_i4",
-            "Cast(to='u2') f32_u2",
-            "Mod() f32",
-            "QuantizeLinear() u8",
-            "QuantizeLinear(to='i8') per_axis",
-            "QuantizeLinear(ties='away') u8",
-            "Cos() rank1",
-        ),
-        group=Group.BOARD,
-    ),
+    _VECTOR,
+    _VECTOR_F16,
     Target(
         "riscv32",
         Machine(lanes=1, registers=32),

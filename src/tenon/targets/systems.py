@@ -71,4 +71,10 @@ PRODUCTS = (
     Product("iphone", "ios", "iPhone XS and later", Group.MOBILE),
     Product("macos", "macos-arm64", "Macs with Apple's processors", Group.DESKTOP),
     Product("windows", "windows-x86_64", "Windows PCs of 2013 and later", Group.DESKTOP),
+    Product("linux-armv6", "armv6", "Linux on ARMv6", Group.BOARD),
+    Product("linux-mips", "mips", "Linux on big-endian MIPS32", Group.BOARD),
+    Product("linux-mipsel", "mipsel", "Linux on little-endian MIPS32", Group.BOARD),
+    Product("linux-ppc64le", "powerpc64le", "Linux on POWER8 and later", Group.DESKTOP),
+    Product("linux-riscv64", "riscv64", "Linux on RISC-V RV64GC", Group.BOARD),
+    Product("linux-s390x", "s390x", "Linux on IBM z14 and later", Group.DESKTOP),
 )

@@ -126,6 +126,8 @@ for _m in ("max", "min"):
     ]
     NATIVE[_m, DType.F32, 8] = [("defined(__AVX__)", f"return ({{V}})__builtin_ia32_{_m}ps256(a, b);")]
     NATIVE[_m, DType.F32, 4] = [("defined(__SSE__)", f"return ({{V}})__builtin_ia32_{_m}ps(a, b);")]
+_SELECT_EACH = "{V} r; for (int i = 0; i < {N}; i++) r[i] = m[i] ? a[i] : b[i]; return r;"
+NATIVE["select", DType.F64, 4] = [("defined(__ARM_FEATURE_MVE)", _SELECT_EACH)]  # Clang has no instructions for one
 NATIVE["sqrt", DType.F32, 16] = [
     ("defined(__AVX512F__) && defined(__clang__)", "return ({V})__builtin_ia32_sqrtps512(a, 4);"),
     ("defined(__AVX512F__)", "return ({V})__builtin_ia32_sqrtps512_mask(a, a, -1, 4);"),

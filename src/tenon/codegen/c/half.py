@@ -20,7 +20,10 @@ _BRAIN_TYPE = "typedef __bf16 brain __attribute__((vector_size(2 * {N}))); "
 _HALF_TYPE = "typedef _Float16 half __attribute__((vector_size(2 * {N}))); "
 _NEW_CLANG = "defined(__clang__) && __clang_major__ >= 17"
 _CLANG_BF16 = f"{_NEW_CLANG} && defined(__AVX512BF16__) && defined(__AVX512VL__)"
-_CLANG_F16 = "(__clang_major__ >= 15 && defined(__F16C__)) || (defined(__clang__) && defined(__aarch64__))"
+_ZVFH = "defined(__riscv_zvfh)"
+_CLANG_F16 = (
+    f"(__clang_major__ >= 15 && defined(__F16C__)) || (defined(__clang__) && (defined(__aarch64__) || {_ZVFH}))"
+)
 _GCC_F16 = "defined(__GNUC__) && !defined(__clang__) && defined(__F16C__)"
 
 
@@ -161,6 +164,7 @@ _FIRST_LANE = (
 )
 _NUMBERS = "union {{ uint16_t u; _Float16 f; }} x = {{ a }}, y = {{ b }}, r = {{ acc }};\n  "
 _HAS_FMA = "defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)"
+_HAS_ONE_FMA = "(defined(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC) || defined(__riscv_zfh))"
 
 
 def _fma(factor: str, operand: str) -> str:
@@ -171,15 +175,17 @@ def _fma(factor: str, operand: str) -> str:
 def fma_native(name: str, lanes: int) -> Native:
     """One instruction for vectors of 128 and 64 bits and for single numbers."""
     if lanes == 1:
-        has = "defined(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC) && defined(__GNUC__)"
+        has = f"{_HAS_ONE_FMA} && defined(__GNUC__)"
         return ((has, f"{_NUMBERS}r.f = __builtin_fmaf16(x.f, y.f, r.f);\n  return r.u;"),)
     arm = f"{_HAS_FMA} && defined(__aarch64__)"
     if name == "fma_f16":
         by_clang = f"{_HALF_TYPE}return ({{V}}){_FMA_BUILTIN}((half)a, (half)b, (half)acc);"
         named = ((arm, _fma("%2.{N}h", '"w"(b)')),) if lanes in (4, 8) else ()
-        return ((f"{_HAS_FMA} && TENON_CLANG({_FMA_BUILTIN})", by_clang), *named)
+        return ((f"({_HAS_FMA} || {_ZVFH}) && TENON_CLANG({_FMA_BUILTIN})", by_clang), *named)
     # Clang would spread the number over a register by an instruction that takes no offset of its address.  It knows
     # the constraint for vectors of 128 bits only.
     by_clang = _NUMBER + _FIRST_LANE + _fma("%2.h[0]", '"x"(first)')
     by_gcc = _NUMBER + _fma("%2.h[0]", '"x"(number.f)')
-    return ((f"{arm} && defined(__clang__)", by_clang), (arm, by_gcc)) if lanes in (4, 8) else ()
+    on_arm = ((f"{arm} && defined(__clang__)", by_clang), (arm, by_gcc)) if lanes in (4, 8) else ()
+    spread = f"({{V}}){_FMA_BUILTIN}((half)a, number.f - (half){{{{0}}}}, (half)acc)"
+    return (*on_arm, (f"{_ZVFH} && TENON_CLANG({_FMA_BUILTIN})", f"{_HALF_TYPE}{_NUMBER}return {spread};"))

@@ -26,8 +26,11 @@ class SmladTile(Tile):
     operands: ClassVar[str]
     """Registers of a step besides the pointers, ``e`` and the sums."""
     input_type: ClassVar[str] = "const int32_t"
-    condition = "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)"
-    """Without optimisation, compilers keep a register for frames."""
+    condition = (
+        "defined(__GNUC__) && defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_FEATURE_MVE) && "
+        "defined(__OPTIMIZE__)"
+    )
+    """Without optimisation, compilers keep a register for frames; for Armv8.1-M with Helium, Clang keeps one always."""
 
     @abstractmethod
     def step(self) -> list[str]:

@@ -353,15 +353,16 @@ long tn_processor_speed(int processor) {
 
 #if defined(__riscv)
 
-/* Of the extensions, that for vectors is asked for; systems before Linux 6.4 do not say (riscv_hwprobe). */
+/* Of the extensions, those that targets ask for; systems before Linux 6.4 do not say (riscv_hwprobe). */
 void tn_processor_features(char *text, size_t size) {
-  enum { HWPROBE = 258, KEY_EXTENSIONS = 4, VECTORS = 1 << 2 };
+  enum { HWPROBE = 258, KEY_EXTENSIONS = 4, V = 1 << 2, ZFH = 1 << 27, ZVFH = 1 << 30 };
   struct {
     int64_t key;
     uint64_t value;
   } pair = {KEY_EXTENSIONS, 0};
   const int known = syscall(HWPROBE, &pair, 1L, 0L, NULL, 0L) == 0 && pair.key == KEY_EXTENSIONS;
-  snprintf(text, size, "%s", known && (pair.value & VECTORS) ? "v" : "");
+  const uint64_t has = known ? pair.value : 0;
+  snprintf(text, size, "%s%s%s", has & V ? "v" : "", has & ZFH ? " zfh" : "", has & ZVFH ? " zvfh" : "");
 }
 
 #else
