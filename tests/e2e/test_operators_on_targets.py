@@ -119,6 +119,15 @@ def test_some_operator_kernels_on_targets_of_the_second_tier(target: str) -> Non
     assert_equal(kernels, row)
 
 
+def test_kernels_that_clang_takes_for_helium_in_one_form_only() -> None:
+    """Selects of vectors of f64, and products of two channels of bytes, which need every general register."""
+    skip_without_device("cortex-m55")
+    row = find("cortex-m55")
+    cases = [c for c in CASES if c.op.name == "Acosh" or (c.op.name == "IntegerGemm" and c.label == "16x16x2_double")]
+    assert len(cases) >= 2
+    assert_equal([k for case in cases for k in recorded(case, row.machine)], row)
+
+
 @pytest.mark.parametrize("target", ["aarch64-fp16", "riscv64-v-fp16"])
 def test_arithmetic_in_f16(target: str) -> None:
     """Cases of f16 on a target that multiplies it, in the blocks that ``--precision fp16`` chooses."""
