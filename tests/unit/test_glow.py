@@ -18,6 +18,8 @@ from PIL import Image
 
 import tenon
 from installed import SCRIPT, environment
+from onnx_models import model as onnx_model
+from onnx_models import node as onnx_node
 from real import DIGITS
 from tenon.compat.glow import bundle_of
 from tenon.compat.glow.bundle import weights_text
@@ -330,6 +332,8 @@ def test_processors(words: tuple[str, ...], expected: str) -> None:
         (("-model=m.onnx",), "Use the -emit-bundle option!"),
         (("-emit-bundle=o",), "no model: give its file or folder with -model=PATH"),
         (("-emit-bundel=o",), "unknown option -emit-bundel: did you mean -emit-bundle?"),
+        (("-dump-llvm-asm",), "-dump-llvm-asm is not supported: write -llvm-save-asm"),
+        (("-model=MODEL", "-emit-bundle=o", "-onnx-define-symbol=batch"), "write NAME,NUMBER, as in batch,1"),
         (("-model=m.onnx", "-emit-bundle"), "-emit-bundle needs a value"),
         (("-model=MODEL", "-emit-bundle=o", "-target=z80"), "no target for -target=z80"),
         (("-model=MODEL", "-emit-bundle=o", "-bundle-api=modern"), "choose static, dynamic"),
@@ -346,6 +350,52 @@ def test_wrong_options_are_one_message(words: tuple[str, ...], message: str, mod
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+OPTIONS = (
+    "model verbose dump-profile load-profile quantization-schema quantization-calibration calibrate-constants "
+    "quantization-precision quantization-precision-bias enable-rowwise enable-channelwise "
+    "keep-original-precision-for-nodes do-not-lower-nodes-for-profiling backend dump-graph-DAG-before-compile "
+    "dump-graph-DAG dump-graph convert-to-fp16 fp16-format convert-placeholders emit-bundle assert-all-nodes-quantized "
+    "num-histogram-bins network-name main-entry-name model-input model-input-name num-devices "
+    "run-all-inputs-on-all-devices time iterations target march mcpu mabi code-model bundle-code-model "
+    "relocation-model target-feature mattr llvm-compiler llvm-opt llvm-compiler-opt llvm-save-asm float-abi bundle-api "
+    "bundle-api-verbose bundle-objects jit-specialize dump-jit-symbol-info dump-llvm-ir dump-llvm-asm g "
+    "llvm-code-debug-trace-instrumentation llvm-debug-trace-print-function-name llvm-detect-read-write-start-address "
+    "llvm-detect-read-write-end-address reuse-activation-memory-allocations cpu-memory optimize-ir dump-ir "
+    "instrument-debug instrument-debug-dir instrument-debug-format instrument-debug-only instrument-ir "
+    "instrument-ir-only const-dedup-size compilation-log verbose-compilation onnx-define-symbol "
+    "onnx-export-rnn-states loop-unroll-limit const-fold-ops tflite-uint8-to-int8 tflite-float-inputs "
+    "tflite-float-outputs tflite-rename-tensors tflite-float-softmax tflite-bias-scale-check-max-error "
+    "tflite-bias-scale-check-throw-error tflite-mfcc-sample-rate tflite-enable-custom-operator tflite-dump-graph "
+    "load-backend-specific-opts load-device-configs device_init_timeout_ms pseudo-random-seed debug-glow "
+    "debug-glow-only input-image-dir input-image-list-file input-tensor-list-file minibatch minibatch-threads "
+    "pool-size convert-inout-to-fp16 trace-path auto-instrument trace-level warmup excluded-first-warmup-runs "
+    "preload-all-images output-name repeat-single-batch-count image-mode i image-channel-order image-layout l "
+    "input-layout input-values-range use-imagenet-normalization mean stddev label-offset compute-softmax topk expected-labels"
+)
+"""What Glow's two tools take."""
+
+
+@pytest.mark.parametrize("dashes", ["-", "--"])
+def test_every_option_of_glow_is_known(dashes: str) -> None:
+    """It is read, or an error says what does its work."""
+    refused = []
+    for name in OPTIONS.split():
+        try:
+            parse([f"{dashes}{name}", "false"], {**LOADER, **IMAGES})
+        except InputError as error:
+            refused.append(str(error))
+    assert len(refused) == 20
+    assert not [message for message in refused if "is not supported: " not in message]
+
+
+def test_named_dimensions_get_their_extent(tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    made = onnx_model([onnx_node("Relu", ["x"], ["y"])], {"x": ["batch", "n"]}, ["y"], {})
+    file.write_bytes(made.SerializeToString())
+    words = [f"-model={file}", "-onnx-define-symbol=batch,2", "--onnx-define-symbol", "n,3"]
+    assert load(parse(words, LOADER)).inputs[0].type.dims == (2, 3)
 
 
 def test_model_inputs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,6 @@ from tenon.quantization.glow_profile import parse as parse_profile
 from tenon.quantization.relative_entropy import least_entropy_range
 from tenon.targets import targets
 
-_UNSUPPORTED = ("onnx-define-symbol",)
 _SCHEMES = {
     "asymmetric": "int8-per-tensor",
     "symmetric": "int8-symmetric",
@@ -50,7 +50,8 @@ def load(arguments: Arguments) -> Graph:
     if len(paths) > 2:
         raise InputError(f"-model is given {len(paths)} times: a model has one file, or two")
     inputs = _inputs(arguments)
-    shapes = {given.name: given.shape for given in inputs if given.shape}
+    shapes: dict[str, int | Sequence[int]] = {given.name: given.shape for given in inputs if given.shape}
+    shapes |= dict(map(_symbol, arguments.lists.get("onnx-define-symbol", [])))
     graph = tenon.load(paths[0], weights=paths[1] if len(paths) > 1 else None, shapes=shapes)
     batch = arguments.number("minibatch", 1)
     if batch < 1:
@@ -157,13 +158,18 @@ def dump_graphs(arguments: Arguments, graph: Graph) -> None:
 
 
 def refuse_unsupported(arguments: Arguments) -> None:
-    """Raises InputError for options that would change the result and are not there."""
-    given = [*arguments.values, *arguments.flags, *arguments.lists]
-    if wrong := [name for name in _UNSUPPORTED if name in given]:
-        raise InputError(f"-{wrong[0]} is not supported: leave it out")
+    """Raises InputError for a backend that is not there."""
     backend = arguments.get("backend", "CPU")
     if backend not in ("CPU", "Interpreter"):
         raise InputError(f"-backend={backend}: there is no such backend: write -backend=CPU")
+
+
+def _symbol(text: str) -> tuple[str, int]:
+    """A dimension's name and its extent, as in ``-onnx-define-symbol=batch,1``.  Raises InputError."""
+    name, _, number = text.rpartition(",")
+    if not name or not number.isdecimal() or int(number) < 1:
+        raise InputError(f"-onnx-define-symbol={text}: write NAME,NUMBER, as in batch,1")
+    return name, int(number)
 
 
 def _inputs(arguments: Arguments) -> list[ModelInput]:

@@ -46,9 +46,36 @@ _WITHOUT_EFFECT: dict[str, Kind] = {
     "device_init_timeout_ms": "value", "pseudo-random-seed": "value", "loop-unroll-limit": "value",
     "convert-placeholders": "flag", "tflite-bias-scale-check-max-error": "value", "debug-glow": "flag",
     "tflite-bias-scale-check-throw-error": "flag", "tflite-enable-custom-operator": "flag",
-    "excluded-first-warmup-runs": "value", "repeat-single-batch-count": "value",
+    "excluded-first-warmup-runs": "value", "repeat-single-batch-count": "value", "llvm-compiler": "value",
+    "llvm-opt": "value", "llvm-compiler-opt": "list", "dump-jit-symbol-info": "flag", "debug-glow-only": "list",
+    "llvm-code-debug-trace-instrumentation": "flag", "llvm-debug-trace-print-function-name": "value",
+    "llvm-detect-read-write-start-address": "value", "llvm-detect-read-write-end-address": "value",
+    "load-backend-specific-opts": "value", "load-device-configs": "value",
 }  # fmt: skip
 """Options about how Glow works inside, or how fast: results do not depend on them."""
+
+_ELSEWHERE = {
+    "dump-graph": "write -dump-graph-DAG=FILE", "dump-ir": "write `tenon inspect MODEL --text FILE`",
+    "dump-llvm-ir": "write -llvm-save-asm", "dump-llvm-asm": "write -llvm-save-asm",
+    "tflite-dump-graph": "write -dump-graph-DAG=FILE",
+    **dict.fromkeys(
+        ("instrument-debug", "instrument-debug-dir", "instrument-debug-format", "instrument-debug-only"),
+        "`tenon compare` and `tenon validate` show the numbers of layers",
+    ),
+    "instrument-ir-only": "write -instrument-ir, which calls the functions around all kernels",
+    "onnx-export-rnn-states": "make the states outputs of the model",
+    **dict.fromkeys(
+        ("tflite-float-inputs", "tflite-float-outputs"), "write `tenon compile MODEL --data-type NAME=float32`"
+    ),
+    "tflite-uint8-to-int8": "inputs and outputs keep the types of the model",
+    "tflite-rename-tensors": "tensors keep the names of the model",
+    "tflite-float-softmax": "write `tenon compile MODEL --arithmetic float`",
+    "tflite-mfcc-sample-rate": "the sample rate is the model's",
+    "input-tensor-list-file": "write `tenon run MODEL INPUT.npy`",
+    "convert-inout-to-fp16": "write `tenon compile MODEL --data-type NAME=float16`",
+    "input-values-range": "write -mean and -stddev",
+}  # fmt: skip
+"""Options of Glow that are not here, and what does their work."""
 
 _TRUE, _FALSE = ("true", "TRUE", "True", "1", ""), ("false", "FALSE", "False", "0")
 
@@ -115,5 +142,7 @@ def parse(arguments: Sequence[str], known: dict[str, Kind]) -> Arguments:
 
 
 def _unknown(name: str, kinds: dict[str, Kind]) -> str:
+    if name in _ELSEWHERE:
+        return f"-{name} is not supported: {_ELSEWHERE[name]}"
     near = difflib.get_close_matches(name, [*kinds, *_ALIASES], 1)
     return f"unknown option -{name}" + (f": did you mean -{near[0]}?" if near else "")
