@@ -372,7 +372,8 @@ OPTIONS = (
     "debug-glow-only input-image-dir input-image-list-file input-tensor-list-file minibatch minibatch-threads "
     "pool-size convert-inout-to-fp16 trace-path auto-instrument trace-level warmup excluded-first-warmup-runs "
     "preload-all-images output-name repeat-single-batch-count image-mode i image-channel-order image-layout l "
-    "input-layout input-values-range use-imagenet-normalization mean stddev label-offset compute-softmax topk expected-labels"
+    "input-layout input-values-range use-imagenet-normalization mean stddev label-offset compute-softmax topk "
+    "expected-labels"
 )
 """What Glow's two tools take."""
 
