@@ -68,13 +68,15 @@ static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options
     tn_activations_retain(other->activations);
   }
   engine->activations = other != NULL ? other->activations : tn_activations_new();
-  engine->tensors = tn_aligned_memory((size_t)about->mutable_bytes + 1, (size_t)about->alignment);
+  const size_t bytes = (size_t)about->mutable_bytes + 1;
+  engine->tensors = tn_aligned_memory(bytes, (size_t)about->alignment);
   engine->bound_inputs = calloc((size_t)first->input_count + 1, sizeof *engine->bound_inputs);
   engine->bound_outputs = calloc((size_t)first->output_count + 1, sizeof *engine->bound_outputs);
   engine->pools = calloc((size_t)about->binding_count + 1, sizeof *engine->pools);
   if (engine->activations == NULL || engine->tensors == NULL || engine->bound_inputs == NULL ||
       engine->bound_outputs == NULL || engine->pools == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
+  memset(engine->tensors, 0, bytes);
   tn_activations_want(engine->activations, (size_t)about->activations, (size_t)about->alignment);
   return TENON_OK;
 }

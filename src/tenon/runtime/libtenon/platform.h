@@ -29,7 +29,7 @@ TenonStatus tn_file_read(const char *path, File *file); /* into memory */
 TenonStatus tn_file_map(const char *path, File *file);  /* shared with other processes; may be of 0 bytes */
 void tn_file_release(File *file);
 
-/* `alignment` is a power of 2; the memory is zero.  NULL if there is none. */
+/* `alignment` is a power of 2; the memory has no initial value.  NULL if there is none. */
 void *tn_aligned_memory(size_t bytes, size_t alignment);
 void tn_aligned_release(void *memory);
 

@@ -119,10 +119,20 @@ void tn_file_release(File *file) {
   *file = (File){0};
 }
 
+enum { HUGE_PAGE = 1 << 21 };
+
+/* Page by page, the system takes longer to give memory than a network to write it: large memory is asked for in huge
+   pages, where a last one would be used by more than half. */
 void *tn_aligned_memory(size_t bytes, size_t alignment) {
   void *memory;
-  if (posix_memalign(&memory, alignment < 64 ? 64 : alignment, bytes ? bytes : 1) != 0) return NULL;
-  return memset(memory, 0, bytes);
+  const size_t tail = bytes % HUGE_PAGE, huge = bytes - tail + (tail > HUGE_PAGE / 2 ? HUGE_PAGE : 0);
+  if (huge > 0 && alignment < HUGE_PAGE) alignment = HUGE_PAGE;
+  if (posix_memalign(&memory, alignment < 64 ? 64 : alignment, bytes < huge ? huge : bytes ? bytes : 1) != 0) return NULL;
+#if defined(__linux__)
+  enum { ADVISE_HUGE_PAGES = 14 };
+  if (huge > 0) madvise(memory, huge, ADVISE_HUGE_PAGES);
+#endif
+  return memory;
 }
 
 void tn_aligned_release(void *memory) { free(memory); }

@@ -70,8 +70,7 @@ void tn_file_release(File *file) {
 }
 
 void *tn_aligned_memory(size_t bytes, size_t alignment) {
-  void *memory = _aligned_malloc(bytes ? bytes : 1, alignment < 64 ? 64 : alignment);
-  return memory != NULL ? memset(memory, 0, bytes) : NULL;
+  return _aligned_malloc(bytes ? bytes : 1, alignment < 64 ? 64 : alignment);
 }
 
 void tn_aligned_release(void *memory) { _aligned_free(memory); }
