@@ -45,7 +45,7 @@ from tenon.passes.heads import with_head
 from tenon.passes.integers import is_quantised, to_integers
 from tenon.passes.integers.digest import expected_digest
 from tenon.passes.io_adapters import adapted
-from tenon.passes.precision import STORED, precision
+from tenon.passes.precision import STORED, precision, states_f16
 from tenon.passes.preprocessing import compile_in, described
 from tenon.plan.arithmetic import computes, products_in_f32, quickest, why_wide
 from tenon.plan.choose import choose, choose_alike
@@ -402,19 +402,21 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
+    mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = used_arithmetic(options, target, given)
     if arithmetic != "float":
         kept = to_integers(graph, arithmetic)
         if left is not None:
             left += kept
-    narrow = _narrowing(target, options, left)
+    narrow = _narrowing(target, options, left, stated=mixed and options.precision == "fp16")
     failures = Path.cwd() if options.verify else None
     passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
     return graph
 
 
-def _narrowing(target: Target, options: Options, left: list[Problem] | None) -> list[Pass]:
-    """The passes for the precision; ``left`` gets the layers that compute in f32 nevertheless, and why."""
+def _narrowing(target: Target, options: Options, left: list[Problem] | None, *, stated: bool) -> list[Pass]:
+    """The passes for the precision; ``left`` gets the layers that compute in f32 nevertheless, and why.  ``stated``: of
+    products that the model has in f16."""
     if options.precision == "fp32":
         return []
     stored, setting = STORED[options.precision], _setting(target, options)
@@ -423,8 +425,9 @@ def _narrowing(target: Target, options: Options, left: list[Problem] | None) -> 
         left.append(Problem("all layers", f"{target.name} has no arithmetic in {stored}, which weights are stored in"))
     arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
     return precision(
-        options.precision, arithmetic=arithmetic, arithmetic_of=arithmetic_of, reason_of=reason_of, left=left
-    )
+        options.precision, arithmetic=arithmetic, arithmetic_of=arithmetic_of, reason_of=reason_of, left=left,
+        stated=stated,
+    )  # fmt: skip
 
 
 def _whole(model: Model | Graph, options: Options, values: Values | None) -> Graph | None:

@@ -1,4 +1,4 @@
-"""Layers in float until a contract is met, and the page of what was tried."""
+"""Layers in float, fp16 or 16-bit integers until a contract is met, and the page of what was tried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import tenon
 from networks_to_quantise import images, separable
 from tenon.errors import InputError
 from tenon.ir.types import DType
-from tenon.quantization.mixed_precision import Contract, _Search, layer_name
+from tenon.quantization.half_precision import in_fp16, layer_name
+from tenon.quantization.mixed_precision import TYPES, Contract, _Search
 from tenon.quantization.placement import placement
 from tenon.quantization.report import Point, standard_error
 from tenon.quantization.scheme import SCHEMES
@@ -22,23 +23,30 @@ from tenon.quantization.scheme import SCHEMES
 QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_search": False, "rounding": "nearest"}
 
 
-def test_contract_is_met_with_some_layers_in_float() -> None:
+@pytest.mark.parametrize("types", [TYPES, pytest.param(["float"], marks=pytest.mark.slow)])
+def test_contract_is_met_with_some_layers_in_floats(types: list[str]) -> None:
+    """Weights in fp16 take half the bytes, in the same estimated time."""
     given = images(8)
     free = tenon.quantize(separable(None), given, **QUICK).report
     wanted = free.outputs[0].sqnr + 1
-    made = tenon.quantize(separable(None), given, min_sqnr=wanted, **QUICK)
+    made = tenon.quantize(separable(None), given, min_sqnr=wanted, mixed_types=types, **QUICK)
     report = made.report
-    assert 0 < len(report.floats) < 4
-    assert report.points[-1].floats == report.floats
-    assert report.points[-1].sqnr >= wanted
+    chosen, other = (report.fp16, report.floats) if "fp16" in types else (report.floats, report.fp16)
+    assert 0 < len(chosen) < 4
+    assert other == ()
+    last = report.points[-1]
+    assert (last.floats, last.fp16) == (report.floats, report.fp16)
+    assert last.sqnr >= wanted
     assert report.points[0].floats == ()
     assert report.points[0].sqnr < wanted
-    assert report.points[0].bits < report.points[-1].bits
+    assert report.points[0].bits == 4
+    assert 4 < last.bits < 32
+    in_f32 = [p for p in report.points if p.floats == chosen]
+    assert all(last.weights < p.weights for p in in_f32) or types == ["float"]
     description, _ = tenon.inspect(made.graph)
     assert description.compiled is not None
-    assert sum(n for name, n in description.compiled.items() if name in ("IntegerConv", "IntegerGemm")) == 4 - len(
-        report.floats
-    )
+    products = sum(n for name, n in description.compiled.items() if name in ("IntegerConv", "IntegerGemm"))
+    assert products == 4 - len(chosen)
 
 
 def test_contract_that_integers_meet_leaves_no_layer_in_float() -> None:
@@ -83,12 +91,49 @@ def test_layers_of_16_bits() -> None:
         tenon.quantize(separable(None), given, int16=["nothing"], **FAST)
 
 
+def test_layers_in_fp16(tmp_path: Path) -> None:
+    """Others that stay in float are not stored in f16; targets with arithmetic in f16 compute in it."""
+    given = images(4)
+    made = tenon.quantize(separable(None), given, fp16=["last"], exclude=["scores"], **FAST)
+    made.save(tmp_path / "net.onnx")
+    graph = tenon.load(tmp_path / "net.onnx")
+    assert [str(n.origin.layer) for n in graph if n.op.name == "Conv" and n.output.type.dtype is DType.F16] == ["last"]
+    for target, multiplied in (("aarch64-fp16", "f16"), ("aarch64", "f32")):
+        _, planned = tenon.inspect(graph, tenon.Options(target=target, precision="fp16"))
+        (conv,) = [n for n in planned or () if n.op.name.startswith("Conv")]
+        (gemm,) = [n for n in planned or () if n.op.name.startswith("Gemm")]
+        assert [str(v.type.dtype) for v in conv.inputs[:2] if v is not None] == [multiplied, "f16"]
+        assert {v.type.dtype for v in gemm.inputs if v is not None} == {DType.F32}
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+    with tenon.open(tenon.compile(graph)) as engine:
+        ours, theirs = ([run({"x": x}) for x in given] for run in (engine.run, lambda feed: session.run(["y"], feed)))
+    step = 0.02  # of the 8 bits after the layer in fp16, whose sums may differ in their last bit
+    for mine, (other,) in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine["y"], other, atol=step)
+
+
+def test_a_tensor_is_rounded_to_f16_once() -> None:
+    """Between a layer in fp16 and the next, also where these are computed in f16."""
+    graph = separable(None)
+    in_fp16(graph, ["first", "depthwise", "last"])
+    narrow = [n for n in graph if n.op.name == "Conv"]
+    assert {v.type.dtype for n in narrow for v in (*n.inputs, n.output) if v is not None} == {DType.F16}
+    _, planned = tenon.inspect(graph, tenon.Options(target="aarch64-fp16", precision="fp16"))
+    assert {n.input(0).name for n in planned or () if n.op.name == "Cast"} == {"x", "8", "y"}
+
+
+def test_fp16_has_no_place_in_schemes_of_weights_only() -> None:
+    with pytest.raises(InputError, match="all layers compute in floats"):
+        tenon.quantize(separable(None), scheme="bf16", fp16=["last"])
+
+
 @pytest.mark.slow
 def test_contract_that_16_bits_meet_where_floats_beside_8_bits_do_not() -> None:
     given = images(12)
     wanted = tenon.quantize(separable(None), given, **FAST).report.outputs[0].sqnr + 8
     report = tenon.quantize(separable(None), given, min_sqnr=wanted, **FAST).report
-    assert report.floats == ()
+    assert (report.floats, report.fp16) == ((), ())
     assert 0 < len(report.wide) < 4
     assert (report.points[-1].wide, report.points[-1].sqnr >= wanted) == (report.wide, True)
     with pytest.raises(InputError, match="needs all layers in float"):
@@ -103,7 +148,7 @@ def test_contract_that_16_bits_do_not_meet() -> None:
 
 def test_types_that_are_not_known() -> None:
     given = images(2)
-    with pytest.raises(InputError, match="there is no type 'int12' of layers: choose of int16, float"):
+    with pytest.raises(InputError, match="there is no type 'int12' of layers: choose of int16, fp16, float"):
         tenon.quantize(separable(None), given, min_sqnr=120, mixed_types=["int12"], **QUICK)
 
 
@@ -179,7 +224,8 @@ def test_pages_of_the_report_and_of_what_was_tried(tmp_path: Path) -> None:
     assert data is not None
     points = json.loads(data[1])
     assert len(points) > 1
-    assert all(("--exclude" in each["command"]) == bool(each["floats"]) for each in points)
+    for option, field in (("--exclude", "floats"), ("--int16", "wide"), ("--fp16", "fp16")):
+        assert all((option in each["command"]) == bool(each[field]) for each in points)
     text = (tmp_path / "report.html").read_text()
     assert "<h2>Weights</h2>" in text
     assert "http" not in text

@@ -19,9 +19,8 @@ COSTS = (("time", "estimated time"), ("weights", "weights, bytes"), ("ram", "RAM
 def pareto_page(name: str, report: Report, command: str) -> str:
     """The text of the page; ``command`` quantises without layers in float."""
     data = [_plain(each, command) for each in report.points]
-    rows = [
-        _row(i, each, (each.floats, each.wide) == (report.floats, report.wide)) for i, each in enumerate(report.points)
-    ]
+    chosen = report.floats, report.wide, report.fp16
+    rows = [_row(i, each, (each.floats, each.wide, each.fp16) == chosen) for i, each in enumerate(report.points)]
     costs = "".join(f"<option value={field}>{escape(text)}</option>" for field, text in COSTS)
     body = Template(_BODY).substitute(costs=costs, table=table(_HEAD, rows))
     about = (
@@ -31,24 +30,26 @@ def pareto_page(name: str, report: Report, command: str) -> str:
 
 
 def _plain(point: Point, command: str) -> dict[str, Any]:
-    words = "".join(f" --exclude {shlex.quote(layer)}" for layer in point.floats)
-    words += "".join(f" --int16 {shlex.quote(layer)}" for layer in point.wide)
+    types = {"exclude": point.floats, "int16": point.wide, "fp16": point.fp16}
+    words = "".join(f" --{name} {shlex.quote(layer)}" for name, layers in types.items() for layer in layers)
     sqnr = point.sqnr if math.isfinite(point.sqnr) else 120.0
     return {
         "sqnr": sqnr, "drop": point.drop, "time": point.time, "weights": point.weights, "ram": point.ram,
-        "bits": point.bits, "floats": list(point.floats), "wide": list(point.wide), "command": command + words,
+        "bits": point.bits, "floats": list(point.floats), "wide": list(point.wide),
+        "fp16": list(point.fp16), "command": command + words,
     }  # fmt: skip
 
 
 def _row(i: int, point: Point, chosen: bool) -> str:
-    layers, wide = (escape(", ".join(names) or "none", quote=True) for names in (point.floats, point.wide))
+    named = (point.floats, point.wide, point.fp16)
+    cells = [escape(", ".join(names) or "none", quote=True) for names in named]
+    layers = "".join(f"<td class='text name' title='{names}'>{names}</td>" for names in cells)
     mark = " (chosen)" if chosen else ""
     return (
         f"<tr data-point={i}><td data-v={i}>{i}{mark}</td><td data-v='{point.sqnr:.4f}'>{point.sqnr:.1f}</td>"
         f"<td data-v='{point.drop:.6f}'>{point.drop:.2f}</td><td data-v='{point.time:.3f}'>{point.time:,.0f}</td>"
         f"<td data-v={point.weights}>{size(point.weights)}</td><td data-v={point.ram}>{size(point.ram)}</td>"
-        f"<td data-v='{point.bits:.4f}'>{point.bits:.1f}</td><td class='text name' title='{layers}'>{layers}</td>"
-        f"<td class='text name' title='{wide}'>{wide}</td></tr>"
+        f"<td data-v='{point.bits:.4f}'>{point.bits:.1f}</td>{layers}</tr>"
     )
 
 
@@ -97,7 +98,7 @@ tr[data-point] { cursor: pointer; } code { display: block; white-space: pre-wrap
 
 _HEAD = (
     "<th>#</th><th>SQNR, dB</th><th>drop, points</th><th>estimated time</th><th>weights</th><th>RAM</th><th>bits</th>"
-    "<th class=text>in float</th><th class=text>in 16 bits</th>"
+    "<th class=text>in float</th><th class=text>in 16 bits</th><th class=text>in fp16</th>"
 )
 
 _BODY = """<section><label>Cost <select id="cost">$costs</select></label>

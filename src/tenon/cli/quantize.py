@@ -58,7 +58,7 @@ def _command(source: Source, out: Path, settings: Mapping[str, Any]) -> str:
     words = ["tenon", "quantize", source.model, "--data", str(settings["data"]), "-o", str(out)]
     for name in ("samples", "seed", "scheme", "method", "rounding"):
         words += [f"--{name}", str(settings[name])]
-    for option in ("exclude", "int16"):
+    for option in ("exclude", "int16", "fp16"):
         for name in settings[option]:
             words += [f"--{option}", name]
     return shlex.join(words)
@@ -71,6 +71,8 @@ def _print(report: Report) -> None:
         console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{kept}", markup=False)
     if report.wide:
         console.print(f"in 16 bits: {', '.join(report.wide)}", markup=False)
+    if report.fp16:
+        console.print(f"in fp16 (compile with --precision fp16): {', '.join(report.fp16)}", markup=False)
     if report.floats:
         console.print(f"in float: {', '.join(report.floats)}", markup=False)
     if report.agreement is not None:
@@ -94,7 +96,7 @@ def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
         cards.insert(1, (share, "same largest output as in float"))
     return page(
         f"{name}: quantisation", f"{report.samples} samples; in float: {', '.join(report.floats) or 'no product'}; "
-        f"in 16 bits: {', '.join(report.wide) or 'no product'}",
+        f"in 16 bits: {', '.join(report.wide) or 'no product'}; in fp16: {', '.join(report.fp16) or 'no product'}",
         cards, {"Outputs": report.outputs, "Tensors": report.tensors}, report.weights,
         report.repairs | report.methods, data,
     )  # fmt: skip

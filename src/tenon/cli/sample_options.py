@@ -57,10 +57,13 @@ class SchemeOptions:
         list[str] | None,
         typer.Option("--int16", metavar="LAYER", help="A layer to give activations of 16 bits; may be repeated."),
     ] = None
+    fp16: Annotated[
+        list[str] | None, typer.Option("--fp16", metavar="LAYER", help="A layer to compute in fp16; may be repeated.")
+    ] = None
 
     def settings(self) -> dict[str, Any]:
         """Arguments of ``tenon.quantize``."""
-        return {**vars(self), "exclude": self.exclude or [], "int16": self.int16 or []}
+        return {**vars(self), "exclude": self.exclude or [], "int16": self.int16 or [], "fp16": self.fp16 or []}
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,15 @@ class ContractOptions:
 
     min_sqnr: Annotated[
         float | None,
-        typer.Option("--min-sqnr", metavar="DB", help="Leave layers in float until the outputs have this SQNR."),
+        typer.Option(
+            "--min-sqnr", metavar="DB", help="Leave layers in float or 16 bits until the outputs have this SQNR."
+        ),
     ] = None
     max_drop: Annotated[
         float | None,
-        typer.Option("--max-drop", metavar="POINTS", help="Leave layers in float until the metric drops no further."),
+        typer.Option(
+            "--max-drop", metavar="POINTS", help="Leave layers in float or 16 bits until the metric drops no further."
+        ),
     ] = None
     metric: Annotated[
         str | None,
@@ -108,9 +115,11 @@ class ContractOptions:
     mixed_types: Annotated[
         str,
         typer.Option(
-            "--mixed-types", metavar="TYPES", help="What layers may be instead for a contract: int16, float or both."
+            "--mixed-types",
+            metavar="TYPES",
+            help="What layers may be instead for a contract, of int16, fp16 and float.",
         ),
-    ] = "int16,float"
+    ] = "int16,fp16,float"
     target: Target = None
 
     def settings(self) -> dict[str, Any]:

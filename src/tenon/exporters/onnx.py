@@ -58,6 +58,7 @@ class _Writer:
         self.problems: list[Problem] = []
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
+        self.layer, self.layers = "", set[str]()
         for value in (*graph.inputs, *graph.outputs):
             self.name(value)
 
@@ -119,6 +120,7 @@ class _Writer:
     def write(self, node: Node) -> None:
         """The node, or the nodes that it is decomposed into."""
         inputs, outputs = [self.name(v) for v in node.inputs], [self.name(v) for v in node.outputs]
+        self.layer = str(node.origin.layer)
         if isinstance(node.op, Fused):
             self.write_fused(node, inputs, outputs[0])
         else:
@@ -181,8 +183,14 @@ class _Writer:
         given = list(inputs)
         while given and not given[-1]:
             given.pop()
-        self.nodes.append(helper.make_node(type, given, names, **attributes))
+        self.nodes.append(helper.make_node(type, given, names, name=self.layer_name(), **attributes))
         return names[0]
+
+    def layer_name(self) -> str:
+        """That of the layer that a node is written for: of several nodes the first has it, as it is in the source."""
+        name = "" if self.layer in self.layers else self.layer
+        self.layers.add(name)
+        return name
 
 
 def _info(name: str, value: Value) -> Any:

@@ -21,6 +21,7 @@ from tenon.ir.types import F32, DType
 from tenon.ir.writer import Names
 from tenon.ops.base import Operator
 from tenon.ops.conv import Conv, ConvTranspose
+from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.matmul import Gemm, MatMul
 from tenon.passes.base import Log, Pass, attribute, drop_dead, make, substitute
@@ -95,26 +96,30 @@ def precision(
     arithmetic_of: ArithmeticOf = always_narrow,
     reason_of: ReasonOf = no_reason,
     left: list[Problem] | None = None,
+    stated: bool = False,
 ) -> list[Pass]:
     """The passes for a precision.
 
     ``arithmetic`` is true if the target computes products in that type; ``arithmetic_of`` then gives the fastest
     arithmetic for a product with f32 weights, and ``reason_of`` why it is not the narrow one.  ``left`` gets the layers
-    that compute in f32 nevertheless, and why.
+    that compute in f32 nevertheless, and why.  With ``stated``, only products that the model has in f16 itself are
+    changed.
     """
     if name not in STORED:
         return []
     dtype = STORED[name]
     if not arithmetic:
-        return [weights(dtype)]
+        return [weights(dtype, _of_stated(always_stored) if stated else always_stored)]
     known: dict[str, tuple[str, str]] = {}
+    fastest = _of_stated(arithmetic_of) if stated else arithmetic_of
 
     def remembered(node: Node) -> tuple[str, str]:
         """Arithmetic and reason for a node with f32 weights, also after these were narrowed; for one that has weights
         scaled."""
         if node.output.name not in known:
-            chosen = arithmetic_of(node)
-            known[node.output.name] = chosen, "" if chosen == "narrow" else reason_of(node)
+            chosen = fastest(node)
+            why = "the model has it in f32" if stated and not _stated(node) else reason_of(node)
+            known[node.output.name] = chosen, "" if chosen == "narrow" else why
         return known[node.output.name]
 
     def chosen(node: Node) -> str:
@@ -124,6 +129,27 @@ def precision(
         return remembered(node)[1]
 
     return [weights(dtype, chosen), activations(dtype, chosen, reason, left)]
+
+
+def states_f16(graph: Graph) -> bool:
+    """Whether a graph, as it was imported, has products of f16."""
+    return any(_is_product(node) and node.input(0).type.dtype is DType.F16 for node in graph)
+
+
+def _of_stated(arithmetic_of: ArithmeticOf) -> ArithmeticOf:
+    """f32 for products that the model does not have in f16."""
+    return lambda node: arithmetic_of(node) if _stated(node) else "wide"
+
+
+def _stated(node: Node) -> bool:
+    """Whether a product reads what the model rounds to f16."""
+    value = node.input(0)
+    while value.producer is not None and value.type.dtype is F32:
+        op = value.producer.op
+        if not (isinstance(op, Cast) or (isinstance(op, Operator) and op.moves)):
+            return False
+        value = value.producer.input(0)
+    return value.type.dtype is DType.F16
 
 
 class _Storing:
@@ -281,7 +307,7 @@ class _Narrowing:
         for node in nodes:
             self.rewire(node)
         for i, value in enumerate(self.graph.outputs):
-            if value.type.dtype is self.dtype:
+            if value.producer in self.narrow:
                 self.graph.outputs[i] = self.as_type(value, F32, None)
         return len(self.narrow)
 
@@ -342,13 +368,18 @@ class _Narrowing:
 
     def rewire(self, node: Node) -> None:
         inputs = list(node.inputs)
+        if isinstance(node.op, Cast) and node not in self.narrow and node.input(0).producer in self.narrow:
+            if node.output.type.dtype is self.dtype and not self.graph.is_output(node.output):
+                self.graph.replace(node.output, node.input(0))  # what it rounded has that type now
+                self.graph.remove(node)
+            return
         weighted = isinstance(node.op, Operator) and node.op.narrow_images and _is_product(node)
         for i, value in enumerate(inputs):
             if value is None or (weighted and i > 0):
                 continue
             if node in self.narrow and value.type.dtype is F32:
                 inputs[i] = self.as_type(value, self.dtype, node)
-            elif node not in self.narrow and value.type.dtype is self.dtype and value.data is None:
+            elif node not in self.narrow and value.producer in self.narrow:
                 inputs[i] = self.as_type(value, F32, node)
         if inputs != list(node.inputs):
             self.graph.rewire(node, tuple(inputs))
@@ -366,5 +397,9 @@ class _Narrowing:
             return _constant(self.graph, value, dtype)
         origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
         origin = replace(origin, type="Cast")
+        if value.producer is not None and isinstance(value.producer.op, Cast):
+            source = value.producer.input(0)
+            if source.type.dtype is dtype and value.type.dtype is F32:
+                return source  # the model rounds it already
         cast = make("Cast", to=dtype.value)
         return self.graph.add(cast, [value], [f"{value.name}:{dtype}"], origin, before=before).output

@@ -49,13 +49,14 @@ def missing(graph: Graph, ranges: Mapping[str, Range], exclude: Sequence[str]) -
 
 def quantized_by(
     graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
-    seed: int, exclude: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int, step: Step,
+    seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
+    step: Step,
 ) -> Graph:  # fmt: skip
     """``graph``, changed: quantised by these ranges, and by ``method`` where they have none.
 
     Raises ModelError, and InputError for a tensor without a range where there are no samples.
     """
-    placed = placement(graph, exclude)
+    placed = placement(graph, exclude, wide)
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     given = known(graph, placed, ranges)

@@ -1,10 +1,11 @@
-"""Layers that stay in float, or get activations of 16 bits, so that a quantised network meets a contract, at the least
-estimated cost.
+"""Layers of other types than the scheme's integers, so that a quantised network meets a contract, at the least
+estimated cost: float, fp16, or activations of 16-bit integers.
 
 The contract is a least SQNR of the outputs or a most drop of a metric.  Layers are ordered by the noise that each adds
-to its own sums over what it costs in float; the shortest prefix that meets the contract is found by bisection, and
-layers of it that are not needed after all return to 8 bits.  Of the rest, those get 16 bits that meet the contract so
-in less estimated time than in float.
+to its own sums over what it costs in float; the shortest prefix that meets the contract in float is found by bisection,
+and layers of it that are not needed after all return to 8 bits.  Of the rest, all and then one by one become fp16 or
+16-bit integers where the contract is met so at less cost: time by the target's cost model, or bytes of weights where
+the time is the same.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph, Node
+from tenon.ir.graph import Array, Graph, Value
+from tenon.ir.quantised import integers_of
+from tenon.ir.types import DType
 from tenon.metrics.base import Evaluation
 from tenon.metrics.classification import TopK
 from tenon.options import Options
+from tenon.passes.precision import states_f16
 from tenon.pipeline import find_target, inspect
 from tenon.plan.lowering_context import Setting, operator, site
+from tenon.quantization.half_precision import in_fp16, layer_name
 from tenon.quantization.insertion import Product
 from tenon.quantization.moments import moments
+from tenon.quantization.placement import PRODUCTS
 from tenon.quantization.probes import Probes, scores
 from tenon.quantization.recipe import Recipe, Request, inserted, recipe
 from tenon.quantization.report import Point, Sums
 from tenon.quantization.samples import Sample
+from tenon.quantization.scheme import bits_of
 
 SAME_CLASS = Evaluation(TopK)
 """The share of samples whose largest output is that of the float network."""
@@ -64,92 +71,133 @@ class Contract:
         return " and ".join(parts + ([] if self.max_drop is None else [f"a drop of {self.max_drop:g} points"]))
 
 
-TYPES = ("int16", "float")
-"""What layers may be besides the scheme's integers: with activations of 16 bits, or in float."""
+TYPES = ("int16", "fp16", "float")
+"""What layers may be besides the scheme's integers: with activations of 16-bit integers, in fp16, or in float."""
+
+SAME_TIME = 0.01
+"""Share of the time up to which two mixtures take the same time: the estimate is not more exact."""
+
+
+@dataclass(frozen=True)
+class LayerTypes:
+    """The names of the layers that are not in the scheme's integers, by type."""
+
+    floats: tuple[str, ...] = ()
+    fp16: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
+
+    @classmethod
+    def alike(cls, kind: str, names: Sequence[str]) -> LayerTypes:
+        """All ``names`` of one of ``TYPES``."""
+        return cls(**{_FIELDS[kind]: tuple(names)})
+
+    def changed(self, name: str, kind: str) -> LayerTypes:
+        """With one layer of another of ``TYPES``."""
+        left = {field: tuple(n for n in getattr(self, field) if n != name) for field in _FIELDS.values()}
+        return LayerTypes(**{**left, _FIELDS[kind]: (*left[_FIELDS[kind]], name)})
+
+    def same_as(self, point: Point) -> bool:
+        """Whether a point is of these layers."""
+        return all(set(getattr(self, field)) == set(getattr(point, field)) for field in _FIELDS.values())
+
+
+_FIELDS = {"int16": "wide", "fp16": "fp16", "float": "floats"}
+"""Of LayerTypes, Point and Report, by type."""
 
 
 @dataclass
 class Mixture:
-    """``floats`` are the layers that stay in float, ``wide`` those of 16 bits, ``points`` everything that was tried."""
+    """``layers`` are those of other types, ``points`` everything that was tried."""
 
     found: Recipe
-    floats: tuple[str, ...]
-    wide: tuple[str, ...] = ()
+    layers: LayerTypes = LayerTypes()
     points: list[Point] = field(default_factory=list)
 
 
 def mixed(
     graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str = "host",
-    types: Sequence[str] = TYPES,
+    types: Sequence[str] = TYPES, fp16: Sequence[str] = (),
 ) -> Mixture:  # fmt: skip
     """The cheapest mixture of the scheme's integers and ``types`` found that meets the contract on ``samples``.
 
-    Raises InputError that names the noisiest layers if only a network in float would meet it, or none of ``types``.
+    Layers of ``fp16`` are in fp16 in all of them; ``request`` excludes them.  Raises InputError that names the noisiest
+    layers if only a network in float would meet it, or none of ``types``.
     """
     if unknown := sorted(set(types) - set(TYPES)):
         raise InputError(f"there is no type '{unknown[0]}' of layers: choose of {', '.join(TYPES)}")
-    return _Search(graph, samples, request, contract, target, types or TYPES).run()
+    return _Search(graph, samples, request, contract, target, types or TYPES, fp16).run()
 
 
 class _Search:
     def __init__(
         self, graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str,
-        types: Sequence[str],
+        types: Sequence[str], fp16: Sequence[str],
     ) -> None:  # fmt: skip
         self.graph, self.samples, self.request, self.contract, self.target = graph, samples, request, contract, target
-        self.types, self.quick = types, request
+        self.types, self.fp16, self.quick = types, fp16, request
         self.points: list[Point] = []
+        self.known: dict[tuple[frozenset[str], frozenset[str]], Recipe] = {}
         self.reference = _run(graph, "float", samples, request.threads)
 
     def run(self) -> Mixture:
         found = recipe(self.graph, self.samples, self.request)
-        if self.contract.met_by(self._tried(found)):
-            return Mixture(found, (), points=self.points)
+        if self.contract.met_by(self._tried(found, LayerTypes())):
+            return Mixture(found, LayerTypes(), self.points)
         order = self._order(found)
         self.quick = replace(
             self.request, methods=(found.method,), rounding="nearest", range_search=False,
             equalisation=any("equalisation" in name for name in found.applied),
         )  # fmt: skip
-        floats, wide = self._mixture(order)
-        final = self._recipe(self.request, floats, wide)
-        self._tried(final, floats, wide)
-        return Mixture(final, tuple(floats), tuple(wide), self.points)
+        layers = self._mixture(order)
+        final = self._recipe(self.request, layers)
+        if not self.contract.met_by(self._tried(final, layers)):  # what it chose was best on a part of the samples
+            final = self._recipe(self.quick, layers)
+            self._tried(final, layers)
+        return Mixture(final, layers, self.points)
 
-    def _mixture(self, order: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The layers in float and those of 16 bits.  Raises InputError if there is none."""
-        if "float" not in self.types:
-            return [], self._shortest(order, wide=True)
+    def _mixture(self, order: Sequence[str]) -> LayerTypes:
+        """The layers of each type.  Raises InputError if no mixture meets the contract."""
+        exact = next((kind for kind in ("float", "fp16") if kind in self.types), None)
+        if exact is None:
+            return LayerTypes.alike("int16", self._shortest(order, "int16"))
         try:
-            floats = self._in_float(order)
+            names = self._needed(exact, self._shortest(order, exact))
         except InputError as refusal:  # products in 16 bits are nearly as good, and other operators stay in 8
             if "int16" not in self.types:
                 raise
             try:
-                return [], self._shortest(order, wide=True)
+                return LayerTypes.alike("int16", self._shortest(order, "int16"))
             except InputError:
                 raise refusal from None
-        return self._in_16_bits(floats) if "int16" in self.types else (floats, [])
+        return self._cheapest(exact, names)
 
-    def _recipe(self, request: Request, floats: Sequence[str], wide: Sequence[str]) -> Recipe:
-        more = replace(request, exclude=(*request.exclude, *floats), wide=(*request.wide, *wide))
-        return recipe(self.graph, self.samples, more)
+    def _recipe(self, request: Request, layers: LayerTypes) -> Recipe:
+        """That of a quick search is kept: what is not quantised may be float or fp16."""
+        floats = (*layers.floats, *layers.fp16)
+        key = frozenset(floats), frozenset(layers.wide)
+        if request is self.quick and key in self.known:
+            return self.known[key]
+        more = replace(request, exclude=(*request.exclude, *floats), wide=(*request.wide, *layers.wide))
+        found = recipe(self.graph, self.samples, more)
+        if request is self.quick:
+            self.known[key] = found
+        return found
 
-    def _attempt(self, floats: Sequence[str], wide: Sequence[str] = ()) -> Point:
-        return self._tried(self._recipe(self.quick, floats, wide), floats, wide)
+    def _attempt(self, layers: LayerTypes) -> Point:
+        return self._tried(self._recipe(self.quick, layers), layers)
 
-    def _shortest(self, order: Sequence[str], *, wide: bool) -> list[str]:
-        """The shortest prefix that meets the contract in 16 bits, or in float.  Raises InputError if none does."""
-        few, many = 0, len(order)
+    def _shortest(self, order: Sequence[str], kind: str) -> list[str]:
+        """The shortest prefix that meets the contract if it is of this type.  Raises InputError if none does."""
+        few, many, alone = 0, len(order), kind == "int16"
 
         def meets(count: int) -> bool:
-            layers = order[:count]
-            return self.contract.met_by(self._attempt((), layers) if wide else self._attempt(layers))
+            return self.contract.met_by(self._attempt(LayerTypes.alike(kind, order[:count])))
 
         while many - few > 1:
             middle = (few + many) // 2
             few, many = (few, middle) if meets(middle) else (middle, many)
-        if many == len(order) and not (wide and meets(many)):
-            needs = "cannot be met with 16 bits" if wide else "needs all layers in float"
+        if many == len(order) and not (alone and meets(many)):
+            needs = "cannot be met with 16 bits" if alone else f"needs all layers in {kind}"
             raise InputError(
                 f"{self.graph.source or self.graph.name}: {self.contract} {needs}: the best mixture "
                 f"has {max(p.sqnr for p in self.points):.1f} dB, and the noisiest layers are "
@@ -157,32 +205,37 @@ class _Search:
             )
         return list(order[:many])
 
-    def _in_float(self, order: Sequence[str]) -> list[str]:
-        """Without layers that are not needed after all."""
-        floats = self._shortest(order, wide=False)
-        for name in floats[::-1][1 : RETURNED + 1]:
-            if self.contract.met_by(self._attempt([other for other in floats if other != name])):
-                floats.remove(name)
-        return floats
+    def _needed(self, kind: str, names: list[str]) -> list[str]:
+        """Without layers that meet the contract in the scheme's integers after all."""
+        for name in names[::-1][1 : RETURNED + 1]:
+            rest = [other for other in names if other != name]
+            if self.contract.met_by(self._attempt(LayerTypes.alike(kind, rest))):
+                names = rest
+        return names
 
-    def _in_16_bits(self, floats: list[str]) -> tuple[list[str], list[str]]:
-        """Layers that meet the contract in 16 bits, too, and take less time so: all of them, else one by one."""
-        time = next(p.time for p in self.points if p.floats == tuple(floats) and not p.wide)
-        point = self._attempt((), floats)
-        if self.contract.met_by(point) and point.time < time:
-            return [], floats
-        wide: list[str] = []
-        for name in floats[::-1][:RETURNED] if len(floats) > 1 else ():
-            rest = [other for other in floats if other not in (*wide, name)]
-            point = self._attempt(rest, [*wide, name])
-            if self.contract.met_by(point) and point.time < time:
-                wide, time = [*wide, name], point.time
-        return [name for name in floats if name not in wide], wide
+    def _cheapest(self, kind: str, names: Sequence[str]) -> LayerTypes:
+        """The layers of ``names`` of the types that meet the contract at the least cost: all alike, then one by one."""
+        layers = LayerTypes.alike(kind, names)
+        best = next((p for p in self.points if layers.same_as(p)), None) or self._attempt(layers)
+        others = [other for other in TYPES if other in self.types and other != kind]
+        trials = [LayerTypes.alike(other, names) for other in others]
+        for trial in trials:
+            layers, best = self._better(trial, layers, best)
+        if layers in trials or len(names) < 2:
+            return layers
+        for name in names[::-1][:RETURNED]:
+            for other in others:
+                layers, best = self._better(layers.changed(name, other), layers, best)
+        return layers
+
+    def _better(self, trial: LayerTypes, layers: LayerTypes, best: Point) -> tuple[LayerTypes, Point]:
+        point = self._attempt(trial)
+        return (trial, point) if self.contract.met_by(point) and cheaper(point, best) else (layers, best)
 
     def _order(self, found: Recipe) -> list[str]:
         """Layers by what their noise costs to avoid, the best to leave in float first."""
         noise = _noise_of_layers(found, self.samples, self.request)
-        integers, floats = self._times(inserted(found, self.request.scheme)[0]), self._times(self.graph)
+        integers, floats = self._times(self._inserted(found, LayerTypes())), self._times(self.graph)
         cost = {
             name: max(floats.get(name, 0.0) - integers.get(name, 0.0), 1e-3 * floats.get(name, 1.0), 1e-9)
             for name in noise
@@ -190,9 +243,19 @@ class _Search:
         typical = float(np.median(list(cost.values())))
         return sorted(noise, key=lambda name: -noise[name] / max(cost[name], 0.1 * typical))
 
+    def _inserted(self, found: Recipe, layers: LayerTypes) -> Graph:
+        made, _ = inserted(found, self.request.scheme)
+        in_fp16(made, (*self.fp16, *layers.fp16))
+        return made
+
+    def _options(self, graph: Graph) -> Options:
+        """Those that ``graph`` is estimated with: layers that it has in fp16 are stored and computed so."""
+        precision = "fp16" if states_f16(graph) else "fp32"
+        return Options.from_environment(target=self.target, name="estimate", precision=precision)
+
     def _times(self, graph: Graph) -> dict[str, float]:
         """Estimated time of each layer on the target."""
-        options = Options.from_environment(target=self.target, name="estimate")
+        options = self._options(graph)
         _, planned = inspect(graph, options)
         setting = Setting(find_target(options).machine)
         found: dict[str, float] = {}
@@ -201,21 +264,18 @@ class _Search:
             found[name] = found.get(name, 0.0) + operator(node).cost(site(node, setting)).time
         return found
 
-    def _tried(self, found: Recipe, floats: Sequence[str] = (), wide: Sequence[str] = ()) -> Point:
-        made = inserted(found, self.request.scheme)[0]
+    def _tried(self, found: Recipe, layers: LayerTypes) -> Point:
+        made = self._inserted(found, layers)
         got = _run(made, "onnx", self.samples, self.request.threads)
         sums = [Sums() for _ in scores(self.graph)]
         for mine, theirs in zip(got, self.reference, strict=True):
             for each, a, b in zip(sums, mine.scores, theirs.scores, strict=True):
                 each.add(a, b)
         drop = self._drop(got)
-        options = Options.from_environment(target=self.target, name="estimate")
-        description, _ = inspect(made, options)
-        held = [v.array for v in made.constants() if v.array.dtype.kind in "fiu"]
-        stored = sum(a.nbytes for a in held) / max(sum(a.size for a in held), 1)
+        description, _ = inspect(made, self._options(made))
         point = Point(
-            tuple(floats), min(each.sqnr for each in sums), drop, sum(self._times(made).values()),
-            description.weights or 0, description.peak_ram or 0, 8 * stored, tuple(wide),
+            layers.floats, min(each.sqnr for each in sums), drop, sum(self._times(made).values()),
+            description.weights or 0, description.peak_ram or 0, mean_bits(made), layers.wide, layers.fp16,
         )  # fmt: skip
         self.points.append(point)
         return point
@@ -232,6 +292,18 @@ class _Search:
             for a in (self.reference, got)
         ]
         return contract.metric.drop(*results)
+
+
+def mean_bits(graph: Graph) -> float:
+    """Of the weights of products, as a file of ``graph`` stores them."""
+    found: dict[Value, tuple[int, int]] = {}
+    for node in graph:
+        if node.op.name in PRODUCTS:
+            value = node.input(1)
+            stored = integers_of(value)
+            dtype = value.type.dtype if stored is None else DType.of(stored.data.dtype)
+            found[value] = value.type.size, bits_of(dtype)
+    return sum(size * bits for size, bits in found.values()) / max(sum(size for size, _ in found.values()), 1)
 
 
 @dataclass(frozen=True)
@@ -252,9 +324,11 @@ def _run(graph: Graph, arithmetic: str, samples: Sequence[Sample], threads: int)
         probes.close()
 
 
-def layer_name(node: Node) -> str:
-    """That --exclude takes."""
-    return str(node.origin.layer) or node.output.name
+def cheaper(one: Point, other: Point) -> bool:
+    """By estimated time; by bytes of weights where that is the same."""
+    if abs(one.time - other.time) > SAME_TIME * other.time:
+        return one.time < other.time
+    return one.weights < other.weights
 
 
 def _noise_of_layers(found: Recipe, samples: Sequence[Sample], request: Request) -> dict[str, float]:

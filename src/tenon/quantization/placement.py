@@ -119,7 +119,7 @@ def _supported(node: Node) -> bool:
     if any(v.type.dtype is not F32 for v in (*_floats(node, data), node.output)):
         return False
     if name in PRODUCTS:
-        return _has_weights(node)
+        return has_constant_weights(node)
     if name in _PAIRS:
         return not all(v.constant for v in data) and all(v.type.rank > 0 for v in data)
     if name == "Concat":
@@ -146,7 +146,8 @@ def _floats(node: Node, data: Sequence[Value]) -> Sequence[Value]:
     return data[:1] if node.op.name in ("ReduceMean",) else data
 
 
-def _has_weights(node: Node) -> bool:
+def has_constant_weights(node: Node) -> bool:
+    """Whether a product multiplies by constant weights, and adds a constant bias if it has one."""
     w = node.input(1)
     if not w.constant or node.input(0).constant:
         return False

@@ -19,6 +19,7 @@ from tenon.passes.integers import is_quantised
 from tenon.pipeline import Model, load
 from tenon.quantization.calibration import Step
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
+from tenon.quantization.half_precision import in_fp16
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
 from tenon.quantization.known_ranges import read as read_known
 from tenon.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
@@ -71,6 +72,7 @@ def quantize(
     range_search: bool = True,
     exclude: Sequence[str] = (),
     int16: Sequence[str] = (),
+    fp16: Sequence[str] = (),
     min_sqnr: float | None = None,
     max_drop: float | None = None,
     metric: Evaluation | Score | str | None = None,
@@ -93,13 +95,14 @@ def quantize(
     scales the channels of tensors to similar ranges (None: if it helps), ``rounding`` is how weights are rounded, one
     of ``ROUNDING``, ``range_search`` tries narrower and wider ranges of each tensor, and ``bias_correction`` puts back
     the means of channels.  Layers that ``exclude`` names stay in float, those that ``int16`` names get
-    activations of 16 bits.
+    activations of 16-bit integers, those that ``fp16`` names are products of f16.
 
     ``min_sqnr`` in dB and ``max_drop``, in hundredths of the result of ``metric``, are a contract: as many layers stay
-    in float as it needs, those that cost least on ``target``.  ``metric`` and ``ground_truth`` are as for
+    in float or 16 bits as it needs, those that cost least on ``target``.  ``metric`` and ``ground_truth`` are as for
     ``tenon.evaluate``; it may also be a function (or "module:function") of the outputs by name and the number of the
     sample.  By default it is whether the largest output is that in float.  ``mixed_types`` are what layers may be
-    besides integers of the scheme: "int16" (which is taken where it is faster on ``target``) and "float".
+    besides integers of the scheme: "int16", "fp16" and "float"; of those that meet the contract, the one that costs
+    least on ``target``.
 
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
@@ -117,10 +120,13 @@ def quantize(
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
     graph, trained = _float_graph_and_ranges(model)
-    _check_layers(graph, (*exclude, *int16))
+    _check_layers(graph, (*exclude, *int16, *fp16))
+    exclude = (*exclude, *fp16)
     if kind.weights_only:
         if trained:
             raise _quantised_already(graph)
+        if int16 or fp16:
+            raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
         return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none")
     if trained or ranges is not None or data is None:
         wanted = trained | read_known(ranges, kind)
@@ -128,8 +134,9 @@ def quantize(
             raise _quantised_already(graph)
         made = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
-            exclude=exclude, preprocess=preprocess, threads=threads, step=step,
+            exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
         )  # fmt: skip
+        in_fp16(made, fp16)
         return _unsearched(made, kind, "known ranges")
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
     given = finite(each.sample for each in numbered)
@@ -140,18 +147,19 @@ def quantize(
             exclude, int16, threads, step, pool,
         )  # fmt: skip
         if contract.asked:
-            mixture = mixed(graph, given, request, contract, target, mixed_types)
+            mixture = mixed(graph, given, request, contract, target, mixed_types, fp16)
         else:
-            mixture = Mixture(recipe(graph, given, request), ())
-    found = mixture.found
+            mixture = Mixture(recipe(graph, given, request))
+    found, layers = mixture.found, mixture.layers
     result = inserted(found, kind)
+    in_fp16(result[0], (*fp16, *layers.fp16))
     report = reported(graph, found, *result, given[:SCORED], kind, threads)
-    return Quantized(result[0], replace(report, floats=mixture.floats, wide=mixture.wide, points=tuple(mixture.points)))
+    return Quantized(result[0], replace(report, **vars(layers), points=tuple(mixture.points)))
 
 
 def _check_layers(graph: Graph, names: Sequence[str]) -> None:
     if unknown := sorted(set(names) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
-        raise InputError(f"exclude, int16: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+        raise InputError(f"exclude, int16, fp16: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
 
 
 def _quantised_already(graph: Graph) -> ModelError:

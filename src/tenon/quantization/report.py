@@ -9,11 +9,12 @@ import numpy as np
 
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ops.requantize import limits
+from tenon.quantization.half_precision import layer_name
 from tenon.quantization.insertion import Product
 from tenon.quantization.probes import Probes, scores
 from tenon.quantization.recipe import Recipe, grids
 from tenon.quantization.samples import Sample
-from tenon.quantization.scheme import Grid, Scheme
+from tenon.quantization.scheme import Grid, Scheme, bits_of
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class WeightNoise:
 @dataclass(frozen=True)
 class Point:
     """A mixture that was tried: the layers in float, SQNR in dB, drop of the metric in hundredths, estimated time in
-    multiply-adds of a vector, bytes of weights and of RAM on the target, the mean bits of a weight, and the layers with
-    activations of 16 bits."""
+    multiply-adds of a vector, bytes of weights and of RAM on the target, the mean bits of a weight, the layers with
+    activations of 16-bit integers, and those in fp16."""
 
     floats: tuple[str, ...]
     sqnr: float
@@ -56,6 +57,7 @@ class Point:
     ram: int
     bits: float
     wide: tuple[str, ...] = ()
+    fp16: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Report:
 
     ``methods`` has the SQNR in dB of each method that was tried, ``repairs`` that without ("") and with each repair,
     on samples that nothing was fitted to; ``applied`` are the repairs that were kept.  Of a search for a contract,
-    ``floats`` are the layers in float, ``wide`` those of 16 bits and ``points`` the mixtures that were tried.
+    ``floats`` are the layers in float, ``wide`` those of 16-bit integers, ``fp16`` those in fp16 and ``points`` the
+    mixtures that were tried.
     """
 
     scheme: str
@@ -82,6 +85,7 @@ class Report:
     floats: tuple[str, ...] = ()
     points: tuple[Point, ...] = ()
     wide: tuple[str, ...] = ()
+    fp16: tuple[str, ...] = ()
 
 
 class Sums:
@@ -163,9 +167,7 @@ def weight_noise(each: Product) -> WeightNoise:
     """The noise of the integers of a product's weights."""
     sums = Sums()
     sums.add(each.stored_weights(), each.node.input(1).array)
-    low, high = limits(each.w.dtype)
-    layer = each.node.origin.layer or each.node.output.name
-    return WeightNoise(layer, sums.sqnr, (high - low).bit_length(), each.w.scale.size)
+    return WeightNoise(layer_name(each.node), sums.sqnr, bits_of(each.w.dtype), each.w.scale.size)
 
 
 def _span(grid: Grid) -> tuple[float, float]:

@@ -29,6 +29,14 @@ class Grid:
         return stored
 
 
+def bits_of(dtype: DType) -> int:
+    """That an element takes in a file."""
+    if dtype.is_float:
+        return 8 * dtype.bytes
+    low, high = limits(dtype)
+    return (high - low).bit_length()
+
+
 @dataclass(frozen=True)
 class Scheme:
     """Types and symmetry of activations and weights.
