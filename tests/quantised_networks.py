@@ -91,7 +91,14 @@ CASES: dict[str, list[NodeProto]] = {
     "nearest": [make("Resize", ["a", "", "twice"], ["c"], mode="nearest", nearest_mode="floor",
                      coordinate_transformation_mode="asymmetric"), LAST],
 }  # fmt: skip
-FLOATS = {"softmax": [make("Softmax", ["a"], ["b"], axis=1)], "div": [make("Div", ["a", "two"], ["b"])],
+_SCORES = [make("Reshape", ["a", "flat"], ["c"]), make("Gemm", ["c", "dense"], ["d"], transB=1)]
+PROBABILITIES: dict[str, list[NodeProto]] = {
+    "softmax of an image": [make("Softmax", ["a"], ["b"], axis=1)],
+    "softmax of scores": [*_SCORES, make("Softmax", ["d"], ["b"], axis=1)],
+    "softmax, reshaped": [make("Softmax", ["a"], ["c"], axis=1), make("Reshape", ["c", "flat"], ["b"])],
+}
+"""Networks that end in a softmax, which TFLite computes in integers."""
+FLOATS = {"div": [make("Div", ["a", "two"], ["b"])],
           "linear": [make("Resize", ["a", "", "twice"], ["c"], mode="linear"), LAST],
           "prelu": [make("PRelu", ["a", "slopes"], ["c"]), LAST]}  # fmt: skip
 """Operators that are computed in floats, at least in part."""

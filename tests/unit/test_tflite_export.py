@@ -11,12 +11,25 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from quantised_networks import CASES, FLOATS, LAST, images, in_integers, make, network, quantised
+from quantised_networks import (
+    CASES,
+    CONSTANTS,
+    FLOATS,
+    LAST,
+    PROBABILITIES,
+    images,
+    in_integers,
+    make,
+    network,
+    quantised,
+    ranges_of,
+)
 from tenon.errors import InputError, UnsupportedError
 from tenon.exporters.save import save
 from tenon.exporters.tflite.ops import to_tflite
 from tenon.ir.graph import Array, Graph, Value
-from tenon.quantization.by_ranges import profiled
+from tenon.quantization.by_ranges import profiled, quantize_by_ranges
+from tenon.quantization.half_precision import in_fp16
 from tenon.wire.flatbuffer import Buffer
 from tenon.wire.flatbuffer_write import serialise
 
@@ -44,20 +57,84 @@ def test_operators_in_floats_keep_their_results(name: str) -> None:
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 
+@pytest.mark.parametrize(("scheme", "step"), [("int8", 1 / 256), ("uint8", 1 / 256), ("int16x8", 1 / 32768)])
+@pytest.mark.parametrize("name", PROBABILITIES)
+def test_probabilities_are_computed_in_integers(name: str, scheme: str, step: float) -> None:
+    """Of the last layer, with the scale that TFLite prescribes: within rounding what floats give."""
+    made = quantised(network(PROBABILITIES[name]), scheme)
+    again = in_integers(tenon.load(to_tflite(made)))
+    operators = {n.op.name for n in again}
+    assert operators & {"IntegerSoftmax", "IntegerSoftmax16"}
+    assert "Softmax" not in operators
+    for image in images(1):
+        (wanted,), (got,) = evaluate(made, {"x": image}).values(), evaluate(again, {"x": image}).values()
+        assert np.abs(wanted - got).max() < max(2 * step, 2e-3)  # TFLite's tables of 16 bits have errors of 1e-3
+
+
+def test_a_softmax_that_floats_read_stays_in_floats() -> None:
+    """As the weights of attention, which 8 bits are too coarse for."""
+    made = quantised(network([make("Softmax", ["a"], ["c"], axis=1), make("Mul", ["c", "c"], ["b"])]))
+    operators = {n.op.name for n in in_integers(tenon.load(to_tflite(made)))}
+    assert "Softmax" in operators
+    assert "IntegerSoftmax" not in operators
+
+
+def test_weights_in_f16_stay_so() -> None:
+    """Of all layers, or of those in fp16: LiteRT's convolutions in floats read them through DEQUANTIZE, and need a
+    bias."""
+    graph = network([make("Relu", ["a"], ["c"]), make("Conv", ["c", "point"], ["b"], name="last")])
+    stored = {name: CONSTANTS[name].transpose(0, 2, 3, 1).astype(np.float16).tobytes() for name in ("w", "point")}
+    narrow = in_f16(graph)
+    for made, names in ((tenon.quantize(graph, scheme="fp16").graph, {"w"}), (narrow, {"point"})):
+        data = to_tflite(made)
+        assert {name for name in stored if stored[name] in data} == names  # "point" is too small for the scheme
+        again = in_integers(tenon.load(data))
+        for image in images(1):
+            (wanted,), (got,) = evaluate(made, {"x": image}).values(), evaluate(again, {"x": image}).values()
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02)  # a step of the 8 bits before it
+            interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+            np.testing.assert_allclose(litert(interpreter, data, image), got, rtol=0, atol=1e-5)
+
+
+def in_f16(graph: Graph) -> Graph:
+    """Its layer "last" in fp16, the rest in int8."""
+    ranges = ranges_of(graph)
+    made = quantize_by_ranges(graph, ranges, exclude=["last"])
+    in_fp16(made, ["last"])
+    return made
+
+
+def test_tflm_computes_the_same() -> None:
+    """With the arithmetic ``tflm``: convolution, matrix product and softmax."""
+    runtime = pytest.importorskip("tflite_micro", reason="TFLite Micro's interpreter is not installed").runtime
+    data = to_tflite(quantised(network(PROBABILITIES["softmax of scores"])))
+    net, graph = runtime.Interpreter.from_bytes(data), in_integers(tenon.load(data), "tflm")
+    for image in images():
+        net.set_input(image, 0)
+        net.invoke()
+        (ours,) = evaluate(graph, {"x": image}).values()
+        np.testing.assert_array_equal(ours, net.get_output(0))
+
+
 @pytest.mark.parametrize("scheme", ["int8", "uint8", "int8-per-tensor", "int4-weights", "int16x8"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *PROBABILITIES])
 def test_litert_computes_the_same(name: str, scheme: str) -> None:
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
-    data = to_tflite(quantised(network(CASES[name]), scheme))
+    data = to_tflite(quantised(network((CASES | PROBABILITIES)[name]), scheme))
+    graph = in_integers(tenon.load(data))
+    for image in images():
+        (ours,) = evaluate(graph, {"x": image}).values()
+        np.testing.assert_array_equal(ours, litert(interpreter, data, image))
+
+
+def litert(interpreter: Any, data: bytes, image: Array) -> Array:
+    """The output by LiteRT's reference kernels."""
     resolver = interpreter.OpResolverType.BUILTIN_REF
     net = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver)
     net.allocate_tensors()
-    graph = in_integers(tenon.load(data))
-    for image in images():
-        net.set_tensor(net.get_input_details()[0]["index"], image)
-        net.invoke()
-        (ours,) = evaluate(graph, {"x": image}).values()
-        np.testing.assert_array_equal(ours, net.get_tensor(net.get_output_details()[0]["index"]))
+    net.set_tensor(net.get_input_details()[0]["index"], image)
+    net.invoke()
+    return np.asarray(net.get_tensor(net.get_output_details()[0]["index"]))
 
 
 def test_halves_are_rounded_away_from_zero_as_litert_does() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from tenon.exporters.half_precision import products_in_f32
 from tenon.exporters.tflite.data_movement import MOVEMENT
-from tenon.exporters.tflite.products import conv, conv_transpose, matrix_product, mean, pool
+from tenon.exporters.tflite.products import conv, conv_transpose, halves_of, matrix_product, mean, pool
 from tenon.exporters.tflite.writer import (
     Axes,
     Form,
@@ -27,7 +29,7 @@ from tenon.ir.types import DType, Quant
 
 def to_tflite(graph: Graph) -> bytes:
     """The TFLite file of a bound graph.  Raises UnsupportedError listing every operator that TFLite cannot express."""
-    return TfliteWriter(graph, OPERATORS).write()
+    return TfliteWriter(products_in_f32(graph), OPERATORS).write()
 
 
 # ------------------------------------------------------------------------------------------- conversions
@@ -59,6 +61,12 @@ def _dequantize(w: TfliteWriter, node: Node) -> None:
         if (record.quant, record.dtype) != grid:
             raise UnwritableError("its integers have another scale where they are made")
     w.forms[node.output] = w.forms[x]
+
+
+def _cast(w: TfliteWriter, node: Node) -> None:
+    """Weights in f16, which are written where they are read."""
+    if halves_of(node.output) is None:
+        raise UnwritableError("TFLite's operators have no Cast here but of constant weights in f16")
 
 
 # ---------------------------------------------------------------------------------------------- pointwise
@@ -140,15 +148,25 @@ def _unary(type: str, *, integers: bool = False, fixed: Mapping[DType, tuple[flo
             return w.put(Result(node.output), type, [i], dims, axes, **options)
         if fixed is None:
             return w.put(result, type, [i], dims, axes, **options)
-        y = w.tensor(node.output.name, dims, result.dtype, _fixed(fixed, result.dtype))
-        if result.quant == w.model.tensors[y].quant and result.limits is None:
-            w.done.update(map(id, result.covers))
-            w.forms[result.value] = [Form(y, axes)]
-            return w.emit(type, [i], [y])
-        w.emit(type, [i], [y])
-        return w.put(result, "QUANTIZE", [y], dims, axes)
+        return _put_fixed(w, result, type, i, axes, fixed)
 
     return write
+
+
+def _put_fixed(
+    w: TfliteWriter, result: Result, type: str, i: int, axes: Axes, fixed: Mapping[DType, tuple[float, int]],
+    **options: Any,
+) -> None:  # fmt: skip
+    """An operator on the integers of tensor ``i`` whose result has the scale that is ``fixed`` for their type; a
+    QUANTIZE follows if the graph stores it with another."""
+    record = w.model.tensors[i]
+    y = w.tensor(result.value.name, record.dims, record.dtype, _fixed(fixed, record.dtype))
+    w.emit(type, [i], [y], **options)
+    if result.quantised and (result.quant != w.model.tensors[y].quant or result.limits is not None):
+        return w.put(result, "QUANTIZE", [y], record.dims, axes)
+    w.done.update(map(id, result.covers))
+    w.forms[result.value] = [Form(y, axes)]
+    return None
 
 
 def _fixed(by_type: Mapping[DType, tuple[float, int]], dtype: DType) -> Quant:
@@ -196,20 +214,24 @@ def _swish(w: TfliteWriter, node: Node) -> None:
 
 
 def _softmax(w: TfliteWriter, node: Node) -> None:
-    """Over the last axis of the tensor."""
+    """Over the last axis of the tensor.  Of integers it is computed in integers, with the scale that TFLite prescribes,
+    unless other operators read its result as floats."""
     x = node.input(0)
     rank, result, given = x.type.rank, w.result(node), w.quant_of(x)
     axis = attributes(node).axis % rank
     axes = (*(a for a in range(rank) if a != axis), axis)
-    whole = given is not None and result.quantised and result.limits is None and given[1] is result.dtype
-    whole = whole and result.quant == _fixed(_SIGMOID, result.dtype)
+    whole = given is not None and (given[1] is result.dtype if result.quantised else w.ends(node.output))
     i = w.operand(x, axes, integers=whole)
-    w.put(result if whole else Result(node.output), "SOFTMAX", [i], w.model.tensors[i].dims, axes, beta=1.0)
+    dims = w.model.tensors[i].dims
+    if not whole or given is None:
+        return w.put(Result(node.output), "SOFTMAX", [i], dims, axes, beta=1.0)
+    return _put_fixed(w, result, "SOFTMAX", i, axes, _SIGMOID, beta=1.0)
 
 
 OPERATORS: dict[str, Write] = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
+    "Cast": _cast,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "Gemm": matrix_product,

@@ -97,12 +97,13 @@ def _window_options(axes: Sequence[Axis], kind: int) -> dict[str, int]:
 # -------------------------------------------------------------------------------------------- operands
 @dataclass(frozen=True)
 class _Factors:
-    """Weights [out, ...] and a bias, as integers if ``quant`` is set; ``x`` says of what type the input is."""
+    """Weights [out, ...] and a bias (LiteRT's convolutions need one), as integers if ``quant`` is set; ``x`` says of
+    what type the input is."""
 
     weights: Array
     quant: Quant | None
     dtype: DType
-    bias: Array | None
+    bias: Array
     bias_quant: Quant | None
 
 
@@ -122,10 +123,9 @@ def _factors(w: TfliteWriter, node: Node, axis: int, result: Result) -> _Factors
         raise UnwritableError("u8 with a scale for each channel: choose --scheme int8 or uint8")
     steps = np.float32(x.scale[0]) * scales
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    numbers, bias_quant = None, None
-    if bias is not None:
-        numbers = _bias(bias, steps, np.int64 if dtype is DType.I16 else np.int32)
-        bias_quant = Quant(tuple(map(float, steps)), (0,) * steps.size, 0 if steps.size > 1 else None)
+    kind = np.int64 if dtype is DType.I16 else np.int32
+    numbers = np.zeros(stored.data.shape[axis], kind) if bias is None else _bias(bias, steps, kind)
+    bias_quant = Quant(tuple(map(float, steps)), (0,) * steps.size, 0 if steps.size > 1 else None)
     quant = Quant(tuple(map(float, scales)), (zero,) * scales.size, axis if scales.size > 1 else None)
     return _Factors(stored.data, quant, DType.of(stored.data.dtype), numbers, bias_quant)
 
@@ -149,11 +149,24 @@ def _bias(value: Value, steps: Array, dtype: type) -> Array:
     return np.clip(np.rint(real), info.min, info.max).astype(dtype)
 
 
-def _real_factors(node: Node) -> _Factors:
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if any(v is not None and v.data is None and integers_of(v) is None for v in node.inputs[1:3]):
-        raise UnwritableError("its weights are computed at run time")
-    return _Factors(dequantised(node.input(1)), None, DType.F32, None if bias is None else dequantised(bias), None)
+def halves_of(value: Value) -> Array | None:
+    """The constant of f16 that a value of f32 is a Cast of, None if it is none."""
+    node = value.producer
+    if node is None or node.op.name != "Cast" or value.type.dtype is not DType.F32:
+        return None
+    return node.input(0).data if node.input(0).type.dtype is DType.F16 else None
+
+
+def _real_factors(node: Node, axis: int) -> _Factors:
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    w, halves = node.input(1), halves_of(node.input(1))
+    if any(
+        v is not None and v.data is None and integers_of(v) is None for v in (given, None if halves is not None else w)
+    ):
+        raise UnwritableError("its weights are computed at run time, or stored in a type that TFLite's floats have not")
+    weights = dequantised(w) if halves is None else halves
+    bias = np.zeros(weights.shape[axis], np.float32) if given is None else dequantised(given)
+    return _Factors(weights, None, DType.of(weights.dtype), bias, None)
 
 
 def _written(w: TfliteWriter, name: str, found: _Factors, perm: Sequence[int]) -> list[int]:
@@ -163,7 +176,10 @@ def _written(w: TfliteWriter, name: str, found: _Factors, perm: Sequence[int]) -
         quant = Quant(quant.scale, quant.zero_point, list(perm).index(quant.axis))
     data = np.ascontiguousarray(found.weights.transpose(perm))
     weights = w.constant(f"{name}_weights", data, quant, found.dtype)
-    return [weights, -1 if found.bias is None else w.constant(f"{name}_bias", found.bias, found.bias_quant)]
+    if found.dtype is DType.F16:  # LiteRT's kernels of floats take f32: it widens them once
+        halves, weights = weights, w.tensor(f"{name}_weights_f32", data.shape, DType.F32)
+        w.emit("DEQUANTIZE", [halves], [weights])
+    return [weights, w.constant(f"{name}_bias", found.bias, found.bias_quant)]
 
 
 def _operands(w: TfliteWriter, node: Node, axis: int) -> tuple[Result, _Factors]:
@@ -172,7 +188,7 @@ def _operands(w: TfliteWriter, node: Node, axis: int) -> tuple[Result, _Factors]
     found = _factors(w, node, axis, result)
     if found is not None:
         return result, found
-    return Result(node.output), _real_factors(node)
+    return Result(node.output), _real_factors(node, axis)
 
 
 # -------------------------------------------------------------------------------------------- products
@@ -231,14 +247,15 @@ def matrix_product(w: TfliteWriter, node: Node) -> None:
     gemm = node.op.name == "Gemm"
     if gemm and (op.alpha != 1 or op.beta != 1 or op.transA):
         raise UnwritableError("TFLite has no matrix product with alpha, beta or a transposed first operand")
-    if node.input(1).type.rank != 2 or (node.input(1).data is None and integers_of(node.input(1)) is None):
+    b = node.input(1)
+    if b.type.rank != 2 or (b.data is None and integers_of(b) is None and halves_of(b) is None):
         raise UnwritableError("TFLite's matrix products here have constant weights of two axes")
     turned = gemm and op.transB
     result, found = _operands(w, node, 0 if turned else 1)
     x, y = node.input(0), result.value
     i = w.operand(x, integers=result.quantised)
     options = {"keep_num_dims": x.type.rank != 2}
-    if found.bias is not None and found.bias.size != y.type.dims[-1]:
+    if found.bias.size != y.type.dims[-1]:
         bias = np.broadcast_to(found.bias.reshape(-1), y.type.dims[-1:]).copy()
         found = _Factors(found.weights, found.quant, found.dtype, bias, found.bias_quant)
     operands = _written(w, node.output.name, found, (0, 1) if turned else (1, 0))

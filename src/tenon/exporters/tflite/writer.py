@@ -20,6 +20,7 @@ from tenon.importers.tflite.schema import ACTIVATIONS
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.quantised import bounds, dequantised, integers_of, scalar_grid
 from tenon.ir.types import DType, Quant
+from tenon.ops.base import Operator
 from tenon.ops.quantize import limits
 
 Axes = tuple[int, ...]
@@ -244,6 +245,12 @@ class TfliteWriter:
         return i
 
     # ---------------------------------------------------------------------------------------- results
+    def ends(self, value: Value) -> bool:
+        """Whether a value only goes to outputs, its elements moved at most."""
+        moved = (r for r in value.uses if isinstance(r.op, Operator) and r.op.moves and len(r.outputs) == 1)
+        readers = list(moved)
+        return len(readers) == len(value.uses) and all(self.ends(reader.output) for reader in readers)
+
     def result(self, node: Node) -> Result:
         """Where the result of a node goes: through activations to a QuantizeLinear, if nothing else reads it."""
         value, low, high, passed = node.output, -math.inf, math.inf, list[Node]()
