@@ -70,6 +70,10 @@ class Scheme:
         return _grid(low, high, self.weights, self.symmetric_weights, self.power_of_two)
 
 
+OF_ZEROS = 2.0**-7
+"""The scale of a tensor that is always zero.  Not 1, which stands for integers that are no real numbers."""
+
+
 def _grid(low: Array, high: Array, dtype: DType, symmetric: bool, power_of_two: bool) -> Grid:
     least, most = limits(dtype)
     low, high = np.minimum(low, 0.0).astype(np.float64), np.maximum(high, 0.0).astype(np.float64)
@@ -77,7 +81,7 @@ def _grid(low: Array, high: Array, dtype: DType, symmetric: bool, power_of_two: 
         scale = np.maximum(-low, high) / (most if least < 0 else (most - least) // 2)
     else:
         scale = (high - low) / (most - least)
-    scale = np.where(scale < np.finfo(np.float32).tiny, 1.0, scale)
+    scale = np.where(scale < np.finfo(np.float32).tiny, OF_ZEROS, scale)
     if power_of_two:
         scale = np.exp2(np.ceil(np.log2(scale)))
     scale = scale.astype(np.float32)
