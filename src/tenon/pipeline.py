@@ -59,6 +59,8 @@ from tenon.targets.runner import Runner
 from tenon.tune.probe import probed
 from tenon.tune.search import Bench, LayerTimes, kind_of, search
 from tenon.tune.table import Table, Times
+from tenon.wire.encryption import Key
+from tenon.wire.stored_files import Transform, stored_as
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
@@ -78,6 +80,8 @@ def load(
     weights: Model | None = None,
     values: Values | None = None,
     example_inputs: Sequence[Any] | None = None,
+    key: Key | None = None,
+    transform: Transform | None = None,
 ) -> Graph:
     """Read a model: a path, an http(s) address or the bytes of a file; or a module or exported program of torch.
 
@@ -87,15 +91,20 @@ def load(
     the model at those tensors.  ``values`` replaces inputs by constants; branches that are not taken then need not be
     valid.  A graph with unbound dimensions can be inspected, but not compiled.
     ``example_inputs`` are tensors or arrays with the shapes to export a torch module for.
-    Raises ModelError: FormatError for a broken file, UnsupportedError that lists all problems, ShapeError.
+    ``key`` decrypts encrypted files (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives
+    them; by default that of TENON_KEY or TENON_KEY_FILE); ``transform`` makes the content of each file of the model of
+    what is stored.
+    Raises ModelError: FormatError for a broken file, UnsupportedError that lists all problems, ShapeError; and
+    WrongKeyError.
     """
     if is_torch(model):
         from tenon.importers.pytorch import export
 
         return export.load(model, example_inputs, inputs, outputs, values)
     return importers.load(
-        model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights, values=values
-    )
+        model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights, values=values,
+        key=key, transform=transform,
+    )  # fmt: skip
 
 
 @guarded
@@ -108,13 +117,16 @@ def compile(
     weights: Model | None = None,
     values: Values | None = None,
     example_inputs: Sequence[Any] | None = None,
+    key: Key | None = None,
+    transform: Transform | None = None,
     progress: Progress = lambda stage: None,
     **changes: Unpack[OptionKeywords],
 ) -> Bundle:
     """Compile a model, or a graph returned by ``load``, for a target.
 
-    ``shapes`` and ``values`` are as for ``load``; with a list of shapes the bundle supports each of them, with one copy
-    of the weights.  Algorithms are selected for the first; the others use the same packing of weights where possible.
+    ``shapes``, ``values``, ``key`` and ``transform`` are as for ``load``; with a list of shapes the bundle supports
+    each of them, with one copy of the weights.  Algorithms are selected for the first; the others use the same packing
+    of weights where possible.
 
     ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); fields that are neither given there
     nor in ``options`` come from the environment.  Machine code is generated when the bundle is saved.  Raises
@@ -123,6 +135,20 @@ def compile(
     if is_torch(model):
         model, values = load(model, example_inputs=example_inputs, values=values), None
     chosen, target = _chosen(options, changes)
+    with stored_as(key, transform):
+        return _compiled(model, chosen, target, shapes, weights, values, progress)
+
+
+def _compiled(
+    model: Model | Graph,
+    chosen: Options,
+    target: Target,
+    shapes: Shapes | Sequence[Shapes] | None,
+    weights: Model | None,
+    values: Values | None,
+    progress: Progress,
+) -> Bundle:
+    """See ``compile``; options without a value are those that the target usually has."""
     progress("read")
     all_shapes = _all_shapes(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}

@@ -18,7 +18,6 @@ from onnx_models import model, node
 from tenon.bundle.container import Container, container, container_of
 from tenon.bundle.delta import MAGIC, apply, delta
 from tenon.bundle.encrypted_files import decrypt, encrypt
-from tenon.bundle.encryption import WrongKeyError, seal, unseal
 from tenon.bundle.sbom import sbom
 from tenon.bundle.signature import SignatureError, sign
 from tenon.cli import main
@@ -26,6 +25,7 @@ from tenon.engine.files import choose_target
 from tenon.errors import BundleError, InputError
 from tenon.sdk.libtenon import target_rows
 from tenon.targets import find, host_cpu
+from tenon.wire.encryption import WrongKeyError, seal, unseal
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 DAMAGED, WRONG_KEY = 5, 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import lzma
 import os
 import platform
 import random
@@ -18,16 +19,28 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import tenon
 from libtenon import client, needed, run, succeeded
 from onnx_models import model, node
-from tenon.bundle.container import Container
+from opened_in_c import (
+    ARGUMENT,
+    DAMAGED,
+    NOT_FOUND,
+    NOT_SIGNED,
+    OK,
+    SYSTEM,
+    WRONG_KEY,
+    Api,
+    KeyFunction,
+    Transform,
+)  # fmt: skip
+from tenon.bundle.container import Container, container_of
+from tenon.bundle.delta import apply, delta
 from tenon.bundle.encrypted_files import encrypt
-from tenon.bundle.signature import sign
+from tenon.bundle.signature import SignatureError, sign
 from tenon.sdk import save_sdk
 from tenon.sdk.libtenon import RUNTIME
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 KEY, OTHER = bytes(range(32)), bytes(32)
-OK, ARGUMENT, DAMAGED, WRONG_KEY, NOT_SIGNED = 0, 2, 5, 16, 17
 
 _LONG_KEY = "feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308"
 _LONG_TEXT = (
@@ -142,55 +155,6 @@ def test_signatures_in_c(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ libtenon
-KeyFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8 * 32))
-Transform = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-
-
-class Options(ctypes.Structure):
-    """TenonOpenOptions."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("skip_checksums", ctypes.c_int32),
-        ("never_compile", ctypes.c_int32),
-        ("target", ctypes.c_char_p),
-        ("model_name", ctypes.c_char_p),
-        ("weights", ctypes.c_char_p),
-        ("shapes", ctypes.c_void_p),
-        ("arguments", ctypes.c_void_p),
-        ("threads", ctypes.c_int32),
-        ("compile_seconds", ctypes.c_int32),
-        ("key", ctypes.c_char_p),
-        ("key_file", ctypes.c_char_p),
-        ("key_function", KeyFunction),
-        ("key_context", ctypes.c_void_p),
-        ("transform", Transform),
-        ("transform_context", ctypes.c_void_p),
-        ("weights_data", ctypes.c_void_p),
-        ("weights_bytes", ctypes.c_size_t),
-        ("public_key", ctypes.c_char_p),
-    )
-
-
-class Api:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.library = ctypes.CDLL(str(folder / "sdk" / "lib" / "libtenon.so"))
-        self.library.tenon_last_error.restype = ctypes.c_char_p
-
-    def open(self, name: str, **fields: object) -> tuple[int, str]:
-        """The status of opening a file, and the text of the error; the bundle is closed."""
-        options = Options(struct_size=ctypes.sizeof(Options), never_compile=1, **fields)
-        bundle = ctypes.c_void_p()
-        status = self.library.tenon_bundle_open(
-            str(self.folder / name).encode(), ctypes.byref(options), ctypes.byref(bundle)
-        )
-        if status == OK:
-            self.library.tenon_bundle_close(bundle)
-            return OK, ""
-        return int(status), self.library.tenon_last_error().decode()
-
-
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Api:
     """libtenon, and a folder with a bundle in its forms, and keys."""
@@ -293,3 +257,123 @@ def test_libtenon_verifies_signatures(api: Api) -> None:
     (api.folder / "folder").mkdir()
     (api.folder / "folder" / "manifest.json").write_text("{}")
     assert api.open("folder", public_key=public)[0] == ARGUMENT
+
+
+# ------------------------------------------------------------------------------------------------ updates
+Decompress = Callable[[bytes, int], bytes | None]
+
+
+@pytest.fixture(scope="module")
+def decompressed(tmp_path_factory: pytest.TempPathFactory) -> Decompress:
+    """tn_lzma_decompress: the result of so many bytes; it must leave the bytes behind it alone."""
+    function = compiled("lzma", tmp_path_factory.mktemp("lzma")).tn_lzma_decompress
+
+    def decompress(data: bytes, size: int) -> bytes | None:
+        result = ctypes.create_string_buffer(b"\xa5" * (size + 64), size + 64)
+        whole = function(data, ctypes.c_size_t(len(data)), result, ctypes.c_size_t(size))
+        assert result.raw[size:] == b"\xa5" * 64
+        return result.raw[:size] if whole == 1 else None
+
+    return decompress
+
+
+def texts() -> list[bytes]:
+    """Data that needs literals, matches, repeated matches of all four distances, short ones, long ones and far ones."""
+    rng = random.Random(4)
+    words = [rng.randbytes(n) for n in (3, 5, 8, 13, 21, 300)]
+    mixed = b"".join(rng.choice(words) for _ in range(3000))
+    floats = np.random.default_rng(2).normal(size=4000).astype(np.float32).tobytes()
+    changed = bytearray(mixed)
+    for _ in range(500):
+        changed[rng.randrange(len(changed))] ^= rng.randrange(256)
+    return [b"", b"a", b"a" * 5000, mixed, floats, bytes(changed), mixed + rng.randbytes(150_000) + mixed]
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 2), (0, 2, 0), (4, 0, 4), (1, 3, 1)], ids=str)
+def test_lzma_in_c(shape: tuple[int, int, int], decompressed: Decompress) -> None:
+    lc, lp, pb = shape
+    filters = [{"id": lzma.FILTER_LZMA1, "preset": 6, "lc": lc, "lp": lp, "pb": pb}]
+    for text in texts() if shape == (3, 0, 2) else texts()[1:6]:
+        data = lzma.compress(text, format=lzma.FORMAT_ALONE, filters=filters)
+        assert decompressed(data, len(text)) == text
+        assert decompressed(data, len(text) + 1) is None, "the end mark comes before"
+        assert not text or decompressed(data[: len(data) // 2], len(text)) is None
+
+
+def test_damaged_lzma_stays_in_its_buffers(decompressed: Decompress) -> None:
+    rng = random.Random(11)
+    text = texts()[5][:3000]
+    data = lzma.compress(text, format=lzma.FORMAT_ALONE)
+    for _ in range(400):
+        damaged = bytearray(data)
+        for _ in range(rng.choice((1, 1, 8))):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        decompressed(bytes(damaged[: rng.choice((len(data), rng.randrange(len(data))))]), len(text))
+
+
+@pytest.fixture(scope="module")
+def updates(api: Api) -> Path:
+    """A folder with old.tenon, new.tenon, whose weights differ slightly, and update."""
+    folder = api.folder / "updates"
+    folder.mkdir()
+    file = Container(str(api.folder / "net.tenon"))
+    parts = {name: file.stored(name).tobytes() for name in file.parts}
+    name = next(each for each in parts if each.endswith(".bin"))
+    changed = np.frombuffer(parts[name], np.float32) * np.float32(1.0001)
+    (folder / "old.tenon").write_bytes((api.folder / "net.tenon").read_bytes())
+    (folder / "new.tenon").write_bytes(container_of({**parts, name: changed.tobytes(), "more": b"more"}))
+    (folder / "update").write_bytes(delta(folder / "old.tenon", folder / "new.tenon"))
+    return folder
+
+
+def test_libtenon_applies_updates(api: Api, updates: Path) -> None:
+    old, new = (updates / f"{name}.tenon" for name in ("old", "new"))
+    assert api.patch(old, updates / "update", updates / "made.tenon") == (OK, "")
+    assert (updates / "made.tenon").read_bytes() == new.read_bytes() == apply(old, updates / "update")
+    (updates / "own.tenon").write_bytes(old.read_bytes())
+    assert api.patch(updates / "own.tenon", updates / "update", updates / "own.tenon") == (OK, "")
+    assert (updates / "own.tenon").read_bytes() == new.read_bytes()
+    refused = {
+        (new, updates / "update", updates / "x"): (ARGUMENT, "is for another file than"),
+        (old, old, updates / "x"): (DAMAGED, "is no delta of Tenon"),
+        (old, updates / "absent", updates / "x"): (NOT_FOUND, "absent"),
+        (old, updates / "update", updates / "absent" / "x"): (SYSTEM, "cannot be written"),
+    }
+    for paths, (wanted, text) in refused.items():
+        status, message = api.patch(*paths)
+        assert (status, text in message) == (wanted, True), message
+    assert not list(updates.glob("*.part"))
+    assert not (updates / "x").exists()
+
+
+def test_libtenon_applies_updates_of_whom_it_trusts_only(api: Api, updates: Path) -> None:
+    private = Ed25519PrivateKey.from_private_bytes(KEY)
+    public = private.public_key().public_bytes_raw()
+    pem = updates / "private.pem"
+    pem.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    out, signed = updates / "trusted.tenon", updates / "signed.tenon"
+    status, message = api.patch(updates / "old.tenon", updates / "update", out, public)
+    assert (status, "is not signed" in message, out.exists()) == (NOT_SIGNED, True, False)
+    with pytest.raises(SignatureError, match="is not signed"):
+        apply(updates / "old.tenon", updates / "update", public)
+    signed.write_bytes(sign(Container(str(updates / "new.tenon")), pem))
+    (updates / "signed-update").write_bytes(delta(updates / "old.tenon", signed))
+    assert api.patch(updates / "old.tenon", updates / "signed-update", out, public) == (OK, "")
+    assert out.read_bytes() == signed.read_bytes()
+    assert api.patch(updates / "old.tenon", updates / "signed-update", out, OTHER)[0] == NOT_SIGNED
+    assert apply(updates / "old.tenon", updates / "signed-update", public) == signed.read_bytes()
+
+
+def test_libtenon_refuses_damaged_updates(api: Api, updates: Path) -> None:
+    content, out = (updates / "update").read_bytes(), updates / "damaged.tenon"
+    rng, path = random.Random(5), updates / "damaged"
+    for _ in range(150):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged[: rng.choice((len(content), len(content), rng.randrange(len(content))))])
+        if path.read_bytes() == content:
+            continue
+        status, message = api.patch(updates / "old.tenon", path, out)
+        whole = status == OK and out.read_bytes() == (updates / "new.tenon").read_bytes()
+        assert status in (DAMAGED, ARGUMENT) or whole, (status, message)  # .lzma files have bytes that do not matter
+        out.unlink(missing_ok=True)

@@ -11,8 +11,8 @@ Numbers are little-endian:
 
 Names are TARGET/FILE; the files of a target are the manifest, library and weights of a folder.  Parts begin at
 multiples of 4096 bytes, so that weights can be used where they are mapped; parts with the same content are stored once.
-``runtime/libtenon/container.c`` reads the same.  In an encrypted file these parts are sealed (``bundle.encryption``).
-Parts whose names have no target are about the file: "key-check" (``bundle.encryption``), "signature"
+``runtime/libtenon/container.c`` reads the same.  In an encrypted file these parts are sealed (``wire.encryption``).
+Parts whose names have no target are about the file: "key-check" (``wire.encryption``), "signature"
 (``bundle.signature``).
 """
 
@@ -44,8 +44,12 @@ _ALIGNMENT = 4096
 
 def container(targets: Mapping[str, Mapping[str, bytes]]) -> bytes:
     """The content of a file with these files of each target."""
-    parts = {f"{target}/{name}": content for target, files in targets.items() for name, content in files.items()}
-    return container_of(parts)
+    return container_of(parts_of(targets))
+
+
+def parts_of(targets: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
+    """The parts of a file with these files of each target."""
+    return {f"{target}/{name}": content for target, files in targets.items() for name, content in files.items()}
 
 
 def container_of(parts: Mapping[str, bytes], version: int = VERSION) -> bytes:
@@ -104,10 +108,10 @@ class Container:
 
     def unlock(self, key: bytes) -> None:
         """Use a key for an encrypted file.  Raises WrongKeyError if it is that of another one."""
-        from tenon.bundle.encryption import KEY_CHECK, WrongKeyError, unseal
+        from tenon.wire.encryption import KEY_CHECK, WrongKeyError, unseal
 
         if unseal(key, KEY_CHECK, self.stored(KEY_CHECK).tobytes()) is None:
-            raise WrongKeyError(f"{self.path}: the key is not that with which it was encrypted")
+            raise WrongKeyError(self.path)
         self._key = key
 
     def _directory(self) -> dict[str, tuple[int, int]]:
@@ -163,12 +167,10 @@ class Container:
         return parse_manifest(self.part(target, FILE).tobytes(), f"{self.path} ({target}/{FILE})")
 
     def _decrypted(self, full: str, name: str) -> Array:
-        from tenon.bundle.encryption import WrongKeyError, unseal
+        from tenon.wire.encryption import WrongKeyError, unseal
 
         if not self._key:
-            raise WrongKeyError(
-                f"{self.path} is encrypted: give its key (key=..., --key-file, TENON_KEY_FILE or TENON_KEY)"
-            )
+            raise WrongKeyError(self.path, missing=True)
         text = unseal(self._key, name, self.stored(full).tobytes())
         if text is None:
             raise BundleError(

@@ -3,14 +3,14 @@
 Numbers are little-endian:
 
     8 bytes    "TENONDLT"
-    u32        1, the version of this form
-    u64, u64   bytes of the old and of the new file
+    u32        2, the version of this form
+    u64 (3)    bytes of the old file, of the new file and of the steps
     32, 32     BLAKE2b of the old and of the new file
-    ...        steps, compressed (LZMA)
+    ...        steps, compressed (LZMA, in the form of .lzma files)
 
 A step is a byte and two u64, offset in the old file and length, then its data.  0: these bytes of the old file.  1: the
 same, exclusive-or with as many bytes that follow, every fourth byte first, then those after them: small changes of
-floats leave most of the upper bytes zero.  2: bytes that follow.
+floats leave most of the upper bytes zero.  2: bytes that follow.  ``runtime/libtenon/patch.c`` applies the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from tenon.bundle.container import Container
+from tenon.bundle.signature import PublicKey, check_signature
 from tenon.errors import BundleError, InputError
 from tenon.ir.dtype import Array
 
@@ -30,8 +31,10 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-MAGIC, VERSION = b"TENONDLT", 1
-_HEAD = struct.Struct("<8sIQQ32s32s")
+MAGIC, VERSION = b"TENONDLT", 2
+_HEAD = struct.Struct("<8sIQQQ32s32s")
+_MEMORY = 1 << 28
+"""Most bytes of memory for decompression."""
 _STEP = struct.Struct("<BQQ")
 _COPY, _CHANGE, _NEW = range(3)
 _STRIDE = 4
@@ -59,33 +62,48 @@ def delta(old: str | Path, new: str | Path) -> bytes:
             steps += _new(content)
         at = offset + length
     steps += _new(becomes[at:])
-    head = _HEAD.pack(MAGIC, VERSION, len(was), len(becomes), _digest(was), _digest(becomes))
-    return head + lzma.compress(b"".join(steps), format=lzma.FORMAT_XZ)
+    text = b"".join(steps)
+    head = _HEAD.pack(MAGIC, VERSION, len(was), len(becomes), len(text), _digest(was), _digest(becomes))
+    return head + lzma.compress(text, format=lzma.FORMAT_ALONE)
 
 
-def apply(old: str | Path, patch: str | Path) -> bytes:
-    """The content of the new file.  Raises InputError if the patch is for another file, BundleError if it is
-    damaged.
+def apply(old: str | Path, patch: str | Path, public_key: PublicKey | None = None) -> bytes:
+    """The content of the new file, which the owner of ``public_key`` has to have signed, if one is given.
+
+    Raises InputError if the patch is for another file, BundleError if it is damaged, SignatureError.
     """
     was, content = _read(Path(old)), _read(Path(patch))
     try:
-        magic, version, size, new_size, before, after = _HEAD.unpack_from(content)
+        magic, version, size, new_size, step_bytes, before, after = _HEAD.unpack_from(content)
     except struct.error:
         magic, version = b"", 0
     if magic != MAGIC:
         raise BundleError(f"{patch} is no delta of Tenon: make one with 'tenon delta OLD NEW -o PATCH'")
     if version != VERSION:
-        raise BundleError(f"{patch} has form {version} of deltas and this Tenon reads {VERSION}: install a newer Tenon")
+        raise BundleError(
+            f"{patch} has form {version} of deltas and this Tenon reads {VERSION}: make it with the same Tenon"
+        )
     if len(was) != size or _digest(was) != before:
         raise InputError(f"{patch} is for another file than {old}: apply it to the version that it was made from")
     try:
-        steps = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(content[_HEAD.size :], 2 * new_size + 65536)
+        steps = _decompressed(content[_HEAD.size :], step_bytes, new_size)
         made = _followed(was, steps, new_size)
     except (lzma.LZMAError, struct.error, ValueError) as error:
         raise BundleError(f"{patch} is damaged ({error}): get it again") from None
     if _digest(made) != after:
         raise BundleError(f"{patch} is damaged (the digest of its result differs): get it again")
+    if public_key is not None:
+        check_signature(Container(str(patch), lambda _: made), public_key)
     return made
+
+
+def _decompressed(data: bytes, size: int, new_size: int) -> bytes:
+    if size > 2 * new_size + 65536:
+        raise ValueError("it has too many steps")
+    steps = lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_MEMORY).decompress(data, size) if size else b""
+    if len(steps) != size:
+        raise ValueError("it is incomplete")
+    return steps
 
 
 def _followed(was: bytes, steps: bytes, size: int) -> bytes:

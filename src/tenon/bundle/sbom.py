@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tenon.bundle.container import Container, is_container
-from tenon.bundle.encryption import Key, read_key
 from tenon.bundle.manifest import Manifest, read_manifest
+from tenon.wire.encryption import Key, read_key
 
 _APACHE = [{"license": {"id": "Apache-2.0"}}]
 _MIT = [{"license": {"id": "MIT"}}]

@@ -14,7 +14,8 @@ from tenon.atomic_write import write
 from tenon.bundle import link
 from tenon.bundle.banner import banner
 from tenon.bundle.browser import description
-from tenon.bundle.container import SUFFIX, container
+from tenon.bundle.container import SUFFIX, container, parts_of
+from tenon.bundle.encrypted_files import encrypted_container
 from tenon.bundle.folder import write_folder
 from tenon.bundle.header import header, with_bounds
 from tenon.bundle.image_entry import SOURCES, image_header, image_source
@@ -47,6 +48,7 @@ from tenon.toolchain.compiler import Compiler, find
 from tenon.toolchain.size import sizes
 from tenon.web import npm_package, page
 from tenon.web.npm import tarball_name
+from tenon.wire.encryption import Key, read_key
 
 _ON_REQUEST: frozenset[Emit] = frozenset(EMIT) - (PARTS - {"ir"})
 _COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm", "archive", "cmake", "tar"})
@@ -204,7 +206,11 @@ class Bundle:
 
     @guarded
     def save(
-        self, folder: str | Path, emit: Sequence[Emit] = (), progress: Callable[[str], None] = lambda stage: None
+        self,
+        folder: str | Path,
+        emit: Sequence[Emit] = (),
+        progress: Callable[[str], None] = lambda stage: None,
+        key: Key | None = None,
     ) -> Path:
         """Write the bundle and return its folder; a name that ends in ``.tenon`` is that of a single file.  Repeated
         calls write the same bytes.
@@ -217,12 +223,14 @@ class Bundle:
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
         ``progress`` is called with the name of a stage that takes minutes: building a C library for executables, which
-        is kept.
+        is kept.  ``key`` encrypts a ``.tenon`` file, so that what is written is never readable without it.
         """
         if Path(folder).suffix == SUFFIX:
             if emit:
                 raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
-            return save_container(folder, [self])
+            return save_container(folder, [self], key)
+        if key is not None:
+            raise InputError(f"{folder}: only {SUFFIX} files are encrypted: give the name of one")
         parts = self._parts(emit or self.options.emit)
         if "exe" in parts and self.compiler.builds_c_library(self.target):
             progress(f"building the C library for {self.target.triple}, once; this can take minutes")
@@ -340,10 +348,11 @@ class Bundle:
         return self.compiler.archive({f"{self.name}.o": network, f"{self.name}_weights.o": weights})
 
 
-def save_container(path: str | Path, bundles: Sequence[Bundle]) -> Path:
-    """Write the bundles, each for another target, to one ``.tenon`` file; the first has precedence over equals."""
+def save_container(path: str | Path, bundles: Sequence[Bundle], key: Key | None = None) -> Path:
+    """Write the bundles, each for another target, to one ``.tenon`` file, encrypted if there is a ``key``; the first
+    has precedence over equals."""
     targets = {bundle.target.name: bundle.loaded_files() for bundle in bundles}
     if len(targets) < len(bundles):
         raise InputError("a target is named twice")
-    write(path, container(targets))
+    write(path, container(targets) if key is None else encrypted_container(parts_of(targets), read_key(key)))
     return Path(path)

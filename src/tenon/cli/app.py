@@ -80,15 +80,19 @@ def compile_command(
         Path | None,
         typer.Option("--report", help="Also write an HTML page: memory, sizes, layers, graph, times, validation."),
     ] = None,
+    encrypt: Annotated[
+        bool, typer.Option("--encrypt", help="Encrypt the .tenon file, with the key that opens encrypted models.")
+    ] = False,
     preprocessing: PreprocessOptions,
     options: BundleOptions,
     printing: PrintOptions,
 ) -> None:
     """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
-    from tenon.cli.commands import compile_model
+    from tenon.cli.commands import Written, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    compile_model(model.source(), out, _parts(emit), given, report, as_json=printing.json)
+    written = Written(out, _parts(emit), report, encrypt)
+    compile_model(model.source(), written, given, as_json=printing.json)
 
 
 @app.command("run")

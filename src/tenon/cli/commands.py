@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,27 +21,44 @@ from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
 from tenon.options import Emit, Options
+from tenon.wire.stored_files import known_key
 
 
-def compile_model(
-    source: Source,
-    out: Path,
-    emit: tuple[Emit, ...],
-    options: dict[str, Any],
-    report: Path | None = None,
-    *,
-    as_json: bool,
-) -> None:
-    """Compile a model; ``report`` is the page to write about it."""
+@dataclass(frozen=True)
+class Written:
+    """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``."""
+
+    out: Path
+    emit: tuple[Emit, ...] = ()
+    report: Path | None = None
+    encrypt: bool = False
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of the bundle.  Raises InputError if it is to be encrypted, and there is none."""
+        if not self.encrypt:
+            return None
+        if self.out.suffix != SUFFIX:
+            raise InputError(f"--encrypt: only {SUFFIX} files are encrypted: -o {self.out}{SUFFIX}")
+        key = known_key()
+        if key is None:
+            raise InputError("--encrypt needs a key: --key-file, TENON_KEY_FILE or TENON_KEY ('openssl rand -hex 32')")
+        return key
+
+
+def compile_model(source: Source, written: Written, options: dict[str, Any], *, as_json: bool) -> None:
+    """Compile a model."""
+    out, emit = written.out, written.emit
     if out.suffix == SUFFIX:
-        return _compile_to_one_file(source, out, emit, options, report, as_json=as_json)
+        return _compile_to_one_file(source, written, options, as_json=as_json)
+    assert written.key is None
     if "," in (options.get("target") or ""):
         raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
         bundle = _compiled(source, options, progress)
         folder = bundle.save(out, emit=bundle.parts_with(emit), progress=progress if sys.stderr.isatty() else note)
-        _write_report(report, source, bundle, options, progress)
+        _write_report(written.report, source, bundle, options, progress)
     manifest = read_manifest(folder)
     if as_json:
         return print_json(manifest.json())
@@ -89,25 +106,17 @@ def _write_report(
         write(report, report_page(source, bundle, options, progress), "--report")
 
 
-def _compile_to_one_file(
-    source: Source,
-    out: Path,
-    emit: tuple[Emit, ...],
-    options: Mapping[str, Any],
-    report: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def _compile_to_one_file(source: Source, written: Written, options: Mapping[str, Any], *, as_json: bool) -> None:
     """For each of the targets, which --target lists."""
-    began = perf_counter()
-    if emit:
+    began, out, report, key = perf_counter(), written.out, written.report, written.key
+    if written.emit:
         raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
     targets = (options.get("target") or "").split(",")
     if report is not None and len(targets) > 1:
         raise InputError("--report is about one target: compile for each of them, or leave it out")
     with stages(f"compiling {source.name}") as progress:
         bundles = [_compiled(source, {**options, "target": target.strip() or None}, progress) for target in targets]
-        save_container(out, bundles)
+        save_container(out, bundles, key)
         _write_report(report, source, bundles[0], options, progress)
     manifests = [bundle.manifest(bundle.loaded_files(), compiled=True) for bundle in bundles]
     if as_json:

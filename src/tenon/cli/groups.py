@@ -1,7 +1,7 @@
 """Groups of options: a dataclass whose fields are options is one parameter of several subcommands.
 
 A subcommand decorated with ``with_groups`` takes a group as one parameter; on the command line it is replaced by the
-group's fields.
+group's fields.  A group may have a method ``around``, a context manager within which the subcommand runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_type_hints
 
@@ -22,9 +23,12 @@ def with_groups(command: Command) -> Command:
 
     @functools.wraps(command)
     def flat(**values: Any) -> None:
-        for name, kind in groups.items():
-            values[name] = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
-        command(**values)
+        with ExitStack() as context:
+            for name, kind in groups.items():
+                values[name] = group = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+                if hasattr(group, "around"):
+                    context.enter_context(group.around())
+            command(**values)
 
     parameters = [
         option

@@ -1,17 +1,19 @@
-"""Implementation of the subcommands about ``.tenon`` files."""
+"""Implementation of the subcommands about ``.tenon`` files and encrypted files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.atomic_write import write
+from tenon.atomic_write import write, write_all
 from tenon.bundle.container import Container
-from tenon.bundle.encryption import Key, key_of_digits
+from tenon.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder, is_bundle
 from tenon.bundle.sbom import sbom
 from tenon.bundle.signature import check_signature, sign, signer
 from tenon.cli.console import console, print_json, size
 from tenon.errors import InputError
 from tenon.options import variable
+from tenon.wire.encryption import Key, key_of_digits
 
 
 def chosen_key(key_file: Path | None, key_env: str | None) -> Key:
@@ -19,6 +21,25 @@ def chosen_key(key_file: Path | None, key_env: str | None) -> Key:
     if (key_file is None) == (key_env is None):
         raise InputError("name the key by --key-file or --key-env: 'openssl rand -hex 32' makes one")
     return key_file if key_file is not None else key_of_digits(variable(key_env or ""), f"${key_env}")
+
+
+def encrypt_to(source: Path, out: Path, key: Key, *, as_json: bool) -> None:
+    if source.is_dir() and not is_bundle(source):
+        return _write_folder(out, encrypt_folder(source, key), as_json=as_json)
+    return written(out, encrypt(source, key), as_json=as_json)
+
+
+def decrypt_to(source: Path, out: Path, key: Key, *, as_json: bool) -> None:
+    if source.is_dir():
+        return _write_folder(out, decrypt_folder(source, key), as_json=as_json)
+    return written(out, decrypt(source, key), as_json=as_json)
+
+
+def _write_folder(out: Path, files: Mapping[str, bytes], *, as_json: bool) -> None:
+    write_all({out / name: content for name, content in files.items()}, "-o")
+    if as_json:
+        return print_json({"folder": str(out), "files": {name: len(content) for name, content in files.items()}})
+    return console.print(f"{out}/, {len(files)} file(s), {size(sum(map(len, files.values())))}", markup=False)
 
 
 def written(out: Path, content: bytes, *, as_json: bool) -> None:

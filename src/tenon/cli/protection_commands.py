@@ -1,4 +1,4 @@
-"""Subcommands about ``.tenon`` files: encryption, signatures, bills of materials, and updates."""
+"""Subcommands about ``.tenon`` files: encryption (also of models), signatures, bills of materials, and updates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import typer
 from tenon.cli.option_groups import Json
 
 Bundle = Annotated[Path, typer.Argument(help="A .tenon file, or the folder of a bundle.")]
+Encrypted = Annotated[Path, typer.Argument(help="An encrypted .tenon file, or an encrypted file or folder of a model.")]
+Plain = Annotated[Path, typer.Argument(help="A .tenon file, the folder of a bundle, or a file or folder of a model.")]
 SingleFile = Annotated[Path, typer.Argument(help="A .tenon file.")]
 Out = Annotated[Path, typer.Option("-o", "--out", "--output", help="The file to write.")]
+FileOrFolder = Annotated[
+    Path, typer.Option("-o", "--out", "--output", help="The file to write; for the folder of a model, a folder.")
+]
 KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="A file with the key: 32 bytes or 64 hexadecimal digits.")
 ]
@@ -31,23 +36,21 @@ def register(app: typer.Typer) -> None:
 
 
 def encrypt_command(
-    bundle: Bundle, out: Out, key_file: KeyFile = None, key_env: KeyVariable = None, json: Json = False
+    source: Plain, out: FileOrFolder, key_file: KeyFile = None, key_env: KeyVariable = None, json: Json = False
 ) -> None:
-    """Encrypt a bundle's manifest, code and weights with AES-256-GCM."""
-    from tenon.bundle.encrypted_files import encrypt
-    from tenon.cli.protection import chosen_key, written
+    """Encrypt a bundle's manifest, code and weights, or the files of a model, with AES-256-GCM."""
+    from tenon.cli.protection import chosen_key, encrypt_to
 
-    written(out, encrypt(bundle, chosen_key(key_file, key_env)), as_json=json)
+    encrypt_to(source, out, chosen_key(key_file, key_env), as_json=json)
 
 
 def decrypt_command(
-    bundle: SingleFile, out: Out, key_file: KeyFile = None, key_env: KeyVariable = None, json: Json = False
+    source: Encrypted, out: FileOrFolder, key_file: KeyFile = None, key_env: KeyVariable = None, json: Json = False
 ) -> None:
-    """Decrypt an encrypted bundle."""
-    from tenon.bundle.encrypted_files import decrypt
-    from tenon.cli.protection import chosen_key, written
+    """Decrypt an encrypted bundle, or the encrypted files of a model."""
+    from tenon.cli.protection import chosen_key, decrypt_to
 
-    written(out, decrypt(bundle, chosen_key(key_file, key_env)), as_json=json)
+    decrypt_to(source, out, chosen_key(key_file, key_env), as_json=json)
 
 
 def sign_command(
@@ -101,10 +104,13 @@ def patch_command(
     old: Annotated[Path, typer.Argument(help="The .tenon file that the delta was made from.")],
     patch: Annotated[Path, typer.Argument(help="The delta.")],
     out: Out,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="Verify that the result was signed with this key (PEM).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Apply a delta to a .tenon file; the digests of both files are verified."""
     from tenon.bundle.delta import apply
     from tenon.cli.protection import written
 
-    written(out, apply(old, patch), as_json=json)
+    written(out, apply(old, patch, public_key), as_json=json)

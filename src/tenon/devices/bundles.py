@@ -14,7 +14,6 @@ import numpy as np
 from tenon.atomic_write import scratch
 from tenon.bundle import Bundle, read_manifest
 from tenon.bundle.container import is_container
-from tenon.bundle.encryption import WrongKeyError
 from tenon.bundle.manifest import FILE
 from tenon.bundle.names import executable_name, identifier
 from tenon.devices.deploy import KEEP, Deployed, deploy
@@ -35,6 +34,7 @@ from tenon.ir.graph import Graph
 from tenon.options import Options
 from tenon.pipeline import compile
 from tenon.targets import Target, find
+from tenon.wire.encryption import WrongKeyError
 
 SIMILAR = 0.999
 """Least cosine similarity between the outputs of a device and those of this machine."""

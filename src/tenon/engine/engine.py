@@ -23,9 +23,9 @@ from tenon.targets.host_cpu import runs_here
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle
-    from tenon.bundle.encryption import Key
     from tenon.bundle.signature import PublicKey
     from tenon.engine.timestamps import StampedThreadPool
+    from tenon.wire.encryption import Key
 
 
 @guarded

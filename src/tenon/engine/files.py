@@ -19,8 +19,8 @@ from tenon.ir.dtype import Array
 
 if TYPE_CHECKING:
     from tenon.bundle.container import Container
-    from tenon.bundle.encryption import Key
     from tenon.bundle.signature import PublicKey
+    from tenon.wire.encryption import Key
 
 
 class Opening(NamedTuple):
@@ -102,7 +102,6 @@ def open_container(path: str, how: Opening = USUAL) -> Container:
     Raises BundleError for a file that is damaged, encrypted with another key, or not signed by whom it should be.
     """
     from tenon.bundle.container import Container
-    from tenon.options import opening
 
     file = Container(path, how.transform)
     if how.public_key is not None:
@@ -110,11 +109,10 @@ def open_container(path: str, how: Opening = USUAL) -> Container:
 
         check_signature(file, how.public_key)
     if file.encrypted:
-        from tenon.bundle.encryption import key_of_digits, read_key
+        from tenon.wire.stored_files import known_key
 
-        _, digits, key_file = opening()
-        if key := how.key or (key_of_digits(digits, "TENON_KEY") if digits else key_file):
-            file.unlock(read_key(key))
+        if key := known_key(how.key):
+            file.unlock(key)
     return file
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from tenon.errors import FormatError, InputError, TenonError
 from tenon.importers.unsupported_formats import HEAD, foreign
+from tenon.wire.stored_files import stored_as
 
 if TYPE_CHECKING:
     from tenon.ir.bind import Shapes
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tenon.ir.graph import Graph
     from tenon.model_files.download import Progress
     from tenon.model_files.model_file import ModelFile
+    from tenon.wire.encryption import Key
+    from tenon.wire.stored_files import Transform
 
 
 MAX_ENTRIES = 1000
@@ -92,6 +95,8 @@ def load(
     values: Values | None = None,
     cache: Path | None = None,
     progress: Progress | None = None,
+    key: Key | None = None,
+    transform: Transform | None = None,
 ) -> Graph:
     """The graph of a model given as a path, an http(s) address or bytes.
 
@@ -99,7 +104,8 @@ def load(
     it does not lie beside the first under its usual name.  ``shapes`` binds inputs to shapes and named dimensions to
     extents; while some are unbound the graph is left untyped (see ``ir.bind``).  ``values`` fixes inputs to numbers or
     arrays, which become constants (see ``ir.fixed``).  ``inputs`` and ``outputs`` cut the part between those tensors
-    out of the model.
+    out of the model.  ``key`` decrypts encrypted files, and ``transform`` makes the content of every file of what is
+    stored (see ``wire.stored_files``).
 
     Raises InputError for a source that does not exist or a name that the model lacks, and ModelError, listing
     all problems together, for a model that cannot be used.
@@ -108,9 +114,9 @@ def load(
 
     from tenon.ir.fixed import arrays, check_names
 
-    file, importer = find(source, sha256, weights=weights, cache=cache, progress=progress)
-    file = replace(file, values=arrays(values))
-    with np.errstate(all="ignore"):  # infinities and overflows in a file's numbers are the file's own
+    with stored_as(key, transform), np.errstate(all="ignore"):  # infinities in a file's numbers are the file's own
+        file, importer = find(source, sha256, weights=weights, cache=cache, progress=progress)
+        file = replace(file, values=arrays(values))
         graph = importer.load(file, shapes or {}, inputs, outputs)
     graph.name = _called(source, file) or graph.name
     check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)

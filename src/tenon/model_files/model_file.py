@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tenon.errors import FormatError, InputError
 from tenon.input_file import printable, read_regular
 from tenon.ir.graph import Array
+from tenon.wire.stored_files import plain_content
 
 if TYPE_CHECKING:
     from tenon.model_files.download import Progress
@@ -102,13 +103,15 @@ def read(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> ModelFile:
-    """The model at ``source``, its SHA-256 checked when one is given; a folder is not read.
+    """The model at ``source``, its SHA-256 checked when one is given (of an encrypted file, that of the encrypted one);
+    a folder is not read.
 
-    Raises InputError when there is nothing to read and FormatError when the checksum differs.
+    Raises InputError when there is nothing to read and FormatError when the checksum differs, and as ``plain_content``
+    does for encrypted files.
     """
     if isinstance(source, bytes):
         check(source, sha256, "the bytes given")
-        return ModelFile("model", source)
+        return ModelFile("model", plain_content(source, "the model given as bytes"))
     text = os.fspath(source)
     if not text:
         raise InputError("the name of the model's file is empty")
@@ -119,9 +122,7 @@ def read(
         if sha256:
             raise InputError(f"{path}: a folder has no SHA-256; give the model's file")
         return ModelFile(printable(path.resolve().name), b"", path, is_folder=True)
-    file = read_file(path)
-    check(file.data, sha256, str(path))
-    return file
+    return read_file(path, sha256)
 
 
 def _from_address(url: str, sha256: str | None, cache: Path | None, progress: Progress | None) -> ModelFile:
@@ -133,12 +134,14 @@ def _from_address(url: str, sha256: str | None, cache: Path | None, progress: Pr
         what = f"models are fetched over http and https only, not {scheme}"
         raise InputError(f"{download.shown(url)}: {what}")
     data = download.fetched(url, sha256, cache or default_cache() / "models", progress)
-    return ModelFile(download.file_name(url), data)
+    return ModelFile(download.file_name(url), plain_content(data, download.shown(url)))
 
 
-def read_file(path: Path) -> ModelFile:
-    """The local file at ``path``.  Raises InputError."""
-    return ModelFile(printable(path.name), read_regular(path), path.parent, disk_name=path.name)
+def read_file(path: Path, sha256: str | None = None) -> ModelFile:
+    """The local file at ``path``.  Raises as ``read`` does."""
+    stored = read_regular(path)
+    check(stored, sha256, str(path))
+    return ModelFile(printable(path.name), plain_content(stored, printable(path)), path.parent, disk_name=path.name)
 
 
 def check(data: bytes, sha256: str | None, where: str) -> None:

@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ from tenon.errors import InputError
 from tenon.input_file import open_regular
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import AS_IT_IS
-from tenon.metrics.plugin_code import PluginCode, imported_module
 from tenon.passes.preprocessing import described
 
 Sample = Mapping[str, Array]
@@ -169,12 +169,12 @@ def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[_Item]
 def _function(text: str) -> Iterable[Any]:
     """The samples that a function returns or yields, of a module that Python finds."""
     module, _, name = text.partition(":")
-    home = imported_module(module, text)
     try:
-        function = getattr(home, name)
-    except AttributeError as error:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
         raise InputError(f"{text}: {error}") from None
-    return PluginCode(text, getattr(home, "__file__", None) or "").items(function)
+    result: Iterable[Any] = function()
+    return result
 
 
 def _fitted(graph: Graph, sample: Any, where: str) -> Sample:

@@ -19,8 +19,8 @@ ABI = 1
 RUNTIME = Path(__file__).parent.parent / "runtime"
 SOURCES = (
     "activations.c", "aes_gcm.c", "bundle.c", "compile.c", "container.c", "description.c", "digest.c", "ed25519.c",
-    "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "machine.c", "manifest.c", "memory_pool.c",
-    "query.c", "run.c",
+    "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "lzma.c", "machine.c", "manifest.c",
+    "memory_pool.c", "patch.c", "query.c", "run.c",
 )  # fmt: skip
 POSIX = ("platform_posix.c", "children_posix.c")
 _WINDOWS = ("platform_windows.c",)

@@ -4,15 +4,17 @@ files."""
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.errors import FormatError
+from tenon.errors import FormatError, InputError
 from tenon.ir.graph import Array
 from tenon.ir.random_weights import placeholder
 from tenon.ir.types import DType
+from tenon.wire.stored_files import open_stored
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -161,6 +163,8 @@ def external(tensor: TensorProto, folder: Path | None, size: int) -> bytes:
         return _read(_inside(folder, location), folder, location, entries, size)
     except OSError as error:
         raise TensorError(f"'{location[:80]}' cannot be read: {error.strerror}") from error
+    except InputError as error:
+        raise TensorError(f"'{location[:80]}' cannot be read: {error}") from error
 
 
 def _read(path: Path, folder: Path, location: str, entries: dict[str, str], size: int) -> bytes:
@@ -169,12 +173,12 @@ def _read(path: Path, folder: Path, location: str, entries: dict[str, str], size
         raise TensorError(f"names {length} bytes of '{location}' where its shape needs {size}")
     if not path.is_file():
         raise TensorError(f"the file '{location}' that holds its data is missing; it belongs into '{folder}'")
-    held = path.stat().st_size
-    if offset + length > held:
-        raise TensorError(
-            f"its data would end after the {held} bytes of '{location}'; that file is truncated, or of another model"
-        )
-    with path.open("rb") as file:
+    with open_stored(path) as file:
+        held = file.seek(0, os.SEEK_END)
+        if offset + length > held:
+            raise TensorError(
+                f"its data would end after the {held} bytes of '{location}'; it is truncated, or of another model"
+            )
         file.seek(offset)
         data = file.read(length)
     if len(data) != length:

@@ -23,6 +23,7 @@ from tenon.ir.preprocessing import Fit, Preprocessing
 from tenon.ir.types import F32, TensorType
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.protobuf import BYTES, VARINT, DamagedError, Message, raw_fields
+from tenon.wire.stored_files import read_stored
 
 _TEXT = re.compile(rb"^\s*(layers?\s*\{|input\s*:\s*[\"'])", re.MULTILINE)
 _SOLVER = re.compile(rb"^\s*(base_lr|lr_policy|max_iter|test_iter)\s*:", re.MULTILINE)
@@ -134,7 +135,7 @@ def _less_mean_image(builder: GraphBuilder, port: Input) -> bool:
     path = folder / name if folder is not None and name not in ("", ".", "..") else None
     if path is None or path.is_symlink() or not path.is_file():
         return False
-    mean = blob_array(SCHEMA.parse("BlobProto", path.read_bytes(), name), name)
+    mean = blob_array(SCHEMA.parse("BlobProto", read_stored(path), name), name)
     value = builder.scope[port.name]
     channels, height, width = mean.shape[-3:] if mean.ndim >= 3 else (0, 0, 0)
     h, w = value.type.dims[-2:]

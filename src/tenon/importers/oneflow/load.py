@@ -23,6 +23,7 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import TensorType
 from tenon.ir.writer import is_known
 from tenon.model_files.model_file import ModelFile
+from tenon.wire.stored_files import read_stored
 
 _STORED = {"kFloat": "<f4", "kDouble": "<f8", "kInt8": "<i1", "kInt32": "<i4", "kInt64": "<i8", "kUInt8": "<u1",
            "kFloat16": "<f2", "kBool": "?"}  # fmt: skip
@@ -94,11 +95,11 @@ def _plain(name: str) -> bool:
 def _stored(path: Path, type: TensorType) -> Array:
     """The numbers of a variable, checked against what its ``meta`` says.  Raises FormatError."""
     meta = path.with_name("meta")
-    text = meta.read_text("utf-8", "replace") if meta.is_file() else ""
+    text = read_stored(meta).decode("utf-8", "replace") if meta.is_file() else ""
     kind = re.search(r"data_type:\s*(\w+)", text)
     dims = tuple(int(d) for d in re.findall(r"dim:\s*(\d{1,10})\b", text))
     dtype = np.dtype(_STORED.get(kind[1], "V1") if kind else type.dtype.numpy)
-    data = path.read_bytes()
+    data = read_stored(path)
     if (text and dims != type.dims) or dtype.kind == "V" or len(data) != math.prod(type.dims) * dtype.itemsize:
         raise FormatError(f"'{path.parent.name}/out' does not hold a tensor of shape {list(type.dims)}")
     return np.frombuffer(data, dtype).reshape(type.dims).astype(type.dtype.numpy)

@@ -25,6 +25,7 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.protobuf import Message, Schema, raw_fields
+from tenon.wire.stored_files import read_stored
 
 SCHEMA = Schema(
     {
@@ -198,7 +199,7 @@ def _stored(file: ModelFile, program: PaddleProgram, combined: ModelFile | None)
     for name in (v.name for v in program.parameters):
         path = _inside(folder, name)
         if path is not None:
-            parameters_by_name[name], _ = tensor(path.read_bytes(), 0, name)
+            parameters_by_name[name], _ = tensor(read_stored(path), 0, name)
     return parameters_by_name
 
 

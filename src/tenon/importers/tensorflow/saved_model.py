@@ -15,11 +15,11 @@ import numpy as np
 from tenon.errors import FormatError, InputError
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.tensorflow.schema import SCHEMA, element_type, shape_of
-from tenon.input_file import read_regular
 from tenon.ir.graph import Array
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.protobuf import DamagedError, Message, varint
 from tenon.wire.sorted_table import table
+from tenon.wire.stored_files import read_stored
 
 _INDEX = "variables.index"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -51,7 +51,7 @@ def variables(folder: Path) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     names: dict[str, str] = {}
     shards: dict[str, bytes] = {}
-    entries = dict(table(read_regular(folder / _INDEX), _INDEX))
+    entries = dict(table(read_stored(folder / _INDEX), _INDEX))
     count = max((SCHEMA.parse("BundleEntry", v, k).shard for k, v in entries.items() if k), default=0) + 1
     for key, value in entries.items():
         if not key:  # the header
@@ -59,7 +59,7 @@ def variables(folder: Path) -> dict[str, Array]:
         entry = SCHEMA.parse("BundleEntry", value, key)
         name = f"variables.data-{entry.shard:05d}-of-{count:05d}"
         if name not in shards:
-            shards[name] = read_regular(folder / name)
+            shards[name] = read_stored(folder / name)
         data = shards[name][entry.offset : entry.offset + entry.size] if entry.offset >= 0 <= entry.size else b""
         if len(data) != entry.size:
             raise FormatError(f"'{key}' lies outside of {name}")

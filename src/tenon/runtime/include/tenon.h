@@ -143,8 +143,9 @@ typedef int (*TenonTransform)(void *context, uint8_t *data, size_t bytes);
    the command that TENON names, else by `tenon`, else by `python3 -m tenon`; the bundle is kept in TENON_CACHE (default:
    XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options.
 
-   The key of an encrypted bundle is `key`, else what `key_function` gives, else that of `key_file` (32 bytes or 64
-   hexadecimal digits), else that of the environment: 64 digits in TENON_KEY, or the name of a file in TENON_KEY_FILE. */
+   The key of an encrypted bundle or model (tenon encrypt) is `key`, else what `key_function` gives, else that of `key_file` (32 bytes or 64
+   hexadecimal digits), else that of the environment: 64 digits in TENON_KEY, or the name of a file in TENON_KEY_FILE.  The
+   bundle of an encrypted model, and of any model with a key in these options, is kept encrypted with it. */
 typedef struct TenonOpenOptions {
   size_t struct_size;
   int32_t skip_checksums; /* 1: trust code and weights to be undamaged; the manifest is always verified */
@@ -179,6 +180,13 @@ TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions
    last of its engines destroyed.  Weights at a multiple of 64 bytes are used where they are, others are copied. */
 TENON_API TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, const TenonOpenOptions *options,
                                                TenonBundle **bundle);
+
+/* Applies an update (tenon delta) to the .tenon file that it was made from, and puts the result at `new_path`, which may be
+   `old_path`: written beside it, and renamed when the digests of both have been verified, and with a `public_key`
+   (TENON_PUBLIC_KEY_BYTES) the signature of the result.  On an error the file there stays.  Needs about twice the memory
+   of the new file. */
+TENON_API TenonStatus tenon_patch(const char *old_path, const char *delta_path, const char *new_path,
+                                  const uint8_t *public_key);
 
 /* A bundle that is linked into the program: its entry point, weights and layout, from NAME.o, NAME.weights.bin and
    the library's NAME_layout.  All must live as long as the bundle.  The struct itself is copied.  Programs that were

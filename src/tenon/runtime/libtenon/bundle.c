@@ -174,7 +174,7 @@ static TenonStatus load_container(Bundle *bundle, const char *origin, const Teno
   return status;
 }
 
-static TenonStatus compile_and_load(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
+static TenonStatus compile_with_key(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
   const char *compiled;
   TenonStatus status = tn_compile(&bundle->pool, path, &bundle->container, options, &compiled);
   if (status != TENON_OK) return status;
@@ -183,6 +183,21 @@ static TenonStatus compile_and_load(Bundle *bundle, const char *path, const Teno
   if (status != TENON_OK) return status;
   status = load_container(bundle, compiled, options);
   if (status == TENON_DAMAGED) tn_remove_file(compiled); /* the next opening compiles again */
+  return status;
+}
+
+/* The bundle of an encrypted model is kept encrypted, too. */
+static TenonStatus compile_and_load(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
+  uint8_t key[TENON_KEY_BYTES];
+  int has_key;
+  const char *origin = path != NULL ? path : "the model in memory";
+  TenonOpenOptions with_key = *options;
+  if (options->public_key != NULL)
+    return tn_fail(TENON_NOT_SIGNED, "%s is a model: only .tenon files are signed: compile and sign it first", origin);
+  TenonStatus status = tn_find_model_key(options, origin, &bundle->container, key, &has_key);
+  with_key.key = has_key ? key : NULL;
+  if (status == TENON_OK) status = compile_with_key(bundle, path, &with_key);
+  tn_wipe(key, sizeof key);
   return status;
 }
 

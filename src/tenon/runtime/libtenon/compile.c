@@ -71,6 +71,8 @@ static void make_key(const char *path, const File *content, const TenonOpenOptio
   add_text(&state, text);
   tn_blake2b_add(&state, content->data, content->size);
   add_text(&state, options->model_name);
+  add_text(&state, options->key != NULL ? "encrypted" : "");
+  tn_blake2b_add(&state, options->key, options->key != NULL ? TENON_KEY_BYTES : 0);
   add_text(&state, options->target);
   add_list(&state, options->shapes);
   add_list(&state, options->arguments);
@@ -110,8 +112,10 @@ static size_t add_arguments(const char **command, size_t count, const char *opti
   return count;
 }
 
+/* With a key, the compiler reads it from standard input, where no other process sees it. */
 static TenonStatus run_compiler(const char *const *program, const char *model, const char *out, const char *log,
                                 const TenonOpenOptions *options, int *status) {
+  static const char *const with_key[] = {"--key-file", "/dev/stdin", "--encrypt", NULL};
   const char *command[ARGUMENTS], *weights[] = {options->weights, NULL}, *target[] = {options->target, NULL};
   char threads[16];
   const char *const thread_list[] = {options->threads > 0 ? threads : NULL, NULL};
@@ -126,9 +130,11 @@ static TenonStatus run_compiler(const char *const *program, const char *model, c
   count = add_arguments(command, count, "--threads", thread_list);
   count = add_arguments(command, count, "--shape", options->shapes);
   count = add_arguments(command, count, NULL, options->arguments);
+  if (options->key != NULL) count = add_arguments(command, count, NULL, with_key);
   command[count] = NULL;
   const int64_t seconds = options->compile_seconds > 0 ? options->compile_seconds : DEFAULT_SECONDS;
-  const TenonStatus ran = tn_run_command(command, log, 1000 * seconds, status);
+  const size_t key_bytes = options->key != NULL ? TENON_KEY_BYTES : 0;
+  const TenonStatus ran = tn_run_command(command, options->key, key_bytes, log, 1000 * seconds, status);
   if (ran == TENON_TIMEOUT)
     return tn_fail(TENON_TIMEOUT, "compiling %s took more than %lld s: raise compile_seconds, or %s", model,
                    (long long)seconds, remedy);
@@ -169,7 +175,7 @@ static TenonStatus compile(const char *model, const char *out, const char *log, 
 /* ------------------------------------------------------------------------------------------------------------ model */
 
 static TenonStatus write_source(const char *path, const void *data, size_t size) {
-  if (tn_write_file(path, data, size) == 0) return TENON_OK;
+  if (tn_write_file(path, data, size, 1) == 0) return TENON_OK;
   return tn_fail(TENON_SYSTEM, "cannot write %s: make room, or set TENON_CACHE", path);
 }
 

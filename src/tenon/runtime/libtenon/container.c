@@ -12,7 +12,7 @@
    Names are TARGET/FILE.  Parts with the same content share their place.  The files of a target are those of a folder:
    the digest in manifest.json and the checksums listed there cover their content.
 
-   Of an encrypted file these parts are sealed with AES-256-GCM (bundle/encryption.py): a nonce of 12 bytes, the encrypted
+   Of an encrypted file these parts are sealed with AES-256-GCM (wire/encryption.py): a nonce of 12 bytes, the encrypted
    content and a tag of 16 bytes, FILE authenticated with it.  The part "key-check" is a sealed empty text. */
 
 #include "internal.h"
@@ -122,12 +122,9 @@ static TenonStatus part(const BundleFiles *files, const char *name, File *file) 
 
 static TenonStatus check_key(BundleFiles *files, const TenonOpenOptions *options) {
   File sealed;
-  uint8_t nothing[1];
   TenonStatus status = tn_find_key(options, files->path, files->key);
   if (status == TENON_OK) status = stored(files, "", key_check, &sealed);
-  if (status != TENON_OK) return status;
-  if (sealed.size == SEAL_BYTES && tn_decrypt(files->key, key_check, sealed.data, sealed.size, nothing)) return TENON_OK;
-  return tn_fail(TENON_WRONG_KEY, "%s: the key is not that with which it was encrypted", files->path);
+  return status == TENON_OK ? tn_check_key(files->key, files->path, sealed.data, sealed.size) : status;
 }
 
 /* The text that is signed (bundle/signature.py): the file's form, and name, size and digest of every other part. */
@@ -163,18 +160,33 @@ static TenonStatus check_signature(Pool *pool, const BundleFiles *files, const u
   return tn_fail(TENON_NOT_SIGNED, "%s was changed after it was signed: get it again from who made it", files->path);
 }
 
-TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
-                              const TenonOpenOptions *options, BundleFiles *files) {
-  const char *target = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
+static TenonStatus check_form(const uint8_t *data, size_t size, const char *origin) {
   const uint64_t version = size >= 12 ? number(data + 8, 4) : VERSION;
   if (version != VERSION && version != ENCRYPTED)
     return tn_fail(TENON_DAMAGED, "%s has form %u of .tenon files and this libtenon reads %d and %d: use a newer libtenon, "
                    "or compile the model again", origin, (unsigned)version, VERSION, ENCRYPTED);
   const char *why = check_directory(data, size);
-  if (why != NULL) return tn_fail(TENON_DAMAGED, "%s is damaged: %s: compile the model again", origin, why);
+  return why == NULL ? TENON_OK : tn_fail(TENON_DAMAGED, "%s is damaged: %s: compile the model again", origin, why);
+}
+
+TenonStatus tn_container_verify(const uint8_t *data, size_t size, const char *origin, const uint8_t *public_key) {
+  Pool pool = {0};
+  const BundleFiles files = {.path = origin, .container = data, .size = size};
+  if (!tn_is_container(data, size)) return tn_fail(TENON_NOT_SIGNED, "%s gives no .tenon file", origin);
+  TenonStatus status = check_form(data, size, origin);
+  if (status == TENON_OK) status = check_signature(&pool, &files, public_key);
+  tn_pool_release(&pool);
+  return status;
+}
+
+TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
+                              const TenonOpenOptions *options, BundleFiles *files) {
+  const char *target = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
+  const TenonStatus form = check_form(data, size, origin);
+  if (form != TENON_OK) return form;
   if (target != NULL && target[0] == 0) target = NULL;
   *files = (BundleFiles){.path = origin, .prefix = choose(pool, data, target), .container = data, .size = size};
-  files->is_encrypted = version == ENCRYPTED;
+  files->is_encrypted = number(data + 8, 4) == ENCRYPTED;
   if (options->public_key != NULL) {
     const TenonStatus status = check_signature(pool, files, options->public_key);
     if (status != TENON_OK) return status;

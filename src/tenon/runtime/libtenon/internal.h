@@ -57,6 +57,16 @@ void tn_wipe(void *memory, size_t bytes);
 int tn_is_signed(const uint8_t *public_key, const uint8_t *signature, const uint8_t *message, size_t bytes);
 /* The key for a bundle: of the options, else of the environment. */
 TenonStatus tn_find_key(const TenonOpenOptions *options, const char *origin, uint8_t key[TENON_KEY_BYTES]);
+/* Whether the sealed empty text "key-check" was sealed with this key; else fails with TENON_WRONG_KEY. */
+TenonStatus tn_check_key(const uint8_t key[TENON_KEY_BYTES], const char *origin, const uint8_t *sealed, size_t size);
+/* The key with which a model in `content` is encrypted, or its bundle is to be, verified where that is possible;
+   `has_key` is 0 if neither is. */
+TenonStatus tn_find_model_key(const TenonOpenOptions *options, const char *origin, const File *content,
+                              uint8_t key[TENON_KEY_BYTES], int *has_key);
+
+/* ---- compression: of LZMA in the form of .lzma files, whose result has `result_bytes`.  1, 0: the data is damaged, or
+   -1: there is no memory. */
+int tn_lzma_decompress(const uint8_t *data, size_t bytes, uint8_t *result, size_t result_bytes);
 
 /* ---- JSON */
 typedef enum { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
@@ -125,6 +135,8 @@ int tn_is_container(const uint8_t *data, size_t size);
 /* Verifies the directory and the key, and chooses a target. */
 TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
                               const TenonOpenOptions *options, BundleFiles *files);
+/* Whether a .tenon file was signed by the owner of the key, and not changed since. */
+TenonStatus tn_container_verify(const uint8_t *data, size_t size, const char *origin, const uint8_t *public_key);
 TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, File *file);
 
 /* ---- machines: whether this one executes code for a target, and how many features that asks for (-1: it does not) */

@@ -1,9 +1,15 @@
-/* Keys of encrypted bundles: 32 bytes, of the program, a file or the environment. */
+/* Keys of encrypted bundles and models: 32 bytes, of the program, a file or the environment.
+
+   An encrypted model (wire/encryption.py) begins with "TENONENC", the number of its form (u32, 1) and the sealed empty
+   text "key-check"; only the compiler reads the rest. */
 
 #include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static const char model_magic[] = "TENONENC";
+enum { MAGIC = sizeof model_magic - 1, FORM = 4 };
 
 static int digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -52,4 +58,22 @@ TenonStatus tn_find_key(const TenonOpenOptions *options, const char *origin, uin
   }
   if (path != NULL && path[0] != 0) return read_key_file(path, origin, key);
   return tn_fail(TENON_WRONG_KEY, "%s is encrypted: give its key (TenonOpenOptions, TENON_KEY_FILE or TENON_KEY)", origin);
+}
+
+TenonStatus tn_check_key(const uint8_t key[TENON_KEY_BYTES], const char *origin, const uint8_t *sealed, size_t size) {
+  uint8_t nothing[1];
+  if (size == SEAL_BYTES && tn_decrypt(key, "key-check", sealed, size, nothing)) return TENON_OK;
+  return tn_fail(TENON_WRONG_KEY, "%s: the key is not that with which it was encrypted", origin);
+}
+
+TenonStatus tn_find_model_key(const TenonOpenOptions *options, const char *origin, const File *content,
+                              uint8_t key[TENON_KEY_BYTES], int *has_key) {
+  const int encrypted = content->size >= MAGIC && memcmp(content->data, model_magic, MAGIC) == 0;
+  *has_key = encrypted || options->key != NULL || options->key_function != NULL || options->key_file != NULL;
+  if (!*has_key) return TENON_OK;
+  if (encrypted && content->size < MAGIC + FORM + SEAL_BYTES)
+    return tn_fail(TENON_DAMAGED, "%s is damaged: it is incomplete: encrypt the file again", origin);
+  const TenonStatus status = tn_find_key(options, origin, key);
+  if (status != TENON_OK || !encrypted) return status;
+  return tn_check_key(key, origin, content->data + MAGIC + FORM, SEAL_BYTES);
 }

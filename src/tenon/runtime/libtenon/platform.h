@@ -88,14 +88,17 @@ long tn_processor_speed(int processor);              /* capacity or highest cloc
 void tn_processor_features(char *text, size_t size);
 
 /* ---- the compiler of models */
-/* Runs a command (NULL-terminated) with standard output closed and standard error in the file `log`; `status` is its
-   exit status.  TENON_NOT_FOUND if there is no such program. */
-TenonStatus tn_run_command(const char *const *command, const char *log, int64_t milliseconds, int *status);
+/* Runs a command (NULL-terminated) with `input` (at most 512 bytes, which a pipe has room for) as standard input,
+   standard output closed and standard error in the file `log`; `status` is its exit status.  TENON_NOT_FOUND if there is
+   no such program. */
+TenonStatus tn_run_command(const char *const *command, const uint8_t *input, size_t input_bytes, const char *log,
+                           int64_t milliseconds, int *status);
 /* A lock on a file, which other processes wait for; -1 in `handle` if the file cannot be created. */
 TenonStatus tn_lock_file(const char *path, int64_t milliseconds, intptr_t *handle);
 void tn_unlock_file(intptr_t handle);
 int tn_make_folders(const char *path); /* 0 or -1 */
-int tn_write_file(const char *path, const void *data, size_t size); /* 0 or -1 */
+int tn_write_file(const char *path, const void *data, size_t size, int is_private); /* 0 or -1 */
+int tn_rename_file(const char *from, const char *to); /* replaces a file; 0 or -1 */
 int tn_remove_file(const char *path);
 int tn_remove_folder(const char *path); /* an empty one */
 const char *tn_home(void); /* NULL if unknown */

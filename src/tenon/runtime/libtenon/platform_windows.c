@@ -75,11 +75,16 @@ void *tn_aligned_memory(size_t bytes, size_t alignment) {
 
 void tn_aligned_release(void *memory) { _aligned_free(memory); }
 
-int tn_write_file(const char *path, const void *data, size_t size) {
+int tn_write_file(const char *path, const void *data, size_t size, int is_private) {
+  (void)is_private;
   FILE *file = fopen(path, "wb");
   if (file == NULL) return -1;
   const int written = fwrite(data, 1, size, file) == size;
   return fclose(file) == 0 && written ? 0 : -1;
+}
+
+int tn_rename_file(const char *from, const char *to) {
+  return MoveFileExA(from, to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH) ? 0 : -1;
 }
 
 int tn_remove_file(const char *path) { return DeleteFileA(path) ? 0 : -1; }
@@ -97,7 +102,7 @@ TenonStatus tn_library_load(const uint8_t *content, size_t size, const char *ori
   char folder[MAX_PATH + 1], path[MAX_PATH + 1];
   if (GetTempPathA(sizeof folder, folder) == 0 || GetTempFileNameA(folder, "tnn", 0, path) == 0)
     return system_error("create a file in", "TEMP");
-  if (tn_write_file(path, content, size) != 0) return system_error("write", path);
+  if (tn_write_file(path, content, size, 1) != 0) return system_error("write", path);
   library->descriptor = -1;
   library->handle = LoadLibraryA(path);
   if (library->handle == NULL) {
@@ -183,8 +188,9 @@ int tn_pin(const Processors *processors) { return (void)processors, 0; }
 long tn_processor_speed(int processor) { return (void)processor, 0; }
 void tn_processor_features(char *text, size_t size) { (void)size, text[0] = 0; }
 
-TenonStatus tn_run_command(const char *const *command, const char *log, int64_t milliseconds, int *status) {
-  (void)log, (void)milliseconds, (void)status;
+TenonStatus tn_run_command(const char *const *command, const uint8_t *input, size_t input_bytes, const char *log,
+                           int64_t milliseconds, int *status) {
+  (void)input, (void)input_bytes, (void)log, (void)milliseconds, (void)status;
   return tn_fail(TENON_UNSUPPORTED, "%s cannot be started from this library on Windows: compile the model first", command[0]);
 }
 
