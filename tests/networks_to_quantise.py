@@ -11,12 +11,21 @@ import tenon
 from tenon.ir.graph import Array, Graph
 
 
-def built(nodes: list[Any], weights: dict[str, Array], inputs: list[int], outputs: list[int]) -> Graph:
-    """The graph of ONNX nodes between ``x`` and ``y``."""
+def built(
+    nodes: list[Any],
+    weights: dict[str, Array],
+    inputs: list[int],
+    outputs: list[int],
+    shapes: dict[str, Array] | None = None,
+) -> Graph:
+    """The graph of ONNX nodes between ``x`` and ``y``; ``shapes`` are constants of int64."""
     graph = helper.make_graph(
         nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, inputs)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, outputs)],
-        [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights.items()],
+        [
+            *(numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights.items()),
+            *(numpy_helper.from_array(np.asarray(a, np.int64), n) for n, a in (shapes or {}).items()),
+        ],
     )  # fmt: skip
     return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
 

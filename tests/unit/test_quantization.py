@@ -191,7 +191,7 @@ def test_inputs_keep_their_steps_while_other_ranges_are_widened() -> None:
     made = tenon.quantize(network(), given, method="min-max", rounding="nearest")
     assert {"outputs x 1.1", "ranges x 1.25"} <= made.report.methods.keys()
     (node,) = made.graph.inputs[0].uses
-    assert float(node.input(1).array) == pytest.approx(2 / 255, rel=1e-6)
+    assert float(node.input(1).array) == pytest.approx(1 / 127, rel=1e-6)
 
 
 def test_range_search_narrows_ranges_that_are_too_wide() -> None:

@@ -12,6 +12,7 @@ from tenon.ir.graph import Graph
 from tenon.passes import optimize
 from tenon.quantization.bias_correction import correct
 from tenon.quantization.calibration import observed
+from tenon.quantization.candidates import Candidates, Request
 from tenon.quantization.insertion import products
 from tenon.quantization.loss import is_classifier, loss_of, relative_entropy
 from tenon.quantization.placement import placement
@@ -28,7 +29,7 @@ def test_scores_that_compete_count_more_than_those_far_below() -> None:
     assert relative_entropy(scores, scores) == pytest.approx(0, abs=1e-12)
     assert relative_entropy(scores, scores + 2) == pytest.approx(0, abs=1e-6)
     assert relative_entropy(scores, changed) > 1000 * relative_entropy(scores, harmless)
-    (few, same), (many, other) = loss_of(0.01, 0.001), loss_of(0.01, 0.1)
+    (few, same, _), (many, other, _) = loss_of(0.01, 0.001), loss_of(0.01, 0.1)
     assert same == other == 0.01
     assert few < many
     assert loss_of(0.01, None).total == 0.01
@@ -40,6 +41,22 @@ def test_divergence_is_never_negative() -> None:
     rng = np.random.default_rng(0)
     for scores in rng.normal(0, 300, (200, 5)):
         assert relative_entropy(scores, scores + rng.normal(0, 1e-13, 5)) >= 0
+
+
+@pytest.mark.parametrize(("scheme", "whole"), [("int8", True), ("int4-weights", False)])
+def test_noise_alone_counts_where_no_answer_changes(scheme: str, whole: bool) -> None:
+    given = [{"x": x} for x in images(32)]
+    made = Candidates(optimize(separable(), fuse=False), given, Request(named_scheme(scheme)))
+    found = made._calibrated(made.graph)
+    simulation = made._simulated(found)
+    before = made._loss(found, simulation)
+    best = made._judged(found, simulation, made._quality(found, simulation))
+    after = made._loss(found, simulation)
+    simulation.close()
+    assert (before.changed == 0) == whole
+    assert before.total != before.noise == after.noise
+    assert (after.total == after.noise) == whole == made.by_noise
+    assert (best.total == best.sqnr) == whole
 
 
 def dense(inputs: int, outputs: int) -> Graph:
@@ -65,8 +82,11 @@ def test_ranges_of_outputs_are_widened_behind_a_reshape() -> None:
     ]
     weights = {"a": rng.normal(0, 1, (6, 3, 1, 1)), "b": rng.normal(0, 1, (5, 6, 1, 1))}
     graph = built(nodes, weights, [1, 3, 8, 8], [1, 5])
-    tried = tenon.quantize(graph, images(16), method="min-max", rounding="nearest", equalisation=False).report.methods
-    assert tried["outputs x 1.5"] != tried["outputs x 1.1"]
+    for equalisation in (False, None):
+        report = tenon.quantize(
+            graph, images(16), method="min-max", rounding="nearest", equalisation=equalisation
+        ).report
+        assert report.methods["outputs x 1.5"] != report.methods["outputs x 1.1"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

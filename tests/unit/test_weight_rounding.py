@@ -99,6 +99,20 @@ def test_predicted_shift_of_the_mean_is_that_of_the_sums() -> None:
     np.testing.assert_allclose(mean_shift(each, known[node]), expected, rtol=1e-3, atol=1e-5)
 
 
+def test_means_that_biases_put_back_do_not_count() -> None:
+    """Of data far from zero, roundings by the deviations from the mean leave sums that deviate less."""
+    graph, given = convolution(), [x + 20 for x in similar(24)]
+    made, known = parts(graph, given, "int4-weights")
+    node = graph.nodes[0]
+    spread = []
+    for centred in (False, True):
+        (each,) = rounded(made, known, "gptq", step=quiet, centred=centred)
+        wrong = (each.stored_weights() - node.input(1).array).astype(np.float32)
+        errors = np.concatenate([sums(node, x, wrong) for x in given[12:]])
+        spread.append(float(errors.var(axis=(0, 2, 3)).mean()))
+    assert spread[1] < 0.8 * spread[0]
+
+
 def test_independent_columns_are_rounded_to_the_nearest() -> None:
     steps = np.random.default_rng(0).normal(0, 3, (5, 12))
     assert (gptq(steps, np.eye(12), (-8, 7)) == np.clip(np.rint(steps), -8, 7)).all()

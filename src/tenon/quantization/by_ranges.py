@@ -9,13 +9,13 @@ from tenon.errors import InputError, ModelError, guarded
 from tenon.ir.graph import Graph
 from tenon.pipeline import Model
 from tenon.quantization.calibration import Step, observed
+from tenon.quantization.candidates import grids
 from tenon.quantization.equalisation import equalised
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.moments import moments
 from tenon.quantization.placement import placement
 from tenon.quantization.post_training import float_graph
 from tenon.quantization.ranges import HISTOGRAMS, METHODS
-from tenon.quantization.recipe import grids
 from tenon.quantization.rounding import rounded
 from tenon.quantization.samples import Data, Sample, finite, read_samples
 from tenon.quantization.scheme import named_scheme

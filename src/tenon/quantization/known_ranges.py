@@ -11,11 +11,11 @@ from typing import Any
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph, Value
 from tenon.quantization.calibration import Step, observed
+from tenon.quantization.candidates import grids
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.placement import Placement, placement
 from tenon.quantization.range_files import read_ranges
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
-from tenon.quantization.recipe import grids
 from tenon.quantization.samples import Data, finite, read_samples
 from tenon.quantization.scheme import Scheme
 

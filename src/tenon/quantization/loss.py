@@ -2,7 +2,7 @@
 
 A classifier's noise may fall while more of its answers change: scores that are far below the greatest count as much as
 those that compete with it.  The Kullback-Leibler divergence of the class probabilities weighs them by how likely they
-are.
+are.  Where all answers are those in floats already, the noise alone counts.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ LEAST = 1e-12
 
 
 class Loss(NamedTuple):
-    """``total`` is what a search reduces, ``noise`` the power of the noise over that of the signal."""
+    """``total`` is what a search reduces, ``noise`` the power of the noise over that of the signal, ``changed`` the
+    number of samples whose largest output of the first is another one."""
 
     total: float
     noise: float
+    changed: int = 0
 
 
 def loss_of(noise: float, divergence: float | None) -> Loss:
@@ -41,7 +43,7 @@ class Quality(NamedTuple):
 
 
 def quality_of(loss: Loss) -> Quality:
-    return Quality(*(-10 * math.log10(max(each, 1e-30)) for each in loss))
+    return Quality(*(-10 * math.log10(max(each, 1e-30)) for each in (loss.total, loss.noise)))
 
 
 def is_classifier(graph: Graph) -> bool:

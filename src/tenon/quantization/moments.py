@@ -36,6 +36,13 @@ class Moments:
     first: Array
     second: Array | None
 
+    @property
+    def covariance(self) -> Array:
+        """Of layers that have ``second``."""
+        assert self.second is not None
+        found: Array = self.second - self.first[:, :, None] * self.first[:, None, :]
+        return found
+
 
 def moments(
     graph: Graph, made: Sequence[Product], samples: Sequence[Sample], *, threads: int, step: Step, second: bool = True

@@ -18,6 +18,9 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 _PAIRS = frozenset({"Add", "Mul", "Sub"})
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
+QUANTISED = PRODUCTS | _AVERAGES
+"""Operators that are computed in integers wherever they are; others only before products."""
+
 _NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 
 
@@ -49,12 +52,12 @@ def placement(graph: Graph, exclude: Collection[str] = (), wide: Collection[str]
 
     Arithmetic after the last product does as well: it decodes boxes, say, whose ends 8 bits are too coarse for.
     """
-    found, needed = Placement(), _before_products(graph)
+    found, needed = Placement(), before_products(graph)
     tensors: dict[Value, None] = {}
     for node in graph:
         if str(node.origin.layer) in exclude or node.output.name in exclude or not _supported(node):
             continue
-        if node not in needed and node.op.name not in (*PRODUCTS, *_AVERAGES):
+        if node not in needed and node.op.name not in QUANTISED:
             continue
         operands = _operands(node)
         roots = [root(v) for v in operands if not v.constant]
@@ -76,7 +79,7 @@ def placement(graph: Graph, exclude: Collection[str] = (), wide: Collection[str]
     return found
 
 
-def _before_products(graph: Graph) -> set[Node]:
+def before_products(graph: Graph) -> set[Node]:
     """The nodes whose results a product depends on."""
     found: set[Node] = set()
     for node in reversed(graph.nodes):

@@ -6,7 +6,7 @@ all layers after it, so each candidate is measured at the outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tenon.ir.graph import Array, Graph, Value
 from tenon.quantization.calibration import Step
@@ -26,9 +26,10 @@ MACS = 1e11
 
 def searched(
     graph: Graph, placed: Placement, ranges: Mapping[Value, Range], simulation: Simulation, scheme: Scheme,
-    samples: Sequence[Sample], *, expected: Sequence[Sequence[Array]], step: Step,
+    samples: Sequence[Sample], *, expected: Sequence[Sequence[Array]], step: Step, fixed: Collection[Value] = (),
 ) -> dict[Value, Range]:  # fmt: skip
-    """Better ranges than ``ranges`` on ``samples``; those given where the network is too large to search.
+    """Better ranges than ``ranges`` on ``samples``, but for ``fixed`` tensors; those given where the network is too
+    large to search.
 
     The grids of ``simulation`` are changed.  Tensors that share a grid are changed together.
     """
@@ -44,7 +45,7 @@ def searched(
     best = simulation.noise(few, expected[:count])
     outputs = {placed.end(root(v)) for v in scores(graph)}  # saturation there is no noise that later layers average out
     for number, (end, group) in enumerate(groups.items()):
-        if end in outputs:
+        if end in outputs or end in fixed:
             continue
         step("range search", number, len(groups))
         low, high = chosen[end]

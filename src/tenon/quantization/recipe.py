@@ -6,34 +6,34 @@ compared, because shifted means hide the rest of the noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tenon.cluster import Pool
-from tenon.errors import InputError, ModelError
+from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node, Value
-from tenon.ops.requantize import limits
 from tenon.quantization.bias_absorption import absorbed
 from tenon.quantization.bias_correction import correct
-from tenon.quantization.calibration import Step, observed
+from tenon.quantization.candidates import AUTO as AUTO
+from tenon.quantization.candidates import Candidates, ends, grids
+from tenon.quantization.candidates import Recipe as Recipe
+from tenon.quantization.candidates import Request as Request
 from tenon.quantization.copies import twins
 from tenon.quantization.equalisation import equalised, silenced
-from tenon.quantization.insertion import Product, insert, products
-from tenon.quantization.loss import Quality, quality_of
-from tenon.quantization.moments import Moments, mean_shift, moments
-from tenon.quantization.placement import Placement, placement, root
-from tenon.quantization.probes import scores
-from tenon.quantization.range_search import expected_scores, searched
-from tenon.quantization.ranges import HISTOGRAMS, METHODS, Observed, Range, usual_range
+from tenon.quantization.head_scales import with_head_scales
+from tenon.quantization.insertion import Product, insert
+from tenon.quantization.loss import Quality
+from tenon.quantization.moments import Moments
+from tenon.quantization.range_search import searched
+from tenon.quantization.ranges import METHODS, Range
 from tenon.quantization.rounding import ROUNDINGS, narrowed, rounded
 from tenon.quantization.samples import Sample
-from tenon.quantization.scheme import Grid, Scheme
+from tenon.quantization.scheme import Scheme
 from tenon.quantization.simulation import Simulation
 
-AUTO = ("min-max", "percentile", "mse")
-"""Methods that ``auto`` chooses from."""
+Rewrite = Callable[[Graph, Sequence[Sample], int], tuple[Graph, int]]
+"""A network and samples, computed in so many threads, to an equivalent network and how much was changed."""
 
 ROUNDING = ("auto", "nearest", *ROUNDINGS)
 """How weights are rounded; ``auto`` takes the better of "nearest" and "gptq"."""
@@ -50,71 +50,32 @@ WIDER = (1.1, 1.25, 1.5)
 CORRECTED = 128
 """Most samples that means of channels are measured on."""
 
-FEW_BITS = 4
-"""Of weights up to which smaller scales are tried."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations."""
-
-    scheme: Scheme
-    methods: Sequence[str] = AUTO
-    equalisation: bool | None = None
-    rounding: str = "auto"
-    bias_correction: bool = True
-    range_search: bool = True
-    exclude: Sequence[str] = ()
-    wide: Sequence[str] = ()
-    threads: int = 1
-    step: Step = lambda stage, done, total: None
-    pool: Pool | None = None
-
-
-@dataclass
-class Recipe:
-    """``graph`` is equivalent to the float graph, and its ``placed`` tensors get ``grids``, its weights ``products``.
-
-    ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was tried, ``applied`` what is
-    part of the recipe.
-    """
-
-    graph: Graph
-    placed: Placement
-    ranges: Mapping[Value, Range]
-    products: list[Product]
-    method: str
-    methods: dict[str, float] = field(default_factory=dict)
-    repairs: dict[str, float] = field(default_factory=dict)
-    applied: list[str] = field(default_factory=list)
-
 
 def recipe(graph: Graph, samples: Sequence[Sample], request: Request) -> Recipe:
     """The best recipe for ``graph``, which is in floats and is not changed."""
     return _Search(graph, samples, request).run()
 
 
-class _Search:
+class _Search(Candidates):
     def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
-        self.graph, self.samples, self.request = graph, samples, request
-        self.fitted, self.unseen = samples[::2], samples[1::2] or samples
+        super().__init__(graph, samples, request)
         self.base: dict[Value, Range] = {}
-        self.corrects = request.bias_correction  # by predicted shifts, unless they make it worse
-        self.known: dict[tuple[Graph, bool], dict[Node, Moments]] = {}
-        self.expected = expected_scores(graph, self.unseen, request.threads)
 
     def run(self) -> Recipe:
         request = self.request
         found = self._calibrated(self.graph)
         simulation = self._simulated(found)
         try:
-            best = self._first(found, simulation)
+            best = self._with_room(found, simulation, self._first(found, simulation))
+            best = self._judged(found, simulation, best)
             if request.equalisation is not False:
+                found, simulation, best = self._rewritten("head scales", with_head_scales, found, simulation, best)
                 found, simulation, best = self._equalised(found, simulation, best)
-                found, simulation, best = self._absorbed(found, simulation, best)
+                found, simulation, best = self._rewritten("bias absorption", absorbed, found, simulation, best)
             best = self._best_method(found, simulation, best)
             if request.rounding != "nearest" and found.products:
                 found, simulation, best = self._rounded(found, simulation, best)
+            best = self._judged(found, simulation, best)
             if request.range_search:
                 self._searched(found, simulation, best)
             self._settled(found)
@@ -122,76 +83,6 @@ class _Search:
         finally:
             simulation.close()
         return found
-
-    # ------------------------------------------------------------------------------------------ parts
-    def _calibrated(self, graph: Graph) -> Recipe:
-        """Without repairs, with ranges by the first method."""
-        request = self.request
-        placed = placement(graph, request.exclude, request.wide)
-        if not placed.tensors:
-            raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
-        method = request.methods[0]
-        ranges = self._ranges(graph, placed, [method])[method]
-        found = Recipe(graph, placed, ranges, [], method)
-        found.products = self._products(found)
-        return found
-
-    def _ranges(self, graph: Graph, placed: Placement, methods: Sequence[str]) -> dict[str, dict[Value, Range]]:
-        seen = self._observed(graph, placed, methods, self.fitted)
-        return {name: {v: METHODS[name](each) for v, each in seen.items()} for name in methods}
-
-    def _observed(
-        self, graph: Graph, placed: Placement, methods: Sequence[str], samples: Sequence[Sample]
-    ) -> dict[Value, Observed]:
-        histograms, threads, step = bool(HISTOGRAMS & set(methods)), self.request.threads, self.request.step
-        return observed(
-            graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step, pool=self.request.pool
-        )
-
-    def _grids(self, found: Recipe) -> dict[Value, Grid]:
-        return grids(found.placed, found.ranges, self.request.scheme)
-
-    def _products(self, found: Recipe) -> list[Product]:
-        return products(found.placed, self._grids(found), self.request.scheme)
-
-    def _simulated(self, found: Recipe) -> Simulation:
-        given = self._grids(found)
-        return Simulation(found.graph, found.placed, found.products, given, self.request.scheme, self.request.threads)
-
-    def _moments(self, found: Recipe, *, second: bool = False) -> dict[Node, Moments]:
-        if (found.graph, True) in self.known:
-            second = True
-        if (found.graph, second) not in self.known:
-            self.known[found.graph, second] = moments(
-                found.graph, found.products, self.fitted, threads=self.request.threads, step=self.request.step,
-                second=second,
-            )  # fmt: skip
-        return self.known[found.graph, second]
-
-    def _all_moments(self, found: Recipe) -> dict[Node, Moments]:
-        """From all samples."""
-        known = self.known[found.graph, True] = moments(
-            found.graph, found.products, self.samples, threads=self.request.threads, step=self.request.step
-        )
-        return known
-
-    def _shift(self, found: Recipe, simulation: Simulation) -> None:
-        """Make up for the shifts of means that weights cause, as they are predicted: at once for all layers."""
-        if self.corrects:
-            known = self._moments(found)
-            for i, each in enumerate(found.products):
-                if each.node in known and each.takes_bias:
-                    shift = mean_shift(each, known[each.node])
-                    simulation.shifts[i] = -shift.reshape(simulation.shifts[i].shape).astype(np.float32)
-
-    def _tried(self, found: Recipe, simulation: Simulation) -> Quality:
-        self._shift(found, simulation)
-        return self._quality(found, simulation)
-
-    def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
-        """That of the outputs on samples that nothing was fitted to, or a part of them."""
-        simulation.set_grids(self._grids(found))
-        return quality_of(simulation.noise(self.unseen[part], self.expected[part])[-1])
 
     # ------------------------------------------------------------------------------------------ steps
     def _first(self, found: Recipe, simulation: Simulation) -> Quality:
@@ -206,17 +97,33 @@ class _Search:
             best = max(best, corrected)
         return best
 
+    def _with_room(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
+        """Wider ranges of outputs: noise of other samples that saturate there would hide all that is tried later."""
+        start, chosen = found.ranges, ends(found.graph, found.placed)
+        for share in WIDER if self.request.range_search else ():
+            kept = found.ranges
+            found.ranges = {
+                v: (low * share, high * share) if v in chosen else (low, high) for v, (low, high) in start.items()
+            }
+            quality = self._quality(found, simulation)
+            found.methods[f"outputs x {share}"] = quality.sqnr
+            if quality > best:
+                best, self.room = quality, share
+            else:
+                found.ranges = kept
+        return best
+
     def _equalised(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         """Channels of activations fully or half way to the same range: the nearer, the more of them can saturate."""
         request, source, threads = self.request, found.graph, self.request.threads
-        names, per_channel = list[str](), request.scheme.per_channel
+        names, per_channel, silent = list(found.applied), request.scheme.per_channel, 0
         if not per_channel:
-            source, count = silenced(source, self.fitted, threads)
-            names += ["constant channels"] * bool(count)
+            source, silent = silenced(source, self.fitted, threads)
+            names += ["constant channels"] * bool(silent)
         taken = False
         for name, strength in EQUALISATIONS if per_channel else EQUALISATIONS[:1]:
             graph, count = equalised(source, self.fitted, per_channel=per_channel, threads=threads, strength=strength)
-            if not (count or names):
+            if not (count or silent):
                 break
             other = self._calibrated(graph)
             again = self._simulated(other)
@@ -226,24 +133,26 @@ class _Search:
                 again.close()
                 continue
             simulation.close()
-            other.repairs, other.applied = found.repairs, [*names, name]
+            other.methods, other.repairs, other.applied = found.methods, found.repairs, [*names, name]
             found, simulation, best, taken = other, again, quality, True
         return found, simulation, best
 
-    def _absorbed(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
-        """Offsets of channels in the biases of the layers that read them."""
-        graph, count = absorbed(found.graph, self.fitted, self.request.threads)
+    def _rewritten(
+        self, name: str, rewrite: Rewrite, found: Recipe, simulation: Simulation, best: Quality
+    ) -> tuple[Recipe, Simulation, Quality]:
+        """The same of another network with the same results, if it has less noise."""
+        graph, count = rewrite(found.graph, self.fitted, self.request.threads)
         if not count:
             return found, simulation, best
         other = self._calibrated(graph)
         again = self._simulated(other)
         quality = self._tried(other, again)
-        found.repairs["bias absorption"] = quality.sqnr
+        found.repairs[name] = quality.sqnr
         if quality <= best:
             again.close()
             return found, simulation, best
         simulation.close()
-        other.repairs, other.applied = found.repairs, [*found.applied, "bias absorption"]
+        other.methods, other.repairs, other.applied = found.methods, found.repairs, [*found.applied, name]
         return other, again, quality
 
     def _best_method(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
@@ -262,11 +171,9 @@ class _Search:
     def _rounded(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         request = self.request
         known = self._moments(found, second=True)
-        start = self._products(found)
-        if _bits(start[0]) <= FEW_BITS:
-            start = [self._narrowed(each, known) for each in start]
+        start = [self._narrowed(each, known) for each in self._products(found)]
         for name in AUTO_ROUNDING if request.rounding == "auto" else (request.rounding,):
-            made = rounded(start, known, name, step=request.step)
+            made = rounded(start, known, name, step=request.step, centred=self.corrects)
             other = Recipe(found.graph, found.placed, found.ranges, made, found.method)
             again = self._simulated(other)
             quality = self._tried(other, again)
@@ -287,24 +194,22 @@ class _Search:
         """Wider ranges of all tensors, then narrower and wider ones of each: on other samples than gave the ranges,
         because only these saturate.  Inputs, which are often integers of 8 bits themselves, keep their steps."""
         self.base = dict(found.ranges)
-        ends = self._ends(found)
-        for name, chosen in (("outputs", ends), ("ranges", found.ranges.keys() - ends - {*found.graph.inputs})):
-            start = found.ranges
-            for share in WIDER:
-                wider = {v: (low * share, high * share) for v, (low, high) in start.items() if v in chosen}
-                kept, found.ranges = found.ranges, {**start, **wider}
-                quality = self._quality(found, simulation)
-                found.methods[f"{name} x {share}"] = quality.sqnr
-                if quality > best:
-                    best = quality
-                else:
-                    found.ranges = kept
+        fixed, start = ends(found.graph, found.placed) | {*found.graph.inputs}, found.ranges
+        for share in WIDER:
+            wider = {v: (low * share, high * share) for v, (low, high) in start.items() if v not in fixed}
+            kept, found.ranges = found.ranges, {**start, **wider}
+            quality = self._quality(found, simulation)
+            found.methods[f"ranges x {share}"] = quality.sqnr
+            if quality > best:
+                best = quality
+            else:
+                found.ranges = kept
         if len(self.unseen) < 4:
             return
         kept, before = found.ranges, self._quality(found, simulation, slice(1, None, 2))
         found.ranges = searched(
             found.graph, found.placed, found.ranges, simulation, self.request.scheme, self.unseen[::2],
-            expected=self.expected[::2], step=self.request.step,
+            expected=self.expected[::2], step=self.request.step, fixed=self._of_steps(found.graph),
         )  # fmt: skip
         quality = self._quality(found, simulation, slice(1, None, 2))
         found.methods["range search"] = quality.sqnr
@@ -312,10 +217,6 @@ class _Search:
             found.applied.append("range search")
         else:
             found.ranges = kept
-
-    def _ends(self, found: Recipe) -> set[Value]:
-        """The tensors whose grids the outputs have."""
-        return {found.placed.end(root(v)) for v in scores(found.graph) if root(v) in found.ranges}
 
     def _settled(self, found: Recipe) -> None:
         """Ranges of the same kind, from all samples."""
@@ -325,10 +226,11 @@ class _Search:
         for value, each in seen.items():
             whole, part, chosen = METHODS[found.method](each), base[value], found.ranges[value]
             ranges[value] = _end(whole[0], part[0], chosen[0]), _end(whole[1], part[1], chosen[1])
-        for value in self._ends(found):  # other samples exceed the extremes of all of them, too
-            if any(abs(c) > abs(p) for c, p in zip(found.ranges[value], base[value], strict=True)):
-                whole, settled = METHODS[found.method](seen[value]), ranges[value]
-                ranges[value] = min(settled[0], whole[0] * WIDER[0]), max(settled[1], whole[1] * WIDER[0])
+        if self.room > 1:  # other samples exceed the extremes of all of them, too
+            for value in ends(found.graph, found.placed):
+                (low, high), whole = found.ranges[value], METHODS[found.method](seen[value])
+                ranges[value] = min(low, whole[0] * WIDER[0]), max(high, whole[1] * WIDER[0])
+        ranges.update(self._of_steps(found.graph))
         found.ranges = ranges
 
     def _finished(self, found: Recipe, simulation: Simulation) -> Simulation:
@@ -336,19 +238,17 @@ class _Search:
         found.products = self._products(found)
         if rounding := set(found.applied) & ROUNDINGS.keys():
             known = self._all_moments(found)
-            start = found.products
-            if _bits(start[0]) <= FEW_BITS:
-                start = [self._narrowed(each, known) for each in start]
-            found.products = rounded(start, known, rounding.pop(), step=self.request.step)
+            start = [self._narrowed(each, known) for each in found.products]
+            found.products = rounded(start, known, rounding.pop(), step=self.request.step, centred=self.corrects)
         simulation.close()
         simulation = self._simulated(found)
+        self._shift(found, simulation)
         if self.request.bias_correction and found.products:
             self._corrected(found, simulation)
         return simulation
 
     def _corrected(self, found: Recipe, simulation: Simulation) -> None:
         threads, many = self.request.threads, self.samples[:CORRECTED]
-        self._shift(found, simulation)
         plain = self._quality(found, simulation)
         predicted = list(simulation.shifts)
         correct(found.graph, found.products, simulation, many, threads=threads, step=self.request.step)
@@ -371,20 +271,6 @@ def _end(whole: float, part: float, chosen: float) -> float:
         return whole
     share = chosen / part
     return chosen if share >= 1 and abs(chosen) >= abs(whole) else whole * min(share, 1.0)
-
-
-def _bits(each: Product) -> int:
-    least, most = limits(each.w.dtype)
-    return (most - least).bit_length()
-
-
-def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
-    """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one."""
-    ends = {value: placed.end(value) for value in placed.tensors}
-    return {
-        value: placed.scheme_of(end, scheme).activation_grid(*(usual_range(end) or ranges[end]))
-        for value, end in ends.items()
-    }
 
 
 def inserted(found: Recipe, scheme: Scheme) -> tuple[Graph, dict[Value, Value]]:

@@ -9,10 +9,10 @@ import numpy as np
 
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ops.requantize import limits
+from tenon.quantization.candidates import Recipe, grids
 from tenon.quantization.half_precision import layer_name
 from tenon.quantization.insertion import Product
 from tenon.quantization.probes import Probes, scores
-from tenon.quantization.recipe import Recipe, grids
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme, bits_of
 

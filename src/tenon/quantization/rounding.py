@@ -28,15 +28,21 @@ DAMPING = 0.01
 ITERATIONS = 400
 """Of AdaRound's descent."""
 
+FEW_BITS = 4
+"""Of weights up to which smaller scales are tried."""
+
 WORK = 2e11
 """Multiply-accumulates that AdaRound may take for a layer: larger ones keep what they have."""
 
 
 # ------------------------------------------------------------------------------------------------ rounding
-def rounded(made: Sequence[Product], known: Mapping[Node, Moments], method: str, *, step: Step) -> list[Product]:
+def rounded(
+    made: Sequence[Product], known: Mapping[Node, Moments], method: str, *, step: Step, centred: bool = False
+) -> list[Product]:
     """The products with weights rounded by ``method``, one of ``ROUNDINGS``, where moments are known.
 
     Products of the same weights (of the steps of a recurrent layer) are rounded alike, by the mean of their moments.
+    ``centred``: biases will put back the means of sums, so that deviations from the mean alone count.
     """
     sharing: dict[int, list[int]] = {}
     for i, each in enumerate(made):
@@ -44,7 +50,11 @@ def rounded(made: Sequence[Product], known: Mapping[Node, Moments], method: str,
     found = list(made)
     for done, group in enumerate(sharing.values()):
         step(f"rounding ({method})", done, len(sharing))
-        seconds = [m.second for i in group if (m := known.get(made[i].node)) is not None and m.second is not None]
+        seconds = [
+            m.covariance if centred and made[i].takes_bias else m.second
+            for i in group
+            if (m := known.get(made[i].node)) is not None and m.second is not None
+        ]
         if len(seconds) != len(group):
             continue
         first = _rounded(made[group[0]], np.mean(seconds, axis=0), ROUNDINGS[method])
@@ -134,7 +144,10 @@ def adaround(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
 
 
 def narrowed(each: Product, moment: Array) -> Product:
-    """A product of few bits with scales of weights that give the sums the least error, of some smaller ones."""
+    """A product with scales of weights that give the sums the least error, of some smaller ones; one of more than
+    ``FEW_BITS`` as it is."""
+    if _bits(each) > FEW_BITS:
+        return each
     data, groups = each.node.input(1).array.astype(np.float64), len(moment)
     rows = np.moveaxis(data, each.axis, 0).reshape(data.shape[each.axis], -1)
     power = np.repeat(np.diagonal(moment, axis1=1, axis2=2), len(rows) // groups, axis=0)
@@ -149,6 +162,11 @@ def narrowed(each: Product, moment: Array) -> Product:
     best = np.argmin(losses, axis=0) if each.w.scale.size > 1 else np.argmin(np.sum(losses, axis=1))
     w = Grid((each.w.scale * shares[best]).astype(np.float32), each.w.zero, each.w.dtype)
     return replace(each, w=w, weights=w.quantised(data.astype(np.float32), each.axis if w.scale.size > 1 else None))
+
+
+def _bits(each: Product) -> int:
+    least, most = limits(each.w.dtype)
+    return (most - least).bit_length()
 
 
 ROUNDINGS: dict[str, Rounding] = {"gptq": gptq, "adaround": adaround}

@@ -23,6 +23,7 @@ CLEARLY = 1.25
 
 class Simulation:
     """``shifts`` are added to the sums of each product, one number for each channel; ``set_grid`` changes a grid.
+    ``by_noise``: the loss is the noise alone, which it always is unless the network is a classifier.
 
     Rounding and saturation are those of integers; sums are those of f32.
     """
@@ -43,7 +44,7 @@ class Simulation:
         self._ends = [dequantised.get(values[v], values[v]) for v in scores(graph)]
         moved = {id(each.node.output): added for each, added in zip(again, self._sums, strict=True)}
         self._ends = [moved.get(id(v), v) for v in self._ends]
-        self._classifies = is_classifier(graph)
+        self.by_noise = not is_classifier(graph)
         self._graph, self._threads = copy, threads
         self._axes = [channel_axis(each.node) for each in made]
         self._probes = Probes(copy, self._ends, threads=threads)
@@ -85,17 +86,18 @@ class Simulation:
     ) -> list[Loss]:
         """The loss after each sample; ``expected`` are the arrays of the outputs in floats.  It ends early, with
         infinity, where it is clearly more than ``best`` so far."""
-        noise, divergence, path = np.zeros(len(self._ends)), 0.0, list[Loss]()
+        noise, divergence, changed, path = np.zeros(len(self._ends)), 0.0, 0, list[Loss]()
         signal = np.array(
             [sum(float((each[i].astype(np.float64) ** 2).sum()) for each in expected) for i in range(len(noise))]
         )
         for number, (values, wanted) in enumerate(zip(self._probes.run(samples, self._more()), expected, strict=True)):
             for i, (value, array) in enumerate(zip(self._ends, wanted, strict=True)):
                 noise[i] += float(((values[value].astype(np.float64) - array) ** 2).sum())
-            if self._classifies:
-                divergence += relative_entropy(wanted[0], values[self._ends[0]])
-            mean = divergence / len(expected) if self._classifies else None
-            path.append(loss_of(float((noise / np.maximum(signal, 1e-30)).max()), mean))
+            first = values[self._ends[0]]
+            changed += int(first.argmax() != wanted[0].argmax())
+            divergence += 0.0 if self.by_noise else relative_entropy(wanted[0], first)
+            mean = None if self.by_noise else divergence / len(expected)
+            path.append(loss_of(float((noise / np.maximum(signal, 1e-30)).max()), mean)._replace(changed=changed))
             if best and number >= 1 and path[-1].total > CLEARLY * best[number].total:
                 return [*path, Loss(np.inf, np.inf)]
         return path
