@@ -315,6 +315,9 @@ def test_bundles_for_microcontrollers(model: Path, tmp_path: Path) -> None:
         (("-target=x86-64",), "x86-64"),
         (("-target=armv7-linux-gnueabihf",), "armv7"),
         (("-target=riscv64", "-target-feature=+v"), "riscv64-v"),
+        (("-target=riscv64", "-target-feature=+v,+zfh,+zvfh"), "riscv64-v-fp16"),
+        (("-target=aarch64", "-mattr=+v8.2a,+dotprod,+fullfp16"), "aarch64-fp16"),
+        (("-target=arm", "-mcpu=cortex-m7", "-float-abi=soft"), "cortex-m7-nofp"),
         ((), "host"),
     ],
 )

@@ -52,10 +52,14 @@ def _named(arch: str, cpu: str, features: set[str]) -> str:
     if arch in _AARCH64:
         if cpu in _I8MM or "i8mm" in features:
             return "aarch64-i8mm"
+        if "fullfp16" in features:
+            return "aarch64-fp16"
         return "aarch64-dotprod" if cpu in _DOTPROD or "dotprod" in features else "aarch64"
     if arch.startswith(_ARM):
         return "armv7"
     if arch == "riscv64":
+        if "zvfh" in features:
+            return "riscv64-v-fp16"
         return "riscv64-v" if "v" in features else "riscv64"
     return _ALIASES.get(arch, arch)
 
