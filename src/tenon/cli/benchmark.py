@@ -12,7 +12,7 @@ from tenon.cli.console import console, duration, print_json, terminal_width, tim
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import shortened
-from tenon.devices.facts import DeviceFacts, ask, warmest
+from tenon.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.devices.remote import Connection
 from tenon.engine import Engine
 from tenon.engine.device import Device
@@ -111,7 +111,7 @@ class _Rows:
 
 def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
     """Temperature and clock of the device before and after the runs."""
-    return "" if device is None or before is None else warmest(before, ask(device))
+    return "" if device is None or before is None else describe_conditions(before, ask(device))
 
 
 def _measured(

@@ -7,7 +7,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tenon.devices.link import Answer, answer, ended, last_line, lost, removed, run, stored
+from tenon.devices.link import (
+    Answer,
+    last_line,
+    lost_error,
+    parse_answer,
+    remove_files,
+    run,
+    store_files,
+    with_exit_status,
+)
 from tenon.devices.spec import DeviceSpec
 from tenon.errors import DeviceError
 
@@ -32,28 +41,28 @@ class AdbLink:
         if ":" in spec.address:
             done = run(spec, ["adb", "connect", spec.address], spec.timeout + 5)
             if b"connected to" not in done.stdout:
-                raise lost(spec, last_line(done.stdout or done.stderr))
+                raise lost_error(spec, last_line(done.stdout or done.stderr))
         self.call("true", spec.timeout)
 
     def call(self, command: str, seconds: float) -> Answer:
-        done = self._adb(["shell", ended(command)], seconds)
-        return answer(self._spec, done, last_line(done.stderr) or last_line(done.stdout))
+        done = self._adb(["shell", with_exit_status(command)], seconds)
+        return parse_answer(self._spec, done, last_line(done.stderr) or last_line(done.stdout))
 
     def send(self, files: Mapping[str, bytes]) -> None:
-        local = stored(self._folder, files)
+        local = store_files(self._folder, files)
         try:
             for name, path in local.items():
                 self._copied(["push", str(path), name])
         finally:
-            removed(local)
+            remove_files(local)
 
     def fetch(self, path: str) -> bytes:
-        local = stored(self._folder, {path: b""})
+        local = store_files(self._folder, {path: b""})
         try:
             self._copied(["pull", path, str(local[path])])
             return local[path].read_bytes()
         finally:
-            removed(local)
+            remove_files(local)
 
     def close(self) -> None:
         """The adb server keeps its connections."""
@@ -65,7 +74,7 @@ class AdbLink:
             gone = any(
                 words in why for words in ("device '", "device offline", "no devices", "connect failed", "closed")
             )
-            raise lost(self._spec, why) if gone else DeviceError(why)
+            raise lost_error(self._spec, why) if gone else DeviceError(why)
 
     def _adb(self, words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
         chosen = ["-s", self._spec.address] if self._spec.address else []

@@ -149,7 +149,7 @@ def _asked(facts: DeviceFacts) -> Target | None:
     return core if core and core.host and row.host and core.host.features == row.host.features else row
 
 
-def warmest(before: DeviceFacts, after: DeviceFacts) -> str:
+def describe_conditions(before: DeviceFacts, after: DeviceFacts) -> str:
     """Temperature and clock before and after a measurement, as text; "" if the device shows none."""
     parts = []
     if before.temperature is not None and after.temperature is not None:

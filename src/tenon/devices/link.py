@@ -57,20 +57,20 @@ class LostError(DeviceError):
     lasting = False
 
 
-def ended(command: str) -> str:
+def with_exit_status(command: str) -> str:
     """The command, and after it a line with its exit status, by which its end is known."""
     return f"{{ {command}\n}} 2>&1; status=$?; echo; echo {_END}$status"
 
 
-def answer(spec: DeviceSpec, done: subprocess.CompletedProcess[bytes], why: str) -> Answer:
-    """What a command made by ``ended`` wrote.  Raises LostError with ``why`` if its end is not there."""
+def parse_answer(spec: DeviceSpec, done: subprocess.CompletedProcess[bytes], why: str) -> Answer:
+    """What a command made by ``with_exit_status`` wrote.  Raises LostError with ``why`` if its end is not there."""
     found = _LAST.match(done.stdout)
     if found is None:
-        raise lost(spec, why or f"exit status {done.returncode}")
+        raise lost_error(spec, why or f"exit status {done.returncode}")
     return Answer(int(found[2]), found[1])
 
 
-def lost(spec: DeviceSpec, why: str) -> LostError:
+def lost_error(spec: DeviceSpec, why: str) -> LostError:
     """The error for a message of ssh or adb."""
     remedy = next((remedy for words, remedy in _REMEDIES.items() if words in why), "")
     asked = remedy or "see that it is on and its address in devices.yml right"
@@ -106,7 +106,7 @@ def run(
     try:
         return subprocess.run(words, input=given, capture_output=True, timeout=seconds, check=False, env=environment)
     except subprocess.TimeoutExpired:
-        raise lost(spec, f"no end of '{words[0]}' within {seconds:g} s") from None
+        raise lost_error(spec, f"no end of '{words[0]}' within {seconds:g} s") from None
     except OSError as error:
         raise DeviceError(f"cannot run {words[0]}: {error.strerror or error}") from error
 
@@ -117,7 +117,7 @@ def last_line(text: bytes) -> str:
     return lines[-1] if lines else ""
 
 
-def stored(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
+def store_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     """The contents as numbered files of a local folder, by their paths on the device."""
     made = {}
     for number, (path, content) in enumerate(files.items()):
@@ -126,7 +126,7 @@ def stored(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     return made
 
 
-def removed(files: Mapping[str, Path]) -> None:
+def remove_files(files: Mapping[str, Path]) -> None:
     for path in files.values():
         with contextlib.suppress(OSError):
             path.unlink()

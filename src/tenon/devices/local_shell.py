@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.devices.link import Answer, answer, ended, last_line, lost, run
+from tenon.devices.link import Answer, last_line, lost_error, parse_answer, run, with_exit_status
 from tenon.devices.spec import DeviceSpec
 from tenon.errors import DeviceError
 
@@ -31,14 +31,14 @@ class ShellLink:
         self.call("true", self._spec.timeout)
 
     def call(self, command: str, seconds: float) -> Answer:
-        done = run(self._spec, [*self._spec.shell, ended(command)], seconds)
-        return answer(self._spec, done, last_line(done.stderr))
+        done = run(self._spec, [*self._spec.shell, with_exit_status(command)], seconds)
+        return parse_answer(self._spec, done, last_line(done.stderr))
 
     def send(self, files: Mapping[str, bytes]) -> None:
         for path, content in files.items():
-            command = ended(f"cat > {shlex.quote(path)}")
+            command = with_exit_status(f"cat > {shlex.quote(path)}")
             done = run(self._spec, [*self._spec.shell, command], _TRANSFER, content)
-            told = answer(self._spec, done, last_line(done.stderr))
+            told = parse_answer(self._spec, done, last_line(done.stderr))
             if told.status:
                 raise DeviceError(told.text)
 
@@ -46,7 +46,7 @@ class ShellLink:
         done = run(self._spec, [*self._spec.shell, f"cat {shlex.quote(path)}"], _TRANSFER)
         if done.returncode:
             why = last_line(done.stderr)
-            raise DeviceError(why) if path in why else lost(self._spec, why)
+            raise DeviceError(why) if path in why else lost_error(self._spec, why)
         return done.stdout
 
     def close(self) -> None:

@@ -11,7 +11,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tenon.atomic_write import write
-from tenon.devices.link import Answer, answer, ended, last_line, lost, removed, run, stored
+from tenon.devices.link import (
+    Answer,
+    last_line,
+    lost_error,
+    parse_answer,
+    remove_files,
+    run,
+    store_files,
+    with_exit_status,
+)
 from tenon.devices.spec import DeviceSpec
 from tenon.errors import DeviceError
 
@@ -50,19 +59,19 @@ class SshLink:
         quietly = ["sh", "-c", 'exec "$@" >/dev/null 2>&1', "sh", *words, self._spec.address]
         done = run(self._spec, quietly, self._spec.timeout + 5, variables=self._askpass)
         if done.returncode:
-            raise lost(self._spec, last_line(log.read_bytes()) or f"ssh ended with {done.returncode}")
+            raise lost_error(self._spec, last_line(log.read_bytes()) or f"ssh ended with {done.returncode}")
 
     def call(self, command: str, seconds: float) -> Answer:
-        words = ["ssh", "-T", *self._options(), self._spec.address, ended(command)]
+        words = ["ssh", "-T", *self._options(), self._spec.address, with_exit_status(command)]
         done = run(self._spec, words, seconds)
-        return answer(self._spec, done, last_line(done.stderr))
+        return parse_answer(self._spec, done, last_line(done.stderr))
 
     def send(self, files: Mapping[str, bytes]) -> None:
-        with self._on_their_way(files) as local:
+        with self._local_copies(files) as local:
             self._batch("".join(f"put {_quoted(str(path))} {_quoted(name)}\n" for name, path in local.items()))
 
     def fetch(self, path: str) -> bytes:
-        with self._on_their_way({path: b""}) as local:
+        with self._local_copies({path: b""}) as local:
             self._batch(f"get {_quoted(path)} {_quoted(str(local[path]))}\n")
             return local[path].read_bytes()
 
@@ -76,15 +85,15 @@ class SshLink:
         done = run(spec, ["sftp", "-q", "-b", "-", *self._options(), spec.address], seconds, commands.encode())
         if done.returncode:
             why = last_line(done.stderr)
-            raise lost(spec, why) if done.returncode == 255 or _broken(why) else DeviceError(why)
+            raise lost_error(spec, why) if done.returncode == 255 or _broken(why) else DeviceError(why)
 
     @contextmanager
-    def _on_their_way(self, files: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
-        local = stored(self._folder, files)
+    def _local_copies(self, files: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
+        local = store_files(self._folder, files)
         try:
             yield local
         finally:
-            removed(local)
+            remove_files(local)
 
     def _options(self) -> list[str]:
         spec = self._spec
