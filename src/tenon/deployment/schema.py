@@ -7,7 +7,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from tenon.deployment.yaml_document import Document, KeyPath, nearest
-from tenon.validation import ByteCount
 
 Schema = TypeVar("Schema", bound="Section")
 
@@ -30,13 +29,6 @@ def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else _listed(value)
 
 
-def _bytes(value: Any) -> int:
-    try:
-        return int(ByteCount(value))
-    except (ValueError, TypeError):
-        raise ValueError("must be a number of bytes, such as 65536, 64K or 60kB") from None
-
-
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 """One text or a list of texts."""
 
@@ -48,8 +40,6 @@ Range = Annotated[tuple[float, float], BeforeValidator(_split)]
 
 Shape = Annotated[tuple[int, ...], BeforeValidator(_split)]
 """Dimensions, as a list or as text with commas."""
-
-Bytes = Annotated[int, BeforeValidator(_bytes)]
 
 
 def checked(document: Document, kind: type[Schema], content: Any, where: KeyPath = ()) -> Schema | None:

@@ -269,14 +269,6 @@ def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
     return op("dot4", acc, a, b)
 
 
-def dot4_signed(acc: Expr, a: Expr, b: Expr) -> Expr:
-    return op("dot4_signed", acc, a, b)
-
-
-def dot4_narrow(acc: Expr, a: Expr, b: Expr) -> Expr:
-    return op("dot4_narrow", acc, a, b)
-
-
 def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
     """``acc``, one i32, plus all products of the bytes, with their signs, of two vectors of four i32."""
     return Op("dot16", (acc, a, b), acc.type)

@@ -24,8 +24,6 @@ _MAGNITUDES = (Fraction(1), Fraction(2), Fraction(1, 2), Fraction(4, 3))
 """Points besides zero and infinity, each with both signs, in the order in which longer transforms add them.  Of 4, 3,
 3/2, 4/3 and their inverses, as additions to 2 and 1/2, 4/3 has the least error at 10 points."""
 
-MOST_POINTS = 2 + 2 * len(_MAGNITUDES)
-
 
 @dataclass(frozen=True)
 class Short:

@@ -45,11 +45,6 @@ class Product:
         """Whether it has a bias, or can be given one."""
         return self.node.op.name != "MatMul" or self.node.input(0).type.rank == 2
 
-    @property
-    def holds_bias(self) -> bool:
-        """Whether the bias fits 32 bits, with room for sums."""
-        return bool((np.abs(self.bias) <= 2.0**30 * self.steps().astype(np.float64)).all())
-
 
 def products(placed: Placement, grids: Mapping[Value, Grid], scheme: Scheme) -> list[Product]:
     return [_product(node, grids[root(node.input(0))], scheme) for node in placed.products]

@@ -292,19 +292,6 @@ def raw_fields(data: memoryview) -> Iterator[tuple[int, int, Raw]]:
         raise DamagedError("a group is not terminated")
 
 
-def reaches(data: bytes, wires: Mapping[int, int], wanted: int) -> bool:
-    """Whether ``data`` begins like a message: field numbers of these wire types only, up to one numbered ``wanted``."""
-    try:
-        for number, wire, _ in raw_fields(memoryview(data)):
-            if wires.get(number) != wire:
-                return False
-            if number == wanted:
-                return True
-    except DamagedError:
-        return False
-    return False
-
-
 class _MessageReader:
     def __init__(self, schema: Schema, where: str) -> None:
         self.schema = schema

@@ -20,7 +20,7 @@ from tenon.ir.bind import ANY_RANK, Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, DType, TensorType
 from tenon.model_files.model_file import Fits, ModelFile
-from tenon.wire.protobuf import Message, Schema, raw_fields
+from tenon.wire.protobuf import DamagedError, Message, Schema, raw_fields
 
 SCHEMA = Schema(
     {
@@ -72,7 +72,7 @@ def is_net(data: bytes) -> bool:
             if number == 2 and not operators:
                 operators.append(content)
         return bool(operators) and _is_operator(operators[0])
-    except Exception:  # what is no message at all
+    except DamagedError:  # no message
         return False
 
 

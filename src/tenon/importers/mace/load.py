@@ -19,7 +19,7 @@ from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import F32, I32, TensorType
 from tenon.model_files.model_file import ModelFile
-from tenon.wire.protobuf import Message, Schema, raw_fields
+from tenon.wire.protobuf import DamagedError, Message, Schema, raw_fields
 
 
 def _schema(net: dict[str, int], operator: dict[str, int]) -> Schema:
@@ -97,7 +97,7 @@ def _read(data: bytes, where: str) -> list[Message] | None:
     try:
         if not any(number == 100 and wire == 2 for number, wire, _ in raw_fields(memoryview(data))):
             return None
-    except Exception:  # what is no message at all
+    except DamagedError:  # no message
         return None
     for schema, type in ((NEW, "Multi"), (NEW, "Net"), (OLD, "Net")):
         try:

@@ -24,7 +24,7 @@ from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
 from tenon.model_files.model_file import ModelFile
-from tenon.wire.protobuf import Message, Schema, raw_fields
+from tenon.wire.protobuf import DamagedError, Message, Schema, raw_fields
 from tenon.wire.stored_files import read_stored
 
 SCHEMA = Schema(
@@ -84,7 +84,7 @@ def is_program(data: bytes) -> bool:
             if number != 1 or wire != 2 or isinstance(content, int):
                 return False
             return _is_block(content)
-    except Exception:  # what is no message at all
+    except DamagedError:  # no message
         return False
     return False
 
