@@ -13,7 +13,6 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device",
-    stat.S_IFDIR: "a folder",
 }
 
 
@@ -30,6 +29,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     kind = stat.S_IFMT(os.fstat(handle).st_mode)
     if kind != stat.S_IFREG:
         os.close(handle)
+        if kind == stat.S_IFDIR:
+            raise InputError(f"{shown}: it is a folder: name a file in it")
         what = _KINDS.get(kind, "something else")
         raise InputError(f"{shown}: it is {what}, not a regular file: save what it gives to a file first")
     return cast(BinaryIO, os.fdopen(handle, "rb"))

@@ -91,6 +91,8 @@ class Container:
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
+                if not size:
+                    raise BundleError(f"{path} is not a bundle: it is empty")
                 self._content = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
         except (OSError, ValueError) as error:
             raise BundleError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -14,5 +14,11 @@ def main() -> None:
 
 def _run() -> None:
     from tenon.cli.app import app
+    from tenon.cli.program import INTERRUPTED
 
-    app()
+    try:
+        app()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # typer ends so on Ctrl-C, without a message
+            raise KeyboardInterrupt from None
+        raise

@@ -13,6 +13,9 @@ from typing import Any
 
 from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
 
+CLOSED_PIPE, INTERRUPTED = 141, 130
+"""Exit statuses as shells give them for SIGPIPE and SIGINT."""
+
 
 def run_command(name: str, command: Callable[[], int | None], *, verbose: bool = False) -> int:
     """Run ``command`` and return the exit status: its own, 2 for a TenonError or a system error (one message on
@@ -32,7 +35,7 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
             return command() or 0
     except BrokenPipeError:
         sys.stderr.close()
-        return 141
+        return CLOSED_PIPE
     except (TenonError, *SYSTEM_ERRORS) as error:
         if verbose:
             raise
@@ -40,7 +43,7 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _print_warnings(name: str) -> None:
