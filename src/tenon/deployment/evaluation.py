@@ -20,15 +20,15 @@ from tenon.metrics import Evaluation, read_evaluation
 from tenon.metrics.mace_script import MaceScript, read_mace_script
 from tenon.peers.base import Network
 from tenon.quantization.comparison import BundleNetwork, Given, input_graph, opened
+from tenon.quantization.distributed import run_on_workers
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
-from tenon.quantization.observed_apart import outputs_by
 from tenon.quantization.report import standard_error
 from tenon.quantization.samples import Data, Numbered, Sample, numbered_samples
 
 ALL = 1 << 60
 """Samples, where no number of them is given."""
 
-Elsewhere = Callable[[Iterable[Sample]], Iterator[dict[str, Array]]]
+RunSamples = Callable[[Iterable[Sample]], Iterator[dict[str, Array]]]
 """Runs a bundle on samples, in their order."""
 
 SHARES = ("top1", "top5", "score")
@@ -90,7 +90,7 @@ def evaluate(
         if cluster is None or bundle is None:
             return _measured(side, chosen, pairs, step)
         with open_pool(cluster) as pool:
-            return _measured(side, chosen, pairs, step, partial(outputs_by, pool, bundle))
+            return _measured(side, chosen, pairs, step, partial(run_on_workers, pool, bundle))
     finally:
         side.close()
 
@@ -100,10 +100,10 @@ def _measured(
     chosen: Evaluation,
     pairs: Iterable[tuple[Numbered, Any]],
     step: Callable[[int], None],
-    elsewhere: Elsewhere | None = None,
+    run_samples: RunSamples | None = None,
 ) -> Accuracy:
     metric, count = chosen.metric(), 0
-    for each, truth, outputs in _answered(side, pairs, elsewhere):
+    for each, truth, outputs in _answered(side, pairs, run_samples):
         found = _boxes(side, each, outputs) if chosen.detections else chosen.postprocess(outputs, each.number)
         metric.add(found, truth)
         count += 1
@@ -116,15 +116,15 @@ def _measured(
 
 
 def _answered(
-    side: Network, pairs: Iterable[tuple[Numbered, Any]], elsewhere: Elsewhere | None
+    side: Network, pairs: Iterable[tuple[Numbered, Any]], run_samples: RunSamples | None
 ) -> Iterator[tuple[Numbered, Any, Mapping[str, Array]]]:
-    """Samples, what is true of them, and the outputs; ``elsewhere`` runs a bundle."""
-    if elsewhere is None or not isinstance(side, BundleNetwork):
+    """Samples, what is true of them, and the outputs; ``run_samples`` runs a bundle."""
+    if run_samples is None or not isinstance(side, BundleNetwork):
         for each, truth in pairs:
             yield each, truth, side.run(each.sample)
         return
     given, asked = tee(pairs)
-    runs = elsewhere(each.sample for each, _ in asked)
+    runs = run_samples(each.sample for each, _ in asked)
     for (each, truth), outputs in zip(given, runs, strict=True):
         yield each, truth, side.real(outputs)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tenon.cluster import Pool
 from tenon.ir.graph import Graph, Value
-from tenon.quantization.observed_apart import Step as Step
-from tenon.quantization.observed_apart import observed_by
+from tenon.quantization.distributed import Step as Step
+from tenon.quantization.distributed import observe_on_workers
 from tenon.quantization.probes import Probes
 from tenon.quantization.ranges import Observed
 from tenon.quantization.samples import Sample
@@ -29,7 +29,7 @@ def observed(
     probes = Probes(graph, tensors, threads=threads)
     try:
         if pool is not None:
-            return observed_by(pool, probes, samples, histograms=histograms, step=step)
+            return observe_on_workers(pool, probes, samples, histograms=histograms, step=step)
         for i, values in enumerate(probes.run(samples)):
             step("ranges", i, len(samples))
             for value, array in values.items():

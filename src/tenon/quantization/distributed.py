@@ -35,7 +35,7 @@ Extremes = dict[str, tuple[list[float], list[float]]]
 """The least and the greatest of each sample, by the names of tensors."""
 
 
-def observed_by(
+def observe_on_workers(
     pool: Pool, probes: Probes, samples: Sequence[Sample], *, histograms: bool, step: Step
 ) -> dict[Value, Observed]:
     """The extremes and histograms of the values of ``probes``.  Raises InputError for workers that cannot run it."""
@@ -49,7 +49,7 @@ def observed_by(
     def items(limits: Mapping[str, tuple[float, float]] | None) -> list[WorkItem]:
         address = content_key("observed", network, limits and sorted(limits.items()), wanted)
         return [
-            WorkItem(content_key("part", address, *_content(part)), observe, (network, wanted, part, limits))
+            WorkItem(content_key("part", address, *_content(part)), observe_part, (network, wanted, part, limits))
             for part in parts
         ]
 
@@ -76,7 +76,7 @@ def _content(samples: Sequence[Sample]) -> list[bytes]:
     ]
 
 
-def observe(
+def observe_part(
     network: bytes, names: Sequence[str], samples: Sequence[Sample], limits: Mapping[str, tuple[float, float]] | None
 ) -> Extremes | dict[str, Array]:
     """The extremes of tensors on samples; with ``limits``, those of all samples, their histograms."""
@@ -91,19 +91,19 @@ def observe(
     return {name: seen.counts for name, seen in found.items()}
 
 
-def outputs_by(pool: Pool, bundle: Bundle, samples: Iterable[Sample]) -> Iterator[dict[str, Array]]:
+def run_on_workers(pool: Pool, bundle: Bundle, samples: Iterable[Sample]) -> Iterator[dict[str, Array]]:
     """The outputs of a bundle on each sample, in order.  Raises InputError for workers that cannot run it."""
     check_target(pool, bundle.target)
     network = container({bundle.target.name: bundle.loaded_files()})
     address, left, count = content_key("network", network), iter(samples), PARTS * len(pool.workers)
     while some := list(islice(left, SAMPLES * count)):
         parts = [some[at : at + SAMPLES] for at in range(0, len(some), SAMPLES)]
-        items = [WorkItem(content_key("run", address, *_content(part)), run_apart, (network, part)) for part in parts]
+        items = [WorkItem(content_key("run", address, *_content(part)), run_part, (network, part)) for part in parts]
         for outputs in ordered(pool, items):
             yield from outputs
 
 
-def run_apart(network: bytes, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+def run_part(network: bytes, samples: Sequence[Sample]) -> list[dict[str, Array]]:
     """The outputs on samples."""
     engine = _engine(network)
     return [engine.run(sample) for sample in samples]
