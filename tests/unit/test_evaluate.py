@@ -149,12 +149,122 @@ def test_scripts_of_mace(
 def test_scripts_that_do_not_fit(tmp_path: Path) -> None:
     script = tmp_path / "a.py"
     for text, words in (
-        ("x = 1", "has no class AccuracyValidator"), ("import nothing_of_that_name", "cannot be imported"),
+        ("x = 1", "has no class AccuracyValidator"),
+        ("import nothing_of_that_name", r"No module named 'nothing_of_that_name' \(a\.py, line 1\)"),
         ("class AccuracyValidator:\n    pass\n", "no method 'sample_size'"),
     ):  # fmt: skip
         script.write_text(text)
         with pytest.raises(InputError, match=words):
             tenon.evaluate(network(tmp_path), metric=str(script))
+
+
+PLUG_IN = """
+from tenon.metrics import Evaluation
+
+
+class Count:
+    lower_is_better = False
+
+    def __init__(self):
+        {init}
+
+    def add(self, prediction, truth):
+        {add}
+
+    def results(self):
+        return {results}
+
+
+def data():
+    {data}
+    yield [[1.0, 2.0, 3.0, 4.0]], 3
+
+
+def score(outputs, number):
+    return {score}
+
+
+made = Evaluation(Count, dataset=data, preprocess=lambda sample: {sample})
+"""
+USUAL = {
+    "init": "pass", "add": "pass", "results": "{'right': 1.0}", "data": "pass", "score": "1.0", "sample": "sample",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "words"),
+    [
+        (
+            "made",
+            {"init": "self.missing"},
+            "AttributeError: 'Count' object has no attribute 'missing' (plug.py, line 9)",
+        ),
+        ("made", {"add": "1 / 0"}, "ZeroDivisionError: division by zero (plug.py, line 12)"),
+        ("made", {"add": "exit(1)"}, "SystemExit: 1 (plug.py, line 12)"),
+        ("made", {"results": "{}['right']"}, "KeyError: 'right' (plug.py, line 15)"),
+        ("made", {"results": "'all'"}, "results() returned 'all', not numbers by name"),
+        ("made", {"results": "{'right': 'all'}"}, "result 'right' is 'all', not a number"),
+        ("made", {"data": "open('/nowhere')"}, "No such file or directory: '/nowhere' (plug.py, line 19)"),
+        ("made", {"sample": "sample.shape"}, "'list' object has no attribute 'shape' (plug.py, line 27)"),
+        ("made", {"sample": "("}, "SyntaxError: '(' was never closed (plug.py, line 27)"),
+        ("made", {"sample": "1)\n1 / 0\n(1"}, "ZeroDivisionError: division by zero (plug.py, line 28)"),
+        ("score", {"score": "outputs['z']"}, "KeyError: 'z' (plug.py, line 24)"),
+        ("score", {"score": "None"}, "the score of sample 0 is None, not a number"),
+    ],
+)
+def test_errors_in_plug_ins_name_the_line(
+    what: str, code: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plug = tmp_path / "plug.py"
+    plug.write_text(PLUG_IN.format(**{**USUAL, **code}))
+    np.save(tmp_path / "x.npy", SAMPLES)
+    data = ["--data", str(tmp_path / "x.npy")] if what == "score" else []
+    assert run_main(main, ["evaluate", str(network(tmp_path)), "--metric", f"{plug}:{what}", *data]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith(f"tenon: --metric {plug}:{what}: ")
+    assert words in said
+
+
+def test_errors_in_plug_ins_of_contracts(tmp_path: Path) -> None:
+    """The score of a contract, and a function that gives samples."""
+    plug = tmp_path / "plug.py"
+    plug.write_text("def score(outputs, number):\n    return outputs[0]\n")
+    quick: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding": "nearest", "equalisation": False}
+    with pytest.raises(InputError, match=r"KeyError: 0 \(plug\.py, line 2\)"):
+        tenon.quantize(separable(), images(2), max_drop=1, metric=f"{plug}:score", **quick)
+
+
+def test_errors_in_functions_that_give_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "samples_of_test.py").write_text("def some():\n    yield [[1, 2, 3, 4]]\n    yield missing\n")
+    file = network(tmp_path)
+    with pytest.raises(InputError, match=r"samples_of_test:some: NameError: .* \(samples_of_test\.py, line 3\)"):
+        tenon.evaluate(file, "samples_of_test:some", ground_truth=[3, 3])
+    with pytest.raises(InputError, match="has no attribute 'none'"):
+        tenon.evaluate(file, "samples_of_test:none", ground_truth=[3])
+    with pytest.raises(InputError, match="No module named 'nothing_of_that_name'"):
+        tenon.evaluate(file, "nothing_of_that_name:none", ground_truth=[3])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("return len(self.data)", "return self.count", r"no attribute 'count' \(accuracy\.py, line 11\)"),
+        ("self.right = 0", "self.right = int('')", r"ValueError: .* \(accuracy\.py, line 7\)"),
+        ("self.right += ", "self.wrong += ", r"no attribute 'wrong' \(accuracy\.py, line 22\)"),
+        ("return None", "return 'good'", "result 'result' is 'good', not a number"),
+        ("self.data[i].tolist()", "'a'", "the script's 'x' is no array of f32"),
+        ('return {"x": [self', "return [[self", r"accuracy\.py: SyntaxError"),
+    ],
+)
+def test_errors_in_scripts_of_mace(old: str, new: str, words: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "data.npy", SAMPLES)
+    script = tmp_path / "accuracy.py"
+    text = SCRIPT.format(data=str(tmp_path / "data.npy"), batch=1, returned="None")
+    assert old in text
+    script.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=words):
+        tenon.evaluate(network(tmp_path), metric=str(script))
 
 
 def test_errors_name_what_is_missing(tmp_path: Path) -> None:

@@ -96,7 +96,6 @@ def test_a_table_that_is_given_is_used(folder: Path) -> None:
         ([*WORDS, "-q"], 255, "option -q not recognized"),
         ([*WORDS, "-g", "3,9"], 2, "-g needs three numbers"),
         ([*WORDS, "-w", "much"], 2, "-w much: write numbers"),
-        ([*WORDS, "-k", "1"], 2, "-k 1: focus"),
         ([*WORDS, "-i", "nowhere"], 2, "-i nowhere: there is no such folder"),
     ],
 )

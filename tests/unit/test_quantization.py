@@ -239,6 +239,14 @@ def test_ranges_have_zero_and_lie_within_what_was_observed(method: str) -> None:
         assert found.low - slack <= low <= 0 <= high <= found.high + slack
 
 
+def test_ends_that_one_of_many_samples_needs_are_cut_off() -> None:
+    """As MACE's quantize_stat does with --enhance."""
+    found = Observed()
+    for low, high in [(-1.0, 2.0)] * 30 + [(-9.0, 2.5)]:
+        found.add(np.array([low, high]))
+    assert METHODS["enhance"](found) == (-1.0, 2.5)
+
+
 @pytest.mark.parametrize("method", ["percentile", "entropy", "aciq"])
 def test_outliers_are_cut_off(method: str) -> None:
     values = np.append(np.random.default_rng(0).normal(0, 1, 100000), [60.0, -60.0])

@@ -16,9 +16,9 @@ COSTS = (("time", "estimated time"), ("weights", "weights, bytes"), ("ram", "RAM
 """Fields of a point that the page can put along its axis."""
 
 
-def pareto_page(name: str, report: Report, command: str) -> str:
-    """The text of the page; ``command`` quantises without layers in float."""
-    data = [_plain(each, command) for each in report.points]
+def pareto_page(name: str, report: Report, command: str, bundle: str = "") -> str:
+    """The text of the page; ``command`` quantises without layers of other types, ``bundle`` compiles what it writes."""
+    data = [_plain(each, command, bundle) for each in report.points]
     chosen = report.floats, report.wide, report.fp16
     rows = [_row(i, each, (each.floats, each.wide, each.fp16) == chosen) for i, each in enumerate(report.points)]
     costs = "".join(f"<option value={field}>{escape(text)}</option>" for field, text in COSTS)
@@ -29,9 +29,11 @@ def pareto_page(name: str, report: Report, command: str) -> str:
     return frame(f"{name}: accuracy and cost", name, about, body, data, style=_STYLE, script=_SCRIPT)
 
 
-def _plain(point: Point, command: str) -> dict[str, Any]:
+def _plain(point: Point, command: str, bundle: str) -> dict[str, Any]:
     types = {"exclude": point.floats, "int16": point.wide, "fp16": point.fp16}
     words = "".join(f" --{name} {shlex.quote(layer)}" for name, layers in types.items() for layer in layers)
+    if bundle:
+        words += f" &&\n{bundle}" + " --precision fp16" * bool(point.fp16)
     sqnr = point.sqnr if math.isfinite(point.sqnr) else 120.0
     return {
         "sqnr": sqnr, "drop": point.drop, "time": point.time, "weights": point.weights, "ram": point.ram,

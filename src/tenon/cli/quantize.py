@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import tenon
 from tenon.atomic_write import write
+from tenon.bundle.container import SUFFIX
+from tenon.bundle.writer import save_container
 from tenon.cli.console import console, print_json, size, stages
 from tenon.cli.model_source import Source
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.errors import InputError
-from tenon.quantization import Report
+from tenon.exporters.save import ENDINGS
+from tenon.quantization import Quantized, Report
 
 WORST = 5
 """Tensors that are printed."""
@@ -29,12 +32,13 @@ def quantize_model(
     """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format."""
     if pareto is not None and settings["min_sqnr"] is None and settings["max_drop"] is None:
         raise InputError("--pareto shows what a search tried: give --min-sqnr or --max-drop too")
+    check_ending(out)
     began = perf_counter()
     with stages(f"quantising {source.name}") as progress:
         graph = source.load(progress)
         made = tenon.quantize(graph, step=lambda what, done, total: progress(f"{what} {done}/{total}"), **settings)
         progress("write")
-        made.save(out)
+        written = _write(made, out, settings["target"], progress)
         if ranges is not None:
             made.save_ranges(*ranges)
     found = without_infinity(made.report)
@@ -46,22 +50,43 @@ def quantize_model(
     if pareto is not None:
         from tenon.cli.pareto_page import pareto_page
 
-        write(pareto, pareto_page(source.name, made.report, _command(source, out, settings)), "--pareto")
+        write(pareto, pareto_page(source.name, made.report, *_commands(source, out, settings)), "--pareto")
     if as_json:
         return print_json(found)
-    console.print(f"{out}  {size(out.stat().st_size)} in {perf_counter() - began:.1f} s", markup=False)
+    console.print(f"{out}  {size(written)} in {perf_counter() - began:.1f} s", markup=False)
     return _print(made.report)
 
 
-def _command(source: Source, out: Path, settings: Mapping[str, Any]) -> str:
-    """The command without a contract: layers to leave in float follow."""
+def check_ending(out: Path) -> None:
+    """Raises InputError unless ``out`` is a name of a model file or a bundle."""
+    if out.suffix.lower() not in ("", SUFFIX, *ENDINGS) and not out.is_dir():
+        known = ", ".join((*ENDINGS, SUFFIX))
+        raise InputError(f"{out}: give a name that ends in {known}, or a folder for a bundle")
+
+
+def _write(made: Quantized, out: Path, target: str, progress: Callable[[str], None]) -> int:
+    """Write the model, or a bundle of it for the target; returns its bytes."""
+    if out.suffix.lower() in ENDINGS:
+        made.save(out)
+        return out.stat().st_size
+    bundle = made.compile(target, progress)
+    if out.suffix == SUFFIX:
+        save_container(out, [bundle])
+        return out.stat().st_size
+    return sum(file.stat().st_size for file in bundle.save(out, progress=progress).iterdir())
+
+
+def _commands(source: Source, out: Path, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The command without a contract, which layers of other types follow, and the one that makes the bundle of what it
+    writes ("" if it writes a bundle)."""
     words = ["tenon", "quantize", source.model, "--data", str(settings["data"]), "-o", str(out)]
-    for name in ("samples", "seed", "scheme", "method", "rounding"):
+    for name in ("samples", "seed", "scheme", "method", "rounding", "target"):
         words += [f"--{name}", str(settings[name])]
     for option in ("exclude", "int16", "fp16"):
         for name in settings[option]:
             words += [f"--{option}", name]
-    return shlex.join(words)
+    bundle = ["tenon", "compile", str(out), "-o", str(out.with_suffix(SUFFIX)), "--target", settings["target"]]
+    return shlex.join(words), shlex.join(bundle) if out.suffix.lower() in ENDINGS else ""
 
 
 def _print(report: Report) -> None:

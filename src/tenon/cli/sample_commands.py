@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from tenon.cli.option_groups import (
 from tenon.cli.sample_options import (
     ContractOptions,
     Data,
+    Focus,
     GroundTruth,
     OptionalData,
     RangeFileOptions,
@@ -31,12 +32,25 @@ from tenon.cli.sample_options import (
 )
 
 
+def with_focus(preprocess: PreprocessOptions, *, focus: bool) -> dict[str, Any]:
+    """How images of samples become inputs."""
+    return {**preprocess.overrides(), **({"focus": True} if focus else {})}
+
+
 @with_groups
 def quantize_command(
     *,
     model: Model,
     data: OptionalData = None,
-    out: Annotated[Path, typer.Option("-o", "--out", "--output", help="The .onnx, .tflite or .tmfile file to write.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--out",
+            "--output",
+            help="The .onnx, .tflite or .tmfile file to write, or the bundle for --target: a folder or a .tenon file.",
+        ),
+    ],
     samples: Samples = 128,
     seed: Seed = 0,
     scheme: SchemeOptions,
@@ -51,6 +65,7 @@ def quantize_command(
         ),
     ] = None,
     preprocess: PreprocessOptions,
+    focus: Focus = False,
     threads: ThreadOptions,
     cluster: Cluster = None,
     printing: PrintOptions,
@@ -60,7 +75,7 @@ def quantize_command(
 
     settings = {
         "data": data, "samples": samples, "seed": seed, **scheme.settings(), **vars(repairs), **contract.settings(),
-        "preprocess": preprocess.overrides(), "threads": threads.threads, "cluster": cluster,
+        "preprocess": with_focus(preprocess, focus=focus), "threads": threads.threads, "cluster": cluster,
     }  # fmt: skip
     quantize_model(model.source(), out, settings, report, pareto, saved.file(), as_json=printing.json)
 
@@ -79,6 +94,7 @@ def compare_command(
     ] = None,
     report: Report = None,
     preprocess: PreprocessOptions,
+    focus: Focus = False,
     threads: ThreadOptions,
     printing: PrintOptions,
 ) -> None:
@@ -87,7 +103,7 @@ def compare_command(
 
     settings = {
         "samples": samples, "seed": seed, "layers": layers, "arithmetic": arithmetic,
-        "preprocess": preprocess.overrides(), "threads": threads.threads,
+        "preprocess": with_focus(preprocess, focus=focus), "threads": threads.threads,
     }  # fmt: skip
     compare_networks(first, second, data, settings, report, as_json=printing.json)
 

@@ -13,12 +13,18 @@ from tenon.cli.option_groups import Target
 _DATA = typer.Option(
     "--data",
     metavar="DATA",
-    help="Samples: a folder of images or .npy files, a .npy or .npz file, or MODULE:FUNCTION.",
+    help="Samples: a folder of images, .npy or .wav files, a .npy or .npz file, or MODULE:FUNCTION.",
 )
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of samples.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Chooses the samples, if there are more.")]
+Focus = Annotated[
+    bool,
+    typer.Option(
+        "--focus", help="Images of twice the size, even and odd rows and columns as channels: YOLOv5's focus layer."
+    ),
+]
 GroundTruth = Annotated[
     Path | None,
     typer.Option(
@@ -43,7 +49,7 @@ class SchemeOptions:
         str,
         typer.Option(
             "--method",
-            help="Ranges of activations: auto, or min-max, moving-average, percentile, mse, entropy, aciq.",
+            help="Ranges of activations: auto, or min-max, moving-average, percentile, mse, entropy, aciq, enhance.",
         ),
     ] = "auto"
     ranges: Annotated[

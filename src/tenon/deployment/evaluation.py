@@ -16,6 +16,7 @@ from tenon.engine import open_bundle
 from tenon.engine.detect import detections
 from tenon.errors import InputError, guarded
 from tenon.ir.graph import Array
+from tenon.ir.types import TensorType
 from tenon.metrics import Evaluation, read_evaluation
 from tenon.metrics.mace_script import MaceScript, read_mace_script
 from tenon.peers.base import Network
@@ -174,7 +175,7 @@ def _by_script(side: Network, script: MaceScript, step: Callable[[int], None]) -
         given = script.preprocess(start, end)
         if missing := [name for name in kinds if name not in given]:
             raise InputError(f"the script's preprocess gives no '{missing[0]}', but {', '.join(given)}")
-        arrays = {name: np.asarray(given[name], kind.dtype.numpy) for name, kind in kinds.items()}
+        arrays = {name: _array(name, given[name], kind) for name, kind in kinds.items()}
         parts = _batches(arrays, {name: kind.size for name, kind in kinds.items()}, end - start)
         rows: list[dict[str, Array]] = []
         for part in parts:
@@ -182,10 +183,14 @@ def _by_script(side: Network, script: MaceScript, step: Callable[[int], None]) -
             rows.append({name: np.atleast_1d(outputs[name]).copy() for name in side.outputs})
         script.postprocess(start, end, {name: np.concatenate([row[name] for row in rows]) for name in side.outputs})
         step(end)
-    answer = script.result()
-    if isinstance(answer, Mapping):
-        return Accuracy(total, {str(name): float(value) for name, value in answer.items()}, {})
-    return Accuracy(total, {} if answer is None else {"result": float(answer)}, {})
+    return Accuracy(total, dict(script.result()), {})
+
+
+def _array(name: str, given: Any, kind: TensorType) -> Array:
+    try:
+        return np.asarray(given, kind.dtype.numpy)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the script's '{name}' is no array of {kind.dtype}: {error}") from None
 
 
 def _batches(arrays: Mapping[str, Array], sizes: Mapping[str, int], count: int) -> Iterator[dict[str, Array]]:

@@ -40,7 +40,7 @@ _WITHOUT_EFFECT = {
     "check_tensors": "every output is compared", "check_shapes": "every output is compared",
     "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
     "backend": "validation runs the framework of the platform",
-    "change_concat_ranges": "the operands of a concatenation keep their ranges",
+    "change_concat_ranges": "what only a concatenation reads has its range already",
 }  # fmt: skip
 
 _FORMATS = Literal["NHWC", "NCHW", "NONE", "HWIO", "OIHW", "HWOI", "OHWI", "AUTO"]

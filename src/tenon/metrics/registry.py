@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from hashlib import sha256
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from tenon.errors import InputError
@@ -16,6 +10,7 @@ from tenon.ir.graph import Array
 from tenon.metrics.base import Evaluation, Mean, Outputs
 from tenon.metrics.classification import AreaUnderCurve, TopK
 from tenon.metrics.detection import MeanAveragePrecision
+from tenon.metrics.plugin_code import PluginCode, imported_module
 from tenon.metrics.text import WordErrorRate, ctc_labels
 
 Score = Callable[[Mapping[str, Array], int], float]
@@ -48,45 +43,31 @@ def read_evaluation(name: str) -> Evaluation:
     without arguments, or a ``Score`` function.  Raises InputError if there is none."""
     if name in METRICS:
         return METRICS[name]
-    found = read_plugin(name)
-    if isinstance(found, type) or not callable(found):
-        made = found() if isinstance(found, type) else found
-    else:
-        made = found() if _takes_nothing(found) else scored(found)
+    found, code = read_plugin(name)
+    if callable(found) and not isinstance(found, type) and not _takes_nothing(found):
+        return scored(_score_of(code, found))
+    made = code.guarded(found)() if callable(found) else found
     if not isinstance(made, Evaluation):
         raise InputError(f"--metric {name}: it is neither an Evaluation nor a function of outputs and sample number")
-    return made
+    return code.evaluation(made)
 
 
-def read_plugin(name: str) -> Any:
+def _score_of(code: PluginCode, score: Score) -> Score:
+    called = code.guarded(score)
+    return lambda outputs, number: code.number(called(outputs, number), f"the score of sample {number}")
+
+
+def read_plugin(name: str) -> tuple[Any, PluginCode]:
     """What MODULE:NAME or FILE.py:NAME names.  Raises InputError if it does not exist."""
     module, _, attribute = name.rpartition(":")
     where = f"--metric {name}"
     if not module or not attribute:
         raise InputError(f"{where}: there is no such metric: give one of {', '.join(METRICS)}, or MODULE:NAME")
+    home = imported_module(module, where)
     try:
-        return getattr(load_module(module) if module.endswith(".py") else import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        return getattr(home, attribute), PluginCode(where, getattr(home, "__file__", None) or "")
+    except AttributeError as error:
         raise InputError(f"{where}: {error}: give MODULE:NAME of a module that Python finds, or FILE.py:NAME") from None
-
-
-def load_module(file: str) -> ModuleType:
-    """The module in a Python file.  Raises InputError if there is none, ImportError if it cannot be imported."""
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise InputError(f"{file}: there is no such file")
-    name = f"tenon_plugin_{sha256(str(path).encode()).hexdigest()[:16]}"
-    spec = spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is not a Python module")
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _takes_nothing(function: Callable[..., Any]) -> bool:

@@ -9,14 +9,17 @@ from os import PathLike
 from typing import Any
 
 from tenon import passes
+from tenon.bundle import Bundle
 from tenon.cluster import open_pool
 from tenon.errors import InputError, ModelError, guarded
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
 from tenon.metrics import Evaluation, read_evaluation
 from tenon.metrics.registry import Score, scored
+from tenon.options import Options
 from tenon.passes.integers import is_quantised
-from tenon.pipeline import Model, load
+from tenon.passes.precision import states_f16
+from tenon.pipeline import Model, Progress, compile, load
 from tenon.quantization.calibration import Step
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
 from tenon.quantization.half_precision import in_fp16
@@ -49,6 +52,11 @@ class Quantized:
         Raises InputError for another ending, and UnsupportedError for layers that the format does not have.
         """
         save(self.graph, path, "the quantised model")
+
+    def compile(self, target: str = "host", progress: Progress = lambda stage: None) -> Bundle:
+        """The bundle for a target.  Layers in fp16 are stored so, and computed so where the target does that."""
+        precision = "fp16" if states_f16(self.graph) else "fp32"
+        return compile(self.graph, Options.from_environment(target=target, precision=precision), progress=progress)
 
     def save_ranges(self, path: str | PathLike[str], form: str = "") -> None:
         """Write the ranges of the tensors in a format of ``range_files``, by the name of the file if it is empty."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +17,15 @@ from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
 from tenon.input_file import open_regular
 from tenon.ir.graph import Array, Graph
-from tenon.ir.preprocessing import AS_IT_IS
+from tenon.ir.preprocessing import AS_IT_IS, Preprocessing
+from tenon.ir.types import TensorType
+from tenon.metrics.plugin_code import PluginCode, imported_module
 from tenon.passes.preprocessing import described
+from tenon.quantization import sounds
 
 Sample = Mapping[str, Array]
 Data = str | os.PathLike[str] | Iterable[Any]
-"""A folder of images or of .npy files, an .npy or .npz file, ``module:function``, or an iterable of samples."""
+"""A folder of images, .npy files or WAV files, an .npy or .npz file, ``module:function``, or an iterable of samples."""
 
 
 class Numbered(NamedTuple):
@@ -45,7 +48,8 @@ def read_samples(
     """At most ``count`` samples of ``data``: of a folder or file chosen at random by ``seed``, else the first ones.
 
     A sample is an array for the only input, or a mapping of names to arrays; a leading axis of 1 may be absent. Arrays
-    of files hold samples along their first axis.  Images are preprocessed as the model says, changed by ``preprocess``.
+    of files hold samples along their first axis.  Images are preprocessed as the model says, changed by ``preprocess``
+    (whose "focus" makes four channels of each, of even and odd rows and columns).
     Raises InputError if there are none, or if one does not fit.
     """
     return [each.sample for each in numbered_samples(graph, data, count, seed, preprocess)]
@@ -62,7 +66,7 @@ def numbered_samples(
         found += 1
         yield Numbered(number, name, sample, image)
     if not found:
-        raise InputError(f"{_named(data)}: there are no samples in it: give images, .npy or .npz files")
+        raise InputError(f"{_named(data)}: there are no samples in it: give images, .npy, .npz or .wav files")
 
 
 def finite(samples: Iterable[Sample]) -> list[Sample]:
@@ -114,13 +118,38 @@ def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mappi
     if arrays:
         yield from ((i, arrays[i].name, load_array(arrays[i])) for i in _chosen(len(arrays), count, seed))
         return
-    images = [p for p in files if p.suffix.lower() in SUFFIXES]
-    if images and len(graph.inputs) != 1:
-        raise InputError(f"{folder}: the model has {len(graph.inputs)} inputs: images are for models of one")
     given = graph.inputs[0]
-    preprocessing = described(graph, dict(preprocess or {})).get(given.name, AS_IT_IS)
+    images = [p for p in files if p.suffix.lower() in SUFFIXES]
+    recorded = [p for p in files if p.suffix.lower() == sounds.SUFFIX]
+    if (images or recorded) and len(graph.inputs) != 1:
+        raise InputError(f"{folder}: the model has {len(graph.inputs)} inputs: images and sounds are for models of one")
+    if recorded and not images:
+        parts = sounds.pieces(recorded, given.type)
+        for i in _chosen(len(parts), count, seed):
+            path, start = parts[i]
+            yield i, path.name, sounds.read_piece(path, start, given.type)
+        return
+    changes = dict(preprocess or {})
+    focus = bool(changes.pop("focus", False))
+    read: Callable[[Path], InputImage | Array]
+    if focus:
+        read = partial(_focused, kind=given.type, preprocessing=AS_IT_IS.changed(changes))
+    else:
+        preprocessing = described(graph, changes).get(given.name, AS_IT_IS)
+        read = partial(read_image, shape=given.type.dims, preprocessing=preprocessing, dtype=given.type.dtype.numpy)
     for i in _chosen(len(images), count, seed):
-        yield i, images[i].name, read_image(images[i], given.type.dims, preprocessing, given.type.dtype.numpy)
+        yield i, images[i].name, read(images[i])
+
+
+def _focused(path: Path, kind: TensorType, preprocessing: Preprocessing) -> Array:
+    """An image of twice the height and width, its even and odd rows and columns as channels, as YOLOv5's focus layer
+    has them: of [even, even], [odd, even], [even, odd] and [odd, odd] rows and columns."""
+    dims = kind.dims
+    if len(dims) != 4 or dims[0] != 1 or dims[1] not in (4, 12):
+        raise InputError(f"focus is for inputs [1, 12, H, W] or [1, 4, H, W], and this one is {list(dims)}")
+    shape = (1, dims[1] // 4, 2 * dims[2], 2 * dims[3])
+    pixels = read_image(path, shape, preprocessing, kind.dtype.numpy).pixels
+    return np.concatenate([pixels[:, :, row::2, column::2] for column in (0, 1) for row in (0, 1)], axis=1)
 
 
 def load_array(path: str | os.PathLike[str]) -> Array:
@@ -169,12 +198,12 @@ def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[_Item]
 def _function(text: str) -> Iterable[Any]:
     """The samples that a function returns or yields, of a module that Python finds."""
     module, _, name = text.partition(":")
+    home = imported_module(module, text)
     try:
-        function = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        function = getattr(home, name)
+    except AttributeError as error:
         raise InputError(f"{text}: {error}") from None
-    result: Iterable[Any] = function()
-    return result
+    return PluginCode(text, getattr(home, "__file__", None) or "").items(function)
 
 
 def _fitted(graph: Graph, sample: Any, where: str) -> Sample:

@@ -14,12 +14,10 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.input_file import read_regular
+from tenon.quantization.ranges import narrowed_ends
 
 _LINE = re.compile(r".*Tensor range @@(?P<name>.+)@@(?P<low>[^,@]+),(?P<high>[^,@]+)")
 _MARK = "Tensor range @@"
-
-CLOSE = 0.1
-"""Ranges are not narrowed to less."""
 
 Extremes = tuple[list[float], list[float]]
 """The least and the greatest values of a tensor in each run."""
@@ -63,24 +61,7 @@ def overall(extremes: Extremes, percentile: float = 0, ratio: float | None = Non
         raise ValueError(f"{low:g} to {high:g}")
     if ratio is None or len(lows) < 2:
         return low, high
-    return _narrowed(np.sort(lows), np.sort(highs)[::-1], (low, high), ratio)
-
-
-def _narrowed(lows: np.ndarray, highs: np.ndarray, given: tuple[float, float], ratio: float) -> tuple[float, float]:
-    (low, high), count = given, len(lows)
-    at_low = at_high = 0
-    for i in range(count):
-        if lows[i] + CLOSE > high:
-            break
-        share = (i - at_low) / (count - at_low)
-        if share > 0 and (lows[i] - low) / (high - low) / share > ratio:
-            at_low, low = i, float(lows[i])
-        if low + CLOSE > highs[i]:
-            break
-        share = (i - at_high) / (count - at_high)
-        if share > 0 and (high - highs[i]) / (high - low) / share > ratio:
-            at_high, high = i, float(highs[i])
-    return low, high
+    return narrowed_ends(extremes[0], extremes[1], (low, high), ratio)
 
 
 def range_file(path: Path, percentile: float, ratio: float | None) -> Sequence[str]:

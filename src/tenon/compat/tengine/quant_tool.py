@@ -109,7 +109,8 @@ class Settings:
     def preprocess(self) -> dict[str, Any]:
         """As ``tenon.quantize`` takes it."""
         fit = "letterbox" if any(self.letter_box) else "crop" if self.crop else "stretch"
-        return {"mean": self.mean, "scale": self.scale, "channels": "rgb" if self.swap else "bgr", "fit": fit}
+        changes: dict[str, Any] = {"mean": self.mean, "scale": self.scale, "fit": fit}
+        return {**changes, "channels": "rgb" if self.swap else "bgr", **({"focus": True} if self.focus else {})}
 
 
 def parse(words: Sequence[str]) -> Settings:
@@ -126,8 +127,6 @@ def parse(words: Sequence[str]) -> Settings:
             raise UsageError(f"The {what} not specified! (-{letter})")
     if not given.get("i") and not given.get("f"):
         raise UsageError("The input dir of Calibration image not specified! (-i)")
-    if given.get("k", "0") != "0":
-        raise InputError("-k 1: focus is not done on images here: export the network with its focus layer")
     size, box = _numbers(given, "g", (3, 224, 224)), _numbers(given, "y", (0, 0))
     if len(size) != 3 or len(box) != 2:
         raise InputError("-g needs three numbers, C,H,W, and -y two, ROWS,COLS")
@@ -135,7 +134,8 @@ def parse(words: Sequence[str]) -> Settings:
         given["m"], given["o"], given.get("i", ""), int(_numbers(given, "a", (0,))[0]), given.get("f", ""),
         (int(size[0]), int(size[1]), int(size[2])), _numbers(given, "w", (104.0, 117.0, 123.0)),
         _numbers(given, "s", (1.0, 1.0, 1.0)), given.get("b", "1") != "0", given.get("c", "0") != "0",
-        (int(box[0]), int(box[1])), False, given.get("z", "0") != "0", max(1, int(_numbers(given, "t", (4,))[0])),
+        (int(box[0]), int(box[1])), given.get("k", "0") != "0", given.get("z", "0") != "0",
+        max(1, int(_numbers(given, "t", (4,))[0])),
     )  # fmt: skip
 
 

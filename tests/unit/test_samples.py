@@ -1,0 +1,80 @@
+"""Samples of WAV files and of images with focus; a quantised network compiled at once."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from typer.testing import CliRunner
+
+import tenon
+from networks_to_quantise import built
+from tenon.cli.app import app
+from tenon.errors import InputError
+from tenon.ir.graph import Graph
+from tenon.quantization.samples import read_samples
+
+
+def listener(dims: list[int]) -> Graph:
+    """A network of one input of ``dims``."""
+    return built([helper.make_node("Relu", ["x"], ["y"])], {}, dims, dims)
+
+
+def sound(path: Path, numbers: np.ndarray, width: int, channels: int = 1) -> None:
+    """A WAV file of integers of ``width`` bytes."""
+    data = (numbers.astype("<i8") + (128 if width == 1 else 0)).view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
+    with wave.open(str(path), "wb") as file:
+        file.setparams((channels, width, 16000, 0, "NONE", "not compressed"))
+        file.writeframes(data)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_sounds_are_cut_into_pieces(width: int, tmp_path: Path) -> None:
+    step = 2.0 ** (1 - 8 * width)
+    numbers = np.array([-(2 ** (8 * width - 1)), -1, 0, 1, 2, 3, 5])
+    sound(tmp_path / "a.wav", numbers, width)
+    given = read_samples(listener([1, 3]), tmp_path, 10)
+    assert [each["x"].tolist() for each in given] == [[[-1.0, -step, 0.0]], [[step, 2 * step, 3 * step]]]
+
+
+def test_channels_are_averaged_and_short_sounds_end_in_silence(tmp_path: Path) -> None:
+    sound(tmp_path / "a.wav", np.array([0, 16384, -16384, -16384]), 2, channels=2)
+    (given,) = read_samples(listener([1, 4, 1]), tmp_path, 10)
+    assert given["x"].reshape(-1).tolist() == [0.25, -0.5, 0.0, 0.0]
+    (tmp_path / "b.wav").write_bytes(b"RIFF none")
+    with pytest.raises(InputError, match=r"b\.wav: not a readable WAV file"):
+        read_samples(listener([1, 4, 1]), tmp_path, 10)
+
+
+def test_focus_makes_channels_of_rows_and_columns(tmp_path: Path) -> None:
+    """YOLOv5's focus layer: x[::2, ::2], x[1::2, ::2], x[::2, 1::2], x[1::2, 1::2]."""
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+    image.fromarray(pixels).save(tmp_path / "a.png")
+    (given,) = read_samples(listener([1, 12, 2, 3]), tmp_path, 1, preprocess={"focus": True, "scale": 0.5})
+    planes = pixels.transpose(2, 0, 1) * 0.5
+    wanted = np.concatenate([planes[:, r::2, c::2] for r, c in ((0, 0), (1, 0), (0, 1), (1, 1))])
+    np.testing.assert_array_equal(given["x"][0], wanted)
+    with pytest.raises(InputError, match=r"focus is for inputs \[1, 12, H, W\]"):
+        read_samples(listener([1, 3, 4, 6]), tmp_path, 1, preprocess={"focus": True})
+
+
+def test_a_quantised_network_is_compiled_at_once(tmp_path: Path) -> None:
+    from tenon.exporters.save import save
+
+    weights = {"w": np.random.default_rng(0).normal(0, 1, (3, 4))}
+    save(built([helper.make_node("MatMul", ["x", "w"], ["y"])], weights, [1, 3], [1, 4]), tmp_path / "net.onnx")
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(0, 1, (4, 1, 3)).astype(np.float32))
+    words = ["quantize", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "--method", "min-max",
+             "--rounding", "nearest", "--no-range-search", "-o"]  # fmt: skip
+    done = CliRunner().invoke(app, [*words, str(tmp_path / "net.tenon"), "--target", "aarch64"])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, [*words, str(tmp_path / "net")])
+    assert done.exit_code == 0, done.output
+    with tenon.open(tmp_path / "net") as engine:
+        assert engine.run({"x": np.ones((1, 3), np.float32)})["y"].shape == (1, 4)
+    done = CliRunner().invoke(app, [*words, str(tmp_path / "net.bin")])
+    assert "give a name that ends in .onnx, .tflite, .tmfile, .tenon" in str(done.exception or done.output)
