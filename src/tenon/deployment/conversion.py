@@ -59,7 +59,8 @@ def convert(
             for target in targets or model.targets:
                 progress(f"{model.name}: compile for {target}")
                 bundle = compile(graph, options_of(model, graph, target))
-                folder = bundle.save(Path(out) / model.name / target, emit=bundle.parts_with(bundle.options.emit))
+                folder = Path(out) / model.name / target
+                bundle.save(folder, emit=bundle.parts_with(bundle.options.emit))
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
             raise type(error)(f"{model.name}: {error}") from error
