@@ -1,4 +1,5 @@
-"""An OpenSSH server on loopback that is a small AArch64 machine: its shell says so, and qemu-user runs its programs.
+"""An OpenSSH server on loopback that is a small AArch64 machine: its shell says so, and qemu-user runs its programs; or
+an AArch64 userland (``aarch64_userland``), whose own shell runs the commands.
 
 Keys and configuration are made for the test; the port is a free one.
 """
@@ -18,18 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from aarch64_userland import CPUINFO, login_shell
+
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
-
-CPUINFO = """\
-processor\t: 0
-BogoMIPS\t: 108.00
-Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp
-CPU implementer\t: 0x41
-CPU architecture: 8
-CPU part\t: 0xd0b
-"""
-"""Of a Raspberry Pi 5."""
 
 _SHELL = r"""#!/bin/sh
 # The login shell of the machine: what a few commands say is another machine's.
@@ -76,6 +69,7 @@ class SshServer:
     root: Path
     port: int
     process: subprocess.Popen[bytes]
+    userland: bool = False
 
     @property
     def home(self) -> Path:
@@ -87,16 +81,18 @@ class SshServer:
 
     def keys(self, **changes: object) -> dict[str, object]:
         """Keys of devices.yml for this machine."""
+        command = {} if self.userland else {"command": "qemu-aarch64"}
         return {
             "address": "127.0.0.1", "port": self.port, "username": getpass.getuser(), "key": str(self.root / "key"),
-            "command": "qemu-aarch64", "timeout": 10, "retries": 0,
+            **command, "timeout": 60 if self.userland else 10, "retries": 0,
             "ssh_options": {"UserKnownHostsFile": str(self.root / "known_hosts"), "IdentityAgent": "none"}, **changes,
         }  # fmt: skip
 
 
 @contextmanager
-def ssh_server(root: Path) -> Iterator[SshServer]:
-    """A running server; skips the test where there is no sshd (apt-get install openssh-server)."""
+def ssh_server(root: Path, userland: Path | None = None) -> Iterator[SshServer]:
+    """A running server, of a ``userland`` if one is given; skips the test where there is no sshd (apt-get install
+    openssh-server)."""
     sftp = next((path for path in _SFTP if Path(path).exists()), None)
     if not Path(SSHD).exists() or sftp is None or not shutil.which("ssh-keygen"):
         pytest.skip("there is no sshd: apt-get install openssh-server")
@@ -113,14 +109,15 @@ def ssh_server(root: Path) -> Iterator[SshServer]:
     (root / "known_hosts").write_text(f"[127.0.0.1]:{port} {' '.join(public)}\n")
     (root / "cpuinfo").write_text(CPUINFO)
     (root / "home").mkdir()
-    (root / "shell").write_text(_SHELL.format(root=root, home=root / "home", sftp=sftp))
+    shell = _SHELL.format(root=root, home=root / "home", sftp=sftp)
+    (root / "shell").write_text(shell if userland is None else login_shell(userland, root))
     (root / "shell").chmod(0o755)
     (root / "config").write_text(_CONFIG.format(root=root, port=port, sftp=sftp))
     with (root / "log").open("wb") as log:
         process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(root / "config")], stderr=log)
     try:
         _wait(port, process, root / "log")
-        yield SshServer(root, port, process)
+        yield SshServer(root, port, process, userland is not None)
     finally:
         process.terminate()
         process.wait()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aarch64_userland import aarch64_userland
 from documented import blocks, check_page, shell
 from installed import environment, tenon_script
 from on_targets import skip_without_device
@@ -32,7 +33,10 @@ FILES = {
 
 
 @pytest.mark.slow
-def test_commands_of_the_page(tmp_path: Path, update_golden: bool) -> None:
+@pytest.mark.parametrize("machine", ["qemu-user", "userland"])
+def test_commands_of_the_page(machine: str, tmp_path: Path, update_golden: bool) -> None:
+    """The device is this machine's shell with programs under qemu-user, and a whole AArch64 userland."""
+    userland = aarch64_userland(tmp_path) if machine == "userland" else None
     for package in ("cv2", "ai_edge_litert", "cryptography"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -50,7 +54,7 @@ def test_commands_of_the_page(tmp_path: Path, update_golden: bool) -> None:
     (tmp_path / "server").mkdir()
     path = os.pathsep.join((str(tenon_script().parent), PATH))
     env = environment(PATH=path, TENON_NO_TUNING="1")
-    with ssh_server(tmp_path / "server") as pi:
+    with ssh_server(tmp_path / "server", userland) as pi:
         (tmp_path / "devices.yml").write_text(yaml.safe_dump({"devices": {"pi": pi.keys()}}))
         check_page(
             PAGE,
