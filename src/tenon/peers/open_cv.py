@@ -10,6 +10,7 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.ir.graph import Array
 from tenon.peers.base import Feeds, Interface, OutputsOnly, first_module, partner, same_interface
+from tenon.peers.open_cv_heads import DetectionHeads, without_threshold
 
 
 class OpenCv(OutputsOnly):
@@ -21,34 +22,42 @@ class OpenCv(OutputsOnly):
         known = same_interface(like, "opencv", file)
         self.inputs, self.outputs = list(known.inputs), list(known.outputs)
         try:
-            if Path(file).suffix in (".cfg", ".weights"):
-                reader: Any = getattr(cv2.dnn, "readNetFromDarknet", None)
-                names = partner(file, ".cfg"), weights or partner(file, ".weights")
-            else:
-                reader = getattr(cv2.dnn, "readNetFromCaffe", None)
-                names = partner(file, ".prototxt"), weights or partner(file, ".caffemodel")
-            if reader is None:
-                raise InputError(
-                    f"opencv:{file}: this OpenCV no longer reads the format: pip install 'opencv-python<5'"
-                )
-            self._net = reader(*names)
+            self._net = _read(cv2, file, weights)
         except cv2.error as error:
             raise _refused(file, error) from None
         self._file = file
         ends = list(self._net.getUnconnectedOutLayersNames())
+        self._heads: DetectionHeads | None = None
+        if self.outputs[len(ends) :] == ["boxes", "scores"]:
+            self._heads = DetectionHeads(self._net, ends)
+            self._asked = self._heads.layers
+            return
         if len(ends) != len(self.outputs):
             raise InputError(f"opencv:{file}: it has {len(ends)} outputs, the model {len(self.outputs)}")
-        same = set(ends) == set(self.outputs)
-        self._ends = {name: name if same else end for name, end in zip(self.outputs, ends, strict=True)}
+        self._asked = self.outputs if set(ends) == set(self.outputs) else ends
 
     def run(self, sample: Feeds) -> dict[str, Array]:
         try:
             for name, array in sample.items():
                 self._net.setInput(np.ascontiguousarray(array, np.float32), name if len(sample) > 1 else "")
-            found = self._net.forward(list(self._ends.values()))
+            found = [np.array(each) for each in self._net.forward(self._asked)]
         except self._error as error:
             raise _refused(self._file, error) from None
-        return dict(zip(self._ends, map(np.array, found), strict=True))
+        rows = found if self._heads is None else self._heads.outputs(found)
+        return dict(zip(self.outputs, rows, strict=True))
+
+
+def _read(cv2: Any, file: str, weights: str | None) -> Any:
+    """The network, of a .cfg with heads that show every box."""
+    darknet = Path(file).suffix in (".cfg", ".weights")
+    reader = getattr(cv2.dnn, "readNetFromDarknet" if darknet else "readNetFromCaffe", None)
+    if reader is None:
+        raise InputError(f"opencv:{file}: this OpenCV no longer reads the format: pip install 'opencv-python<5'")
+    if not darknet:
+        return reader(partner(file, ".prototxt"), weights or partner(file, ".caffemodel"))
+    cfg = without_threshold(Path(partner(file, ".cfg")).read_bytes())
+    content = Path(weights or partner(file, ".weights")).read_bytes()
+    return reader(np.frombuffer(cfg, np.uint8), np.frombuffer(content, np.uint8))
 
 
 def _refused(file: str, error: Exception) -> InputError:

@@ -21,12 +21,10 @@ class TensorFlow(OutputsOnly):
         known = same_interface(like, "tensorflow", file)
         self.inputs, self.outputs = list(known.inputs), list(known.outputs)
         if path.suffix in (".keras", ".h5", ".hdf5"):
-            model = tf.keras.models.load_model(file, compile=False)
+            model = tf.keras.models.load_model(file, compile=False, custom_objects=_older_layers(tf))
             self._call: Any = lambda arrays: model(arrays if len(arrays) > 1 else arrays[0], training=False)
         elif path.is_dir() or path.name == "saved_model.pb":
-            function = tf.saved_model.load(str(path if path.is_dir() else path.parent)).signatures["serving_default"]
-            keys = list(function.structured_input_signature[1])
-            self._call = lambda arrays: function(**dict(zip(keys, map(tf.constant, arrays), strict=True)))
+            self._call = _saved(tf, str(path if path.is_dir() else path.parent))
         else:
             self._call = _frozen(tf, path, [name for name, *_ in self.inputs], self.outputs)
 
@@ -37,6 +35,37 @@ class TensorFlow(OutputsOnly):
         if len(rows) != len(self.outputs):
             raise InputError(f"tensorflow: it has {len(rows)} outputs, the model {len(self.outputs)}")
         return {name: np.asarray(row) for name, row in zip(self.outputs, rows, strict=True)}
+
+
+def _saved(tf: Any, folder: str) -> Any:
+    """The serving function of a SavedModel."""
+    try:
+        function = tf.saved_model.load(folder).signatures["serving_default"]
+    except AttributeError:  # state of an optimiser of Keras 2, which Keras 3 does not restore
+        return _in_session(tf, folder)
+    keys = list(function.structured_input_signature[1])
+    return lambda arrays: function(**dict(zip(keys, map(tf.constant, arrays), strict=True)))
+
+
+def _in_session(tf: Any, folder: str) -> Any:
+    """The same by the loader of TensorFlow 1, which restores the graph of the function only."""
+    graph = tf.Graph()
+    session = tf.compat.v1.Session(graph=graph)
+    with graph.as_default():
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], folder)
+    signature = loaded.signature_def["serving_default"]
+    inputs, outputs = ([side[key].name for key in sorted(side)] for side in (signature.inputs, signature.outputs))
+    return lambda arrays: session.run(outputs, dict(zip(inputs, arrays, strict=True)))
+
+
+def _older_layers(tf: Any) -> dict[str, Any]:
+    """Layers that Keras 2 saved with arguments that Keras 3 refuses: "groups" of a depthwise convolution, always 1."""
+    layer = tf.keras.layers.DepthwiseConv2D
+
+    def from_config(cls: Any, config: dict[str, Any]) -> Any:
+        return cls(**{name: value for name, value in config.items() if name != "groups"})
+
+    return {"DepthwiseConv2D": type("DepthwiseConv2D", (layer,), {"from_config": classmethod(from_config)})}
 
 
 def _frozen(tf: Any, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
