@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,6 +84,19 @@ def test_an_error_of_an_item_is_raised_here(pool: Pool) -> None:
 def test_an_item_that_kills_every_worker() -> None:
     with open_pool("local:2") as pool, pytest.raises(ResourceError, match="ended 3 workers"):
         list(pool.results(items(4, "always")))
+
+
+@pytest.mark.slow
+def test_another_cluster_on_this_machine_is_no_matter() -> None:
+    """The port of Dask's pages may be taken; warnings are errors here."""
+    with socket.socket() as taken:
+        try:
+            taken.bind(("127.0.0.1", 8787))
+            taken.listen()
+        except OSError:
+            pass  # taken by another cluster, indeed
+        with open_pool("local:1") as pool:
+            assert list(pool.results(items(1))) == [(0, 0)]
 
 
 def test_keys_are_of_the_content() -> None:

@@ -98,7 +98,7 @@ def _local(address: str) -> LocalCluster:
     if not text.isdigit() or not 0 < int(text) <= 256:
         raise InputError(f"--cluster {address}: local:N has a number of processes from 1 to 256")
     return LocalCluster(
-        n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1",
+        n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1",
         silence_logs=logging.CRITICAL, memory_limit=0,
     )  # fmt: skip
 
