@@ -76,7 +76,7 @@ def test_average_precision_of_yolo(tmp_path: Path) -> None:
     bundle = tenon.compile(shared("models/darknet/yolo-fastest-1.1"))
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "dog.jpg").write_bytes(shared("models/images/darknet_dog.jpg").read_bytes())
-    boxes = [[2, [454, 76, 684, 179]], [16, [122, 220, 364, 514]]]
+    boxes = [(2, (454, 76, 684, 179)), (16, (122, 220, 364, 514))]
     for moved, right in ((0, True), (300, False)):
         truth = [[kind, [left + moved, top, end + moved, bottom]] for kind, (left, top, end, bottom) in boxes]
         (tmp_path / "truth.json").write_text(json.dumps({"dog.jpg": truth}))

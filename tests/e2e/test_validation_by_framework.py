@@ -20,8 +20,9 @@ KERAS = "models/keras_h5"
 REAL: list[tuple[str, str, tuple[int, ...], list[str]]] = [
     ("opencv", "models/caffe/RFB-320/RFB-320.prototxt", (3, 240, 320), []),
     ("opencv", "models/darknet/yolo-fastest-1.1/yolo-fastest-1.1.cfg", (3, 320, 320), []),
-    ("ncnn", "models/ncnn/version-RFB-320/RFB-320.param", (3, 240, 320), ["input=3,240,320"]),
+    ("ncnn", "models/ncnn/version-RFB-320/RFB-320.param", (3, 240, 320), ["input=1,3,240,320"]),
     ("paddle", "models/paddle/ch_ppocr_mobile_v2.0_cls_infer/inference.pdmodel", (3, 48, 192), ["x=1,3,48,192"]),
+    ("paddle", "models/paddle/uci_housing_separate_params", (13,), ["x=1,13"]),
     ("tensorflow", f"{KERAS}/mlperf_tiny_vww/vww_96.h5", (96, 96, 3), []),
     ("tensorflow", f"{KERAS}/mlperf_tiny_ad/ad01.h5", (640,), []),
     ("tensorflow", "quant/kws_ref_model", (49, 10, 1), []),
