@@ -2,7 +2,7 @@
 
        cc -shared -fPIC -Isdk/include onnxruntime_device.c -ldl -o onnxruntime_device.so
 
-   The argument is the path of libonnxruntime.so.  Its C API is a table of functions whose order never changes
+   The argument is the path of libonnxruntime.so; without one the loader looks for it.  Its C API is a table of functions whose order never changes
    (struct OrtApi of onnxruntime_c_api.h); the numbers below are places in it, so that no header is needed. */
 
 #include <dlfcn.h>
@@ -146,7 +146,7 @@ static const TenonDevice device = {sizeof(TenonDevice), TENON_DEVICE_ABI, "onnxr
                                    prerun,              run,              postrun,       NULL, error};
 
 const TenonDevice *tenon_plugin_device(const char *path, const char **why) {
-  void *library = dlopen(path, RTLD_NOW);
+  void *library = dlopen(*path ? path : "libonnxruntime.so", RTLD_NOW);
   const ApiBase *(*base)(void) =
       library != NULL ? (const ApiBase *(*)(void))(uintptr_t)dlsym(library, "OrtGetApiBase") : NULL;
   *why = message;

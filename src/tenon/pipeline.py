@@ -120,6 +120,7 @@ def compile(
     key: Key | None = None,
     transform: Transform | None = None,
     progress: Progress = lambda stage: None,
+    rewrite: Callable[[Graph], Graph] = lambda graph: graph,
     **changes: Unpack[OptionKeywords],
 ) -> Bundle:
     """Compile a model, or a graph returned by ``load``, for a target.
@@ -127,6 +128,7 @@ def compile(
     ``shapes``, ``values``, ``key`` and ``transform`` are as for ``load``; with a list of shapes the bundle supports
     each of them, with one copy of the weights.  Algorithms are selected for the first; the others use the same packing
     of weights where possible.
+    ``rewrite`` is applied to the graph of each binding before it is optimised (``plugins.offloaded``, for example).
 
     ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); fields that are neither given there
     nor in ``options`` come from the environment.  Machine code is generated when the bundle is saved.  Raises
@@ -164,7 +166,7 @@ def _compiled(
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
     graphs = [with_head(bound, chosen.head) for bound in graphs]
-    graphs = [adapted(bound, chosen.data_formats, chosen.data_types) for bound in graphs]
+    graphs = [rewrite(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
     heads, preprocess = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]

@@ -83,6 +83,14 @@ def compile_command(
     encrypt: Annotated[
         bool, typer.Option("--encrypt", help="Encrypt the .tenon file, with the key that opens encrypted models.")
     ] = False,
+    offload: Annotated[
+        str | None,
+        typer.Option(
+            "--offload",
+            metavar="LIBRARY[=ARGUMENT]",
+            help="The plug-in of a device, which runs the parts of the network that it supports.",
+        ),
+    ] = None,
     preprocessing: PreprocessOptions,
     options: BundleOptions,
     printing: PrintOptions,
@@ -91,7 +99,7 @@ def compile_command(
     from tenon.cli.commands import Written, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    written = Written(out, _parts(emit), report, encrypt)
+    written = Written(out, _parts(emit), report, encrypt, offload or "")
     compile_model(model.source(), written, given, as_json=printing.json)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,12 +27,14 @@ from tenon.wire.stored_files import known_key
 
 @dataclass(frozen=True)
 class Written:
-    """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``."""
+    """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``; ``offload``
+    is a device's plug-in ("PATH=ARGUMENT") that runs parts of it."""
 
     out: Path
     emit: tuple[Emit, ...] = ()
     report: Path | None = None
     encrypt: bool = False
+    offload: str = ""
 
     @property
     def key(self) -> bytes | None:
@@ -56,7 +59,7 @@ def compile_model(source: Source, written: Written, options: dict[str, Any], *, 
         raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
-        bundle = _compiled(source, options, progress)
+        bundle = _compiled(source, options, progress, written.offload)
         folder = bundle.save(out, emit=bundle.parts_with(emit), progress=progress if sys.stderr.isatty() else note)
         _write_report(written.report, source, bundle, options, progress)
     manifest = read_manifest(folder)
@@ -81,7 +84,9 @@ def compile_model(source: Source, written: Written, options: dict[str, Any], *, 
     return console.print(shown)
 
 
-def _compiled(source: Source, options: Mapping[str, Any], progress: Callable[[str], None]) -> tenon.Bundle:
+def _compiled(
+    source: Source, options: Mapping[str, Any], progress: Callable[[str], None], offload: str = ""
+) -> tenon.Bundle:
     chosen = Options.from_environment(**options, inputs=source.inputs, outputs=source.outputs)
     source.fetch(progress)
     bundle = tenon.compile(
@@ -91,9 +96,20 @@ def _compiled(source: Source, options: Mapping[str, Any], progress: Callable[[st
         shapes=source.bindings,
         values=source.values,
         progress=progress,
+        **_rewrite(offload),
     )
     progress("compile")
     return bundle
+
+
+def _rewrite(offload: str) -> dict[str, Any]:
+    """What lets a device take parts of the network.  Raises InputError if its plug-in cannot be used."""
+    if not offload:
+        return {}
+    from tenon.plugins import LibraryDevice, offloaded
+
+    path, _, argument = offload.partition("=")
+    return {"rewrite": partial(offloaded, device=LibraryDevice(path, argument))}
 
 
 def _write_report(
@@ -115,7 +131,10 @@ def _compile_to_one_file(source: Source, written: Written, options: Mapping[str,
     if report is not None and len(targets) > 1:
         raise InputError("--report is about one target: compile for each of them, or leave it out")
     with stages(f"compiling {source.name}") as progress:
-        bundles = [_compiled(source, {**options, "target": target.strip() or None}, progress) for target in targets]
+        bundles = [
+            _compiled(source, {**options, "target": target.strip() or None}, progress, written.offload)
+            for target in targets
+        ]
         save_container(out, bundles, key)
         _write_report(report, source, bundles[0], options, progress)
     manifests = [bundle.manifest(bundle.loaded_files(), compiled=True) for bundle in bundles]

@@ -26,6 +26,7 @@ from tenon.ir.loops import (
     Alloc,
     Bind,
     Buffer,
+    CallSource,
     Expr,
     Guarded,
     If,
@@ -211,6 +212,8 @@ class _Proof:
                     self.prefetch(s, guards)
                 case Alloc():
                     self.alloc(s.buffer, iteration)
+                case CallSource():
+                    self.call_source(s)
                 case Loop():
                     self.loop(s, guards, iteration)
                 case Bind():
@@ -306,6 +309,13 @@ class _Proof:
         for i in s.index:
             self.index(i, guards, where)
         self.narrow(s.buffer.flat(s.index) * s.buffer.type.bytes, where)
+
+    def call_source(self, s: CallSource) -> None:
+        """It gets parameters of the kernel, whole, and is called once; what it does with them is not known."""
+        if self.parallel or any(b not in self.kernel.params for b in s.buffers):
+            what = "is called by several threads" if self.parallel else "takes memory that is no parameter"
+            raise OutOfRangeError(f"{self.kernel.name}: the C function {s.function} {what}")
+        self.accesses += len(s.buffers)
 
     def kept_apart(self) -> str:
         """Empty, or which scratch memory is read where another thread, which has its own, may have written it."""

@@ -23,12 +23,14 @@ from tenon.codegen.function import (
     Terms,
     helpers_in,
 )
+from tenon.errors import InternalError
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
     Alloc,
     Barrier,
     Bind,
     Buffer,
+    CallSource,
     Const,
     Expr,
     Guarded,
@@ -74,6 +76,7 @@ class Printer(ABC):
         self._print: dict[type, Callable[..., None]] = {
             Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
             Barrier: self.on_barrier, Loop: self.on_loop, Bind: self.on_bind, If: self.on_if, Outline: self.on_outline,
+            CallSource: self.on_call_source,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------- what a dialect says
@@ -382,6 +385,9 @@ class Printer(ABC):
         name = self.functions[text].name
         self.f.calls[name] = None
         self.line(f"{name}({', '.join(args)});")
+
+    def on_call_source(self, s: CallSource) -> None:
+        raise InternalError(f"kernel {self.kernel_name}: this target takes no C source of operators")
 
     def on_loop(self, s: Loop) -> None:
         if s.kind == "unroll":

@@ -14,6 +14,7 @@ from tenon.ir.loops import (
     Barrier,
     Bind,
     Buffer,
+    CallSource,
     Const,
     Expr,
     Guarded,
@@ -246,7 +247,24 @@ class _KernelParser:
             case "outline":
                 name = str(json.loads(self.take()))
                 return Outline(name, self.block())
+            case "call":
+                return self.call_source()
         raise FormatError(f"'{word}' does not begin a statement")
+
+    def call_source(self) -> CallSource:
+        function = self.take()
+        self.take("(")
+        buffers: list[Buffer] = []
+        numbers: list[Const] = []
+        while not self.has(")"):
+            if self.peek() in self.buffers:
+                buffers.append(self.buffers[self.take()])
+            elif isinstance(number := self.expr(), Const):
+                numbers.append(number)
+            else:
+                raise FormatError(f"{function} takes buffers and numbers")
+            self.has(",")
+        return CallSource(function, str(json.loads(self.take())), tuple(buffers), tuple(numbers))
 
     def let(self) -> Let:
         name = self.take()

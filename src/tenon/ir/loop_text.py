@@ -7,7 +7,7 @@
       }
     }
 
-Statements are those of ``loops``: let, a store, prefetch, alloc, barrier, for, if, outline.  A loop's kind stands
+Statements are those of ``loops``: let, a store, prefetch, alloc, barrier, for, if, outline, call.  A loop's kind stands
 before its variable unless it is serial; a variable with several bounds is ``i < min(a, b)``.  Operations show
 their type only where it does not follow from their arguments.
 """
@@ -24,6 +24,7 @@ from tenon.ir.loops import (
     Barrier,
     Bind,
     Buffer,
+    CallSource,
     Const,
     Expr,
     Guarded,
@@ -128,6 +129,9 @@ def _block(body: tuple[Stmt, ...], indent: str) -> Iterator[str]:
                 yield f"{indent}alloc {_buffer(s.buffer)}"
             case Barrier():
                 yield f"{indent}barrier"
+            case CallSource():
+                operands = ", ".join([*(b.name for b in s.buffers), *map(show_expr, s.numbers)])
+                yield f"{indent}call {s.function}({operands}) {json.dumps(s.source)}"
             case Loop() | Bind() | If() | Outline():
                 yield f"{indent}{_head(s)} {{"
                 yield from _block(s.body, indent + "  ")

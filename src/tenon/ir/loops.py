@@ -8,6 +8,7 @@
     expr   E ::= const | ref | load B[I, ...] : T | op(name, E...) : T | F, ... ? E : E
     stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier
                | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
+       | call name(B... ; const...) "C source"
     kind     ::= serial unroll parallel block.x|y|z thread.x|y|z
     kernel   ::= name, params B..., sizes v..., { S... }
 
@@ -400,7 +401,20 @@ class Outline:
     about: str = ""
 
 
-Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline
+@dataclass(frozen=True, slots=True)
+class CallSource:
+    """Call a C function that is given as text, with whole parameters of the kernel and then numbers.
+
+    For operators of plug-ins: nothing inside the function is proved, and only backends that print C have it.
+    """
+
+    function: str
+    source: str
+    buffers: tuple[Buffer, ...]
+    numbers: tuple[Const, ...] = ()
+
+
+Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline | CallSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)

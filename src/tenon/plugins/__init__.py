@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tenon.ops.base import register as register_operator
+from tenon.ops.c_source import Source, SourceOperator
 from tenon.plugins.device import Device, Part, find_device, register_device, unregister_device
 from tenon.plugins.engine import PartitionedEngine
 from tenon.plugins.library import LibraryDevice, load_plugin
+from tenon.plugins.offload import offloaded
 from tenon.plugins.partition import Section, partition
 
 __all__ = [
-    "Device", "LibraryDevice", "Part", "PartitionedEngine", "Section", "find_device", "load_plugin", "partition",
-    "register_device", "register_operator", "unregister_device",
+    "Device", "LibraryDevice", "Part", "PartitionedEngine", "Section", "Source", "SourceOperator", "find_device",
+    "load_plugin", "offloaded", "partition", "register_device", "register_operator", "unregister_device",
 ]  # fmt: skip

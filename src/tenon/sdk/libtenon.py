@@ -18,8 +18,8 @@ ABI = 1
 
 RUNTIME = Path(__file__).parent.parent / "runtime"
 SOURCES = (
-    "activations.c", "aes_gcm.c", "bundle.c", "compile.c", "container.c", "description.c", "digest.c", "ed25519.c",
-    "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "lzma.c", "machine.c", "manifest.c",
+    "activations.c", "aes_gcm.c", "bundle.c", "compile.c", "container.c", "description.c", "device.c", "digest.c",
+    "ed25519.c", "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "lzma.c", "machine.c", "manifest.c",
     "memory_pool.c", "patch.c", "query.c", "run.c",
 )  # fmt: skip
 POSIX = ("platform_posix.c", "children_posix.c")
@@ -99,7 +99,9 @@ def compile_source(
 ) -> bytes:
     """The object of a C file of ``runtime/``."""
     files = {header: (RUNTIME / "libtenon" / header).read_bytes() for header in _HEADERS}
-    files |= {header: (RUNTIME / header).read_bytes() for header in ("threads.h", "include/tenon.h")}
+    files |= {
+        header: (RUNTIME / header).read_bytes() for header in ("threads.h", "include/tenon.h", "include/tenon_device.h")
+    }
     files = {Path(file).name: content for file, content in files.items()}
     files |= {f"tengine/{name}": (RUNTIME / "include" / "tengine" / name).read_bytes() for name in TENGINE_HEADERS}
     files |= {"target_rows.h": target_rows(target).encode(), name: (RUNTIME / folder / name).read_bytes(), **more}

@@ -126,6 +126,22 @@ TENON_API const char *tenon_status_name(TenonStatus status);
 /* What the last call of this thread that failed complains about, where, and what to do; "" before any did. */
 TENON_API const char *tenon_last_error(void);
 
+/* --------------------------------------------------------------------------------------------------------- devices */
+
+/* A device runs parts of networks that were compiled for it (`tenon compile --offload`, or `device` below).  Bundles find it
+   by its name when they are opened: among those that were loaded or registered, then in the plug-ins that
+   TENON_DEVICE_PLUGINS lists ("PATH" or "PATH=ARGUMENT", separated as in PATH).  Devices stay until the program ends. */
+struct TenonDevice; /* tenon_device.h */
+
+/* Loads a plug-in; `argument` is what it asks for beside its path, or NULL. */
+TENON_API TenonStatus tenon_device_load(const char *path, const char *argument);
+
+/* A device of the program itself, which must stay as it is. */
+TENON_API TenonStatus tenon_device_register(const struct TenonDevice *device);
+
+/* Product and version of a device; NULL if there is none of that name. */
+TENON_API const char *tenon_device_describe(const char *name);
+
 /* --------------------------------------------------------------------------------------------------------- bundles */
 
 #define TENON_KEY_BYTES 32
@@ -167,11 +183,12 @@ typedef struct TenonOpenOptions {
   const void *weights_data; /* the content of the second file of a model in memory, if `weights` is NULL */
   size_t weights_bytes;
   const uint8_t *public_key; /* TENON_PUBLIC_KEY_BYTES: a .tenon file has to be signed with Ed25519 by its owner */
+  const char *device;        /* the name of a device of a plug-in, which runs the parts of a model that it supports */
 } TenonOpenOptions;
 
 #define TENON_OPEN_OPTIONS_INIT \
   {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, \
-   NULL}
+   NULL, NULL}
 
 /* Opens the folder of a bundle, a .tenon file, or a model. */
 TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *options, TenonBundle **bundle);

@@ -39,6 +39,18 @@ typedef struct TenonDevice {
   const char *(*error)(void *self);
 } TenonDevice;
 
+/* How the code of a bundle calls its device.  The last input of a bundle that was compiled for a device, TENON_DEVICE_INPUT
+   and the device's name, of 2 + parts elements of 64 bits, holds the address of this struct and its complement (~).
+   libtenon fills it; programs that link a bundle's object do so themselves. */
+#define TENON_DEVICE_INPUT "tenon_device_"
+
+typedef struct TenonDeviceCalls {
+  /* Runs a part, counted from 0, whose ONNX model is given every time; different parts may run at the same time. */
+  void (*run)(void *context, uint32_t part, const void *onnx, size_t bytes, const void *const *inputs,
+              void *const *outputs);
+  void *context;
+} TenonDeviceCalls;
+
 /* `argument`: what the user gave beside the path of the plug-in, or "".  NULL if the device cannot be used; then
    `*message` says why. */
 typedef const TenonDevice *TenonPluginDevice(const char *argument, const char **message);

@@ -160,7 +160,8 @@ static TenonStatus load(Bundle *bundle, const BundleFiles *files, int skip_check
     return tn_fail(TENON_WRONG_MACHINE, "%s was made for %s, whose code this machine does not execute: compile the model "
                    "again with --target for it", files->path, bundle->about.target);
   status = load_weights(bundle, files, skip_checksum);
-  return status == TENON_OK ? load_library(bundle, files, skip_checksum) : status;
+  if (status == TENON_OK) status = load_library(bundle, files, skip_checksum);
+  return status == TENON_OK ? tn_attach_device(bundle) : status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
@@ -304,7 +305,8 @@ static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
     bundle->run[i] = linked->run[i];
     bundle->phase[i] = about->threads > 1 ? linked->phase[i] : NULL;
   }
-  return attach_steps(bundle, linked);
+  status = attach_steps(bundle, linked);
+  return status == TENON_OK ? tn_attach_device(bundle) : status;
 }
 
 TenonStatus tenon_bundle_from_program(const TenonLinked *given, TenonBundle **result) {

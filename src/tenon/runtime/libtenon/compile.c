@@ -40,25 +40,33 @@ static void add_companions(Blake2b *state, const char *path) {
     if ((size_t)snprintf(name, sizeof name, "%s%s", path, i ? "_data" : ".data") < sizeof name) add_file(state, name);
 }
 
-/* Plug-ins of the compiler, which define operators. */
-static void add_plugins(Blake2b *state) {
-  char path[PATH];
+int tn_next_of_list(const char **list, char *entry, size_t room) {
 #if defined(_WIN32)
   const char separator = ';';
 #else
   const char separator = ':';
 #endif
-  const char *at = getenv("TENON_PLUGINS");
-  while (at != NULL && *at) {
-    const char *end = strchr(at, separator);
-    const size_t length = end != NULL ? (size_t)(end - at) : strlen(at);
-    if (length > 0 && length < sizeof path) {
-      memcpy(path, at, length);
-      path[length] = 0;
-      add_file(state, path);
-    }
-    at += length + (end != NULL);
+  while (*list != NULL && **list) {
+    const char *begin = *list, *end = strchr(begin, separator);
+    const size_t length = end != NULL ? (size_t)(end - begin) : strlen(begin);
+    *list = begin + length + (end != NULL);
+    if (length == 0 || length >= room) continue;
+    memcpy(entry, begin, length);
+    entry[length] = 0;
+    return 1;
   }
+  return 0;
+}
+
+/* Plug-ins of the compiler: those that define operators, and that of a device ("PATH=ARGUMENT"). */
+static void add_plugins(Blake2b *state, const char *device) {
+  char path[PATH];
+  const char *list = getenv("TENON_PLUGINS");
+  while (tn_next_of_list(&list, path, sizeof path)) add_file(state, path);
+  if (device == NULL) return;
+  add_text(state, device);
+  snprintf(path, sizeof path, "%.*s", (int)strcspn(device, "="), device);
+  add_file(state, path);
 }
 
 static void make_key(const char *path, const File *content, const TenonOpenOptions *options, char key[2 * KEY + 1]) {
@@ -81,7 +89,7 @@ static void make_key(const char *path, const File *content, const TenonOpenOptio
   if (options->weights != NULL) add_file(&state, options->weights);
   else if (options->weights_data != NULL) tn_blake2b_add(&state, options->weights_data, options->weights_bytes);
   if (path != NULL) add_companions(&state, path);
-  add_plugins(&state);
+  add_plugins(&state, options->device);
   tn_blake2b_end(&state, digest);
   tn_hex(digest, KEY, key);
 }
@@ -117,6 +125,7 @@ static TenonStatus run_compiler(const char *const *program, const char *model, c
                                 const TenonOpenOptions *options, int *status) {
   static const char *const with_key[] = {"--key-file", "/dev/stdin", "--encrypt", NULL};
   const char *command[ARGUMENTS], *weights[] = {options->weights, NULL}, *target[] = {options->target, NULL};
+  const char *const device[] = {options->device, NULL};
   char threads[16];
   const char *const thread_list[] = {options->threads > 0 ? threads : NULL, NULL};
   snprintf(threads, sizeof threads, "%d", (int)options->threads);
@@ -129,6 +138,7 @@ static TenonStatus run_compiler(const char *const *program, const char *model, c
   count = add_arguments(command, count, "--target", target);
   count = add_arguments(command, count, "--threads", thread_list);
   count = add_arguments(command, count, "--shape", options->shapes);
+  count = add_arguments(command, count, "--offload", device);
   count = add_arguments(command, count, NULL, options->arguments);
   if (options->key != NULL) count = add_arguments(command, count, NULL, with_key);
   command[count] = NULL;
@@ -207,12 +217,15 @@ static TenonStatus compile_memory(const char *base, const File *content, const c
   return status;
 }
 
-TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
+TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *given,
                        const char **bundle) {
+  TenonOpenOptions own = *given; /* with the origin of the device in the place of its name */
+  const TenonOpenOptions *options = &own;
   char folder[PATH], key[2 * KEY + 1], base[PATH + 64], out[PATH + 80], lock[PATH + 80], log[PATH + 80];
   intptr_t held;
   const char *what = path != NULL ? path : "the data";
   TenonStatus status = cache_folder(folder);
+  if (status == TENON_OK && given->device != NULL) status = tn_device_origin(given->device, &own.device);
   if (status != TENON_OK) return status;
   make_key(path, content, options, key);
   snprintf(base, sizeof base, "%s/%s", folder, key);

@@ -76,6 +76,8 @@ static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options
   if (engine->activations == NULL || engine->tensors == NULL || engine->bound_inputs == NULL ||
       engine->bound_outputs == NULL || engine->pools == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
+  if (engine->bundle->device != NULL && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
+    return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   memset(engine->tensors, 0, bytes);
   tn_activations_want(engine->activations, (size_t)about->activations, (size_t)about->alignment);
   return TENON_OK;
@@ -95,6 +97,7 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
 
 static void end(Engine *engine) {
   if (engine->pools != NULL) tn_stop_pools(engine);
+  tn_end_parts(engine);
   tn_activations_release(engine->activations);
   tn_aligned_release(engine->tensors);
   free(engine->bound_inputs);

@@ -22,8 +22,11 @@ void tn_activations_drop(Activations *activations); /* the memory; it is taken a
 void tn_activations_retain(Activations *activations);
 void tn_activations_release(Activations *activations);
 
+typedef struct DeviceParts DeviceParts;
+
 typedef struct {
   Bundle *bundle;
+  DeviceParts *parts; /* of the network, that a device runs; or NULL */
   TenonEngine *handle;
   uint8_t *tensors;
   Activations *activations;
@@ -55,6 +58,13 @@ const Binding *tn_engine_binding(const Engine *engine);
 TenonStatus tn_run(Engine *engine);
 TenonStatus tn_run_profiled(Engine *engine, uint64_t *nanoseconds);
 void tn_stop_pools(Engine *engine);
+
+/* ---- parts that a device runs */
+DeviceParts *tn_device_parts(const Bundle *bundle); /* NULL if there is no memory */
+void tn_begin_parts(Engine *engine);                /* before a run */
+TenonStatus tn_parts_status(const Engine *engine);  /* after it */
+void tn_end_parts(Engine *engine);
+
 int tn_stop_worker(Engine *engine); /* waits for runs; 0 in a callback, which cannot wait for itself */
 
 #endif

@@ -95,6 +95,7 @@ typedef struct {
   uint64_t mutable_bytes, activations;
   int phases, input_count, output_count;
   Port *inputs, *outputs;
+  uint64_t device_offset; /* of the input through which the code calls a device */
 } Binding;
 
 typedef struct {
@@ -147,6 +148,13 @@ int tn_target_features(const char *target);
 TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
                        const char **bundle);
 
+/* The next entry of a list of paths, separated as in PATH; 0 at the end (also of a NULL). */
+int tn_next_of_list(const char **list, char *entry, size_t room);
+
+/* ---- devices */
+/* "PATH=ARGUMENT" of the plug-in of a device, for the compiler. */
+TenonStatus tn_device_origin(const char *name, const char **origin);
+
 /* ---- bundles and engines */
 typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
 typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
@@ -163,9 +171,13 @@ typedef struct {
   RunFunction **run;
   PhaseFunction **phase; /* NULL: one thread only */
   PhaseFunction *profile;
+  const struct TenonDevice *device; /* that runs parts of the network, or NULL */
+  int part_count;                   /* the most of a binding */
 } Bundle;
 
 void tn_bundle_retain(Bundle *bundle);
 void tn_bundle_release(Bundle *bundle);
+/* Finds the device that a bundle was compiled for, if any, and hides the input for it. */
+TenonStatus tn_attach_device(Bundle *bundle);
 
 #endif

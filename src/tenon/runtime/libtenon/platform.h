@@ -39,6 +39,7 @@ typedef struct {
   int descriptor; /* of an in-memory file, which keeps its number taken while the library is loaded; or -1 */
 } Library;
 
+TenonStatus tn_library_open(const char *path, Library *library); /* from a file */
 TenonStatus tn_library_load(const uint8_t *content, size_t size, const char *origin, Library *library);
 void *tn_library_symbol(const Library *library, const char *name);
 void tn_library_unload(Library *library);

@@ -169,6 +169,11 @@ static int load_from_memory(const uint8_t *content, size_t size, Library *librar
   return 0;
 }
 
+TenonStatus tn_library_open(const char *path, Library *library) {
+  *library = (Library){dlopen(path, RTLD_LAZY | RTLD_LOCAL), -1};
+  return library->handle != NULL ? TENON_OK : tn_fail(TENON_NOT_FOUND, "%s cannot be loaded: %s", path, dlerror());
+}
+
 TenonStatus tn_library_load(const uint8_t *content, size_t size, const char *origin, Library *library) {
   char path[1024];
   const char *folder = getenv("TMPDIR");

@@ -98,6 +98,11 @@ const char *tn_home(void) { return getenv("LOCALAPPDATA"); }
 /* -------------------------------------------------------------------------------------------------------- libraries */
 
 /* A loaded library's file cannot be removed: Windows does so when it restarts, or the next cleaning of TEMP. */
+TenonStatus tn_library_open(const char *path, Library *library) {
+  *library = (Library){LoadLibraryA(path), -1};
+  return library->handle != NULL ? TENON_OK : system_error("load", path);
+}
+
 TenonStatus tn_library_load(const uint8_t *content, size_t size, const char *origin, Library *library) {
   char folder[MAX_PATH + 1], path[MAX_PATH + 1];
   if (GetTempPathA(sizeof folder, folder) == 0 || GetTempFileNameA(folder, "tnn", 0, path) == 0)

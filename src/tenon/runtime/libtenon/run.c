@@ -143,10 +143,12 @@ static TenonStatus run(Engine *engine, uint64_t *nanoseconds) {
   if (activations == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for intermediate results", engine->bundle->about.name);
   copy_inputs(engine);
+  if (engine->parts != NULL) tn_begin_parts(engine);
   const int moved = engine->is_pinned && tn_own_processors(&before) && tn_pin(&engine->processors);
-  const TenonStatus status =
+  TenonStatus status =
       nanoseconds != NULL ? execute_profiled(engine, activations, nanoseconds) : execute(engine, activations);
   if (moved) tn_pin(&before);
+  if (status == TENON_OK && engine->parts != NULL) status = tn_parts_status(engine);
   if (status == TENON_OK) copy_outputs(engine);
   tn_activations_leave(engine->activations);
   return status;

@@ -20,7 +20,7 @@ int set_custom_kernel(node_t handle, const char *device, struct custom_kernel_op
   Node *node = tg_node(handle);
   if (node == NULL) return -1;
   if (ops == NULL || ops->run == NULL) return tg_error("set_custom_kernel: the functions, or run among them, are NULL");
-  if (!is_cpu(device)) return tg_error("there is no device %s: CPU is the only one", device);
+  if (!is_cpu(device)) return tg_error("custom kernels run on the CPU, not on device %s", device);
   if (node->graph->is_opaque) return tg_error("node '%s' is compiled: a custom kernel needs a tmfile", node->name);
   if (node->graph->is_prepared) return tg_error("the graph is prepared: postrun_graph comes first");
   if (node->kernel != NULL && !ops->force) return tg_error("node '%s' has a custom kernel already", node->name);

@@ -154,6 +154,7 @@ graph_t create_graph(context_t context, const char *model_format, const char *fi
   if (in_memory && size <= 0) return tg_error("create_graph: the size of the model is %d", size), NULL;
   Graph *graph = calloc(1, sizeof *graph);
   if (graph == NULL) return NULL;
+  strcpy(graph->device, tg_context_device(context));
   if (model_format == NULL) return graph->is_changed = 1, created(graph, 0);
   if (!in_memory) graph->path = tn_pool_text(&graph->pool, file_name, strlen(file_name));
   if (!in_memory && graph->path == NULL) return created(graph, -1);
@@ -274,9 +275,13 @@ int set_graph_layout(graph_t handle, int layout) {
   return layout == TENGINE_LAYOUT_NCHW ? 0 : tg_error("set_graph_layout: tensors of networks are NCHW");
 }
 
-int set_graph_device(graph_t graph, const char *device) {
-  if (tg_graph(graph) == NULL || device == NULL) return -1;
-  return strcmp(device, "CPU") == 0 ? 0 : tg_error("there is no device %s: CPU is the only one", device);
+int set_graph_device(graph_t handle, const char *device) {
+  Graph *graph = tg_graph(handle);
+  if (graph == NULL || device == NULL) return -1;
+  if (strcmp(device, graph->device) == 0) return 0;
+  if (graph->is_prepared) return tg_error("set_graph_device: the graph is prepared: postrun_graph comes first");
+  graph->is_planned = 0;
+  return tg_set_device(graph->device, device);
 }
 
 int set_graph_attr(graph_t graph, const char *name, const void *value, int size) {

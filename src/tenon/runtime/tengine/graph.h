@@ -91,7 +91,7 @@ typedef struct {
 struct Graph {
   void *handle;
   Pool pool, stage_pool;
-  char *path;
+  char *path, device[NAME]; /* the device: "CPU", or that of a plug-in, which runs what it supports */
   File model; /* its content */
   Tensor **tensors;
   Node **nodes, **inputs, **outputs;
@@ -129,6 +129,10 @@ int tg_is_tmfile(const File *file);
 int tg_read_tmfile(Graph *graph);
 /* The nodes of a level (or all: -1) as a tmfile, from malloc. */
 uint8_t *tg_write_tmfile(const Graph *graph, int level, size_t *size);
+
+/* ---- devices: sets a name, or -1 after a message if there is no such device */
+int tg_set_device(char *device, const char *name);
+const char *tg_context_device(context_t context); /* of a new graph; NULL is a private context */
 
 /* ---- stages */
 int tg_open_opaque(Graph *graph);

@@ -77,8 +77,7 @@ int set_default_device(const char *device) { return (void)device, -1; }
 
 typedef struct {
   void *handle;
-  char name[NAME];
-  int has_device; /* the CPU: there is no other */
+  char name[NAME], device[NAME]; /* the device is "" of an empty context */
 } Context;
 
 static Context *context_of(context_t handle) { return tn_handle_object(CONTEXT_HANDLE, handle); }
@@ -87,7 +86,7 @@ context_t create_context(const char *name, int empty_context) {
   Context *context = calloc(1, sizeof *context);
   if (context == NULL) return NULL;
   snprintf(context->name, sizeof context->name, "%s", name != NULL ? name : "");
-  context->has_device = !empty_context;
+  if (!empty_context) strcpy(context->device, "CPU");
   context->handle = tn_handle_new(CONTEXT_HANDLE, context);
   if (context->handle != NULL) return context->handle;
   free(context);
@@ -101,18 +100,28 @@ void destroy_context(context_t handle) {
   free(context);
 }
 
+int tg_set_device(char *device, const char *name) {
+  if (strcmp(name, "CPU") != 0 && tenon_device_describe(name) == NULL) return tg_error("%s", tenon_last_error());
+  if (strlen(name) >= NAME) return tg_error("the name of device %s is too long", name);
+  strcpy(device, name);
+  return 0;
+}
+
+const char *tg_context_device(context_t handle) {
+  const Context *context = handle != NULL ? context_of(handle) : NULL;
+  return context != NULL && context->device[0] != 0 ? context->device : "CPU";
+}
+
 int get_context_device_number(context_t handle) {
   const Context *context = context_of(handle);
-  return context != NULL ? context->has_device : -1;
+  return context != NULL ? context->device[0] != 0 : -1;
 }
 
 int add_context_device(context_t handle, const char *device) {
   Context *context = context_of(handle);
   if (context == NULL || device == NULL) return -1;
-  if (strcmp(device, "CPU") != 0) return tg_error("there is no device %s: CPU is the only one", device);
-  if (context->has_device) return tg_error("context %s has a device already", context->name);
-  context->has_device = 1;
-  return 0;
+  if (context->device[0] != 0) return tg_error("context %s has a device already: %s", context->name, context->device);
+  return tg_set_device(context->device, device);
 }
 
 int set_context_device(context_t handle, const char *device, const void *options, size_t options_size) {
@@ -122,8 +131,8 @@ int set_context_device(context_t handle, const char *device, const void *options
 
 int remove_context_device(context_t handle, const char *device) {
   Context *context = context_of(handle);
-  if (context == NULL || device == NULL || strcmp(device, "CPU") != 0 || !context->has_device) return -1;
-  context->has_device = 0;
+  if (context == NULL || device == NULL || context->device[0] == 0 || strcmp(device, context->device) != 0) return -1;
+  context->device[0] = 0;
   return 0;
 }
 

@@ -87,7 +87,10 @@ const char *get_node_op(node_t handle) {
   return node->op != NULL ? node->op->name : node->graph->is_opaque ? "Output" : "Generic";
 }
 
-const char *get_node_device(node_t node) { return tg_node(node) != NULL ? "CPU" : NULL; }
+const char *get_node_device(node_t handle) {
+  const Node *node = tg_node(handle);
+  return node != NULL ? node->graph->device : NULL;
+}
 
 static tensor_t tensor_of(node_t handle, int number, int is_output) {
   const Node *node = tg_node(handle);

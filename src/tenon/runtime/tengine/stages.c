@@ -176,6 +176,7 @@ static int compile(Stage *stage, Request *request, const void *data, size_t size
   options.shapes = request->shapes;
   options.arguments = request->words;
   options.model_name = "model.tmfile";
+  options.device = strcmp(graph->device, "CPU") != 0 ? graph->device : NULL;
   const int by_path = data == NULL;
   const TenonStatus status = by_path ? tenon_bundle_open(graph->path, &options, &stage->bundle)
                                      : tenon_bundle_open_memory(data, size, &options, &stage->bundle);

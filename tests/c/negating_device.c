@@ -1,0 +1,59 @@
+/* A device plug-in for tests: it takes nodes Neg of 64 floats.  Its argument "refuse" makes prerun fail, "fail" run, and
+   "useless" the whole plug-in. */
+
+#include <string.h>
+
+#include "tenon_device.h"
+
+static const char *behaviour = "", *message = "";
+static int living;
+
+typedef struct {
+  float sign;
+} Part;
+
+static Part parts[16];
+
+static const char *describe(void *self) { return (void)self, "negates, version 1"; }
+
+static const char *error(void *self) { return (void)self, message; }
+
+static int supports(void *self, const TenonDeviceNode *node) {
+  int64_t count = 1;
+  (void)self;
+  for (int32_t d = 0; d < node->ranks[0]; d++) count *= node->shapes[0][d];
+  return strcmp(node->op, "Neg") == 0 && strcmp(node->types[0], "f32") == 0 && count == 64;
+}
+
+/* The sign follows from the number of nodes, whose type is field 4 of a node in the ONNX model. */
+static int prerun(void *self, const void *onnx, size_t bytes, void **part) {
+  static const char node[] = "\"\3Neg";
+  const char *text = onnx;
+  (void)self;
+  if (strcmp(behaviour, "refuse") == 0) return message = "it is asleep", 1;
+  Part *own = &parts[living++ % 16];
+  own->sign = 1;
+  for (size_t i = 0; i + 5 <= bytes; i++)
+    if (memcmp(text + i, node, 5) == 0) own->sign = -own->sign;
+  return *part = own, 0;
+}
+
+static int run(void *part, const void *const *inputs, void *const *outputs) {
+  const float *from = inputs[0], sign = ((const Part *)part)->sign;
+  float *to = outputs[0];
+  if (strcmp(behaviour, "fail") == 0) return message = "it burnt", 1;
+  for (int i = 0; i < 64; i++) to[i] = sign * from[i];
+  return 0;
+}
+
+static void postrun(void *part) { ((Part *)part)->sign = 0, living--; }
+
+static const TenonDevice device = {sizeof(TenonDevice), TENON_DEVICE_ABI, "Negator", NULL, describe, supports, prerun, run,
+                                   postrun,             NULL,             error};
+
+TenonPluginDevice tenon_plugin_device;
+const TenonDevice *tenon_plugin_device(const char *argument, const char **why) {
+  behaviour = argument;
+  *why = "it is useless";
+  return strcmp(argument, "useless") == 0 ? NULL : &device;
+}

@@ -1,0 +1,141 @@
+"""Operators of plug-ins that are written in C, through every API."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tenon
+from real import ROOT
+from tengine_sdk import Tengine, environment_of, sdk_and_compiler
+from tenon.codegen.bounds import OutOfRangeError, prove
+from tenon.errors import InputError
+from tenon.ir.build import Builder
+from tenon.ir.loop_parse import parse
+from tenon.ir.loop_text import show
+from tenon.ir.loops import CallSource, Const, Kernel, Type
+from tenon.ir.types import DType
+from tenon.ops.base import REGISTRY
+from tenon.plugins import load_plugin
+
+PLUGIN = ROOT / "examples" / "soft_threshold.py"
+X = np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32) * 2
+EXPECTED = np.maximum(np.abs(X) - np.float32(0.25), np.float32(0)) * np.sign(X) + X
+
+
+@pytest.fixture
+def operator() -> Iterator[None]:
+    load_plugin(PLUGIN)
+    yield
+    REGISTRY.pop("SoftThreshold", None)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nodes = [
+        helper.make_node("SoftThreshold", ["x"], ["a"], domain="own", limit=0.25),
+        helper.make_node("Add", ["a", "x"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 7]) for name in "xy")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    path = tmp_path_factory.mktemp("source") / "m.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets), path)
+    return path
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("options", [{"verify": True}, {"c99": "strict"}, {"obfuscate": "all"}], ids=str)
+def test_compiled(model: Path, options: dict[str, object]) -> None:
+    bundle = tenon.compile(model, no_tuning=True, **options)  # type: ignore[arg-type]
+    with tenon.open(bundle) as engine:
+        (found,) = engine.run(X).values()
+    np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("operator")
+def test_compiled_for_another_machine(model: Path, tmp_path: Path) -> None:
+    tenon.compile(model, no_tuning=True, target="cortex-m4").save(tmp_path / "m", emit=("object", "header"))
+    assert (tmp_path / "m" / "m.o").is_file()
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("static void other(void);", "defines no function 'soft_threshold'"),
+        ("static inline void soft_threshold(const float *x) { (void)x; }", "too many arguments"),
+    ],
+)
+def test_wrong_source(text: str, said: str, model: Path, tmp_path: Path) -> None:
+    load = REGISTRY["SoftThreshold"].source.__globals__  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(load, "C", text)
+        with pytest.raises(tenon.TenonError, match=said):
+            tenon.compile(model, no_tuning=True).save(tmp_path / "m")
+
+
+@pytest.mark.usefixtures("operator")
+def test_one_name_for_two_functions(model: Path, tmp_path: Path) -> None:
+    graph = onnx.load(model)
+    graph.graph.node.append(helper.make_node("SoftThreshold", ["x"], ["z"], domain="own"))
+    graph.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [3, 7]))
+    onnx.save(graph, tmp_path / "two.onnx")
+    names = REGISTRY["SoftThreshold"].source.__globals__  # type: ignore[attr-defined]
+    texts = iter([names["C"], names["C"] + "/* another */\n"])
+    original = REGISTRY["SoftThreshold"].source  # type: ignore[attr-defined]
+
+    def source(self: object, site: object) -> object:
+        names["C"] = next(texts)
+        return original(self, site)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(REGISTRY["SoftThreshold"], "source", source)
+        with pytest.raises(InputError, match="two operators define a C function 'soft_threshold'"):
+            tenon.compile(tmp_path / "two.onnx", no_tuning=True)
+
+
+def test_libtenon_and_tengine_compile_it(
+    model: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model with the operator is compiled by Tengine's API, and by libtenon below it."""
+    place = sdk_and_compiler(tmp_path_factory.mktemp("source"))
+    monkeypatch.setenv("TENON_PLUGINS", str(PLUGIN))
+    tengine = Tengine(place, environment_of(place), monkeypatch)
+    graph = tengine.created(model)
+    first, last = (tengine.pointer(f"get_graph_{end}put_tensor", graph, 0, 0) for end in ("in", "out"))
+    assert tengine("set_tensor_buffer", first, X.ctypes.data_as(ctypes.c_void_p), X.nbytes) == 0, tengine.messages
+    assert tengine("prerun_graph", graph) == 0, tengine.messages
+    assert tengine("run_graph", graph, 1) == 0, tengine.messages
+    found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, X.nbytes)
+    np.testing.assert_allclose(np.frombuffer(found, np.float32).reshape(X.shape), EXPECTED, rtol=1e-6)
+    assert tengine("destroy_graph", graph) == 0
+
+
+def called(kind: str = "serial", *, local: bool = False) -> Kernel:
+    k = Builder("caller")
+    x, y = k.param("x", 4), k.param("y", 4, out=True)
+    own = k.local("own", 4, space="stack") if local else x
+    numbers = (Const(4, Type(DType.I64)), Const(0.5, Type(DType.F32)))
+    call = CallSource("f", 'void f(...);\n"\\', (own.buffer, y.buffer), numbers)
+    with k.loop("i", 2, kind=kind):
+        k._emit(call)
+    return k.done()
+
+
+def test_text_form() -> None:
+    kernel = called()
+    assert show(parse(show(kernel))) == show(kernel)
+
+
+def test_what_is_refused() -> None:
+    assert prove(called()) == 2
+    with pytest.raises(OutOfRangeError, match="several threads"):
+        prove(called("parallel"))
+    with pytest.raises(OutOfRangeError, match="no parameter"):
+        prove(called(local=True))
