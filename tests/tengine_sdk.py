@@ -31,6 +31,14 @@ def environment_of(place: Path) -> dict[str, str]:
     return {**os.environ, "TENON": str(place / "compiler"), "TENON_CACHE": cache, "TENON_NO_TUNING": "1"}
 
 
+def small_bundle(place: Path) -> Path:
+    """The model as a bundle, which needs no compiler."""
+    path = place / "digits.tenon"
+    if not path.exists():
+        tenon.compile(MODEL, no_tuning=True).save(path)
+    return path
+
+
 def linked(sdk: Path) -> tuple[str, ...]:
     folder = f"{sdk}/lib"
     paths = (f"-I{sdk}/include", f"-L{folder}", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{folder}")
@@ -46,7 +54,9 @@ def built(source: Path, place: Path) -> Path:
 class Tengine:
     """The library through ctypes, with a graph, and handles of an ended one."""
 
-    def __init__(self, place: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, place: Path, environment: dict[str, str], patch: pytest.MonkeyPatch, model: Path = MODEL
+    ) -> None:
         for name in ("TENON", "TENON_CACHE", "TENON_NO_TUNING"):
             patch.setenv(name, environment[name])
         needs_loadable_build(place / "sdk")
@@ -55,9 +65,10 @@ class Tengine:
         printer = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
         self._print = printer(lambda text: self.messages.append(text.decode()))
         self.library.set_log_output(self._print)
-        self.graph, self.ended = self.created(), self.created()
+        self.graph, self.ended = self.created(model), self.created(model)
         self.input = self.pointer("get_graph_input_tensor", self.graph, 0, 0)
         self.ended_input = self.pointer("get_graph_input_tensor", self.ended, 0, 0)
+        self.ended_node = self.pointer("get_graph_input_node", self.ended, 0)
         assert self("destroy_graph", self.ended) == 0
         self.room = (ctypes.c_int * 1024)()
         self.empty = self.pointer("create_graph", None, None, None)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import tenon
 from command_line import run_main
 from libtenon import CLIENTS, client, needed, run, succeeded
-from tengine_sdk import Tengine, environment_of, sdk_and_compiler
+from tengine_sdk import Tengine, environment_of, sdk_and_compiler, small_bundle
 from tenon.cli import main
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array
@@ -152,7 +152,7 @@ def test_model_from_c_and_through_tengine(model: Path, plugin: Path, program: Pa
     found = answer(run(program, model, plugin, "", "negator", stdin=X.tobytes(), env=environment))
     np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)
     with pytest.MonkeyPatch.context() as patch:
-        tengine = Tengine(place, environment, patch)
+        tengine = Tengine(place, environment, patch, small_bundle(place))
         patch.setenv("TENON_DEVICE_PLUGINS", f"{plugin}=")
         context = tengine.pointer("create_context", b"mine", 1)
         assert tengine("set_context_device", context, b"NPU", None, ctypes.c_size_t(0)) == -1
@@ -182,7 +182,7 @@ def run_graph(tengine: Tengine, graph: ctypes.c_void_p) -> Array:
 
 def test_tengine_plugin_with_a_device(plugin: Path, place: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        tengine = Tengine(place, environment_of(place), patch)
+        tengine = Tengine(place, environment_of(place), patch, small_bundle(place))
         assert tengine("load_tengine_plugin", b"negator", str(plugin).encode(), None) == 0, tengine.messages
         assert tengine("set_graph_device", tengine.graph, b"Negator") == 0
         assert tengine("unload_tengine_plugin", b"negator", None) == 0

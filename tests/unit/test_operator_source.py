@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import tenon
 from real import ROOT
-from tengine_sdk import Tengine, environment_of, sdk_and_compiler
+from tengine_sdk import Tengine, environment_of, sdk_and_compiler, small_bundle
 from tenon.codegen.bounds import OutOfRangeError, prove
 from tenon.errors import InputError
 from tenon.ir.build import Builder
@@ -106,7 +106,7 @@ def test_libtenon_and_tengine_compile_it(
     """A model with the operator is compiled by Tengine's API, and by libtenon below it."""
     place = sdk_and_compiler(tmp_path_factory.mktemp("source"))
     monkeypatch.setenv("TENON_PLUGINS", str(PLUGIN))
-    tengine = Tengine(place, environment_of(place), monkeypatch)
+    tengine = Tengine(place, environment_of(place), monkeypatch, small_bundle(place))
     graph = tengine.created(model)
     first, last = (tengine.pointer(f"get_graph_{end}put_tensor", graph, 0, 0) for end in ("in", "out"))
     assert tengine("set_tensor_buffer", first, X.ctypes.data_as(ctypes.c_void_p), X.nbytes) == 0, tengine.messages

@@ -16,6 +16,7 @@ import tenon
 from libtenon import BUILDS, CLIENTS, needed, needs_plain_build, run, succeeded
 from real import held_out_digits
 from tengine_sdk import MODEL, Tengine, built, environment_of, linked, sdk_and_compiler
+from tenon.sdk.libtenon import RUNTIME
 
 MNIST = Path(__file__).parents[3] / "shared" / "models"
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
@@ -84,13 +85,30 @@ def test_tmfile(classify: Path, environment: dict[str, str]) -> None:
         assert int(np.argmax(np.frombuffer(succeeded(done), np.float32))) == int(photo.name[0])
 
 
-def test_every_function_of_the_header_is_exported(place: Path) -> None:
+def test_functions_that_programs_seldom_call(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    path = tenon.compile(MODEL, no_tuning=True).save(tmp_path / "digits.tenon")
+    without = {**environment, "TENON": "/no/such/compiler"}
+    succeeded(run(built(CLIENTS / "tengine_functions.c", place), path, env=without))
+
+
+DECLARATION = re.compile(r"^DLLEXPORT (.*?)(\w+)\((.*?)\);", re.MULTILINE | re.DOTALL)
+HEADER = RUNTIME / "include" / "tengine" / "c_api.h"
+FUNCTIONS = {name: (result.strip(), arguments) for result, name, arguments in DECLARATION.findall(HEADER.read_text())}
+"""Of the header: what each function returns, and its parameters."""
+
+
+def test_every_function_is_called_by_a_client() -> None:
+    clients = "".join(path.read_text() for path in CLIENTS.glob("tengine_*.c*"))
+    clients += "".join(path.read_text() for path in Path(__file__).parent.glob("test_tengine_*.py"))
+    assert len(FUNCTIONS) == 90
+    assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}\b[\"(]", clients)]
+
+
+def test_every_function_is_exported(place: Path) -> None:
     needs_plain_build(place / "sdk", "they export symbols of their own")
-    header = (place / "sdk" / "include" / "tengine" / "c_api.h").read_text()
-    declared = set(re.findall(r"^DLLEXPORT .*?(\w+)\(", header, re.MULTILINE))
     library = place / "sdk" / "lib" / "libtengine-lite.so"
     listed = succeeded(run(needed("nm"), "-D", "--defined-only", library)).decode()
-    assert {line.split()[-1] for line in listed.splitlines()} == declared
+    assert {line.split()[-1] for line in listed.splitlines()} == set(FUNCTIONS)
     both = library.stat().st_size + (place / "sdk" / "lib" / "libtenon.so").stat().st_size
     assert both < 150_000
 
@@ -205,6 +223,64 @@ def test_misuse_gives_null(
     assert not call(tengine).value
     said = "".join(tengine.messages)
     assert text in said if text else not said
+
+
+HANDLES = ("graph", "tensor", "node", "context")
+TAKE_HANDLES = [
+    name for name, (_, arguments) in FUNCTIONS.items() if arguments.startswith(tuple(f"{h}_t " for h in HANDLES))
+]
+
+
+@pytest.mark.parametrize("name", TAKE_HANDLES)
+def test_handles_that_are_none(name: str, tengine: Tengine) -> None:
+    """Every function with a handle gives -1 or NULL for NULL, a handle of another kind, and one of what has ended."""
+    result, arguments = FUNCTIONS[name]
+    kind = arguments.split("_t ")[0]
+    ended = {"tensor": tengine.ended_input, "node": tengine.ended_node}.get(kind, tengine.ended)
+    other = tengine.input if kind == "graph" else tengine.graph
+    function = tengine.library[name]
+    function.restype = ctypes.c_int if result == "int" else ctypes.c_void_p
+    rest = [Options() if "struct options" in each else tengine.room for each in arguments.split(", ")[1:]]
+    for handle in (None, ended, other):
+        if name == "create_graph" and handle is None:
+            continue  # a context of its own
+        found = function(handle, *rest)
+        assert result == "void" or found == (-1 if result == "int" else None)
+
+
+class Options(ctypes.Structure):
+    """``struct options``."""
+
+    _fields_ = (
+        ("threads", ctypes.c_int),
+        ("cluster", ctypes.c_int),
+        ("precision", ctypes.c_int),
+        ("mask", ctypes.c_uint64),
+    )
+
+
+def test_functions_without_handles(tengine: Tengine) -> None:
+    """NULL names, and numbers of nothing."""
+    without = sorted(FUNCTIONS.keys() - set(TAKE_HANDLES))
+    assert without == sorted([*CALLED_ALONE, "create_context", "load_tengine_plugin", "unload_tengine_plugin"])
+    assert tengine("unload_tengine_plugin", None, None) == -1
+    assert not tengine.pointer("get_tengine_plugin_name", -1).value
+    context = tengine.pointer("create_context", None, 1)
+    assert context.value, "a context needs no name"
+    assert tengine("add_context_device", context, None) == -1
+    assert tengine("set_context_device", context, None, None, ctypes.c_size_t(0)) == -1
+    assert tengine("remove_context_device", context, None) == -1
+    tengine.library.destroy_context(context)
+    assert tengine("set_default_device", None) == -1
+    assert tengine("request_tengine_version", None) == 1
+
+
+CALLED_ALONE = [
+    "init_tengine", "release_tengine", "get_tengine_version", "get_tengine_hcl_version", "request_tengine_version",
+    "get_tengine_errno", "clr_tengine_errno", "set_log_level", "set_log_output", "get_cluster_affinity_mask",
+    "get_tengine_plugin_number", "get_tengine_plugin_name", "set_default_device", "get_default_device",
+]  # fmt: skip
+"""What nothing can be given wrongly to, but NULL and numbers of nothing."""
 
 
 def test_contexts(tengine: Tengine) -> None:

@@ -228,3 +228,31 @@ def test_another_rank_than_the_file_has(tengine: Tengine, tmfile: Path) -> None:
         found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, x.nbytes)
         assert found == np.maximum(x, 0).tobytes()
         assert tengine("destroy_graph", graph) == 0
+
+
+def test_types_that_tengine_lacks(tengine: Tengine, tmp_path: Path) -> None:
+    """Its programs hand over FP32 for f64 and bool, and INT32 for int64."""
+    nodes = [helper.make_node("And", ["a", "b"], ["both"]), helper.make_node("Gather", ["d", "i"], ["found"])]
+    kinds = {"a": TensorProto.BOOL, "b": TensorProto.BOOL, "d": TensorProto.DOUBLE, "i": TensorProto.INT64}
+    ports = [helper.make_tensor_value_info(name, kind, [4]) for name, kind in kinds.items()]
+    ends = [helper.make_tensor_value_info("both", TensorProto.BOOL, [4])]
+    ends.append(helper.make_tensor_value_info("found", TensorProto.DOUBLE, [4]))
+    made = helper.make_model(helper.make_graph(nodes, "g", ports, ends), opset_imports=[OPSET])
+    (tmp_path / "types.onnx").write_bytes(made.SerializeToString())
+    graph = tengine.created(tmp_path / "types.onnx")
+    given = [
+        np.array([0, 0, 1, 1], np.float32), np.array([0, 1, 0, 1], np.float32),
+        np.array([0.5, 1.5, 2.5, 3.5], np.float32), np.array([3, 0, 1, 1], np.int32),
+    ]  # fmt: skip
+    for number, array in enumerate(given):
+        tensor = tengine.pointer("get_graph_input_tensor", graph, number, 0)
+        assert tengine("get_tensor_data_type", tensor) == (4 if array.dtype == np.int32 else 0)
+        assert tengine("set_tensor_buffer", tensor, array.ctypes.data_as(ctypes.c_void_p), array.nbytes) == 0
+    assert tengine("prerun_graph", graph) == 0, tengine.messages
+    assert tengine("run_graph", graph, 1) == 0
+    for number, expected in enumerate(([0, 0, 0, 1], [3.5, 0.5, 1.5, 1.5])):
+        last = tengine.pointer("get_graph_output_tensor", graph, number, 0)
+        assert tengine("get_tensor_data_type", last) == 0
+        found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 16)
+        np.testing.assert_array_equal(np.frombuffer(found, np.float32), expected)
+    assert tengine("destroy_graph", graph) == 0

@@ -23,7 +23,7 @@ from tenon.codegen.function import (
     Terms,
     helpers_in,
 )
-from tenon.errors import InternalError
+from tenon.errors import InputError
 from tenon.ir.index import Atom, Index, Quotient, Var
 from tenon.ir.loops import (
     Alloc,
@@ -66,6 +66,7 @@ class Printer(ABC):
         self.functions: dict[str, PrintedFunction] = {}  # by their text from the parameter list on
         self.taken: set[str] = set()
         self.helpers: dict[str, Helper] = {}  # by name; one that another calls comes before it
+        self.sources: dict[str, str] = {}  # of C functions that operators bring, by their names
         self.vectors: dict[Type, str] = {}
         self.env: dict[Var, int] = {}
         self.flat: dict[int, Index] = {}
@@ -387,7 +388,12 @@ class Printer(ABC):
         self.line(f"{name}({', '.join(args)});")
 
     def on_call_source(self, s: CallSource) -> None:
-        raise InternalError(f"kernel {self.kernel_name}: this target takes no C source of operators")
+        """The source is a helper of the unit, printed once."""
+        if self.sources.setdefault(s.function, s.source) != s.source:
+            raise InputError(f"two operators define a C function '{s.function}': rename it in one of them")
+        self.require(s.source, lambda: s.source)
+        operands = [self.pointer(b, (), 0)[0] for b in s.buffers] + [self.literal(n) for n in s.numbers]
+        self.line(f"{s.function}({', '.join(operands)});")
 
     def on_loop(self, s: Loop) -> None:
         if s.kind == "unroll":

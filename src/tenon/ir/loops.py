@@ -405,7 +405,7 @@ class Outline:
 class CallSource:
     """Call a C function that is given as text, with whole parameters of the kernel and then numbers.
 
-    For operators of plug-ins: nothing inside the function is proved, and only backends that print C have it.
+    For operators of plug-ins: nothing inside the function is proved.
     """
 
     function: str

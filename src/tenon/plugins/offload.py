@@ -15,7 +15,7 @@ from tenon.exporters.onnx import to_onnx
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
-from tenon.ops.base import Site, register
+from tenon.ops.base import Site
 from tenon.ops.c_source import Source, SourceOperator
 from tenon.pipeline import load
 from tenon.plugins.device import Device
@@ -41,7 +41,6 @@ static inline void {name}(const uint64_t *device, const uint8_t *model, {paramet
 """
 
 
-@register
 @dataclass(frozen=True)
 class DevicePart(SourceOperator):
     """Part ``number`` of a network, which a device runs.

@@ -93,10 +93,11 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     files = {**headers, f"lib/{names.file}": library.shared, "lib/libtenon.a": library.static}
     files |= {name: _filled(text, row).encode() for name, text in texts.items()}
     linked = library.imports or library.shared
-    files[f"lib/{tengine.library_name(row)}"] = tengine.tengine_library(compiler, row, linked)
+    files[f"lib/{tengine.library_name(row)}"] = of_tengine = tengine.tengine_library(compiler, row, linked)
     files[f"lib/{mace.library_name(row)}"] = of_mace = mace.mace_library(compiler, row, linked)
     if row.object != "coff":
         files["bin/mace_run"] = mace.mace_run(compiler, row, of_mace)
+        files["bin/tm_benchmark"] = tengine.tm_benchmark(compiler, row, of_tengine)
     if library.imports:
         files[f"lib/{names.link}"] = library.imports
     return files, {} if row.object == "coff" else {f"lib/{names.link}": names.file}

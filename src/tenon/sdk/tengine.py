@@ -1,11 +1,11 @@
-"""``libtengine-lite``: the C API of Tengine over libtenon (``runtime/tengine``)."""
+"""``libtengine-lite``: the C API of Tengine over libtenon (``runtime/tengine``), and the command ``tm_benchmark``."""
 
 from __future__ import annotations
 
 import struct
 
 from tenon.importers.tengine.layers import LAYERS
-from tenon.sdk.libtenon import RUNTIME, compile_source, file_names, hosted, link_shared, platform_source
+from tenon.sdk.libtenon import RUNTIME, compile_source, file_names, hosted, link_program, link_shared, platform_source
 from tenon.targets import Target
 from tenon.toolchain.compiler import Compiler
 
@@ -79,3 +79,13 @@ def tengine_library(compiler: Compiler, target: Target, libtenon: bytes) -> byte
     names = file_names(row)
     beside = names.link if row.object == "coff" else names.file
     return link_shared(compiler, row, objects, library_name(row), "*", {beside: libtenon})
+
+
+def tm_benchmark(compiler: Compiler, target: Target, library: bytes) -> bytes:
+    """The command, which needs libtenon and the ``library`` of ``tengine_library`` in the folder lib beside its own.
+
+    Not for Windows: what is linked to use a DLL is made only for libtenon.
+    """
+    row = hosted(target)
+    program = compile_source(compiler, row, "tengine", "tm_benchmark.c", ("-I.", "-D_POSIX_C_SOURCE=199309L"))
+    return link_program(compiler, row, {"tm_benchmark.o": program}, {library_name(row): library})

@@ -15,9 +15,8 @@ from tenon.codegen.c.assembly_tile import Tile
 from tenon.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
 from tenon.codegen.c.literals import float_literal
 from tenon.codegen.printer import COMPARE, INFIX, Printer, bare, factor
-from tenon.errors import InputError
 from tenon.ir.index import Index
-from tenon.ir.loops import Barrier, Buffer, CallSource, Const, Expr, Load, Loop, Op, Prefetch, Type
+from tenon.ir.loops import Barrier, Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
 from tenon.ir.types import DType
 
 # V: the vector, I: its signed integer twin, E: the element, N: lanes, B: bits of an element, S: suffix of builtins
@@ -164,10 +163,6 @@ class C(Printer):
     """Whether anything has two forms: a compiler that takes one of them may need no helper of the other."""
     outlined = "TENON_OUTLINE void "
     first_of = staticmethod(first_of)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sources: dict[str, str] = {}  # of the C functions that operators bring, by their names
 
     def type(self, t: Type) -> str:
         if t.dtype in (DType.Q8, DType.B2):
@@ -482,14 +477,6 @@ class C(Printer):
     def on_prefetch(self, s: Prefetch) -> None:
         pointer, at = self.place(s.buffer, s.index)
         self.line(f"__builtin_prefetch({pointer}{_offset(at)}, 0, 2);")
-
-    def on_call_source(self, s: CallSource) -> None:
-        """The source is a helper of the unit, printed once."""
-        if self.sources.setdefault(s.function, s.source) != s.source:
-            raise InputError(f"two operators define a C function '{s.function}': rename it in one of them")
-        self.require(s.source, lambda: s.source)
-        operands = [self.pointer(b, (), 0)[0] for b in s.buffers] + [self.literal(n) for n in s.numbers]
-        self.line(f"{s.function}({', '.join(operands)});")
 
     def on_barrier(self, s: Barrier) -> None:
         raise TypeError("a barrier has no meaning on a CPU")

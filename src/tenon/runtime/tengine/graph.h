@@ -100,6 +100,8 @@ struct Graph {
   int is_opaque;  /* not a tmfile: only inputs and outputs are known */
   int is_changed; /* differs from the file, if there is one */
   int has_other_shapes;
+  char **types; /* "NAME=TYPE" of inputs and outputs whose own type Tengine lacks */
+  int type_count;
   Stage *stages;
   int stage_count, is_planned, is_prepared, has_run, status, waits;
   uint64_t run_time, run_count;
@@ -122,6 +124,8 @@ Node *tg_find_node(const Graph *graph, const char *name);
 int64_t tg_element_bytes(int data_type); /* 0 if it is unknown */
 int64_t tg_bytes(const Tensor *tensor);
 int tg_data_type(TenonType type); /* -1 if Tengine has none */
+/* Programs that know only tensors of four dimensions put ones around those that a model has. */
+int tg_same_but_for_ones(const int *a, int a_count, const int *b, int b_count);
 const void *tg_data(const Tensor *tensor); /* where its elements are; NULL if nowhere yet */
 
 /* ---- models: both return 0, or -1 after a message */

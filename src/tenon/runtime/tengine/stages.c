@@ -93,6 +93,13 @@ static void describe(Tensor *tensor, const TenonTensor *about) {
   tensor->quant_count = 1;
 }
 
+/* Whether the shape that the program has set is that of the compiled network. */
+static int has_shape(const Tensor *tensor, const TenonTensor *about) {
+  int dims[TENON_MAX_RANK];
+  for (int d = 0; d < about->rank; d++) dims[d] = (int)about->shape[d];
+  return tg_same_but_for_ones(tensor->dims, tensor->dim_count, dims, about->rank);
+}
+
 static int map_ports(Graph *graph, Stage *stage) {
   const int inputs = tenon_bundle_input_count(stage->bundle), outputs = tenon_bundle_output_count(stage->bundle);
   stage->ports = tn_pool_take(&graph->stage_pool, (size_t)(inputs + outputs) * sizeof *stage->ports);
@@ -104,6 +111,8 @@ static int map_ports(Graph *graph, Stage *stage) {
     else tenon_bundle_input(stage->bundle, 0, number, &about);
     Tensor *tensor = port_tensor(graph, &about, number, is_output);
     if (tensor == NULL) return tg_error("the compiled network has a tensor '%s' that the graph has not", about.name);
+    if (!is_output && tensor->is_input && graph->has_other_shapes && !has_shape(tensor, &about))
+      return tg_error("'%s' has another shape in the bundle: compile the model for that shape, or open it instead", about.name);
     describe(tensor, &about);
     stage->ports[stage->port_count++] = (StagePort){tensor, number, is_output, (size_t)about.bytes};
   }
@@ -192,6 +201,7 @@ static int open_file(Graph *graph, Stage *stage) {
     if (!graph->is_opaque && (tensor->is_input || tensor->is_output || tensor->is_kept)) add_type(&request, tensor);
   }
   if (!graph->is_opaque) add_outputs(&request);
+  for (int i = 0; i < graph->type_count; i++) add_words(&request, "--data-type", graph->types[i]);
   if (tg_debug("TG_DEBUG_TIME")) request.words[request.word_count++] = "--profile";
   const void *data = graph->path == NULL ? graph->model.data : NULL;
   return compile(stage, &request, data, graph->model.size);
@@ -284,19 +294,51 @@ void tg_end_stages(Graph *graph) {
 
 /* ----------------------------------------------------------------------------------------------- models of all kinds */
 
+static void describe_port(const TenonBundle *bundle, int i, TenonTensor *about) {
+  const int inputs = tenon_bundle_input_count(bundle);
+  if (i < inputs) tenon_bundle_input(bundle, 0, i, about);
+  else tenon_bundle_output(bundle, 0, i - inputs, about);
+}
+
+/* Types that Tengine lacks are converted: as in its own tools, f64 and bool to FP32, other integers to INT32. */
+static int list_types(Graph *graph, const TenonBundle *bundle) {
+  const int count = tenon_bundle_input_count(bundle) + tenon_bundle_output_count(bundle);
+  graph->types = tn_pool_take(&graph->pool, (size_t)count * sizeof *graph->types);
+  for (int i = 0; graph->types != NULL && i < count; i++) {
+    char text[SHAPE_TEXT];
+    TenonTensor about;
+    describe_port(bundle, i, &about);
+    const int is_real = about.type == TENON_F64 || about.type == TENON_BF16 || about.type == TENON_BOOL;
+    if (tg_data_type(about.type) >= 0 || about.type == TENON_OTHER_TYPE) continue;
+    const int length = snprintf(text, sizeof text, "%s=%s", about.name, is_real ? "float32" : "int32");
+    if (length >= (int)sizeof text) continue;
+    if ((graph->types[graph->type_count] = tn_pool_text(&graph->pool, text, (size_t)length)) == NULL) return -1;
+    graph->type_count++;
+  }
+  return graph->types != NULL ? 0 : -1;
+}
+
+static int open_with_known_types(Graph *graph, Stage *stage) {
+  if (open_file(graph, stage) != 0) return -1;
+  if (list_types(graph, stage->bundle) != 0) return tg_error("no memory for a graph");
+  if (graph->type_count == 0) return 0;
+  tenon_bundle_close(stage->bundle);
+  stage->bundle = NULL;
+  return open_file(graph, stage);
+}
+
 /* A model that is no tmfile is compiled at once, to know its inputs and outputs. */
 int tg_open_opaque(Graph *graph) {
   graph->stages = tn_pool_take(&graph->stage_pool, sizeof *graph->stages);
   if (graph->stages == NULL) return tg_error("no memory for a graph");
   Stage *stage = add_stage(graph, NULL);
-  if (open_file(graph, stage) != 0) return -1;
+  if (open_with_known_types(graph, stage) != 0) return -1;
   const int inputs = tenon_bundle_input_count(stage->bundle), count = inputs + tenon_bundle_output_count(stage->bundle);
   Node **list = tn_pool_take(&graph->pool, (size_t)count * sizeof *list);
   if (list == NULL) return tg_error("no memory for a graph");
   for (int i = 0; i < count; i++) {
     TenonTensor about;
-    if (i < inputs) tenon_bundle_input(stage->bundle, 0, i, &about);
-    else tenon_bundle_output(stage->bundle, 0, i - inputs, &about);
+    describe_port(stage->bundle, i, &about);
     const size_t length = strlen(about.name);
     Tensor *tensor = tg_new_tensor(graph, about.name, length, tg_data_type(about.type));
     Node *node = tensor != NULL ? tg_new_node(graph, about.name, length, i < inputs ? INPUT_TYPE : -1) : NULL;

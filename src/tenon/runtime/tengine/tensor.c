@@ -60,13 +60,13 @@ int get_tensor_shape(tensor_t handle, int dims[], int dim_number) {
   return tensor->dim_count;
 }
 
-/* Programs that know only tensors of four dimensions put ones before those that a model has. */
-static int is_same_but_for_ones(const Tensor *tensor, const int dims[], int count) {
-  int own = 0, given = 0;
-  while (own < tensor->dim_count && tensor->dims[own] == 1) own++;
-  while (given < count && dims[given] == 1) given++;
-  const int rest = count - given;
-  return rest == tensor->dim_count - own && memcmp(dims + given, tensor->dims + own, (size_t)rest * sizeof *dims) == 0;
+int tg_same_but_for_ones(const int *a, int a_count, const int *b, int b_count) {
+  int i = 0, j = 0;
+  for (;; i++, j++) {
+    while (i < a_count && a[i] == 1) i++;
+    while (j < b_count && b[j] == 1) j++;
+    if (i == a_count || j == b_count || a[i] != b[j]) return i == a_count && j == b_count;
+  }
 }
 
 int set_tensor_shape(tensor_t handle, const int dims[], int dim_number) {
@@ -79,7 +79,7 @@ int set_tensor_shape(tensor_t handle, const int dims[], int dim_number) {
   const size_t bytes = (size_t)dim_number * sizeof *dims;
   if (dim_number == tensor->dim_count && memcmp(dims, tensor->dims, bytes) == 0) return 0;
   Graph *graph = tensor->graph;
-  if (graph->is_opaque && is_same_but_for_ones(tensor, dims, dim_number)) return 0;
+  if (graph->is_opaque && tg_same_but_for_ones(tensor->dims, tensor->dim_count, dims, dim_number)) return 0;
   if (!tensor->is_input && (graph->is_opaque || (graph->model.data != NULL && tensor->kind == TENSOR_TYPE_VAR)))
     return tg_error("the shape of '%s' follows from the inputs'", tensor->name);
   if (graph->is_prepared) return tg_error("set_tensor_shape: the graph is prepared: postrun_graph comes first");
