@@ -138,7 +138,7 @@ def compile(
         model, values = load(model, example_inputs=example_inputs, values=values), None
     chosen, target = _chosen(options, changes)
     with stored_as(key, transform):
-        return _compiled(model, chosen, target, shapes, weights, values, progress)
+        return _compiled(model, chosen, target, shapes, weights, values, progress, rewrite)
 
 
 def _compiled(
@@ -149,6 +149,7 @@ def _compiled(
     weights: Model | None,
     values: Values | None,
     progress: Progress,
+    rewritten: Callable[[Graph], Graph],
 ) -> Bundle:
     """See ``compile``; options without a value are those that the target usually has."""
     progress("read")
@@ -166,7 +167,7 @@ def _compiled(
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
     graphs = [with_head(bound, chosen.head) for bound in graphs]
-    graphs = [rewrite(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
+    graphs = [rewritten(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
     heads, preprocess = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]

@@ -14,6 +14,7 @@ import tenon
 from libtenon import BUILDS, CLIENTS, needed, run, succeeded
 from quantised_networks import CASES, images, network, quantised
 from real import held_out_digits
+from small_models import tmfile as layers_file
 from tengine_sdk import MODEL, Tengine, built, environment_of, sdk_and_compiler
 from tenon.exporters.save import save
 from tenon.options import DataType
@@ -255,4 +256,22 @@ def test_types_that_tengine_lacks(tengine: Tengine, tmp_path: Path) -> None:
         assert tengine("get_tensor_data_type", last) == 0
         found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 16)
         np.testing.assert_array_equal(np.frombuffer(found, np.float32), expected)
+    assert tengine("destroy_graph", graph) == 0
+
+
+def test_products_of_images_keep_their_rank(tengine: Tengine, tmp_path: Path) -> None:
+    """FullyConnected of an image gives [N, K, 1, 1], as in Tengine: pytengine's getNumpyData needs four dimensions."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 1, 2)).astype(np.float32)
+    weights = np.arange(24, dtype=np.float32).reshape(4, 6) / 24
+    path = tmp_path / "product.tmfile"
+    path.write_bytes(layers_file(11, [4], weights, shape=x.shape))
+    graph = tengine.created(path)
+    first, last = (tengine.pointer(f"get_graph_{end}put_tensor", graph, 0, 0) for end in ("in", "out"))
+    assert tengine("set_tensor_buffer", first, x.ctypes.data_as(ctypes.c_void_p), x.nbytes) == 0
+    assert tengine("prerun_graph", graph) == 0, tengine.messages
+    assert tengine("run_graph", graph, 1) == 0
+    assert tengine("get_tensor_shape", last, tengine.room, 4) == 4
+    assert list(tengine.room[:4]) == [2, 4, 1, 1]
+    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 32), np.float32)
+    np.testing.assert_allclose(found.reshape(2, 4), x.reshape(2, 6) @ weights.T, rtol=1e-5)
     assert tengine("destroy_graph", graph) == 0

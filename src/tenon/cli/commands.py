@@ -27,8 +27,10 @@ from tenon.wire.stored_files import known_key
 
 @dataclass(frozen=True)
 class Written:
-    """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``; ``offload``
-    is a device's plug-in ("PATH=ARGUMENT") that runs parts of it."""
+    """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
+
+    ``offload`` is a device's plug-in ("PATH=ARGUMENT") that runs parts of it.
+    """
 
     out: Path
     emit: tuple[Emit, ...] = ()

@@ -77,11 +77,33 @@ static Tensor *port_tensor(const Graph *graph, const TenonTensor *about, int num
   return (is_output ? graph->outputs : graph->inputs)[number]->outputs[0];
 }
 
+static int is_one_of(const char *word, const char *const *words) {
+  while (*words != NULL && strcmp(word, *words) != 0) words++;
+  return *words != NULL;
+}
+
+/* Results of FullyConnected, and of what keeps their shape, have the dimensions of images where it reads images. */
+static int is_image_rank(const Tensor *tensor) {
+  static const char *const keeping[] = {"FullyConnected", "Softmax", "ReLU", "Dropout", "Sigmoid", "Logistic", NULL};
+  static const char *const images[] = {"Convolution", "Pooling", "InputOp", NULL};
+  int has_product = 0;
+  for (int steps = 0; steps < 16 && tensor->producer != NULL && tensor->producer->op != NULL; steps++) {
+    const Node *node = tensor->producer;
+    if (is_one_of(node->op->name, images)) return has_product && (node->input_count > 0 || tensor->dim_count == 4);
+    if (!is_one_of(node->op->name, keeping) || node->input_count == 0) return 0;
+    has_product |= strcmp(node->op->name, keeping[0]) == 0;
+    tensor = node->inputs[0];
+  }
+  return 0;
+}
+
 /* Takes what the bundle says of a tensor. */
 static void describe(Tensor *tensor, const TenonTensor *about) {
   const int type = tg_data_type(about->type);
   tensor->dim_count = about->rank < MAX_SHAPE_DIM_NUM ? about->rank : MAX_SHAPE_DIM_NUM;
   for (int d = 0; d < tensor->dim_count; d++) tensor->dims[d] = (int)about->shape[d];
+  while (about->rank == 2 && tensor->dim_count < 4 && (tensor->dim_count > 2 || is_image_rank(tensor)))
+    tensor->dims[tensor->dim_count++] = 1;
   if (type != tensor->data_type) tensor->buffer = NULL;
   tensor->data_type = type;
   if (!about->quantised || tensor->quant_count > 0) return;
