@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import random
@@ -143,6 +144,51 @@ def test_parts_cannot_change_places(place: Path, tmp_path: Path) -> None:
     (tmp_path / "a.tenon").write_bytes(container_of({**parts, **turned}, 2))
     with pytest.raises(BundleError, match="was changed after it was encrypted"):
         answer(tmp_path / "a.tenon", key=KEY)
+
+
+HOSTILE = ("../../escaped", "/tmp/escaped", "a/../../b", "..\\c", "x\0y")
+
+
+def container_with(rows: list[tuple[bytes, bytes]]) -> bytes:
+    """A file with these parts, whose names need not be distinct or harmless."""
+    parts = {f"{number:03}".encode().decode(): content for number, (_, content) in enumerate(rows)}
+    whole = bytearray(container_of(parts))
+    for number, (name, _) in enumerate(rows):
+        at = 56 + 120 * number
+        whole[at : at + 104] = name.ljust(104, b"\0")
+    head, directory = bytes(whole[:24]), bytes(whole[56 : 56 + 120 * len(rows)])
+    whole[24:56] = hashlib.blake2b(head + directory, digest_size=32).digest()
+    return bytes(whole)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_parts_are_no_paths(name: str, place: Path, tmp_path: Path) -> None:
+    """Nothing is written or read outside of the file, whatever its parts are called."""
+    file, folder = Container(str(place / "net.tenon")), tmp_path / "deep" / "folder"
+    folder.mkdir(parents=True)
+    parts = [(full.encode(), file.stored(full).tobytes()) for full in file.parts]
+    rows = [*parts, (f"{name}/manifest.json".encode(), parts[0][1]), (name.encode(), b"hostile")]
+    (folder / "a.tenon").write_bytes(container_with(rows))
+    commands = (
+        ["inspect"], ["encrypt", "--key-file", place / "key", "-o", folder / "b.tenon"],
+        ["sign", "--key-file", place / "private.pem", "-o", folder / "b.tenon"], ["sbom", "-o", folder / "b.tenon"],
+    )  # fmt: skip
+    for command, *words in commands:
+        assert run_main(main, list(map(str, [command, folder / "a.tenon", *words]))) in (0, 2)
+    assert {path.name for path in tmp_path.rglob("*")} <= {"deep", "folder", "a.tenon", "b.tenon"}
+    assert not Path("/tmp/escaped").exists()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_names_that_are_listed_twice_are_refused(first: bool, place: Path, tmp_path: Path) -> None:
+    """Otherwise readers might disagree on which of the parts is verified and which is used."""
+    file = Container(str(place / "signed.tenon"))
+    rows = [(name.encode(), file.stored(name).tobytes()) for name in file.parts]
+    again = (next(name for name, _ in rows if name.endswith(b".so")), b"other code")
+    (tmp_path / "a.tenon").write_bytes(container_with([again, *rows] if first else [*rows, again]))
+    for how in ({}, {"public_key": place / "public.pem"}):
+        with pytest.raises(BundleError, match="its directory lists a name twice"):
+            answer(tmp_path / "a.tenon", **how)
 
 
 def test_programs_transform_what_they_stored(place: Path, tmp_path: Path, expected: bytes) -> None:

@@ -7,6 +7,7 @@ import lzma
 import os
 import platform
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import tenon
-from libtenon import client, needed, run, succeeded
+from libtenon import CLIENTS, client, needed, run, succeeded
 from onnx_models import model, node
 from opened_in_c import (
     ARGUMENT,
@@ -104,6 +105,40 @@ def test_decrypts_what_cryptography_encrypts(size: int, decrypted: Decrypt) -> N
         assert decrypted(key, name, bytes(damaged)) is None
     assert decrypted(rng.randbytes(32), name, sealed) is None
     assert decrypted(key, name, sealed[:27]) is None
+
+
+def secret_lines(source: str, out: Path, stdin: bytes) -> tuple[int, bytes, list[str]]:
+    """Decrypt under valgrind: status, output, and the lines of the source whose branches or addresses depend on the key
+    or the text."""
+    out.mkdir()
+    (out / "aes_gcm.c").write_text(source)
+    includes = [f"-I{path}" for path in (out, RUNTIME / "libtenon", RUNTIME / "include")]
+    succeeded(run(needed("gcc"), "-O2", "-g", "-std=gnu99", *includes, CLIENTS / "secret_key.c", "-o", out / "client"))
+    done = run(needed("valgrind"), "-q", out / "client", stdin=stdin)
+    lines = source.splitlines()
+    numbers = re.findall(r"at 0x\w+: [\w.]+ \(aes_gcm\.c:(\d+)\)", done.stderr.decode())
+    assert len(numbers) == done.stderr.count(b"uninitialised"), done.stderr.decode()
+    return done.returncode, done.stdout, [lines[int(number) - 1] for number in numbers]
+
+
+def test_decryption_takes_the_same_time_for_all_keys_and_texts(tmp_path: Path) -> None:
+    """Only whether the text is genuine decides anything; a comparison of the tag that ends early would be noticed."""
+    if not Path("/usr/include/valgrind/memcheck.h").exists():
+        pytest.skip("the headers of valgrind are not installed")
+    source = (RUNTIME / "libtenon" / "aes_gcm.c").read_text()
+    text = random.Random(1).randbytes(300)
+    stdin = KEY + b"n" * 12 + AESGCM(KEY).encrypt(b"n" * 12, text, b"name")
+    status, found, lines = secret_lines(source, tmp_path / "own", stdin)
+    assert (status, found) == (0, text)
+    assert lines
+    assert all("genuine" in line for line in lines), lines
+    early = source.replace(
+        "  const uint64_t wrong =",
+        "  if (sum.high != (big(mask) ^ big(text + bytes))) return 0;\n  const uint64_t wrong =",
+    )
+    assert early != source
+    _, _, lines = secret_lines(early, tmp_path / "early", stdin)
+    assert any("if (sum.high" in line for line in lines)
 
 
 RFC_8032 = (  # section 7.1, tests 1 to 3: public key, message, signature

@@ -138,6 +138,8 @@ class Container:
             raise self._damaged("the digest of its directory differs")
         rows = _ROW.iter_unpack(directory)
         parts = {name.rstrip(b"\0").decode("utf-8", "replace"): (offset, length) for name, offset, length in rows}
+        if len(parts) < count or any("\0" in name for name in parts):
+            raise self._damaged("its directory lists a name twice, or none")
         if any(offset + length > size for offset, length in parts.values()):
             raise self._damaged("its directory is damaged")
         return parts

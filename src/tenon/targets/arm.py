@@ -94,7 +94,7 @@ def _sve(bits: int, cores: str) -> Target:
         (f"-msve-vector-bits={bits}",),
         about=f"AArch64 with SVE registers of exactly {bits} bits ({cores})",
         gcc=("-march=armv8.2-a+sve",),
-        host=Host("aarch64", frozenset({"sve"}), triple=_GNU, tuned=True),
+        host=Host("aarch64", frozenset({"sve", f"sve{bits}"}), triple=_GNU, tuned=True),
         runner=qemu_user("qemu-aarch64", "-cpu", f"max,sve{bits}=on,sve-default-vector-length={bits // 8}"),
         group=Group.DESKTOP,
         tier=2,

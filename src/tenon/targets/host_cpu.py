@@ -49,7 +49,16 @@ def flags() -> frozenset[str]:
     if extensions := _listed("isa"):  # RISC-V: rv64imafdcv_zicsr_...
         letters, *words = extensions.split("_")
         return frozenset((*letters[len("rv64") :], *words))
-    return frozenset((_listed("flags") or _listed("Features")).split())  # the latter on Arm
+    listed = (_listed("flags") or _listed("Features")).split()  # the latter on Arm
+    return frozenset((*listed, *([f"sve{_sve_bits()}"] if "sve" in listed else [])))
+
+
+def _sve_bits() -> int:
+    """The length of SVE's registers, as the system has set it for this thread (PR_SVE_GET_VL)."""
+    import ctypes
+
+    length: int = ctypes.CDLL(None).prctl(51, 0, 0, 0, 0)
+    return 8 * (length & 0xFFFF) if length > 0 else 0
 
 
 def _listed(what: str) -> str:

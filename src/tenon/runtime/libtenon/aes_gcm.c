@@ -270,12 +270,14 @@ static int is_genuine(const Schedule *schedule, const uint8_t *nonce, const uint
                       const uint8_t *text, size_t bytes) {
   uint8_t zero[BATCH] = {0}, mask[BATCH];
   encrypt(schedule, zero);
-  const Element key = {big(zero), big(zero + 8)};
+  Element key = {big(zero), big(zero + 8)};
   Element sum = absorb(absorb((Element){0, 0}, key, extra, extra_bytes), key, text, bytes);
   sum = field_product((Element){sum.high ^ (uint64_t)extra_bytes << 3, sum.low ^ (uint64_t)bytes << 3}, key);
   stream(schedule, nonce, 1, mask);
   const uint64_t wrong = (sum.high ^ big(mask) ^ big(text + bytes)) | (sum.low ^ big(mask + 8) ^ big(text + bytes + 8));
   tn_wipe(zero, sizeof zero);
+  tn_wipe(mask, sizeof mask);
+  tn_wipe(&key, sizeof key);
   return wrong == 0;
 }
 

@@ -53,6 +53,8 @@ static const char *check_directory(const uint8_t *data, size_t size) {
     const uint64_t offset = number(row(data, i) + NAME, 8), bytes = number(row(data, i) + NAME + 8, 8);
     if (memchr(row(data, i), 0, NAME) == NULL || offset > size || bytes > size - offset)
       return "its directory is damaged";
+    for (uint64_t other = 0; other < i; other++)
+      if (strcmp((const char *)row(data, i), (const char *)row(data, other)) == 0) return "its directory lists a name twice";
   }
   return NULL;
 }

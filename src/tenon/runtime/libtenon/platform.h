@@ -85,7 +85,7 @@ int tn_can_pin(void);
 int tn_own_processors(Processors *processors);       /* of this thread; 0 if unknown */
 int tn_pin(const Processors *processors);            /* this thread */
 long tn_processor_speed(int processor);              /* capacity or highest clock rate; 0 if unknown */
-/* The features that the first processor lists, between blanks; "" if the system does not say. */
+/* The features of the processor that targets ask for, between blanks; "" if they are not known. */
 void tn_processor_features(char *text, size_t size);
 
 /* ---- the compiler of models */

@@ -366,44 +366,11 @@ long tn_processor_speed(int processor) {
   return 0;
 }
 
-#if defined(__riscv)
-
-/* Of the extensions, those that targets ask for; systems before Linux 6.4 do not say (riscv_hwprobe). */
-void tn_processor_features(char *text, size_t size) {
-  enum { HWPROBE = 258, KEY_EXTENSIONS = 4, V = 1 << 2, ZFH = 1 << 27, ZVFH = 1 << 30 };
-  struct {
-    int64_t key;
-    uint64_t value;
-  } pair = {KEY_EXTENSIONS, 0};
-  const int known = syscall(HWPROBE, &pair, 1L, 0L, NULL, 0L) == 0 && pair.key == KEY_EXTENSIONS;
-  const uint64_t has = known ? pair.value : 0;
-  snprintf(text, size, "%s%s%s", has & V ? "v" : "", has & ZFH ? " zfh" : "", has & ZVFH ? " zvfh" : "");
-}
-
-#else
-
-void tn_processor_features(char *text, size_t size) {
-  static const char *const names[] = {"\nflags", "\nFeatures"}; /* the latter on Arm */
-  const size_t length = read_start("/proc/cpuinfo", text, size);
-  for (int i = 0; i < 2 && length > 0; i++) {
-    const char *line = strstr(text, names[i]), *colon = line != NULL ? strchr(line, ':') : NULL;
-    if (colon == NULL) continue;
-    const size_t count = strcspn(colon + 1, "\n");
-    memmove(text, colon + 1, count);
-    text[count] = 0;
-    return;
-  }
-  text[0] = 0;
-}
-
-#endif
-
 #else
 
 int tn_can_pin(void) { return 0; }
 int tn_own_processors(Processors *processors) { return (void)processors, 0; }
 int tn_pin(const Processors *processors) { return (void)processors, 0; }
 long tn_processor_speed(int processor) { return (void)processor, 0; }
-void tn_processor_features(char *text, size_t size) { (void)size, text[0] = 0; }
 
 #endif

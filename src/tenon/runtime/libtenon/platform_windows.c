@@ -191,7 +191,6 @@ int tn_can_pin(void) { return 0; }
 int tn_own_processors(Processors *processors) { return (void)processors, 0; }
 int tn_pin(const Processors *processors) { return (void)processors, 0; }
 long tn_processor_speed(int processor) { return (void)processor, 0; }
-void tn_processor_features(char *text, size_t size) { (void)size, text[0] = 0; }
 
 TenonStatus tn_run_command(const char *const *command, const uint8_t *input, size_t input_bytes, const char *log,
                            int64_t milliseconds, int *status) {

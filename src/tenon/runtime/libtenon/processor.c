@@ -1,0 +1,104 @@
+/* What the processor has, by the names that Linux gives to features (targets/: Host.features). */
+
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void add_feature(char *text, size_t size, const char *name) {
+  const size_t used = strlen(text);
+  snprintf(text + used, size - used, "%s%s", used ? " " : "", name);
+}
+
+#if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+enum { ANY, YMM = 0x06, ZMM = 0xe6 }; /* registers that the system has to save (XCR0) */
+
+static const struct {
+  const char *name;
+  unsigned leaf, subleaf;
+  int in, bit, saved;
+} features[] = {
+    {"fma", 1, 0, ECX, 12, YMM},         {"f16c", 1, 0, ECX, 29, YMM},        {"bmi1", 7, 0, EBX, 3, ANY},
+    {"avx2", 7, 0, EBX, 5, YMM},         {"bmi2", 7, 0, EBX, 8, ANY},         {"avx512f", 7, 0, EBX, 16, ZMM},
+    {"avx512dq", 7, 0, EBX, 17, ZMM},    {"avx512cd", 7, 0, EBX, 28, ZMM},    {"avx512bw", 7, 0, EBX, 30, ZMM},
+    {"avx512vl", 7, 0, EBX, 31, ZMM},    {"avx512vbmi", 7, 0, ECX, 1, ZMM},   {"avx512_vnni", 7, 0, ECX, 11, ZMM},
+    {"avx_vnni", 7, 1, EAX, 4, YMM},     {"avx512_bf16", 7, 1, EAX, 5, ZMM},
+};
+
+static unsigned saved_registers(void) {
+  enum { OSXSAVE = 27 };
+  unsigned r[4], low, high;
+  if (!__get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) || !(r[ECX] >> OSXSAVE & 1)) return 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+void tn_processor_features(char *text, size_t size) {
+  const unsigned saved = saved_registers();
+  unsigned r[4];
+  text[0] = 0;
+  for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+    const unsigned needed = (unsigned)features[i].saved;
+    if ((saved & needed) != needed) continue;
+    if (!__get_cpuid_count(features[i].leaf, features[i].subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX])) continue;
+    if (r[features[i].in] >> features[i].bit & 1) add_feature(text, size, features[i].name);
+  }
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { HWCAP = 16, HWCAP2 = 26 }; /* of the auxiliary vector */
+
+static const struct {
+  const char *name;
+  int word, bit;
+} features[] = {
+    {"fphp", HWCAP, 9},     {"asimdhp", HWCAP, 10}, {"asimddp", HWCAP, 20}, {"sve", HWCAP, 22},
+    {"asimdfhm", HWCAP, 23}, {"sve2", HWCAP2, 1},    {"i8mm", HWCAP2, 13},   {"bf16", HWCAP2, 14},
+};
+
+/* The length of SVE's registers comes with them: "sve256". */
+void tn_processor_features(char *text, size_t size) {
+  enum { GET_VECTOR_LENGTH = 51, BYTES = 0xffff };
+  char length[32];
+  text[0] = 0;
+  for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+    if (getauxval((unsigned long)features[i].word) >> features[i].bit & 1) add_feature(text, size, features[i].name);
+  const long vector = syscall(SYS_prctl, GET_VECTOR_LENGTH, 0, 0, 0, 0);
+  if (vector <= 0) return;
+  snprintf(length, sizeof length, "sve%ld", 8 * (vector & BYTES));
+  add_feature(text, size, length);
+}
+
+#elif defined(__riscv) && defined(__linux__)
+#include <unistd.h>
+
+/* Of the extensions, those that targets ask for; systems before Linux 6.4 do not say (riscv_hwprobe). */
+void tn_processor_features(char *text, size_t size) {
+  enum { HWPROBE = 258, KEY_EXTENSIONS = 4 };
+  static const struct {
+    const char *name;
+    int bit;
+  } features[] = {{"v", 2}, {"zfh", 27}, {"zvfh", 30}};
+  struct {
+    int64_t key;
+    uint64_t value;
+  } pair = {KEY_EXTENSIONS, 0};
+  text[0] = 0;
+  if (syscall(HWPROBE, &pair, 1L, 0L, NULL, 0L) != 0 || pair.key != KEY_EXTENSIONS) return;
+  for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+    if (pair.value >> features[i].bit & 1) add_feature(text, size, features[i].name);
+}
+
+#else
+
+void tn_processor_features(char *text, size_t size) { (void)size, (void)add_feature, text[0] = 0; }
+
+#endif
