@@ -5,14 +5,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const Operator operators[] = {
-    {CONST_TYPE, "Const", ""},
-    {INPUT_TYPE, "InputOp", ""},
-#define OPERATOR_ROW(type, name, fields) {type, name, fields},
+#define OPERATOR_ROW(type, name, fields) type,
+static const int16_t types[] = {
+    CONST_TYPE, INPUT_TYPE,
 #include "operator_rows.h"
 };
+#undef OPERATOR_ROW
 
-enum { OPERATORS = sizeof operators / sizeof *operators };
+/* The name of each, and its fields. */
+#define OPERATOR_ROW(type, name, fields) name "\0" fields "\0"
+static const char texts[] = "Const\0" "\0" "InputOp\0" "\0"
+#include "operator_rows.h"
+    ;
+#undef OPERATOR_ROW
+
+enum { OPERATORS = sizeof types / sizeof *types };
+
+static Operator operators[OPERATORS];
+
+/* When the library is loaded: a table of pointers in its file would take four times as much, for relocations. */
+__attribute__((constructor)) static void fill_operators(void) {
+  const char *at = texts;
+  for (int i = 0; i < OPERATORS; i++) {
+    operators[i].type = types[i];
+    operators[i].name = at;
+    at += strlen(at) + 1;
+    operators[i].fields = at;
+    at += strlen(at) + 1;
+  }
+}
 
 const Operator *tg_operator(int type) {
   for (int i = 0; i < OPERATORS; i++)
