@@ -40,6 +40,7 @@ def test_equal_outputs_pass(tmp_path: Path) -> None:
     file = network(tmp_path)
     text = succeeds("validate", file, "--data", "samples.npy", "--against", "onnxruntime", cwd=tmp_path)
     assert text.count("passed") == 2
+    assert text.count("0.00 %") == 2
     assert "5 sample(s), against onnxruntime:" in text
 
 
@@ -72,6 +73,18 @@ def test_the_error_of_every_output_is_measured(tmp_path: Path) -> None:
         assert check.error == pytest.approx(0.01 / 1.01, rel=1e-3)
     assert found.passed
     assert not validate(graph, run, SAMPLES, expected=noisy, threshold=1.5).passed
+
+
+def test_rows_whose_largest_element_is_another_one(tmp_path: Path) -> None:
+    graph = tenon.load(network(tmp_path))
+    rows = (SAMPLES / 2).reshape(-1, 4).copy()
+    for row in rows[:6]:
+        row[(row.argmax() + 1) % 4] = row.max() + 1
+    wanted = {"half": rows.reshape(SAMPLES.shape), "relu": EXPECTED["relu"]}
+    answers = lambda sample: {"half": sample["x"] / 2, "relu": np.maximum(sample["x"], 0)}  # noqa: E731
+    found = validate(graph, answers, SAMPLES, expected=wanted)
+    assert [check.pixel_error for check in found.outputs] == [pytest.approx(6 / 30), 0]
+    assert validation.pixel_error([(np.ones((3, 1)), np.zeros((3, 1)))]) is None
 
 
 class Peer:

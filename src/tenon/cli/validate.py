@@ -137,9 +137,11 @@ def _difference(found: Validation) -> str:
 
 
 def _print(found: Validation) -> None:
-    shown = table("output", "cosine", "SQNR, dB", "largest error", "", right=(1, 2, 3))
+    shown = table("output", "cosine", "SQNR, dB", "largest error", "pixel error", "", right=(1, 2, 3, 4))
     for check in found.outputs:
-        shown.add_row(check.name, *_figures(check))
+        *figures, verdict = _figures(check)
+        pixels = "-" if check.pixel_error is None else f"{100 * check.pixel_error:.2f} %"
+        shown.add_row(check.name, *figures, pixels, verdict)
     console.print(shown)
     console.print(f"{found.samples} sample(s), against {found.against}", markup=False, soft_wrap=True)
     if found.layers:

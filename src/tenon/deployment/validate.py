@@ -39,13 +39,18 @@ Run = Callable[[Sample], Mapping[str, Array]]
 @dataclass(frozen=True)
 class OutputCheck:
     """An output over all samples: the least cosine similarity, SQNR in dB, and the largest error relative to the
-    largest magnitude; ``passed`` is whether the cosine similarity reaches ``threshold`` in every sample."""
+    largest magnitude; ``passed`` is whether the cosine similarity reaches ``threshold`` in every sample.
+
+    ``pixel_error`` is the share of rows along the last axis whose largest element is another one, as MACE's pixel
+    accuracy counts the right ones; None for an output whose rows have one element.
+    """
 
     name: str
     cosine: float
     sqnr: float
     error: float
     threshold: float
+    pixel_error: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -143,7 +148,16 @@ def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], threshold: 
         signal_to_noise(np.stack([mine for mine, _ in same]), np.stack([theirs for _, theirs in same])),
         max(relative_error(mine, theirs) for mine, theirs in same),
         threshold,
+        pixel_error(same),
     )
+
+
+def pixel_error(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+    """The share of rows along the last axis whose largest element is another one (see ``OutputCheck``)."""
+    last = pairs[0][0].shape[-1:]
+    if not last or last[0] < 2 or not pairs[0][0].size:
+        return None
+    return float(np.mean([mine.argmax(-1) != theirs.argmax(-1) for mine, theirs in pairs]))
 
 
 def _asked(
