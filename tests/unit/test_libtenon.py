@@ -286,6 +286,9 @@ MISUSE: list[Misuse] = [
     ("bound input too small", SIZE, "8 bytes", lambda a: a("tenon_engine_bind_input", a.engine, 0, a.room, SIZED(8))),
     ("bound output too small", SIZE, "8 bytes", lambda a: a("tenon_engine_bind_output", a.engine, 0, a.room, SIZED(8))),
     ("no place for a pointer", ARGUMENT, "result is NULL", lambda a: a("tenon_engine_input_data", a.engine, 0, None)),
+    ("destroyed engine, input", HANDLE, "destroyed", lambda a: a("tenon_engine_input", a.destroyed, 0, a.room)),
+    ("no place for an input", ARGUMENT, "result is NULL", lambda a: a("tenon_engine_input", a.engine, 0, None)),
+    ("no output 1", NOT_FOUND, "no output 1", lambda a: a("tenon_engine_output", a.engine, 1, a.room)),
     ("no shape", ARGUMENT, "result is NULL", lambda a: a("tenon_engine_output_shape", a.engine, 0, None, None)),
     ("binding out of range", NOT_FOUND, "no binding 1", lambda a: a("tenon_engine_select", a.engine, 1)),
     (

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tenon
@@ -73,6 +74,21 @@ def test_a_model_in_memory(program: Path, tmp_path: Path) -> None:
     env = environment(tmp_path, counting_compiler(tmp_path))
     assert succeeded(run(program, f"memory:{MODEL}", stdin=IMAGE.tobytes(), env=env)) == expected()
     assert sorted(path.suffix for path in (tmp_path / "cache" / "models").iterdir()) == [".lock", ".tenon"]
+
+
+@pytest.mark.parametrize("form", [pytest.param("", marks=pytest.mark.slow), "memory:"])
+def test_shapes_that_no_binding_has(form: str, program: Path, tmp_path: Path) -> None:
+    """The model is compiled for them; shapes that it had before are not compiled again."""
+    env = environment(tmp_path, counting_compiler(tmp_path))
+    made = client("select_shapes", program.parent / "sdk", tmp_path)
+    images = np.ascontiguousarray(np.stack([image.reshape(1, 8, 8) for image in held_out_digits()[0][:3]]))
+    with tenon.open(tenon.compile(MODEL, no_tuning=True, shapes={"image": images.shape})) as engine:
+        (three,) = engine.run(images).values()
+    with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
+        (one,) = engine.run(images[:1]).values()
+    found = np.frombuffer(succeeded(run(made, f"{form}{MODEL}", stdin=images.tobytes(), env=env)), np.float32)
+    np.testing.assert_array_equal(found, np.concatenate([three, one, three]).ravel())
+    assert (tmp_path / "starts").read_text() == "start\n" * 2
 
 
 @pytest.mark.parametrize(

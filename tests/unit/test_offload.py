@@ -110,6 +110,15 @@ def test_bundle_from_c(bundle: Path, plugin: Path, program: Path, place: Path) -
     np.testing.assert_array_equal(answer(run(program, bundle, "-", "", "-", stdin=X.tobytes(), env=named)), found)
 
 
+def test_shapes_that_no_binding_has(model: Path, plugin: Path, place: Path) -> None:
+    """The device runs parts of 64 elements for other shapes as well, and none of 32."""
+    made = client("device_shapes", place / "sdk", place)
+    environment = environment_of(place)
+    found = np.frombuffer(succeeded(run(made, model, plugin, stdin=X.tobytes(), env=environment)), np.float32)
+    whole = EXPECTED.ravel()
+    np.testing.assert_allclose(found, np.concatenate([whole, whole[:32], whole]), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("argument", "status", "said"),
     [

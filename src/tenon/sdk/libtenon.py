@@ -20,7 +20,7 @@ RUNTIME = Path(__file__).parent.parent / "runtime"
 SOURCES = (
     "activations.c", "aes_gcm.c", "bundle.c", "compile.c", "container.c", "description.c", "device.c", "digest.c",
     "ed25519.c", "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "lzma.c", "machine.c", "manifest.c",
-    "memory_pool.c", "patch.c", "processor.c", "query.c", "run.c",
+    "memory_pool.c", "patch.c", "processor.c", "query.c", "run.c", "shapes.c",
 )  # fmt: skip
 POSIX = ("platform_posix.c", "children_posix.c")
 _WINDOWS = ("platform_windows.c",)

@@ -180,7 +180,7 @@ typedef struct TenonOpenOptions {
   void *key_context;
   TenonTransform transform;
   void *transform_context;
-  const void *weights_data; /* the content of the second file of a model in memory, if `weights` is NULL */
+  const void *weights_data; /* the content of the second file of a model in memory, if `weights` is NULL; stays as well */
   size_t weights_bytes;
   const uint8_t *public_key; /* TENON_PUBLIC_KEY_BYTES: a .tenon file has to be signed with Ed25519 by its owner */
   const char *device;        /* the name of a device of a plug-in, which runs the parts of a model that it supports */
@@ -277,12 +277,21 @@ TENON_API TenonStatus tenon_engine_create(TenonBundle *bundle, const TenonEngine
 /* Waits for a run in progress. */
 TENON_API TenonStatus tenon_engine_destroy(TenonEngine *engine);
 
-/* The selected binding (-1: invalid handle), and selecting one: by its number, or by the shapes of all inputs, which lie
-   one after another in `shapes`, input 0 first.  Bindings share memory: what inputs and outputs held is lost, and
-   buffers that were bound to them are no longer. */
+/* The selected binding (-1: invalid handle, or the engine was compiled for other shapes), and selecting one: by its
+   number, or by the shapes of all inputs, which lie one after another in `shapes`, input 0 first.  What inputs and outputs
+   held is lost, buffers that were bound to them are no longer, and pointers to their data have to be asked for again.
+
+   For shapes that no binding has, tenon_engine_select_shapes compiles the model, or finds it in the cache, as when it was
+   opened; then tenon_engine_input and tenon_engine_output describe the tensors, while the handle of the bundle describes
+   what was opened.  After an error the engine is as before.  Bundles that were compiled ahead, encrypted models and those
+   of a `transform` have only the shapes of their bindings (TENON_WRONG_SIZE). */
 TENON_API int tenon_engine_binding(const TenonEngine *engine);
 TENON_API TenonStatus tenon_engine_select(TenonEngine *engine, int binding);
 TENON_API TenonStatus tenon_engine_select_shapes(TenonEngine *engine, const int64_t *shapes, size_t count);
+
+/* Describe an input or output of the selected binding, also during a run; names are valid until another is selected. */
+TENON_API TenonStatus tenon_engine_input(const TenonEngine *engine, int input, TenonTensor *tensor);
+TENON_API TenonStatus tenon_engine_output(const TenonEngine *engine, int output, TenonTensor *tensor);
 
 /* The memory of an input or output of the selected binding: write inputs and read outputs there to avoid copies.
    Valid until the engine is destroyed or another binding selected. */

@@ -288,7 +288,7 @@ class Engine {
   }
   Tensor tensor(int number, bool is_output) const {
     TenonTensor about;
-    check((is_output ? tenon_bundle_output : tenon_bundle_input)(bundle_, binding(), number, &about));
+    check((is_output ? tenon_engine_output : tenon_engine_input)(handle(), number, &about));
     return Tensor(handle(), number, is_output, about);
   }
   int found(const std::string &name, TenonStatus (*find)(const TenonBundle *, const char *, int *)) const {

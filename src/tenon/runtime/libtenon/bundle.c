@@ -175,6 +175,37 @@ static TenonStatus load_container(Bundle *bundle, const char *origin, const Teno
   return status;
 }
 
+static int copy_text(Pool *pool, const char **text) {
+  return *text == NULL || (*text = tn_pool_text(pool, *text, strlen(*text))) != NULL;
+}
+
+/* Keeps how a model was opened, so that it can be compiled for other shapes. */
+static TenonStatus remember_model(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
+  size_t count = 0;
+  while (options->arguments != NULL && options->arguments[count] != NULL) count++;
+  TenonOpenOptions *own = tn_pool_take(&bundle->pool, sizeof *own);
+  const char **arguments = tn_pool_take(&bundle->pool, (count + 1) * sizeof *arguments);
+  int whole = own != NULL && arguments != NULL;
+  if (whole) {
+    *own = (TenonOpenOptions){.skip_checksums = options->skip_checksums, .never_compile = options->never_compile,
+                              .target = options->target, .model_name = options->model_name,
+                              .weights = options->weights, .arguments = arguments, .threads = options->threads,
+                              .compile_seconds = options->compile_seconds, .weights_data = options->weights_data,
+                              .weights_bytes = options->weights_bytes, .device = options->device};
+    whole = copy_text(&bundle->pool, &own->target) && copy_text(&bundle->pool, &own->model_name) &&
+            copy_text(&bundle->pool, &own->weights) && copy_text(&bundle->pool, &own->device);
+  }
+  for (size_t i = 0; whole && i < count; i++) {
+    arguments[i] = options->arguments[i];
+    whole = copy_text(&bundle->pool, &arguments[i]);
+  }
+  if (!whole) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for the options of a model");
+  bundle->model = own;
+  bundle->model_path = path;
+  if (path == NULL) bundle->model_content = bundle->container;
+  return TENON_OK;
+}
+
 static TenonStatus compile_with_key(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
   const char *compiled;
   TenonStatus status = tn_compile(&bundle->pool, path, &bundle->container, options, &compiled);
@@ -197,6 +228,7 @@ static TenonStatus compile_and_load(Bundle *bundle, const char *path, const Teno
     return tn_fail(TENON_NOT_SIGNED, "%s is a model: only .tenon files are signed: compile and sign it first", origin);
   TenonStatus status = tn_find_model_key(options, origin, &bundle->container, key, &has_key);
   with_key.key = has_key ? key : NULL;
+  if (status == TENON_OK && !has_key && options->transform == NULL) status = remember_model(bundle, path, options);
   if (status == TENON_OK) status = compile_with_key(bundle, path, &with_key);
   tn_wipe(key, sizeof key);
   return status;
@@ -224,6 +256,19 @@ static TenonStatus open_content(Bundle *bundle, const char *origin, const char *
   }
   return tn_is_container(bundle->container.data, bundle->container.size) ? load_container(bundle, origin, options)
                                                                          : compile_and_load(bundle, path, options);
+}
+
+TenonStatus tn_bundle_for_shapes(const Bundle *model, const char *const *shapes, Bundle **other) {
+  TenonOpenOptions options = *model->model;
+  Bundle *bundle = new_bundle();
+  if (bundle == NULL) return TENON_OUT_OF_MEMORY;
+  options.shapes = shapes;
+  bundle->container = model->model_content;
+  TenonStatus status = model->model_path != NULL ? tn_file_map(model->model_path, &bundle->container) : TENON_OK;
+  if (status == TENON_OK) status = compile_and_load(bundle, model->model_path, &options);
+  if (status == TENON_OK) *other = bundle;
+  else tn_bundle_release(bundle);
+  return status;
 }
 
 static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOptions *options) {

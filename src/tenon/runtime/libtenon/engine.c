@@ -59,26 +59,41 @@ static TenonStatus choose_threads(Engine *engine, const TenonEngineOptions *opti
                  (int)options->threads, about->name, most);
 }
 
-static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options) {
+TenonStatus tn_take_buffers(Engine *engine) {
   const Description *about = &engine->bundle->about;
   const Binding *first = about->bindings;
+  const size_t bytes = (size_t)about->mutable_bytes + 1;
+  engine->tensors = tn_aligned_memory(bytes, (size_t)about->alignment);
+  engine->bound_inputs = calloc((size_t)first->input_count + 1, sizeof *engine->bound_inputs);
+  engine->bound_outputs = calloc((size_t)first->output_count + 1, sizeof *engine->bound_outputs);
+  engine->pools = calloc((size_t)about->binding_count + 1, sizeof *engine->pools);
+  if (engine->tensors == NULL || engine->bound_inputs == NULL || engine->bound_outputs == NULL || engine->pools == NULL)
+    return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
+  if (engine->bundle->device != NULL && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
+    return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
+  memset(engine->tensors, 0, bytes);
+  return TENON_OK;
+}
+
+void tn_release_buffers(Engine *engine) {
+  tn_end_parts(engine);
+  tn_aligned_release(engine->tensors);
+  free(engine->bound_inputs);
+  free(engine->bound_outputs);
+  free(engine->pools);
+}
+
+static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options) {
+  const Description *about = &engine->bundle->about;
   Engine *other = NULL;
   if (options->share_activations != NULL) {
     if ((other = tn_handle_object(ENGINE_HANDLE, options->share_activations)) == NULL) return TENON_INVALID_HANDLE;
     tn_activations_retain(other->activations);
   }
   engine->activations = other != NULL ? other->activations : tn_activations_new();
-  const size_t bytes = (size_t)about->mutable_bytes + 1;
-  engine->tensors = tn_aligned_memory(bytes, (size_t)about->alignment);
-  engine->bound_inputs = calloc((size_t)first->input_count + 1, sizeof *engine->bound_inputs);
-  engine->bound_outputs = calloc((size_t)first->output_count + 1, sizeof *engine->bound_outputs);
-  engine->pools = calloc((size_t)about->binding_count + 1, sizeof *engine->pools);
-  if (engine->activations == NULL || engine->tensors == NULL || engine->bound_inputs == NULL ||
-      engine->bound_outputs == NULL || engine->pools == NULL)
-    return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
-  if (engine->bundle->device != NULL && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
-    return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
-  memset(engine->tensors, 0, bytes);
+  const TenonStatus status = tn_take_buffers(engine);
+  if (status != TENON_OK) return status;
+  if (engine->activations == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   tn_activations_want(engine->activations, (size_t)about->activations, (size_t)about->alignment);
   return TENON_OK;
 }
@@ -97,13 +112,10 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
 
 static void end(Engine *engine) {
   if (engine->pools != NULL) tn_stop_pools(engine);
-  tn_end_parts(engine);
   tn_activations_release(engine->activations);
-  tn_aligned_release(engine->tensors);
-  free(engine->bound_inputs);
-  free(engine->bound_outputs);
-  free(engine->pools);
+  tn_release_buffers(engine);
   tn_bundle_release(engine->bundle);
+  tn_bundle_release(engine->opened);
   free(engine);
 }
 
@@ -118,7 +130,8 @@ TenonStatus tenon_engine_create(TenonBundle *handle, const TenonEngineOptions *g
   if (engine == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for an engine");
   tn_monitor_init(&engine->monitor);
   tn_bundle_retain(bundle);
-  engine->bundle = bundle;
+  tn_bundle_retain(bundle);
+  engine->bundle = engine->opened = bundle;
   engine->process = tn_process();
   status = set_up(engine, &options);
   if (status == TENON_OK && (engine->handle = tn_handle_new(ENGINE_HANDLE, engine)) == NULL)
@@ -132,75 +145,46 @@ TenonStatus tenon_engine_destroy(TenonEngine *handle) {
   Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
   if (engine == NULL) return TENON_INVALID_HANDLE;
   if (!tn_stop_worker(engine))
-    return tn_fail(TENON_BUSY, "%s: a callback cannot destroy its engine", engine->bundle->about.name);
+    return tn_fail(TENON_BUSY, "%s: a callback cannot destroy its engine", engine->opened->about.name);
   tn_handle_end(handle);
   end(engine);
   return TENON_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- bindings */
-
-int tenon_engine_binding(const TenonEngine *handle) {
-  const Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
-  return engine != NULL ? engine->binding : -1;
-}
-
-static void select_binding(Engine *engine, int binding) {
-  const Binding *first = engine->bundle->about.bindings;
-  memset(engine->bound_inputs, 0, (size_t)first->input_count * sizeof *engine->bound_inputs);
-  memset(engine->bound_outputs, 0, (size_t)first->output_count * sizeof *engine->bound_outputs);
-  engine->binding = binding;
-}
-
-TenonStatus tenon_engine_select(TenonEngine *handle, int binding) {
-  Engine *engine;
-  const TenonStatus status = tn_engine_enter(handle, &engine);
-  if (status != TENON_OK) return status;
-  const Description *about = &engine->bundle->about;
-  if (binding < 0 || binding >= about->binding_count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", about->name, binding, about->binding_count);
-  select_binding(engine, binding);
-  return TENON_OK;
-}
-
-static int fits(const Binding *binding, const int64_t *shapes, size_t count) {
-  size_t at = 0;
-  for (int i = 0; i < binding->input_count; i++) {
-    const TenonTensor *tensor = &binding->inputs[i].tensor;
-    const size_t rank = (size_t)tensor->rank;
-    if (count - at < rank || memcmp(shapes + at, tensor->shape, rank * sizeof *shapes) != 0) return 0;
-    at += rank;
-  }
-  return at == count;
-}
-
-TenonStatus tenon_engine_select_shapes(TenonEngine *handle, const int64_t *shapes, size_t count) {
-  Engine *engine;
-  const TenonStatus status = tn_engine_enter(handle, &engine);
-  if (status != TENON_OK) return status;
-  if (shapes == NULL && count > 0) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_select_shapes: the shapes are NULL");
-  const Description *about = &engine->bundle->about;
-  for (int i = 0; i < about->binding_count; i++)
-    if (fits(&about->bindings[i], shapes, count)) {
-      select_binding(engine, i);
-      return TENON_OK;
-    }
-  return tn_fail(TENON_WRONG_SIZE, "%s has no binding for these shapes, of %d: compile it with one more --shape", about->name,
-                 about->binding_count);
-}
-
 /* ------------------------------------------------------------------------------------------------ inputs and outputs */
 
-static TenonStatus port_of(TenonEngine *handle, int number, int output, Engine **engine, const Port **port) {
-  const TenonStatus status = tn_engine_enter(handle, engine);
-  if (status != TENON_OK) return status;
-  const Binding *binding = tn_engine_binding(*engine);
+static TenonStatus find_port(const Engine *engine, int number, int output, const Port **port) {
+  const Binding *binding = tn_engine_binding(engine);
   const int count = output ? binding->output_count : binding->input_count;
   if (number < 0 || number >= count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", (*engine)->bundle->about.name,
+    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", engine->bundle->about.name,
                    output ? "output" : "input", number, count);
   *port = &(output ? binding->outputs : binding->inputs)[number];
   return TENON_OK;
+}
+
+static TenonStatus port_of(TenonEngine *handle, int number, int output, Engine **engine, const Port **port) {
+  const TenonStatus status = tn_engine_enter(handle, engine);
+  return status == TENON_OK ? find_port(*engine, number, output, port) : status;
+}
+
+/* Also during a run, which does not change it. */
+static TenonStatus describe(const TenonEngine *handle, int number, int output, TenonTensor *tensor) {
+  const Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
+  const Port *port;
+  const TenonStatus status = engine != NULL ? find_port(engine, number, output, &port) : TENON_INVALID_HANDLE;
+  if (status != TENON_OK) return status;
+  if (tensor == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", port->tensor.name);
+  *tensor = port->tensor;
+  return TENON_OK;
+}
+
+TenonStatus tenon_engine_input(const TenonEngine *engine, int input, TenonTensor *tensor) {
+  return describe(engine, input, 0, tensor);
+}
+
+TenonStatus tenon_engine_output(const TenonEngine *engine, int output, TenonTensor *tensor) {
+  return describe(engine, output, 1, tensor);
 }
 
 static TenonStatus memory_of(TenonEngine *handle, int number, int output, void **data) {

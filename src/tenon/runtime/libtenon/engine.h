@@ -25,7 +25,8 @@ void tn_activations_release(Activations *activations);
 typedef struct DeviceParts DeviceParts;
 
 typedef struct {
-  Bundle *bundle;
+  Bundle *bundle;     /* what runs: `opened`, or one of its model for other shapes; changes only while `running` */
+  Bundle *opened;     /* of the handle that the engine was created from */
   DeviceParts *parts; /* of the network, that a device runs; or NULL */
   TenonEngine *handle;
   uint8_t *tensors;
@@ -53,6 +54,10 @@ TenonStatus tn_engine_enter(const TenonEngine *handle, Engine **engine);
 /* The same, and no other call may use it until tn_engine_leave. */
 TenonStatus tn_engine_take(const TenonEngine *handle, Engine **engine);
 void tn_engine_leave(Engine *engine);
+
+/* The memory for inputs and outputs of the bundle, what is as long as its lists, and the parts that a device runs. */
+TenonStatus tn_take_buffers(Engine *engine);
+void tn_release_buffers(Engine *engine);
 
 const Binding *tn_engine_binding(const Engine *engine);
 TenonStatus tn_run(Engine *engine);

@@ -173,7 +173,14 @@ typedef struct {
   PhaseFunction *profile;
   const struct TenonDevice *device; /* that runs parts of the network, or NULL */
   int part_count;                   /* the most of a binding */
+  const TenonOpenOptions *model;    /* how the model was opened that this is a bundle of; NULL: it is of no model, or
+                                       of an encrypted or transformed one */
+  const char *model_path;           /* NULL: it is in memory */
+  File model_content;
 } Bundle;
+
+/* Compiles the model of a bundle for other shapes, or finds it in the cache: a bundle without a handle. */
+TenonStatus tn_bundle_for_shapes(const Bundle *bundle, const char *const *shapes, Bundle **other);
 
 void tn_bundle_retain(Bundle *bundle);
 void tn_bundle_release(Bundle *bundle);

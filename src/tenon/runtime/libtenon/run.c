@@ -21,7 +21,7 @@ static TenonStatus enter(const TenonEngine *handle, Engine **result, int take) {
   const int busy = is_busy(engine);
   if (!busy && take) engine->running = 1;
   tn_unlock(&engine->monitor);
-  if (busy) return tn_fail(TENON_BUSY, "the engine of %s runs: wait for it", engine->bundle->about.name);
+  if (busy) return tn_fail(TENON_BUSY, "the engine of %s runs: wait for it", engine->opened->about.name);
   *result = engine;
   return TENON_OK;
 }
@@ -202,7 +202,7 @@ static void work(void *argument) {
 }
 
 static TenonStatus queue(Engine *engine, TenonDone *done, void *context) {
-  const char *name = engine->bundle->about.name;
+  const char *name = engine->opened->about.name;
   if (engine->stopping) return tn_fail(TENON_WRONG_STATE, "the engine of %s is being destroyed", name);
   if (is_busy(engine) || engine->queued) return tn_fail(TENON_BUSY, "the engine of %s runs: wait for it", name);
   if (!engine->has_thread) {
@@ -229,7 +229,7 @@ TenonStatus tenon_engine_run_async(TenonEngine *handle, TenonDone *done, void *c
 
 /* With the monitor locked. */
 static TenonStatus wait_for_result(Engine *engine, int64_t milliseconds) {
-  const char *name = engine->bundle->about.name;
+  const char *name = engine->opened->about.name;
   const uint64_t begin = tn_clock();
   if (engine->active && engine->worker == tn_thread_self())
     return tn_fail(TENON_WRONG_STATE, "%s: a callback cannot wait for its own run", name);

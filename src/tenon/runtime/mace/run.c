@@ -98,8 +98,10 @@ static int change_shapes(MaceCore *core, const Input *inputs, int count, MaceErr
     write_shape(texts[i] + head, SHAPE_TEXT - (size_t)head, input->placement.shape, input->about.rank);
     shapes[i] = texts[i];
   }
-  if (tenon_engine_select_shapes(core->network.engine, all, used) == TENON_OK) return MACE_SUCCESS;
-  if (core->graph == NULL || tenon_bundle_binding_count(core->network.bundle) > 1) return no_such_shape(odd, error);
+  if (core->graph == NULL || tenon_bundle_binding_count(core->network.bundle) > 1) {
+    if (tenon_engine_select_shapes(core->network.engine, all, used) == TENON_OK) return MACE_SUCCESS;
+    return no_such_shape(odd, error);
+  }
   Network other = {NULL, NULL};
   const int code = mc_open(core, shapes, 0, &other, error);
   if (code != MACE_SUCCESS) return code == MACE_RUNTIME_ERROR ? MACE_INVALID_ARGS : code; /* the shapes do not fit */

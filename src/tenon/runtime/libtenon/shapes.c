@@ -1,0 +1,138 @@
+/* The shapes of an engine's inputs: one of the bundle's bindings or, of a model, another bundle of it. */
+
+#include "engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_INPUTS = 64, SHAPE_TEXT = 320 };
+
+/* The handle of the bundle describes only bindings of what was opened. */
+int tenon_engine_binding(const TenonEngine *handle) {
+  const Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
+  return engine != NULL && engine->bundle == engine->opened ? engine->binding : -1;
+}
+
+/* Takes the place of the engine's bundle, which is released. */
+static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
+  const Description *about = &bundle->about;
+  Engine fresh = {.bundle = bundle};
+  const TenonStatus status = tn_take_buffers(&fresh);
+  if (status != TENON_OK) {
+    tn_release_buffers(&fresh);
+    return status;
+  }
+  tn_stop_pools(engine);
+  tn_release_buffers(engine);
+  tn_bundle_retain(bundle);
+  tn_bundle_release(engine->bundle);
+  engine->bundle = bundle;
+  engine->parts = fresh.parts;
+  engine->tensors = fresh.tensors;
+  engine->bound_inputs = fresh.bound_inputs;
+  engine->bound_outputs = fresh.bound_outputs;
+  engine->pools = fresh.pools;
+  if (engine->threads > about->threads) engine->threads = about->threads;
+  tn_activations_want(engine->activations, (size_t)about->activations, (size_t)about->alignment);
+  return TENON_OK;
+}
+
+static TenonStatus select_binding(Engine *engine, Bundle *bundle, int binding) {
+  const Binding *first = bundle->about.bindings;
+  const TenonStatus status = bundle != engine->bundle ? change_bundle(engine, bundle) : TENON_OK;
+  if (status != TENON_OK) return status;
+  memset(engine->bound_inputs, 0, (size_t)first->input_count * sizeof *engine->bound_inputs);
+  memset(engine->bound_outputs, 0, (size_t)first->output_count * sizeof *engine->bound_outputs);
+  engine->binding = binding;
+  return TENON_OK;
+}
+
+TenonStatus tenon_engine_select(TenonEngine *handle, int binding) {
+  Engine *engine;
+  TenonStatus status = tn_engine_take(handle, &engine);
+  if (status != TENON_OK) return status;
+  const Description *about = &engine->opened->about;
+  if (binding < 0 || binding >= about->binding_count)
+    status = tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", about->name, binding,
+                     about->binding_count);
+  else
+    status = select_binding(engine, engine->opened, binding);
+  tn_engine_leave(engine);
+  return status;
+}
+
+static int fits(const Binding *binding, const int64_t *shapes, size_t count) {
+  size_t at = 0;
+  for (int i = 0; i < binding->input_count; i++) {
+    const TenonTensor *tensor = &binding->inputs[i].tensor;
+    const size_t rank = (size_t)tensor->rank;
+    if (count - at < rank || memcmp(shapes + at, tensor->shape, rank * sizeof *shapes) != 0) return 0;
+    at += rank;
+  }
+  return at == count;
+}
+
+/* The number of the binding, or -1. */
+static int find_binding(const Description *about, const int64_t *shapes, size_t count) {
+  for (int i = 0; i < about->binding_count; i++)
+    if (fits(&about->bindings[i], shapes, count)) return i;
+  return -1;
+}
+
+/* ---------------------------------------------------------------------------------------- further bundles of a model */
+
+/* "name=1,2,3"; 0 if there is no room. */
+static int write_shape(char *text, const TenonTensor *tensor, const int64_t *shape) {
+  size_t used = (size_t)snprintf(text, SHAPE_TEXT, "%s=", tensor->name);
+  for (int i = 0; i < tensor->rank && used < SHAPE_TEXT; i++)
+    used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", i ? "," : "", (long long)shape[i]);
+  return used < SHAPE_TEXT;
+}
+
+static TenonStatus compile_for(Engine *engine, const int64_t *shapes, size_t count) {
+  const Binding *binding = engine->opened->about.bindings;
+  const char *name = engine->opened->about.name, *list[MOST_INPUTS + 1] = {NULL};
+  char texts[MOST_INPUTS][SHAPE_TEXT];
+  size_t at = 0;
+  int i = 0;
+  for (; i < binding->input_count && i < MOST_INPUTS; i++) {
+    const TenonTensor *tensor = &binding->inputs[i].tensor;
+    if (count - at < (size_t)tensor->rank || !write_shape(texts[i], tensor, shapes + at)) break;
+    list[i] = texts[i];
+    at += (size_t)tensor->rank;
+  }
+  if (i < binding->input_count || at != count)
+    return tn_fail(TENON_WRONG_SIZE, "%s: there are %zu extents, which are not those of its inputs", name, count);
+  Bundle *other;
+  TenonStatus status = tn_bundle_for_shapes(engine->opened, list, &other);
+  if (status != TENON_OK) return status;
+  const int found = find_binding(&other->about, shapes, count);
+  status = found >= 0 ? select_binding(engine, other, found)
+                      : tn_fail(TENON_WRONG_SIZE, "%s cannot have these shapes of inputs", name);
+  tn_bundle_release(other);
+  return status;
+}
+
+static TenonStatus select_shapes(Engine *engine, const int64_t *shapes, size_t count) {
+  Bundle *const bundles[] = {engine->opened, engine->bundle};
+  for (int i = 0; i < 2; i++) {
+    const int found = find_binding(&bundles[i]->about, shapes, count);
+    if (found >= 0) return select_binding(engine, bundles[i], found);
+  }
+  if (engine->opened->model != NULL) return compile_for(engine, shapes, count);
+  const Description *about = &engine->opened->about;
+  return tn_fail(TENON_WRONG_SIZE, "%s has no binding for these shapes, of %d: compile it with one more --shape", about->name,
+                 about->binding_count);
+}
+
+TenonStatus tenon_engine_select_shapes(TenonEngine *handle, const int64_t *shapes, size_t count) {
+  Engine *engine;
+  TenonStatus status = tn_engine_take(handle, &engine);
+  if (status != TENON_OK) return status;
+  if (shapes == NULL && count > 0)
+    status = tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_select_shapes: the shapes are NULL");
+  else
+    status = select_shapes(engine, shapes, count);
+  tn_engine_leave(engine);
+  return status;
+}
