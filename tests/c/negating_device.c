@@ -14,6 +14,10 @@ typedef struct {
 
 static Part parts[16];
 
+/* Parts that were prepared and not ended. */
+int negating_parts(void);
+int negating_parts(void) { return living; }
+
 static const char *describe(void *self) { return (void)self, "negates, version 1"; }
 
 static const char *error(void *self) { return (void)self, message; }
