@@ -16,12 +16,12 @@ import numpy as np
 from tenon.ir import loops
 from tenon.ir.build import Builder, Tensor, lane_segments
 from tenon.ir.graph import Array
-from tenon.ir.index import Index, index
-from tenon.ir.loops import Const, Expr, Kernel, Load, Type, bitcast, cast, op, select
+from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, op, select
 from tenon.ir.types import F32, I32, DType
 from tenon.kernels.image import Box, collapse
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
+from tenon.kernels.pointwise import load_elements, place
 
 CODES = 256
 """Entries of a table."""
@@ -44,73 +44,47 @@ class Lookup:
 def lookup(s: Lookup, machine: Machine) -> Kernel:
     """Parameters: x, the table, the mask if there is one, y."""
     source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
-    if machine.lookup and out.dtype.bytes == source.dtype.bytes == 1 and out.size[-1] >= NARROWEST:
-        return _by_vectors(s, machine.lookup, source, out, masks)
     size, floats = "x".join(map(str, out.size)), source.dtype is F32
+    in_vectors = out.dtype.bytes == source.dtype.bytes == 1 and out.size[-1] >= NARROWEST
+    entries = machine.lookup if in_vectors else 0
     named = ("thresholds", "255 thresholds, by bisection") if floats else ("lookup", "a table of 256 results")
-    k = Builder(f"{named[0]}_{size}", f"Element by element by {named[1]}")
+    many = "Many elements at once" if entries else "Element by element"
+    k = Builder(f"{named[0]}_{size}", f"{many} by {named[1]}")
     x = k.param("x", *source.shape, dtype=source.dtype)
     table = k.param("t", CODES, dtype=I32 if floats else out.dtype)
     m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
-    with ExitStack() as stack:
-        kinds, inside = deal(*out.size[:-1])
-        loops = [("i", n, kind) for n, kind in zip(out.size[:-1], kinds, strict=True)]
-        at = tuple(
-            stack.enter_context(k.loop(name, n, kind=kind)) for name, n, kind in [*loops, ("j", out.size[-1], inside)]
-        )
-        if floats:
-            value = cast(_reached(k, stack, table, k.let("key", ordered(x[source.spread(at)]))) + s.lowest, out.dtype)
-        else:
-            value = table[stack.enter_context(k.bind("code", cast(x[source.spread(at)], I32) - s.lowest, CODES))]
-        if m is not None:
-            kept = select(m[masks[0].spread(at)], cast(value, I32), 0)
-            value = cast(kept, out.dtype)
-        y[out.spread(at)] = value
-    return k.done()
-
-
-def _by_vectors(s: Lookup, entries: int, source: Box, out: Box, masks: list[Box]) -> Kernel:
-    """Bytes by bytes of a table in vectors of ``entries``, the last few of a row one by one."""
-    k = Builder(f"lookup_{'x'.join(map(str, out.size))}", "Many elements at once by a table of 256 results")
-    x = k.param("x", *source.shape, dtype=source.dtype)
-    table = k.param("t", CODES, dtype=out.dtype)
-    m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
-    y = k.param("y", *out.shape, dtype=out.dtype, out=True)
-    parts = [k.let("part", table.vec(entries)[i]) for i in range(CODES // entries)]
-    halfway = len(parts) // 2 if s.lowest else 0  # the first half is of numbers below zero, whose bytes are the greater
-    parts = parts[halfway:] + parts[:halfway]
-
-    def value(at: tuple[Index, ...], lanes: int, stack: ExitStack) -> Expr:
-        code = _elements(x, source, at, lanes)
-        if lanes > 1:
-            found = loops.lookup(bitcast(code, out.dtype), parts)
-        else:
-            found = table[stack.enter_context(k.bind("code", cast(code, I32) - s.lowest, CODES))]
-        if m is None:
-            return found
-        return cast(select(_elements(m, masks[0], at, lanes), cast(found, I32), 0), out.dtype)
-
+    parts = _parts(k, table, entries, s.lowest) if entries else []
     with ExitStack() as rows:
         kinds, inside = deal(*out.size[:-1])
-        outer = tuple(
-            rows.enter_context(k.loop("i", n, kind=kind)) for n, kind in zip(out.size[:-1], kinds, strict=True)
-        )
+        outer = [rows.enter_context(k.loop("i", n, kind=kind)) for n, kind in zip(out.size[:-1], kinds, strict=True)]
         for start, count, lanes in _pieces(out.size[-1], entries):
             with ExitStack() as stack:
                 at = (*outer, stack.enter_context(k.loop("j", count, kind=inside)) * lanes + start)
-                k.store(y.buffer, tuple(map(index, out.spread(at))), value(at, lanes, stack))
+                code = load_elements(x, source, at, lanes)
+                if floats:
+                    value = cast(_reached(k, stack, table, k.let("key", ordered(code))) + s.lowest, out.dtype)
+                elif lanes > 1:
+                    value = loops.lookup(bitcast(code, out.dtype), parts)
+                else:
+                    value = table[stack.enter_context(k.bind("code", cast(code, I32) - s.lowest, CODES))]
+                if m is not None:
+                    value = cast(select(load_elements(m, masks[0], at, lanes), cast(value, I32), 0), out.dtype)
+                k.store(y.buffer, place(out, at), value)
     return k.done()
 
 
-def _elements(tensor: Tensor, box: Box, at: tuple[Index, ...], lanes: int) -> Expr:
-    """``lanes`` elements of a box from ``at`` on; what is broadcast along the last axis is loaded once."""
-    lanes = lanes if box.size[-1] > 1 else 1
-    return Load(tensor.buffer, tuple(map(index, box.spread(at))), Type(box.dtype, lanes))
+def _parts(k: Builder, table: Tensor, entries: int, lowest: int) -> list[Expr]:
+    """A table in vectors, in the order of the bytes that look it up: those of numbers below zero are the greater."""
+    parts: list[Expr] = [k.let("part", table.vec(entries)[i]) for i in range(CODES // entries)]
+    halfway = len(parts) // 2 if lowest else 0
+    return parts[halfway:] + parts[:halfway]
 
 
 def _pieces(n: int, entries: int) -> list[tuple[int, int, int]]:
-    """``n`` bytes in vectors, and the rest one by one: (start, iterations, lanes)."""
+    """``n`` elements in vectors of at most ``entries``, and the rest one by one: (start, iterations, lanes)."""
+    if not entries:
+        return [(0, n, 1)]
     wide = [piece for piece in lane_segments(n, entries) if piece[2] >= NARROWEST]
     done = wide[-1][0] + wide[-1][1] * wide[-1][2]
     return [*wide, *([(done, n - done, 1)] if done < n else [])]

@@ -86,20 +86,22 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
         widest = machine.lanes_of(*(box.dtype for box in (*boxes, out)))
         for inner, lanes in vectors(k, out.size[-1], widest, kind=inside):
             at = (*outer, inner)
-            values = [_load(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
+            values = [load_elements(t, b, at, lanes) for t, b in zip(tensors, boxes, strict=True)]
             value = s.function(*values[: len(s.inputs)])
             if s.mask is not None:
                 wide = (
                     loaded(value) if value.type.dtype.is_float or value.type.dtype.is_small_float else cast(value, I32)
                 )
                 value = stored(select(values[-1], wide, 0), out.dtype)
-            k.store(y.buffer, _place(out, at), broadcast(value, lanes))
+            k.store(y.buffer, place(out, at), broadcast(value, lanes))
     return k.done()
 
 
-def _place(box: Box, at: tuple[Index, ...]) -> tuple[Index, ...]:
+def place(box: Box, at: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Where an element of a box lies in its tensor."""
     return tuple(index(i) for i in box.spread(at))
 
 
-def _load(tensor: Tensor, box: Box, at: tuple[Index, ...], lanes: int) -> Expr:
-    return Load(tensor.buffer, _place(box, at), Type(box.dtype, lanes if box.size[-1] > 1 else 1))
+def load_elements(tensor: Tensor, box: Box, at: tuple[Index, ...], lanes: int) -> Expr:
+    """``lanes`` elements of a box from ``at`` on; what is broadcast along the last axis is loaded once."""
+    return Load(tensor.buffer, place(box, at), Type(box.dtype, lanes if box.size[-1] > 1 else 1))
