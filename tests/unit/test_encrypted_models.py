@@ -16,6 +16,7 @@ import pytest
 
 import tenon
 from command_line import run_main
+from given_keys import FORMS, given_key
 from onnx_models import model, node
 from opened_in_c import NOT_SIGNED, OK, WRONG_KEY, Api, KeyFunction, Transform
 from real import ROOT
@@ -62,16 +63,11 @@ def weights_of(graph: tenon.Graph) -> bytes:
 
 # ------------------------------------------------------------------------------------------------ in Python
 @pytest.mark.parametrize("name", ["sealed.onnx", "sealed/net.onnx", "sealed"])
-@pytest.mark.parametrize("form", ["file", "bytes", "function", "variable", "digits"])
+@pytest.mark.parametrize("form", FORMS)
 def test_encrypted_models_are_read_with_their_key(
     name: str, form: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys: dict[str, object] = {"file": place / "key", "bytes": KEY, "function": lambda: KEY}
-    if form == "variable":
-        monkeypatch.setenv("TENON_KEY_FILE", str(place / "key"))
-    if form == "digits":
-        monkeypatch.setenv("TENON_KEY", KEY.hex())
-    graph = tenon.load(place / name, **({"key": keys[form]} if form in keys else {}))  # type: ignore[arg-type]
+    graph = tenon.load(place / name, **given_key(form, KEY, place / "key", monkeypatch))
     assert weights_of(graph) == WEIGHTS.tobytes()
 
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import tenon
 from command_line import run_main
+from given_keys import FORMS, given_key
 from onnx_models import model, node
 from tenon.bundle.container import Container, container, container_of
 from tenon.bundle.delta import MAGIC, apply, delta
@@ -72,16 +73,11 @@ def answer(path: Path, **how: object) -> bytes:
 
 
 # ------------------------------------------------------------------------------------------------ encryption
-@pytest.mark.parametrize("form", ["file", "bytes", "function", "variable", "digits"])
+@pytest.mark.parametrize("form", FORMS)
 def test_encrypted_bundles_run_with_their_key(
     form: str, place: Path, expected: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys: dict[str, object] = {"file": place / "key", "bytes": KEY, "function": lambda: KEY}
-    if form == "variable":
-        monkeypatch.setenv("TENON_KEY_FILE", str(place / "key"))
-    if form == "digits":
-        monkeypatch.setenv("TENON_KEY", KEY.hex())
-    assert answer(place / "sealed.tenon", **({"key": keys[form]} if form in keys else {})) == expected
+    assert answer(place / "sealed.tenon", **given_key(form, KEY, place / "key", monkeypatch)) == expected
 
 
 def test_wrong_and_missing_keys_are_one_clear_error(place: Path) -> None:

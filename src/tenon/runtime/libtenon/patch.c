@@ -96,7 +96,7 @@ static TenonStatus apply(Bytes old, Bytes delta, const char *old_path, const cha
   return status;
 }
 
-/* Written beside, then renamed, so that whoever opens the path finds the old content or the new one. */
+/* Atomically: to a temporary file in the same folder, then renamed. */
 static TenonStatus replace(const char *path, const uint8_t *data, size_t size) {
   char part[4096];
   if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part)
