@@ -1,8 +1,7 @@
-"""Operators of plug-ins that are written in C, through every API."""
+"""Operators of plug-ins that are written in C."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tenon
-from real import ROOT
-from tengine_sdk import Tengine, environment_of, sdk_and_compiler, small_bundle
+from source_operator import EXPECTED, PLUGIN, X, save_model
 from tenon.codegen.bounds import OutOfRangeError, prove
 from tenon.errors import InputError
 from tenon.ir.build import Builder
@@ -23,10 +21,6 @@ from tenon.ir.loops import CallSource, Const, Kernel, Type
 from tenon.ir.types import DType
 from tenon.ops.base import REGISTRY
 from tenon.plugins import load_plugin
-
-PLUGIN = ROOT / "examples" / "soft_threshold.py"
-X = np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32) * 2
-EXPECTED = np.maximum(np.abs(X) - np.float32(0.25), np.float32(0)) * np.sign(X) + X
 
 
 @pytest.fixture
@@ -38,15 +32,7 @@ def operator() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    nodes = [
-        helper.make_node("SoftThreshold", ["x"], ["a"], domain="own", limit=0.25),
-        helper.make_node("Add", ["a", "x"], ["y"]),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 7]) for name in "xy")
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    path = tmp_path_factory.mktemp("source") / "m.onnx"
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets), path)
-    return path
+    return save_model(tmp_path_factory.mktemp("source") / "m.onnx")
 
 
 @pytest.mark.usefixtures("operator")
@@ -98,23 +84,6 @@ def test_one_name_for_two_functions(model: Path, tmp_path: Path) -> None:
         patch.setattr(REGISTRY["SoftThreshold"], "source", source)
         with pytest.raises(InputError, match="two operators define a C function 'soft_threshold'"):
             tenon.compile(tmp_path / "two.onnx", no_tuning=True)
-
-
-def test_libtenon_and_tengine_compile_it(
-    model: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model with the operator is compiled by Tengine's API, and by libtenon below it."""
-    place = sdk_and_compiler(tmp_path_factory.mktemp("source"))
-    monkeypatch.setenv("TENON_PLUGINS", str(PLUGIN))
-    tengine = Tengine(place, environment_of(place), monkeypatch, small_bundle(place))
-    graph = tengine.created(model)
-    first, last = (tengine.pointer(f"get_graph_{end}put_tensor", graph, 0, 0) for end in ("in", "out"))
-    assert tengine("set_tensor_buffer", first, X.ctypes.data_as(ctypes.c_void_p), X.nbytes) == 0, tengine.messages
-    assert tengine("prerun_graph", graph) == 0, tengine.messages
-    assert tengine("run_graph", graph, 1) == 0, tengine.messages
-    found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, X.nbytes)
-    np.testing.assert_allclose(np.frombuffer(found, np.float32).reshape(X.shape), EXPECTED, rtol=1e-6)
-    assert tengine("destroy_graph", graph) == 0
 
 
 def called(kind: str = "serial", *, local: bool = False) -> Kernel:
