@@ -157,7 +157,8 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
                 "outputs": ["sum"],
                 "quantize": {
                     "data": "photos", "ranges": "r.yml", "samples": 3, "seed": 4, "scheme": "uint8",
-                    "method": "mse", "exclude": "a,b", "min_sqnr": 30, "max_drop": 0.5, "metric": "top-1",
+                    "method": "mse", "change_concat_ranges": True, "exclude": "a,b", "min_sqnr": 30, "max_drop": 0.5,
+                    "metric": "top-1",
                 },
                 "validate": {"cpu": 0.9}, "threads": 1, "ram": "64K", "labels": ["a", "b"],
             }
@@ -171,8 +172,8 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
     assert x.data == (str(tmp_path / "x.npy"),)
     assert [port.name for port in net.outputs] == ["sum"]
     assert net.quantize == {
-        "data": str(tmp_path / "photos"), "ranges": str(tmp_path / "r.yml"), "samples": 3,
-        "seed": 4, "scheme": "uint8", "method": "mse",
+        "data": str(tmp_path / "photos"), "ranges": str(tmp_path / "r.yml"), "change_concat_ranges": True,
+        "samples": 3, "seed": 4, "scheme": "uint8", "method": "mse",
         "exclude": ("a", "b"), "min_sqnr": 30, "max_drop": 0.5, "metric": "top-1",
     }  # fmt: skip
     assert net.thresholds == {"cpu": 0.9, "quantized": 0.98}
@@ -285,7 +286,6 @@ KEYS: dict[str, tuple[Any, Any]] = {
 NOTED: dict[str, Any] = {
     "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
     "backend": "kaldi",
-    "change_concat_ranges": True,
     "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "dsp_mode": 1,
     "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
     "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn",
@@ -311,7 +311,7 @@ def test_keys_of_mace_without_effect_are_noted(key: str, tmp_path: Path) -> None
 
 
 def test_every_key_of_mace_has_a_test() -> None:
-    tested = {"quantize_schema", "quantize_range_file", *KEYS, *NOTED}
+    tested = {"quantize_schema", "quantize_range_file", "change_concat_ranges", *KEYS, *NOTED}
     assert set(MaceModel.model_fields) == tested
     assert set(MaceFile.model_fields) == {
         "library_name", "target_abis", "target_socs", "model_graph_format", "model_data_format", "models",
@@ -340,7 +340,11 @@ def test_keys_of_the_whole_file_of_mace(tmp_path: Path) -> None:
 
 def test_quantisation_keys_of_mace(tmp_path: Path) -> None:
     chosen = {"quantize": 1, "quantize_schema": "int8", "quantize_range_file": "ranges.txt"}
-    assert only(mace(tmp_path, chosen)).quantize == {"scheme": "int8", "ranges": str(tmp_path / "ranges.txt")}
+    expected = {"scheme": "int8", "ranges": str(tmp_path / "ranges.txt")}
+    assert only(mace(tmp_path, chosen)).quantize == expected
+    joined = only(mace(tmp_path, {**chosen, "change_concat_ranges": True}))
+    assert joined.quantize == {**expected, "change_concat_ranges": True}
+    assert not [note for note in joined.notes if note.startswith("change_concat_ranges")]
     (problem,) = problems(mace(tmp_path, {"quantize": 1, "quantize_schema": "mace_htp_u16a_s8w"}))
     assert "for accelerators only" in problem
     (problem,) = problems(mace(tmp_path, {"quantize": 1, "quantize_large_weights": 1}))

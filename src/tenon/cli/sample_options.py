@@ -56,6 +56,12 @@ class SchemeOptions:
         Path | None,
         typer.Option("--ranges", metavar="FILE", help="Known ranges: YAML, or a file of Tengine, MACE or Glow."),
     ] = None
+    change_concat_ranges: Annotated[
+        bool,
+        typer.Option(
+            "--change-concat-ranges", help="One range for a concatenation and all that it joins, of known ranges."
+        ),
+    ] = False
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")
     ] = None

@@ -40,7 +40,6 @@ _WITHOUT_EFFECT = {
     "check_tensors": "every output is compared", "check_shapes": "every output is compared",
     "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
     "backend": "validation runs the framework of the platform",
-    "change_concat_ranges": "what only a concatenation reads has its range already",
 }  # fmt: skip
 
 _FORMATS = Literal["NHWC", "NCHW", "NONE", "HWIO", "OIHW", "HWOI", "OHWI", "AUTO"]
@@ -266,7 +265,12 @@ class _Merged:
         if schema not in ("uint8", "int8"):
             self.document.report((*self.where, "quantize_schema"), f"'{schema}' is for accelerators only: use int8")
         scheme = "uint8" if schema == "uint8" else "int8"
-        return {"scheme": scheme, **({"ranges": located(self.document.path.parent, ranges)} if ranges else {})}
+        found: dict[str, Any] = {"scheme": scheme}
+        if ranges:
+            found["ranges"] = located(self.document.path.parent, ranges)
+        if self.key("change_concat_ranges"):
+            found["change_concat_ranges"] = True
+        return found
 
     def thresholds(self) -> dict[str, float]:
         known = ("CPU", "GPU", "DSP", "HEXAGON", "HTA", "APU", "HTP", "QUANTIZE")

@@ -53,6 +53,7 @@ class QuantizeSection(Section):
 
     data: str | None = None
     ranges: str | None = None
+    change_concat_ranges: bool = False
     samples: int = Field(128, ge=1)
     seed: int = Field(0, ge=0)
     scheme: str = "int8"

@@ -93,6 +93,11 @@ def calibrated_ranges(
     return {value.name: METHODS[method](each) for value, each in seen.items()}
 
 
+def tensors_with_ranges(model: Model | Graph) -> set[str]:
+    """The names of the tensors whose ranges ``quantize_by_ranges`` reads."""
+    return {value.name for value in placement(float_graph(model)).tensors}
+
+
 def profiled(model: Model | Graph) -> Graph:
     """The graph whose tensors ``quantize_by_ranges`` needs the ranges of, by their names."""
     return float_graph(model)

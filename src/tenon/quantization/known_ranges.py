@@ -13,7 +13,7 @@ from tenon.ir.graph import Graph, Value
 from tenon.quantization.calibration import Step, observed
 from tenon.quantization.candidates import grids
 from tenon.quantization.insertion import insert, products
-from tenon.quantization.placement import Placement, placement
+from tenon.quantization.placement import Placement, last, placement, root
 from tenon.quantization.range_files import read_ranges
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
 from tenon.quantization.samples import Data, finite, read_samples
@@ -47,12 +47,32 @@ def missing(graph: Graph, ranges: Mapping[str, Range], exclude: Sequence[str]) -
     return [v for v in placement(graph, exclude).tensors if v.name not in ranges and usual_range(v) is None]
 
 
+def of_concatenations(graph: Graph, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
+    """One range for the result of each concatenation and all that it joins, the least that has all of theirs, as MACE's
+    ``change_concat_ranges`` makes it: integers are moved, none is requantised."""
+    found = dict(ranges)
+    joined = [
+        {last(graph, node), *(root(v) for v in node.inputs if v is not None)} & found.keys()
+        for node in graph
+        if node.op.name == "Concat"
+    ]
+    before: dict[Value, Range] = {}
+    while before != found:  # concatenations of concatenations
+        before = dict(found)
+        for values in filter(None, joined):
+            whole = min(found[v][0] for v in values), max(found[v][1] for v in values)
+            found.update(dict.fromkeys(values, whole))
+    return found
+
+
 def quantized_by(
     graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
     seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
-    step: Step,
+    step: Step, change_concat_ranges: bool = False,
 ) -> Graph:  # fmt: skip
     """``graph``, changed: quantised by these ranges, and by ``method`` where they have none.
+
+    ``change_concat_ranges`` widens those of concatenations (``of_concatenations``).
 
     Raises ModelError, and InputError for a tensor without a range where there are no samples.
     """
@@ -70,6 +90,8 @@ def quantized_by(
         found = finite(read_samples(graph, data, samples, seed, preprocess))
         seen = observed(graph, left, found, histograms=method in HISTOGRAMS, threads=threads, step=step)
         given |= {value: METHODS[method](each) for value, each in seen.items()}
+    if change_concat_ranges:
+        given |= of_concatenations(graph, given)
     found_grids = grids(placed, given, scheme)
     insert(graph, placed, products(placed, found_grids, scheme), found_grids, scheme)
     return graph

@@ -74,6 +74,7 @@ def quantize(
     scheme: str = "int8",
     method: str = "auto",
     ranges: Ranges | None = None,
+    change_concat_ranges: bool = False,
     equalisation: bool | None = None,
     rounding: str = "auto",
     bias_correction: bool = True,
@@ -117,6 +118,7 @@ def quantize(
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
     brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
     without missing ones no data is needed; nothing is searched or repaired then, and the report is empty.
+    ``change_concat_ranges`` gives a concatenation and all that it joins one range of these, which has all of theirs.
 
     ``cluster`` is the address of a Dask scheduler, or "local:N", whose workers observe parts of the samples; the result
     is the same.
@@ -143,6 +145,7 @@ def quantize(
         made = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
             exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
+            change_concat_ranges=change_concat_ranges,
         )  # fmt: skip
         in_fp16(made, fp16)
         return _unsearched(made, kind, "known ranges")

@@ -1,4 +1,4 @@
-"""The commands ``model-compiler`` and ``image-classifier``."""
+"""The commands ``model-compiler``, ``image-classifier``, ``model-profiler`` and ``model-tuner``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tenon import __version__
 from tenon.cli.program import run_command
 from tenon.compat.glow.model import dump_graphs, emit, load, quantised
-from tenon.compat.glow.options import IMAGES, LOADER, Arguments, Kind, parse
+from tenon.compat.glow.options import IMAGES, LOADER, PROFILER, TUNER, Arguments, Kind, parse
 from tenon.errors import InputError
 
 
@@ -22,6 +22,21 @@ def image_classifier() -> None:
     from tenon.compat.glow.classify import classify
 
     _run("image-classifier", {**LOADER, **IMAGES}, classify)
+
+
+def model_profiler() -> None:
+    """``model-profiler -model=FILE -input-dataset=INPUT,rawbin,dir,FOLDER -dump-profile=FILE``: ranges of tensors."""
+    from tenon.compat.glow.profiler import profile
+
+    _run("model-profiler", {**LOADER, **PROFILER}, profile)
+
+
+def model_tuner() -> None:
+    """``model-tuner -model=FILE -load-profile=FILE -dataset-file=FILE -dataset-path=FOLDER -dump-tuned-profile=FILE``:
+    narrow the ranges of a profile where that makes the quantised model more accurate."""
+    from tenon.compat.glow.tuner import tune
+
+    _run("model-tuner", {**LOADER, **IMAGES, **TUNER}, tune)
 
 
 def _compile(arguments: Arguments) -> int:

@@ -25,7 +25,7 @@ from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.writer import Names
 from tenon.options import DataType, OptionKeywords, Precision
 from tenon.quantization.by_ranges import quantize_by_ranges
-from tenon.quantization.glow_profile import Range, graph_hash
+from tenon.quantization.glow_profile import Profile, Range, graph_hash
 from tenon.quantization.glow_profile import parse as parse_profile
 from tenon.quantization.relative_entropy import least_entropy_range
 from tenon.targets import targets
@@ -80,7 +80,8 @@ def options(arguments: Arguments, target: str) -> OptionKeywords:
     precision: Precision = "fp32"
     if "convert-to-fp16" in arguments.flags:
         precision = "bf16" if arguments.chosen("fp16-format", ("fp16", "bfloat16")) == "bfloat16" else "fp16"
-    return {"target": target, "data_types": types, "precision": precision, "verify": False}
+    arithmetic: OptionKeywords = {"arithmetic": "litert"} if _wide(arguments) else {}
+    return {"target": target, "data_types": types, "precision": precision, "verify": False, **arithmetic}
 
 
 def quantised(arguments: Arguments, graph: Graph) -> Graph:
@@ -90,28 +91,50 @@ def quantised(arguments: Arguments, graph: Graph) -> Graph:
     asks for none.
     """
     path = arguments.get("load-profile")
-    if not path:
-        return graph
-    arguments.chosen("quantization-precision", ("Int8",))
-    arguments.chosen("quantization-precision-bias", ("Int32",))
+    return by_profile(arguments, graph, loaded_profile(path, graph)) if path else graph
+
+
+def loaded_profile(path: str, graph: Graph) -> Profile:
+    """The profile of a file.  Raises InputError for that of another graph."""
     profile = parse_profile(read_regular(Path(path)).decode("utf-8", "replace"), path)
     if profile.graph_hash != graph_hash(graph):
         raise InputError(f"{path}: Graph hash mismatch! Profile the same model with inputs of the same shapes")
-    scheme = _SCHEMES[arguments.chosen("quantization-schema", tuple(_SCHEMES))]
-    if scheme == "int8-per-tensor" and "enable-channelwise" in arguments.flags:
-        scheme = "int8"
+    return profile
+
+
+def by_profile(arguments: Arguments, graph: Graph, profile: Profile) -> Graph:
+    """The graph quantised by the ranges of a profile, as the other options say.  Raises InputError."""
+    scheme = _scheme(arguments)
     given = arguments.lists.get("keep-original-precision-for-nodes", [])
     kept = {word.lower() for text in given for word in text.split(",")}
     exclude = [node.output.name for node in graph if node.op.name.lower() in kept]
     ranges = {name.removesuffix(":0"): _range(arguments, found) for name, found in profile.ranges.items()}
     made = quantize_by_ranges(graph, ranges, scheme=scheme, exclude=exclude)
     if "assert-all-nodes-quantized" in arguments.flags:
-        left = tenon.inspect(made, target=_target(arguments))[0].left_in_float
+        arithmetic = options(arguments, "host").get("arithmetic")
+        left = tenon.inspect(made, target=_target(arguments), arithmetic=arithmetic)[0].left_in_float
         excluded = {str(node.origin.layer) for node in graph if node.output.name in exclude}
         reasons = [(where, why) for where, why in left if where not in excluded]
         if wrong := [f"{where} ({why})" for where, why in reasons if why.split()[0].lower() not in kept]:
             raise InputError(f"-assert-all-nodes-quantized: left in float: {', '.join(wrong)}")
     return made
+
+
+def _scheme(arguments: Arguments) -> str:
+    """Tenon's scheme for ``-quantization-schema``, ``-quantization-precision`` and ``-enable-channelwise``."""
+    arguments.chosen("quantization-precision-bias", ("Int32",))
+    schema = arguments.chosen("quantization-schema", tuple(_SCHEMES))
+    if _wide(arguments):
+        if schema not in ("asymmetric", "symmetric"):
+            raise InputError(f"-quantization-precision=Int16: with -quantization-schema={schema} there are 8 bits only")
+        return "int16x8"
+    channelwise = schema == "asymmetric" and "enable-channelwise" in arguments.flags
+    return "int8" if channelwise else _SCHEMES[schema]
+
+
+def _wide(arguments: Arguments) -> bool:
+    """Whether activations take 16 bits."""
+    return arguments.chosen("quantization-precision", ("Int8", "Int16")) == "Int16"
 
 
 def _range(arguments: Arguments, found: Range) -> tuple[float, float]:

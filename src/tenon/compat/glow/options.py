@@ -33,6 +33,15 @@ IMAGES: dict[str, Kind] = {
 }  # fmt: skip
 """What ``image-classifier`` has besides."""
 
+PROFILER: dict[str, Kind] = {"input-dataset": "list"}
+"""What ``model-profiler`` has besides."""
+
+TUNER: dict[str, Kind] = {
+    "dataset-file": "value", "dataset-path": "value", "dump-tuned-profile": "value", "target-accuracy": "value",
+    "max-iter-per-node": "value", "acc-drop-skip": "value",
+}  # fmt: skip
+"""What ``model-tuner`` has besides, and besides images."""
+
 _ALIASES = {
     "m": "model", "i": "image-mode", "l": "image-layout", "model-input-name": "model-input", "mattr": "target-feature",
 }  # fmt: skip

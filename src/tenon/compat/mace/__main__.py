@@ -1,4 +1,4 @@
-"""``python -m tenon.compat.mace convert|run|benchmark|validate|quantize_stat|tensor_ranges``: MACE's options."""
+"""``python -m tenon.compat.mace COMMAND``: MACE's commands, with its options."""
 
 from __future__ import annotations
 
@@ -104,6 +104,17 @@ def _print_range_file(arguments: argparse.Namespace) -> None:
     print("\n".join(range_file(Path(arguments.log_file), arguments.percentile, ratio)))
 
 
+def _quantize(arguments: argparse.Namespace) -> None:
+    """A model quantised by a range file, as the keys of a YAML file with these names ask for."""
+    ranges = arguments.quantize_range_file
+    made = tenon.quantize(
+        arguments.model_file, scheme=arguments.quantize_schema, ranges=ranges,
+        change_concat_ranges=arguments.change_concat_ranges,
+    )  # fmt: skip
+    made.save(arguments.output)
+    print(arguments.output)
+
+
 def _print_log(arguments: argparse.Namespace) -> None:
     """The ranges of each sample, as a run of MACE with --quantize_stat prints them."""
     graph = tenon.load(arguments.model_file)
@@ -118,6 +129,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "benchmark": _run,
     "validate": _validate,
     "quantize_stat": _print_range_file,
+    "quantize_range_file": _quantize,
     "tensor_ranges": _print_log,
 }
 
@@ -144,6 +156,12 @@ def _parser() -> argparse.ArgumentParser:
     stat.add_argument("--percentile", type=int, default=0, help="percent of the runs to leave out at either end")
     stat.add_argument("--enhance", action="store_true", help="narrow ranges that few runs need")
     stat.add_argument("--enhance_ratio", type=int, default=10, help="by how much that must pay")
+    known = commands.add_parser("quantize_range_file", help="quantise a model by the ranges of such a file")
+    known.add_argument("--model_file", required=True)
+    known.add_argument("--quantize_range_file", required=True, help="lines of tensor@@least,greatest")
+    known.add_argument("--quantize_schema", default="uint8", choices=("uint8", "int8"))
+    known.add_argument("--change_concat_ranges", action="store_true", help="one range for all that is concatenated")
+    known.add_argument("--output", required=True, help="an .onnx, .tflite or .tmfile file")
     log = commands.add_parser("tensor_ranges", help="run a model on samples, and print such a log")
     log.add_argument("--model_file", required=True)
     log.add_argument("--input_dir", required=True, help="a folder of samples, or what tenon quantize --data takes")
