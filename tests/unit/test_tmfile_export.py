@@ -9,17 +9,19 @@ import pytest
 
 import tenon
 from evaluate import evaluate
+from onnx_models import model as onnx_model
 from quantised_networks import CASES, LAST, images, in_integers, make, network, quantised
+from tenon import passes
 from tenon.errors import UnsupportedError
 from tenon.exporters.save import save
 from tenon.exporters.tengine.ops import to_tmfile
 from tenon.importers.tengine.file import read
+from tenon.ir.bind import bind
 from tenon.quantization.by_ranges import profiled
 
 LEFT_OUT = {
     "max pool, unequal": "padding",
     "slice by steps": "steps",
-    "split": "Split",
     "transposed": "8 bits with a scale for all",
     "transposed whole": "8 bits with a scale for all",
 }
@@ -62,3 +64,25 @@ def test_a_float_graph_is_written_in_floats() -> None:
     (ours,), (theirs,) = (evaluate(g, {"x": images(1)[0]}).values() for g in (graph, again))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert [v.name for v in again.outputs] == ["b"]
+
+
+ONE_OPERAND = (
+    "Abs", "Acos", "Asin", "Atan", "Ceil", "Cos", "Elu", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Selu", "Sigmoid",
+    "Sin", "Sqrt", "Tan", "Tanh",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*ONE_OPERAND, "Swish", "Split"])
+def test_operators_in_floats(name: str) -> None:
+    """What Tengine computes by another operator, by several or by a function's number, from a file read again."""
+    nodes = {
+        "Swish": [make("Sigmoid", ["x"], ["s"]), make("Mul", ["s", "x"], ["y"])],
+        "Split": [make("Split", ["x"], ["a", "b"], axis=1, num_outputs=2), make("Sub", ["b", "a"], ["y"])],
+    }.get(name) or [make(name, ["x"], ["y"])]
+    graph = bind(tenon.load(onnx_model(nodes, {"x": (1, 4, 3, 5)}, "y").SerializeToString()))
+    passes.optimize(graph, fuse=False)
+    assert name in [node.op.name for node in graph]
+    again = tenon.load(to_tmfile(graph))
+    x = np.random.default_rng(0).uniform(0.1, 0.9, (1, 4, 3, 5)).astype(np.float32)
+    (ours,), (theirs,) = (evaluate(g, {"x": x}).values() for g in (graph, again))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)

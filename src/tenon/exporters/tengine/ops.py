@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.decompositions.caffe_family import UNARY
 from tenon.exporters.tengine.file import Word
 from tenon.exporters.tengine.writer import NotInTengineError, TmfileWriter, weights
 from tenon.importers.tengine.layers import pool_pads
@@ -156,6 +157,20 @@ def _unary(type: int, *parameters: Word) -> Write:
     return lambda w, node: w.add(node, type, parameters, [w.operand(node.input(0))])
 
 
+def _functions() -> dict[str, Write]:
+    """Functions of one element that Tengine tells apart by a number."""
+    single = {names[0]: kind for kind, names in UNARY.items() if len(names) == 1}
+    return {name: _unary(59, kind) for name, kind in single.items()}
+
+
+def _swish(w: TmfileWriter, node: Node) -> None:
+    """The product of x and its sigmoid."""
+    x = w.operand(node.input(0))
+    if _attributes(node).alpha != 1 or w.network.tensors[x].scales:
+        raise NotInTengineError("Tengine has Swish as two operators, in float and without a factor")
+    w.add(node, 9, [0, 0, 0.0, 1.0, 1.0], [x, w.intermediate(node, "sigmoid", 37, x)])
+
+
 def _bounded(w: TmfileWriter, node: Node) -> None:
     limits = bounds(node)
     if limits is None:
@@ -219,6 +234,16 @@ def _slice(w: TmfileWriter, node: Node) -> None:
     w.add(node, 27, parameters, [w.operand(node.input(0))], alike=True)
 
 
+def _split(w: TmfileWriter, node: Node) -> None:
+    """A slice for each part: parts that nothing reads are not written."""
+    dims, begins = node.input(0).type.dims, [0] * node.input(0).type.rank
+    axis, x = _attributes(node).axis % len(dims), w.operand(node.input(0))
+    for part in node.outputs:
+        if part.uses or w.graph.is_output(part):
+            w.add(node, 27, [0, 0, tuple(begins), part.type.dims, 0, 0, 0, 0, 0, 0], [x], part, alike=True)
+        begins[axis] += part.type.dims[axis]
+
+
 def _pad(w: TmfileWriter, node: Node) -> None:
     op, rank = _attributes(node), node.input(0).type.rank
     given, chosen, value = _numbers(node, 1) or [], _numbers(node, 3), node.inputs[2] if len(node.inputs) > 2 else None
@@ -250,16 +275,23 @@ LAYERS: dict[str, Write] = {
     "ReduceSum": _reduced(0), "ReduceMean": _reduced(1), "ReduceMax": _reduced(4), "ReduceMin": _reduced(5),
     "Mul": _eltwise(0), "Add": _eltwise(2), "Sub": _eltwise(4), "Max": _eltwise(6), "Min": _eltwise(8),
     "Div": _eltwise(10),
+    **_functions(),
     "Sigmoid": _unary(37), "Tanh": _unary(36), "HardSwish": _unary(70, 1.0, 3.0), "Mish": _unary(97),
     "Abs": _unary(68), "Ceil": _unary(83), "Round": _unary(85), "Reciprocal": _unary(103), "Softplus": _unary(102),
     **dict.fromkeys(("Clip", "Relu"), _bounded),
     "LeakyRelu": _leaky,
+    "Swish": _swish,
+    "Elu": lambda w, node: w.add(node, 73, [_attributes(node).alpha], [w.operand(node.input(0))]),
+    "Selu": lambda w, node: w.add(
+        node, 72, [_attributes(node).alpha, _attributes(node).gamma], [w.operand(node.input(0))]
+    ),
     "PRelu": _prelu,
     "Softmax": _softmax,
     **dict.fromkeys(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"), _reshape),
     "Transpose": _transpose,
     "Concat": _concat,
     "Slice": _slice,
+    "Split": _split,
     "Pad": _pad,
     "Resize": _resize,
     "DepthToSpace": lambda w, node: w.add(

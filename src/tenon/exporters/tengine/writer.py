@@ -155,6 +155,13 @@ class TmfileWriter:
         name = str(node.origin.layer) or y.name
         self.network.nodes.append(TmfileNode(name, type, parameters, tuple(inputs), (i,)))
 
+    def intermediate(self, node: Node, what: str, type: int, x: int) -> int:
+        """A float tensor of x's shape, which a Tengine operator of one operand computes for ``node``."""
+        i, name = len(self.network.tensors), f"{node.output.name}_{what}"
+        self.network.tensors.append(TensorToWrite(name, self.network.tensors[x].dims, DType.F32))
+        self.network.nodes.append(TmfileNode(name, type, (), (x,), (i,)))
+        return i
+
     def activated(self, node: Node) -> tuple[Value, int]:
         """The result after an activation that a convolution computes itself, and the number of that one."""
         y = node.output
