@@ -289,7 +289,8 @@ def rewrite(
 ) -> tuple[list[Path], list[str]]:
     """Write an optimised model: Caffe nets as Caffe, other models as ONNX.  Returns the files and a log.
 
-    ``out`` is a folder, or a file whose suffix selects ONNX (.onnx) or Caffe (.prototxt, with the weights next to it).
+    ``out`` is a folder, or a file whose suffix selects ONNX (.onnx), TFLite (.tflite), tmfile (.tmfile) or Caffe
+    (.prototxt, with the weights next to it).
     ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be given as ``model`` and then names
     all files.  ``without_weights`` keeps the shapes of weights but not their numbers, in ONNX: such a file can be
     inspected and timed.  ``verify`` compares the result of every pass with what it was given. Raises ModelError, and

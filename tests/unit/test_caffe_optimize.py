@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tenon
 from caffe_models import Blobs, caffemodel, head, layer, random
 from command_line import run_main
 from evaluate import difference, evaluate
@@ -225,10 +226,16 @@ def test_output_paths(tmp_path: Path) -> None:
         "folder": ["folder/net.prototxt", "folder/net.caffemodel"],
         "a.prototxt": ["a.prototxt", "a.caffemodel"],
         "a.onnx": ["a.onnx"],
+        "a.tflite": ["a.tflite"],
+        "a.tmfile": ["a.tmfile"],
     }
     for out, expected in names.items():
         files, _ = rewrite(tmp_path / "net.prototxt", tmp_path / out)
         assert [str(f.relative_to(tmp_path)) for f in files] == expected
+    for file in ("a.onnx", "a.tflite", "a.tmfile"):
+        assert len(tenon.load(tmp_path / file)) > 0
+    with pytest.raises(InputError, match="files without weights are ONNX"):
+        rewrite(tmp_path / "a.onnx", tmp_path / "b.tflite", without_weights=True)
     with pytest.raises(InputError, match="give the place to write"):
         rewrite(tmp_path / "net.prototxt", None)
     with pytest.raises(InputError, match="only a Caffe net can become a Caffe net"):

@@ -1,7 +1,7 @@
 """Package forms: unpacked, built by the tool that they are for where it is here, and run.
 
-What stands for a tool that is not: functions of ESP-IDF's and Zephyr's CMake, Arduino.h, and the compilers that Swift's
-package manager, PlatformIO and CMSIS pack managers would call.
+What stands for a tool that is not: functions of ESP-IDF's and Zephyr's CMake, Arduino.h of a board, and the compilers
+that Swift's package manager, PlatformIO and CMSIS pack managers would call.
 """
 
 from __future__ import annotations
@@ -201,6 +201,53 @@ def test_arduino_library(packed: Path, flags: list[str], tmp_path: Path) -> None
     sketch = ("-x", "c++", "-include", "Arduino.h", "-Isrc", "examples/Run/Run.ino", "-x", "none")
     run(needed("g++"), *sketch, "digits.o", "digits_weights.o", "-o", "one", cwd=library)
     assert run("./one", cwd=library) == b"status 0"
+
+
+ARDUINO_PLATFORM = """\
+name=This machine
+version=1
+recipe.c.o.pattern=gcc -c @FLAGS@ {includes} "{source_file}" -o "{object_file}"
+recipe.cpp.o.pattern=g++ -c {includes} "{source_file}" -o "{object_file}"
+recipe.ar.pattern=ar rcs "{archive_file_path}" "{object_file}"
+recipe.c.combine.pattern=g++ {object_files} "{archive_file_path}" -o "{build.path}/sketch.out"
+recipe.preproc.macros=g++ -w -x c++ -E -CC {includes} "{source_file}" -o "{preprocessed_file_path}"
+tools.ctags.pattern=arduino-ctags -u --language-force=c++ -f - --c++-kinds=svpf \
+--fields=KSTtzns --line-directives "{source_file}"
+"""
+ARDUINO_BOARD = "here.name=This machine\nhere.build.core=core\nhere.build.board=HERE\n"
+
+
+def test_arduinos_builder_finds_and_compiles_the_library(packed: Path, flags: list[str], tmp_path: Path) -> None:
+    """Its example, for a board that is this machine."""
+    builder, _, _ = needed("arduino-builder"), needed("arduino-ctags"), needed("g++")
+    libraries, board, build = tmp_path / "libraries", tmp_path / "hardware" / "test" / "here", tmp_path / "build"
+    unpacked(packed, "digits-arduino.zip", libraries)
+    (board / "cores" / "core").mkdir(parents=True)
+    build.mkdir()
+    (board / "boards.txt").write_text(ARDUINO_BOARD)
+    (board / "platform.txt").write_text(ARDUINO_PLATFORM.replace("@FLAGS@", " ".join([*flags, "-O0"])))
+    declared, main = ARDUINO.split("int main")
+    (board / "cores" / "core" / "Arduino.h").write_text(
+        "#pragma once\n" + declared.replace("} Serial;", "} static Serial;")
+    )
+    (board / "cores" / "core" / "main.cpp").write_text(f"#include <Arduino.h>\nint main{main}")
+    sketch = libraries / "digits" / "examples" / "Run" / "Run.ino"
+    folders = ("-hardware", tmp_path / "hardware", "-tools", tmp_path / "hardware", "-libraries", libraries)
+    run(builder, "-compile", *folders, "-fqbn", "test:here:here", "-build-path", build, sketch, cwd=tmp_path)
+    assert (build / "libraries" / "digits" / "digits.c.o").is_file()
+    assert run(build / "sketch.out", cwd=tmp_path) == b"status 0"
+
+
+def test_platformio_packs_the_library(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PlatformIO checks library.json, and takes all files."""
+    pio = needed("pio")
+    unpacked(packed, "digits-platformio.tar.gz", tmp_path / "library")
+    monkeypatch.setenv("PLATFORMIO_CORE_DIR", str(tmp_path / "core"))
+    run(pio, "pkg", "pack", tmp_path / "library", "-o", tmp_path / "made.tar.gz", cwd=tmp_path)
+    with tarfile.open(tmp_path / "made.tar.gz") as archive:
+        names = {name for name in archive.getnames() if Path(name).suffix in (".c", ".h")}
+    assert names == {f"{folder}/digits{end}" for folder, end in (
+        ("include", ".h"), ("include", "_weights.h"), ("src", ".c"), ("src", "_weights.c"))}  # fmt: skip
 
 
 def test_platformio_library(packed: Path, tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_equal_outputs_pass(tmp_path: Path) -> None:
     assert "5 sample(s), against onnxruntime:" in text
 
 
+def test_the_models_own_framework_is_the_default_reference(tmp_path: Path) -> None:
+    file = network(tmp_path)
+    assert "against onnxruntime:" in succeeds("validate", file, "--data", "samples.npy", cwd=tmp_path)
+    succeeds("optimize", file, "-o", "net.tmfile", cwd=tmp_path)
+    done = command("validate", "net.tmfile", "--data", "samples.npy", cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "no runtime here runs models of Tengine: give recorded outputs" in " ".join(done.stderr.split())
+
+
 def test_recorded_outputs(tmp_path: Path) -> None:
     file = network(tmp_path)
     np.savez(tmp_path / "expected.npz", half=EXPECTED["half"], relu=EXPECTED["relu"])

@@ -250,7 +250,7 @@ def optimize_command(
     *,
     model: Annotated[str, typer.Argument(help="A model's file or folder, an http(s) address, or a config.ini.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="A folder, or a file that ends in .onnx or .prototxt.")
+        Path | None, typer.Option("-o", "--out", help="A folder, or a file: .onnx, .tflite, .tmfile, .prototxt.")
     ] = None,
     weights: Weights = None,
     shape: Shape = None,
@@ -264,7 +264,7 @@ def optimize_command(
     verify: Verify = False,
     printing: PrintOptions,
 ) -> None:
-    """Write an optimised model: Caffe nets as Caffe, other models as ONNX."""
+    """Write an optimised model: Caffe nets as Caffe, other models as ONNX, or as the name of --out says."""
     from tenon.cli.optimize import rewrite_model
 
     source = source_of(model, weights, shape, value)

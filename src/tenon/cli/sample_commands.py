@@ -118,7 +118,8 @@ def validate_command(
         typer.Option(
             "--against",
             metavar="RUNTIME",
-            help="onnxruntime, litert, opencv, ncnn, ...; with :FILE for another file there.",
+            help="onnxruntime, litert, opencv, ncnn, ...: by default that of the model's format. With :FILE for "
+            "another file there.",
         ),
     ] = None,
     expected: Annotated[

@@ -17,6 +17,7 @@ from tenon.deployment.validate import (
     OutputCheck,
     Validation,
     is_quantised_bundle,
+    own_runtime,
     reference,
     validate,
 )
@@ -41,12 +42,15 @@ def validate_model(
     *,
     as_json: bool,
 ) -> None:
-    """Print the comparison.  Raises InputError if an output is below the threshold."""
+    """Print the comparison, with the model's own framework where no reference is named.  Raises InputError if an
+    output is below the threshold."""
     if data is None:
         raise InputError("--data is missing: give samples, or a deployment file (.yml) that names them")
     if source.bundle:
         _check_bundle_reference(source, against, layers=settings["layers"])
     graph = None if source.bundle else source.load()
+    if against is None and expected is None and not source.bundle:
+        against = own_runtime(source.model, source.weights)
     known = None if against is None else reference(against, source.model)
     with where.connected(options) as (runner, chosen), open_engine_or_device(source, chosen, runner=runner) as engine:
 

@@ -12,8 +12,9 @@ import numpy as np
 from tenon.bundle.manifest import Manifest
 from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import InputError, guarded
+from tenon.importers import FORMATS, find
 from tenon.ir.graph import Array, Graph
-from tenon.peers import PEERS
+from tenon.peers import PEERS, runtime_for
 from tenon.peers.base import real
 from tenon.quantization.comparison import (
     GraphInterface,
@@ -124,6 +125,13 @@ def reference(against: str, file: str) -> str:
     if runtime not in PEERS:
         raise InputError(f"--against {against}: choose one of {', '.join(PEERS)}, or give --expected")
     return f"{runtime}:{other if colon else file}"
+
+
+def own_runtime(file: str, weights: str | None = None) -> str:
+    """The runtime that a model's format belongs to (of ``PEERS``).  Raises InputError if there is none, and as
+    ``tenon.load`` does."""
+    _, importer = find(file, weights=weights)
+    return runtime_for(next(name for name, format in FORMATS.items() if format.importer() is importer))
 
 
 def is_quantised(graph: Graph) -> bool:

@@ -13,14 +13,13 @@ from tenon.deployment.conversion import Progress, axes_of_model, chosen_models, 
 from tenon.deployment.evaluation import Accuracy, evaluate
 from tenon.deployment.files import ADDRESSES
 from tenon.deployment.running import Opener, running
-from tenon.deployment.validate import Validation, is_quantised, validate
+from tenon.deployment.validate import Validation, is_quantised, own_runtime, validate
 from tenon.engine import Engine
 from tenon.engine.device import Device
 from tenon.errors import InputError, TenonError
-from tenon.importers import FORMATS, find
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ops.requantize import limits
-from tenon.peers import PEERS, runtime_for
+from tenon.peers import PEERS
 from tenon.pipeline import compile
 from tenon.quantization.comparison import BundleNetwork, GraphInterface, translated
 from tenon.quantization.samples import Sample, load_array
@@ -128,13 +127,8 @@ def _threshold(model: DeployedModel, graph: Graph, *names: str) -> float:
     return next(float(model.thresholds[name]) for name in (*names, kind) if name in model.thresholds)
 
 
-def _format(model: DeployedModel) -> str:
-    _, importer = find(model.source.file, weights=model.source.weights)
-    return next(name for name, format in FORMATS.items() if format.importer() is importer)
-
-
 def _runtime(model: DeployedModel) -> str:
-    return runtime_for(_format(model))
+    return own_runtime(model.source.file, model.source.weights)
 
 
 def _no_reference(model: DeployedModel) -> str:

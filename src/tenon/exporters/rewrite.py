@@ -1,4 +1,4 @@
-"""A model in, the files of an optimised model out: Caffe as Caffe, everything else as ONNX."""
+"""A model in, the files of an optimised model out: Caffe as Caffe, everything else as ONNX, TFLite or tmfile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenon.errors import InputError, ModelError
+from tenon.exporters.save import ENDINGS, content
 from tenon.importers import FORMATS, Source, find, load
 from tenon.ir.bind import Shapes, bind
 
@@ -45,18 +46,31 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
     if isinstance(request.model, str) and request.model.lower().endswith(".ini"):
         return _caffe_by_config(Path(request.model))
     file, importer = find(request.model, weights=request.weights)
-    to_onnx = request.out is not None and request.out.suffix.lower() == ".onnx"
-    if importer is FORMATS["Caffe"].importer() and not to_onnx and not request.without_weights:
+    ending = "" if request.out is None else request.out.suffix.lower()
+    if importer is FORMATS["Caffe"].importer() and ending not in ENDINGS and not request.without_weights:
         if request.values:
             raise InputError("--value fixes inputs of nets that become ONNX: give a file that ends in .onnx")
         return _caffe(file, request)
     if request.config is not None:
         raise InputError(f"{request.config}: a configuration is for Caffe nets that become Caffe nets")
-    if request.out is not None and request.out.suffix.lower() in CAFFE_ENDINGS:
+    if ending in CAFFE_ENDINGS:
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
     graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
-    path = _out(request) / f"{file.stem}.onnx" if not to_onnx else _out(request)
-    return _onnx(bind(graph, request.shapes), path, optimise, request.without_weights)
+    bound, path = bind(graph, request.shapes), _out(request)
+    if ending in ENDINGS and ending != ".onnx":
+        return _other(bound, path, optimise, request.without_weights)
+    return _onnx(bound, path if ending == ".onnx" else path / f"{file.stem}.onnx", optimise, request.without_weights)
+
+
+def _other(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
+    if without_weights:
+        raise InputError(f"{path}: files without weights are ONNX: give a name that ends in .onnx")
+    if graph.incomplete:
+        raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
+    before = len(graph)
+    optimise(graph)
+    files = {path: content(graph, path.suffix.lower())}
+    return Rewritten(files, [f"{before} operators became {len(graph)}"])
 
 
 def _out(request: Request) -> Path:

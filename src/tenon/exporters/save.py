@@ -21,10 +21,11 @@ def save(graph: Graph, path: str | os.PathLike[str], what: str = "") -> None:
     ending = PurePath(path).suffix.lower()
     if ending not in ENDINGS:
         raise InputError(f"{os.fspath(path)}: give a name that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
-    write(path, _content(graph, ending), what)
+    write(path, content(graph, ending), what)
 
 
-def _content(graph: Graph, ending: str) -> bytes:
+def content(graph: Graph, ending: str) -> bytes:
+    """The file of a bound graph in the format of one of ``ENDINGS``.  Raises as ``save`` does."""
     if ending == ".tflite":
         from tenon.exporters.tflite.ops import to_tflite
 
