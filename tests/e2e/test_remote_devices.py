@@ -21,6 +21,7 @@ from command_line import run_main
 from on_targets import skip_without_device
 from onnx_models import model, node
 from ssh_server import SshServer, ssh_server
+from tenon.bundle.encrypted_files import encrypt
 from tenon.cli import main
 from tenon.codegen.backend import TextUnit
 from tenon.devices import RemoteRunner, ask, find_devices, read_devices, target_of
@@ -353,3 +354,21 @@ def test_deploying_saved_bundles(pi: SshServer, tmp_path: Path, capsys: pytest.C
     assert "'affine' on device pi5: the network failed" in capsys.readouterr().err
     assert (pi.home / row["folder"]).resolve().name == row["version"]
     assert not [name for name in left(pi) if "incoming" in name]
+
+
+def test_encrypted_files_are_run_on_the_device_only_with_their_key(
+    pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skip_without_device("aarch64")
+    devices = ["--device", "pi5", "--devices", str(written(tmp_path, pi))]
+    handmade.bundle("aarch64").save(tmp_path / "plain.tenon")
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "affine.tenon").write_bytes(encrypt(tmp_path / "plain.tenon", tmp_path / "key"))
+    assert run_main(main, ["deploy", str(tmp_path / "affine.tenon"), *devices]) == 0
+    said = capsys.readouterr()
+    assert "is current" in said.out
+    assert "affine was not run on pi5: its key is not known here" in said.err
+    with_key = ["--key-file", str(tmp_path / "key"), "--json"]
+    (tmp_path / "other.tenon").write_bytes((tmp_path / "affine.tenon").read_bytes())
+    assert run_main(main, ["deploy", str(tmp_path / "other.tenon"), *devices, *with_key]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["checked"] is True

@@ -22,6 +22,7 @@ from real import shared
 from tenon.deployment import DeployedModel, conversion, read_deployment
 from tenon.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
 from tenon.errors import FormatError, InputError
+from tenon.wire.encryption import WrongKeyError
 
 IMAGE = [1, 3, 4, 6]
 
@@ -379,6 +380,38 @@ def test_maces_command_line_converts(tmp_path: Path) -> None:
     assert (tmp_path / "made" / "net" / "host" / "manifest.json").exists()
     wrong = run([*words, "--target_abis", "mips"])
     assert (wrong.returncode, "--target_abis mips: choose of armeabi-v7a" in wrong.stderr) == (2, True)
+
+
+def encrypted_by_mace(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """MACE's encrypt, in a folder with deploy.yml and net.onnx."""
+    network(folder / "net.onnx")
+    mace(folder, {"data_type": "fp32_fp32"}, {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2})
+    command = [sys.executable, "-m", "tenon.compat.mace", "encrypt", "--target_abi", "host", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_maces_encrypt_writes_encrypted_files_without_names_of_layers(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    done = encrypted_by_mace(tmp_path, "--config", "deploy.yml", "--key_file", "key", "--output", "made")
+    assert (done.returncode, done.stdout.split()) == (0, ["made/net/host.tenon"]), done.stderr
+    path = tmp_path / "made" / "net" / "host.tenon"
+    with pytest.raises(WrongKeyError):
+        tenon.open(path, key=bytes(32))
+    with tenon.open(path, key=tmp_path / "key") as engine:
+        x = np.ones((1, 4, 6, 3), np.float32)
+        np.testing.assert_array_equal(engine.run({"x": x, "y": -2 * x})["relu"], 0 * x)
+    assert [each.name for each in (tmp_path / "made" / "net").iterdir()] == ["host.tenon"]
+
+
+def test_maces_encrypt_without_a_key_leaves_names_out_only(tmp_path: Path) -> None:
+    done = encrypted_by_mace(tmp_path, "--model_file", "net.onnx", "--model_name", "small")
+    assert (done.returncode, done.stdout.split()) == (0, ["build/small/host"]), done.stderr
+    assert "nothing is encrypted" in done.stderr
+    assert "the_sum" not in (tmp_path / "build" / "small" / "host" / "small.c").read_text()
+    kept = encrypted_by_mace(tmp_path, "--model_file", "net.onnx", "--no_obfuscate", "--output", "kept")
+    assert kept.returncode == 0, kept.stderr
+    assert "the_sum" in (tmp_path / "kept" / "net" / "host" / "net.c").read_text()
+    assert encrypted_by_mace(tmp_path).returncode == 2
 
 
 def test_subgraphs_override_their_model(tmp_path: Path) -> None:

@@ -179,6 +179,30 @@ def test_commands_read_and_write_encrypted_files(
     assert "--encrypt needs a key" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command", ["run", "benchmark", "profile", "tune", "optimize", "compare", "validate", "convert"]
+)
+def test_every_command_that_reads_models_takes_the_key(
+    command: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sealed = str(place / "sealed.onnx")
+    np.save("x.npy", X)
+    np.save("samples.npy", X[None])
+    Path("deploy.yml").write_text(json.dumps({"models": {"net": {"model": sealed}}}))
+    short = ["--rounds", "1", "--warmup", "0"]
+    words = {
+        "run": [sealed, "--input", "x=x.npy"], "benchmark": [sealed, *short], "profile": [sealed, *short],
+        "tune": [sealed, "--table", "table.sqlite"], "optimize": [sealed, "-o", "out.onnx"],
+        "compare": [sealed, sealed, "--data", "samples.npy"], "convert": ["--config", "deploy.yml"],
+        "validate": [sealed, "--data", "samples.npy", "--against", f"onnxruntime:{place / 'net.onnx'}"],
+    }  # fmt: skip
+    assert run_main(main, [command, *words[command]]) == 2
+    assert "is encrypted: give its key" in capsys.readouterr().err
+    status = run_main(main, [command, *words[command], "--key-file", str(place / "key")])
+    assert status == 0, capsys.readouterr().err
+
+
 def test_only_single_files_are_saved_encrypted(place: Path, tmp_path: Path) -> None:
     bundle = tenon.compile(place / "net.onnx", no_tuning=True)
     with pytest.raises(InputError, match=r"only \.tenon files are encrypted"):

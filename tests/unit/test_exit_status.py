@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from command_line import run_main
+from installed import tenon_script
 from tenon.bundle.container import Container
 from tenon.cli import list_targets, main
 from tenon.compat.mace import __main__ as mace
@@ -30,6 +33,14 @@ def test_interrupted_command_of_mace_says_so(
     monkeypatch.setattr(mace, "range_file", interrupt)
     assert mace.main(["quantize_stat", "--log_file", "log"]) == 130
     assert capsys.readouterr().err == "quantize_stat: interrupted; nothing was left half-written\n"
+
+
+def test_closed_output_ends_a_subcommand_silently() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([tenon_script(), "targets"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_empty_file_is_no_bundle(tmp_path: Path) -> None:

@@ -21,4 +21,6 @@ def _run() -> None:
     except SystemExit as ended:
         if ended.code == INTERRUPTED:  # typer ends so on Ctrl-C, without a message
             raise KeyboardInterrupt from None
+        if isinstance(ended.__context__, BrokenPipeError):  # typer ends with status 1, like errors of other programs
+            raise ended.__context__ from None
         raise

@@ -19,6 +19,7 @@ from tenon.cli.option_groups import (
     DevicesFile,
     InspectOptions,
     Json,
+    KeyOptions,
     Model,
     OutputOptions,
     PreprocessOptions,
@@ -169,6 +170,7 @@ def benchmark_command(
     zoo: Annotated[Path | None, typer.Option("--zoo", help="Also time every model in this folder.")] = None,
     shape: Shape = None,
     value: Value = None,
+    key: KeyOptions,
     rounds: Rounds = 20,
     warmup: Warmup = 3,
     threads: ThreadOptions,
@@ -214,6 +216,7 @@ def tune_command(
     models: Annotated[list[str], typer.Argument(help="Model files or folders.")],
     shape: Shape = None,
     value: Value = None,
+    key: KeyOptions,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The number of threads to measure with.")] = 1,
     options: TuneOptions,
     device: DeviceOptions,
@@ -255,6 +258,7 @@ def optimize_command(
     weights: Weights = None,
     shape: Shape = None,
     value: Value = None,
+    key: KeyOptions,
     config: Annotated[
         Path | None, typer.Option("--config", help="A config.ini with the optimisation steps for a Caffe net.")
     ] = None,
@@ -278,7 +282,9 @@ app.command("evaluate")(evaluate_command)
 
 
 @app.command("convert")
+@with_groups
 def convert_command(
+    *,
     config: Annotated[
         Path,
         typer.Option("--config", metavar="FILE", help="Deployment file (YAML): models and what to make of each."),
@@ -291,6 +297,7 @@ def convert_command(
         list[str] | None, typer.Option("--target", help="For this target instead of the file's; may be repeated.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only read the file and import its models.")] = False,
+    key: KeyOptions,
     json: Json = False,
 ) -> None:
     """Compile all models of a deployment file, which may be one of MACE's, for all of their targets."""

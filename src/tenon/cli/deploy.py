@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.bundle.names import identifier
-from tenon.cli.console import console, print_json, size, stages, table
+from tenon.cli.console import console, note, print_json, size, stages, table
 from tenon.cli.model_source import Source
 from tenon.devices import DeviceFacts, DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
 from tenon.devices.bundles import deploy_bundle, deploy_model
@@ -114,6 +114,8 @@ def deploy_to_devices(
             sent = f"{size(each.pushed)} sent" if each.pushed else "nothing to send"
             console.print(f"{each.device}: {each.name} {each.version} is current ({sent}{was})", markup=False)
             console.print(f"  in {each.folder}", markup=False)
+            if not each.checked:
+                note(f"{each.name} was not run on {each.device}: its key is not known here (--key-file names it)")
     for failure in failures[1:]:
         console.print(str(failure), markup=False, soft_wrap=True)
     if failures:

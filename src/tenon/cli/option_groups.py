@@ -45,8 +45,30 @@ Value = Annotated[
 Weights = Annotated[str | None, typer.Option("--weights", help="The second file (or folder) of a model that has two.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyOptions:
+    """The key of encrypted files."""
+
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--key-file", help="The key of an encrypted model or bundle: 32 bytes or 64 hexadecimal digits."),
+    ] = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Reads encrypted files with the key."""
+        if self.key_file is None:
+            yield
+            return
+        from tenon.wire.encryption import read_key
+        from tenon.wire.stored_files import stored_as
+
+        with stored_as(read_key(self.key_file)):
+            yield
+
+
 @dataclass(frozen=True)
-class Model:
+class Model(KeyOptions):
     """The model argument and its options."""
 
     model: Annotated[
@@ -64,22 +86,6 @@ class Model:
     end: Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these tensors.")] = (
         None
     )
-    key_file: Annotated[
-        Path | None,
-        typer.Option("--key-file", help="The key of an encrypted model or bundle: 32 bytes or 64 hexadecimal digits."),
-    ] = None
-
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Reads encrypted files with the key."""
-        if self.key_file is None:
-            yield
-            return
-        from tenon.wire.encryption import read_key
-        from tenon.wire.stored_files import stored_as
-
-        with stored_as(read_key(self.key_file)):
-            yield
 
     def source(self) -> Source:
         whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256)

@@ -11,6 +11,7 @@ from tenon.cli.groups import with_groups
 from tenon.cli.option_groups import (
     Cluster,
     DeviceOptions,
+    KeyOptions,
     Model,
     PreprocessOptions,
     PrintOptions,
@@ -85,6 +86,7 @@ def compare_command(
     *,
     first: Annotated[str, typer.Argument(help="A model, a bundle, onnxruntime:FILE or litert:FILE.")],
     second: Annotated[str, typer.Argument(help="Another one, which is measured by the first.")],
+    key: KeyOptions,
     data: Data,
     samples: Samples = 32,
     seed: Seed = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def deploy_bundle(
     connection: Connection, path: Path, *, keep: int = KEEP, progress: Progress = lambda stage: None
 ) -> Deployed:
     """Push a bundle as it is, the files of a folder or a ``.tenon`` file, and run it there once before it becomes
-    current; an encrypted file whose key is not known here is not run.
+    current; an encrypted file whose key is not known here is not run (``Deployed.checked``).
 
     Raises InputError if the device cannot run its code, DeviceError if the result is not the one that its manifest
     states.
@@ -93,13 +93,19 @@ def deploy_bundle(
         name, files = manifest.name, {name: (path / name).read_bytes() for name in (*manifest.files, FILE)}
         program = executable_name(name, chosen)
 
+    without_key = False
+
     def check(session: RemoteSession) -> None:
+        nonlocal without_key
         progress("run it on the device")
-        with suppress(WrongKeyError):
+        try:
             _verify(_opened(connection, path, chosen, Options.from_environment()), connection)
+        except WrongKeyError:
+            without_key = True
 
     progress("push")
-    return deploy(connection, name, files, executable=program if program in files else "", check=check, keep=keep)
+    done = deploy(connection, name, files, executable=program if program in files else "", check=check, keep=keep)
+    return replace(done, checked=not without_key)
 
 
 def open_on_device(connection: Connection, path: str | Path, options: Options) -> Device:

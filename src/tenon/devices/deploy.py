@@ -31,7 +31,8 @@ Check = Callable[[RemoteSession], None]
 
 @dataclass(frozen=True)
 class Deployed:
-    """A bundle on a device: ``previous`` is the version before it, "" if there was none; ``pushed`` the bytes sent."""
+    """A bundle on a device: ``previous`` is the version before it, "" if there was none; ``pushed`` the bytes sent;
+    ``checked`` is false for a bundle that could not be run there before it became current."""
 
     device: str
     name: str
@@ -39,6 +40,7 @@ class Deployed:
     previous: str
     folder: str
     pushed: int
+    checked: bool = True
 
 
 def version_of(files: Mapping[str, bytes]) -> str:

@@ -12,6 +12,8 @@ import tenon
 from tenon.cli.program import run_command
 from tenon.cli.validate import check_validations, print_validations
 from tenon.compat.mace.devices import add_options, opened_device, selected_devices
+from tenon.compat.mace.encrypt import add_options as add_encrypt_options
+from tenon.compat.mace.encrypt import encrypted_models, single_model
 from tenon.compat.mace.quantize_stat import log_line, range_file
 from tenon.deployment import Deployment, time_deployment, validate_deployment
 from tenon.deployment.mace_config import TARGETS
@@ -19,6 +21,7 @@ from tenon.deployment.running import Opener
 from tenon.errors import InputError
 from tenon.quantization.by_ranges import calibrated_ranges
 from tenon.quantization.samples import read_samples
+from tenon.wire.stored_files import known_key
 
 _RUNS = 1 << 20
 """Most samples of a folder."""
@@ -36,6 +39,19 @@ def _convert(arguments: argparse.Namespace) -> None:
     deployment, models, targets = _asked(arguments)
     for made in tenon.convert(deployment, arguments.output, models=models, targets=targets, progress=_progress):
         print(made.folder)
+
+
+def _encrypt(arguments: argparse.Namespace) -> None:
+    """Bundles without names of layers; with a key, in encrypted files OUTPUT/MODEL/TARGET.tenon."""
+    deployment, models, targets = _asked(arguments)
+    key = known_key(Path(arguments.key_file) if arguments.key_file else None)
+    if key is None:
+        _progress("no key (--key_file, TENON_KEY_FILE): nothing is encrypted")
+    for path in encrypted_models(
+        deployment, Path(arguments.output), key, models=models, targets=targets,
+        obfuscate=not arguments.no_obfuscate, progress=_progress,
+    ):  # fmt: skip
+        print(path)
 
 
 def _validate(arguments: argparse.Namespace) -> None:
@@ -85,11 +101,14 @@ def _asked(arguments: argparse.Namespace) -> tuple[Deployment, list[str], list[s
     abis = [abi.strip() for abi in arguments.target_abis.split(",") if abi.strip()]
     if unknown := [abi for abi in abis if abi not in TARGETS]:
         raise InputError(f"--target_abis {unknown[0]}: choose of {', '.join(TARGETS)}")
+    targets = [TARGETS[abi] for abi in abis]
+    if not arguments.config:
+        return single_model(arguments, targets), [], targets
     deployment = tenon.read_deployment(arguments.config)
     for model in deployment.models:
         for note in model.notes:
             print(f"{model.name}: {note}", file=sys.stderr)
-    return deployment, [arguments.model_name] if arguments.model_name else [], [TARGETS[abi] for abi in abis]
+    return deployment, [arguments.model_name] if arguments.model_name else [], targets
 
 
 def _progress(stage: str) -> None:
@@ -125,6 +144,7 @@ def _print_log(arguments: argparse.Namespace) -> None:
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "convert": _convert,
+    "encrypt": _encrypt,
     "run": _run,
     "benchmark": _run,
     "validate": _validate,
@@ -141,6 +161,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     convert = _deployment_parser(commands, "convert", "a deployment file to bundles")
     convert.add_argument("--output", default="build", help="folder for the bundles")
+    encrypted = _deployment_parser(commands, "encrypt", "bundles without names of layers, encrypted", required=False)
+    add_encrypt_options(encrypted)
     validate = _deployment_parser(commands, "validate", "compare models with their frameworks, or recorded outputs")
     validate.add_argument("--validate_threshold", type=float, help="least cosine similarity, instead of the file's")
     add_options(validate)
@@ -168,10 +190,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _deployment_parser(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+def _deployment_parser(commands: Any, name: str, text: str, *, required: bool = True) -> argparse.ArgumentParser:
     """A command for the models of a deployment file; options of MACE's that it does not have are ignored, as there."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
-    parser.add_argument("--config", required=True, help="the YAML file")
+    parser.add_argument("--config", required=required, default="", help="the YAML file")
     parser.add_argument("--model_name", default="", help="only this model of the file")
     parser.add_argument(
         "--target_abis", "--target_abi", default="", help="these instead of the file's, separated by commas"
