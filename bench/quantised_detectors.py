@@ -48,7 +48,7 @@ def measure(name: str, calibration: Sequence[Path], tests: Sequence[Path], optio
             (Path(folder) / path.name).symlink_to(path)
         began = perf_counter()
         made = tenon.quantize(
-            model, folder, preprocess=preprocess, scheme=options.scheme, threads=options.threads
+            model, folder, preprocess=preprocess, scheme=options.scheme, threads=options.threads, int16=options.int16
         )  # fmt: skip
         taken = perf_counter() - began
     report = made.report
@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("detectors", nargs="*", choices=[*DETECTORS, []], help="default: all")
     parser.add_argument("--held-out", action="store_true", help="measure on photos that are not calibrated with")
     parser.add_argument("--scheme", default="int8")
+    parser.add_argument("--int16", nargs="*", default=(), help="layers of 16-bit activations")
     parser.add_argument("--threads", type=int, default=2, help="of the calibration")
     options = parser.parse_args()
     photos = sorted(p for p in (SHARED / "images").iterdir() if p.suffix in (".jpg", ".bmp", ".png"))

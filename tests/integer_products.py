@@ -23,6 +23,8 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "plane_odd": ((1, 1, 6, 7), (4, 1, 3, 3), {"pads": (1, 1, 1, 1), "low": -100, "high": 90}),
     "1d": ((1, 6, 13), (4, 6, 3), {"pads": (1, 1)}),
     "depthwise": ((1, 8, 4, 5), (8, 1, 3, 3), {"group": 8, "pads": (1, 1, 1, 1)}),
+    "sloped": ((1, 8, 4, 5), (8, 8, 3, 3), {"pads": (1, 1, 1, 1), "zero": -101, "slope": 0.1}),
+    "depthwise_sloped": ((1, 8, 4, 5), (8, 1, 3, 3), {"group": 8, "pads": (1, 1, 1, 1), "zero": -101, "slope": 0.1}),
     "depthwise_wide": ((1, 4, 3, 29), (4, 1, 3, 3), {"group": 4, "pads": (1, 1, 1, 1), "zero": 11}),
     "depthwise_stride": ((1, 4, 7, 8), (4, 1, 3, 3), {"group": 4, "pads": (0, 0, 1, 1), "strides": (2, 2)}),
     "depthwise_5x5": ((2, 4, 6, 13), (4, 1, 5, 5), {"group": 4, "pads": (2, 2, 2, 2)}),

@@ -254,6 +254,63 @@ def test_unary_functions_become_lookup_tables(type: str) -> None:
     assert np.abs(y - expected).max() <= {"HARD_SWISH": 1.01, "LEAKY_RELU": 0.5 + 0.125}.get(type, 0.501)
 
 
+def leaky(alpha: float, order: tuple[str, ...] = ("LeakyRelu",)) -> bytes:
+    """A quantised convolution, these activations in float, and integers of the result."""
+    rng = np.random.default_rng(8)
+    weights = rng.integers(-127, 128, (5, 3, 3, 3)).astype(np.int8)
+    constants: dict[str, Any] = {
+        "xs": np.float32(0.05), "xz": np.int8(-4), "w": weights, "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
+        "b": rng.integers(-900, 900, 5).astype(np.int32), "ys": np.float32(0.1), "yz": np.int8(-90),
+        "low": np.float32(-1), "high": np.float32(9),
+    }  # fmt: skip
+    constants["bs"] = np.float32(0.05) * constants["ws"]
+    more: dict[str, dict[str, Any]] = {"LeakyRelu": {"alpha": alpha}}
+    names = ["c", *(f"a{i}" for i in range(len(order)))]
+    steps = [
+        helper.make_node(
+            kind, [names[i], *(["low", "high"] if kind == "Clip" else [])], [names[i + 1]], **more.get(kind, {})
+        )
+        for i, kind in enumerate(order)
+    ]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=0),
+        helper.make_node("DequantizeLinear", ["b", "bs"], ["bf"], axis=0),
+        helper.make_node("Conv", ["xf", "wf", "bf"], ["c"], pads=[1] * 4), *steps,
+        helper.make_node("QuantizeLinear", [names[-1], "ys", "yz"], ["y"]),
+    ]  # fmt: skip
+    made = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.INT8, [1, 3, 6, 7])],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()],
+    )  # fmt: skip
+    return bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize("order", [("LeakyRelu",), ("LeakyRelu", "Clip")])
+def test_a_convolution_is_rounded_once_with_its_leaky_relu(order: tuple[str, ...], arithmetic: Arithmetic) -> None:
+    """Half a step, and the rounding of sums to whole numbers before they are scaled, at most."""
+    graph, left = converted(leaky(0.1, order), arithmetic)
+    assert not left
+    assert kinds(graph) == {"IntegerConv"}
+    floats = importers.load(leaky(0.1, order))
+    floats.outputs = [floats.outputs[0].producer.input(0)]  # type: ignore[union-attr]
+    floats.prune()
+    x = {"x": np.random.default_rng(9).integers(-128, 128, (1, 3, 6, 7)).astype(np.int8)}
+    (got,), (real,) = evaluate(graph, x).values(), evaluate(floats, x).values()
+    assert (real < 0).mean() > 0.2
+    exact = np.clip(real.astype(np.float64) / np.float32(0.1), -128 + 90, 127 + 90)
+    assert np.abs(got.astype(int) + 90 - exact).max() <= 0.5 + 0.01  # a sum is 0.01 of a step at most
+
+
+@pytest.mark.parametrize(("alpha", "order"), [(0.1, ("Clip", "LeakyRelu")), (1.5, ("LeakyRelu",))])
+def test_other_activations_before_the_rounding_stay_in_float(alpha: float, order: tuple[str, ...]) -> None:
+    graph, left = converted(leaky(alpha, order), "onnx")
+    assert left
+    assert "IntegerConv" not in kinds(graph)
+
+
 def test_bilinear_resampling_becomes_integers() -> None:
     graph, left = one("RESIZE_BILINEAR", (1, 8, 8, 3), 0.05, half_pixel_centers=True)
     assert not left

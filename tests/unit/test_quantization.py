@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from evaluate import evaluate
+from quantised_networks import LAST, images, make
+from quantised_networks import network as float_network
 from real import DIGITS, held_out_digits
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Array, Graph
@@ -166,6 +168,25 @@ def test_excluded_layers_stay_in_float() -> None:
     assert "Conv" in " ".join(description.compiled)
     with pytest.raises(InputError, match="no layer 'nothing'"):
         tenon.quantize(network(), samples(4), exclude=["nothing"])
+
+
+def leaky_network() -> Graph:
+    return float_network([make("LeakyRelu", ["a"], ["c"], alpha=0.1), LAST])
+
+
+def test_a_product_is_rounded_once_with_its_leaky_relu(tmp_path: Path) -> None:
+    graph, once = leaky_network(), tenon.quantize(leaky_network(), images(8))
+    twice = tenon.quantize(graph, images(8), separate_activations=True)
+    counts = [sum(n.op.name == "QuantizeLinear" for n in each.graph) for each in (once, twice)]
+    assert counts[0] == counts[1] - 1
+    assert once.report.outputs[0].sqnr > twice.report.outputs[0].sqnr - 0.5
+    with pytest.raises(InputError, match="separate_activations=True"):
+        once.save(tmp_path / "net.tflite")
+    twice.save(tmp_path / "net.tflite")
+    once.save(tmp_path / "net.onnx")
+    once.save_ranges(tmp_path / "ranges.yml")
+    again = tenon.quantize(graph, ranges=tmp_path / "ranges.yml")
+    assert sum(n.op.name == "QuantizeLinear" for n in again.graph) == counts[0]
 
 
 def test_the_model_is_not_changed_and_the_result_is_deterministic() -> None:

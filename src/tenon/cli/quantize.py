@@ -20,6 +20,7 @@ from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.errors import InputError
 from tenon.exporters.save import ENDINGS
 from tenon.quantization import Quantized, Report
+from tenon.quantization.post_training import SEPARATE
 
 WORST = 5
 """Tensors that are printed."""
@@ -33,10 +34,14 @@ def quantize_model(
     if pareto is not None and settings["min_sqnr"] is None and settings["max_drop"] is None:
         raise InputError("--pareto shows what a search tried: give --min-sqnr or --max-drop too")
     check_ending(out)
+    separate = out.suffix.lower() in SEPARATE
     began = perf_counter()
     with stages(f"quantising {source.name}") as progress:
         graph = source.load(progress)
-        made = tenon.quantize(graph, step=lambda what, done, total: progress(f"{what} {done}/{total}"), **settings)
+        made = tenon.quantize(
+            graph, step=lambda what, done, total: progress(f"{what} {done}/{total}"), separate_activations=separate,
+            **settings,
+        )  # fmt: skip
         progress("write")
         written = _write(made, out, settings["target"], progress)
         if ranges is not None:

@@ -24,6 +24,12 @@ def bounds(node: Node) -> tuple[float, float] | None:
     return -inf if low is None else low, inf if high is None else high
 
 
+def slope(node: Node) -> float | None:
+    """That of a LeakyRelu for negative numbers, if it is from 0 to 1: the greater of x and x times the slope."""
+    alpha = float(getattr(node.op, "alpha", -1.0)) if node.op.name == "LeakyRelu" else -1.0
+    return alpha if 0 <= alpha <= 1 else None
+
+
 def integers_of(value: Value) -> Stored | None:
     """The integers of a dequantised constant, whether or not its DequantizeLinear is folded already."""
     node = value.producer

@@ -35,6 +35,7 @@ from tenon.ir.loops import (
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import Conv, described
 from tenon.kernels.integer_pairs import PairConv, columns, row_of
+from tenon.kernels.requantize import fixed_slope
 
 POSITIONS, CHANNELS = 2, 4
 """Of a tile."""
@@ -111,6 +112,8 @@ class _DotContext:
     def store(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr]) -> None:
         """Requantise the sums of four channels and store them; ``at`` is (image, channel, row, column)."""
         s, (multiplier, added, right) = self.s, factors
+        if s.slope != 1:
+            total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
         high = self.k.let("p", sqrdmulh(total, multiplier))
         if s.signed:
             high = high + (high >> 31)

@@ -21,9 +21,10 @@ import numpy as np
 from tenon.ir.build import Builder, Tensor, guarded, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
-from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, maximum, minimum, op
+from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, maximum, minimum, op, sqrdmulh
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import Conv, described
+from tenon.kernels.requantize import fixed_slope
 
 POSITIONS = 4
 """Positions of a panel."""
@@ -37,7 +38,7 @@ class PairConv:
     """What to compute: ``conv`` of i8 without epilogue, whose results are clamped between ``low`` and ``high``.
 
     The border of x is ``fill``.  ``signed``: results may lie below the zero point, so that halves must be rounded away
-    from zero there too; elsewhere ``low`` hides the difference.
+    from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of ``kernels.requantize``.
     """
 
     conv: Conv
@@ -45,6 +46,7 @@ class PairConv:
     signed: bool
     low: int
     high: int
+    slope: float = 1.0
 
     @property
     def words(self) -> bool:
@@ -159,6 +161,8 @@ class PairContext:
     def put(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: tuple[Expr, Expr, Expr]) -> None:
         """Requantise one sum and store it; ``at`` is (image, channel, row, column)."""
         s, (twice, added, right) = self.s, factors
+        if s.slope != 1:
+            total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
         high = self.k.let("p", op("mulh_add", total, twice, total))
         if s.signed:
             high = high + (high >> 31)

@@ -28,7 +28,8 @@ class Requantize:
     ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and
     the right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
     of "single" and "reduced" the multiplier, the whole shift and half of what it drops; of "float" the factor.  With
-    ``wide``, sums may come so close to 2**31 that half of what is dropped cannot be added.
+    ``wide``, sums may come so close to 2**31 that half of what is dropped cannot be added.  Negative sums are
+    multiplied by ``slope``, from 0 to 1, before they are rounded.
     """
 
     rounding: Rounding
@@ -38,13 +39,18 @@ class Requantize:
     dtype: DType
     rows: tuple[str, ...]
     wide: bool = False
+    slope: float = 1.0
 
     def __call__(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` is i32; one factor for each of ``rows``."""
         given = dict(zip(self.rows, factors, strict=True))
         if self.rounding == "float":
             scaled = op("mul", cast(total, F32), given["factor"])
+            if self.slope != 1:
+                scaled = maximum(scaled, op("mul", scaled, self.slope))
             return rounded_to_even(scaled, self.zero, self.low, self.high, self.dtype)
+        if self.slope != 1:
+            total = maximum(total, sqrdmulh(total, fixed_slope(self.slope)))
         scaled = self.scaled(total, factors)
         return cast(minimum(maximum(scaled + self.zero, self.low), self.high), self.dtype)
 
@@ -55,6 +61,11 @@ class Requantize:
             product = cast(total, I64) * cast(given["multiplier"], I64)
             return cast((product + given["half"]) >> given["shift"], I32)
         return _doubly(total, given, wide=self.wide) if self.rounding == "double" else _once(total, given)
+
+
+def fixed_slope(slope: float) -> int:
+    """A slope below 1 as a multiplier of 31 bits: sums times it are rounded to whole sums, halves up."""
+    return min(int(slope * 2.0**31 + 0.5), (1 << 31) - 1)
 
 
 def rounded_to_even(x: Expr, zero: int, low: int, high: int, dtype: DType) -> Expr:

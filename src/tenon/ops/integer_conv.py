@@ -57,6 +57,7 @@ class IntegerProduct(Operator):
     Inputs: x, constant weights, bias in i32 or absent, factors per channel or one for all, and shifts unless
     ``rounding`` is "float" (see ``ops.requantize``).  The sum of (x - ``x_zero``) * (w - ``w_zero``), plus the bias,
     times the factor, rounded, plus ``zero``, is clamped between ``low`` and ``high``.  ``scale`` is that of the result.
+    Negative sums are multiplied by ``slope``, from 0 to 1, before they are rounded to elements: a LeakyRelu.
     """
 
     rounding: Rounding = "double"
@@ -67,6 +68,7 @@ class IntegerProduct(Operator):
     high: int = 127
     to: str = "i8"
     scale: float = 1.0
+    slope: float = 1.0
     arity: ClassVar[tuple[int, int]] = (4, 5)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
@@ -78,6 +80,8 @@ class IntegerProduct(Operator):
         least, most = limits(dtype)
         if not least <= self.low <= self.high <= most:
             raise ShapeError(f"{self.name}: bounds {self.low} to {self.high} do not fit {dtype}")
+        if not 0 <= self.slope <= 1:
+            raise ShapeError(f"{self.name}: a slope of {self.slope} is not from 0 to 1")
         return TensorType(dtype, dims, quant=Quant((self.scale,), (self.zero,)))
 
     def check(self, inputs: Sequence[Value | None], channels: int) -> None:
@@ -94,7 +98,7 @@ class IntegerProduct(Operator):
 
     def stored(self, total: Array, factors: Array, shifts: Array | None) -> Array:
         """Sums, channels last, as elements of the result."""
-        scaled = Factors(self.rounding, factors, shifts).apply(total) + self.zero
+        scaled = Factors(self.rounding, factors, shifts, self.slope).apply(total) + self.zero
         return clamped(scaled, self.low, self.high, DType(self.to))
 
     def compiled(self, site: Site) -> str:
@@ -132,7 +136,9 @@ class IntegerProduct(Operator):
         span = limits(site.input(0).dtype)
         largest = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2])
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
-        product = Product(s, kernel, bias, largest, factors, shifts, self.x_zero, self.zero, self.low, self.high)
+        product = Product(
+            s, kernel, bias, largest, factors, shifts, self.x_zero, self.zero, self.low, self.high, self.slope
+        )
         return product if product.possible else None
 
     def stored_weights(self, site: Site, s: dense.Conv, weights: Array) -> tuple[Array, int, bool]:
@@ -151,7 +157,7 @@ class IntegerProduct(Operator):
         """The convolution in its context."""
         factors, shifts = self.factors(site)
         assert factors is not None
-        known = Factors(self.rounding, factors, shifts)
+        known = Factors(self.rounding, factors, shifts, self.slope)
         rows = known.rows()
         stored, zero, halved = self.stored_weights(site, replace(s, weights=DType.I8), weights)
         nibbles = site.input(1).dtype is DType.I4 and not self.w_zero and s.x.block % 2 == 0 and not s.depthwise
@@ -357,6 +363,10 @@ class IntegerConv(IntegerProduct):
         }
         for label, (x, w, more) in shapes.items():
             yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
+        for label in ("3x3", "1x1", "depthwise", "depthwise_partial", "groups"):
+            for rounding in ("double", "single", "float"):
+                x, w, more = shapes[label]
+                yield _case(cls, rng, f"{label}_slope", x, w, more | {"slope": 0.1}, rounding)
         yield _case(cls, rng, "3x3_even", (1, 36, 4, 8), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
         yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
@@ -487,6 +497,10 @@ class IntegerGemm(IntegerProduct):
                 yield Case(
                     op, (x, w, b, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{n}x{k}x{m}_{rounding}"
                 )
+                yield Case(
+                    replace(op, slope=0.25), (x, w, b, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0,
+                    label=f"{n}x{k}x{m}_{rounding}_slope",
+                )  # fmt: skip
         x = rng.integers(-128, 128, (2, 8, 3, 2)).astype(np.int8)
         w, b = rng.integers(-127, 128, (5, 48)).astype(np.int8), rng.integers(-5000, 5000, 5).astype(np.int32)
         op = cls("double", -3, zero=4, scale=0.25)

@@ -144,7 +144,7 @@ class IntegerLayerNormalization(Operator):
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
         rows = kernels.Rows(math.prod(x.dims[:-1]), x.dims[-1], x.dtype)
-        known = Factors("double", *(np.array([number]) for number in self.factor))
+        known = Factors("double", np.array([self.factor[0]]), np.array([self.factor[1]]))
         constants = tuple(Const(int(row[0]), Type(I32)) for row in known.rows().values())
         kernel = kernels.layer_normalization(rows, self.limit, known.kernel(0, -(2**31), 2**31 - 1, I32), constants)
         weights, bias = site.constants[1], site.constants[2]

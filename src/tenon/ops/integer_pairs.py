@@ -17,7 +17,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.integer_pairs import PairConv
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Input, Output, Scratch, Step, Weights
-from tenon.ops.requantize import rescaled
+from tenon.ops.requantize import Factors
 
 BLOCK = 4
 """Channels that lie side by side."""
@@ -53,10 +53,11 @@ class Product:
     zero: int
     low: int
     high: int
+    slope: float = 1.0
 
     @property
     def described(self) -> PairConv:
-        return PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high)
+        return PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high, self.slope)
 
     @property
     def possible(self) -> bool:
@@ -124,7 +125,7 @@ class Product:
         count = len(self.weights)
         multipliers, shifts = (np.broadcast_to(a, count) for a in (self.multipliers, self.shifts))
         dead = ~self.weights.reshape(count, -1).any(1)
-        results = rescaled(self.bias, multipliers, shifts, "double") + self.zero
+        results = Factors("double", multipliers, shifts, self.slope).apply(self.bias) + self.zero
         known = integer_pairs.factors(
             np.where(dead, 1 << 30, multipliers), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
             signed=self.described.signed,

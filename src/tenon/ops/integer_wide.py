@@ -43,6 +43,8 @@ class IntegerWideConv(IntegerProduct):
         x_type, w_type = (t.dtype for t in typed(inputs)[:2])
         if {x_type, w_type} - {DType.I8, DType.I16} or self.w_zero or self.rounding == "float":
             raise ShapeError(f"{self.name}: no products of {x_type} and {w_type} with {self.rounding} rounding")
+        if self.slope != 1:
+            raise ShapeError(f"{self.name}: sums of 64 bits have no slope")
         bias = inputs[2] if len(inputs) > 2 else None
         if bias is not None and (bias.type.dtype, bias.type.dims) != (I64, (w[0],)):
             raise ShapeError(f"{self.name}: bias {bias.type} is not i64[{w[0]}]")

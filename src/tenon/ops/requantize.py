@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ir.types import I32, I64, DType
-from tenon.kernels.requantize import Requantize, Rounding
+from tenon.kernels.requantize import Requantize, Rounding, fixed_slope
 from tenon.kernels.storage_types import INTEGERS
 
 SUMS = (1 << 31) - 1
@@ -108,11 +108,13 @@ def rescaled(total: Array, multiplier: Array | int, shift: Array | int, rounding
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors per channel, or one for all: f32 of "float", else multipliers and shifts in i32."""
+    """Factors per channel, or one for all: f32 of "float", else multipliers and shifts in i32.  Negative sums are
+    multiplied by ``slope``, from 0 to 1, too."""
 
     rounding: Rounding
     values: Array
     shifts: Array | None = None
+    slope: float = 1.0
 
     @classmethod
     def single(cls, rounding: Rounding, factor: float, fixed: tuple[int, int]) -> Factors:
@@ -127,8 +129,11 @@ class Factors:
         if self.rounding == "float":
             with np.errstate(all="ignore"):
                 scaled = total.astype(np.float32) * self.values.astype(np.float32)
+                scaled = scaled if self.slope == 1 else np.maximum(scaled, scaled * np.float32(self.slope))
                 return np.rint(np.clip(scaled, -(2.0**62), 2.0**62)).astype(np.int64)
         assert self.shifts is not None
+        if self.slope != 1:
+            total = np.maximum(total, doubling_high(total, fixed_slope(self.slope)))
         return rescaled(total.astype(np.int64), self.values, self.shifts, self.rounding)
 
     def rows(self) -> dict[str, Array]:
@@ -154,7 +159,8 @@ class Factors:
 
     def kernel(self, zero: int, low: int, high: int, dtype: DType, largest: int = 0) -> Requantize:
         """For sums of at most that magnitude."""
-        return Requantize(self.rounding, zero, low, high, dtype, tuple(self.rows()), wide=largest >= SUMS // 2)
+        wide = largest >= SUMS // 2
+        return Requantize(self.rounding, zero, low, high, dtype, tuple(self.rows()), wide, self.slope)
 
 
 ROW_TYPES = {"factor": DType.F32, "shift": I64, "half": I64}

@@ -13,7 +13,7 @@ from tenon.quantization.candidates import grids
 from tenon.quantization.equalisation import equalised
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.moments import moments
-from tenon.quantization.placement import placement
+from tenon.quantization.placement import placement, sloped
 from tenon.quantization.post_training import float_graph
 from tenon.quantization.ranges import HISTOGRAMS, METHODS
 from tenon.quantization.rounding import rounded
@@ -39,7 +39,7 @@ def quantize_by_ranges(
     for a tensor without a range.
     """
     graph, kind = float_graph(model), named_scheme(scheme)
-    placed = placement(graph, exclude)
+    placed = placement(graph, exclude, separate=ranges)
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     if missing := [value.name for value in placed.tensors if value.name not in ranges]:
@@ -88,7 +88,7 @@ def calibrated_ranges(
         raise InputError(f"there is no method '{method}': choose one of {', '.join(METHODS)}")
     graph = float_graph(model)
     given = finite(read_samples(graph, data, samples, seed, preprocess))
-    tensors = placement(graph, exclude).tensors
+    tensors = placement(graph, exclude, separate=sloped(graph)).tensors
     seen = observed(graph, tensors, given, histograms=method in HISTOGRAMS, threads=threads, step=step)
     return {value.name: METHODS[method](each) for value, each in seen.items()}
 

@@ -5,7 +5,7 @@ Half of the samples give ranges and repairs, the other half judges them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +32,8 @@ AUTO = ("min-max", "percentile", "mse")
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations."""
+    """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations, ``separate``
+    results of products that get a grid before a LeakyRelu."""
 
     scheme: Scheme
     methods: Sequence[str] = AUTO
@@ -45,6 +46,7 @@ class Request:
     threads: int = 1
     step: Step = lambda stage, done, total: None
     pool: Pool | None = None
+    separate: Collection[str] = ()
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Candidates:
     def _calibrated(self, graph: Graph) -> Recipe:
         """Without repairs, with ranges by the first method."""
         request = self.request
-        placed = placement(graph, request.exclude, request.wide)
+        placed = placement(graph, request.exclude, request.wide, request.separate)
         if not placed.tensors:
             raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
         method = request.methods[0]

@@ -4,7 +4,7 @@ calibrated."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -42,9 +42,15 @@ def known(graph: Graph, placed: Placement, ranges: Mapping[str, Range]) -> dict[
     return found
 
 
-def missing(graph: Graph, ranges: Mapping[str, Range], exclude: Sequence[str]) -> list[Value]:
-    """The tensors that get a grid and have no range."""
-    return [v for v in placement(graph, exclude).tensors if v.name not in ranges and usual_range(v) is None]
+def missing(
+    graph: Graph, ranges: Mapping[str, Range], exclude: Sequence[str], separate: Collection[str] = ()
+) -> list[Value]:
+    """The tensors that get a grid and have no range; what a LeakyRelu reads gets one if it has a range."""
+    return [
+        v
+        for v in placement(graph, exclude, separate={*ranges, *separate}).tensors
+        if v.name not in ranges and usual_range(v) is None
+    ]
 
 
 def of_concatenations(graph: Graph, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
@@ -68,7 +74,7 @@ def of_concatenations(graph: Graph, ranges: Mapping[Value, Range]) -> dict[Value
 def quantized_by(
     graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
     seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
-    step: Step, change_concat_ranges: bool = False,
+    step: Step, change_concat_ranges: bool = False, separate: Collection[str] = (),
 ) -> Graph:  # fmt: skip
     """``graph``, changed: quantised by these ranges, and by ``method`` where they have none.
 
@@ -76,11 +82,11 @@ def quantized_by(
 
     Raises ModelError, and InputError for a tensor without a range where there are no samples.
     """
-    placed = placement(graph, exclude, wide)
+    placed = placement(graph, exclude, wide, {*ranges, *separate})
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     given = known(graph, placed, ranges)
-    left = missing(graph, ranges, exclude)
+    left = missing(graph, ranges, exclude, separate)
     if left and data is None:
         raise InputError(
             f"there is no range for tensor '{left[0].name}' and {len(left) - 1} others: give samples (--data) "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, field
 
 from tenon.ir.graph import Graph, Node, Value
-from tenon.ir.quantised import bounds
+from tenon.ir.quantised import bounds, slope
 from tenon.ir.types import F32
 from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import attribute
@@ -47,10 +47,14 @@ class Placement:
         return SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
 
 
-def placement(graph: Graph, exclude: Collection[str] = (), wide: Collection[str] = ()) -> Placement:
+def placement(
+    graph: Graph, exclude: Collection[str] = (), wide: Collection[str] = (), separate: Collection[str] = ()
+) -> Placement:
     """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits.
 
-    Arithmetic after the last product does as well: it decodes boxes, say, whose ends 8 bits are too coarse for.
+    A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result; results of
+    products that ``separate`` names get a grid before it, too (``sloped`` lists these).  Arithmetic after the last
+    product stays in float: it decodes boxes, say, whose ends 8 bits are too coarse for.
     """
     found, needed = Placement(), before_products(graph)
     tensors: dict[Value, None] = {}
@@ -61,8 +65,8 @@ def placement(graph: Graph, exclude: Collection[str] = (), wide: Collection[str]
             continue
         operands = _operands(node)
         roots = [root(v) for v in operands if not v.constant]
-        result = last(graph, node)
-        if bounds(node) is not None and node.output in tensors:
+        result = rounded_result(graph, node, separate)
+        if _is_activation(node) and node.output in tensors:
             continue  # part of the operator before it
         tensors.update(dict.fromkeys((*roots, result)))
         if node.op.name in PRODUCTS:
@@ -75,8 +79,17 @@ def placement(graph: Graph, exclude: Collection[str] = (), wide: Collection[str]
     found.tensors = list(tensors)
     for node in found.products:
         if str(node.origin.layer) in wide or node.output.name in wide:
-            found.wide |= {found.end(root(node.input(0))), found.end(last(graph, node))}
+            found.wide |= {found.end(root(node.input(0))), found.end(rounded_result(graph, node, separate))}
     return found
+
+
+def sloped(graph: Graph) -> set[str]:
+    """The names of the results of products whose only reader is a LeakyRelu."""
+    return {
+        node.output.name
+        for node in graph
+        if node.op.name in PRODUCTS and rounded_result(graph, node) is not last(graph, node)
+    }
 
 
 def before_products(graph: Graph) -> set[Node]:
@@ -98,10 +111,39 @@ def root(value: Value) -> Value:
 
 def last(graph: Graph, node: Node) -> Value:
     """The result of ``node`` after bounds that nothing else comes before."""
+    return _after_bounds(graph, node.output)
+
+
+def rounded_result(graph: Graph, node: Node, separate: Container[str] = ()) -> Value:
+    """The result of ``node`` that is rounded to integers: after bounds and, of a product, a LeakyRelu before them,
+    unless ``separate`` names what it reads."""
     value = node.output
+    sole = len(value.uses) == 1 and not graph.is_output(value)
+    if node.op.name in PRODUCTS and sole and slope(value.uses[0]) is not None and value.name not in separate:
+        value = value.uses[0].output
+    return _after_bounds(graph, value)
+
+
+def _after_bounds(graph: Graph, value: Value) -> Value:
     while len(value.uses) == 1 and not graph.is_output(value) and bounds(value.uses[0]) is not None:
         value = value.uses[0].output
     return value
+
+
+def rounded_with_slope(graph: Graph) -> list[str]:
+    """The layers of a quantised graph whose products are rounded once with a LeakyRelu."""
+    found = []
+    for node in graph:
+        leaky = node.input(0).producer if node.op.name == "QuantizeLinear" else None
+        if leaky is not None and slope(leaky) is not None:
+            before = leaky.input(0).producer
+            if before is not None and before.op.name in PRODUCTS:
+                found.append(str(before.origin.layer) or before.output.name)
+    return found
+
+
+def _is_activation(node: Node) -> bool:
+    return bounds(node) is not None or slope(node) is not None
 
 
 def _operands(node: Node) -> Sequence[Value]:

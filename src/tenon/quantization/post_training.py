@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from tenon import passes
@@ -26,6 +27,7 @@ from tenon.quantization.half_precision import in_fp16
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
 from tenon.quantization.known_ranges import read as read_known
 from tenon.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
+from tenon.quantization.placement import rounded_with_slope, sloped
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
@@ -34,6 +36,9 @@ from tenon.quantization.samples import Data, Numbered, finite, numbered_samples
 from tenon.quantization.scheme import Scheme, named_scheme
 from tenon.quantization.trained import grid_ranges, take_out
 from tenon.quantization.weights_only import quantize_weights
+
+SEPARATE = (".tflite", ".tmfile")
+"""Endings of formats that have no products that are rounded once with a LeakyRelu."""
 
 SCORED = 32
 """Samples that the report is measured on."""
@@ -51,6 +56,12 @@ class Quantized:
 
         Raises InputError for another ending, and UnsupportedError for layers that the format does not have.
         """
+        names = rounded_with_slope(self.graph) if Path(path).suffix.lower() in SEPARATE else []
+        if names:
+            raise InputError(
+                f"{path}: layer '{names[0]}' is rounded once with the LeakyRelu after it, which files of TFLite and "
+                "Tengine cannot express: quantise with separate_activations=True"
+            )
         save(self.graph, path, "the quantised model")
 
     def compile(self, target: str = "host", progress: Progress = lambda stage: None) -> Bundle:
@@ -92,6 +103,7 @@ def quantize(
     threads: int = 1,
     step: Step = lambda stage, done, total: None,
     cluster: str | None = None,
+    separate_activations: bool = False,
 ) -> Quantized:
     """Quantise a float model, calibrated on ``samples`` samples of ``data``, which ``seed`` chooses of more.
 
@@ -113,6 +125,9 @@ def quantize(
     besides integers of the scheme: "int16", "fp16" and "float"; of those that meet the contract, the one that costs
     least on ``target``.
 
+    A product and the LeakyRelu after it are rounded once, which TFLite and Tengine have no operators for: with
+    ``separate_activations`` the product's result is rounded to integers, too, for files of theirs.
+
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
@@ -130,6 +145,7 @@ def quantize(
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
     graph, trained = _float_graph_and_ranges(model)
+    separate = sloped(graph) if separate_activations else set()
     _check_layers(graph, (*exclude, *int16, *fp16))
     exclude = (*exclude, *fp16)
     if kind.weights_only:
@@ -140,12 +156,12 @@ def quantize(
         return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none")
     if trained or ranges is not None or data is None:
         wanted = trained | read_known(ranges, kind)
-        if trained and data is not None and not missing(graph, wanted, exclude):
+        if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
         made = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
             exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
-            change_concat_ranges=change_concat_ranges,
+            change_concat_ranges=change_concat_ranges, separate=separate,
         )  # fmt: skip
         in_fp16(made, fp16)
         return _unsearched(made, kind, "known ranges")
@@ -155,7 +171,7 @@ def quantize(
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
             kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
-            exclude, int16, threads, step, pool,
+            exclude, int16, threads, step, pool, separate,
         )  # fmt: skip
         if contract.asked:
             mixture = mixed(graph, given, request, contract, target, mixed_types, fp16)

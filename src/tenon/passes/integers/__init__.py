@@ -98,7 +98,7 @@ def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]
 def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
     if arithmetic != "onnx":
         pair = chain(match, PAIRS)
-        if not isinstance(pair, str) and pair.core.op.name in PAIRS:
+        if not isinstance(pair, str) and pair.core.op.name in PAIRS and pair.slope == 1:
             made = CORES[pair.core.op.name](match, pair, arithmetic)
             if isinstance(made, Value):
                 return made

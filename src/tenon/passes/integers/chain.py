@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from tenon.ir.graph import Node, Value
-from tenon.ir.quantised import bounds
+from tenon.ir.quantised import bounds, slope
 from tenon.passes.base import Match
 from tenon.passes.integers.operands import Grid, can_move, grid_of, moved
 
@@ -19,7 +19,7 @@ class Chain:
     """From ``core``, whose result has no other reader, through ``moves`` (in order) and bounds to a grid.
 
     ``low`` and ``high`` bound the result, in units of the QuantizeLinear's input; ``scaled`` is true if a constant
-    factor is among the nodes.
+    factor is among the nodes.  Negative results are multiplied by ``slope``, the LeakyRelu's before the bounds.
     """
 
     core: Node
@@ -28,6 +28,7 @@ class Chain:
     high: float
     scaled: bool
     grid: Grid
+    slope: float = 1.0
 
     def bounds(self, *, away: bool) -> tuple[int, int]:
         """``low`` and ``high`` as integers of the grid, ties rounded away from zero or to even."""
@@ -57,28 +58,41 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
     if isinstance(grid, str):
         return grid
     value, moves, low, high, scaled = match.root.input(0), list[Node](), -inf, inf, False
+    leak = 1.0
     while True:
         node = value.producer
         if node is None:
             return ""  # where floats become integers first
         if not match.sole(value):
             return f"the float result of {node.op.name} is read by others too"
-        limits = bounds(node)
+        limits, found = bounds(node), slope(node)
         if node.op.name in core:
-            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid)
+            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
+        if leak != 1 and (limits is not None or _factor(node) is not None):
+            return "its result is clipped or scaled before a LeakyRelu"
         if limits is not None and scaled:
             return "its result is clipped before it is scaled"
         if limits is not None:
             low, high = min(max(low, limits[0]), high), max(min(high, limits[1]), low)
         elif _factor(node) is not None and not scaled:
             scaled = True
+        elif found is not None and leak == 1 and not scaled and _has_weights(node.input(0)):
+            leak = found
         elif can_move(node) and node.op.name != "Pad":
             moves.append(node)
         else:
-            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid)
+            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
         following = node.input(0) if limits is not None or _factor(node) is None else _factor(node)
         assert following is not None
         value = following
+
+
+def _has_weights(value: Value) -> bool:
+    """Whether a product by constant weights computes ``value``, its elements moved at most."""
+    while value.producer is not None and can_move(value.producer) and value.producer.op.name != "Pad":
+        value = value.producer.input(0)
+    node = value.producer
+    return node is not None and node.op.name in ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def _factor(node: Node) -> Value | None:

@@ -27,6 +27,8 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     why = _unsupported(node)
     if why:
         return why
+    if found.slope != 1 and found.grid.steps:
+        return "its LeakyRelu is of quantisation steps"
     if matrix and _at_run_time(node):
         return matmul(match, found, arithmetic)
     turned = node.op.name == "Gemm" and bool(attribute(node, "transB"))
@@ -62,6 +64,8 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     )
     if why and not in_64_bits:
         return why
+    if in_64_bits and found.slope != 1:
+        return "a LeakyRelu of sums of 64 bits is computed in float"
     spread = Spread.of(node, len(data)) if back else None
     if spread is not None:
         data, b = spread.weights(data, given.zero), None if b is None else np.repeat(b, spread.count)
@@ -71,6 +75,7 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     common = {
         "rounding": factors.rounding, "x_zero": x.grid.zero, "w_zero": given.zero, "zero": found.grid.zero, "low": low,
         "high": high, "to": found.grid.dtype.value, "scale": found.grid.scale,
+        "slope": found.slope,
     }  # fmt: skip
     rest = [
         match.constant("weights", np.ascontiguousarray(data)),
@@ -113,6 +118,8 @@ def _at_run_time(node: Node) -> bool:
 def matmul(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     """A product of two matrices that are both computed at run time."""
     node = found.core
+    if found.slope != 1:
+        return "a LeakyRelu of a product of two matrices at run time is computed in float"
     given = operand(match, node.input(0)), operand(match, node.input(1))
     a, b = given
     if isinstance(a, str) or isinstance(b, str):
