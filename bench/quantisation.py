@@ -1,27 +1,29 @@
 #!/usr/bin/env python3
-"""Post-training quantisation of networks with real data, beside ONNX Runtime's quantiser.
+"""Post-training quantisation of networks with real data, beside ONNX Runtime's quantiser: a table in Markdown.
 
-    python bench/quantisation.py [NETWORK ...] [--count N] [--tests N] [--no-peers] [--scheme NAME] [--threads N]
+    python bench/quantisation.py [NETWORK ...] [--count N] [--tests N] [--no-peers] [--scheme NAME ...] [--threads N]
 
-Needs the folder `shared/` beside the project.  Calibrates on N samples and measures on others, all through
-compiled code in the arithmetic ``onnx``: the signal-to-quantisation-noise ratio (SQNR) of the outputs before softmax in
-dB, the share of samples with the largest output of the float network, and the seconds that quantisation took.  Peers
-quantise the ONNX file that `tenon optimize` writes, with the same samples; weights per channel unless the scheme says
-otherwise.
+Needs the folder `shared/` beside the project; the columns of ONNX Runtime need `onnxruntime` and `onnx`.  Calibrates on
+N samples and measures on others, all through compiled code in the arithmetic ``onnx``.  A cell has the share of right
+answers where labels are known, the signal-to-quantisation-noise ratio (SQNR) of the outputs before softmax in dB, and
+the share of samples with the largest output of the float network; the seconds are those that quantisation took.  Peers
+quantise the ONNX file that `tenon optimize` writes, with the same samples.  A cell below its target has an exclamation
+mark, and the exit status is 1 then.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 from PIL import Image
 
 import tenon
@@ -31,11 +33,13 @@ from tenon.quantization import quantize
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 Array = np.ndarray[Any, np.dtype[Any]]
-Data = Callable[[], tuple[Array, Array]]
+Samples = tuple[Array, Array | None]
+"""Of a network, [N, ...], and their classes, [N], where these are known."""
+Data = Callable[[], tuple[Samples, Samples]]
 """Samples to calibrate with, and others to measure with."""
 
 
-def crops(size: int, scale: float, shift: float) -> tuple[Array, Array]:
+def crops(size: int, scale: float, shift: float) -> tuple[Samples, Samples]:
     """Crops of photos, of every second photo to calibrate with; v * ``scale`` + ``shift`` of 0..255."""
     files = sorted(p for p in (SHARED / "models" / "images").iterdir() if p.suffix in (".jpg", ".bmp", ".png"))
     rng = np.random.default_rng(0)
@@ -51,22 +55,23 @@ def crops(size: int, scale: float, shift: float) -> tuple[Array, Array]:
             found[i % 2].append(np.asarray(crop, np.float32) * np.float32(scale) + np.float32(shift))
     order = [rng.permutation(len(part)) for part in found]
     first, second = (np.stack(part)[o] for part, o in zip(found, order, strict=True))
-    return first, second
+    return (first, None), (second, None)
 
 
-def halves(x: Array) -> tuple[Array, Array]:
+def halves(x: Array, y: Array) -> tuple[Samples, Samples]:
     order = np.random.default_rng(0).permutation(len(x))
-    return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
+    first, second = order[: len(x) // 2], order[len(x) // 2 :]
+    return (x[first], y[first]), (x[second], y[second])
 
 
-def words() -> tuple[Array, Array]:
+def words() -> tuple[Samples, Samples]:
     with np.load(SHARED / "quant" / "kws01.npz") as file:
-        return halves((file["x"].astype(np.float32) - 83) * np.float32(0.5847029089927673))
+        return halves((file["x"].astype(np.float32) - 83) * np.float32(0.5847029089927673), file["y"])
 
 
-def small_images() -> tuple[Array, Array]:
+def small_images() -> tuple[Samples, Samples]:
     with np.load(SHARED / "quant" / "cifar10-jpeg.npz") as file:
-        return halves(file["x"].astype(np.float32))
+        return halves(file["x"].astype(np.float32), file["y"])
 
 
 NETWORKS: dict[str, tuple[str, Data]] = {
@@ -77,73 +82,136 @@ NETWORKS: dict[str, tuple[str, Data]] = {
     "mobilenet_v1_0.25": ("quant/mobilenet_v1_0.25_224.h5", lambda: crops(224, 1 / 127.5, -1.0)),
 }
 
+TARGETS: dict[tuple[str, str], tuple[float, float]] = {
+    ("kws", "int8"): (35, 0), ("ic", "int8"): (34, 98), ("vww", "int8"): (27, 0),
+    ("mobilenet_v1_0.25", "int8"): (21, 91), ("mobilenet_v1_0.25", "int8-per-tensor"): (15, 0),
+}  # fmt: skip
+"""Least SQNR in dB and share of unchanged answers in %, by network and scheme."""
 
-class Reader(CalibrationDataReader):  # type: ignore[misc]
+
+@dataclass(frozen=True)
+class Score:
+    """``accuracy`` in %, NaN without labels; ``sqnr`` in dB, ``agreement`` in %."""
+
+    accuracy: float
+    sqnr: float
+    agreement: float
+
+    @classmethod
+    def of(cls, got: Sequence[Array], expected: Sequence[Array], labels: Array | None) -> Score:
+        a, b = (np.stack(each).reshape(len(each), -1).astype(np.float64) for each in (got, expected))
+        sqnr = 10 * np.log10((b**2).sum() / max(((a - b) ** 2).sum(), 1e-30))
+        answers = a.argmax(1)
+        accuracy = float("nan") if labels is None else 100 * float((answers == labels).mean())
+        return cls(accuracy, float(sqnr), 100 * float((answers == b.argmax(1)).mean()))
+
+    def text(self, target: tuple[float, float] | None) -> str:
+        sqnr, agreement = target or (-np.inf, 0.0)
+        missed = self.sqnr < sqnr or self.agreement < agreement
+        right = "" if np.isnan(self.accuracy) else f"{self.accuracy:.1f} / "
+        return f"{right}{self.sqnr:.1f} / {self.agreement:.1f}{' !' if missed else ''}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="default: all")
+    parser.add_argument("--count", type=int, default=128, help="samples to calibrate with")
+    parser.add_argument("--tests", type=int, default=256, help="samples to measure with")
+    parser.add_argument("--scheme", nargs="+", default=["int8", "int8-per-tensor"])
+    parser.add_argument("--threads", type=int, default=2, help="of the calibration")
+    parser.add_argument("--no-peers", action="store_true")
+    options = parser.parse_args()
+    peers = [] if options.no_peers else installed_peers()
+    columns = ["network", "float", *(f"tenon {scheme}" for scheme in options.scheme), "seconds", *peers]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+    missed = [row for name in options.networks or NETWORKS if "!" in (row := measured(name, options, peers))]
+    print(
+        "\nright answers in % (where labels are known) / SQNR in dB / same answer as in float in %; ! below the target"
+    )
+    return int(bool(missed))
+
+
+def measured(name: str, options: argparse.Namespace, peers: Iterable[str]) -> str:
+    """Print the row of a network; returns it."""
+    where, data = NETWORKS[name]
+    (first, _), (second, labels) = data()
+    graph = optimize(tenon.load(SHARED / where), fuse=False)
+    end = graph.outputs[0].producer
+    if end is not None and end.op.name == "Softmax":  # scores before it say more about the noise
+        graph.outputs[0] = end.input(0)
+        graph.prune()
+    dims = graph.inputs[0].type.dims
+    calibration = [x.reshape(dims) for x in first[: options.count]]
+    tests = [x.reshape(dims) for x in second[: options.tests]]
+    labels = None if labels is None else labels[: options.tests]
+    expected = outputs(graph, tests)
+    right = Score.of(expected, expected, labels).accuracy
+    cells, seconds = ["" if np.isnan(right) else f"{right:.1f}"], []
+    for scheme in options.scheme:
+        began = perf_counter()
+        made = quantize(graph.copy(), calibration, samples=options.count, scheme=scheme, threads=options.threads)
+        seconds.append(f"{perf_counter() - began:.0f}")
+        score = Score.of(outputs(made.graph, tests), expected, labels)
+        cells.append(score.text(TARGETS.get((name, scheme))))
+        tried = ", ".join(f"{n} {v:.1f}" for n, v in (made.report.methods | made.report.repairs).items())
+        print(f"{name} {scheme}: {made.report.method}; tried: {tried} dB", file=sys.stderr)
+    cells.append(", ".join(seconds))
+    cells += [by_onnxruntime(graph, calibration, tests, peer, expected, labels).text(None) for peer in peers]
+    row = f"| {' | '.join([name, *cells])} |"
+    print(row, flush=True)
+    return row
+
+
+def outputs(graph: tenon.Graph, samples: Sequence[Array]) -> list[Array]:
+    with tenon.open(tenon.compile(graph, arithmetic="onnx", name="net")) as engine:
+        return [next(iter(engine.run(x).values())).copy() for x in samples]
+
+
+def installed_peers() -> list[str]:
+    """The columns of ONNX Runtime: how ranges are found, and of which weights."""
+    try:
+        import onnxruntime.quantization  # noqa: F401
+    except ImportError as error:
+        print(f"without peers: {error}", file=sys.stderr)
+        return []
+    return [f"onnxruntime {m}, per {p}" for p in ("channel", "tensor") for m in ("MinMax", "Percentile")]
+
+
+def by_onnxruntime(
+    graph: tenon.Graph, calibration: Sequence[Array], tests: Sequence[Array], peer: str, expected: Sequence[Array],
+    labels: Array | None,
+) -> Score:  # fmt: skip
+    """The score of a column of ``installed_peers``."""
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    name, method = graph.inputs[0].name, peer.split()[1].rstrip(",")
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):  # it prints its progress
+        source, out = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+        source.write_bytes(to_onnx(graph).SerializeToString())
+        quantize_static(
+            source, out, Reader(name, calibration), quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8, per_channel=peer.endswith("channel"),
+            calibrate_method=getattr(CalibrationMethod, method),
+        )  # fmt: skip
+        session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
+        return Score.of([session.run(None, {name: x})[0] for x in tests], expected, labels)
+
+
+class Reader:
+    """Samples as ONNX Runtime's CalibrationDataReader hands them out."""
+
     def __init__(self, name: str, samples: Sequence[Array]) -> None:
         self.left = iter([{name: each} for each in samples])
 
     def get_next(self) -> dict[str, Array] | None:
         return next(self.left, None)
 
+    def __iter__(self) -> Reader:
+        return self
 
-def scored(got: Sequence[Array], expected: Sequence[Array]) -> str:
-    a, b = (np.stack(each).reshape(len(each), -1).astype(np.float64) for each in (got, expected))
-    sqnr = 10 * np.log10((b**2).sum() / max(((a - b) ** 2).sum(), 1e-30))
-    return f"{sqnr:6.1f} dB {100 * (a.argmax(1) == b.argmax(1)).mean():5.1f} %"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="default: all")
-    parser.add_argument("--count", type=int, default=128)
-    parser.add_argument("--tests", type=int, default=256)
-    parser.add_argument("--scheme", default="int8")
-    parser.add_argument("--threads", type=int, default=2, help="of the calibration")
-    parser.add_argument("--no-peers", action="store_true")
-    options = parser.parse_args()
-    for name in options.networks or NETWORKS:
-        measure(name, options)
-    return 0
-
-
-def measure(name: str, options: argparse.Namespace) -> None:
-    where, data = NETWORKS[name]
-    first, second = data()
-    graph = optimize(tenon.load(SHARED / where), fuse=False)
-    end = graph.outputs[0].producer
-    if end is not None and end.op.name == "Softmax":  # scores before it say more about the noise
-        graph.outputs[0] = end.input(0)
-        graph.prune()
-    given, dims = graph.inputs[0].name, graph.inputs[0].type.dims
-    calibration = [x.reshape(dims) for x in first[: options.count]]
-    tests = [x.reshape(dims) for x in second[: options.tests]]
-    expected = outputs(graph, tests)
-    began = perf_counter()
-    made = quantize(graph, calibration, samples=options.count, scheme=options.scheme, threads=options.threads)
-    taken = perf_counter() - began
-    report = made.report
-    label = f"tenon {options.scheme} ({report.method})"
-    print(f"{name:18} {label:28} {scored(outputs(made.graph, tests), expected)}  {taken:.0f} s", flush=True)
-    print(f"{'':18} tried: {', '.join(f'{n} {v:.1f}' for n, v in (report.methods | report.repairs).items())} dB")
-    if options.no_peers:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        source, out = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
-        source.write_bytes(to_onnx(graph).SerializeToString())
-        for label, method in (("MinMax", CalibrationMethod.MinMax), ("Percentile", CalibrationMethod.Percentile)):
-            quantize_static(
-                source, out, Reader(given, calibration), quant_format=QuantFormat.QDQ, calibrate_method=method,
-                per_channel="per-tensor" not in options.scheme, activation_type=QuantType.QInt8,
-                weight_type=QuantType.QInt8,
-            )  # fmt: skip
-            session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
-            got = [session.run(None, {given: x})[0] for x in tests]
-            print(f"{'':18} {f'onnxruntime {label}':28} {scored(got, expected)}", flush=True)
-
-
-def outputs(graph: tenon.Graph, samples: Sequence[Array]) -> list[Array]:
-    with tenon.open(tenon.compile(graph, arithmetic="onnx", name="net")) as engine:
-        return [next(iter(engine.run(x).values())) for x in samples]
+    def __next__(self) -> dict[str, Array]:
+        return next(self.left)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,14 @@ def opened(page: Path, script: str = "", fragment: str = "") -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+def results(path: Path, *expressions: str) -> list[Any]:
+    """Of expressions of JavaScript, evaluated in order in the page, which must not have an error."""
+    values = ", ".join(f"({each})" for each in expressions)
+    done = opened(path, f"document.body.dataset.result = JSON.stringify([{values}]);")
+    assert "data-error" not in done
+    found = re.search(r'data-result="(.*?)"', done)
+    assert found
+    values_found: list[Any] = json.loads(unescape(found[1]))
+    return values_found

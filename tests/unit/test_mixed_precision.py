@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import numpy as np
 import pytest
 
 import tenon
+from browser import results
+from installed import SCRIPT, environment
 from networks_to_quantise import images, separable
 from tenon.errors import InputError
 from tenon.ir.types import DType
+from tenon.quantization import compare
 from tenon.quantization.half_precision import in_fp16, layer_name
 from tenon.quantization.mixed_precision import TYPES, Contract, _Search
 from tenon.quantization.placement import placement
@@ -231,3 +236,37 @@ def test_pages_of_the_report_and_of_what_was_tried(tmp_path: Path) -> None:
     assert "http" not in text
     done = CliRunner().invoke(app, command(tmp_path, "--pareto", str(tmp_path / "p.html")))
     assert "give --min-sqnr or --max-drop" in str(done.exception or done.output)
+
+
+@pytest.mark.slow
+def test_the_command_of_a_click_makes_that_mixture(tmp_path: Path) -> None:
+    """A point of the page is clicked in a browser, and the command that it shows is run."""
+    if not SCRIPT.exists():
+        pytest.skip("the package is not installed: no console script beside this Python")
+    words = command(tmp_path, "--no-equalisation", "--no-bias-correction", "--samples", "10", "--target", "cortex-m4")
+    more = ["--min-sqnr", "22", "--report", str(tmp_path / "report.json"), "--pareto", str(tmp_path / "pareto.html")]
+    subprocess.run([SCRIPT, *words, *more], env=environment(), capture_output=True, check=True, timeout=300)
+    points = json.loads((tmp_path / "report.json").read_text())["points"]
+    wanted = next(i for i, each in enumerate(points) if each["floats"])
+    click = f"document.querySelectorAll('circle')[{wanted}].dispatchEvent(new Event('click'))"
+    _, shown = results(tmp_path / "pareto.html", click, "document.getElementById('command').textContent")
+    assert "--min-sqnr" not in shown
+    assert "--no-equalisation" in shown
+    assert "--samples 10" in shown
+    (tmp_path / "q.onnx").unlink()
+    path = {**environment(), "PATH": f"{SCRIPT.parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", shown], env=path, cwd=tmp_path, capture_output=True, check=True, timeout=300)
+    assert (tmp_path / "q" / "manifest.json").exists()  # a folder: this target loads no libraries
+    found = compare(tmp_path / "net.onnx", tmp_path / "q.onnx", images(12))
+    assert found.outputs[0].sqnr == pytest.approx(points[wanted]["sqnr"], abs=0.5)
+
+
+def test_single_files_of_bundles_need_a_library(tmp_path: Path) -> None:
+    """Said before the search, not after it."""
+    from typer.testing import CliRunner
+
+    from tenon.cli.app import app
+
+    words = [str(tmp_path / "q.tenon") if word.endswith("q.onnx") else word for word in command(tmp_path)]
+    done = CliRunner().invoke(app, [*words, "--target", "cortex-m4"])
+    assert "q.tenon: target cortex-m4 has no library for a .tenon file: give a folder" in str(done.exception)

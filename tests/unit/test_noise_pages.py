@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-from html import unescape
 from pathlib import Path
-from typing import Any
 
-from browser import opened
+from browser import results
 from tenon.cli.noise_page import page
 from tenon.cli.pareto_page import pareto_page
 from tenon.quantization.report import Noise, Point, Report, WeightNoise
@@ -41,17 +37,6 @@ def report() -> Report:
         (HOSTILE,),
         points,
     )
-
-
-def results(path: Path, *expressions: str) -> list[Any]:
-    """Of expressions of JavaScript, evaluated in order in the page, which must not have an error."""
-    values = ", ".join(f"({each})" for each in expressions)
-    done = opened(path, f"document.body.dataset.result = JSON.stringify([{values}]);")
-    assert "data-error" not in done
-    found = re.search(r'data-result="(.*?)"', done)
-    assert found
-    values_found: list[Any] = json.loads(unescape(found[1]))
-    return values_found
 
 
 def test_tables_are_sorted_by_a_click_and_names_are_escaped(tmp_path: Path) -> None:

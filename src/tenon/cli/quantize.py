@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import tenon
 from tenon.atomic_write import write
 from tenon.bundle.container import SUFFIX
+from tenon.bundle.names import library_name
 from tenon.bundle.writer import save_container
 from tenon.cli.console import console, print_json, size, stages
 from tenon.cli.model_source import Source
@@ -19,6 +20,8 @@ from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.errors import InputError
 from tenon.exporters.save import ENDINGS
+from tenon.options import Options
+from tenon.pipeline import find_target
 from tenon.quantization import Quantized, Report
 from tenon.quantization.post_training import SEPARATE
 
@@ -28,12 +31,13 @@ WORST = 5
 
 def quantize_model(
     source: Source, out: Path, settings: Mapping[str, Any], report: Path | None, pareto: Path | None,
-    ranges: tuple[Path, str] | None = None, *, as_json: bool,
+    ranges: tuple[Path, str] | None = None, *, words: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
-    """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format."""
+    """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format,
+    ``words`` the command without a contract."""
     if pareto is not None and settings["min_sqnr"] is None and settings["max_drop"] is None:
         raise InputError("--pareto shows what a search tried: give --min-sqnr or --max-drop too")
-    check_ending(out)
+    check_ending(out, settings["target"])
     separate = out.suffix.lower() in SEPARATE
     began = perf_counter()
     with stages(f"quantising {source.name}") as progress:
@@ -55,18 +59,25 @@ def quantize_model(
     if pareto is not None:
         from tenon.cli.pareto_page import pareto_page
 
-        write(pareto, pareto_page(source.name, made.report, *_commands(source, out, settings)), "--pareto")
+        write(pareto, pareto_page(source.name, made.report, *_commands(words, out, settings["target"])), "--pareto")
     if as_json:
         return print_json(found)
     console.print(f"{out}  {size(written)} in {perf_counter() - began:.1f} s", markup=False)
     return _print(made.report)
 
 
-def check_ending(out: Path) -> None:
-    """Raises InputError unless ``out`` is a name of a model file or a bundle."""
+def check_ending(out: Path, target: str) -> None:
+    """Raises InputError unless ``out`` is a name of a model file, or of a bundle that ``target`` has."""
     if out.suffix.lower() not in ("", SUFFIX, *ENDINGS) and not out.is_dir():
         known = ", ".join((*ENDINGS, SUFFIX))
         raise InputError(f"{out}: give a name that ends in {known}, or a folder for a bundle")
+    if out.suffix == SUFFIX and not _loaded(target):
+        raise InputError(f"{out}: target {target} has no library for a {SUFFIX} file: give a folder")
+
+
+def _loaded(target: str) -> bool:
+    """Whether bundles for a target have a library, as single files need one."""
+    return library_name("", find_target(Options.from_environment(target=target))) is not None
 
 
 def _write(made: Quantized, out: Path, target: str, progress: Callable[[str], None]) -> int:
@@ -81,16 +92,11 @@ def _write(made: Quantized, out: Path, target: str, progress: Callable[[str], No
     return sum(file.stat().st_size for file in bundle.save(out, progress=progress).iterdir())
 
 
-def _commands(source: Source, out: Path, settings: Mapping[str, Any]) -> tuple[str, str]:
+def _commands(words: Sequence[str], out: Path, target: str) -> tuple[str, str]:
     """The command without a contract, which layers of other types follow, and the one that makes the bundle of what it
     writes ("" if it writes a bundle)."""
-    words = ["tenon", "quantize", source.model, "--data", str(settings["data"]), "-o", str(out)]
-    for name in ("samples", "seed", "scheme", "method", "rounding", "target"):
-        words += [f"--{name}", str(settings[name])]
-    for option in ("exclude", "int16", "fp16"):
-        for name in settings[option]:
-            words += [f"--{option}", name]
-    bundle = ["tenon", "compile", str(out), "-o", str(out.with_suffix(SUFFIX)), "--target", settings["target"]]
+    made = out.with_suffix(SUFFIX if _loaded(target) else "")
+    bundle = ["tenon", "compile", str(out), "-o", str(made), "--target", target]
     return shlex.join(words), shlex.join(bundle) if out.suffix.lower() in ENDINGS else ""
 
 

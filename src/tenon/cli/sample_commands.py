@@ -18,6 +18,7 @@ from tenon.cli.option_groups import (
     RunOptions,
     ThreadOptions,
 )
+from tenon.cli.repeated import repeated_words
 from tenon.cli.sample_options import (
     ContractOptions,
     Data,
@@ -32,6 +33,12 @@ from tenon.cli.sample_options import (
     Seed,
 )
 
+_OF_CONTRACTS = {
+    "min_sqnr", "max_drop", "metric", "ground_truth", "mixed_types", "report", "pareto", "save_ranges", "ranges_format",
+    "json", "verbose",
+}  # fmt: skip
+"""What a command for one mixture of types of layers leaves out."""
+
 
 def with_focus(preprocess: PreprocessOptions, *, focus: bool) -> dict[str, Any]:
     """How images of samples become inputs."""
@@ -41,6 +48,7 @@ def with_focus(preprocess: PreprocessOptions, *, focus: bool) -> dict[str, Any]:
 @with_groups
 def quantize_command(
     *,
+    context: typer.Context,
     model: Model,
     data: OptionalData = None,
     out: Annotated[
@@ -74,11 +82,12 @@ def quantize_command(
     """Quantise a float model to 8-bit integers, calibrated on samples; writes ONNX, TFLite or tmfile."""
     from tenon.cli.quantize import quantize_model
 
+    words = repeated_words(context, _OF_CONTRACTS)
     settings = {
         "data": data, "samples": samples, "seed": seed, **scheme.settings(), **vars(repairs), **contract.settings(),
         "preprocess": with_focus(preprocess, focus=focus), "threads": threads.threads, "cluster": cluster,
     }  # fmt: skip
-    quantize_model(model.source(), out, settings, report, pareto, saved.file(), as_json=printing.json)
+    quantize_model(model.source(), out, settings, report, pareto, saved.file(), words=words, as_json=printing.json)
 
 
 @with_groups
