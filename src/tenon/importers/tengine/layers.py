@@ -111,7 +111,8 @@ def pooling(node: TengineNode) -> Value:
     if len(dims) != 4 or p["alg"] not in (0, 1):
         raise RefusedError(f"pooling {p['alg']} of {list(dims)} is not supported")
     average = p["alg"] == 1
-    if p["global"] or (p["kernel_h"], p["kernel_w"]) == dims[2:]:
+    padded = any(p[f"pad_{side}"] for side in ("h0", "w0", "h1", "w1"))
+    if p["global"] or ((p["kernel_h"], p["kernel_w"]) == dims[2:] and not padded):
         return node.add("GlobalAveragePool" if average else "GlobalMaxPool", node.x)
     flavor = p["caffe_flavor"] & ~0x10
     before, after = [], []
