@@ -59,6 +59,8 @@ def quantize_model(
     if pareto is not None:
         from tenon.cli.pareto_page import pareto_page
 
+        if made.report.scheme_reason:  # another target, or no contract, might decide otherwise
+            words = [*words, "--scheme", made.report.scheme]
         write(pareto, pareto_page(source.name, made.report, *_commands(words, out, settings["target"])), "--pareto")
     if as_json:
         return print_json(found)
@@ -101,7 +103,8 @@ def _commands(words: Sequence[str], out: Path, target: str) -> tuple[str, str]:
 
 
 def _print(report: Report) -> None:
-    console.print(f"scheme {report.scheme}, ranges by {report.method}", markup=False)
+    reason = f" ({report.scheme_reason})" if report.scheme_reason else ""
+    console.print(f"scheme {report.scheme}{reason}, ranges by {report.method}", markup=False)
     for name, gain in (report.repairs | report.methods).items():
         kept = "  (kept)" if name in (*report.applied, report.method) else ""
         console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{kept}", markup=False)
@@ -113,8 +116,9 @@ def _print(report: Report) -> None:
         console.print(f"in float: {', '.join(report.floats)}", markup=False)
     if report.agreement is not None:
         console.print(agreement_text(report.agreement, report.agreement_error, report.samples), markup=False)
-    print_noise("output", report.outputs)
-    print_noise("worst tensors", sorted(report.tensors, key=lambda noise: noise.sqnr)[:WORST])
+    if report.outputs:  # with samples
+        print_noise("output", report.outputs)
+        print_noise("worst tensors", sorted(report.tensors, key=lambda noise: noise.sqnr)[:WORST])
 
 
 def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
@@ -123,7 +127,7 @@ def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
             decibels(min((each.sqnr for each in report.outputs), default=float("nan"))),
             "SQNR of the outputs before softmax",
         ),
-        (report.scheme, "scheme"),
+        (report.scheme, "scheme" + (f": {report.scheme_reason}" if report.scheme_reason else "")),
         (report.method, "ranges of activations"),
         (", ".join(report.applied) or "none", "repairs"),
     ]

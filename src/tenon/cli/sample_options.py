@@ -43,8 +43,11 @@ class SchemeOptions:
     """What is quantised, to what, by which ranges.  Fields are named as the arguments of ``tenon.quantize``."""
 
     scheme: Annotated[
-        str, typer.Option("--scheme", help="int8, int8-symmetric, int8-per-tensor, uint8, uint8-per-channel, ...")
-    ] = "int8"
+        str,
+        typer.Option(
+            "--scheme", help="auto (by --target), int8, int8-symmetric, int8-per-tensor, uint8, int16x8, fp16, ..."
+        ),
+    ] = "auto"
     method: Annotated[
         str,
         typer.Option(

@@ -11,12 +11,12 @@ from typing import Any
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph, Value
 from tenon.quantization.calibration import Step, observed
-from tenon.quantization.candidates import grids
-from tenon.quantization.insertion import insert, products
+from tenon.quantization.candidates import Recipe, grids
+from tenon.quantization.insertion import products
 from tenon.quantization.placement import Placement, last, placement, root
 from tenon.quantization.range_files import read_ranges
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
-from tenon.quantization.samples import Data, finite, read_samples
+from tenon.quantization.samples import Data, Sample, finite, read_samples
 from tenon.quantization.scheme import Scheme
 
 Ranges = Mapping[str, Range] | str | PathLike[str]
@@ -75,8 +75,8 @@ def quantized_by(
     graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
     seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
     step: Step, change_concat_ranges: bool = False, separate: Collection[str] = (),
-) -> Graph:  # fmt: skip
-    """``graph``, changed: quantised by these ranges, and by ``method`` where they have none.
+) -> tuple[Recipe, list[Sample]]:  # fmt: skip
+    """The recipe for ``graph`` of these ranges, and by ``method`` where they have none; and the samples of ``data``.
 
     ``change_concat_ranges`` widens those of concatenations (``of_concatenations``).
 
@@ -92,12 +92,11 @@ def quantized_by(
             f"there is no range for tensor '{left[0].name}' and {len(left) - 1} others: give samples (--data) "
             "or all ranges (--ranges)"
         )
-    if left and data is not None:
-        found = finite(read_samples(graph, data, samples, seed, preprocess))
+    found = [] if data is None else finite(read_samples(graph, data, samples, seed, preprocess))
+    if left:
         seen = observed(graph, left, found, histograms=method in HISTOGRAMS, threads=threads, step=step)
         given |= {value: METHODS[method](each) for value, each in seen.items()}
     if change_concat_ranges:
         given |= of_concatenations(graph, given)
-    found_grids = grids(placed, given, scheme)
-    insert(graph, placed, products(placed, found_grids, scheme), found_grids, scheme)
-    return graph
+    made = products(placed, grids(placed, given, scheme), scheme)
+    return Recipe(graph, placed, given, made, "known ranges"), found

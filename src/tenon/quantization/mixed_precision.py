@@ -22,10 +22,8 @@ from tenon.ir.quantised import integers_of
 from tenon.ir.types import DType
 from tenon.metrics.base import Evaluation
 from tenon.metrics.classification import TopK
-from tenon.options import Options
-from tenon.passes.precision import states_f16
-from tenon.pipeline import find_target, inspect
-from tenon.plan.lowering_context import Setting, operator, site
+from tenon.pipeline import inspect
+from tenon.quantization.default_scheme import estimate_options, estimated_times
 from tenon.quantization.half_precision import in_fp16, layer_name
 from tenon.quantization.insertion import Product
 from tenon.quantization.moments import moments
@@ -248,21 +246,8 @@ class _Search:
         in_fp16(made, (*self.fp16, *layers.fp16))
         return made
 
-    def _options(self, graph: Graph) -> Options:
-        """Those that ``graph`` is estimated with: layers that it has in fp16 are stored and computed so."""
-        precision = "fp16" if states_f16(graph) else "fp32"
-        return Options.from_environment(target=self.target, name="estimate", precision=precision)
-
     def _times(self, graph: Graph) -> dict[str, float]:
-        """Estimated time of each layer on the target."""
-        options = self._options(graph)
-        _, planned = inspect(graph, options)
-        setting = Setting(find_target(options).machine)
-        found: dict[str, float] = {}
-        for node in planned or ():
-            name = layer_name(node)
-            found[name] = found.get(name, 0.0) + operator(node).cost(site(node, setting)).time
-        return found
+        return estimated_times(graph, self.target)
 
     def _tried(self, found: Recipe, layers: LayerTypes) -> Point:
         made = self._inserted(found, layers)
@@ -272,7 +257,7 @@ class _Search:
             for each, a, b in zip(sums, mine.scores, theirs.scores, strict=True):
                 each.add(a, b)
         drop = self._drop(got)
-        description, _ = inspect(made, self._options(made))
+        description, _ = inspect(made, estimate_options(made, self.target))
         point = Point(
             layers.floats, min(each.sqnr for each in sums), drop, sum(self._times(made).values()),
             description.weights or 0, description.peak_ram or 0, mean_bits(made), layers.wide, layers.fp16,

@@ -22,6 +22,8 @@ from tenon.passes.integers import is_quantised
 from tenon.passes.precision import states_f16
 from tenon.pipeline import Model, Progress, compile, load
 from tenon.quantization.calibration import Step
+from tenon.quantization.default_scheme import AUTO as AUTO_SCHEME
+from tenon.quantization.default_scheme import default_scheme
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
 from tenon.quantization.half_precision import in_fp16
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
@@ -82,7 +84,7 @@ def quantize(
     *,
     samples: int = 128,
     seed: int = 0,
-    scheme: str = "int8",
+    scheme: str = "auto",
     method: str = "auto",
     ranges: Ranges | None = None,
     change_concat_ranges: bool = False,
@@ -111,8 +113,10 @@ def quantize(
     or .npz file with samples along the first axis, ``module:function``, or an iterable; a sample is an array of the
     only input's shape, or a mapping of names to arrays; of an iterable the first are taken.
 
-    ``scheme`` is one of ``SCHEMES``, ``method`` how ranges of activations follow from what was observed: one of
-    ``METHODS``, or "auto", which takes the one with the best signal-to-noise ratio of the outputs.  ``equalisation``
+    ``scheme`` is one of ``SCHEMES``, or "auto": "int8" (where ranges are known or a contract, 16-bit or fp16 layers are
+    asked for), else what suits ``target`` (``default_scheme``), which the report gives a reason for.  ``method`` is how
+    ranges of activations follow from what was observed: one of ``METHODS``, or "auto", which takes the one with the
+    best signal-to-noise ratio of the outputs.  ``equalisation``
     scales the channels of tensors to similar ranges (None: if it helps), ``rounding`` is how weights are rounded, one
     of ``ROUNDING``, ``range_search`` tries narrower and wider ranges of each tensor, and ``bias_correction`` puts back
     the means of channels.  Layers that ``exclude`` names stay in float, those that ``int16`` names get
@@ -132,7 +136,7 @@ def quantize(
 
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
     brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
-    without missing ones no data is needed; nothing is searched or repaired then, and the report is empty.
+    without missing ones no data is needed; nothing is searched or repaired then, and without data the report is empty.
     ``change_concat_ranges`` gives a concatenation and all that it joins one range of these, which has all of theirs.
 
     ``cluster`` is the address of a Dask scheduler, or "local:N", whose workers observe parts of the samples; the result
@@ -140,12 +144,16 @@ def quantize(
 
     Raises ModelError, and InputError for bad options and data, and if only float meets the contract.
     """
-    kind = named_scheme(scheme)
     checked(rounding, method)
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
+    if scheme != AUTO_SCHEME:
+        named_scheme(scheme)
     graph, trained = _float_graph_and_ranges(model)
     separate = sloped(graph) if separate_activations else set()
+    given = trained or ranges is not None or int16 or fp16 or min_sqnr is not None or max_drop is not None
+    scheme, reason = _chosen(graph, scheme, "host" if given else target)
+    kind = named_scheme(scheme)
     _check_layers(graph, (*exclude, *int16, *fp16))
     exclude = (*exclude, *fp16)
     if kind.weights_only:
@@ -153,20 +161,24 @@ def quantize(
             raise _quantised_already(graph)
         if int16 or fp16:
             raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
-        return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none")
+        return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none", reason)
     if trained or ranges is not None or data is None:
         wanted = trained | read_known(ranges, kind)
         if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
-        made = quantized_by(
+        known, fed = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
             exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
             change_concat_ranges=change_concat_ranges, separate=separate,
         )  # fmt: skip
+        made, values = inserted(known, kind)
         in_fp16(made, fp16)
-        return _unsearched(made, kind, "known ranges")
+        if not fed:
+            return _unsearched(made, kind, known.method, reason)
+        report = reported(graph, known, made, values, fed[:SCORED], kind, threads)
+        return Quantized(made, replace(report, scheme_reason=reason))
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
-    given = finite(each.sample for each in numbered)
+    fed = finite(each.sample for each in numbered)
     contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
@@ -174,14 +186,14 @@ def quantize(
             exclude, int16, threads, step, pool, separate,
         )  # fmt: skip
         if contract.asked:
-            mixture = mixed(graph, given, request, contract, target, mixed_types, fp16)
+            mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)
         else:
-            mixture = Mixture(recipe(graph, given, request))
+            mixture = Mixture(recipe(graph, fed, request))
     found, layers = mixture.found, mixture.layers
     result = inserted(found, kind)
     in_fp16(result[0], (*fp16, *layers.fp16))
-    report = reported(graph, found, *result, given[:SCORED], kind, threads)
-    return Quantized(result[0], replace(report, **vars(layers), points=tuple(mixture.points)))
+    report = reported(graph, found, *result, fed[:SCORED], kind, threads)
+    return Quantized(result[0], replace(report, **vars(layers), points=tuple(mixture.points), scheme_reason=reason))
 
 
 def _check_layers(graph: Graph, names: Sequence[str]) -> None:
@@ -193,9 +205,14 @@ def _quantised_already(graph: Graph) -> ModelError:
     return ModelError(f"{graph.source or graph.name}: is quantised already")
 
 
-def _unsearched(graph: Graph, kind: Scheme, method: str) -> Quantized:
+def _chosen(graph: Graph, scheme: str, target: str) -> tuple[str, str]:
+    """The name of the scheme, and why it was chosen."""
+    return default_scheme(graph, target) if scheme == AUTO_SCHEME else (scheme, "")
+
+
+def _unsearched(graph: Graph, kind: Scheme, method: str, reason: str) -> Quantized:
     """With an empty report."""
-    return Quantized(graph, Report(kind.name, method, 0, (), (), (), None, None, {}, {}))
+    return Quantized(graph, Report(kind.name, method, 0, (), (), (), None, None, {}, {}, scheme_reason=reason))
 
 
 def _contract(

@@ -65,10 +65,10 @@ class Report:
     """``outputs``, ``tensors`` and ``weights`` by noise.  ``agreement`` is the share of samples whose largest output is
     the same, or None if the first output is no vector; ``agreement_error`` is its standard error.
 
-    ``methods`` has the SQNR in dB of each method that was tried, ``repairs`` that without ("") and with each repair,
-    on samples that nothing was fitted to; ``applied`` are the repairs that were kept.  Of a search for a contract,
-    ``floats`` are the layers in float, ``wide`` those of 16-bit integers, ``fp16`` those in fp16 and ``points`` the
-    mixtures that were tried.
+    ``scheme_reason`` says why the scheme was chosen, "" if it was asked for.  ``methods`` has the SQNR in dB of each
+    method that was tried, ``repairs`` that without ("") and with each repair, on samples that nothing was fitted to;
+    ``applied`` are the repairs that were kept.  Of a search for a contract, ``floats`` are the layers in float,
+    ``wide`` those of 16-bit integers, ``fp16`` those in fp16 and ``points`` the mixtures that were tried.
     """
 
     scheme: str
@@ -86,6 +86,7 @@ class Report:
     points: tuple[Point, ...] = ()
     wide: tuple[str, ...] = ()
     fp16: tuple[str, ...] = ()
+    scheme_reason: str = ""
 
 
 class Sums:

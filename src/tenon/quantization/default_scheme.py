@@ -1,0 +1,64 @@
+"""The scheme that a network is quantised to where none is asked for: by what the target can do."""
+
+from __future__ import annotations
+
+from tenon.ir.graph import Graph
+from tenon.options import Options
+from tenon.passes.precision import states_f16
+from tenon.pipeline import find_target, inspect
+from tenon.plan.lowering_context import Setting, operator, site
+from tenon.quantization.candidates import grids
+from tenon.quantization.half_precision import layer_name
+from tenon.quantization.insertion import insert, products
+from tenon.quantization.placement import placement
+from tenon.quantization.scheme import SCHEMES
+from tenon.targets import find
+from tenon.targets.base import Group
+
+AUTO = "auto"
+"""The name that stands for ``default_scheme``."""
+
+_ANY = "every target computes it"
+_SOME_RANGE = (-1.0, 1.0)  # the estimate does not depend on scales
+
+
+def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
+    """The name of a scheme for a float network on a target, and why.
+
+    Integers of 8 bits, but for a target that computes this network faster in floats by its cost model: weights of 16
+    bits there.  Microcontrollers get integers in any case, because these take a quarter of the memory, and so does
+    "host", so that the result does not depend on this machine.  Raises InputError for an unknown target.
+    """
+    if target == "host":
+        return "int8", _ANY
+    row = find(target)
+    if row.group is Group.MICROCONTROLLER:
+        return "int8", f"{target} is a microcontroller: weights and activations take a byte each"
+    placed = placement(graph)
+    if row.object == "none" or not placed.tensors:
+        return "int8", _ANY
+    copy, scheme = graph.copy(), SCHEMES["int8"]
+    placed = placement(copy)
+    found = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
+    insert(copy, placed, products(placed, found, scheme), found, scheme)
+    floats, integers = (sum(estimated_times(each, target).values()) for each in (graph, copy))
+    share = f"integers take {integers / floats:.2f} of the time of floats on {target}, by its cost model"
+    return ("int8", share) if integers <= floats else ("fp16", f"{share}: weights of 16 bits, sums of floats")
+
+
+def estimate_options(graph: Graph, target: str) -> Options:
+    """Those that ``graph`` is estimated with: layers that it has in fp16 are stored and computed so."""
+    precision = "fp16" if states_f16(graph) else "fp32"
+    return Options.from_environment(target=target, name="estimate", precision=precision)
+
+
+def estimated_times(graph: Graph, target: str) -> dict[str, float]:
+    """The estimated time of each layer on a target, in multiply-adds of a vector of f32."""
+    options = estimate_options(graph, target)
+    _, planned = inspect(graph, options)
+    setting = Setting(find_target(options).machine)
+    found: dict[str, float] = {}
+    for node in planned or ():
+        name = layer_name(node)
+        found[name] = found.get(name, 0.0) + operator(node).cost(site(node, setting)).time
+    return found

@@ -1,0 +1,104 @@
+"""The scheme that ``--target`` decides, and that the command says which and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tenon
+from installed import tenon as command
+from tenon.errors import InputError
+from tenon.quantization.default_scheme import default_scheme, estimated_times
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A 3x3 and a 1x1 convolution of 32 channels, and samples beside it."""
+    rng = np.random.default_rng(0)
+    shapes = {"v": (32, 8, 3, 3), "w": (32, 32, 1, 1)}
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 16, 16])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32, 16, 16])
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "net.onnx")
+    np.save(tmp_path / "x.npy", rng.uniform(-1, 1, (8, 8, 16, 16)).astype(np.float32))
+    return tmp_path / "net.onnx"
+
+
+@pytest.mark.parametrize(
+    ("target", "scheme", "why"),
+    [
+        ("host", "int8", "every target computes it"),
+        ("x86-64", "int8", "of the time of floats on x86-64"),
+        ("aarch64-dotprod", "int8", "of the time of floats on aarch64-dotprod"),
+        ("raspberry-pi-5", "int8", "of the time of floats on raspberry-pi-5"),
+        ("wasm32", "int8", "of the time of floats on wasm32"),
+        ("cortex-m4", "int8", "is a microcontroller"),
+        ("riscv64", "fp16", "weights of 16 bits, sums of floats"),
+        ("powerpc64le", "fp16", "weights of 16 bits, sums of floats"),
+    ],
+)
+def test_target_decides(target: str, scheme: str, why: str, model: Path) -> None:
+    graph = tenon.load(model)
+    before = str(graph)
+    found, reason = default_scheme(graph, target)
+    assert (found, why in reason) == (scheme, True), reason
+    assert str(graph) == before
+
+
+def test_estimate_is_that_of_the_decision(model: Path) -> None:
+    """The share that the reason states is that of the network which is quantised by real ranges, too."""
+    graph = tenon.load(model)
+    made = tenon.quantize(graph, np.load(model.with_name("x.npy")), scheme="int8", method="min-max").graph
+    integers, floats = (sum(estimated_times(each, "riscv64").values()) for each in (made, graph))
+    assert f"take {integers / floats:.2f} of" in default_scheme(graph, "riscv64")[1]
+
+
+def test_command_says_which_scheme_and_why(model: Path) -> None:
+    words = ("quantize", model, "--data", model.with_name("x.npy"), "-o", model.with_name("q.onnx"))
+    done = command(*words, "--target", "riscv64")
+    assert done.returncode == 0, done.stderr
+    assert "scheme fp16 (integers take " in done.stdout
+    stored = {each.data_type for each in onnx.load(model.with_name("q.onnx")).graph.initializer}
+    assert TensorProto.FLOAT16 in stored
+    asked = json.loads(command(*words, "--target", "riscv64", "--scheme", "int8", "--json").stdout)
+    assert (asked["scheme"], asked["scheme_reason"]) == ("int8", "")
+    chosen = json.loads(command(*words, "--target", "cortex-m4", "--json").stdout)
+    assert (chosen["scheme"], "microcontroller" in chosen["scheme_reason"]) == ("int8", True)
+    bounded = json.loads(command(*words, "--target", "riscv64", "--min-sqnr", "20", "--json").stdout)
+    assert bounded["scheme"] == "int8"
+
+
+def test_unknown_target(model: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        tenon.quantize(model, np.load(model.with_name("x.npy")), target="nowhere")
+
+
+def test_report_of_known_ranges(model: Path) -> None:
+    """With samples beside the ranges the report says what these cost; without, nothing is printed of it."""
+    ranges, data = {"x": [-1, 1], "r": [0, 20], "y": [-40, 40]}, model.with_name("x.npy")
+    lines = "".join(f"{name}: {pair}\n" for name, pair in ranges.items())
+    model.with_name("wide.yml").write_text(lines)
+    model.with_name("coarse.yml").write_text(lines.replace("20]", "2000]"))
+    words = ("quantize", model, "-o", model.with_name("q.onnx"))
+    sqnr = {}
+    for name in ("wide", "coarse"):
+        found = json.loads(command(*words, "--ranges", model.with_name(f"{name}.yml"), "--data", data, "--json").stdout)
+        assert (found["method"], found["samples"]) == ("known ranges", 8)
+        assert {each["name"] for each in found["tensors"]} >= {"x", "r"}
+        sqnr[name] = found["outputs"][0]["sqnr"]
+    assert sqnr["coarse"] < sqnr["wide"] - 10
+    silent = command(*words, "--ranges", model.with_name("wide.yml"))
+    assert silent.returncode == 0, silent.stderr
+    assert "SQNR" not in silent.stdout
