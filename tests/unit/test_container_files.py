@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,18 @@ from real import ROOT
 DEPLOY = ROOT / "deploy"
 FILL = DEPLOY / "kubernetes" / "fill"
 TEMPLATES = ("daemonset.yaml", "job.yaml")
+
+
+def compose_command() -> list[str] | None:
+    """The command that checks compose files, None without one."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        with suppress(OSError):
+            if subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0:
+                return command
+    return None
+
+
+COMPOSE = compose_command()
 
 
 def filled(*words: str) -> subprocess.CompletedProcess[str]:
@@ -61,13 +75,22 @@ def test_what_the_runtime_image_leaves_out_is_not_needed_to_run(tmp_path: Path) 
     assert packages == ["ziglang", "onnx"]
     data = model([node("Relu", ["x"], ["y"])], {"x": [1, 8]}, ["y"], {}).SerializeToString()
     tenon.compile(data, name="net", no_tuning=True).save(tmp_path / "net.tenon")
-    program = (
-        f"import sys; sys.modules.update(dict.fromkeys(('google.protobuf', *{packages}))); "
-        f"sys.argv = ['tenon', 'benchmark', {str(tmp_path / 'net.tenon')!r}, '--rounds', '1', '--json']; "
-        "from tenon.cli import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    (tmp_path / "net.onnx").write_bytes(data)
+
+    def tenon_without(*words: str) -> subprocess.CompletedProcess[str]:
+        program = (
+            f"import sys; sys.modules.update(dict.fromkeys(('google.protobuf', *{packages}))); "
+            f"sys.argv = ['tenon', *{words}]; from tenon.cli import main; main()"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    done = tenon_without("benchmark", "net.tenon", "--rounds", "1", "--json")
     assert done.returncode == 0, done.stderr
+    refused = tenon_without("compile", "net.onnx", "-o", "out")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "the Python package google.protobuf" in refused.stderr
 
 
 def test_compose_file_builds_these_images() -> None:
@@ -111,6 +134,31 @@ def test_manifests_have_the_structure_that_kubernetes_wants(template: str) -> No
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
         assert container["resources"]["limits"]["memory"]
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", container["name"])
+
+
+@pytest.mark.parametrize("version", ["1.25", "1.29", "1.37"])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_manifests_follow_the_schemas_of_kubernetes(template: str, version: str) -> None:
+    """kubernetes-validate brings the schemas of the API of every version; strict ones know no other fields."""
+    schemas = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate (22 MB of schemas)")
+    manifest = yaml.safe_load(filled(template, "NAME=faces", "IMAGE=registry.example/tenon:1").stdout)
+    assert schemas.validate(manifest, version, strict=True) == version
+    pods(manifest)["containers"][0]["readOnly"] = True
+    with pytest.raises(schemas.ValidationError, match="readOnly"):
+        schemas.validate(manifest, version, strict=True)
+
+
+@pytest.mark.skipif(COMPOSE is None, reason="neither docker compose nor docker-compose is installed")
+def test_compose_accepts_the_file() -> None:
+    assert COMPOSE is not None
+    done = subprocess.run(
+        [*COMPOSE, "-f", str(DEPLOY / "compose.yaml"), "config"], capture_output=True, text=True, check=False,
+        env={**os.environ, "MODEL": "faces.onnx"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert services["compile"]["command"][1] == "/work/faces.onnx"
+    assert Path(services["compile"]["build"]["context"]) == ROOT
 
 
 @pytest.mark.parametrize(

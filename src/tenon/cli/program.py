@@ -18,8 +18,8 @@ CLOSED_PIPE, INTERRUPTED = 141, 130
 
 
 def run_command(name: str, command: Callable[[], int | None], *, verbose: bool = False) -> int:
-    """Run ``command`` and return the exit status: its own, 2 for a TenonError or a system error (one message on
-    standard error; raised if ``verbose``), 130 for Ctrl-C, 141 for a closed pipe.
+    """Run ``command`` and return the exit status: its own, 2 for a TenonError, a system error or a package that is not
+    installed (one message on standard error; raised if ``verbose``), 130 for Ctrl-C, 141 for a closed pipe.
 
     Plug-ins of TENON_PLUGINS are loaded first.  A TenonWarning is printed as one message on standard error.  SIGTERM
     and SIGHUP end the program like Ctrl-C: temporary files are removed first.
@@ -40,6 +40,14 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
         if verbose:
             raise
         print(f"{name}: {explained(error)}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:  # images that only run bundles leave out what the compiler needs
+        if verbose or error.name is None or error.name.partition(".")[0] == "tenon":
+            raise
+        print(
+            f"{name}: the Python package {error.name} is not installed here: 'pip install tenon' has it",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
