@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import tenon
 from libtenon import CLIENTS, needed, run, succeeded
 from on_targets import skip_without_device
 from onnx_models import model, node
+from real import ROOT
 from tenon.bundle.container import Container, container
 from tenon.sdk import save_sdk
 from tenon.sdk.libtenon import RUNTIME, hosted, link_program
@@ -95,6 +97,28 @@ def test_processor_decides_on_riscv(tmp_path: Path) -> None:
     assert taken("rv64,v=false") == "riscv64"
     assert taken("rv64,v=true") in ("riscv64", "riscv64-v")
     assert taken("rv64,v=true", TENON_OPEN_TARGET="riscv64") == "riscv64"
+
+
+@pytest.mark.slow
+def test_answers_of_riscv_hwprobe_decide(tmp_path: Path) -> None:
+    """A stand-in answers in place of the system, whose call QEMU has since 8.1 only; bit 2 is V, 30 is Zvfh."""
+    skip_without_device("riscv64")
+    system = Path("/usr/riscv64-linux-gnu")
+    if not (system / "lib" / "libc.so.6").exists():
+        pytest.skip("there is no C library for RISC-V to run programs with (Debian: libc6-riscv64-cross)")
+    program, path, stand_in = emulated("riscv64", tmp_path), tmp_path / "fat.tenon", tmp_path / "stand_in.so"
+    path.write_bytes(fat("riscv64", ("riscv64", "riscv64-v")))
+    source, machine = ROOT / "tests" / "c" / "riscv_hwprobe.c", ("-target", "riscv64-linux-gnu")
+    succeeded(run(sys.executable, "-m", "ziglang", "cc", *machine, "-shared", "-fPIC", source, "-o", stand_in))
+
+    def taken(*environment: str) -> str:
+        given = [word for each in (f"LD_PRELOAD={stand_in}", *environment) for word in ("-E", each)]
+        return run("qemu-riscv64", "-cpu", "rv64,v=true", "-L", system, *given, program, path).stdout.decode().strip()
+
+    assert taken() == "riscv64"
+    assert taken(f"HWPROBE={1 << 2}") == "riscv64-v"
+    assert taken(f"HWPROBE={1 << 30}") == "riscv64"
+    assert taken(f"HWPROBE={1 << 2}", "TENON_OPEN_TARGET=riscv64") == "riscv64"
 
 
 @pytest.mark.parametrize("family", ["x86-64", "aarch64", "riscv64"])
