@@ -124,6 +124,18 @@ def test_blocks_of_weights_have_scales_of_their_own() -> None:
     assert np.abs(weights).max() / 7 > 0.1  # the step of one scale for the channel
 
 
+@pytest.mark.parametrize(("inputs", "scales"), [(64, 8), (144, 24), (27, 4), (62, 8), (33, 12), (37, 4)])
+def test_blocks_divide_channels_evenly(inputs: int, scales: int) -> None:
+    """Channels whose size 32 does not divide have shorter blocks: 24 of 144, 31 of 62, 11 of 33."""
+    weights = np.random.default_rng(0).normal(0, 1, (4, inputs)).astype(np.float32)
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("x", inputs), ("y", 4))]
+    graph = helper.make_graph([node], "net", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")])
+    made = tenon.quantize(helper.make_model(graph).SerializeToString(), scheme="int4-weights-only").graph
+    (stored,) = (n for n in made if n.op.name == "DequantizeLinear")
+    assert stored.input(1).type.size == scales
+
+
 def test_activations_of_16_bits_have_less_noise() -> None:
     """The input by far, later tensors as far as weights of 8 bits allow."""
     settings: dict[str, Any] = {"method": "min-max", "bias_correction": False, "range_search": False,

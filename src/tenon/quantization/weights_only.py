@@ -68,6 +68,7 @@ def _stored(graph: Graph, node: Node, scheme: Scheme) -> Value:
 
 
 def _rows(turned: Array, block: int) -> Array:
-    """A row for each output channel, or for each block of one whose size divides it."""
+    """A row for each output channel, or for each block of one, the longest that divides it, ``block`` at most."""
     whole = turned[0].size
-    return turned.reshape(-1, block if block and whole % block == 0 else whole)
+    fitting = [length for length in range(min(block, whole), block // 4, -1) if whole % length == 0]
+    return turned.reshape(-1, fitting[0] if fitting else whole)
