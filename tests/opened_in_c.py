@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-OK, ARGUMENT, NOT_FOUND, DAMAGED, SYSTEM, WRONG_KEY, NOT_SIGNED = 0, 2, 3, 5, 8, 16, 17
+OK, ARGUMENT, NOT_FOUND, WRONG_SIZE, DAMAGED, SYSTEM, WRONG_KEY, NOT_SIGNED = 0, 2, 3, 4, 5, 8, 16, 17
 """Of TenonStatus."""
 
 KeyFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8 * 32))

@@ -18,7 +18,7 @@ import tenon
 from command_line import run_main
 from given_keys import FORMS, given_key
 from onnx_models import model, node
-from opened_in_c import NOT_SIGNED, OK, WRONG_KEY, Api, KeyFunction, Transform
+from opened_in_c import NOT_SIGNED, OK, WRONG_KEY, WRONG_SIZE, Api, KeyFunction, Options, Transform
 from real import ROOT
 from tenon.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder
 from tenon.cli import main
@@ -266,3 +266,20 @@ def test_libtenon_compiles_encrypted_models(
         content = path.read_bytes() if path.is_file() else b""
         for secret in (WEIGHTS.tobytes()[:64], KEY, KEY.hex().encode()):
             assert secret not in content, path
+
+
+def test_libtenon_keeps_no_key_to_compile_encrypted_models_for_other_shapes(api: Api, place: Path) -> None:
+    options = Options(struct_size=ctypes.sizeof(Options), key=KEY)
+    bundle, engine = ctypes.c_void_p(), ctypes.c_void_p()
+    library = api.library
+    path = str(place / "sealed.onnx").encode()
+    assert library.tenon_bundle_open(path, ctypes.byref(options), ctypes.byref(bundle)) == OK
+    assert library.tenon_engine_create(bundle, None, ctypes.byref(engine)) == OK
+    shapes = (ctypes.c_int64 * 8)(*[7] * 8)
+    assert library.tenon_engine_select_shapes(engine, shapes, ctypes.c_size_t(8)) == WRONG_SIZE
+    text = library.tenon_last_error().decode()
+    assert "encrypted or transformed" in text
+    assert "options.shapes" in text
+    assert library.tenon_engine_run(engine) == OK, "the engine is as before"
+    library.tenon_engine_destroy(engine)
+    library.tenon_bundle_close(bundle)

@@ -26,6 +26,9 @@
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#if !defined(SYS_futex) /* 32-bit machines whose times have 64 bits; no time is given here */
+#define SYS_futex SYS_futex_time64
+#endif
 #endif
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };

@@ -228,7 +228,8 @@ static TenonStatus compile_and_load(Bundle *bundle, const char *path, const Teno
     return tn_fail(TENON_NOT_SIGNED, "%s is a model: only .tenon files are signed: compile and sign it first", origin);
   TenonStatus status = tn_find_model_key(options, origin, &bundle->container, key, &has_key);
   with_key.key = has_key ? key : NULL;
-  if (status == TENON_OK && !has_key && options->transform == NULL) status = remember_model(bundle, path, options);
+  bundle->is_sealed_model = has_key || options->transform != NULL;
+  if (status == TENON_OK && !bundle->is_sealed_model) status = remember_model(bundle, path, options);
   if (status == TENON_OK) status = compile_with_key(bundle, path, &with_key);
   tn_wipe(key, sizeof key);
   return status;

@@ -19,27 +19,6 @@ static void add_list(Blake2b *state, const char *const *list) {
   add_text(state, "end of list");
 }
 
-static void add_file(Blake2b *state, const char *path) {
-  File file = {0};
-  if (!tn_exists(path) || tn_is_folder(path) || tn_file_map(path, &file) != TENON_OK) return;
-  add_text(state, path);
-  tn_blake2b_add(state, file.data, file.size);
-  tn_file_release(&file);
-}
-
-/* The files that belong to a model in formats of several files, which are named like it. */
-static void add_companions(Blake2b *state, const char *path) {
-  static const char *const endings[] = {".bin", ".data", ".weights", ".params", ".pdiparams", ".caffemodel", ".ini"};
-  char name[PATH];
-  const char *dot = strrchr(path, '.'), *slash = strrchr(path, '/');
-  const int stem = dot != NULL && (slash == NULL || dot > slash) ? (int)(dot - path) : (int)strlen(path);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-    if ((size_t)snprintf(name, sizeof name, "%.*s%s", stem, path, endings[i]) < sizeof name && strcmp(name, path) != 0)
-      add_file(state, name);
-  for (size_t i = 0; i < 2; i++)
-    if ((size_t)snprintf(name, sizeof name, "%s%s", path, i ? "_data" : ".data") < sizeof name) add_file(state, name);
-}
-
 int tn_next_of_list(const char **list, char *entry, size_t room) {
 #if defined(_WIN32)
   const char separator = ';';
@@ -62,11 +41,11 @@ int tn_next_of_list(const char **list, char *entry, size_t room) {
 static void add_plugins(Blake2b *state, const char *device) {
   char path[PATH];
   const char *list = getenv("TENON_PLUGINS");
-  while (tn_next_of_list(&list, path, sizeof path)) add_file(state, path);
+  while (tn_next_of_list(&list, path, sizeof path)) tn_add_file(state, path);
   if (device == NULL) return;
   add_text(state, device);
   snprintf(path, sizeof path, "%.*s", (int)strcspn(device, "="), device);
-  add_file(state, path);
+  tn_add_file(state, path);
 }
 
 static void make_key(const char *path, const File *content, const TenonOpenOptions *options, char key[2 * KEY + 1]) {
@@ -86,9 +65,9 @@ static void make_key(const char *path, const File *content, const TenonOpenOptio
   add_list(&state, options->arguments);
   snprintf(text, sizeof text, "%d threads", (int)options->threads);
   add_text(&state, text);
-  if (options->weights != NULL) add_file(&state, options->weights);
+  if (options->weights != NULL) tn_add_file(&state, options->weights);
   else if (options->weights_data != NULL) tn_blake2b_add(&state, options->weights_data, options->weights_bytes);
-  if (path != NULL) add_companions(&state, path);
+  if (path != NULL) tn_add_companions(&state, path, content);
   add_plugins(&state, options->device);
   tn_blake2b_end(&state, digest);
   tn_hex(digest, KEY, key);

@@ -144,6 +144,10 @@ TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, 
 int tn_target_features(const char *target);
 
 /* ---- models */
+/* The name and content of a file, or of the files in a folder, if it is there. */
+void tn_add_file(Blake2b *state, const char *path);
+/* The files that belong to the model with this path and content, as far as they are there. */
+void tn_add_companions(Blake2b *state, const char *path, const File *content);
 /* Compiles a model, or finds it in the cache; `bundle` is the path of a .tenon file. */
 TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
                        const char **bundle);
@@ -175,6 +179,7 @@ typedef struct {
   int part_count;                   /* the most of a binding */
   const TenonOpenOptions *model;    /* how the model was opened that this is a bundle of; NULL: it is of no model, or
                                        of an encrypted or transformed one */
+  int is_sealed_model;              /* it is of an encrypted or transformed one */
   const char *model_path;           /* NULL: it is in memory */
   File model_content;
 } Bundle;

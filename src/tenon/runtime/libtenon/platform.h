@@ -25,6 +25,8 @@ typedef struct {
 
 int tn_is_folder(const char *path);
 int tn_exists(const char *path);
+/* Calls a function with each name in a folder, in any order. */
+void tn_list_folder(const char *path, void (*visit)(void *context, const char *name), void *context);
 TenonStatus tn_file_read(const char *path, File *file); /* into memory */
 TenonStatus tn_file_map(const char *path, File *file);  /* shared with other processes; may be of 0 bytes */
 void tn_file_release(File *file);

@@ -7,6 +7,7 @@
 #define _DARWIN_C_SOURCE
 #include "internal.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +56,19 @@ int tn_is_folder(const char *path) {
   const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor >= 0) close(descriptor);
   return descriptor >= 0;
+}
+
+/* With offsets of 64 bits, the structures of all C libraries for Linux are the same. */
+#if defined(__GLIBC__) && __SIZEOF_LONG__ == 4
+#define dirent dirent64
+#define readdir readdir64
+#endif
+
+void tn_list_folder(const char *path, void (*visit)(void *context, const char *name), void *context) {
+  DIR *folder = opendir(path);
+  if (folder == NULL) return;
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) visit(context, entry->d_name);
+  closedir(folder);
 }
 
 static TenonStatus open_file(const char *path, int *descriptor, size_t *size) {
@@ -212,13 +226,21 @@ uint64_t tn_clock(void) {
 
 #if defined(__linux__)
 
+/* What the kernel's call wants a time to be: two longs, or on 32-bit machines without that call two of 64 bits. */
+#if defined(SYS_futex)
+enum { FUTEX = SYS_futex };
+typedef long FutexTime;
+#else
+enum { FUTEX = SYS_futex_time64 };
+typedef int64_t FutexTime;
+#endif
+
 static void futex_wait(uint32_t *word, uint32_t value, int64_t milliseconds) {
-  /* As the kernel's call of this number wants it: two longs. */
-  long time[2] = {(long)(milliseconds / 1000), (long)(milliseconds % 1000) * 1000000};
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, milliseconds < 0 ? NULL : time, NULL, 0);
+  FutexTime time[2] = {(FutexTime)(milliseconds / 1000), (FutexTime)(milliseconds % 1000) * 1000000};
+  syscall(FUTEX, word, FUTEX_WAIT_PRIVATE, value, milliseconds < 0 ? NULL : time, NULL, 0);
 }
 
-static void futex_wake(uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
+static void futex_wake(uint32_t *word, int count) { syscall(FUTEX, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
 
 void tn_monitor_init(Monitor *monitor) { *monitor = (Monitor){0, 0}; }
 

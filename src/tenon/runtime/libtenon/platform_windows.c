@@ -34,6 +34,11 @@ static TenonStatus system_error(const char *what, const char *path) {
 
 /* ------------------------------------------------------------------------------------------------------------ files */
 
+/* Only models have further files, and here they are compiled before. */
+void tn_list_folder(const char *path, void (*visit)(void *context, const char *name), void *context) {
+  (void)path, (void)visit, (void)context;
+}
+
 int tn_exists(const char *path) { return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES; }
 
 int tn_is_folder(const char *path) {

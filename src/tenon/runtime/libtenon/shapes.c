@@ -121,6 +121,9 @@ static TenonStatus select_shapes(Engine *engine, const int64_t *shapes, size_t c
   }
   if (engine->opened->model != NULL) return compile_for(engine, shapes, count);
   const Description *about = &engine->opened->about;
+  if (engine->opened->is_sealed_model)
+    return tn_fail(TENON_WRONG_SIZE, "%s has no binding for these shapes, and its model is encrypted or transformed, whose "
+                   "key is not kept: open the model with them (options.shapes)", about->name);
   return tn_fail(TENON_WRONG_SIZE, "%s has no binding for these shapes, of %d: compile it with one more --shape", about->name,
                  about->binding_count);
 }

@@ -10,8 +10,8 @@
 /* Numbers from 0 to 1: a counter, mixed as SplitMix64 does (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
    Generators, 2014). */
 static double random_fraction(void) {
-  static uint64_t counter;
-  uint64_t z = __atomic_add_fetch(&counter, 0x9e3779b97f4a7c15u, __ATOMIC_RELAXED) + tn_clock();
+  static uint32_t counter; /* 32-bit machines have no larger atomic ones */
+  uint64_t z = 0x9e3779b97f4a7c15u * __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED) + tn_clock();
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   return (double)((z ^ z >> 31) >> 11) / 9007199254740992.0;
