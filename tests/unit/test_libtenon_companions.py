@@ -16,10 +16,10 @@ from real import DIGITS, held_out_digits
 IMAGE = held_out_digits()[0][0]
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
-EXTERNAL = onnx.TensorProto(name="w", dims=[2], data_type=onnx.TensorProto.FLOAT, data_location=1)
+EXTERNAL = onnx.TensorProto(name="w", dims=[2], data_type=onnx.TensorProto.FLOAT, data_location="EXTERNAL")
 for key, value in {"location": "weights/part.0", "offset": "0", "length": "8"}.items():
     EXTERNAL.external_data.add(key=key, value=value)
-LONG = onnx.TensorProto(name="v", dims=[2], data_type=onnx.TensorProto.FLOAT, data_location=1)
+LONG = onnx.TensorProto(name="v", dims=[2], data_type=onnx.TensorProto.FLOAT, data_location="EXTERNAL")
 LONG.external_data.add(key="location", value="long" * 40)
 ONNX = onnx.ModelProto(
     ir_version=8, graph=onnx.GraphProto(name="net", initializer=[EXTERNAL, LONG])
