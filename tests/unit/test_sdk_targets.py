@@ -23,7 +23,7 @@ TRIPLES = {row.triple: row.name for row in reversed(targets().values()) if row.o
 MACHINES = sorted(name for name in TRIPLES.values() if not find(name).freestanding and find(name).c_library)
 """A target of each processor whose programs for Linux can be run."""
 
-GLIBC = ("aarch64", "mips", "mipsel", "powerpc64le", "riscv64")
+GLIBC = ("aarch64", "mips", "mipsel", "riscv64", "s390x")
 """Machines of which Debian has a C library (libc6-...-cross), in a folder of this name."""
 
 
