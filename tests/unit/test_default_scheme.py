@@ -80,6 +80,17 @@ def test_command_says_which_scheme_and_why(model: Path) -> None:
     assert bounded["scheme"] == "int8"
 
 
+def test_tmfiles_are_symmetric(model: Path) -> None:
+    """Tengine's int8 has no zero points."""
+    out = model.with_name("q.tmfile")
+    found = command("quantize", model, "--data", model.with_name("x.npy"), "-o", out, "--target", "riscv64", "--json")
+    assert json.loads(found.stdout)["scheme"] == "int8-symmetric"
+    grids = [node for node in tenon.load(out) if node.op.name == "QuantizeLinear"]
+    zeros = [node.input(2).array for node in grids if len(node.inputs) > 2 and node.inputs[2] is not None]
+    assert grids
+    assert not any(zero.any() for zero in zeros)
+
+
 def test_unknown_target(model: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         tenon.quantize(model, np.load(model.with_name("x.npy")), target="nowhere")

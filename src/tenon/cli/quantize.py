@@ -23,7 +23,11 @@ from tenon.exporters.save import ENDINGS
 from tenon.options import Options
 from tenon.pipeline import find_target
 from tenon.quantization import Quantized, Report
+from tenon.quantization.default_scheme import AUTO
 from tenon.quantization.post_training import SEPARATE
+
+OF_TMFILES = "int8-symmetric"
+"""The scheme of .tmfile files where none is asked for: Tengine's int8 has no zero points."""
 
 WORST = 5
 """Tensors that are printed."""
@@ -38,6 +42,8 @@ def quantize_model(
     if pareto is not None and settings["min_sqnr"] is None and settings["max_drop"] is None:
         raise InputError("--pareto shows what a search tried: give --min-sqnr or --max-drop too")
     check_ending(out, settings["target"])
+    if out.suffix.lower() == ".tmfile" and settings["scheme"] == AUTO:
+        settings = {**settings, "scheme": OF_TMFILES}
     separate = out.suffix.lower() in SEPARATE
     began = perf_counter()
     with stages(f"quantising {source.name}") as progress:
