@@ -36,3 +36,24 @@ def test_faces_are_found_by_the_quantised_detector() -> None:
         best = sorted(max(overlap(each.box, other.box) for other in integers) for each in floats)
         assert best[len(best) // 2] > 0.9, name  # small faces of 20 pixels lose more to one pixel
         assert best[0] > 0.6, name
+
+
+@pytest.mark.slow
+def test_a_detector_with_leaky_activations_keeps_its_boxes() -> None:
+    """Of 16 photos; which of several boxes of one object has the greatest score is left open (before NMS)."""
+    model, photos = shared("models/darknet/yolo-fastest-1.1"), shared("models/images")
+    made = tenon.quantize(tenon.load(model), photos, samples=16, method="min-max", range_search=False)
+    noise = {each.name: each.sqnr for each in made.report.outputs}
+    assert noise["scores"] > 14
+    assert noise["boxes"] > 35
+    shares: list[float] = []
+    engines = [tenon.open(tenon.compile(graph, arithmetic="onnx")) for graph in (tenon.load(model), made.graph)]
+    for name in ("darknet_dog.jpg", "darknet_giraffe.jpg", "darknet_horses.jpg", "darknet_person.jpg", "zebra_340.png"):
+        floats = tenon.detect(engines[0], photos / name)
+        integers = tenon.detect(engines[1], photos / name, threshold=0.25, overlap=1.0)
+        shares += [max(overlap(a.box, b.box) for b in integers if b.kind == a.kind) for a in floats]
+    for engine in engines:
+        engine.close()
+    assert len(shares) > 10
+    assert min(shares) > 0.8
+    assert sorted(shares)[len(shares) // 2] > 0.9
