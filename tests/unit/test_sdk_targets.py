@@ -23,8 +23,11 @@ TRIPLES = {row.triple: row.name for row in reversed(targets().values()) if row.o
 MACHINES = sorted(name for name in TRIPLES.values() if not find(name).freestanding and find(name).c_library)
 """A target of each processor whose programs for Linux can be run."""
 
-GLIBC = ("aarch64", "mips", "mipsel", "riscv64", "s390x")
-"""Machines of which Debian has a C library (libc6-...-cross), in a folder of this name."""
+GLIBC = {
+    "aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnueabihf", "mips": "mips-linux-gnu",
+    "mipsel": "mipsel-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu",
+}  # fmt: skip
+"""Machines of which Debian has a C library (libc6-...-cross), and its folder."""
 
 
 def compiler() -> Compiler:
@@ -66,7 +69,7 @@ def test_libraries_link(target: str, tmp_path: Path) -> None:
 def test_a_shared_library_opens_a_bundle(target: str, tmp_path: Path) -> None:
     """Of a machine for which Debian has a C library (libc6-...-cross)."""
     command = emulator(target)
-    system = Path(f"/usr/{target}-linux-gnu")
+    system = Path("/usr", GLIBC[target])
     if not list(system.glob("lib*/libc.so.6")):
         pytest.skip(f"there is no C library for {target} to run programs with (Debian: libc6-...-cross)")
     sdk, row = save_sdk(tmp_path / "sdk", target), hosted(find(target))

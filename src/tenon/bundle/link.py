@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -53,6 +54,12 @@ _LIBM = tuple(
     for name in ("sqrt", "floor", "ceil", "trunc", "fma", "fmod", "rint", "round", "nearbyint", "fmin", "fmax")
     for end in ("", "f")
 )
+
+_ARITHMETIC = re.compile(
+    rb"\0__(aeabi_(u?[il]|[dfh])|u?(div|mod)[dst]i|(add|sub|mul|div|fix|float|trunc|extend)\w*[dsth]f)"
+)
+"""The beginnings of names of functions that compilers call for arithmetic that a processor lacks.  Shared libraries of
+C do not offer them."""
 
 _WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
 
@@ -129,7 +136,11 @@ def _elf_library(
     exports = f"{{ global: {name}; {name}_*; local: *; }};\n".encode()
     names = (f"-Wl,-soname,{shared_library(name)}", "-Wl,--version-script=exports.map")
     flags = (*flags, "-nostdlib", "-fPIC", *names, "-Wl,--as-needed", *stubs)
-    return compiler.link({**files, **stubs, "exports.map": exports}, target, flags)
+    files = {**files, **stubs, "exports.map": exports}
+    made = compiler.link(files, target, flags)
+    if not _ARITHMETIC.search(made):
+        return made
+    return compiler.link(files, target, (*flags, "-lcompiler_rt" if compiler.zig else "-lgcc", "-s"))
 
 
 def _library_of_another_system(

@@ -87,5 +87,5 @@ def tm_benchmark(compiler: Compiler, target: Target, library: bytes) -> bytes:
     Not for Windows: what is linked to use a DLL is made only for libtenon.
     """
     row = hosted(target)
-    program = compile_source(compiler, row, "tengine", "tm_benchmark.c", ("-I.", "-D_POSIX_C_SOURCE=199309L"))
+    program = compile_source(compiler, row, "tengine", "tm_benchmark.c", ("-I.", "-D_POSIX_C_SOURCE=200112L"))
     return link_program(compiler, row, {"tm_benchmark.o": program}, {library_name(row): library})

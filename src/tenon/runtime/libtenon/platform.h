@@ -89,6 +89,8 @@ int tn_pin(const Processors *processors);            /* this thread */
 long tn_processor_speed(int processor);              /* capacity or highest clock rate; 0 if unknown */
 /* The features of the processor that targets ask for, between blanks; "" if they are not known. */
 void tn_processor_features(char *text, size_t size);
+enum { TN_AVX2 = 3, TN_AVX512F = 5, TN_AVX512DQ = 6, TN_KNOWN = 31 };
+uint32_t tn_processor_bits(void); /* of x86: bits with these numbers; the last one is always set */
 
 /* ---- the compiler of models */
 /* Runs a command (NULL-terminated) with `input` (at most 512 bytes, which a pipe has room for) as standard input,

@@ -21,7 +21,7 @@ static const struct {
   const char *name;
   unsigned leaf, subleaf;
   int in, bit, saved;
-} features[] = {
+} features[] = { /* TN_AVX2 and so on are places in it */
     {"fma", 1, 0, ECX, 12, YMM},         {"f16c", 1, 0, ECX, 29, YMM},        {"bmi1", 7, 0, EBX, 3, ANY},
     {"avx2", 7, 0, EBX, 5, YMM},         {"bmi2", 7, 0, EBX, 8, ANY},         {"avx512f", 7, 0, EBX, 16, ZMM},
     {"avx512dq", 7, 0, EBX, 17, ZMM},    {"avx512cd", 7, 0, EBX, 28, ZMM},    {"avx512bw", 7, 0, EBX, 30, ZMM},
@@ -29,24 +29,41 @@ static const struct {
     {"avx_vnni", 7, 1, EAX, 4, YMM},     {"avx512_bf16", 7, 1, EAX, 5, ZMM},
 };
 
-static unsigned saved_registers(void) {
+static unsigned saved_registers(unsigned flags) {
   enum { OSXSAVE = 27 };
-  unsigned r[4], low, high;
-  if (!__get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) || !(r[ECX] >> OSXSAVE & 1)) return 0;
-  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  unsigned low = 0, high;
+  if (flags >> OSXSAVE & 1) __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return low;
 }
 
-void tn_processor_features(char *text, size_t size) {
-  const unsigned saved = saved_registers();
-  unsigned r[4];
-  text[0] = 0;
+/* A virtual machine takes microseconds for each CPUID: every leaf is read once in the life of the process. */
+static uint32_t read_features(void) {
+  unsigned r[3][4] = {{0}};
+  uint32_t found = 1u << TN_KNOWN;
+  const unsigned most = __get_cpuid_max(0, NULL);
+  if (most >= 1) __cpuid(1, r[0][EAX], r[0][EBX], r[0][ECX], r[0][EDX]);
+  if (most >= 7) __cpuid_count(7, 0, r[1][EAX], r[1][EBX], r[1][ECX], r[1][EDX]);
+  if (most >= 7 && r[1][EAX] >= 1) __cpuid_count(7, 1, r[2][EAX], r[2][EBX], r[2][ECX], r[2][EDX]);
+  const unsigned saved = saved_registers(r[0][ECX]);
   for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
-    const unsigned needed = (unsigned)features[i].saved;
-    if ((saved & needed) != needed) continue;
-    if (!__get_cpuid_count(features[i].leaf, features[i].subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX])) continue;
-    if (r[features[i].in] >> features[i].bit & 1) add_feature(text, size, features[i].name);
+    const unsigned needed = (unsigned)features[i].saved, leaf = features[i].leaf == 1 ? 0 : 1 + features[i].subleaf;
+    if ((saved & needed) == needed && r[leaf][features[i].in] >> features[i].bit & 1) found |= 1u << i;
   }
+  return found;
+}
+
+uint32_t tn_processor_bits(void) {
+  static uint32_t known;
+  uint32_t found = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (found == 0) __atomic_store_n(&known, found = read_features(), __ATOMIC_RELAXED);
+  return found;
+}
+
+void tn_processor_features(char *text, size_t size) {
+  const uint32_t found = tn_processor_bits();
+  text[0] = 0;
+  for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+    if (found >> i & 1) add_feature(text, size, features[i].name);
 }
 
 #elif defined(__aarch64__) && defined(__linux__)
