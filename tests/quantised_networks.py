@@ -37,14 +37,14 @@ CONSTANTS: dict[str, Array] = {
 make = helper.make_node
 
 
-def network(nodes: Sequence[NodeProto]) -> Graph:
+def network(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("b",)) -> Graph:
     """A convolution to 6 channels of 9 x 7, the nodes from "a" to "b", and a result that a product reads if it is an
     image of 6 channels, else the sum of it and itself."""
     body = [make("Conv", ["x", "w", "wb"], ["a"], pads=[1] * 4), *nodes]
     used = {name for node in body for name in node.input}
     graph = helper.make_graph(
         body, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 9, 7])],
-        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(a, name) for name, a in CONSTANTS.items() if name in used],
     )  # fmt: skip
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())

@@ -45,9 +45,9 @@ def linked(sdk: Path) -> tuple[str, ...]:
     return (*sanitizer_flags(sdk), *paths, "-ltengine-lite")
 
 
-def built(source: Path, place: Path) -> Path:
+def built(source: Path, place: Path, *flags: str) -> Path:
     """A client in C, beside the SDK that it is linked with."""
-    succeeded(run(needed("gcc"), *STRICT, source, *linked(place / "sdk"), "-o", place / source.stem))
+    succeeded(run(needed("gcc"), *STRICT, source, *linked(place / "sdk"), *flags, "-o", place / source.stem))
     return place / source.stem
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 import tenon
 from command_line import run_main
 from evaluate import evaluate
-from quantised_networks import CASES, network
+from quantised_networks import CASES, make, network
 from tenon.compat.mace.__main__ import main as mace
 from tenon.compat.mace.quantize_stat import overall
 from tenon.compat.tengine import quant_tool
@@ -134,6 +134,46 @@ def test_equalisation_and_search(
         plain = run_main(_exiting(tool), [*WORDS, "-a", "0", "-t", "1"])
         assert plain == 0
         assert Path("out.tmfile").read_bytes() != Path(file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tool", "data_type", "scale"),
+    [
+        (quant_tool.quant_tool_int8, 2, 1 / 127),
+        (quant_tool.quant_tool_uint8, 3, 1 / 255),
+        (quant_tool.quant_tool_uint8_perchannel, 3, 1 / 255),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["0", "1", "table"])
+def test_outputs_are_integers_too(
+    algorithm: str, tool: Callable[[], object], data_type: int, scale: float, folder: Path
+) -> None:
+    """What follows the last product as well: a softmax has Tengine's scale, even without a line in the table."""
+    graph = network([*CASES["relu"], make("Softmax", ["b"], ["p"], axis=1), make("Sigmoid", ["b"], ["s"]),
+                     make("Add", ["s", "p"], ["sum"])], ["p", "sum"])  # fmt: skip
+    save(graph, "net.tmfile")
+    if algorithm == "table":
+        words = [*WORDS[:2], *WORDS[4:], "-f", "my.scale"]
+        middle, step = (0, 0.008) if data_type == 2 else (128, 0.004)
+        Path("my.scale").write_text(
+            f"x 0.008 {middle}\nc {6 * step} 0\nb 0.08 {middle}\ns {step} 0\nsum {2 * step} 0\n"
+        )
+    else:
+        words = [*WORDS, "-a", algorithm, "-t", "1"]
+    assert run_main(_exiting(tool), words) == 0
+    found = {t.name: t for t in read((folder / "out.tmfile").read_bytes()).tensors if not t.constant}
+    assert {t.data_type for t in found.values()} == {data_type}
+    assert set(found) == {"x", "c", "b", "p", "s", "sum"}
+    assert all(t.quant is not None for t in found.values())
+    quant = found["p"].quant
+    assert quant is not None
+    assert quant.scale[0] == pytest.approx(scale, abs=5e-7)  # six digits in a table
+    assert quant.zero_point == (0,)
+    x = np.random.default_rng(7).uniform(-1, 1, (1, 3, 9, 7)).astype(np.float32)
+    ours, real = (evaluate(tenon.load(n), {"x": x}) for n in ("out.tmfile", "net.tmfile"))
+    assert list(ours) == list(real) == ["p", "sum"]
+    for name, expected in real.items():
+        assert np.abs(ours[name] - expected).max() < 0.1 * np.abs(expected).max()
 
 
 def test_algorithms_that_a_tool_does_not_have(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from PIL import Image
 
 import tenon
 from libtenon import BUILDS, CLIENTS, needed, run, succeeded
@@ -16,7 +17,9 @@ from quantised_networks import CASES, images, network, quantised
 from real import held_out_digits
 from small_models import tmfile as layers_file
 from tengine_sdk import MODEL, Tengine, built, environment_of, sdk_and_compiler
+from tenon.compat.tengine import quant_tool
 from tenon.exporters.save import save
+from tenon.importers.tengine.file import read
 from tenon.options import DataType
 
 OPSET = helper.make_opsetid("", 17)
@@ -125,6 +128,41 @@ def test_quantised_model_takes_its_integers(tengine: Tengine, place: Path) -> No
     np.testing.assert_array_equal(found, expected.ravel())
     assert np.ptp(found) > 10
     assert tengine("destroy_graph", graph) == 0
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_program_reads_the_integers_of_what_quant_tool_writes(
+    kind: str, place: Path, environment: dict[str, str], tmfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A classifier that ends in a softmax, in the manner of Tengine's examples for int8 and uint8."""
+    monkeypatch.chdir(tmp_path)
+    images, labels = held_out_digits()
+    (tmp_path / "images").mkdir()
+    for i, image in enumerate(images[100:140]):
+        Image.fromarray(image.reshape(8, 8).astype(np.uint8)).save(f"images/{i}.png")
+    words = ["-m", str(tmfile), "-i", "images", "-o", "out.tmfile", "-g", "1,8,8", "-w", "0", "-s", "1", "-t", "1"]
+    quant_tool.run(quant_tool.INT8 if kind == "int8" else quant_tool.UINT8, quant_tool.parse(words))
+    program, model = place / "tengine_bytes", tenon.load("out.tmfile")
+    if not program.exists():
+        built(CLIENTS / "tengine_bytes.c", place, "-lm")
+    types: dict[str, DataType] = dict.fromkeys((model.inputs[0].name, model.outputs[0].name), "quantized")
+    grids = {t.name: t.quant for t in read((tmp_path / "out.tmfile").read_bytes()).tensors}
+    given, made = (grids[name] for name in types)
+    assert given is not None
+    assert made is not None
+    least, most, dtype = (-127, 127, np.int8) if kind == "int8" else (0, 255, np.uint8)
+    with tenon.open(tenon.compile("out.tmfile", no_tuning=True, data_types=types)) as engine:
+        for image, label in zip(images[2:8], labels[2:8], strict=True):
+            done = run(program, "out.tmfile", kind, *map(str, image.shape), stdin=image.tobytes(), env=environment)
+            printed = succeeded(done)
+            steps = np.floor(image / np.float32(given.scale[0]) + np.float32(given.zero_point[0]) + np.float32(0.5))
+            (expected,) = engine.run(np.clip(steps, least, most).astype(dtype)).values()
+            assert printed[:10] == expected.tobytes()
+            real = np.frombuffer(printed[10:], np.float32)
+            scaled = (expected.ravel().astype(np.float32) - made.zero_point[0]) * np.float32(made.scale[0])
+            np.testing.assert_array_equal(real, scaled)
+            assert 0.9 < real.sum() < 1.1
+            assert real.argmax() == label  # as in float
 
 
 def test_weights_that_a_file_does_not_hold(tengine: Tengine, tmfile: Path) -> None:

@@ -30,16 +30,18 @@ def quantize_by_ranges(
     exclude: Sequence[str] = (),
     fitted: Sequence[Sample] = (),
     threads: int = 1,
+    everywhere: bool = False,
 ) -> Graph:
     """A float model with QuantizeLinear and DequantizeLinear around what integers compute.
 
     ``ranges`` are the least and the greatest value of tensors by their names, of those that ``profiled`` names at
     least.  ``scheme`` and ``exclude`` are as for ``quantize``.  With samples in ``fitted``, weights are not rounded to
-    the nearest integer, but by what that does to the sums of their layers ("gptq").  Raises ModelError, and InputError
+    the nearest integer, but by what that does to the sums of their layers ("gptq").  With ``everywhere``
+    outputs and all that operators compute are integers, not only what products need.  Raises ModelError, and InputError
     for a tensor without a range.
     """
     graph, kind = float_graph(model), named_scheme(scheme)
-    placed = placement(graph, exclude, separate=ranges)
+    placed = placement(graph, exclude, separate=ranges, everywhere=everywhere)
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     if missing := [value.name for value in placed.tensors if value.name not in ranges]:
@@ -79,16 +81,18 @@ def calibrated_ranges(
     preprocess: Mapping[str, Any] | None = None,
     threads: int = 1,
     step: Step = lambda stage, done, total: None,
+    everywhere: bool = False,
 ) -> dict[str, tuple[float, float]]:
     """The ranges of tensors on samples, by their names: those that ``quantize_by_ranges`` asks for.
 
-    The arguments are as for ``quantize``.  Raises ModelError, and InputError for bad options and data.
+    The arguments are as for ``quantize`` and ``quantize_by_ranges``.  Raises ModelError, and InputError for bad options
+    and data.
     """
     if method not in METHODS:
         raise InputError(f"there is no method '{method}': choose one of {', '.join(METHODS)}")
     graph = float_graph(model)
     given = finite(read_samples(graph, data, samples, seed, preprocess))
-    tensors = placement(graph, exclude, separate=sloped(graph)).tensors
+    tensors = placement(graph, exclude, separate=sloped(graph), everywhere=everywhere).tensors
     seen = observed(graph, tensors, given, histograms=method in HISTOGRAMS, threads=threads, step=step)
     return {value.name: METHODS[method](each) for value, each in seen.items()}
 

@@ -48,27 +48,38 @@ class Placement:
 
 
 def placement(
-    graph: Graph, exclude: Collection[str] = (), wide: Collection[str] = (), separate: Collection[str] = ()
+    graph: Graph,
+    exclude: Collection[str] = (),
+    wide: Collection[str] = (),
+    separate: Collection[str] = (),
+    everywhere: bool = False,
 ) -> Placement:
     """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits.
 
     A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result; results of
     products that ``separate`` names get a grid before it, too (``sloped`` lists these).  Arithmetic after the last
-    product stays in float: it decodes boxes, say, whose ends 8 bits are too coarse for.
+    product stays in float: it decodes boxes, say, whose ends 8 bits are too coarse for.  With ``everywhere`` every
+    tensor of floats that is computed gets a grid, outputs too.
     """
     found, needed = Placement(), before_products(graph)
     tensors: dict[Value, None] = {}
     for node in graph:
-        if str(node.origin.layer) in exclude or node.output.name in exclude or not _supported(node):
+        if str(node.origin.layer) in exclude or node.output.name in exclude:
             continue
-        if node not in needed and node.op.name not in QUANTISED:
+        supported = _supported(node)
+        if not (everywhere and _computes_floats(node)) and not (
+            supported and (node in needed or node.op.name in QUANTISED)
+        ):
             continue
-        operands = _operands(node)
+        operands = _operands(node) if supported else _variable_floats(node)
         roots = [root(v) for v in operands if not v.constant]
         result = rounded_result(graph, node, separate)
         if _is_activation(node) and node.output in tensors:
             continue  # part of the operator before it
-        tensors.update(dict.fromkeys((*roots, result)))
+        others = [v for v in node.outputs[1:] if everywhere and v.type.dtype is F32]
+        tensors.update(dict.fromkeys((*roots, result, *others)))
+        if not supported:
+            continue
         if node.op.name in PRODUCTS:
             found.products.append(node)
         if node.op.name in _PAIRS:
@@ -180,6 +191,15 @@ def _supported(node: Node) -> bool:
     variable = [v for v in data if not v.constant]
     scalars = all(v.type.size == 1 for v in data if v.constant)
     return isinstance(node.op, Pointwise) and name not in _NOT_TABLES and len(variable) == 1 and scalars
+
+
+def _computes_floats(node: Node) -> bool:
+    """Whether its result is of new floats that depend on other floats."""
+    return node.output.type.dtype is F32 and not can_move(node) and bool(_variable_floats(node))
+
+
+def _variable_floats(node: Node) -> list[Value]:
+    return [v for v in node.inputs if v is not None and not v.constant and v.type.dtype is F32]
 
 
 def _limits_channels(node: Node) -> bool:

@@ -1,5 +1,8 @@
 """``quant_tool_int8``, ``quant_tool_uint8``, ``quant_tool_uint8_perchannel``: a float tmfile and images to a quantised
-tmfile, with the options, side files and messages of Tengine's tools (``tools/quantize`` of OAID/Tengine)."""
+tmfile, with the options, side files and messages of Tengine's tools (``tools/quantize`` of OAID/Tengine).
+
+Every tensor of the file that is no constant is of 8 bits, outputs too: programs read integers and the scale.
+"""
 
 from __future__ import annotations
 
@@ -169,12 +172,14 @@ def run(tool: Tool, settings: Settings) -> None:
     _info("Step 3, load FP32 tmfile once again")
     _info("Step 3, load FP32 tmfile once again done.")
     _info(f"Step 3, load calibration table file {table}.")
-    ranges = read_ranges(table, named_scheme(tool.scheme))
+    ranges = {**_probabilities(graph), **read_ranges(table, named_scheme(tool.scheme))}
     _info("Step 4, optimize the calibration table.")
     if chosen == _EQ:
         _info("Step Search, enable EQ search")
     fitted = samples if chosen == _EQ else []
-    made = quantize_by_ranges(graph, ranges, scheme=tool.scheme, fitted=fitted, threads=settings.threads)
+    made = quantize_by_ranges(
+        graph, ranges, scheme=tool.scheme, fitted=fitted, threads=settings.threads, everywhere=True
+    )
     if chosen == _EQ:
         save(made, "save_i8_eq.tmfile", "-a 4")
     _info("Step 4, quantize activation tensor done.")
@@ -215,6 +220,11 @@ def _input_names(model: str) -> list[str]:
     return [network.tensors[i].name for n in network.inputs for i in network.nodes[n].outputs]
 
 
+def _probabilities(graph: Graph) -> Ranges:
+    """The range of every result of Softmax, which is not calibrated: its scale is 1/127 or 1/255 in the tables."""
+    return {node.output.name: (0.0, 1.0) for node in graph if node.op.name == "Softmax"}
+
+
 def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[str, str]) -> str:
     """Write the tables of min-max and of the algorithm; the name of the latter."""
     folder, scheme = Path(settings.images), named_scheme(tool.scheme)
@@ -226,10 +236,11 @@ def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[s
     began = perf_counter()
 
     def ranges(method: str) -> Ranges:
-        return calibrated_ranges(
+        found = calibrated_ranges(
             graph, settings.images, method=method, samples=max(count, 1), preprocess=settings.preprocess(),
-            threads=settings.threads,
+            threads=settings.threads, everywhere=True,
         )  # fmt: skip
+        return {**found, **{name: each for name, each in _probabilities(graph).items() if name in found}}
 
     _info("Step 1, find original calibration table.")
     write_ranges("table_minmax.scale", ranges("min-max"), scheme, "tengine")
