@@ -46,11 +46,16 @@ def model() -> str:
 def flags() -> frozenset[str]:
     """The features that the first processor lists.  The system asks every processor for the rest of the file, which
     takes its time."""
-    if extensions := _listed("isa"):  # RISC-V: rv64imafdcv_zicsr_...
-        letters, *words = extensions.split("_")
-        return frozenset((*letters[len("rv64") :], *words))
+    if extensions := _listed("isa"):
+        return riscv_features(extensions)
     listed = (_listed("flags") or _listed("Features")).split()  # the latter on Arm
     return frozenset((*listed, *([f"sve{_sve_bits()}"] if "sve" in listed else [])))
+
+
+def riscv_features(isa: str) -> frozenset[str]:
+    """The letters and names of "rv64imafdcv_zicsr_..."."""
+    letters, *words = isa.split("_")
+    return frozenset((*letters[len("rv64") :], *words))
 
 
 def _sve_bits() -> int:
