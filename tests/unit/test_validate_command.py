@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import tenon
@@ -16,12 +18,18 @@ from installed import succeeds
 from installed import tenon as command
 from on_targets import skip_without_device
 from onnx_models import model, node
+from tenon.deployment import layers
 from tenon.deployment import validate as validation
+from tenon.deployment.layers import REFERENCES, CompiledLayers, compare_layers, diverging
+from tenon.deployment.running import running
 from tenon.deployment.validate import reference, validate
 from tenon.errors import InputError
+from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import F32, DType, Quant, TensorType, tensor
+from tenon.options import Options
 from tenon.passes.base import make
+from tenon.quantization.comparison import BundleNetwork
 
 IMAGE = [1, 2, 3, 4]
 SAMPLES = np.random.default_rng(0).normal(size=(5, *IMAGE)).astype(np.float32)
@@ -159,6 +167,142 @@ def test_first_wrong_layer_is_named(tmp_path: Path) -> None:
     succeeds("validate", tmp_path / "good.onnx", *arguments, cwd=tmp_path)
 
 
+def layered(folder: Path) -> str:
+    """Two convolutions, with ReLU and Sigmoid, which the compiler fuses into them, and two poolings."""
+    rng = np.random.default_rng(3)
+    nodes = [
+        node("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]), node("Relu", ["c1"], ["r1"]),
+        node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[1, 1]),
+        node("Conv", ["p1", "w2"], ["c2"]), node("Sigmoid", ["c2"], ["s2"]),
+        node("AveragePool", ["s2"], ["y"], kernel_shape=[2, 2]),
+    ]  # fmt: skip
+    shapes = {"w1": (4, 2, 3, 3), "w2": (5, 4, 1, 1)}
+    weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    made = model(nodes, {"x": [1, 2, 6, 6]}, ["y"], weights)
+    (folder / "layered.onnx").write_bytes(made.SerializeToString())
+    np.save(folder / "layered.npy", rng.normal(size=(3, 1, 2, 6, 6)).astype(np.float32))
+    return str(folder / "layered.onnx")
+
+
+def with_negated_weights(graph: Graph) -> Graph:
+    """The network of ``layered`` with another second convolution."""
+    other = graph.copy()
+    (weights,) = (v for v in other.constants() if v.name == "w2")
+    assert weights.data is not None
+    weights.data = -weights.data
+    return other
+
+
+@pytest.mark.parametrize("target", ["host", "aarch64"])
+@pytest.mark.parametrize("against", ["onnxruntime", "recorded"])
+def test_first_wrong_layer_of_compiled_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, against: str
+) -> None:
+    """Code compiled with other weights of a layer than the model's: that layer is named, with both tensors."""
+    if target != "host":
+        skip_without_device(target)
+    file = layered(tmp_path)
+    samples = np.load(tmp_path / "layered.npy")
+    graph, options = tenon.load(file), Options.from_environment(target=target)
+    recorded = {"y": np.stack([evaluate(graph, {"x": sample})["y"] for sample in samples])}
+    settings: dict[str, Any] = (
+        {"against": f"onnxruntime:{file}"} if against == "onnxruntime" else {"expected": recorded}
+    )
+
+    def checked(rewrite: Callable[[Graph], Graph]) -> tuple[bool, layers.LayerComparison]:
+        with running(tenon.compile(graph, options, rewrite=rewrite)) as engine:
+            run = BundleNetwork(engine).run
+            found = validate(graph, run, samples, layers=CompiledLayers(graph, options), **settings)
+        assert found.inside is not None
+        return found.passed, found.inside
+
+    passed, inside = checked(lambda graph: graph)
+    assert (passed, inside.first_wrong, inside.divergence) == (True, None, None)
+    monkeypatch.setattr(layers, "compile", partial(tenon.compile, rewrite=with_negated_weights))
+    passed, inside = checked(with_negated_weights)
+    assert not passed
+    assert [noise.name for noise in inside.layers] == ["r1", "p1", "s2", "y"]
+    assert inside.against == settings.get("against", REFERENCES)
+    assert inside.first_wrong is not None
+    assert inside.first_wrong.name == "s2"
+    wrong = inside.divergence
+    assert wrong is not None
+    assert (wrong.layer, wrong.shape, wrong.size) == ("s2", (1, 5, 5, 5), 125)
+    cut = tenon.load(file, outputs=["s2"])
+    expected = evaluate(cut, {"x": samples[wrong.sample]})["s2"]
+    computed = 1 - expected  # sigmoid(-x), in which 1e-7 is lost to the one
+    differs = np.abs(computed - expected) > 0.01 * expected.max()
+    assert wrong.index == tuple(np.argwhere(differs)[0])
+    assert wrong.differing == differs.sum()
+    first = int(np.ravel_multi_index(wrong.index, wrong.shape))
+    for excerpt, array in ((wrong.wanted, expected), (wrong.got, computed)):
+        assert excerpt.elements == pytest.approx(array.ravel()[first : first + 8].tolist(), rel=1e-4, abs=1e-6)
+        statistics = (excerpt.minimum, excerpt.maximum, excerpt.mean, excerpt.deviation)
+        wanted = [float(each) for each in (array.min(), array.max(), array.mean(), array.std())]
+        assert list(statistics) == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_layers_on_the_command_line(tmp_path: Path) -> None:
+    """The first wrong layer with excerpts; recorded outputs need no runtime; the same on an emulated target."""
+    file, other = layered(tmp_path), tmp_path / "other.onnx"
+    network = onnx.load(file)
+    (weights,) = (each for each in network.graph.initializer if each.name == "w2")
+    weights.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weights), "w2"))
+    onnx.save(network, other)
+    arguments = ("--data", "layered.npy", "--layers")
+    done = command("validate", file, *arguments, "--against", f"onnxruntime:{other}", cwd=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "the first layer that differs is 's2'" in " ".join(done.stderr.split())
+    assert "the first layer that differs is 's2', [1, 5, 5, 5]: in sample" in done.stdout
+    assert "elements from there on" in " ".join(done.stdout.split())
+    graph = tenon.load(file)
+    right = np.stack([evaluate(graph, {"x": sample})["y"] for sample in np.load(tmp_path / "layered.npy")])
+    np.savez(tmp_path / "expected.npz", y=right)
+    given = ("validate", file, *arguments, "--expected", "expected.npz")
+    assert f"4 layer(s), against {REFERENCES}" in succeeds(*given, cwd=tmp_path)
+    skip_without_device("aarch64")
+    found = json.loads(succeeds(*given, "--target", "aarch64", "--json", cwd=tmp_path))
+    assert [each["name"] for each in found["inside"]["layers"]] == ["r1", "p1", "s2", "y"]
+    assert found["inside"]["first_wrong"] is None
+
+
+def test_quantised_layers_are_compared_where_integers_are_stored(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    graph = tenon.load(layered(tmp_path))
+    samples = [rng.normal(size=(1, 2, 6, 6)).astype(np.float32) for _ in range(4)]
+    quantised = tenon.quantize(graph, samples).graph
+    options = Options.from_environment()
+    found = compare_layers(
+        CompiledLayers(quantised, options), quantised, None, None, [{"x": each} for each in samples], 0.98
+    )
+    assert found.against == REFERENCES
+    assert found.first_wrong is None
+    assert len(found.layers) > 3
+
+
+def test_where_tensors_differ() -> None:
+    wanted = np.arange(12, dtype=np.float32).reshape(3, 4)
+    got = wanted.copy()
+    got[1, 2] = np.nan
+    got[2, 0] += 0.05
+    found = diverging("a", 3, got, wanted)
+    assert found.index == (1, 2)
+    assert (found.differing, found.sample) == (1, 3)
+    assert list(found.wanted.elements) == [6, 7, 8, 9, 10, 11]
+    assert str(found.got.elements[0]) == "nan"
+    assert [found.wanted.minimum, found.wanted.maximum, found.wanted.mean] == [0, 11, 5.5]
+
+
+def test_where_tensors_hardly_differ() -> None:
+    """No element differs by 1 % of the largest: the one that differs most is shown."""
+    wanted = np.arange(12, dtype=np.float32).reshape(3, 4)
+    got = wanted.copy()
+    got[2, 0] += 0.05
+    found = diverging("a", 0, got, wanted)
+    assert found.index == (2, 0)
+    assert found.differing == 0
+
+
 def test_validation_on_an_emulated_target(tmp_path: Path) -> None:
     skip_without_device("aarch64")
     file = network(tmp_path)
@@ -172,7 +316,6 @@ def test_validation_on_an_emulated_target(tmp_path: Path) -> None:
         ({}, "name one reference"), ({"expected": "absent.npz"}, "absent.npz"),
         ({"expected": "samples.npy"}, "not an .npz file"), ({"expected": "other.npz"}, "there is no output 'half'"),
         ({"expected": "short.npz"}, r"5 sample\(s\) of 24 elements"),
-        ({"expected": "other.npz", "layers": True}, "--layers needs a runtime"),
     ],
 )  # fmt: skip
 def test_references_that_do_not_fit(

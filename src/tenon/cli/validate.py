@@ -12,6 +12,7 @@ from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.deployment import ModelValidation, read_deployment, validate_deployment
+from tenon.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
 from tenon.deployment.validate import (
     QUANTIZED_THRESHOLD,
     OutputCheck,
@@ -24,6 +25,7 @@ from tenon.deployment.validate import (
 from tenon.engine.device import Device
 from tenon.errors import InputError
 from tenon.ir.graph import Array
+from tenon.options import Options
 from tenon.quantization.comparison import interface_graph
 from tenon.quantization.samples import Sample
 
@@ -60,13 +62,17 @@ def validate_model(
         least = settings["threshold"]
         if graph is None and least is None and is_quantised_bundle(engine.manifest):
             least = QUANTIZED_THRESHOLD
+        inside = None
+        if graph is not None and settings["layers"]:
+            open_on = None if runner is None else partial(Device, runner=runner)
+            inside = CompiledLayers(graph, Options.from_environment(**chosen), open_on)
         found = validate(
             graph or interface_graph(engine.manifest),
             run,
             data,
             against=known,
             expected=expected,
-            **{**settings, "threshold": least},
+            **{**settings, "threshold": least, "layers": inside},
         )
     if as_json:
         print_json({**without_infinity(found), "passed": found.passed})
@@ -110,6 +116,9 @@ def print_validations(found: Sequence[ModelValidation]) -> None:
     if any(each.validation for each in found):
         console.print(shown)
     for each in found:
+        if each.validation is not None and each.validation.inside is not None:
+            console.print(f"{each.model} on {each.target}:", markup=False)
+            print_layers(each.validation.inside)
         if each.skipped:
             note(f"{each.model} on {each.target} was not compared: {each.skipped}")
         for script, accuracy in (each.accuracy or {}).items():
@@ -133,7 +142,12 @@ def _figures(check: OutputCheck) -> tuple[str, str, str, str]:
 
 def _difference(found: Validation) -> str:
     wrong = next(check for check in found.outputs if not check.passed)
-    first = f"; the first layer that differs is '{found.first_wrong.name}'" if found.first_wrong else ""
+    first = ""
+    if found.inside is not None:
+        wrong_layer = found.inside.first_wrong
+        first = "; compiled with its layers as outputs, it does not differ"
+        if wrong_layer is not None:
+            first = f"; the first layer that differs is '{wrong_layer.name}'"
     return (
         f"output '{wrong.name}' differs from {found.against}: cosine similarity {wrong.cosine:.6f}, at least "
         f"{wrong.threshold} is required{first}"
@@ -148,5 +162,24 @@ def _print(found: Validation) -> None:
         shown.add_row(check.name, *figures, pixels, verdict)
     console.print(shown)
     console.print(f"{found.samples} sample(s), against {found.against}", markup=False, soft_wrap=True)
-    if found.layers:
-        print_noise("worst layers", sorted(found.layers, key=lambda noise: noise.sqnr)[:WORST])
+    if found.inside is not None:
+        print_layers(found.inside)
+
+
+def print_layers(found: LayerComparison) -> None:
+    """The worst layers, and the first wrong one with excerpts of both tensors."""
+    print_noise("worst layers", sorted(found.layers, key=lambda noise: noise.sqnr)[:WORST])
+    console.print(f"{len(found.layers)} layer(s), against {found.against}", markup=False, soft_wrap=True)
+    if found.divergence is None:
+        return
+    d = found.divergence
+    shown = table("", "minimum", "maximum", "mean", "deviation", "elements from there on", right=(1, 2, 3, 4))
+    for name, each in (("computed", d.got), ("expected", d.wanted)):
+        statistics = (each.minimum, each.maximum, each.mean, each.deviation)
+        shown.add_row(name, *(f"{n:.4g}" for n in statistics), " ".join(f"{n:.5g}" for n in each.elements))
+    console.print(
+        f"the first layer that differs is '{d.layer}', {list(d.shape)}: in sample {d.sample}, from {list(d.index)} on, "
+        f"in {d.differing} of {d.size} elements by more than {100 * DIFFERS:.0f} % of the largest",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip
+    console.print(shown)

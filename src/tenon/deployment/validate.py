@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tenon.bundle.manifest import Manifest
+from tenon.deployment.layers import CompiledLayers, LayerComparison, compare_layers
 from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import InputError, guarded
 from tenon.importers import FORMATS, find
@@ -19,13 +20,11 @@ from tenon.peers.base import real
 from tenon.quantization.comparison import (
     GraphInterface,
     check_alike,
-    compare,
     opened,
     outputs_like,
     scale_of,
     translated,
 )
-from tenon.quantization.report import Noise
 from tenon.quantization.samples import Data, Sample, load_archive, read_samples
 
 THRESHOLD = 0.999
@@ -60,14 +59,12 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class Validation:
-    """``outputs`` as computed, compared with ``against``; ``first_wrong`` is the first layer below the threshold, where
-    layers were compared and one is."""
+    """``outputs`` as computed, compared with ``against``, and ``inside`` the layers, where these were compared."""
 
     against: str
     samples: int
     outputs: tuple[OutputCheck, ...]
-    layers: tuple[Noise, ...] = ()
-    first_wrong: Noise | None = None
+    inside: LayerComparison | None = None
 
     @property
     def passed(self) -> bool:
@@ -85,7 +82,7 @@ def validate(
     samples: int = 8,
     seed: int = 0,
     threshold: float | None = None,
-    layers: bool = False,
+    layers: CompiledLayers | None = None,
     preprocess: Mapping[str, Any] | None = None,
     weights: str | None = None,
     real_outputs: bool = False,
@@ -96,14 +93,13 @@ def validate(
     a runtime that is installed (of ``peers.PEERS``) and the model in it, "onnxruntime:FILE" (``weights`` is its second
     file, if that does not lie beside it); ``expected`` an .npz file, or arrays, with the outputs by name, for several
     samples along a first axis.  Quantised outputs are compared as the real numbers that they stand for (with
-    ``real_outputs``, ``run`` gives these); recorded ones may be integers or real.  With ``layers``, which needs
-    ``against``, the tensors of the imported model are compared, too.  ``threshold`` is the least cosine similarity:
+    ``real_outputs``, ``run`` gives these); recorded ones may be integers or real.  With ``layers`` these
+    are compared, too (``layers.compare_layers``), with those of ``against`` where it shows them, else with the
+    references of the operators; they are closed.  ``threshold`` is the least cosine similarity:
     0.999, or 0.98 for a quantised model.  Raises InputError for references that do not fit.
     """
     if (against is None) == (expected is None):
         raise InputError("name one reference: a runtime with --against, or recorded outputs with --expected")
-    if layers and against is None:
-        raise InputError("--layers needs a runtime that shows its tensors: --against onnxruntime or litert")
     least = threshold if threshold is not None else QUANTIZED_THRESHOLD if is_quantised(graph) else THRESHOLD
     given = read_samples(graph, data, samples, seed, preprocess)
     scales = {value.name: None if real_outputs else scale_of(value) for value in graph.outputs}
@@ -111,12 +107,11 @@ def validate(
     if against is None:
         assert expected is not None
         wanted = _recorded(expected, graph, len(given), got)
-        found: tuple[Noise, ...] = ()
     else:
-        wanted, found = _asked(against, graph, given, weights, layers=layers)
+        wanted = _asked(against, graph, given, weights)
     checks = tuple(_check(name, [g[name] for g in got], [w[name] for w in wanted], least) for name in scales)
-    wrong = next((noise for noise in found if not noise.cosine >= least), None)
-    return Validation(against or "recorded outputs", len(given), checks, found, wrong)
+    inside = None if layers is None else compare_layers(layers, graph, against, weights, given, least)
+    return Validation(against or "recorded outputs", len(given), checks, inside)
 
 
 def reference(against: str, file: str) -> str:
@@ -168,24 +163,17 @@ def pixel_error(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     return float(np.mean([mine.argmax(-1) != theirs.argmax(-1) for mine, theirs in pairs]))
 
 
-def _asked(
-    against: str, graph: Graph, given: Sequence[Sample], weights: str | None, *, layers: bool
-) -> tuple[list[dict[str, Array]], tuple[Noise, ...]]:
-    """The outputs of another runtime, by the names that they have here (outputs belong together in their order), and
-    the noise of the tensors inside."""
+def _asked(against: str, graph: Graph, given: Sequence[Sample], weights: str | None) -> list[dict[str, Array]]:
+    """The outputs of another runtime, by the names that they have here (outputs belong together in their order)."""
     mine = GraphInterface(graph)
     network = opened(against, like=mine, weights=weights)
     try:
         check_alike(mine, network)
-        feeds = [translated(sample, mine, network) for sample in given]
-        answers = [network.run(each) for each in feeds]
+        answers = (network.run(translated(sample, mine, network)) for sample in given)
         pairs = outputs_like(mine, network)
-        outputs = [{name: answer[other].copy() for name, other in pairs} for answer in answers]
+        return [{name: answer[other].copy() for name, other in pairs} for answer in answers]
     finally:
         network.close()
-    if not layers:
-        return outputs, ()
-    return outputs, compare(against, graph, feeds, samples=len(feeds), layers=True).tensors
 
 
 def _recorded(

@@ -12,6 +12,7 @@ from tenon.deployment.base import DeployedModel, Deployment, Port
 from tenon.deployment.conversion import Progress, axes_of_model, chosen_models, imported, options_of, quantized
 from tenon.deployment.evaluation import Accuracy, evaluate
 from tenon.deployment.files import ADDRESSES
+from tenon.deployment.layers import CompiledLayers
 from tenon.deployment.running import Opener, running
 from tenon.deployment.validate import Validation, is_quantised, own_runtime, validate
 from tenon.engine import Engine
@@ -59,7 +60,8 @@ def validate_deployment(
 
     Inputs are the ``data`` of the deployment's inputs, or random numbers in their ``range``.  ``models`` selects some,
     ``targets`` replaces those of the file, ``threshold`` the least cosine similarities that it gives; ``open_on`` runs
-    a bundle (by default this machine, or the target's emulator), on ``device``, which thresholds may name, too.  A
+    a bundle (by default this machine, or the target's emulator), on ``device``, which thresholds may name, too.  With
+    ``layers`` each model is compiled a second time to compare its layers (``layers.CompiledLayers``).  A
     model whose framework is not installed is skipped.  Raises InputError that lists all files that cannot be had, and
     ModelError as ``tenon.compile`` does.
     """
@@ -74,10 +76,12 @@ def validate_deployment(
                 progress(f"{model.name}: validate on {target}")
                 least = _threshold(model, deployed, device, target) if threshold is None else threshold
                 # the framework computes no detections
-                bundle = compile(deployed, replace(options_of(model, deployed, target), head={}))
+                options = replace(options_of(model, deployed, target), head={})
+                bundle = compile(deployed, options)
                 with running(bundle, open_on) as engine:
                     run = _Deployed(model, graph, engine)
-                    made = None if reason else _compared(model, graph, run, given, least, layers)
+                    inside = CompiledLayers(deployed, options, open_on) if layers else None
+                    made = None if reason else _compared(model, graph, run, given, least, inside)
                     accuracy = {Path(s).name: evaluate(engine, metric=s) for s in model.accuracy}
                 found.append(ModelValidation(model.name, target, made, reason, accuracy or None))
         except TenonError as error:
@@ -86,11 +90,18 @@ def validate_deployment(
 
 
 def _compared(
-    model: DeployedModel, graph: Graph, run: _Deployed, given: Sequence[Sample], least: float, layers: bool
+    model: DeployedModel,
+    graph: Graph,
+    run: _Deployed,
+    given: Sequence[Sample],
+    least: float,
+    layers: CompiledLayers | None,
 ) -> Validation:
     recorded = _recorded(model, graph)
     if recorded is not None:
-        return validate(graph, run, given, expected=recorded, threshold=least, samples=len(given), real_outputs=True)
+        return validate(
+            graph, run, given, expected=recorded, threshold=least, samples=len(given), layers=layers, real_outputs=True
+        )
     return validate(
         graph, run, given, against=f"{_runtime(model)}:{model.source.file}", weights=model.source.weights,
         threshold=least, samples=len(given), layers=layers, real_outputs=True,

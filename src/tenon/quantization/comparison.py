@@ -77,7 +77,7 @@ def compare(
         stack.callback(b.close)
         check_alike(a, b)
         given = read_samples(input_graph(a), data, samples, seed, preprocess)
-        names, unmatched = _matched(a, b) if layers else ({}, ())
+        names, unmatched = matched(a, b) if layers else ({}, ())
         a.ask(list(names))
         b.ask(list(names.values()))
         return _compared(a, b, given, names, unmatched)
@@ -160,7 +160,7 @@ def check_alike(a: Interface, b: Interface) -> None:
             raise InputError(f"input '{name}' is {kind}, but '{other}' of the second network {theirs_kind}")
 
 
-def _matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
+def matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
     """Tensors inside of both, by name and size."""
     mine, theirs = a.tensors(), b.tensors()
     for side, known in (("first", mine), ("second", theirs)):

@@ -26,18 +26,7 @@ class Probes:
         self.values = list(dict.fromkeys(values))
         self._inputs = {id(v): v.name for v in graph.inputs}
         asked = [v for v in self.values if id(v) not in self._inputs]
-        copy = graph.copy()
-        twins = {
-            id(old): new
-            for a, b in zip(graph, copy, strict=True)
-            for old, new in zip(a.outputs, b.outputs, strict=True)
-        }
-        copy.outputs = [twins[id(v)] for v in asked]
-        copy.extents, copy.heads = {}, None
-        self._names: dict[int, str] = {}
-        for i, (old, new) in enumerate(zip(asked, copy.outputs, strict=True)):
-            new.name = self._names[id(old)] = f"probe_{i}"
-        copy.prune()
+        copy, self._names = exposing(graph, asked)
         options = Options.from_environment(arithmetic=arithmetic, threads=1, name="probes")
         self.bundle = compile(copy, options)
         first = open_bundle(self.bundle)
@@ -80,6 +69,22 @@ class Probes:
             self._pool.shutdown()
         for engine in self._engines:
             engine.close()
+
+
+def exposing(graph: Graph, values: Sequence[Value]) -> tuple[Graph, dict[int, str]]:
+    """A copy of ``graph`` whose outputs are ``values`` of its nodes, and the names of these outputs by the ids of the
+    values."""
+    copy = graph.copy()
+    twins = {
+        id(old): new for a, b in zip(graph, copy, strict=True) for old, new in zip(a.outputs, b.outputs, strict=True)
+    }
+    copy.outputs = [twins[id(v)] for v in values]
+    copy.extents, copy.heads = {}, None
+    names: dict[int, str] = {}
+    for i, (old, new) in enumerate(zip(values, copy.outputs, strict=True)):
+        new.name = names[id(old)] = f"probe_{i}"
+    copy.prune()
+    return copy, names
 
 
 def scores(graph: Graph) -> list[Value]:
