@@ -131,6 +131,29 @@ def test_validation_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.slow
+def test_layers_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first layer there that differs from the one of another model, whose weights are negated."""
+    skip_without_device("aarch64")
+    weights = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["m"], ["y"], axis=-1)]
+    np.save(tmp_path / "x.npy", np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8))
+    for name, sign in (("net", 1), ("other", -1)):
+        made = model(nodes, {"x": [1, 8]}, ["y"], {"w": sign * weights})
+        (tmp_path / f"{name}.onnx").write_bytes(made.SerializeToString())
+    words = ["validate", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "--layers", "--json"]
+    words += ["--devices", str(written(tmp_path, pi)), "--device", "pi5", "--against"]
+    assert run_main(main, [*words, "onnxruntime"]) == 0
+    found = json.loads(capsys.readouterr().out)["inside"]
+    assert [each["name"] for each in found["layers"]] == ["m", "y"]
+    assert found["first_wrong"] is None
+    assert run_main(main, [*words, f"onnxruntime:{tmp_path / 'other.onnx'}"]) == 2
+    wrong = json.loads(capsys.readouterr().out)["inside"]["divergence"]
+    assert (wrong["layer"], wrong["shape"]) == ("m", [1, 5])
+    np.testing.assert_allclose(wrong["got"]["elements"], -np.array(wrong["wanted"]["elements"]), rtol=1e-5)
+    assert left(pi) == []
+
+
+@pytest.mark.slow
 def test_profile_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     skip_without_device("aarch64")
     words = ["--devices", str(written(tmp_path, pi)), "--device", "pi5", "--rounds", "2", "--json"]
