@@ -68,6 +68,7 @@ def test_face_detector_on_a_photo(precision: Precision, tolerance: float) -> Non
 
 def test_bf16_selects_its_own_target() -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", precision="bf16")
-    pairs = any(p.type.dtype == "b2" for call in bundle.program.calls for p in call.kernel.params)
+    kernels = [call.kernel for call in bundle.program.calls if call.kernel.name.startswith("conv")]
+    pairs = any(p.type.dtype == "b2" for kernel in kernels for p in kernel.params)
     assert (bundle.target.machine.dot2 > 0) == runs_here("x86-64-avx512-bf16")
-    assert pairs == (bundle.target.machine.dot2 == 1)  # as measured here
+    assert pairs == (bundle.target.machine.dot2 == 1)  # as measured here; a dense layer may have them for its memory

@@ -142,7 +142,8 @@ def test_errors_are_within_the_stated_bound(form: str, name: Precision, target: 
         got = engine.run(x)
     measured = {scale: furthest(got[y], expected[y]) for scale, y in zip(SCALES, outputs, strict=True)}
     assert max(measured.values()) <= bundle.program.error + 2e-5, measured  # errors of f32 arithmetic: up to 1e-5
-    if form not in ("depthwise", "lstm"):  # weights stay f32, or outputs are not plain sums
+    # Weights stay f32 in some forms, and where products of bf16 are slow; outputs of others are not plain sums.
+    if form not in ("depthwise", "lstm") and bundle.program.error:
         assert bundle.program.error < 8 * max(measured.values()), "it should say something"
 
 

@@ -12,6 +12,7 @@ from tenon.quantization.half_precision import layer_name
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.placement import placement
 from tenon.quantization.scheme import SCHEMES
+from tenon.quantization.weights_only import has_weights
 from tenon.targets import find
 from tenon.targets.base import Group
 
@@ -35,7 +36,7 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
     if row.group is Group.MICROCONTROLLER:
         return "int8", f"{target} is a microcontroller: weights and activations take a byte each"
     placed = placement(graph)
-    if row.object == "none" or not placed.tensors:
+    if row.object == "none" or not placed.tensors or not any(map(has_weights, graph)):
         return "int8", _ANY
     copy, scheme = graph.copy(), SCHEMES["int8"]
     placed = placement(copy)

@@ -25,7 +25,7 @@ def quantize_weights(graph: Graph, scheme: Scheme, exclude: tuple[str, ...] = ()
     """``graph``, changed: weights of products in the type of the scheme.  Raises ModelError if it has none."""
     done: dict[Value, Value] = {}
     for node in graph:
-        if str(node.origin.layer) in exclude or node.output.name in exclude or not _has_weights(node):
+        if str(node.origin.layer) in exclude or node.output.name in exclude or not has_weights(node):
             continue
         weights = node.input(1)
         if weights not in done:
@@ -36,7 +36,8 @@ def quantize_weights(graph: Graph, scheme: Scheme, exclude: tuple[str, ...] = ()
     return graph
 
 
-def _has_weights(node: Node) -> bool:
+def has_weights(node: Node) -> bool:
+    """Whether it is a product by constant weights that are large enough to be stored in fewer bits."""
     if node.op.name not in PRODUCTS or not node.input(1).constant:
         return False
     return node.input(1).type.size >= SMALLEST and (node.op.name != "MatMul" or node.input(1).type.rank == 2)

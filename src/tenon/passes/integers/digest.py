@@ -28,9 +28,13 @@ def _rounds_alike(node: Node, op: Operator) -> bool:
 
 
 def expected_digest(graph: Graph) -> str:
-    """The digest that the bundles of all targets must give; empty if rounding depends on the machine."""
+    """The digest that the bundles of all targets must give; empty if rounding depends on the machine, or the network
+    takes indices, which the fixed input has out of bounds."""
     if not is_exact(graph):
         return ""
     feeds = {v.name: fixed_input(v.type.dtype, v.type.dims, i) for i, v in enumerate(graph.inputs)}
-    answers = evaluate(graph, feeds)
+    try:
+        answers = evaluate(graph, feeds)
+    except IndexError:
+        return ""
     return answer_digest(answers[v.name] for v in graph.outputs)
