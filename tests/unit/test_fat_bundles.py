@@ -80,13 +80,19 @@ def test_processor_decides_on_aarch64(tmp_path: Path) -> None:
     assert taken(path, "cortex-a76", TENON_OPEN_TARGET="aarch64") == "aarch64"
 
 
-@pytest.mark.slow
-def test_processor_decides_on_riscv(tmp_path: Path) -> None:
-    """QEMU before 8.1 has no riscv_hwprobe, as Linux before 6.4: without it the code without vectors is taken."""
+def c_library_of_riscv() -> Path:
+    """The folder of the C library; skips the test where programs for RISC-V cannot be run."""
     skip_without_device("riscv64")
     system = Path("/usr/riscv64-linux-gnu")
     if not (system / "lib" / "libc.so.6").exists():
         pytest.skip("there is no C library for RISC-V to run programs with (Debian: libc6-riscv64-cross)")
+    return system
+
+
+@pytest.mark.slow
+def test_processor_decides_on_riscv(tmp_path: Path) -> None:
+    """QEMU before 8.1 has no riscv_hwprobe, as Linux before 6.4: without it the code without vectors is taken."""
+    system = c_library_of_riscv()
     program, path = emulated("riscv64", tmp_path), tmp_path / "fat.tenon"
     path.write_bytes(fat("riscv64", ("riscv64", "riscv64-v")))
 
@@ -102,10 +108,7 @@ def test_processor_decides_on_riscv(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_answers_of_riscv_hwprobe_decide(tmp_path: Path) -> None:
     """A stand-in answers in place of the system, whose call QEMU has since 8.1 only; bit 2 is V, 30 is Zvfh."""
-    skip_without_device("riscv64")
-    system = Path("/usr/riscv64-linux-gnu")
-    if not (system / "lib" / "libc.so.6").exists():
-        pytest.skip("there is no C library for RISC-V to run programs with (Debian: libc6-riscv64-cross)")
+    system = c_library_of_riscv()
     program, path, stand_in = emulated("riscv64", tmp_path), tmp_path / "fat.tenon", tmp_path / "stand_in.so"
     path.write_bytes(fat("riscv64", ("riscv64", "riscv64-v")))
     source, machine = ROOT / "tests" / "c" / "riscv_hwprobe.c", ("-target", "riscv64-linux-gnu")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from tenon.deployment.mace_config import TARGETS as TARGETS_OF_ABIS
@@ -19,7 +20,7 @@ from tenon.errors import InputError
 from tenon.targets import find
 from tenon.targets.base import Host, Target
 from tenon.targets.host import best
-from tenon.targets.host_cpu import riscv_features, suits
+from tenon.targets.host_cpu import features, suits
 from tenon.targets.registry import rows
 
 _QUESTIONS = {
@@ -87,7 +88,7 @@ def ask(connection: Connection) -> DeviceFacts:
         machine=found.get("machine", "").lower(),
         system=found.get("system", "").lower(),
         bits=next(iter(_numbers(found.get("bits", ""))), None),
-        features=_features(info),
+        features=features(partial(_listed, info)),
         cores=frozenset(re.findall(r"^CPU part\s*:\s*(\S+)", info, re.M)),
         processor=_listed(info, "model name") or _listed(info, "Hardware"),
         processors=next(iter(_numbers(found.get("processors", ""))), None),
@@ -111,12 +112,6 @@ def _existing(connection: Connection, folder: str) -> str:
 def _listed(info: str, key: str) -> str:
     found = re.search(rf"^{key}\s*:\s*(.*)$", info, re.M)
     return found[1].strip() if found else ""
-
-
-def _features(info: str) -> frozenset[str]:
-    if isa := _listed(info, "isa"):
-        return riscv_features(isa)
-    return frozenset((_listed(info, "flags") or _listed(info, "Features")).split())
 
 
 def _numbers(text: str) -> list[int]:

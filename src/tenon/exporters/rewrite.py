@@ -57,20 +57,15 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
     graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
     bound, path = bind(graph, request.shapes), _out(request)
-    if ending in ENDINGS and ending != ".onnx":
-        return _other(bound, path, optimise, request.without_weights)
-    return _onnx(bound, path if ending == ".onnx" else path / f"{file.stem}.onnx", optimise, request.without_weights)
-
-
-def _other(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
-    if without_weights:
+    if ending in ENDINGS and ending != ".onnx" and request.without_weights:
         raise InputError(f"{path}: files without weights are ONNX: give a name that ends in .onnx")
-    if graph.incomplete:
-        raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
-    before = len(graph)
-    optimise(graph)
-    files = {path: content(graph, path.suffix.lower())}
-    return Rewritten(files, [f"{before} operators became {len(graph)}"])
+    if bound.incomplete and not request.without_weights:
+        raise ModelError(f"{bound.source or bound.name}: cannot be written: {bound.incomplete}")
+    before = len(bound)
+    optimise(bound)
+    if ending in ENDINGS and ending != ".onnx":
+        return Rewritten({path: content(bound, ending)}, [f"{before} operators became {len(bound)}"])
+    return _onnx(bound, path if ending == ".onnx" else path / f"{file.stem}.onnx", before, request.without_weights)
 
 
 def _out(request: Request) -> Path:
@@ -79,13 +74,10 @@ def _out(request: Request) -> Path:
     return request.out
 
 
-def _onnx(graph: Graph, path: Path, optimise: Callable[[Graph], object], without_weights: bool) -> Rewritten:
+def _onnx(graph: Graph, path: Path, before: int, without_weights: bool) -> Rewritten:
+    """The file of a graph that had ``before`` operators."""
     from tenon.exporters.onnx import MAX_FILE_BYTES, strip, to_onnx
 
-    if graph.incomplete and not without_weights:
-        raise ModelError(f"{graph.source or graph.name}: cannot be written: {graph.incomplete}")
-    before = len(graph)
-    optimise(graph)
     model = to_onnx(graph)
     if without_weights:
         strip(model)

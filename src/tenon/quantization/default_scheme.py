@@ -35,11 +35,10 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
     row = find(target)
     if row.group is Group.MICROCONTROLLER:
         return "int8", f"{target} is a microcontroller: weights and activations take a byte each"
-    placed = placement(graph)
-    if row.object == "none" or not placed.tensors or not any(map(has_weights, graph)):
-        return "int8", _ANY
     copy, scheme = graph.copy(), SCHEMES["int8"]
     placed = placement(copy)
+    if row.object == "none" or not placed.tensors or not any(map(has_weights, graph)):
+        return "int8", _ANY
     found = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
     insert(copy, placed, products(placed, found, scheme), found, scheme)
     floats, integers = (sum(estimated_times(each, target).values()) for each in (graph, copy))

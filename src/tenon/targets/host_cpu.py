@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from functools import lru_cache
 
 from tenon.targets.base import Host
@@ -46,16 +47,16 @@ def model() -> str:
 def flags() -> frozenset[str]:
     """The features that the first processor lists.  The system asks every processor for the rest of the file, which
     takes its time."""
-    if extensions := _listed("isa"):
-        return riscv_features(extensions)
-    listed = (_listed("flags") or _listed("Features")).split()  # the latter on Arm
-    return frozenset((*listed, *([f"sve{_sve_bits()}"] if "sve" in listed else [])))
+    known = features(_listed)
+    return known | {f"sve{_sve_bits()}"} if "sve" in known else known
 
 
-def riscv_features(isa: str) -> frozenset[str]:
-    """The letters and names of "rv64imafdcv_zicsr_..."."""
-    letters, *words = isa.split("_")
-    return frozenset((*letters[len("rv64") :], *words))
+def features(listed: Callable[[str], str]) -> frozenset[str]:
+    """What /proc/cpuinfo says that a processor has; ``listed`` gives what stands there under a name."""
+    if extensions := listed("isa"):  # RISC-V: rv64imafdcv_zicsr_...
+        letters, *words = extensions.split("_")
+        return frozenset((*letters[len("rv64") :], *words))
+    return frozenset((listed("flags") or listed("Features")).split())  # the latter on Arm
 
 
 def _sve_bits() -> int:
