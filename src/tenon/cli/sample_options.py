@@ -98,7 +98,7 @@ class RepairOptions:
         ),
     ] = None
     rounding: Annotated[
-        str, typer.Option("--rounding", help="How weights are rounded: auto, nearest, gptq, adaround.")
+        str, typer.Option("--rounding", help="How weights are rounded: auto, nearest, gptq, adaround, reconstruction.")
     ] = "auto"
 
 

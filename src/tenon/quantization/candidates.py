@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.cluster import Pool
 from tenon.errors import ModelError
-from tenon.ir.graph import Graph, Node, Value
+from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.quantization.calibration import Step, observed
 from tenon.quantization.input_steps import step_ranges
 from tenon.quantization.insertion import Product, products
@@ -53,8 +53,9 @@ class Request:
 class Recipe:
     """``graph`` is equivalent to the float graph, and its ``placed`` tensors get ``grids``, its weights ``products``.
 
-    ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was tried, ``applied`` what is
-    part of the recipe.
+    ``shifts`` are what biases have to add to the sums of products, an array of channels each, where that was measured
+    together with the weights.  ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was
+    tried, ``applied`` what is part of the recipe.
     """
 
     graph: Graph
@@ -65,6 +66,7 @@ class Recipe:
     methods: dict[str, float] = field(default_factory=dict)
     repairs: dict[str, float] = field(default_factory=dict)
     applied: list[str] = field(default_factory=list)
+    shifts: Sequence[Array] | None = None
 
 
 class Candidates:
@@ -144,8 +146,12 @@ class Candidates:
         return known
 
     def _shift(self, found: Recipe, simulation: Simulation) -> None:
-        """Make up for the shifts of means that weights cause, as they are predicted: at once for all layers."""
-        if self.corrects:
+        """Make up for the shifts of means that weights cause, as they are known or else predicted: at once for all
+        layers."""
+        if found.shifts is not None:
+            pairs = zip(simulation.shifts, found.shifts, strict=True)
+            simulation.shifts = [known.reshape(each.shape).astype(np.float32) for each, known in pairs]
+        elif self.corrects:
             known = self._moments(found)
             for i, each in enumerate(found.products):
                 if each.node in known and each.takes_bias:

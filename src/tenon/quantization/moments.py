@@ -6,6 +6,7 @@ is a linear form of the first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ def moments(
         for i, values in enumerate(probes.run(chosen)):
             step("moments", i, len(chosen))
             for node in nodes:
-                rows = _rows(node, values[node.input(0)], rng)
+                rows = rows_at(node, values[node.input(0)], chosen_positions(node, rng))
                 share = 1 / (rows.shape[1] * len(chosen))
                 first[node] = rows.sum(1, dtype=np.float64) * share + first.get(node, 0.0)
                 if second and rows.shape[2] <= COLUMNS:
@@ -80,26 +81,40 @@ def mean_shift(each: Product, known: Moments) -> Array:
     return shift
 
 
-def _rows(node: Node, x: Array, rng: np.random.Generator) -> Array:
-    """[groups, positions, columns]: what the weights multiply at some positions of the result."""
+def chosen_positions(node: Node, rng: np.random.Generator) -> Array:
+    """Positions of the result of a product at which its rows count, all of them if they are few."""
+    y = node.output.type
+    return _some(math.prod(y.dims[2:]) if node.op.name == "Conv" else y.size // y.dims[-1], rng)
+
+
+def rows_at(node: Node, x: Array, chosen: Array) -> Array:
+    """[groups, positions, columns]: what the weights multiply at the chosen positions of the result."""
     if node.op.name != "Conv":
-        rows = x.reshape(-1, x.shape[-1])
-        return rows[_some(len(rows), rng)][None]
+        return x.reshape(-1, x.shape[-1])[chosen][None]
     w = node.input(1).type.dims
     axes = node.op.axes(x.shape, w)  # type: ignore[attr-defined]
     pads = [(0, 0), (0, 0), *((max(0, a.before), max(0, a.after)) for a in axes)]
     padded, spatial = np.pad(x, pads), range(2, x.ndim)
     outs = tuple(a.out for a in axes)
-    chosen = np.unravel_index(_some(int(np.prod(outs)), rng), outs)
+    places = np.unravel_index(chosen, outs)
     taps = np.indices(w[2:]).reshape(len(outs), -1)
     index = tuple(
         at[:, None] * a.stride + max(0, -a.before) + tap[None] * a.dilation
-        for at, tap, a in zip(chosen, taps, axes, strict=True)
+        for at, tap, a in zip(places, taps, axes, strict=True)
     )
     windows = np.moveaxis(padded, 1, -1)[(0, *index)] if len(spatial) else padded  # [positions, taps, channels]
     groups = int(attribute(node, "group"))
     split = windows.transpose(0, 2, 1).reshape(len(windows), groups, -1)
     return split.transpose(1, 0, 2)
+
+
+def results_at(node: Node, y: Array, chosen: Array) -> Array:
+    """[groups, channels of a group, positions]: a tensor of the result's shape at the chosen positions."""
+    if node.op.name != "Conv":
+        return y.reshape(-1, y.shape[-1])[chosen].T[None]
+    groups = int(attribute(node, "group"))
+    found: Array = y[0].reshape(groups, y.shape[1] // groups, -1)[:, :, chosen]
+    return found
 
 
 def _some(count: int, rng: np.random.Generator) -> Array:

@@ -27,6 +27,7 @@ from tenon.quantization.loss import Quality
 from tenon.quantization.moments import Moments
 from tenon.quantization.range_search import searched
 from tenon.quantization.ranges import METHODS, Range
+from tenon.quantization.reconstruction import reconstructed, reconstructs
 from tenon.quantization.rounding import ROUNDINGS, narrowed, rounded
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Scheme
@@ -35,10 +36,12 @@ from tenon.quantization.simulation import Simulation
 Rewrite = Callable[[Graph, Sequence[Sample], int], tuple[Graph, int]]
 """A network and samples, computed in so many threads, to an equivalent network and how much was changed."""
 
-ROUNDING = ("auto", "nearest", *ROUNDINGS)
-"""How weights are rounded; ``auto`` takes the better of "nearest" and "gptq"."""
+RECONSTRUCTION = "reconstruction"
 
-AUTO_ROUNDING = ("gptq",)
+ROUNDING = ("auto", "nearest", *ROUNDINGS, RECONSTRUCTION)
+"""How weights are rounded; ``auto`` takes the best of "nearest", "gptq" and, of few bits, "reconstruction"."""
+
+AUTO_ROUNDING = ("gptq", RECONSTRUCTION)
 """What is tried for "auto": AdaRound takes ten times as long and was not better."""
 
 EQUALISATIONS = (("equalisation", 1.0), ("half equalisation", 0.5))
@@ -170,11 +173,11 @@ class _Search(Candidates):
 
     def _rounded(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         request = self.request
-        known = self._moments(found, second=True)
-        start = [self._narrowed(each, known) for each in self._products(found)]
         for name in AUTO_ROUNDING if request.rounding == "auto" else (request.rounding,):
-            made = rounded(start, known, name, step=request.step, centred=self.corrects)
-            other = Recipe(found.graph, found.placed, found.ranges, made, found.method)
+            if name == RECONSTRUCTION and request.rounding == "auto" and not any(map(reconstructs, found.products)):
+                continue
+            other = Recipe(found.graph, found.placed, found.ranges, self._products(found), found.method)
+            self._by(name, other, self.fitted)
             again = self._simulated(other)
             quality = self._tried(other, again)
             found.repairs[name] = quality.sqnr
@@ -182,9 +185,25 @@ class _Search(Candidates):
                 again.close()
                 continue
             simulation.close()
-            simulation, best, found.products = again, quality, made
-            found.applied = [*(each for each in found.applied if each not in ROUNDINGS), name]
+            simulation, best, found.products, found.shifts = again, quality, other.products, other.shifts
+            found.applied = [*(each for each in found.applied if each not in ROUNDING), name]
         return found, simulation, best
+
+    def _by(self, name: str, found: Recipe, samples: Sequence[Sample]) -> None:
+        """Round the products, which are the nearest yet, in the way of that name."""
+        request, sums = self.request, name == RECONSTRUCTION
+        others = [i for i, each in enumerate(found.products) if not (sums and reconstructs(each))]
+        if others:
+            known = self._moments(found, second=True) if samples is self.fitted else self._all_moments(found)
+            start = [self._narrowed(found.products[i], known) for i in others]
+            made = rounded(start, known, "gptq" if sums else name, step=request.step, centred=self.corrects)
+            for i, each in zip(others, made, strict=True):
+                found.products[i] = each
+        if sums:
+            found.products, found.shifts = reconstructed(
+                found.graph, found.placed, found.products, self._grids(found), request.scheme, samples,
+                centred=request.bias_correction, threads=request.threads, step=request.step,
+            )  # fmt: skip
 
     def _narrowed(self, each: Product, known: Mapping[Node, Moments]) -> Product:
         second = known[each.node].second if each.node in known else None
@@ -236,10 +255,8 @@ class _Search(Candidates):
     def _finished(self, found: Recipe, simulation: Simulation) -> Simulation:
         """Weights for the ranges that were chosen, rounded by all samples, and biases for both."""
         found.products = self._products(found)
-        if rounding := set(found.applied) & ROUNDINGS.keys():
-            known = self._all_moments(found)
-            start = [self._narrowed(each, known) for each in found.products]
-            found.products = rounded(start, known, rounding.pop(), step=self.request.step, centred=self.corrects)
+        for name in set(found.applied) & set(ROUNDING):
+            self._by(name, found, self.samples)
         simulation.close()
         simulation = self._simulated(found)
         self._shift(found, simulation)
@@ -256,7 +273,7 @@ class _Search(Candidates):
         found.repairs["bias correction, measured"] = measured.sqnr
         if measured < plain:
             simulation.shifts = predicted
-            if not self.corrects:
+            if not self.corrects and found.shifts is None:
                 return
         found.products = [
             replace(each, bias=each.bias + shift.reshape(-1).astype(np.float64))

@@ -31,6 +31,15 @@ ITERATIONS = 400
 FEW_BITS = 4
 """Of weights up to which smaller scales are tried."""
 
+SHARES = np.linspace(1.05, 0.45, 7)
+"""Of the scales that reach the greatest weight, which are tried."""
+
+SWEEPS = 4
+"""Over the columns, at most, when they are improved one at a time."""
+
+TOGETHER = 64
+"""Columns whose errors are passed on to all that follow by one product of matrices."""
+
 WORK = 2e11
 """Multiply-accumulates that AdaRound may take for a layer: larger ones keep what they have."""
 
@@ -89,30 +98,69 @@ def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
 
 
 def _damped(moment: Array) -> Array:
-    mean = float(np.trace(moment)) / len(moment)
-    found: Array = moment / max(mean, 1e-30) + DAMPING * np.eye(len(moment))
+    mean = np.trace(moment, axis1=-2, axis2=-1)[..., None, None] / moment.shape[-1]
+    found: Array = moment / np.maximum(mean, 1e-30) + DAMPING * np.eye(moment.shape[-1])
     return found
 
 
 def _loss(difference: Array, moment: Array) -> Array:
-    found: Array = ((difference @ moment) * difference).sum(1)
+    found: Array = ((difference @ moment) * difference).sum(-1)
     return found
 
 
 def gptq(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
-    """Column by column, each error made up for by the columns that are left."""
-    order = np.argsort(-np.diag(moment), kind="stable")
-    left = steps[:, order].copy()
-    inverse = np.linalg.inv(moment[np.ix_(order, order)])
-    upper = np.linalg.cholesky((inverse + inverse.T) / 2).T
-    found = np.empty_like(left)
-    for j in range(left.shape[1]):
-        found[:, j] = np.clip(np.rint(left[:, j]), *bounds)
-        error = (left[:, j] - found[:, j]) / upper[j, j]
-        left[:, j + 1 :] -= error[:, None] * upper[j, j + 1 :]
+    """Column by column, each error made up for by the columns that are left; axes before the last two are groups."""
+    order = np.argsort(-np.diagonal(moment, axis1=-2, axis2=-1), axis=-1, kind="stable")
+    left = np.take_along_axis(steps, order[..., None, :], -1)
+    inverse = np.linalg.inv(
+        np.take_along_axis(np.take_along_axis(moment, order[..., :, None], -2), order[..., None, :], -1)
+    )
+    upper = np.linalg.cholesky((inverse + inverse.swapaxes(-1, -2)) / 2).swapaxes(-1, -2)
+    found, columns = np.empty_like(left), left.shape[-1]
+    for start in range(0, columns, TOGETHER):
+        end = min(start + TOGETHER, columns)
+        errors = np.empty((*left.shape[:-1], end - start))
+        for j in range(start, end):
+            found[..., j] = np.clip(np.rint(left[..., j]), *bounds)
+            errors[..., j - start] = (left[..., j] - found[..., j]) / upper[..., j, j, None]
+            left[..., j + 1 : end] -= errors[..., j - start, None] * upper[..., None, j, j + 1 : end]
+        left[..., end:] -= errors @ upper[..., start:end, end:]
     result = np.empty_like(found)
-    result[:, order] = found
+    np.put_along_axis(result, order[..., None, :], found, -1)
     return result
+
+
+def descended(whole: Array, steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
+    """Integers near ``steps`` with no more error than ``whole``: one column after the other gets its best integers,
+    given those of the others."""
+    found, power = whole.copy(), np.diagonal(moment, axis1=-2, axis2=-1)
+    slope = (found - steps) @ moment
+    for _ in range(SWEEPS):
+        before = found.copy()
+        for j in range(found.shape[-1]):
+            best = np.clip(np.rint(found[..., j] - slope[..., j] / power[..., j, None]), *bounds)
+            moved = best - found[..., j]
+            where = np.nonzero(moved)
+            if len(where[0]):
+                found[..., j] = best
+                slope[where] += moved[where][:, None] * moment[(*where[:-1], j)]
+        if np.array_equal(before, found):
+            break
+    return found
+
+
+def fitted(wanted: Array, moment: Array, scale: Array, bounds: tuple[float, float]) -> tuple[Array, Array]:
+    """Integers [groups, out, columns] and scales [groups, out, 1], of some smaller ones than ``scale``, for weights
+    ``wanted`` and moments [groups, columns, columns]: each row with the scale that gives its sums the least error."""
+    kept, (groups, out, columns) = _damped(moment), wanted.shape
+    scales = (scale * SHARES).reshape(groups, -1, 1)
+    steps = np.repeat(wanted, len(SHARES), axis=1) / scales
+    whole = gptq(steps, kept, bounds)
+    losses = (_loss(whole - steps, kept) * scales[:, :, 0] ** 2).reshape(groups, out, -1)
+    best = losses.argmin(-1)[:, :, None, None]
+    chosen = np.take_along_axis(whole.reshape(groups, out, -1, columns), best, 2)[:, :, 0]
+    narrow = np.take_along_axis(scales.reshape(groups, out, -1, 1), best, 2)[:, :, 0]
+    return descended(chosen, wanted / narrow, kept, bounds), narrow
 
 
 def adaround(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
