@@ -22,8 +22,11 @@ BUILDS = (
     pytest.param("", id="plain"),
     pytest.param("address,undefined", id="asan", marks=pytest.mark.slow),
     pytest.param("thread", id="tsan", marks=pytest.mark.slow),
+    pytest.param("valgrind", id="valgrind", marks=pytest.mark.slow),
 )
-"""Parameters of fixtures that make an SDK: the sanitizers that its libraries and programs have."""
+"""Parameters of fixtures that make an SDK: the sanitizers that its libraries and programs have, or valgrind, which runs
+its programs."""
+VALGRIND = ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
 
 
 def needed(program: str) -> str:
@@ -50,7 +53,7 @@ def client(name: str, sdk: Path, out: Path, compiler: Sequence[str] = ("gcc",)) 
     paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon", f"-Wl,-rpath,{sdk}/lib")
     flags = (*STRICT, *sanitizer_flags(sdk), *paths)
     succeeded(run(needed(compiler[0]), *compiler[1:], CLIENTS / f"{name}.c", *flags, "-o", out / name))
-    return out / name
+    return checked(out / name, sdk)
 
 
 def sanitized_client(name: str, out: Path, sanitizers: str) -> Path:
@@ -71,7 +74,11 @@ def sdk_for_clients(folder: Path, sanitizers: str) -> Path:
     sdk = save_sdk(folder / "sdk")
     if not sanitizers:
         return sdk
+    os.environ.pop("LD_PRELOAD", None)  # this process has what was preloaded; a shell ends under ThreadSanitizer
     (sdk / "sanitizers").write_text(sanitizers)
+    if sanitizers == "valgrind":
+        checked(sdk / "bin" / "mace_run", sdk)
+        return sdk
     work = folder / "sanitized"
     work.mkdir()
     (work / "target_rows.h").write_text(target_rows(find("x86-64")))
@@ -101,20 +108,39 @@ def compiled(sdk: Path, work: Path, sources: Sequence[Path], *more: str | Path) 
     succeeded(run(needed("gcc"), *flags, *(f"-I{folder}" for folder in folders), *sources, *more))
 
 
+def build_of(sdk: Path) -> str:
+    """What an SDK was made with of ``BUILDS``."""
+    mark = sdk / "sanitizers"
+    return mark.read_text() if mark.exists() else ""
+
+
 def sanitizer_flags(sdk: Path) -> tuple[str, ...]:
     """What programs for an SDK are compiled with as well."""
-    mark = sdk / "sanitizers"
-    return (f"-fsanitize={mark.read_text()}", "-fno-sanitize-recover=all") if mark.exists() else ()
+    build = build_of(sdk)
+    return (f"-fsanitize={build}", "-fno-sanitize-recover=all") if build not in ("", "valgrind") else ()
+
+
+def checked(program: Path, sdk: Path) -> Path:
+    """A program for an SDK, behind a script that runs it under valgrind where the SDK asks for that."""
+    if build_of(sdk) == "valgrind":
+        if "avx512f" in Path("/proc/cpuinfo").read_text():
+            pytest.skip("valgrind does not know AVX-512, which the compiler uses on this machine")
+        program.rename(program.with_name(f"{program.name}.checked"))
+        program.write_text(f'#!/bin/sh\nexec {needed("valgrind")} {" ".join(VALGRIND[1:])} "{program}.checked" "$@"\n')
+        program.chmod(0o755)
+    return program
 
 
 def needs_plain_build(sdk: Path, why: str) -> None:
-    """Skip a test on an SDK that is compiled with sanitizers."""
-    if sanitizer_flags(sdk):
+    """Skip a test on an SDK that is compiled with sanitizers, or whose programs valgrind runs."""
+    if build_of(sdk):
         pytest.skip(f"not with sanitizers: {why}")
 
 
 def needs_loadable_build(sdk: Path) -> None:
     """Skip a test that loads the libraries into Python, where the sanitizer is not loaded before (LD_PRELOAD)."""
-    flags = sanitizer_flags(sdk)
-    if flags and flags[0].split("=")[1].split(",")[0][:1] + "san" not in os.environ.get("LD_PRELOAD", ""):
+    build = build_of(sdk)
+    if build == "valgrind":
+        pytest.skip("valgrind runs programs, not Python")
+    if build and f"/lib{build[0]}san.so" not in Path("/proc/self/maps").read_text():
         pytest.skip("the sanitizer's library has to be loaded before Python: LD_PRELOAD=libasan.so or libtsan.so")

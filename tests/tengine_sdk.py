@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tenon
-from libtenon import STRICT, needed, needs_loadable_build, run, sanitizer_flags, sdk_for_clients, succeeded
+from libtenon import STRICT, checked, needed, needs_loadable_build, run, sanitizer_flags, sdk_for_clients, succeeded
 from real import DIGITS
 
 MODEL = DIGITS / "digits.onnx"
@@ -48,7 +48,7 @@ def linked(sdk: Path) -> tuple[str, ...]:
 def built(source: Path, place: Path, *flags: str) -> Path:
     """A client in C, beside the SDK that it is linked with."""
     succeeded(run(needed("gcc"), *STRICT, source, *linked(place / "sdk"), *flags, "-o", place / source.stem))
-    return place / source.stem
+    return checked(place / source.stem, place / "sdk")
 
 
 class Tengine:

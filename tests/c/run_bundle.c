@@ -22,13 +22,18 @@
     }                                                        \
   } while (0)
 
-static int left;
+static int left, may_end;
 
 static void again(TenonEngine *engine, TenonStatus status, void *context) {
   REQUIRE(status == TENON_OK && context == &left);
   REQUIRE(tenon_engine_wait(engine, -1) == TENON_WRONG_STATE);
   REQUIRE(tenon_engine_destroy(engine) == TENON_BUSY);
   if (--left > 0) CHECK(tenon_engine_run_async(engine, again, context));
+}
+
+static void lasting(TenonEngine *engine, TenonStatus status, void *context) {
+  REQUIRE(engine != NULL && status == TENON_OK && context == NULL);
+  while (!__atomic_load_n(&may_end, __ATOMIC_ACQUIRE)) tenon_abi_version();
 }
 
 static void compare(TenonEngine *engine, const void *expected, size_t bytes, int line) {
@@ -108,6 +113,15 @@ int main(int count, char **words) {
   compare(second, expected, out, __LINE__);
   compare(engine, expected, out, __LINE__);
   REQUIRE(tenon_engine_wait(second, 0) == TENON_WRONG_STATE);
+
+  /* A run whose callback lasts: waiting ends with the time that it was given, and nothing else starts. */
+  CHECK(tenon_engine_run_async(second, lasting, NULL));
+  REQUIRE(tenon_engine_wait(second, 30) == TENON_TIMEOUT);
+  REQUIRE(tenon_engine_wait(second, 0) == TENON_TIMEOUT);
+  REQUIRE(tenon_engine_run(second) == TENON_BUSY && tenon_engine_run_async(second, NULL, NULL) == TENON_BUSY);
+  REQUIRE(tenon_engine_set_input(second, 0, given, in) == TENON_BUSY && tenon_engine_destroy(NULL) != TENON_OK);
+  __atomic_store_n(&may_end, 1, __ATOMIC_RELEASE);
+  CHECK(tenon_engine_wait(second, 60000));
   CHECK(tenon_engine_run_async(second, NULL, NULL)); /* destroying waits for it */
   CHECK(tenon_engine_destroy(second));
   CHECK(tenon_engine_destroy(engine));

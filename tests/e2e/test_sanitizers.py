@@ -1,8 +1,9 @@
-"""The C of every operator case under AddressSanitizer and UndefinedBehaviorSanitizer."""
+"""The C of every operator case under AddressSanitizer and UndefinedBehaviorSanitizer, and the C libraries in Python."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,43 @@ print("ran", count, "cases")
 """
 
 
+LOADED = ("test_libtenon.py", "test_tengine_api.py", "test_tengine_graphs.py")
+"""Tests that call the C libraries from Python."""
+
+
+def preloaded(library: str) -> dict[str, str]:
+    """An environment in which Python begins with a sanitizer's runtime."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    line = [gcc, f"-print-file-name={library}"]
+    path = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(path).is_absolute():
+        pytest.skip(f"gcc has no {library}")
+    return {
+        **os.environ,
+        "LD_PRELOAD": path,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+def test_libraries_run_clean_in_python(build: str) -> None:
+    """The tests of the C libraries that need the sanitizer's runtime before Python; a report fails them."""
+    setarch = shutil.which("setarch")  # old runtimes do not support a random layout of memory
+    files = [str(Path(__file__).parents[1] / "unit" / name) for name in LOADED]
+    words = ["-m", "pytest", "-q", "-rs", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "slow", "-k", build, *files]
+    command = [*([setarch, "-R"] if setarch else []), sys.executable, *words]
+    done = subprocess.run(command, env=preloaded(f"lib{build}.so"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed, done.stdout
+    assert int(passed[1]) > 200, done.stdout
+    assert "has to be loaded before Python" not in done.stdout
+
+
 SWEEPS = [("lanes16", 0, 24), ("lanes4", 8, 24), ("lanes1", 16, 24)]
 """Machine, first case and stride: every eighth case runs on one of the machines; with -m slow, all run on each."""
 
@@ -42,20 +80,7 @@ SWEEPS = [("lanes16", 0, 24), ("lanes4", 8, 24), ("lanes1", 16, 24)]
     [*SWEEPS, *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine, *_ in SWEEPS)],
 )
 def test_operator_cases_run_clean(machine: str, start: int, stride: int, tmp_path: Path) -> None:
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        pytest.skip("gcc is not installed")
-    library = subprocess.run(
-        [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    if not Path(library).is_absolute():
-        pytest.skip("gcc has no AddressSanitizer runtime")
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": library,
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-    }
+    environment = preloaded("libasan.so")
     command = [sys.executable, "-c", SCRIPT, machine, str(tmp_path), str(start), str(stride)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]

@@ -18,9 +18,10 @@ from PIL import Image
 
 import tenon
 from installed import SCRIPT, environment
+from libtenon import VALGRIND, needed
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
-from real import DIGITS
+from real import DIGITS, held_out_digits
 from tenon.compat.glow import bundle_of
 from tenon.compat.glow.bundle import weights_text
 from tenon.compat.glow.commands import image_classifier, model_compiler
@@ -93,14 +94,19 @@ def test_commands_are_installed(name: str) -> None:
     assert "-emit-bundle=<value>" in done.stdout
 
 
-def program(folder: Path, source: str, *parts: str | Path, standard: str = "c++11") -> Path:
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def program(
+    folder: Path, source: str, *parts: str | Path, standard: str = "c++11", sanitizers: tuple[str, ...] = SANITIZERS
+) -> Path:
     """A program compiled with sanitizers."""
     compiler = shutil.which("gcc" if standard.startswith("c9") else "g++")
     if compiler is None:
         pytest.skip("no compiler of the system")
     file = folder / ("main.c" if standard.startswith("c9") else "main.cpp")
     file.write_text(source)
-    flags = ("-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{folder}")
+    flags = ("-Wall", "-Wextra", "-Werror", *sanitizers, f"-I{folder}")
     line = [compiler, f"-std={standard}", *flags, str(file), *map(str, parts), "-o", str(folder / "main")]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -207,6 +213,38 @@ def test_dynamic_bundle(standard: str, model: Path, image: Array, answer: Array,
     run = program(tmp_path, DYNAMIC, tmp_path / "net.o", standard=standard)
     result = subprocess.run([run], input=image.tobytes(), capture_output=True, check=True, cwd=tmp_path)
     assert result.stdout == answer.tobytes()
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c99"])
+def test_program_of_the_documentation(standard: str, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "glow.md").read_text()
+    image = held_out_digits()[0][0]
+    done = command(
+        "model-compiler", f"-model={DIGITS / 'digits.onnx'}", "-emit-bundle=.", "-bundle-api=static", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    made = program(tmp_path, page.split("```c\n")[1].split("```")[0], tmp_path / "digits.o", standard=standard)
+    with tenon.open(tenon.compile(DIGITS / "digits.onnx", threads=1)) as engine:
+        (expected,) = engine.run(image).values()
+    result = subprocess.run([made], input=image.tobytes(), capture_output=True, check=True)
+    assert result.stdout == expected.tobytes()
+
+
+@pytest.mark.slow
+def test_valgrind_finds_nothing(model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
+    """In programs with static and with dynamic bundles."""
+    valgrind = needed("valgrind")
+    for text, api, name in ((STATIC % "", "static", "small_net"), (DYNAMIC, "dynamic", "net")):
+        folder = tmp_path / api
+        named = () if api == "static" else ("-network-name=net", "-main-entry-name=classify")
+        words = (f"-model={model}", f"-emit-bundle={folder}", f"-bundle-api={api}", "-target=x86-64", *named)
+        done = command("model-compiler", *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        made = program(folder, text, folder / f"{name}.o", standard="c99", sanitizers=())
+        line = [valgrind, *VALGRIND[1:], str(made)]
+        result = subprocess.run(line, input=image.tobytes(), capture_output=True, check=False, cwd=folder)
+        assert result.returncode == 0, result.stderr.decode()
+        np.testing.assert_allclose(np.frombuffer(result.stdout, np.float32), answer.ravel(), rtol=1e-5)  # other target
 
 
 CALLBACKS = """\

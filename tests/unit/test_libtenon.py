@@ -19,6 +19,8 @@ from command_line import run_main
 from libtenon import (
     BUILDS,
     CLIENTS,
+    VALGRIND,
+    checked,
     client,
     needed,
     needs_loadable_build,
@@ -122,8 +124,8 @@ def test_python_opens_single_files(form: str, place: Path, image: bytes, expecte
 
 def test_valgrind_finds_nothing(place: Path, run_bundle: Path, image: bytes, expected: bytes) -> None:
     needs_plain_build(place / "sdk", "valgrind takes its place")
-    check = (needed("valgrind"), "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
-    assert succeeded(run(*check, run_bundle, place / "digits.tenon", stdin=image)) == expected
+    needed("valgrind")
+    assert succeeded(run(*VALGRIND, run_bundle, place / "digits.tenon", stdin=image)) == expected
 
 
 @pytest.mark.parametrize("sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.slow)])
@@ -342,18 +344,57 @@ def test_files_damaged_in_a_folder(place: Path, api: Api, tmp_path: Path) -> Non
 
 
 # ------------------------------------------------------------------------------------------------ C++, programs, CMake
-def test_cpp_wrapper(place: Path, image: bytes, expected: bytes) -> None:
-    sdk, program = place / "sdk", place / "classify"
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_cpp_wrapper(compiler: str, place: Path, image: bytes, expected: bytes) -> None:
+    sdk, program = place / "sdk", place / f"classify_{compiler}"
+    if compiler == "clang++":
+        needs_plain_build(sdk, "its sanitizers are of gcc")
     strict = ("-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror", *sanitizer_flags(sdk))
     flags = (*strict, f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon")
-    succeeded(run(needed("g++"), CLIENTS / "classify.cpp", *flags, f"-Wl,-rpath,{sdk}/lib", "-o", program))
+    succeeded(run(needed(compiler), CLIENTS / "classify.cpp", *flags, f"-Wl,-rpath,{sdk}/lib", "-o", program))
+    checked(program, sdk)
     assert succeeded(run(program, place / "digits.tenon", stdin=image)) == expected
     missing = run(program, "/no/such.tenon", stdin=image)
     assert missing.returncode == 1
     assert missing.stderr == b"TENON_NOT_FOUND: there is no /no/such.tenon\n"
 
 
-def test_header_is_c99_and_every_function_is_exported(place: Path) -> None:
+WARNINGS = ("-pedantic", "-Wall", "-Wextra", "-Wundef", "-Werror", "-fsyntax-only")
+
+
+@pytest.mark.parametrize("standard", ["c99", "c11", "c++98", "c++11", "c++17"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_headers_alone(compiler: str, standard: str, place: Path, tmp_path: Path) -> None:
+    """Each public header is a program without warnings; fields of 64 bits need C99's or C++11's integers."""
+    needs_plain_build(place / "sdk", "nothing is run")
+    language = "c++" if standard.startswith("c++") else "c"
+    names = ["tenon.h", "tenon_device.h", "tengine/c_api.h", "tengine_c_api.h"]
+    names += {"c++17": ["tenon.hpp", "tengine_cpp_api.h"]}.get(standard, [])
+    for number, name in enumerate(names):
+        file = tmp_path / f"{number}.{'cpp' if language == 'c++' else 'c'}"
+        file.write_text(f'#include "{name}"\n#include "{name}"\n')
+        own = ("-Wno-long-long",) if standard == "c++98" else ()
+        flags = (f"-std={standard}", *WARNINGS, *own, f"-I{place}/sdk/include")
+        succeeded(run(needed(compiler), "-x", language, *flags, file))
+
+
+def test_lines_of_the_documentation_in_cpp(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
+    header, lines = page.split("```cpp\n")[1].split("```")[0].split("\n", 1)
+    lines = lines.replace('"model.tenon"', "words[1]").replace('"scores"', '"probabilities"')
+    (tmp_path / "lines.cpp").write_text(
+        f"{header}\n#include <cstdio>\n#include <vector>\nint main(int, char **words) {{\n"
+        "std::vector<float> pixels(64);\nif (std::fread(pixels.data(), 4, 64, stdin) != 64) return 1;\n"
+        f"{lines}\nreturn std::fwrite(scores.data(), 4, scores.size(), stdout) != 10;\n}}\n"
+    )
+    sdk, program = place / "sdk", tmp_path / "lines"
+    flags = ("-std=c++17", "-Wall", "-Wextra", "-Werror", *sanitizer_flags(sdk), f"-I{sdk}/include", f"-L{sdk}/lib")
+    linked = ("-ltenon", f"-Wl,-rpath,{sdk}/lib", "-o", program)
+    succeeded(run(needed("g++"), tmp_path / "lines.cpp", *flags, *linked))
+    assert succeeded(run(checked(program, sdk), place / "digits.tenon", stdin=image)) == expected
+
+
+def test_every_function_is_exported(place: Path) -> None:
     needs_plain_build(place / "sdk", "they export symbols of their own")
     header = (place / "sdk" / "include" / "tenon.h").read_text()
     declared = set(re.findall(r"^TENON_API [\w ]+\**(tenon_\w+)\(", header, re.MULTILINE))
@@ -385,7 +426,8 @@ def test_program_of_the_documentation_with_pkg_config(
         run(needed("gcc"), tmp_path / "program.c", *flags, *sanitizer_flags(place / "sdk"), "-o", tmp_path / "program")
     )
     env = {**os.environ, "LD_LIBRARY_PATH": str(place / "sdk" / "lib")}
-    assert succeeded(run(tmp_path / "program", place / "digits.tenon", stdin=image, env=env)) == expected
+    program = checked(tmp_path / "program", place / "sdk")
+    assert succeeded(run(program, place / "digits.tenon", stdin=image, env=env)) == expected
 
 
 def test_cmake_package(place: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import tenon
-from libtenon import BUILDS, client, run, sdk_for_clients, succeeded
+from libtenon import BUILDS, client, run, sanitized_client, sdk_for_clients, succeeded
 from real import DIGITS, held_out_digits
 
 IMAGE = held_out_digits()[0][0]
@@ -128,3 +128,12 @@ def test_a_model_in_the_working_folder(models: Models, monkeypatch: pytest.Monke
     assert models.starts("net.param") == 1
     models.write("net.bin", b"other")
     assert models.starts("net.param") == 2
+
+
+def test_names_that_models_make_up(tmp_path: Path) -> None:
+    """Under sanitizers; TENON_FUZZ is the number of models."""
+    program = sanitized_client("damaged_companions", tmp_path, "address,undefined")
+    (tmp_path / "files").mkdir()
+    done = run(program, tmp_path / "files", os.environ.get("TENON_FUZZ", "2000"))
+    succeeded(done)
+    assert b"cannot read pipe" in done.stderr

@@ -70,6 +70,13 @@ def test_two_programs_compile_a_model_once_and_later_ones_never(program: Path, t
     assert not bundle.exists(), "the next opening compiles again"
 
 
+def test_threads_of_a_program_compile_a_model_once(program: Path, tmp_path: Path) -> None:
+    made = client("many_threads", program.parent / "sdk", tmp_path)
+    env = environment(tmp_path, counting_compiler(tmp_path))
+    assert succeeded(run(made, MODEL, "4", stdin=IMAGE.tobytes(), env=env)) == expected()
+    assert (tmp_path / "starts").read_text() == "start\n"
+
+
 def test_a_model_in_memory(program: Path, tmp_path: Path) -> None:
     env = environment(tmp_path, counting_compiler(tmp_path))
     assert succeeded(run(program, f"memory:{MODEL}", stdin=IMAGE.tobytes(), env=env)) == expected()

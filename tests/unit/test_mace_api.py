@@ -16,7 +16,18 @@ import numpy as np
 import pytest
 
 import tenon
-from libtenon import BUILDS, CLIENTS, needed, needs_plain_build, run, sanitizer_flags, sdk_for_clients, succeeded
+from libtenon import (
+    BUILDS,
+    CLIENTS,
+    VALGRIND,
+    checked,
+    needed,
+    needs_plain_build,
+    run,
+    sanitizer_flags,
+    sdk_for_clients,
+    succeeded,
+)
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from small_models import mace_net
@@ -93,12 +104,13 @@ def program(place: Path, source: Path, *more: str | Path, libraries: Sequence[st
     if not out.exists():
         paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-lmace", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib")
         succeeded(run(needed("g++"), *STRICT, *sanitizer_flags(sdk), source, *more, *paths, *libraries, "-o", out))
+        checked(out, sdk)
     return out
 
 
 @pytest.fixture(scope="module")
 def client(place: Path) -> Path:
-    return program(place, CLIENTS / "mace_client.cpp", "-Wno-pedantic")  # checks without a text
+    return program(place, CLIENTS / "mace_client.cpp", "-Wno-pedantic", "-pthread")  # checks without a text
 
 
 def check(found: bytes, shape: bytes, expected: Array, dtype: type = np.float32) -> None:
@@ -149,6 +161,12 @@ def test_bundle(case: str, place: Path, client: Path, broken: dict[str, str]) ->
     assert b"has the shape 1,6,5,4, not 1,8,5,4" in larger.stderr
 
 
+def test_engines_in_several_threads(place: Path, client: Path, environment: dict[str, str]) -> None:
+    """Some share the memory of results; the model is compiled once for all."""
+    done = run(client, "threads", place / "model.pb", place / "model.data", "4", stdin=X.tobytes(), env=environment)
+    np.testing.assert_allclose(np.frombuffer(succeeded(done), np.float32), convolved(X).ravel(), atol=1e-6)
+
+
 def rows_of_misuse() -> Iterator[tuple[str, int]]:
     """The cases that the page lists, with the codes that it promises."""
     codes = {"SUCCESS": 0, "INVALID_ARGS": 1, "OUT_OF_RESOURCES": 2, "UNSUPPORTED": 3, "RUNTIME_ERROR": 4}
@@ -186,8 +204,8 @@ def test_environment_of_runs(place: Path, client: Path, broken: dict[str, str]) 
 
 def test_misuse_under_valgrind(place: Path, client: Path, broken: dict[str, str]) -> None:
     needs_plain_build(place / "sdk", "valgrind takes its place")
-    valgrind = (needed("valgrind"), "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
-    succeeded(run(*valgrind, client, "misuse", place / "model.tenon", place / "model.data", env=broken))
+    needed("valgrind")
+    succeeded(run(*VALGRIND, client, "misuse", place / "model.tenon", place / "model.data", env=broken))
 
 
 def test_program_of_the_documentation(place: Path, broken: dict[str, str], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tenon
-from libtenon import BUILDS, CLIENTS, needed, needs_plain_build, run, sanitizer_flags, succeeded
+from libtenon import BUILDS, CLIENTS, checked, needed, needs_plain_build, run, sanitizer_flags, succeeded
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from tenon.bundle.link import link_freestanding
@@ -64,7 +64,7 @@ def program(place: Path, source: Path, compiler: str, *flags: str) -> Path:
     libraries = (f"-L{place}/build", "-lmodel_digits", "-lmicro", "-lm")
     flags = (*flags, *sanitizer_flags(place))
     succeeded(run(needed(compiler), *flags, f"-I{place}/include", source, *libraries, "-o", place / source.stem))
-    return place / source.stem
+    return checked(place / source.stem, place)
 
 
 def rows_of_misuse() -> Iterator[tuple[str, int]]:
@@ -89,6 +89,29 @@ def test_program_of_the_documentation(place: Path, expected: np.ndarray, tmp_pat
     """In C, by the functions of the C interface."""
     (tmp_path / "program.c").write_text(PAGE.read_text().split("```c\n")[1].split("```")[0])
     made = program(place, tmp_path / "program.c", "gcc", "-std=c99", "-Wall", "-Wextra", "-Werror")
+    found = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
+    np.testing.assert_allclose(np.array(found, np.float32), expected, rtol=ROUNDING)
+
+
+MAIN = """
+#include <stdio.h>
+int main() {
+  static float image[64];
+  if (fread(image, sizeof(float), 64, stdin) != 64) return 1;
+  const float *scores = classify(image);
+  for (int i = 0; i < 10; i++) printf("%.9g\\n", static_cast<double>(scores[i]));
+  return 0;
+}
+"""
+
+
+def test_function_of_the_documentation(place: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    """In C++, with the names and the shape of the digits network."""
+    text = PAGE.read_text().split("```cpp\n")[1].split("```")[0]
+    text = text.replace("namespace net", "namespace digits").replace("micro::net::", "micro::digits::")
+    text = text.replace("{1, 28, 28, 1}", "{1, 1, 8, 8}").replace('"micro.h"', '"micro.h"\n#include <stddef.h>')
+    (tmp_path / "function.cpp").write_text(text + MAIN)
+    made = program(place, tmp_path / "function.cpp", "g++", *CPP98)
     found = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
     np.testing.assert_allclose(np.array(found, np.float32), expected, rtol=ROUNDING)
 

@@ -32,7 +32,7 @@ from opened_in_c import (
     KeyFunction,
     Transform,
 )  # fmt: skip
-from tenon.bundle.container import Container, container_of
+from tenon.bundle.container import Container, container, container_of
 from tenon.bundle.delta import apply, delta
 from tenon.bundle.encrypted_files import encrypt
 from tenon.bundle.signature import SignatureError, sign
@@ -292,6 +292,33 @@ def test_libtenon_verifies_signatures(api: Api) -> None:
     (api.folder / "folder").mkdir()
     (api.folder / "folder" / "manifest.json").write_text("{}")
     assert api.open("folder", public_key=public)[0] == ARGUMENT
+
+
+def test_signed_files_of_several_targets(api: Api) -> None:
+    """They open in C and in Python; a change of any target's files is found by both."""
+    private = Ed25519PrivateKey.from_private_bytes(KEY)
+    public, pem = private.public_key().public_bytes_raw(), api.folder / "several.pem"
+    pem.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    plain = Container(str(api.folder / "net.tenon"))
+    (own,) = plain.targets
+    files = {name: plain.part(own, name).tobytes() for name in plain.files(own)}
+    several = api.folder / "several.tenon"
+    several.write_bytes(container({"riscv64-v": files, own: files, "armv7-neon": files}))
+    several.write_bytes(sign(Container(str(several)), pem))
+    assert api.open("several.tenon", public_key=public) == (OK, "")
+    with tenon.open(several, public_key=public) as engine, tenon.open(api.folder / "net.tenon") as single:
+        given = {name: np.ones(port.shape, np.float32) for name, port in engine.inputs.items()}
+        for name, value in single.run(given).items():
+            np.testing.assert_array_equal(engine.run(given)[name], value)
+    file, content = Container(str(several)), several.read_bytes()
+    assert file.targets == ("riscv64-v", own, "armv7-neon")
+    for part in file.parts:
+        changed = bytearray(content)
+        changed[file.places[part][0] + 40] ^= 1
+        (api.folder / "changed.tenon").write_bytes(changed)
+        assert api.open("changed.tenon", public_key=public)[0] == NOT_SIGNED, part
+        with pytest.raises(SignatureError):
+            tenon.open(api.folder / "changed.tenon", public_key=public)
 
 
 # ------------------------------------------------------------------------------------------------ updates

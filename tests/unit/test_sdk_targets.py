@@ -25,7 +25,8 @@ MACHINES = sorted(name for name in TRIPLES.values() if not find(name).freestandi
 
 GLIBC = {
     "aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnueabihf", "mips": "mips-linux-gnu",
-    "mipsel": "mipsel-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu",
+    "mipsel": "mipsel-linux-gnu", "powerpc64le": "powerpc64le-linux-gnu", "riscv64": "riscv64-linux-gnu",
+    "s390x": "s390x-linux-gnu",
 }  # fmt: skip
 """Machines of which Debian has a C library (libc6-...-cross), and its folder."""
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import tenon
-from libtenon import BUILDS, CLIENTS, needed, needs_plain_build, run, succeeded
+from libtenon import BUILDS, CLIENTS, checked, needed, needs_plain_build, run, succeeded
 from real import held_out_digits
 from tengine_sdk import MODEL, Tengine, built, environment_of, linked, sdk_and_compiler
 from tenon.sdk.libtenon import RUNTIME
@@ -49,6 +49,14 @@ def test_program_gives_the_answer_of_python(
     assert "tengine-lite library version: 1.5-dev" in done.stderr.decode()
 
 
+def test_graphs_in_several_threads(place: Path, environment: dict[str, str]) -> None:
+    with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
+        (expected,) = engine.run(held_out_digits()[0][0]).values()
+    program = built(CLIENTS / "tengine_threads.c", place, "-lpthread")
+    done = run(program, MODEL, "4", stdin=held_out_digits()[0][0].tobytes(), env=environment)
+    assert succeeded(done) == expected.tobytes()
+
+
 def test_cpp_api(place: Path, environment: dict[str, str]) -> None:
     sdk, program, image = place / "sdk", place / "net", held_out_digits()[0][0]
     flags = linked(sdk)
@@ -56,7 +64,8 @@ def test_cpp_api(place: Path, environment: dict[str, str]) -> None:
     succeeded(run(needed("g++"), *strict, CLIENTS / "tengine_net.cpp", *flags, "-o", program))
     with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
         (expected,) = engine.run(image).values()
-    assert succeeded(run(program, MODEL, stdin=image.tobytes(), env=environment)) == expected.tobytes()
+    done = run(checked(program, sdk), MODEL, stdin=image.tobytes(), env=environment)
+    assert succeeded(done) == expected.tobytes()
 
 
 def test_program_of_the_documentation(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
@@ -70,7 +79,8 @@ def test_program_of_the_documentation(place: Path, environment: dict[str, str], 
     with tenon.open(path) as engine:
         (expected,) = engine.run(image).values()
     without = {**environment, "TENON": "/no/such/compiler"}
-    assert succeeded(run(tmp_path / "program", path, stdin=image.tobytes(), env=without)) == expected.tobytes()
+    done = run(checked(tmp_path / "program", sdk), path, stdin=image.tobytes(), env=without)
+    assert succeeded(done) == expected.tobytes()
 
 
 def test_tmfile(classify: Path, environment: dict[str, str]) -> None:

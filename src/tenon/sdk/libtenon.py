@@ -199,7 +199,13 @@ def link_program(
         flags += ("-Wl,-rpath,@loader_path/../lib",) if target.object == "macho" else ()
         return compiler.link({**objects, **libraries}, target, (*flags, *libraries))
     found = ("-Wl,-rpath,$ORIGIN/../lib", "-Wl,--allow-shlib-undefined", "-Wl,--gc-sections", *libraries)
-    start = start_object(compiler, target)
+    if target.triple.startswith("powerpc64le"):  # the libraries run with glibc and musl, a program with one of them
+        target = replace(target, triple="powerpc64le-linux-gnu")
+        file = "start_powerpc64le.S"
+        files = {file: (RUNTIME / file).read_bytes()}
+        start: bytes | None = compiler.run(files, (*compiler.target_flags(target), "-c", file), "start.o")
+    else:
+        start = start_object(compiler, target)
     if start is None:
         return compiler.link({**objects, **libraries}, target, (*flags, *found))
     stubs = system_stubs(start)

@@ -1,6 +1,6 @@
 /* libtenon for C++17: handles that release themselves, and errors as exceptions.  Needs tenon.h and libtenon.
 
-       tenon::Engine engine(tenon::Bundle("net.tenon"));
+       tenon::Engine engine{tenon::Bundle("net.tenon")};
        engine.input("image").set(pixels);             // any contiguous container of the right element type
        engine.run();
        std::vector<float> scores = engine.output("scores").get<float>(); */

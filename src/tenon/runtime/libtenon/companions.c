@@ -63,7 +63,7 @@ static uint64_t content_sum(const char *path, int depth) {
   Blake2b state;
   File file = {0};
   if (tn_is_folder(path)) {
-    Listing listing = {.folder = path, .depth = depth - 1};
+    Listing listing = {.folder = path, .ending = "", .depth = depth - 1};
     if (depth > 0) tn_list_folder(path, visit, &listing);
     return listing.sum;
   }
@@ -77,17 +77,17 @@ static uint64_t content_sum(const char *path, int depth) {
   return sum;
 }
 
-void tn_add_file(Blake2b *state, const char *path) {
-  const uint64_t sum = content_sum(path, 2);
-  tn_blake2b_add(state, &sum, sizeof sum);
-}
+static void add_sum(Blake2b *state, uint64_t sum) { tn_blake2b_add(state, &sum, sizeof sum); }
+
+void tn_add_file(Blake2b *state, const char *path) { add_sum(state, content_sum(path, 2)); }
 
 /* The files with tensors of an ONNX model: its entries "location" (StringStringEntryProto, which writers begin with the
-   key). */
+   key).  The importer refuses names that lead out of the folder, and nothing is opened there. */
 static void add_locations(Blake2b *state, const char *folder, const File *content) {
   static const char entry[] = "\n\x08location\x12";
   enum { LENGTH = sizeof entry - 1 };
-  const uint8_t *at = content->data, *end = at + content->size, *last = NULL;
+  const uint8_t *at = content->data, *end = at + content->size, *last = at;
+  const size_t folder_length = strlen(folder);
   size_t last_length = 0;
   char path[PATH];
   while (end - at > LENGTH + 2 && (at = memchr(at, '\n', (size_t)(end - at) - LENGTH - 2)) != NULL) {
@@ -98,8 +98,10 @@ static void add_locations(Blake2b *state, const char *folder, const File *conten
     if (length > (size_t)(end - name) || (length == last_length && memcmp(name, last, length) == 0)) continue;
     last = name;
     last_length = length;
-    if ((size_t)snprintf(path, sizeof path, "%s/%.*s", folder, (int)length, (const char *)name) < sizeof path)
-      tn_add_file(state, path);
+    const size_t own = (size_t)snprintf(path, sizeof path, "%s/%.*s/", folder, (int)length, (const char *)name);
+    if (own >= sizeof path || strstr(path + folder_length, "/../") != NULL) continue;
+    path[own - 1] = 0;
+    add_sum(state, content_sum(path, 0));
   }
 }
 
@@ -114,7 +116,7 @@ static void add_partners(Blake2b *state, Listing listing, const char *endings, i
     listing.stem_length = 0;
     if (of_any_name && listing.count == 0) tn_list_folder(listing.folder, visit, &listing);
     listing.count = 0;
-    tn_blake2b_add(state, &listing.sum, sizeof listing.sum);
+    add_sum(state, listing.sum);
     endings = listing.ending + listing.ending_length;
   }
 }

@@ -72,7 +72,7 @@ void tn_list_folder(const char *path, void (*visit)(void *context, const char *n
 }
 
 static TenonStatus open_file(const char *path, int *descriptor, size_t *size) {
-  *descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  *descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer is no file, and no reason to wait */
   if (*descriptor < 0) return system_error("open", path);
   const off_t end = lseek(*descriptor, 0, SEEK_END);
   if (end >= 0 && lseek(*descriptor, 0, SEEK_SET) == 0) {
