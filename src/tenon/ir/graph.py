@@ -8,7 +8,7 @@ Iteration uses a snapshot, so a pass may modify the graph while it iterates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -171,6 +171,7 @@ class Graph:
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (ir.fixed)
+        self.on_replace: Callable[[Value, Value], None] | None = None  # is told what takes the place of a value
         self._nodes: Order[Node] = Order()
 
     def __repr__(self) -> str:
@@ -265,6 +266,8 @@ class Graph:
         """Replace ``old`` by ``new`` in all readers and in the graph's outputs."""
         if old is new:
             return
+        if self.on_replace is not None:
+            self.on_replace(old, new)
         for node in dict.fromkeys(old.uses):
             self.rewire(node, tuple(new if v is old else v for v in node.inputs))
         for i, value in enumerate(self.outputs):

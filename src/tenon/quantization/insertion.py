@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Node, Value
-from tenon.ir.types import DType
+from tenon.ops.requantize import limits
 from tenon.passes.base import attribute, make
+from tenon.passes.integers.operands import weights
 from tenon.quantization.placement import Placement, root
 from tenon.quantization.scheme import Grid, Scheme
 
@@ -70,16 +71,15 @@ def _product(node: Node, x: Grid, scheme: Scheme) -> Product:
 
 def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[Grid, Array] | None:
     """The grid and the integers of weights that were integers of the scheme already, as training leaves them."""
-    stored = node.input(1).stored
-    if stored is None or DType.of(stored.data.dtype) is not scheme.weights:
+    found = weights(node.input(1), axis)
+    if isinstance(found, str) or found.steps or (scheme.symmetric_weights and found.zero):
         return None
-    scale, zero = stored.scale.reshape(-1).astype(np.float32), stored.zero.reshape(-1)
-    full = (1,) * (stored.data.ndim - stored.scale.ndim) + stored.scale.shape
-    along = all(n == 1 or i == axis for i, n in enumerate(full))
-    if not along or (scale.size > 1 and not scheme.per_channel) or (scheme.symmetric_weights and zero.any()):
+    (least, most), zero = limits(scheme.weights), found.zero
+    held = least <= min(int(found.data.min()), zero) and max(int(found.data.max()), zero) <= most
+    if not held or (found.scales.size > 1 and not scheme.per_channel):
         return None
-    zeros = np.broadcast_to(zero, scale.shape).astype(scheme.weights.numpy)
-    return Grid(scale, zeros, scheme.weights), stored.data
+    zeros = np.full(found.scales.shape, zero, scheme.weights.numpy)
+    return Grid(found.scales, zeros, scheme.weights), found.data.astype(scheme.weights.numpy)
 
 
 def weight_axis(node: Node) -> int:

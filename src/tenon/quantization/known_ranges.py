@@ -45,11 +45,10 @@ def known(graph: Graph, placed: Placement, ranges: Mapping[str, Range]) -> dict[
 def missing(
     graph: Graph, ranges: Mapping[str, Range], exclude: Sequence[str], separate: Collection[str] = ()
 ) -> list[Value]:
-    """The tensors that get a grid and have no range; what a LeakyRelu reads gets one if it has a range."""
+    """The tensors that get a grid of their own and have no range; what a LeakyRelu reads gets one if it has a range."""
+    placed = placement(graph, exclude, separate={*ranges, *separate})
     return [
-        v
-        for v in placement(graph, exclude, separate={*ranges, *separate}).tensors
-        if v.name not in ranges and usual_range(v) is None
+        v for v in placed.tensors if v not in placed.parts and v.name not in ranges and usual_range(v) is None
     ]
 
 

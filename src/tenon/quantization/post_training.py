@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tenon import passes
 from tenon.bundle import Bundle
 from tenon.cluster import open_pool
 from tenon.errors import InputError, ModelError, guarded
@@ -36,6 +35,7 @@ from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
 from tenon.quantization.report import Report, reported
 from tenon.quantization.samples import Data, Numbered, finite, numbered_samples
 from tenon.quantization.scheme import Scheme, named_scheme
+from tenon.quantization.tensor_names import optimized_names, renamed
 from tenon.quantization.trained import grid_ranges, take_out
 from tenon.quantization.weights_only import quantize_weights
 
@@ -149,7 +149,7 @@ def quantize(
         raise InputError(f"samples={samples}: at least one is needed")
     if scheme != AUTO_SCHEME:
         named_scheme(scheme)
-    graph, trained = _float_graph_and_ranges(model)
+    graph, trained, names = _float_graph_and_ranges(model)
     separate = sloped(graph) if separate_activations else set()
     given = trained or ranges is not None or int16 or fp16 or min_sqnr is not None or max_drop is not None
     scheme, reason = _chosen(graph, scheme, "host" if given else target)
@@ -163,7 +163,7 @@ def quantize(
             raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
         return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none", reason)
     if trained or ranges is not None or data is None:
-        wanted = trained | read_known(ranges, kind)
+        wanted = trained | renamed(read_known(ranges, kind), names)
         if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
         known, fed = quantized_by(
@@ -232,21 +232,22 @@ def _contract(
 
 def float_graph(model: Model | Graph) -> Graph:
     """The graph with normalisations folded, of ONNX's own operators."""
-    graph, trained = _float_graph_and_ranges(model)
+    graph, trained, _ = _float_graph_and_ranges(model)
     if trained:
         raise _quantised_already(graph)
     return graph
 
 
-def _float_graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range]]:
-    """And the ranges that a quantised one brings along."""
+def _float_graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], dict[str, str]]:
+    """And the ranges that a quantised one brings along, and what its tensors are called in the graph."""
     given = model.copy() if isinstance(model, Graph) else load(model)
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
     if not all(v.type.bound for v in given.inputs):
         raise ModelError(f"{given.source or given.name}: bind the shapes of its inputs first (--shape)")
     trained = take_out(given) if is_quantised(given) else {}
-    return passes.optimize(given, fuse=False), trained
+    names = optimized_names(given)
+    return given, renamed(trained, names), names
 
 
 __all__ = ["Quantized", "quantize"]

@@ -467,9 +467,8 @@ def _spectral_normalization(layer: KerasLayer) -> Outputs:
     return _inner(layer, layer.get("layer"), layer.weights.wrapped(), layer.inputs)
 
 
-def _ranged(layer: KerasLayer, y: Value, stem: str, quantizer: Any = None) -> Value:
+def _ranged(layer: KerasLayer, y: Value, low: Array | None, high: Array | None, quantizer: Any = None) -> Value:
     """``y`` with fake quantisation by a learnt range; unchanged where there is none."""
-    low, high = layer.weights.find(f"{stem}_min"), layer.weights.find(f"{stem}_max")
     if low is None or high is None or low.size != 1 or high.size != 1:
         return y
     config = quantizer.get("config", {}) if isinstance(quantizer, dict) else {}
@@ -479,7 +478,31 @@ def _ranged(layer: KerasLayer, y: Value, stem: str, quantizer: Any = None) -> Va
 
 
 def _quantize_layer(layer: KerasLayer) -> Outputs:
-    return _ranged(layer, layer.x, "quantize_layer", layer.get("quantizer"))
+    """Its first two variables are called after the layer."""
+    quantizer = layer.get("quantizer")
+    return layer.x if quantizer is None else _ranged(layer, layer.x, *layer.arrays("min", "max"), quantizer)
+
+
+_RANGE_BEFORE = frozenset({"gelu", "sigmoid", "softmax", "tanh"})
+_RANGE_AFTER = frozenset({"gelu", "linear", "relu", "silu", "swish"})
+"""Activations whose operand, and those whose result, training gives a range."""
+
+
+def _learnt(layer: KerasLayer, stage: str) -> KerasWeights:
+    """The weights within a wrapper; ``stage`` is the activation.  Ranges are those that the ``quantize_config`` lists."""
+    chosen, kernels = _settings(layer.get("quantize_config")), True
+    while isinstance(chosen.get("quantize_config"), dict):  # OutputOnlyConfig of another one
+        chosen, kernels = _settings(chosen["quantize_config"]), False
+    ranges = [name for name, kinds in (("pre_activation", _RANGE_BEFORE), ("post_activation", _RANGE_AFTER))
+              if chosen.get("activation_attrs") and stage in kinds]  # fmt: skip
+    outputs = ["output"] if chosen.get("quantize_output") else []
+    names = [str(name) for name in chosen.get("weight_attrs") or ()] if kernels else []
+    return layer.weights.quantised(names, [*ranges, *outputs])
+
+
+def _settings(written: Any) -> Mapping[str, Any]:
+    config = written.get("config") if isinstance(written, dict) else None
+    return config if isinstance(config, dict) else {}
 
 
 def _quantize_wrapper(layer: KerasLayer) -> Outputs:
@@ -488,17 +511,22 @@ def _quantize_wrapper(layer: KerasLayer) -> Outputs:
     entry = layer.get("layer")
     config = {**entry["config"]}
     activation = config.get("activation")
-    stage = activation_name(activation)[0] if activation is not None else "linear"
     if isinstance(activation, dict) and activation.get("class_name") == "QuantizeAwareActivation":
         activation = activation.get("config", {}).get("activation")
+    stage = activation_name(activation)[0]
+    weights = _learnt(layer, stage)
+
+    def ranged(y: Value, stem: str) -> Value:
+        return _ranged(layer, y, weights.find(f"{stem}_min"), weights.find(f"{stem}_max"))
+
     if "activation" in config and entry["class_name"] != "Activation":
         config["activation"] = "linear"
-        (y,) = _inner(layer, {**entry, "config": config}, layer.weights, layer.inputs)
-        y = _ranged(layer, y, "pre_activation")
-        y = activated(layer, y, activation) if stage != "linear" else y
+        (y,) = _inner(layer, {**entry, "config": config}, weights, layer.inputs)
+        y = ranged(y, "pre_activation")
+        y = activated(layer, y, activation) if stage not in ("linear", "NoOpActivation") else y
     else:
-        (y,) = _inner(layer, entry, layer.weights, layer.inputs)
-    return _ranged(layer, _ranged(layer, y, "post_activation"), "output")
+        (y,) = _inner(layer, entry, weights, layer.inputs)
+    return ranged(ranged(y, "post_activation"), "output")
 
 
 def _quantize_annotate(layer: KerasLayer) -> Outputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tenon.graph_builder.errors import RefusedError
 from tenon.ir.graph import Array
@@ -39,6 +39,11 @@ class KerasWeights(ABC):
     @abstractmethod
     def arrays(self, roles: Sequence[str]) -> list[Array]:
         """One array for each role.  Raises RefusedError when the file has not as many."""
+
+    def quantised(self, kernels: Sequence[str], ranges: Sequence[str]) -> KerasWeights:
+        """The weights within a wrapper of quantisation-aware training: of the wrapped layer, of whose roles those in
+        ``kernels`` have learnt ranges, and the least and the greatest values by the stems in ``ranges``."""
+        return self
 
     def find(self, name: str) -> Array | None:
         """A weight whose name ends so."""
@@ -158,6 +163,47 @@ class WeightsByNumber(KerasWeights):
         if any(node is None for node in nodes_by_role):
             raise RefusedError(f"the file has {len(nodes)} of its {len(roles)} weights ({', '.join(roles)})")
         return [node.array for node in nodes_by_role if node is not None]
+
+
+    def quantised(self, kernels: Sequence[str], ranges: Sequence[str]) -> KerasWeights:
+        """Variables of the wrapper come in this order: those that are trained (the kernels last), the counter of
+        training steps, the only integer, and pairs of extremes.  The wrapped layer keeps its other weights."""
+        variables = self._child("vars")
+        nodes = variables.children if variables is not None else {}
+        listed = [nodes[str(i)] for i in range(len(nodes)) if str(i) in nodes]
+        step = next((i for i, node in enumerate(listed) if node.array.dtype.kind == "i"), len(listed))
+        trained, extremes = listed[:step], listed[step + 1 :]
+        stems = [f"{stem}_{end}" for stem in (*kernels, *ranges) for end in ("min", "max")]
+        if len(extremes) != len(stems) or len(trained) < len(kernels):
+            raise RefusedError(
+                f"its quantize_config does not say what the {len(extremes)} variables of its ranges belong to: save "
+                "the model as .h5, which has their names"
+            )
+        own = dict(zip(kernels, trained[len(trained) - len(kernels) :], strict=True))
+        return _Wrapped(self.wrapped(), own, dict(zip(stems, extremes, strict=True)))
+
+
+class _Wrapped(KerasWeights):
+    """Weights of a layer within a wrapper that has some of its arrays, ``own``, and ``extremes`` of ranges."""
+
+    def __init__(self, rest: KerasWeights, own: Mapping[str, Hdf5Node], extremes: Mapping[str, Hdf5Node]) -> None:
+        self.rest, self.own, self.extremes = rest, own, extremes
+
+    def enter(self, layers: Sequence[tuple[str, str]]) -> None:
+        self.rest.enter(layers)
+
+    def of(self, layer: str) -> KerasWeights:
+        return self.rest.of(layer)
+
+    def part(self, *names: str) -> KerasWeights:
+        return self.rest.part(*names)
+
+    def arrays(self, roles: Sequence[str]) -> list[Array]:
+        rest = iter(self.rest.arrays([role for role in roles if role not in self.own]))
+        return [self.own[role].array if role in self.own else next(rest) for role in roles]
+
+    def find(self, name: str) -> Array | None:
+        return next((node.array for key, node in self.extremes.items() if key.endswith(name)), None)
 
 
 def _snake(name: str) -> str:
