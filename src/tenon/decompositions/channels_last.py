@@ -460,11 +460,22 @@ class ChannelsLast(GraphBuilder):
         lowest, maximum = int(narrow), (1 << bits) - 1
         scale = (high - low) / (maximum - lowest)
         zero = int(np.clip(np.floor(lowest - low / scale + 0.5), lowest, maximum))
+        if x.data is not None and bits <= 8:
+            return self.on_grid(x.data, np.array([scale]), np.array([zero]), lowest, bits)
         dtype = DType.U8 if bits <= 8 else DType.U16
         if (lowest, maximum) != (0, (1 << 8 * dtype.bytes) - 1):
             x = self.clip(x, (lowest - zero) * scale, (maximum - zero) * scale)
         grid = self.scalar(scale), self.constant(np.array(zero, dtype.numpy), "zero_point")
         return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *grid, to=dtype.value), *grid)
+
+    def on_grid(self, data: Array, scale: Array, zero: Array, lowest: int, bits: int) -> Value:
+        """A constant rounded to integers of ``lowest`` to the most that ``bits`` hold, of one scale and zero point or of
+        one for each of the last axis."""
+        steps = scale.astype(np.float32)
+        whole = np.clip(np.floor(data / steps + zero + 0.5), lowest, (1 << bits) - 1) - zero
+        signed = tuple(int(n) - (1 << bits - 1) for n in zero)
+        quant = Quant(tuple(float(n) for n in steps), signed, data.ndim - 1 if steps.size > 1 else None)
+        return self.quantized((whole * steps).astype(np.float32), "weights", quant)
 
 
 def _bit(mask: int, i: int) -> bool:

@@ -147,9 +147,9 @@ def linear(node: Node) -> Linear | None:
 def rebuilt(match: Match, was: Linear, x: Value, weights: Array, bias: Array) -> Value:
     """The linear node with other weights and bias; a matrix product of rank above 2 gets an Add for its bias."""
     node, dtype, origin = was.node, was.weights.dtype, was.node.origin
-    w = match.constant(
-        node.input(1).name.removesuffix("_folded") + "_folded", np.ascontiguousarray(weights.astype(dtype))
-    )
+    w, data = node.input(1), np.ascontiguousarray(weights.astype(dtype))
+    if not np.array_equal(data, was.weights):  # the same ones keep the grid that they are known to be on
+        w = match.constant(w.name.removesuffix("_folded") + "_folded", data)
     plain = not bias.any() and was.bias is None
     b = None if plain else match.constant(f"{node.output.name}_bias", bias.astype(dtype))
     extra = () if b is None else (b,)

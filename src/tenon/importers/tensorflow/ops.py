@@ -145,6 +145,8 @@ def _fake_quant_channels(node: TensorflowNode) -> Outputs:
     minimum, maximum = int(node.flag("narrow_range")), (1 << bits) - 1
     scale = (high - low) / np.float32(maximum - minimum)
     zero = np.clip(np.floor(minimum - low / scale + np.float32(0.5)), minimum, maximum)
+    if x.data is not None and bits <= 8:
+        return builder.on_grid(x.data, scale, zero.astype(np.int64), minimum, bits)
     begin, end = (
         builder.constant(((bound - zero) * scale).astype(np.float32), "range") for bound in (minimum, maximum)
     )
