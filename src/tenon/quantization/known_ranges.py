@@ -47,9 +47,7 @@ def missing(
 ) -> list[Value]:
     """The tensors that get a grid of their own and have no range; what a LeakyRelu reads gets one if it has a range."""
     placed = placement(graph, exclude, separate={*ranges, *separate})
-    return [
-        v for v in placed.tensors if v not in placed.parts and v.name not in ranges and usual_range(v) is None
-    ]
+    return [v for v in placed.tensors if v not in placed.parts and v.name not in ranges and usual_range(v) is None]
 
 
 def of_concatenations(graph: Graph, ranges: Mapping[Value, Range]) -> dict[Value, Range]:

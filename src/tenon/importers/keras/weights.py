@@ -164,7 +164,6 @@ class WeightsByNumber(KerasWeights):
             raise RefusedError(f"the file has {len(nodes)} of its {len(roles)} weights ({', '.join(roles)})")
         return [node.array for node in nodes_by_role if node is not None]
 
-
     def quantised(self, kernels: Sequence[str], ranges: Sequence[str]) -> KerasWeights:
         """Variables of the wrapper come in this order: those that are trained (the kernels last), the counter of
         training steps, the only integer, and pairs of extremes.  The wrapped layer keeps its other weights."""
