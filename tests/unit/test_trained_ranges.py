@@ -133,12 +133,13 @@ def test_a_config_of_outputs_only_has_no_ranges_of_weights(tmp_path: Path) -> No
 
 
 def tensorflow_net(path: Path, *, fake: bool) -> None:
-    """A convolution of fake-quantised weights, as SavedModels of trained networks have it: a bias, a ReLU, a product."""
+    """A convolution of fake-quantised weights with bias and ReLU, as SavedModels of trained networks have it."""
     low, high = {"a": -1.0, "b": 1.0}, {"c": 0.0, "d": 3.0}
     limits = [const(name, value) for name, value in (low | high).items()]
     scales = [const("low", (-LIMITS).tolist()), const("high", LIMITS.tolist())]
     path.write_bytes(graph(
-        placeholder("x", 1, 6, 6, 2), *limits, *scales, const("w", KERNEL.tolist()), const("shift", [0.1, 0.2, 0.3, 0.4]),
+        placeholder("x", 1, 6, 6, 2), *limits, *scales, const("w", KERNEL.tolist()),
+        const("shift", [0.1, 0.2, 0.3, 0.4]),
         node("xq", "FakeQuantWithMinMaxVars", "x", "a", "b", num_bits=8, narrow_range=False),
         node("wq", "FakeQuantWithMinMaxVarsPerChannel", "w", "low", "high", num_bits=8, narrow_range=True),
         node("sum", "Conv2D", "xq" if fake else "x", "wq" if fake else "w", strides=[1, 1, 1, 1], padding="VALID",

@@ -469,8 +469,8 @@ class ChannelsLast(GraphBuilder):
         return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *grid, to=dtype.value), *grid)
 
     def on_grid(self, data: Array, scale: Array, zero: Array, lowest: int, bits: int) -> Value:
-        """A constant rounded to integers of ``lowest`` to the most that ``bits`` hold, of one scale and zero point or of
-        one for each of the last axis."""
+        """A constant rounded to integers of ``lowest`` to the most that ``bits`` hold, of one scale and zero point or
+        of one for each of the last axis."""
         steps = scale.astype(np.float32)
         whole = np.clip(np.floor(data / steps + zero + 0.5), lowest, (1 << bits) - 1) - zero
         signed = tuple(int(n) - (1 << bits - 1) for n in zero)

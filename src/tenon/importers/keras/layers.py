@@ -480,7 +480,10 @@ def _ranged(layer: KerasLayer, y: Value, low: Array | None, high: Array | None, 
 def _quantize_layer(layer: KerasLayer) -> Outputs:
     """Its first two variables are called after the layer."""
     quantizer = layer.get("quantizer")
-    return layer.x if quantizer is None else _ranged(layer, layer.x, *layer.arrays("min", "max"), quantizer)
+    if quantizer is None:
+        return layer.x
+    low, high = layer.arrays("min", "max")
+    return _ranged(layer, layer.x, low, high, quantizer)
 
 
 _RANGE_BEFORE = frozenset({"gelu", "sigmoid", "softmax", "tanh"})
@@ -489,7 +492,7 @@ _RANGE_AFTER = frozenset({"gelu", "linear", "relu", "silu", "swish"})
 
 
 def _learnt(layer: KerasLayer, stage: str) -> KerasWeights:
-    """The weights within a wrapper; ``stage`` is the activation.  Ranges are those that the ``quantize_config`` lists."""
+    """The weights within a wrapper; ``stage`` is the activation.  Ranges are those that ``quantize_config`` lists."""
     chosen, kernels = _settings(layer.get("quantize_config")), True
     while isinstance(chosen.get("quantize_config"), dict):  # OutputOnlyConfig of another one
         chosen, kernels = _settings(chosen["quantize_config"]), False
