@@ -20,7 +20,6 @@ from tenon.importers.keras.normalisation import NORMALISATION
 from tenon.importers.keras.recurrent import RECURRENT
 from tenon.importers.keras.weights import KerasWeights
 from tenon.ir.graph import Array, Value
-from tenon.ir.types import Quant
 
 
 # -------------------------------------------------------------------------------------------------- activations
@@ -181,21 +180,10 @@ def _kernel(layer: KerasLayer, data: Array, role: str) -> Value:
     low, high = layer.weights.find(f"{role}_min"), layer.weights.find(f"{role}_max")
     if low is None or high is None:
         return layer.builder.constant(data, role)
-    rounded, quant = on_grid(data, low, high)
-    return layer.builder.quantized(rounded, role, quant)
-
-
-def on_grid(data: Array, low: Array, high: Array) -> tuple[Array, Quant]:
-    """Weights rounded to a symmetric grid of 8 bits without its lowest point; one range or one for each of the last
-    axis."""
-    limit = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
-    scale = np.where(limit > 0, limit / 127, 1.0)
+    scale = np.maximum(np.abs(low), np.abs(high)).ravel() / 127
     if scale.size not in (1, data.shape[-1]):
         raise RefusedError(f"{scale.size} ranges do not fit weights of shape {list(data.shape)}")
-    rounded = np.clip(np.round(data / scale), -127, 127) * scale
-    scales = tuple(float(s) for s in scale.ravel())
-    axis = None if len(scales) == 1 else data.ndim - 1
-    return rounded.astype(np.float32), Quant(scales, (0,) * len(scales), axis)
+    return layer.builder.on_grid(data, np.where(scale > 0, scale, 1.0), np.full(scale.size, 128), 1, 8)
 
 
 # ------------------------------------------------------------------------------------------------------- windows
