@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.ir.graph import Array
 from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.requantize import quantized_multipliers
+from tenon.ops.requantize import added_factors, quantized_multipliers
 
 Shape = tuple[int, ...]
 CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
@@ -31,6 +31,28 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "depthwise_rows": ((1, 4, 9, 1), (4, 1, 4, 1), {"group": 4, "dilations": (2, 1)}),
     "depthwise_even": ((1, 4, 5, 9), (4, 1, 2, 4), {"group": 4, "pads": (1, 2, 0, 1), "strides": (1, 3)}),
 }
+
+
+EVEN = ((1, 8, 4, 6), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)})
+"""What Winograd's algorithm applies to."""
+
+ADDED = ("1x1", "1x1_batch", "3x3", "3x3_stride", "plane", "1d", "depthwise", "depthwise_stride")
+"""Cases to which a tensor is added."""
+
+
+def with_added(name: str) -> tuple[IntegerConv, list[Array | None]]:
+    """One of ``ADDED``, or ``EVEN`` for another name, with a tensor added to its sums, and its operands, of which all
+    but 0 and 5 are constants."""
+    x, w, more = CASES.get(name, EVEN)
+    rng, (data, weights, bias, *_) = np.random.default_rng(7), operands(x, w)
+    unit = np.sqrt(np.prod(w[1:])) * 60
+    known = added_factors(rng.uniform(0.2, 1, w[0]) * unit)
+    assert known is not None
+    conv = operator({**more, "zero": -20, "added_zero": -9, "added_shift": known[1]})
+    plain = operator(more).evaluate(operands(x, w))[0]
+    other = np.asarray(rng.integers(-128, 128, plain.shape), np.int8)
+    factors = quantized_multipliers((rng.uniform(0.5, 1, w[0]) / unit).tolist())
+    return conv, [data, weights, bias, *factors, other, known[0]]
 
 
 def operands(x: Shape, w: Shape, seed: int = 3) -> list[Array]:

@@ -146,7 +146,7 @@ def _extended(case: Case) -> Extended | None:
 def _with_sum(case: Case) -> Extended | None:
     """A residual sum of integers on top of a case; None where its producer cannot take it."""
     net = Net()
-    inputs = [net.value(a, constant=i in case.constant) for i, a in enumerate(case.arrays()) if a is not None]
+    inputs = [None if a is None else net.value(a, constant=i in case.constant) for i, a in enumerate(case.arrays())]
     node = net.node(case.op, *inputs)
     low, high = limits(node.output.type.dtype)
     residual = np.random.default_rng(3).integers(low, high + 1, node.output.type.dims)

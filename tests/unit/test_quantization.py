@@ -203,6 +203,61 @@ def test_a_product_is_rounded_once_with_its_leaky_relu(tmp_path: Path) -> None:
     assert sum(n.op.name == "QuantizeLinear" for n in again.graph) == counts[0]
 
 
+def residual_network() -> Graph:
+    """A convolution of a bounded one's result, and the sum of both, bounded."""
+    return float_network([
+        make("Relu", ["a"], ["r"]), make("Conv", ["r", "grouped"], ["g"], group=2, pads=[1] * 4),
+        make("Add", ["r", "g"], ["s"]), make("Relu", ["s"], ["c"]), LAST,
+    ])  # fmt: skip
+
+
+def with_grids(graph: Graph) -> set[str]:
+    return {n.input(0).name for n in graph if n.op.name == "QuantizeLinear"}
+
+
+def test_a_convolution_is_rounded_once_with_what_is_added(tmp_path: Path) -> None:
+    graph, once = residual_network(), tenon.quantize(residual_network(), images(8), range_search=False)
+    twice = tenon.quantize(graph, images(8), range_search=False, separate_activations=True)
+    assert with_grids(twice.graph) - with_grids(once.graph) == {"g"}
+    description, _ = tenon.inspect(once.graph)
+    assert description.compiled is not None
+    assert description.compiled["IntegerConv"] == 3
+    assert not {"Add", "Conv", "IntegerAdd"} & description.compiled.keys()
+    assert once.report.outputs[0].sqnr > twice.report.outputs[0].sqnr + 0.5
+    with pytest.raises(InputError, match="separate_activations=True"):
+        once.save(tmp_path / "net.tflite")
+    twice.save(tmp_path / "net.tflite")
+    once.save_ranges(tmp_path / "ranges.yml")
+    again = tenon.quantize(graph, ranges=tmp_path / "ranges.yml")
+    assert with_grids(again.graph) == with_grids(once.graph)
+
+
+@pytest.mark.parametrize("options", [{"scheme": "int16x8"}, {"int16": ["g"]}, {"int16": ["a"]}, {"int16": ["b"]}])
+def test_what_is_added_in_16_bits_is_rounded_apart(options: dict[str, Any]) -> None:
+    """And where the sum alone has 16 bits, as the operand of the last layer, it is rounded once."""
+    made = tenon.quantize(residual_network(), images(4), rounding="nearest", range_search=False, **options)
+    assert ("g" in with_grids(made.graph)) == (options != {"int16": ["b"]})
+
+
+@pytest.mark.parametrize("layer", ["g", "s"])
+def test_a_layer_in_float_is_not_rounded_with_what_is_added(layer: str) -> None:
+    made = tenon.quantize(residual_network(), images(4), rounding="nearest", range_search=False, exclude=[layer])
+    assert "g" in with_grids(made.graph)
+
+
+def test_weights_are_no_finer_than_what_is_added_to_their_sums_needs() -> None:
+    """A channel of tiny weights: what is added would be too many of its sums for 32 bits."""
+    graph = residual_network()
+    conv = next(n for n in graph if n.output.name == "g")
+    weights = conv.input(1).array.copy()
+    weights[2] *= 1e-9
+    graph.rewire(conv, [conv.input(0), graph.constant("tiny", weights)])
+    made = tenon.quantize(graph, images(4), rounding="nearest", range_search=False)
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert not {"Add", "Conv"} & description.compiled.keys()
+
+
 def test_the_model_is_not_changed_and_the_result_is_deterministic() -> None:
     graph = network()
     before = repr(list(graph))

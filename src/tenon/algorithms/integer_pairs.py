@@ -28,7 +28,8 @@ _RESULT = 7
 class PairStage(Stage):
     """A convolution of integers about to be lowered: what its kernel computes, and ``integer_pairs.factors``.
 
-    ``weights`` are i8 [out, in, kh, kw], ``bias`` is i32 [out] and includes the zero point of the input.
+    ``weights`` are i8 [out, in, kh, kw], ``bias`` is i32 [out] and includes the zero point of the input; ``operands``
+    are what is added to the sums.
     """
 
     described: PairConv
@@ -38,7 +39,7 @@ class PairStage(Stage):
         """A kernel with packed weights and ``room`` bytes of scratch memory."""
         assert self.bias is not None
         constants = (Weights(words), Weights(self.bias), Weights(self.factors))
-        return Step(kernel, (Input(0), *constants, Scratch("pairs", room, True), Output()))
+        return Step(kernel, (Input(0), *constants, *self.operands, Scratch("pairs", room, True), Output()))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tenon.ir.types import I32, DType
 from tenon.kernels import conv as dense
 from tenon.kernels.conv import Conv, Run, Tile, described, runs, tiles
 from tenon.kernels.machine import Machine
-from tenon.kernels.requantize import Requantize
+from tenon.kernels.requantize import Added, Requantize
 from tenon.kernels.storage_types import loaded
 
 _FLIP = -0x7F7F7F80
@@ -94,7 +94,8 @@ def words(weights: Array) -> Array:
 @dataclass(frozen=True)
 class IntegerConv:
     """What to compute: ``conv``, its images of integers and its weights of one byte, or i16; its epilogue is applied to
-    requantised results.
+    requantised results.  With ``added``, the first operand of ``conv`` is added to the sums, by factors that are the
+    last of the rows, and is none of the epilogue.
 
     ``weight_zero`` is subtracted from every weight: where bytes are multiplied four at a time, as so many times the
     sum of the inputs of a window (Jacob et al. 2018, 2.3), but for a depthwise convolution.  With ``halved``, of that
@@ -112,6 +113,7 @@ class IntegerConv:
     nibbles: bool = False
     narrow: bool = False
     halved: bool = False
+    added: Added | None = None
 
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``loops.dot4``)."""
@@ -182,11 +184,13 @@ class IntegerConvContext:
         factors = [
             broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
         ]
-        value = self.s.requantize(total, factors)
-        if conv.operands:
-            value = self.k.let("r", value)
         loads = zip(conv.operands, self.operands, strict=True)
         extra = [tensor.vec(lanes)[image.at(n, channel, row, col, lanes)] for image, tensor in loads]
+        if self.s.added is not None:
+            total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
+        value = self.s.requantize(total, factors)
+        if extra:
+            value = self.k.let("r", value)
         value = conv.epilogue(value, *extra)
         if self.mask is not None:
             value = cast(select(self.mask.vec(lanes)[at], cast(value, I32), 0), value.type.dtype)

@@ -34,7 +34,7 @@ from tenon.ir.loops import (
 )
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import Conv, described
-from tenon.kernels.integer_pairs import PairConv, columns, row_of
+from tenon.kernels.integer_pairs import Operands, PairConv, columns, row_of
 from tenon.kernels.requantize import fixed_slope
 
 POSITIONS, CHANNELS = 2, 4
@@ -104,14 +104,18 @@ class _DotContext:
     q: Tensor
     scratch: Tensor
     y: Tensor
+    operands: Operands
 
     def factors(self, block: Index) -> list[Expr]:
         """Those of four channels."""
-        return [self.k.let(name, self.q.vec(4)[i, block]) for i, name in enumerate("mhr")]
+        own = self.operands.factor(self.k, block * 4, 4)
+        return [*(self.k.let(name, self.q.vec(4)[i, block]) for i, name in enumerate("mhr")), *own]
 
     def store(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr]) -> None:
         """Requantise the sums of four channels and store them; ``at`` is (image, channel, row, column)."""
-        s, (multiplier, added, right) = self.s, factors
+        s, (multiplier, added, right, *own) = self.s, factors
+        if own:
+            total = self.k.let("t", self.operands.add(at, 4, total, own[0]))
         if s.slope != 1:
             total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
         high = self.k.let("p", sqrdmulh(total, multiplier))
@@ -124,13 +128,13 @@ class _DotContext:
 def _begin(
     k: Builder, s: PairConv, w: tuple[DType, tuple[int, ...]], scratch: tuple[DType, tuple[int, ...]]
 ) -> _DotContext:
-    """Parameters: x, weights, bias, factors, scratch, y."""
+    """Parameters: x, weights, bias, factors, ``Operands``, scratch, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     weights, b = k.param("w", *w[1], dtype=w[0]), k.param("b", c.y.channels, dtype=I32)
-    q = k.param("q", 3, c.y.channels, dtype=I32)
+    q, operands = k.param("q", 3, c.y.channels, dtype=I32), Operands.begin(k, s)
     t = k.param("t", *scratch[1], dtype=scratch[0], scratch=True)
-    return _DotContext(k, s, x, weights, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
+    return _DotContext(k, s, x, weights, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True), operands)
 
 
 # ------------------------------------------------------------------------------------------------ dense

@@ -24,7 +24,7 @@ from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, maximum, minimum, op, sqrdmulh
 from tenon.ir.types import I32, DType
 from tenon.kernels.conv import Conv, described
-from tenon.kernels.requantize import fixed_slope
+from tenon.kernels.requantize import Added, fixed_slope
 
 POSITIONS = 4
 """Positions of a panel."""
@@ -38,7 +38,8 @@ class PairConv:
     """What to compute: ``conv`` of i8 without epilogue, whose results are clamped between ``low`` and ``high``.
 
     The border of x is ``fill``.  ``signed``: results may lie below the zero point, so that halves must be rounded away
-    from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of ``kernels.requantize``.
+    from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of ``kernels.requantize``; with
+    ``added``, the operand of ``conv`` is added to the sums.
     """
 
     conv: Conv
@@ -47,6 +48,7 @@ class PairConv:
     low: int
     high: int
     slope: float = 1.0
+    added: Added | None = None
 
     @property
     def words(self) -> bool:
@@ -135,6 +137,33 @@ def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, sign
 
 # -------------------------------------------------------------------------------------------- shared parts
 @dataclass(frozen=True, eq=False)
+class Operands:
+    """What is added to the sums (``PairConv.added``), if anything: factors in i32 of each channel, and an image."""
+
+    s: PairConv
+    tensors: tuple[Tensor, ...]
+
+    @classmethod
+    def begin(cls, k: Builder, s: PairConv) -> Operands:
+        """Their parameters."""
+        if s.added is None:
+            return cls(s, ())
+        (image,) = s.conv.operands
+        factors = k.param("g", s.conv.y.channels, dtype=I32)
+        return cls(s, (factors, k.param("a", *image.shape, dtype=image.dtype)))
+
+    def factor(self, k: Builder, channel: Index, lanes: int) -> list[Expr]:
+        """That of a channel, or of ``lanes`` neighbours."""
+        return [k.let("g", self.tensors[0].vec(lanes)[channel // lanes])] if self.tensors else []
+
+    def add(self, at: tuple[Index, Index, Index, Index], lanes: int, total: Expr, factor: Expr) -> Expr:
+        """``total`` with the operand in it; ``at`` is (image, channel, row, column)."""
+        assert self.s.added is not None
+        (image,) = self.s.conv.operands
+        return self.s.added(total, self.tensors[1].vec(lanes)[image.at(*at, lanes)], factor)
+
+
+@dataclass(frozen=True, eq=False)
 class PairContext:
     """What all tiles of a kernel share."""
 
@@ -146,6 +175,7 @@ class PairContext:
     q: Tensor
     scratch: Tensor
     y: Tensor
+    operands: Operands
 
     def store(self, n: Index, channel: Index, row: Index, cols: Sequence[Index], sums: Sequence[Expr]) -> None:
         """Requantise the sums of one channel and store them."""
@@ -153,14 +183,20 @@ class PairContext:
         for col, total in zip(cols, sums, strict=True):
             self.put((n, channel, row, col), total, factors)
 
-    def factors(self, channel: Index) -> tuple[Expr, Expr, Expr]:
-        """Those of a channel: twice its multiplier, what is added before the shift, the shift."""
+    def factors(self, channel: Index) -> list[Expr]:
+        """Those of a channel: twice its multiplier, what is added before the shift, the shift, and that of the operand
+        if there is one."""
         k, q = self.k, self.q
-        return k.let("m", q[channel, 0]), k.let("h", q[channel, 1]), k.let("r", q[channel, 2])
+        return [
+            k.let("m", q[channel, 0]), k.let("h", q[channel, 1]), k.let("r", q[channel, 2]),
+            *self.operands.factor(k, channel, 1),
+        ]  # fmt: skip
 
-    def put(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: tuple[Expr, Expr, Expr]) -> None:
+    def put(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr]) -> None:
         """Requantise one sum and store it; ``at`` is (image, channel, row, column)."""
-        s, (twice, added, right) = self.s, factors
+        s, (twice, added, right, *own) = self.s, factors
+        if own:
+            total = self.k.let("t", self.operands.add(at, 1, total, own[0]))
         if s.slope != 1:
             total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
         high = self.k.let("p", op("mulh_add", total, twice, total))
@@ -182,13 +218,13 @@ def begin(
     k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...], stored: DType = I32,
     kept: DType = I32,
 ) -> PairContext:  # fmt: skip
-    """Parameters: x, weights of ``stored``, bias, factors, scratch of ``kept``, y."""
+    """Parameters: x, weights of ``stored``, bias, factors, ``Operands``, scratch of ``kept``, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     w, b = k.param("w", *weights, dtype=stored), k.param("b", c.y.channels, dtype=I32)
-    q = k.param("q", c.y.channels, 3, dtype=I32)
+    q, operands = k.param("q", c.y.channels, 3, dtype=I32), Operands.begin(k, s)
     t = k.param("t", *scratch, dtype=kept, scratch=True)
-    return PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True))
+    return PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True), operands)
 
 
 # ------------------------------------------------------------------------------------------------ dense

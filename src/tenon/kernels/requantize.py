@@ -63,6 +63,20 @@ class Requantize:
         return _doubly(total, given, wide=self.wide) if self.rounding == "double" else _once(total, given)
 
 
+@dataclass(frozen=True)
+class Added:
+    """Another tensor r that is added to sums of i32 before they are requantised: (r - ``zero``) times a factor of each
+    channel, a whole number, is in sums times 2**``shift``, and is rounded to sums, halves up."""
+
+    zero: int
+    shift: int
+
+    def __call__(self, total: Expr, r: Expr, factor: Expr) -> Expr:
+        """``total`` and ``factor`` are i32; the product must fit 32 bits."""
+        product = (cast(r, I32) - self.zero) * factor
+        return total + (product if not self.shift else (product + (1 << self.shift >> 1)) >> self.shift)
+
+
 def fixed_slope(slope: float) -> int:
     """A slope below 1 as a multiplier of 31 bits: sums times it are rounded to whole sums, halves up."""
     return min(int(slope * 2.0**31 + 0.5), (1 << 31) - 1)

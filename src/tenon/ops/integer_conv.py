@@ -19,7 +19,7 @@ from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
 from tenon.kernels import conv as dense
 from tenon.kernels import integer_conv, integer_depthwise
 from tenon.kernels.image import Image, identity
-from tenon.kernels.requantize import Rounding
+from tenon.kernels.requantize import Added, Rounding
 from tenon.ops import integer_pairs
 from tenon.ops.base import (
     Accuracy,
@@ -39,12 +39,25 @@ from tenon.ops.base import (
     register,
     typed,
 )
-from tenon.ops.conv import check_operands, extra_layouts
+from tenon.ops.conv import check_operands
+from tenon.ops.integer_conv_cases import conv_case, with_added
 from tenon.ops.integer_pairs import Product
 from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.pool import window_views
-from tenon.ops.requantize import Factors, clamped, largest_sums, limits, quantized_multipliers, row_type
+from tenon.ops.requantize import (
+    Factors,
+    clamped,
+    in_sums,
+    largest_added,
+    largest_sums,
+    limits,
+    quantized_multipliers,
+    row_type,
+)
 from tenon.ops.window import Axis, Ints, Window, planar
+
+ADDED = 5
+"""The input of a convolution that is added to the sums; the next one has its factors."""
 
 ACTIVATIONS = (DType.I8, DType.U8, DType.I16)
 """Element types of quantised activations."""
@@ -90,7 +103,7 @@ class IntegerProduct(Operator):
         if x.dtype not in ACTIVATIONS:
             raise ShapeError(f"{self.name}: activations of {x.dtype} are not quantised integers")
         wanted = (DType.F32,) if self.rounding == "float" else (I32, I32)
-        given = [v.type for v in inputs[3:] if v is not None]
+        given = [v.type for v in inputs[3:5] if v is not None]
         if tuple(t.dtype for t in given) != wanted or any(t.dims not in ((channels,), (1,)) for t in given):
             raise ShapeError(f"{self.name}: factors {', '.join(map(str, given))} do not fit {channels} channels")
         if inputs[2] is not None and (inputs[2].type.dtype, inputs[2].type.dims) != (I32, (channels,)):
@@ -102,7 +115,8 @@ class IntegerProduct(Operator):
         return clamped(scaled, self.low, self.high, DType(self.to))
 
     def compiled(self, site: Site) -> str:
-        own = (i for i in range(1, len(site.inputs)) if site.has(i) and i not in site.extras)
+        read = (*site.extras, ADDED) if _adds(site) else site.extras
+        own = (i for i in range(1, len(site.inputs)) if site.has(i) and i not in read)
         if any(site.constants[i] is None for i in own):
             return "weights, bias or factors computed at run time: they must be constants of the model"
         return ""
@@ -110,6 +124,19 @@ class IntegerProduct(Operator):
     def factors(self, site: Site) -> tuple[Array | None, Array | None]:
         """Those per channel, or multipliers and shifts."""
         return site.constants[3], None if self.rounding == "float" else site.constants[4]
+
+    def added(self, site: Site) -> tuple[Added, Array] | None:
+        """What is added to the sums, and its factors, if anything is."""
+        return None
+
+    def largest(self, site: Site, weights: Array) -> Array:
+        """The largest magnitude of each sum."""
+        span = limits(site.input(0).dtype)
+        found, other = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]), self.added(site)
+        if other is not None:
+            added, factors = other
+            found = found + largest_added(added.zero, limits(site.input(ADDED).dtype), factors, added.shift)
+        return found
 
     def sums(self, weights: Array, bias: Array | None, shifted: int) -> Array:
         """The bias in i32 with the part of the zero point of x in it, where ``shifted`` is added to x; ``weights`` have
@@ -133,12 +160,15 @@ class IntegerProduct(Operator):
         if whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
             return None
         bias = self.sums(weights, site.constants[2], 0)
-        span = limits(site.input(0).dtype)
-        largest = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2])
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
         product = Product(
-            s, kernel, bias, largest, factors, shifts, self.x_zero, self.zero, self.low, self.high, self.slope
-        )
+            s, kernel, bias, self.largest(site, weights), factors, shifts, self.x_zero, self.zero, self.low, self.high,
+            self.slope,
+        )  # fmt: skip
+        if (other := self.added(site)) is not None:
+            added, own = other
+            every = np.broadcast_to(own, len(weights)).astype(np.int32)
+            product = replace(product, added=added, operands=(Weights(every), Input(ADDED)))
         return product if product.possible else None
 
     def stored_weights(self, site: Site, s: dense.Conv, weights: Array) -> tuple[Array, int, bool]:
@@ -158,23 +188,25 @@ class IntegerProduct(Operator):
         factors, shifts = self.factors(site)
         assert factors is not None
         known = Factors(self.rounding, factors, shifts, self.slope)
-        rows = known.rows()
+        rows, other = known.rows(), self.added(site)
+        rows |= {} if other is None else {"added": other[1]}
         stored, zero, halved = self.stored_weights(site, replace(s, weights=DType.I8), weights)
         nibbles = site.input(1).dtype is DType.I4 and not self.w_zero and s.x.block % 2 == 0 and not s.depthwise
         single = tuple(len(row) == 1 for row in rows.values())
         of_bytes = DType.I8 if halved else DType.of(stored.dtype)
         s = replace(s, weights=of_bytes, bias=True, clear=_partial(site.output))
         types = tuple(row_type(self.rounding, name) for name in rows)
-        span = limits(site.input(0).dtype)
-        largest = int(largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]).max(initial=0))
+        largest = int(self.largest(site, weights).max(initial=0))
         kernel = known.kernel(self.zero, self.low, self.high, DType(self.to), largest)
         narrow = halved or bool(stored.min(initial=0) > -128)
-        described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow, halved)
+        added = None if other is None else other[0]
+        described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow, halved, added)
         spare, bias = s.padded - s.y.channels, self.sums(weights, site.constants[2], described.shifted(site.machine))
         args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
         args += [Weights(integer_conv.flips(site.machine))] if described.shifted(site.machine) else []
         args += [Weights(row if len(row) == 1 else np.pad(row, (0, spare))) for row in rows.values()]
         args += [Weights(padding_mask(site.output))] if s.clear else []
+        args += [] if other is None else [Input(ADDED)]
         args += map(Input, site.extras)
         stored = stored.reshape(*stored.shape[:2], *(1, 1, *stored.shape[2:])[-2:])
         return IntegerStage(s, stored, None, tuple(args), described=described)
@@ -204,6 +236,11 @@ class IntegerProduct(Operator):
         return algorithm.lower((problem,), (stage,), site.machine)
 
 
+def _adds(site: Site) -> bool:
+    """Whether a convolution has an input that is added to its sums."""
+    return site.has(ADDED) and ADDED not in site.extras
+
+
 def _stored_type(dtype: DType) -> DType:
     """The type of weights in memory: bytes hold those of 4 bits, and those of u8 less 128 or their zero point."""
     return DType.I8 if dtype in (DType.I4, DType.U8) else dtype
@@ -217,12 +254,20 @@ def _partial(type: TensorType) -> bool:
 @register
 @dataclass(frozen=True)
 class IntegerConv(IntegerProduct):
-    """Convolution of [N, C, spatial...] with weights [M, C / group, kernel...]: see ``IntegerProduct``."""
+    """Convolution of [N, C, spatial...] with weights [M, C / group, kernel...]: see ``IntegerProduct``.
+
+    Two more inputs, r of the result's shape in i8 or u8 and factors in i32 per channel or one for all, are a tensor
+    that is added to the sums: (r - ``added_zero``) * factor / 2**``added_shift``, rounded to sums, halves up.  A slope
+    counts for what is negative then.
+    """
 
     dilations: Ints = ()
     group: int = 1
     pads: Ints = ()
     strides: Ints = ()
+    added_zero: int = 0
+    added_shift: int = 0
+    arity: ClassVar[tuple[int, int]] = (4, 7)
     fusable: ClassVar[bool] = True
     fused_types: ClassVar[frozenset[DType]] = frozenset({DType.I8, DType.U8})
 
@@ -240,9 +285,24 @@ class IntegerConv(IntegerProduct):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = check_operands(self.name, inputs[:2], 1, self.group)
         self.check(inputs, w[0])
-        return (self.result((x[0], w[0], *(a.out for a in self.axes(x, w)))),)
+        result = self.result((x[0], w[0], *(a.out for a in self.axes(x, w))))
+        if len(inputs) > ADDED:
+            self._check_added(inputs, result)
+        return (result,)
 
-    def reference(self, x: Array, w: Array, b: Array | None, factors: Array, shifts: Array | None = None) -> Array:
+    def _check_added(self, inputs: Sequence[Value | None], result: TensorType) -> None:
+        r, factors = (None if v is None else v.type for v in (*inputs[ADDED:], None)[:2])
+        if r is None or factors is None or r.dims != result.dims or r.dtype not in self.fused_types:
+            raise ShapeError(f"{self.name}: {r} cannot be added to sums for {result}")
+        if factors.dtype is not I32 or factors.dims not in ((result.dims[1],), (1,)):
+            raise ShapeError(f"{self.name}: factors {factors} do not fit {result.dims[1]} channels")
+        if not 0 <= self.added_shift < 31:
+            raise ShapeError(f"{self.name}: a shift by {self.added_shift} bits is not from 0 to 30")
+
+    def reference(
+        self, x: Array, w: Array, b: Array | None, factors: Array, shifts: Array | None = None,
+        r: Array | None = None, own: Array | None = None,
+    ) -> Array:  # fmt: skip
         axes = self.axes(x.shape, w.shape)
         n, g, per_in, per_out = x.shape[0], self.group, x.shape[1] // self.group, w.shape[0] // self.group
         wide, taps = x.astype(np.int64) - self.x_zero, w.astype(np.int64) - self.w_zero
@@ -252,7 +312,14 @@ class IntegerConv(IntegerProduct):
             weights = taps[(slice(None), slice(None), *tap)].reshape(1, g, per_out, per_in).astype(exact)
             total += weights @ part.reshape(n, g, per_in, -1).astype(exact)
         sums = np.moveaxis(total.astype(np.int64).reshape(n, w.shape[0], *(a.out for a in axes)), 1, -1)
-        return np.moveaxis(self.stored(sums if b is None else sums + b, factors, shifts), -1, 1)
+        sums = sums if b is None else sums + b
+        if r is not None and own is not None:
+            sums = sums + in_sums(np.moveaxis(r, 1, -1), self.added_zero, own, self.added_shift)
+        return np.moveaxis(self.stored(sums, factors, shifts), -1, 1)
+
+    def added(self, site: Site) -> tuple[Added, Array] | None:
+        factors = site.constants[ADDED + 1] if _adds(site) else None
+        return None if factors is None else (Added(self.added_zero, self.added_shift), factors)
 
     def supported(self, site: Site) -> str:
         if site.input(0).rank > 4:
@@ -267,7 +334,8 @@ class IntegerConv(IntegerProduct):
             planar(tuple(getattr(a, name) for a in axes), 1) for name in ("kernel", "stride", "dilation")
         )
         s = dense.Conv(x, y, kernel, stride, dilation, top, left, self.group)
-        return replace(s, operands=conv_images(site), epilogue=site.epilogue)
+        own = (Image.of(site.input(ADDED)),) if _adds(site) else ()
+        return replace(s, operands=(*own, *conv_images(site)), epilogue=site.epilogue)
 
     def in_pairs(self, site: Site, *, settled: bool = True) -> Product | None:
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
@@ -278,18 +346,24 @@ class IntegerConv(IntegerProduct):
             or site.input(0).rank > 4
         ):
             return None
-        x, y = ((Image.of if settled else integer_pairs.image)(t) for t in (site.input(0), site.output))
-        return self.paired(site, self.described(site, x, y).flattened())
+        known = Image.of if settled else integer_pairs.image
+        x, y = (known(t) for t in (site.input(0), site.output))
+        s = self.described(site, x, y)
+        own = (known(site.input(ADDED)),) if _adds(site) else ()
+        return self.paired(site, replace(s, operands=(*own, *s.operands[len(own) :])).flattened())
 
     def in_place(self, site: Site) -> tuple[int, ...]:
+        """A depthwise convolution by pairs copies what it reads; what is added is read just before a result is
+        stored."""
         x, y = site.input(0), site.output
         depthwise = self.group == x.dims[1] and x.dims == y.dims
-        return (0,) if depthwise and self.in_pairs(site) is not None else ()
+        own = (0,) if depthwise and self.in_pairs(site) is not None else ()
+        return (*own, ADDED) if _adds(site) else own
 
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
         if self.in_pairs(site, settled=False) is not None:
-            around = (None,) * (len(site.inputs) - 1)
+            around = self._other_layouts(site, integer_pairs.layout(site.output))
             return Layouts((integer_pairs.layout(x), *around), (integer_pairs.layout(site.output),))
         axes = self.axes(x.dims, site.input(1).dims)
         halo = tuple((a.before, a.reach) for a in axes)
@@ -298,7 +372,12 @@ class IntegerConv(IntegerProduct):
             read = integer_conv.columns(last.kernel, last.stride, last.out)
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
         output = Layout(block, ((0, 0),) * (x.rank - 2))
-        return Layouts((Layout(self.x_block(site), halo, self.x_zero), *extra_layouts(site, output)), (output,))
+        return Layouts((Layout(self.x_block(site), halo, self.x_zero), *self._other_layouts(site, output)), (output,))
+
+    def _other_layouts(self, site: Site, output: Layout) -> tuple[Layout | None, ...]:
+        """Of all inputs but the first: the result's for what is added and the epilogue's operands."""
+        read = (*site.extras, ADDED) if _adds(site) else site.extras
+        return tuple(output if i in read else None for i in range(1, len(site.inputs)))
 
     def x_block(self, site: Site) -> int:
         """Channels of the input that lie side by side; of a first layer fewer."""
@@ -338,7 +417,10 @@ class IntegerConv(IntegerProduct):
         x, w = inputs[0], inputs[1]
         assert x is not None
         assert w is not None
-        return window_patch(self, self.axes(x.dims, w.dims), inputs, span)
+        found = window_patch(self, self.axes(x.dims, w.dims), inputs, span)
+        if found is None or len(inputs) <= ADDED:
+            return found
+        return replace(found, reads=(*found.reads[:ADDED], span, *found.reads[ADDED + 1 :]))
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None
@@ -362,54 +444,36 @@ class IntegerConv(IntegerProduct):
             "1d": ((1, 6, 11), (4, 6, 3), {"pads": (1, 1)}),
         }
         for label, (x, w, more) in shapes.items():
-            yield from (_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
+            yield from (conv_case(cls, rng, label, x, w, more, rounding) for rounding in ("double", "single", "float"))
         for label in ("3x3", "1x1", "depthwise", "depthwise_partial", "groups"):
             for rounding in ("double", "single", "float"):
                 x, w, more = shapes[label]
-                yield _case(cls, rng, f"{label}_slope", x, w, more | {"slope": 0.1}, rounding)
-        yield _case(cls, rng, "3x3_even", (1, 36, 4, 8), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
-        yield _case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
-        yield _case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
+                yield conv_case(cls, rng, f"{label}_slope", x, w, more | {"slope": 0.1}, rounding)
+        for label in ("3x3", "first", "1x1", "depthwise", "depthwise_wide", "groups", "1d"):
+            yield from (
+                with_added(conv_case(cls, rng, label, *shapes[label], kind), rng) for kind in ("double", "float")
+            )
+        slope = conv_case(cls, rng, "3x3", *shapes["3x3"][:2], shapes["3x3"][2] | {"slope": 0.1}, "float")
+        yield with_added(slope, rng, DType.U8)
+        yield conv_case(cls, rng, "3x3_even", (1, 36, 4, 8), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
+        yield conv_case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
+        yield conv_case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
         yield from (
-            _case(cls, rng, f"{label}_wide", *shapes[label], "double", wide=True) for label in ("3x3", "depthwise")
+            conv_case(cls, rng, f"{label}_wide", *shapes[label], "double", wide=True) for label in ("3x3", "depthwise")
         )
         x, w, more = shapes["groups"]
-        yield _case(cls, rng, "groups_u8", x, w, more | {"to": "u8", "w_zero": 121}, "double", np.uint8)
+        yield conv_case(cls, rng, "groups_u8", x, w, more | {"to": "u8", "w_zero": 121}, "double", np.uint8)
         for label in ("3x3", "depthwise", "groups"):  # i16 by i8, with sums that 32 bits hold
-            case = _case(cls, rng, label, *shapes[label], "reduced")
+            case = conv_case(cls, rng, label, *shapes[label], "reduced")
             pixels = rng.integers(-(1 << 15), 1 << 15, shapes[label][0]).astype(np.int16)
             limit = {"low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
             op = cls("reduced", scale=0.5, **limit, **shapes[label][2])  # type: ignore[arg-type]
             yield replace(case, op=op, inputs=(pixels, *case.inputs[1:]), label=f"{label}_16_bits")
         for label in ("3x3", "first", "1x1", "depthwise", "depthwise_partial", "groups"):
-            case = _case(cls, rng, label, *shapes[label], "double")
+            case = conv_case(cls, rng, label, *shapes[label], "double")
             data, weights, *rest = case.inputs
             assert isinstance(weights, np.ndarray)
             yield replace(case, inputs=(data, (weights >> 4).astype(DType.I4.numpy), *rest), label=f"{label}_i4")
-
-
-def _case(
-    cls: type[IntegerConv], rng: np.random.Generator, label: str, x: Ints, w: Ints, more: dict[str, Any],
-    rounding: Rounding, dtype: type[np.integer[Any]] = np.int8, *, wide: bool = False,
-) -> Case:  # fmt: skip
-    """Random integers, bias and factors whose results span the whole range; weights of -128 only if ``wide``."""
-    kind = np.iinfo(dtype)
-    data = rng.integers(kind.min, kind.max + 1, x).astype(dtype)
-    weights = rng.integers(kind.min + (not wide and kind.min < 0), kind.max + 1, w).astype(dtype)
-    bias = rng.integers(-20000, 20000, w[0]).astype(np.int32)
-    real = rng.uniform(0.5, 2, w[0]) / (math.sqrt(math.prod(w[1:])) * 60)
-    if label == "1x1":
-        real[::3] = 0.75  # no right shift, and with the next a left one
-        real[1::7] = 1.5
-    factors: tuple[Array, ...] = quantized_multipliers(real.tolist())
-    if rounding == "float":
-        factors = (real.astype(np.float32),)
-    least, most = int(kind.min), int(kind.max)
-    if label == "depthwise" and rounding == "double":  # channels whose sums are nearly too large
-        bias[:2], real[:2] = (2**31 - 2**18, -(2**31) + 2**18), 0.4e-8
-        factors = quantized_multipliers(real.tolist())
-    op = cls(rounding, 3 if least else 131, zero=-5 if least else 120, low=least, high=most, scale=0.5, **more)
-    return Case(op, (data, weights, bias, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{label}_{rounding}")
 
 
 @register

@@ -16,7 +16,8 @@ from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
 from tenon.kernels.integer_pairs import PairConv
 from tenon.kernels.machine import Machine
-from tenon.ops.base import Input, Output, Scratch, Step, Weights
+from tenon.kernels.requantize import Added
+from tenon.ops.base import Arg, Input, Output, Scratch, Step, Weights
 from tenon.ops.requantize import Factors
 
 BLOCK = 4
@@ -40,7 +41,8 @@ class Product:
     """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding.
 
     ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.
-    ``multipliers`` and ``shifts`` (to the left) have one number for each channel, or one for all.
+    ``multipliers`` and ``shifts`` (to the left) have one number for each channel, or one for all.  With ``added``,
+    ``operands`` are the factors and the input that is added to the sums.
     """
 
     conv: Conv
@@ -54,10 +56,12 @@ class Product:
     low: int
     high: int
     slope: float = 1.0
+    added: Added | None = None
+    operands: tuple[Arg, ...] = ()
 
     @property
     def described(self) -> PairConv:
-        return PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high, self.slope)
+        return PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high, self.slope, self.added)
 
     @property
     def possible(self) -> bool:
@@ -83,14 +87,14 @@ class Product:
         """The convolution that an algorithm is chosen for; None where there is no choice."""
         if self.conv.depthwise or machine.dot16 or not machine.pairs:
             return None
-        return replace(self.conv, paired=True)
+        return replace(self.conv, paired=True, operands=())
 
     @property
     def stage(self) -> PairStage:
         """The convolution in its context, of a product that is possible."""
         bias, factors = self._requantized
         assert factors is not None
-        return PairStage(self.conv, self.weights, bias, described=self.described, factors=factors)
+        return PairStage(self.conv, self.weights, bias, self.operands, described=self.described, factors=factors)
 
     def _by_scalars(self, s: PairConv, machine: Machine, bias: Array, factors: Array) -> Step:
         """The same by single products (``kernels.integer_scalar``)."""
@@ -100,7 +104,7 @@ class Product:
         else:
             kernel, weights = integer_scalar.conv(s, machine), integer_scalar.pack(self.weights, s, machine)
             room = 4 * math.prod(integer_scalar.panel(s))
-        constants = (Weights(weights), Weights(bias), Weights(factors))
+        constants = (Weights(weights), Weights(bias), Weights(factors), *self.operands)
         return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
 
     def _by_vectors(self, s: PairConv, bias: Array, factors: Array) -> Step | None:
@@ -115,16 +119,16 @@ class Product:
             if room > LARGEST_PANEL:
                 return None
             kernel, words = integer_dots.conv(s), integer_dots.pack(self.weights, s)
-        constants = (Weights(words), Weights(bias), Weights(integer_dots.factors(factors)))
+        constants = (Weights(words), Weights(bias), Weights(integer_dots.factors(factors)), *self.operands)
         return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
 
     @cached_property
     def _requantized(self) -> tuple[Array, Array | None]:
         """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
-        whatever its factor."""
+        whatever its factor, unless something is added to it."""
         count = len(self.weights)
         multipliers, shifts = (np.broadcast_to(a, count) for a in (self.multipliers, self.shifts))
-        dead = ~self.weights.reshape(count, -1).any(1)
+        dead = ~self.weights.reshape(count, -1).any(1) & (self.added is None)
         results = Factors("double", multipliers, shifts, self.slope).apply(self.bias) + self.zero
         known = integer_pairs.factors(
             np.where(dead, 1 << 30, multipliers), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),

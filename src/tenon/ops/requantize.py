@@ -40,6 +40,34 @@ def limits(dtype: DType) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
 
+ADDED_FACTORS = 22
+"""Bits of the factors of a tensor that is added to sums: 255 times them fits 32 bits."""
+
+
+def added_factors(units: Array) -> tuple[Array, int] | None:
+    """Factors, i32, and a shift as of ``kernels.requantize.Added``, for a step of ``units`` sums in each channel; None
+    where the steps are too many sums."""
+    most = float(units.max(initial=0.0))
+    shift = min(ADDED_FACTORS - math.frexp(most)[1], 30)
+    if shift < 0:
+        return None
+    return np.rint(units * 2.0**shift).astype(np.int32), shift
+
+
+def in_sums(x: Array, zero: int, factors: Array, shift: int) -> Array:
+    """Elements of a tensor, channels last, in units of sums, as ``kernels.requantize.Added`` adds them."""
+    product = (x.astype(np.int64) - zero) * factors.astype(np.int64)
+    result: Array = (product + (1 << shift >> 1)) >> shift
+    return result
+
+
+def largest_added(zero: int, span: tuple[int, int], factors: Array, shift: int) -> Array:
+    """The largest magnitude of ``in_sums`` of each channel, for integers of ``span``."""
+    ends = [in_sums(np.array(end), zero, factors, shift) for end in span]
+    result: Array = np.max(np.abs(ends), axis=0)
+    return result
+
+
 def clamped(x: Array, low: int, high: int, dtype: DType) -> Array:
     """Integers between two bounds, as elements of ``dtype``."""
     result: Array = np.clip(x, low, high).astype(dtype.numpy)

@@ -13,7 +13,7 @@ from tenon.quantization.candidates import grids
 from tenon.quantization.equalisation import equalised
 from tenon.quantization.insertion import insert, products
 from tenon.quantization.moments import moments
-from tenon.quantization.placement import placement, sloped
+from tenon.quantization.placement import placement, rounded_with_readers
 from tenon.quantization.post_training import float_graph
 from tenon.quantization.ranges import HISTOGRAMS, METHODS
 from tenon.quantization.rounding import rounded
@@ -92,7 +92,7 @@ def calibrated_ranges(
         raise InputError(f"there is no method '{method}': choose one of {', '.join(METHODS)}")
     graph = float_graph(model)
     given = finite(read_samples(graph, data, samples, seed, preprocess))
-    tensors = placement(graph, exclude, separate=sloped(graph), everywhere=everywhere).tensors
+    tensors = placement(graph, exclude, separate=rounded_with_readers(graph), everywhere=everywhere).tensors
     seen = observed(graph, tensors, given, histograms=method in HISTOGRAMS, threads=threads, step=step)
     return {value.name: METHODS[method](each) for value, each in seen.items()}
 

@@ -17,7 +17,7 @@ from tenon.ir.quantised import bounds
 from tenon.passes.base import attribute, make
 from tenon.quantization.channel_groups import Group, Place, channel_groups, has_own_weights
 from tenon.quantization.insertion import weight_axis
-from tenon.quantization.placement import PRODUCTS, last, rounded_result
+from tenon.quantization.placement import PRODUCTS, addends, last, rounded_result
 from tenon.quantization.probes import Probes
 from tenon.quantization.samples import Sample
 from tenon.quantization.simulation import channel_axis
@@ -129,7 +129,8 @@ def equalised(
 def _stored(graph: Graph, group: Group) -> dict[Value, Place]:
     """The tensors of a group that get a grid of their own, and the results of its Clip nodes."""
     makers = [v.producer for v in group.tensors if v.producer and v.producer.op.name in (*PRODUCTS, "Add")]
-    ends = [rounded_result(graph, node) for node in makers]
+    added = addends(graph)
+    ends = [rounded_result(graph, node, (), added) for node in makers]
     ends += [node.output for node in group.limited]
     return {v: group.tensors[v] for v in dict.fromkeys(ends)}
 

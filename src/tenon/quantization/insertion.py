@@ -48,10 +48,15 @@ class Product:
 
 
 def products(placed: Placement, grids: Mapping[Value, Grid], scheme: Scheme) -> list[Product]:
-    return [_product(node, grids[root(node.input(0))], scheme) for node in placed.products]
+    added = {value: grids[other] for value, other in placed.added.items()}
+    return [_product(node, grids[root(node.input(0))], scheme, added.get(node.output)) for node in placed.products]
 
 
-def _product(node: Node, x: Grid, scheme: Scheme) -> Product:
+ADDED_STEP = 2.0**14
+"""Most sums that are a step of what is added to them."""
+
+
+def _product(node: Node, x: Grid, scheme: Scheme, added: Grid | None) -> Product:
     data, axis = node.input(1).array.astype(np.float32), weight_axis(node)
     groups = attribute(node, "group") if node.op.name == "ConvTranspose" else 1
     channels = data.shape[axis] * groups
@@ -65,6 +70,8 @@ def _product(node: Node, x: Grid, scheme: Scheme) -> Product:
     if groups > 1 and w.scale.size > 1:  # one scale for all: its channels are counted within the groups
         w = Grid(w.scale.max(keepdims=True), w.zero[:1], w.dtype)
     least = np.abs(bias if w.scale.size > 1 else np.abs(bias).max(keepdims=True)) / (2.0**30 * x.scale)
+    if added is not None:
+        least = np.maximum(least, added.scale / (ADDED_STEP * x.scale))
     w = Grid(np.maximum(w.scale, least).astype(np.float32), w.zero, w.dtype)
     return Product(node, x, w, w.quantised(data, axis if w.scale.size > 1 else None), bias, axis)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenon.ir.graph import Graph, Node, Value
@@ -28,13 +28,15 @@ _NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 class Placement:
     """``products`` have weights to quantise; ``constants`` are other constant operands; ``tensors`` get grids, of
     which those in ``parts`` take that of the concatenation that they are parts of, or of what limits them; those in
-    ``wide`` take 16 bits."""
+    ``wide`` take 16 bits.  ``added`` has the tensor that is added to the result of a convolution before it is
+    rounded."""
 
     products: list[Node] = field(default_factory=list)
     constants: list[tuple[Node, int]] = field(default_factory=list)
     tensors: list[Value] = field(default_factory=list)
     parts: dict[Value, Value] = field(default_factory=dict)
     wide: set[Value] = field(default_factory=set)
+    added: dict[Value, Value] = field(default_factory=dict)
 
     def end(self, value: Value) -> Value:
         """The tensor whose grid ``value`` has, or itself."""
@@ -56,12 +58,14 @@ def placement(
 ) -> Placement:
     """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits.
 
-    A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result; results of
-    products that ``separate`` names get a grid before it, too (``sloped`` lists these).  Arithmetic after the last
-    product stays in float: it decodes boxes, say, whose ends 8 bits are too coarse for.  With ``everywhere`` every
-    tensor of floats that is computed gets a grid, outputs too.
+    A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result, and so are a
+    convolution and the Add that reads it (``addends``); results of products that ``separate`` names get a grid before
+    it, too (``rounded_with_readers`` lists these).  Arithmetic after the last product stays in float: it decodes boxes,
+    say, whose ends 8 bits are too coarse for.  With ``everywhere`` every tensor of floats that is computed gets a grid,
+    outputs too.
     """
     found, needed = Placement(), before_products(graph)
+    added = {} if everywhere else addends(graph, exclude, wide, separate)
     tensors: dict[Value, None] = {}
     for node in graph:
         if str(node.origin.layer) in exclude or node.output.name in exclude:
@@ -72,8 +76,8 @@ def placement(
         ):
             continue
         operands = _operands(node) if supported else _variable_floats(node)
-        roots = [root(v) for v in operands if not v.constant]
-        result = rounded_result(graph, node, separate)
+        roots = [root(v) for v in operands if not v.constant and v not in added]
+        result = rounded_result(graph, node, separate, added)
         if _is_activation(node) and node.output in tensors:
             continue  # part of the operator before it
         others = [v for v in node.outputs[1:] if everywhere and v.type.dtype is F32]
@@ -88,18 +92,59 @@ def placement(
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             found.parts.update(dict.fromkeys(alone, result))
     found.tensors = list(tensors)
+    found.added = {v: root(next(a for a in _operands(node) if a is not v)) for v, node in added.items()}
     for node in found.products:
-        if str(node.origin.layer) in wide or node.output.name in wide:
+        if _is_named(node, wide):
             found.wide |= {found.end(root(node.input(0))), found.end(rounded_result(graph, node, separate))}
     return found
 
 
-def sloped(graph: Graph) -> set[str]:
-    """The names of the results of products whose only reader is a LeakyRelu."""
+def _is_named(node: Node, names: Container[str]) -> bool:
+    return str(node.origin.layer) in names or node.output.name in names
+
+
+def addends(
+    graph: Graph, exclude: Container[str] = (), wide: Container[str] = (), separate: Container[str] = ()
+) -> dict[Value, Node]:
+    """The results of convolutions that only an Add reads, which is computed in integers, with the Add: sums of 32 bits
+    are what another tensor of 8 bits is added to.  Where both operands are such results, it is the later one.
+
+    Results that ``separate`` names are left out; ``exclude`` and ``wide`` are as for ``placement``.
+    """
+    needed, found = before_products(graph), dict[Value, Node]()
+    in_16_bits = set[Value]()
+    for node in graph:
+        if node.op.name in PRODUCTS and _is_named(node, wide):
+            in_16_bits |= {root(node.input(0)), rounded_result(graph, node, separate)}
+    for node in graph:
+        if node.op.name != "Add" or node not in needed or _is_named(node, exclude) or not _supported(node):
+            continue
+        pair = [node.input(0), node.input(1)]
+        if any(v.constant or v.type.dims != node.output.type.dims or root(v) in in_16_bits for v in pair):
+            continue
+        sums = [v for v in pair if _is_sum(graph, v, exclude, wide) and v.name not in separate]
+        sums = [v for v in sums if v.producer is not None and root(v.producer.input(0)) not in in_16_bits]
+        if sums and pair[0] is not pair[1]:
+            found[max(sums, key=lambda v: graph.position(v.producer) if v.producer is not None else 0)] = node
+    return found
+
+
+def _is_sum(graph: Graph, value: Value, exclude: Container[str], wide: Container[str]) -> bool:
+    """Whether a convolution of images in 8 bits computes it for one reader."""
+    node = value.producer
+    if node is None or node.op.name != "Conv" or len(value.uses) > 1 or graph.is_output(value):
+        return False
+    image = 3 <= value.type.rank <= 4 and _supported(node)
+    return image and not _is_named(node, exclude) and not _is_named(node, wide)
+
+
+def rounded_with_readers(graph: Graph) -> set[str]:
+    """The names of the results of products that are rounded once with what reads them."""
+    added = addends(graph)
     return {
         node.output.name
         for node in graph
-        if node.op.name in PRODUCTS and rounded_result(graph, node) is not last(graph, node)
+        if node.op.name in PRODUCTS and rounded_result(graph, node, (), added) is not last(graph, node)
     }
 
 
@@ -125,10 +170,14 @@ def last(graph: Graph, node: Node) -> Value:
     return _after_bounds(graph, node.output)
 
 
-def rounded_result(graph: Graph, node: Node, separate: Container[str] = ()) -> Value:
+def rounded_result(
+    graph: Graph, node: Node, separate: Container[str] = (), added: Mapping[Value, Node] | None = None
+) -> Value:
     """The result of ``node`` that is rounded to integers: after bounds and, of a product, a LeakyRelu before them,
-    unless ``separate`` names what it reads."""
+    unless ``separate`` names what it reads, or an Add of ``added`` (``addends``)."""
     value = node.output
+    if added is not None and value in added:
+        return _after_bounds(graph, added[value].output)
     sole = len(value.uses) == 1 and not graph.is_output(value)
     if node.op.name in PRODUCTS and sole and slope(value.uses[0]) is not None and value.name not in separate:
         value = value.uses[0].output
@@ -141,13 +190,17 @@ def _after_bounds(graph: Graph, value: Value) -> Value:
     return value
 
 
-def rounded_with_slope(graph: Graph) -> list[str]:
-    """The layers of a quantised graph whose products are rounded once with a LeakyRelu."""
+def rounded_with_others(graph: Graph) -> list[str]:
+    """The layers of a quantised graph whose products are rounded once with a LeakyRelu or an Add."""
     found = []
     for node in graph:
-        leaky = node.input(0).producer if node.op.name == "QuantizeLinear" else None
-        if leaky is not None and slope(leaky) is not None:
-            before = leaky.input(0).producer
+        after = node.input(0).producer if node.op.name == "QuantizeLinear" else None
+        while after is not None and bounds(after) is not None:
+            after = after.input(0).producer
+        if after is None or (slope(after) is None and after.op.name != "Add"):
+            continue
+        for value in after.inputs:
+            before = None if value is None else value.producer
             if before is not None and before.op.name in PRODUCTS:
                 found.append(str(before.origin.layer) or before.output.name)
     return found

@@ -28,7 +28,7 @@ from tenon.quantization.half_precision import in_fp16
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
 from tenon.quantization.known_ranges import read as read_known
 from tenon.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
-from tenon.quantization.placement import rounded_with_slope, sloped
+from tenon.quantization.placement import addends, rounded_with_others, rounded_with_readers
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
@@ -40,7 +40,7 @@ from tenon.quantization.trained import grid_ranges, take_out
 from tenon.quantization.weights_only import quantize_weights
 
 SEPARATE = (".tflite", ".tmfile")
-"""Endings of formats that have no products that are rounded once with a LeakyRelu."""
+"""Endings of formats that have no products that are rounded once with a LeakyRelu or an Add."""
 
 SCORED = 32
 """Samples that the report is measured on."""
@@ -58,11 +58,11 @@ class Quantized:
 
         Raises InputError for another ending, and UnsupportedError for layers that the format does not have.
         """
-        names = rounded_with_slope(self.graph) if Path(path).suffix.lower() in SEPARATE else []
+        names = rounded_with_others(self.graph) if Path(path).suffix.lower() in SEPARATE else []
         if names:
             raise InputError(
-                f"{path}: layer '{names[0]}' is rounded once with the LeakyRelu after it, which files of TFLite and "
-                "Tengine cannot express: quantise with separate_activations=True"
+                f"{path}: layer '{names[0]}' is rounded once with the LeakyRelu or Add after it, which files of TFLite "
+                "and Tengine cannot express: quantise with separate_activations=True"
             )
         save(self.graph, path, "the quantised model")
 
@@ -129,8 +129,9 @@ def quantize(
     besides integers of the scheme: "int16", "fp16" and "float"; of those that meet the contract, the one that costs
     least on ``target``.
 
-    A product and the LeakyRelu after it are rounded once, which TFLite and Tengine have no operators for: with
-    ``separate_activations`` the product's result is rounded to integers, too, for files of theirs.
+    A product and the LeakyRelu after it are rounded once, and so are a convolution and the Add of another tensor after
+    it, which TFLite and Tengine have no operators for: with ``separate_activations`` the product's result is rounded to
+    integers, too, for files of theirs.
 
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
@@ -150,10 +151,10 @@ def quantize(
     if scheme != AUTO_SCHEME:
         named_scheme(scheme)
     graph, trained, names = _float_graph_and_ranges(model)
-    separate = sloped(graph) if separate_activations else set()
     given = trained or ranges is not None or int16 or fp16 or min_sqnr is not None or max_drop is not None
     scheme, reason = _chosen(graph, scheme, "host" if given else target)
     kind = named_scheme(scheme)
+    separate = rounded_with_readers(graph) if separate_activations else _separate(graph, kind)
     _check_layers(graph, (*exclude, *int16, *fp16))
     exclude = (*exclude, *fp16)
     if kind.weights_only:
@@ -194,6 +195,11 @@ def quantize(
     in_fp16(result[0], (*fp16, *layers.fp16))
     report = reported(graph, found, *result, fed[:SCORED], kind, threads)
     return Quantized(result[0], replace(report, **vars(layers), points=tuple(mixture.points), scheme_reason=reason))
+
+
+def _separate(graph: Graph, scheme: Scheme) -> set[str]:
+    """The results that get a grid in any case: 16 bits are not added to sums of 32."""
+    return set() if scheme.activations.bytes == 1 else {value.name for value in addends(graph)}
 
 
 def _check_layers(graph: Graph, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import frexp, inf, isinf
 
 import numpy as np
@@ -18,6 +19,7 @@ from tenon.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, 
 from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.functions import function_16, is_squared_difference, squared_difference
 from tenon.passes.integers.operands import BYTES, CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
+from tenon.passes.integers.products import product
 
 HEADROOM_16 = 15
 """Bits that 16-bit operands of a sum are shifted up by before they are scaled."""
@@ -32,6 +34,10 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return squared_difference(match, found, arithmetic)
     constants = (DType.I16,) if found.grid.dtype is DType.I16 else BYTES
     a, b = (operand(match, node.input(i), constants) for i in (0, 1))
+    for sums, other in ((node.input(0), b), (node.input(1), a)):
+        if node.op.name == "Add" and not isinstance(other, str) and _takes_addend(match, sums, other):
+            assert sums.producer is not None
+            return product(match, replace(found, core=sums.producer), arithmetic, other)
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
     kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
@@ -59,6 +65,15 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
             return factors
         op = make("IntegerAdd", **common, factors=factors, headroom=headroom, subtract=int(node.op.name == "Sub"))
     return found.finish(match, match.add(op, a.value, b.value, origin=node.origin))
+
+
+def _takes_addend(match: Match, sums: Value, other: Operand) -> bool:
+    """Whether ``sums`` are those of a convolution of images that nothing else reads, which ``other`` can be added to
+    before they are rounded."""
+    conv = sums.producer
+    bytes = other.grid.dtype in BYTES and not other.grid.steps and not other.value.constant
+    image = 3 <= sums.type.rank <= 4 and other.value.type.dims == sums.type.dims
+    return conv is not None and conv.op.name == "Conv" and match.sole(sums) and bytes and image
 
 
 def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[Grid, ...]) -> str:

@@ -10,18 +10,18 @@ import numpy as np
 from tenon.ir.graph import Node, Value
 from tenon.ir.quantised import integers_of
 from tenon.ir.types import DType
-from tenon.ops.requantize import largest_sums
+from tenon.ops.requantize import added_factors, largest_added, largest_sums
 from tenon.ops.window import Window
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import overflows, product_factors
 from tenon.passes.integers.chain import Chain
-from tenon.passes.integers.operands import bias, operand, transpose, weights
+from tenon.passes.integers.operands import BYTES, Operand, bias, operand, transpose, weights
 from tenon.passes.integers.transposed import Spread, by_output, unsupported
 
 
-def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
-    """A Conv, a ConvTranspose, a Gemm or a MatMul by constant weights, in integers."""
+def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
+    """A Conv, a ConvTranspose, a Gemm or a MatMul by constant weights, in integers; ``added`` to the sums of a Conv."""
     node = found.core
     matrix, back = node.op.name in ("Gemm", "MatMul"), node.op.name == "ConvTranspose"
     why = _unsupported(node)
@@ -58,7 +58,13 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if isinstance(factors, str):
         return factors
     b = None if b is None else np.broadcast_to(b, len(data)).copy()
-    why = overflows(largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), factors)
+    largest, plus = largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), None
+    if added is not None:
+        plus = added_factors(added.grid.scale / units.astype(np.float64))
+        if plus is None or x.grid.dtype not in BYTES or found.slope != 1:
+            return "what is added to its sums is computed in float"
+        largest = largest + largest_added(added.grid.zero, added.grid.range, *plus)
+    why = overflows(largest, factors)
     in_64_bits = (
         bool(why) and wide and factors.rounding in ("reduced", "single") and not given.zero and data.dtype == np.int8
     )
@@ -83,6 +89,10 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         match.constant("multipliers", factors.values),
         *([] if factors.shifts is None else [match.constant("shifts", factors.shifts)]),
     ]
+    more: dict[str, int] = {}
+    if added is not None and plus is not None:
+        rest += [*([None] if factors.shifts is None else []), added.value, match.constant("added_factors", plus[0])]
+        more = {"added_zero": added.grid.zero, "added_shift": plus[1]}
     kind = "IntegerWideConv" if in_64_bits else "IntegerConv"
     if matrix:
         return found.finish(match, _rows(match, x.value, rest, node, common, wide=in_64_bits))
@@ -97,7 +107,7 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     )  # fmt: skip
     axes = window.axes("Conv", node.input(0).type.dims[2:])
     op = make(
-        kind, **common, group=attribute(node, "group"), strides=tuple(a.stride for a in axes),
+        kind, **common, **more, group=attribute(node, "group"), strides=tuple(a.stride for a in axes),
         dilations=tuple(a.dilation for a in axes), pads=(*(a.before for a in axes), *(a.after for a in axes)),
     )  # fmt: skip
     return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
