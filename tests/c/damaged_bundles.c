@@ -21,6 +21,13 @@ static uint64_t number(const uint8_t *at) {
   return value;
 }
 
+/* The row of the manifest in the directory. */
+static const uint8_t *manifest_row(const uint8_t *data) {
+  const uint8_t *row = data + 56;
+  while (strstr((const char *)row, "/manifest.json") == NULL) row += 120;
+  return row;
+}
+
 static void sign_directory(uint8_t *data, size_t size) {
   const size_t parts = data[12];
   Blake2b digest;
@@ -72,7 +79,7 @@ int main(int count, char **words) {
     const size_t length = i % 5 == 4 ? random_number() % size : size;
     uint8_t *copy = malloc(length + 1);
     memcpy(copy, whole, length);
-    const uint64_t manifest = number(whole + 56 + 104), bytes = number(whole + 56 + 112);
+    const uint64_t manifest = number(manifest_row(whole) + 104), bytes = number(manifest_row(whole) + 112);
     if (i % 5 == 0) change(copy, size, NULL);
     if (i % 5 == 1) change(copy + 8, 56 + 120 * 3 - 8, NULL), sign_directory(copy, size);
     if (i % 5 == 2) change(copy + manifest, bytes, "{}[]\",:0129-e.tfn\\u ");
@@ -82,7 +89,9 @@ int main(int count, char **words) {
     const TenonStatus status = tenon_bundle_open_memory(copy, length, &options, &bundle);
     if (status == TENON_OK) {
       TenonEngine *engine;
+      TenonStep step;
       opened++;
+      if (tenon_bundle_step_count(bundle) > 0 && tenon_bundle_step(bundle, 0, &step) != TENON_OK) return 3;
       if (tenon_engine_create(bundle, NULL, &engine) == TENON_OK) tenon_engine_run(engine), tenon_engine_destroy(engine);
       tenon_bundle_close(bundle);
     } else if (*tenon_last_error() == 0) {

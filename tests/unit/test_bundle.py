@@ -290,9 +290,10 @@ def test_compiler_errors_write_nothing(bundle: Bundle, tmp_path: Path) -> None:
         ("{", "is damaged"),
         ("\xff", "is damaged"),
         ("[" * 100_000, "is damaged"),
-        ('{"format": 3}', "has format 3 and this Tenon reads 2: install a newer"),
-        ('{"format": 1}', "has format 1 and this Tenon reads 2: compile the model again"),
+        ('{"format": 4}', "has format 4 and this Tenon reads 2 and 3: install a newer"),
+        ('{"format": 1}', "has format 1 and this Tenon reads 2 and 3: compile the model again"),
         ('{"format": 2}', "is damaged at tenon"),
+        ('{"format": 3}', "is damaged at tenon"),
     ],
 )
 def test_damaged_manifest(content: str, words: str, tmp_path: Path) -> None:

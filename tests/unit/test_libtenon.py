@@ -9,6 +9,7 @@ import platform
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,8 @@ from libtenon import (
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from tenon.bundle import read_manifest
-from tenon.bundle.container import Container
+from tenon.bundle.checksum import checksum, checksum_of_format_2
+from tenon.bundle.container import Container, container
 from tenon.bundle.layout import layout, layout_source
 from tenon.bundle.writer import save_container
 from tenon.cli import main
@@ -45,7 +47,7 @@ from tenon.toolchain.compiler import zig
 from tenon.toolchain.stub_library import stub_library
 
 MODEL = DIGITS / "digits.onnx"
-FORMS = ("digits", "digits.tenon", "fat.tenon", "memory:digits.tenon")
+FORMS = ("digits", "digits.tenon", "fat.tenon", "format_2.tenon", "memory:digits.tenon")
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 LIBC_OF_CLIENT = (
@@ -86,7 +88,18 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     bundle.save(folder / "digits.tenon")
     other = tenon.compile(MODEL, no_tuning=True, target="aarch64" if platform.machine() == "x86_64" else "x86-64")
     save_container(folder / "fat.tenon", [other, bundle])
+    (folder / "format_2.tenon").write_bytes(container({bundle.target.name: of_format_2(bundle.loaded_files())}))
     return folder
+
+
+def of_format_2(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of a bundle as an older Tenon wrote them."""
+    content = json.loads(files["manifest.json"])
+    for name, record in content["files"].items():
+        record["checksum"] = checksum_of_format_2(files[name])
+    text = json.dumps({**content, "format": 2, "digest": ""}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    digest = blake2b(text.encode(), digest_size=32).hexdigest()
+    return {**files, "manifest.json": text.replace('\n "digest": ""', f'\n "digest": "{digest}"', 1).encode()}
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +128,7 @@ def test_client_gives_the_answer_of_python(
     assert succeeded(run(run_bundle, path, stdin=image)) == expected
 
 
-@pytest.mark.parametrize("form", ["digits.tenon", "fat.tenon"])
+@pytest.mark.parametrize("form", ["digits.tenon", "fat.tenon", "format_2.tenon"])
 def test_python_opens_single_files(form: str, place: Path, image: bytes, expected: bytes) -> None:
     with tenon.open(place / form, verify=True) as engine:
         (answer,) = engine.run(np.frombuffer(image, np.float32).reshape(1, 1, 8, 8)).values()
@@ -144,6 +157,16 @@ def test_damaged_files_are_refused(place: Path, tmp_path: Path) -> None:
     text = succeeded(run(program, place / "digits.tenon", count)).decode()
     opened, damaged = (int(part.split()[0]) for part in text.split(", ")[:2])
     assert damaged > opened, text
+
+
+def test_checksums_are_those_of_python(place: Path, tmp_path: Path) -> None:
+    needs_plain_build(place / "sdk", "it compiles the libraries itself")
+    program = sanitized_client("checksums", tmp_path, "address,undefined")
+    row = 65536
+    sizes = (0, 1, 8, 13, 16384, 16389, row - 1, row, row + 7, 4 * row, 7 * row + 40_003, 9 * row + 65_530)
+    data = np.random.default_rng(1).integers(0, 256, max(sizes), np.uint8).tobytes()
+    lines = succeeded(run(program, *map(str, sizes), stdin=data)).decode().splitlines()
+    assert lines == [f"{checksum_of_format_2(data[:size])} {checksum(data[:size])}" for size in sizes]
 
 
 # ------------------------------------------------------------------------------------------------ misuse

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.bundle.checksum import checksum
+from tenon.bundle.checksum import checksum, checksum_of_format_2
 from tenon.engine.detect import detections, image_input
 from tenon.engine.image import InputImage
 from tenon.errors import BundleError, InputError, TenonError
@@ -22,7 +22,7 @@ from tenon.ir.graph import Array
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 X = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
-ROW = 65536
+ROW, FACTOR = 65536, 0x9E3779B97F4A7C15
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_bundle_of_an_older_format_is_rejected_and_can_be_replaced(folder: Path)
     content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     del content["digest"]
     (folder / "manifest.json").write_text(json.dumps({**content, "format": 1, "novel": 7}), encoding="utf-8")
-    with pytest.raises(BundleError, match="has format 1 and this Tenon reads 2: compile the model again"):
+    with pytest.raises(BundleError, match="has format 1 and this Tenon reads 2 and 3: compile the model again"):
         tenon.open(folder)
     tenon.compile(DIGITS, name="digits").save(folder)
     with tenon.open(folder) as engine:
@@ -267,6 +267,24 @@ def test_checksum_definition() -> None:
     for row in range(3):
         for i in range(8192):
             word = int.from_bytes(data[row * ROW + 8 * i : row * ROW + 8 * i + 8], "little")
-            folded[i] = (folded[i] * 0x9E3779B97F4A7C15 + word) % 2**64
+            folded[i] = (folded[i] * FACTOR + word) % 2**64
     whole = b"".join(h.to_bytes(8, "little") for h in folded) + data[3 * ROW :]
-    assert checksum(data) == blake2b(whole, digest_size=8).hexdigest()
+    assert checksum_of_format_2(data) == blake2b(whole, digest_size=8).hexdigest()
+    folded[0] = (folded[0] * FACTOR + int.from_bytes(data[3 * ROW :], "little")) % 2**64
+    sums = [0] * 64
+    for i, word in enumerate(folded):
+        mixed = (word ^ word >> 32) * FACTOR * (2 * i + 1) % 2**64
+        sums[i % 64] = (sums[i % 64] + (mixed ^ mixed >> 32)) % 2**64
+    assert (
+        checksum(data)
+        == blake2b(b"".join(w.to_bytes(8, "little") for w in (*sums, len(data))), digest_size=8).hexdigest()
+    )
+
+
+def test_checksum_detects_flips_of_highest_bits() -> None:
+    """In two columns that are added: differences by 2^63 would cancel without the mixing."""
+    data = np.random.default_rng(3).integers(0, 256, ROW + 4096, np.uint8)
+    for first in (0, ROW):
+        changed = data.copy()
+        changed[[first + 7, first + 7 + 512]] ^= 0x80
+        assert checksum(changed) != checksum(data)

@@ -23,7 +23,8 @@ except ImportError:
 
 FILE = "manifest.json"
 _DIGEST = '\n "digest": "{}"'
-FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
+_FORMATS = (2, 3)
 _KEYS = {"preprocessing": "pictures"}
 """Fields of ``Manifest`` whose key in the file differs."""
 
@@ -150,7 +151,8 @@ class CodeSize(NamedTuple):
 
 
 class FileRecord(NamedTuple):
-    """Size of a file, its SHA-256, and the checksum verified when a bundle is opened (``bundle.checksum``)."""
+    """Size of a file, its SHA-256, and the checksum verified when a bundle is opened (``bundle.checksum``), of the form
+    that the manifest's format has."""
 
     bytes: Size
     sha256: str
@@ -207,7 +209,7 @@ class Manifest(NamedTuple):
     instructions: int | None = None
     patches: PatchedLayers | None = None
     digest: str = ""
-    format: Literal[2] = FORMAT
+    format: Literal[2, 3] = FORMAT
 
     def __repr__(self) -> str:
         return f"Manifest('{self.name}', {self.target.name}: {self.ports()})"
@@ -240,8 +242,17 @@ class Manifest(NamedTuple):
 
     def text(self) -> str:
         """The file, with its digest."""
-        blank = json.dumps(self._replace(digest="").json(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        fields = sorted(self._replace(digest="").json().items())
+        blank = "{\n " + ",\n ".join(f'"{key}": {_field(value)}' for key, value in fields) + "\n}\n"
         return blank.replace(_DIGEST.format(""), _DIGEST.format(_digest(blank.encode())), 1)
+
+
+def _field(value: Any) -> str:
+    """JSON in a line, or in one for each item of a list of objects: short, because it is read whenever a bundle is
+    opened."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(_field, value)) + "\n ]"
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def shared_library(name: str) -> str:
@@ -259,9 +270,10 @@ def parse_manifest(raw: bytes, path: str) -> Manifest:
     """The manifest with these bytes; ``path`` is for messages.  Raises BundleError if it is damaged or was changed."""
     content = _json(raw, path)
     version = content.get("format") if isinstance(content, dict) else None
-    if isinstance(version, int) and version != FORMAT:
+    if isinstance(version, int) and version not in _FORMATS:
         remedy = "install a newer Tenon" if version > FORMAT else "compile the model again"
-        raise BundleError(f"{path} has format {version} and this Tenon reads {FORMAT}: {remedy}")
+        known = " and ".join(map(str, _FORMATS))
+        raise BundleError(f"{path} has format {version} and this Tenon reads {known}: {remedy}")
     try:
         manifest: Manifest = reader(Manifest)(_fields(content))
     except MisfitError as misfit:

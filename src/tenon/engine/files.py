@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tenon.bundle.checksum import checksum
+from tenon.bundle.checksum import checksum, checksum_of_format_2
 from tenon.bundle.layout import layout, symbols
 from tenon.bundle.manifest import Manifest, read_manifest, shared_library
 from tenon.engine.loading import load_library
@@ -197,7 +197,8 @@ def _listed(manifest: Manifest, files: BundleFiles, name: str) -> str:
 
 def _check(manifest: Manifest, name: str, path: str, content: bytes | memoryview, verify: bool) -> None:
     record = manifest.files[name]
-    if len(content) != record.bytes or checksum(content) != record.checksum:
+    checksum_of = checksum_of_format_2 if manifest.format == 2 else checksum
+    if len(content) != record.bytes or checksum_of(content) != record.checksum:
         raise _damaged(path)
     if verify:
         import hashlib

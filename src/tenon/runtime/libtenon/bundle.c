@@ -26,6 +26,7 @@ void tn_bundle_release(Bundle *bundle) {
   if (bundle->library.handle != NULL) tn_library_unload(&bundle->library);
   tn_aligned_release(bundle->weights_copy);
   tn_file_release(&bundle->weights_file);
+  tn_file_release(&bundle->manifest);
   tn_file_release(&bundle->container);
   tn_pool_release(&bundle->pool);
   free(bundle);
@@ -33,8 +34,9 @@ void tn_bundle_release(Bundle *bundle) {
 
 static Bundle *new_bundle(void) {
   Bundle *bundle = calloc(1, sizeof *bundle);
-  if (bundle != NULL) bundle->references = 1;
-  else tn_fail(TENON_OUT_OF_MEMORY, "no memory for a bundle");
+  if (bundle == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for a bundle"), NULL;
+  bundle->references = 1;
+  tn_monitor_init(&bundle->monitor);
   return bundle;
 }
 
@@ -58,8 +60,7 @@ static TenonStatus verify(const Bundle *bundle, const BundleFiles *files, const 
     return tn_fail(TENON_DAMAGED, "%s was saved without %s: save it with its library and weights", files->path, name);
   if (record->bytes == file->size) {
     if (skip_checksum) return TENON_OK;
-    const TenonStatus status = tn_checksum(file->data, file->size, checksum);
-    if (status != TENON_OK) return status;
+    tn_checksum(file->data, file->size, bundle->about.format, checksum);
     if (memcmp(checksum, record->checksum, sizeof checksum) == 0) return TENON_OK;
   }
   return tn_fail(TENON_DAMAGED, "%s: %s is damaged (its checksum differs from the manifest's): compile the model again",
@@ -139,16 +140,26 @@ static TenonStatus load_library(Bundle *bundle, const BundleFiles *files, int sk
   return status == TENON_OK ? resolve(bundle, files->path) : status;
 }
 
+/* Memory that was taken for a file does, and most parts of a container, which zeros fill to whole pages. */
+static int ends_in_zero(const BundleFiles *files, const File *file) {
+  if (file->kind == ALLOCATED || file->kind == ALIGNED) return 1;
+  const uint8_t *end = file->data + file->size;
+  return file->kind == BORROWED && end < files->container + files->size && *end == 0;
+}
+
 static TenonStatus read_description(Bundle *bundle, const BundleFiles *files) {
   File file = {0};
-  TenonStatus status = tn_bundle_file(files, "manifest.json", 0, &file);
+  const TenonStatus status = tn_bundle_file(files, "manifest.json", 0, &file);
   if (status != TENON_OK) return status;
-  char *text = tn_pool_text(&bundle->pool, (const char *)file.data, file.size);
-  if (text == NULL) status = tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for the manifest", files->path);
-  else status = tn_read_manifest(&bundle->pool, text, file.size, files->path, &bundle->about);
-  bundle->manifest = (File){(const uint8_t *)text, file.size, BORROWED, NULL};
-  tn_file_release(&file);
-  return status;
+  if (!ends_in_zero(files, &file)) {
+    const char *text = tn_pool_text(&bundle->pool, (const char *)file.data, file.size);
+    const File copy = {(const uint8_t *)text, file.size, BORROWED, NULL};
+    tn_file_release(&file);
+    if (text == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for the manifest", files->path);
+    file = copy;
+  }
+  bundle->manifest = file;
+  return tn_read_manifest(&bundle->pool, (const char *)file.data, file.size, files->path, &bundle->about);
 }
 
 static TenonStatus load(Bundle *bundle, const BundleFiles *files, int skip_checksum) {
@@ -276,6 +287,8 @@ static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOp
   char *name = tn_pool_text(&bundle->pool, path, strlen(path));
   char manifest[4096];
   if (name == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", path);
+  TenonStatus status = tn_file_map(path, &bundle->container);
+  if (status == TENON_OK && bundle->container.size > 0) return open_content(bundle, name, name, options);
   if (!tn_exists(path)) return tn_fail(TENON_NOT_FOUND, "there is no %s", path);
   if (tn_is_folder(path)) {
     if ((size_t)snprintf(manifest, sizeof manifest, "%s/manifest.json", path) >= sizeof manifest)
@@ -287,7 +300,6 @@ static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOp
     const BundleFiles files = {.path = name, .prefix = ""};
     return load(bundle, &files, options->skip_checksums);
   }
-  const TenonStatus status = tn_file_map(path, &bundle->container);
   return status == TENON_OK ? open_content(bundle, name, name, options) : status;
 }
 

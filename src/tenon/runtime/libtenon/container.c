@@ -113,7 +113,7 @@ static TenonStatus part(const BundleFiles *files, const char *name, File *file) 
   const TenonStatus status = stored(files, files->prefix, name, &sealed);
   if (status != TENON_OK) return status;
   const size_t bytes = sealed.size < SEAL_BYTES ? 0 : sealed.size - SEAL_BYTES;
-  uint8_t *text = tn_aligned_memory(bytes, 64);
+  uint8_t *text = tn_aligned_memory(bytes + 1, 64); /* and a zero behind it */
   if (text == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory to decrypt %s", files->path, name);
   *file = (File){text, bytes, ALIGNED, NULL};
   if (tn_decrypt(files->key, name, sealed.data, sealed.size, text)) return TENON_OK;

@@ -5,9 +5,8 @@
 #include <string.h>
 
 static const struct {
-  const char *name;
-  TenonType type;
-  uint64_t bytes;
+  char name[5];
+  uint8_t type, bytes;
 } types[] = {
     {"f32", TENON_F32, 4},  {"f64", TENON_F64, 8},  {"f16", TENON_F16, 2},  {"bf16", TENON_BF16, 2}, {"i8", TENON_I8, 1},
     {"u8", TENON_U8, 1},    {"i16", TENON_I16, 2},  {"u16", TENON_U16, 2},  {"i32", TENON_I32, 4},   {"u32", TENON_U32, 4},
@@ -18,7 +17,7 @@ static const struct {
 static uint64_t set_type(TenonTensor *tensor) {
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (strcmp(tensor->type_name, types[i].name) == 0) {
-      tensor->type = types[i].type;
+      tensor->type = (TenonType)types[i].type;
       return types[i].bytes;
     }
   tensor->type = TENON_OTHER_TYPE;

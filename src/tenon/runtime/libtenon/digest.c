@@ -2,7 +2,6 @@
 
 #include "internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const uint64_t start[8] = {
@@ -94,7 +93,9 @@ void tn_hex(const uint8_t *bytes, size_t count, char *text) {
   text[2 * count] = 0;
 }
 
-enum { WORDS = 8192 };
+enum { WORDS = 8192, BLOCK = 2048, SUMS = 64, OLD_FORMAT = 2 };
+
+static const uint64_t factor = 0x9E3779B97F4A7C15u;
 
 static uint64_t native(const uint8_t *bytes) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -106,19 +107,18 @@ static uint64_t native(const uint8_t *bytes) {
 #endif
 }
 
-/* Four rows at a time, so that the sums stay in registers meanwhile; it reads weights as fast as memory gives them. */
+/* A block of the rows' columns; four rows at a time, so that the sums stay in registers meanwhile. */
 #define FOLD_FUNCTION(name, attributes)                                                                      \
   attributes static void name(uint64_t *restrict sums, const uint8_t *restrict data, size_t rows) {          \
-    const uint64_t factor = 0x9E3779B97F4A7C15u;                                                             \
     const size_t row = 8 * (size_t)WORDS;                                                                    \
     for (; rows >= 4; rows -= 4, data += 4 * row)                                                            \
-      for (size_t i = 0; i < WORDS; i++) {                                                                   \
+      for (size_t i = 0; i < BLOCK; i++) {                                                                   \
         const uint8_t *at = data + 8 * i;                                                                    \
         const uint64_t two = (sums[i] * factor + native(at)) * factor + native(at + row);                    \
         sums[i] = (two * factor + native(at + 2 * row)) * factor + native(at + 3 * row);                     \
       }                                                                                                      \
     for (; rows > 0; rows--, data += row)                                                                    \
-      for (size_t i = 0; i < WORDS; i++) sums[i] = sums[i] * factor + native(data + 8 * i);                  \
+      for (size_t i = 0; i < BLOCK; i++) sums[i] = sums[i] * factor + native(data + 8 * i);                  \
   }
 
 FOLD_FUNCTION(fold_plain, )
@@ -138,22 +138,41 @@ static void fold(uint64_t *sums, const uint8_t *data, size_t rows) {
 static void fold(uint64_t *sums, const uint8_t *data, size_t rows) { fold_plain(sums, data, rows); }
 #endif
 
-TenonStatus tn_checksum(const uint8_t *data, size_t size, uint8_t digest[8]) {
-  const size_t row = 8 * (size_t)WORDS, rows = size / row;
+static void add_words(Blake2b *state, uint64_t *words, size_t count) {
+  for (size_t i = 0; i < count; i++) words[i] = native((const uint8_t *)(words + i));
+  tn_blake2b_add(state, words, count * sizeof *words);
+}
+
+/* What a block has of the bytes behind the last complete row; zeros complete the last word. */
+static void fold_tail(uint64_t *sums, const uint8_t *tail, size_t size) {
+  uint64_t last = 0;
+  const size_t words = size / 8 < BLOCK ? size / 8 : BLOCK;
+  for (size_t i = 0; i < words; i++) sums[i] = sums[i] * factor + native(tail + 8 * i);
+  if (words == BLOCK || size % 8 == 0) return;
+  memcpy(&last, tail + 8 * words, size % 8);
+  sums[words] = sums[words] * factor + native((const uint8_t *)&last);
+}
+
+void tn_checksum(const uint8_t *data, size_t size, int format, uint8_t digest[8]) {
+  const size_t row = 8 * (size_t)WORDS, rows = size / row, rest = size % row;
+  const uint8_t *tail = data + rows * row;
+  uint64_t all[SUMS + 1] = {[SUMS] = size};
   Blake2b state;
   tn_blake2b_start(&state, 8);
-  if (rows > 0) {
-    uint64_t *folded = calloc(WORDS, sizeof *folded);
-    if (folded == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for a checksum");
-    fold(folded, data, rows);
-    for (size_t i = 0; i < WORDS; i++) {
-      uint8_t bytes[8];
-      for (int b = 0; b < 8; b++) bytes[b] = (uint8_t)(folded[i] >> 8 * b);
-      tn_blake2b_add(&state, bytes, sizeof bytes);
+  for (size_t first = 0; first < WORDS && (rows > 0 || 8 * first < rest); first += BLOCK) {
+    uint64_t sums[BLOCK] = {0};
+    fold(sums, data + 8 * first, rows);
+    if (format == OLD_FORMAT) {
+      if (rows > 0) add_words(&state, sums, BLOCK);
+      continue;
     }
-    free(folded);
+    if (8 * first < rest) fold_tail(sums, tail + 8 * first, rest - 8 * first);
+    for (size_t i = 0; i < BLOCK; i++) {
+      const uint64_t mixed = (sums[i] ^ sums[i] >> 32) * (factor * (2 * (first + i) + 1));
+      all[i % SUMS] += mixed ^ mixed >> 32;
+    }
   }
-  tn_blake2b_add(&state, data + rows * row, size - rows * row);
+  if (format == OLD_FORMAT) tn_blake2b_add(&state, tail, rest);
+  else add_words(&state, all, SUMS + 1);
   tn_blake2b_end(&state, digest);
-  return TENON_OK;
 }

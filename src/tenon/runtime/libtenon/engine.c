@@ -71,7 +71,6 @@ TenonStatus tn_take_buffers(Engine *engine) {
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   if (engine->bundle->device != NULL && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
-  memset(engine->tensors, 0, bytes);
   return TENON_OK;
 }
 

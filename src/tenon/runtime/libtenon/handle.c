@@ -62,7 +62,7 @@ void *tn_handle_object(HandleKind kind, const void *handle) {
   if (i < count && slots[i].kind == kind && slots[i].use == number >> INDEX_BITS) object = slots[i].object;
   leave();
   if (object == NULL) {
-    static const char *const names[] = {"", "bundle", "engine", "graph", "tensor", "node", "context"};
+    static const char names[][8] = {"", "bundle", "engine", "graph", "tensor", "node", "context"};
     const char *what = names[kind], *ended = kind == BUNDLE_HANDLE ? "closed" : "destroyed";
     if (handle == NULL)
       tn_fail(TENON_INVALID_HANDLE, "the %s is NULL", what);

@@ -46,7 +46,8 @@ void tn_blake2b_start(Blake2b *state, size_t digest_size);
 void tn_blake2b_add(Blake2b *state, const void *data, size_t size);
 void tn_blake2b_end(Blake2b *state, uint8_t *digest);
 void tn_hex(const uint8_t *bytes, size_t count, char *text); /* 2 * count + 1 characters */
-TenonStatus tn_checksum(const uint8_t *data, size_t size, uint8_t digest[8]);
+/* Of the form that manifests of this format have. */
+void tn_checksum(const uint8_t *data, size_t size, int format, uint8_t digest[8]);
 
 /* ---- encryption: AES-256-GCM of a nonce (12 bytes), the encrypted text and its tag (16 bytes) */
 enum { SEAL_BYTES = 12 + 16 };
@@ -69,19 +70,22 @@ TenonStatus tn_find_model_key(const TenonOpenOptions *options, const char *origi
 int tn_lzma_decompress(const uint8_t *data, size_t bytes, uint8_t *result, size_t result_bytes);
 
 /* ---- JSON */
-typedef enum { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
+typedef enum { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT, JSON_TEXT } JsonKind;
 typedef struct JsonValue JsonValue;
 struct JsonValue {
   JsonKind kind;
   int is_integer;
-  size_t count; /* elements, or bytes of a string */
-  const char *key, *text;
+  size_t count; /* elements, or bytes of `text` */
+  const char *key, *text; /* of a string, or of JSON that is not parsed */
   int64_t integer;
   double number;
   JsonValue *first, *next;
 };
 /* NULL if the text is not JSON, or the pool is empty. */
 JsonValue *tn_json_parse(Pool *pool, const char *text, size_t size);
+/* The same for an object each of whose members begins on a line of its own, behind one blank: these are not parsed but
+   JSON_TEXT. */
+JsonValue *tn_json_split(Pool *pool, const char *text, size_t size);
 const JsonValue *tn_json_get(const JsonValue *object, const char *key); /* NULL if it is not there */
 
 /* ---- what a bundle has */
@@ -107,15 +111,18 @@ typedef struct {
 typedef struct {
   const char *name, *target;
   uint64_t constant, mutable_bytes, activations, alignment;
-  int threads, timed_calls, binding_count, step_count, file_count;
+  int format, threads, timed_calls, binding_count, step_count, file_count;
   Binding *bindings;
-  TenonStep *steps;
+  TenonStep *steps;       /* NULL until they are asked for */
+  const JsonValue *nodes; /* from which they are read; NULL: there is nothing to read */
   FileRecord *files;
 } Description;
 
 /* Both fail with TENON_DAMAGED and a text that begins with `origin`. */
 TenonStatus tn_read_manifest(Pool *pool, const char *text, size_t size, const char *origin, Description *description);
 TenonStatus tn_read_layout(Pool *pool, const char *text, size_t size, const char *origin, Description *description);
+/* Reads the steps if they were not. */
+TenonStatus tn_read_steps(Pool *pool, const char *origin, Description *description);
 /* Whether code of the second layout may run in memory of the first. */
 int tn_same_layout(const Description *a, const Description *b);
 /* An input or output from its JSON: [name, type, shape, offset, bytes, extent, string]; 0 if it is not one. */
@@ -168,6 +175,7 @@ typedef struct {
   void *handle;
   Pool pool;
   Description about;
+  Monitor monitor; /* of the steps, which are read when they are asked for */
   File manifest, container, weights_file;
   uint8_t *weights_copy;
   const uint8_t *weights;

@@ -16,7 +16,10 @@ typedef struct {
 static JsonValue *parse_value(Parser *parser, int depth);
 
 static void skip_blanks(Parser *parser) {
-  while (parser->at < parser->end && memchr(" \t\r\n", *parser->at, 4) != NULL) parser->at++;
+  for (; parser->at < parser->end; parser->at++) {
+    const char c = *parser->at;
+    if (c != ' ' && c != '\n' && c != '\t' && c != '\r') break;
+  }
 }
 
 static int take(Parser *parser, const char *word) {
@@ -24,6 +27,12 @@ static int take(Parser *parser, const char *word) {
   if ((size_t)(parser->end - parser->at) < length || memcmp(parser->at, word, length) != 0) return 0;
   parser->at += length;
   return 1;
+}
+
+static int take_letter(Parser *parser, char letter) {
+  const int found = parser->at < parser->end && *parser->at == letter;
+  parser->at += found;
+  return found;
 }
 
 static JsonValue *new_value(Parser *parser, JsonKind kind) {
@@ -142,19 +151,19 @@ static JsonValue *parse_number(Parser *parser) {
 }
 
 static JsonValue *parse_members(Parser *parser, JsonKind kind, int depth) {
-  const char *close = kind == JSON_OBJECT ? "}" : "]";
+  const char close = kind == JSON_OBJECT ? '}' : ']';
   JsonValue *whole = new_value(parser, kind), **end = whole != NULL ? &whole->first : NULL;
   if (whole == NULL) return NULL;
   skip_blanks(parser);
-  if (take(parser, close)) return whole;
+  if (take_letter(parser, close)) return whole;
   for (;;) {
     const char *key = NULL;
     size_t length;
     skip_blanks(parser);
     if (kind == JSON_OBJECT) {
-      if (!take(parser, "\"") || (key = parse_text(parser, &length)) == NULL) return NULL;
+      if (!take_letter(parser, '"') || (key = parse_text(parser, &length)) == NULL) return NULL;
       skip_blanks(parser);
-      if (!take(parser, ":")) return NULL;
+      if (!take_letter(parser, ':')) return NULL;
     }
     JsonValue *member = parse_value(parser, depth + 1);
     if (member == NULL) return NULL;
@@ -163,20 +172,21 @@ static JsonValue *parse_members(Parser *parser, JsonKind kind, int depth) {
     end = &member->next;
     whole->count++;
     skip_blanks(parser);
-    if (take(parser, close)) return whole;
-    if (!take(parser, ",")) return NULL;
+    if (take_letter(parser, close)) return whole;
+    if (!take_letter(parser, ',')) return NULL;
   }
 }
 
 static JsonValue *parse_value(Parser *parser, int depth) {
   skip_blanks(parser);
   if (depth > DEEPEST || parser->at == parser->end) return NULL;
-  if (take(parser, "{")) return parse_members(parser, JSON_OBJECT, depth);
-  if (take(parser, "[")) return parse_members(parser, JSON_ARRAY, depth);
-  if (take(parser, "\"")) {
+  if (take_letter(parser, '{')) return parse_members(parser, JSON_OBJECT, depth);
+  if (take_letter(parser, '[')) return parse_members(parser, JSON_ARRAY, depth);
+  if (take_letter(parser, '"')) {
     JsonValue *value = new_value(parser, JSON_STRING);
     return value != NULL && (value->text = parse_text(parser, &value->count)) != NULL ? value : NULL;
   }
+  if (*parser->at >= '0' && *parser->at <= '9') return parse_number(parser);
   if (take(parser, "null") || take(parser, "NaN") || take(parser, "Infinity") || take(parser, "-Infinity"))
     return new_value(parser, JSON_NULL);
   if (take(parser, "true")) return new_value(parser, JSON_TRUE);
@@ -189,6 +199,26 @@ JsonValue *tn_json_parse(Pool *pool, const char *text, size_t size) {
   JsonValue *value = parse_value(&parser, 0);
   skip_blanks(&parser);
   return parser.at == parser.end ? value : NULL;
+}
+
+JsonValue *tn_json_split(Pool *pool, const char *text, size_t size) {
+  Parser parser = {pool, text, text + size};
+  JsonValue *root = new_value(&parser, JSON_OBJECT), *member = NULL, **end = root != NULL ? &root->first : NULL;
+  for (; end != NULL && (parser.at = memchr(parser.at, '\n', (size_t)(parser.end - parser.at))) != NULL;) {
+    const char *line = parser.at++;
+    const int is_member = take(&parser, " \""), is_end = !is_member && take(&parser, "}");
+    size_t length;
+    if (!is_member && !is_end) continue;
+    if (member != NULL) member->count = (size_t)(line - member->text) - (line[-1] == ',');
+    if (is_end) return root;
+    const char *key = parse_text(&parser, &length);
+    if (key == NULL || !take_letter(&parser, ':') || (member = new_value(&parser, JSON_TEXT)) == NULL) return NULL;
+    member->key = key;
+    member->text = parser.at;
+    *end = member;
+    end = &member->next;
+  }
+  return NULL;
 }
 
 const JsonValue *tn_json_get(const JsonValue *object, const char *key) {

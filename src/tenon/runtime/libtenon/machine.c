@@ -1,18 +1,19 @@
 /* Whether this machine executes code for a target.  target_rows.h is written from targets/ for the family of machines
-   that this library is compiled for: TARGET_ROW(name, features) of each target. */
+   that this library is compiled for: TARGET_ROW(name, features) of each target.
+
+   Tables here and elsewhere hold texts, not pointers to them, each of which takes 32 more bytes of a library. */
 
 #include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-  const char *name, *features; /* as the system lists them, separated by blanks */
-} rows[] = {
-#define TARGET_ROW(name, features) {name, features},
+/* Features as the system lists them, separated by blanks. */
+static const char rows[] =
+#define TARGET_ROW(name, features) name "\0" features "\0"
 #include "target_rows.h"
 #undef TARGET_ROW
-};
+    ;
 
 static int lists(const char *text, const char *word, size_t length) {
   for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
@@ -50,7 +51,10 @@ static int count_features(const char *wanted) {
 }
 
 int tn_target_features(const char *target) {
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (strcmp(rows[i].name, target) == 0) return count_features(rows[i].features);
+  for (const char *row = rows; *row != 0;) {
+    const char *features = row + strlen(row) + 1;
+    if (strcmp(row, target) == 0) return count_features(features);
+    row = features + strlen(features) + 1;
+  }
   return -1;
 }

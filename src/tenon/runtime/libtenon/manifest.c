@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FORMAT = 2, DIGEST = 32, MOST_THREADS = 4096 };
+enum { OLDEST = 2, FORMAT = 3, DIGEST = 32, MOST_THREADS = 4096 };
 
-static const char before_digest[] = "\n \"digest\": \"";
+static const char before_digest[] = "\n \"digest\": \"", wrong_field[] = "a field is missing or wrong";
 
 static const char *find(const char *text, size_t size, const char *word) {
   const size_t length = strlen(word);
@@ -115,11 +115,12 @@ static int read_bindings(Pool *pool, const JsonValue *root, const JsonValue *mem
   return 1;
 }
 
-static int read_steps(Pool *pool, const JsonValue *list, Description *description) {
+static int parse_steps(Pool *pool, Description *description) {
+  if (description->steps != NULL || description->nodes == NULL) return 1;
+  const JsonValue *list = tn_json_parse(pool, description->nodes->text, description->nodes->count);
   if (list == NULL || list->kind != JSON_ARRAY) return 0;
-  description->step_count = (int)list->count;
-  if ((description->steps = tn_pool_take(pool, list->count * sizeof(TenonStep))) == NULL) return 0;
-  TenonStep *step = description->steps;
+  TenonStep *steps = tn_pool_take(pool, list->count * sizeof *steps), *step = steps;
+  if (steps == NULL) return 0;
   for (const JsonValue *object = list->first; object != NULL; object = object->next, step++) {
     step->layer = get_text(object, "layer");
     step->op = get_text(object, "op");
@@ -127,6 +128,8 @@ static int read_steps(Pool *pool, const JsonValue *list, Description *descriptio
     if (step->layer == NULL || step->op == NULL || step->kernel == NULL) return 0;
     if (!get_size(object, "macs", &step->macs)) return 0;
   }
+  description->steps = steps;
+  description->step_count = (int)list->count;
   return 1;
 }
 
@@ -158,6 +161,26 @@ static int read_files(Pool *pool, const JsonValue *list, Description *descriptio
   return 1;
 }
 
+/* Most of a manifest is not needed to run a bundle: it stays JSON_TEXT. */
+static int parse_needed(Pool *pool, JsonValue *root) {
+  static const char needed[][9] = {"bindings", "entry",   "files",   "format", "inputs", "memory",
+                                   "name",     "options", "outputs", "phases", "target", "threads"};
+  if (root == NULL) return 0;
+  for (JsonValue *member = root->first; member != NULL; member = member->next)
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+      if (strcmp(member->key, needed[i]) != 0) continue;
+      const JsonValue *value = tn_json_parse(pool, member->text, member->count);
+      if (value == NULL) return 0;
+      const char *key = member->key;
+      JsonValue *next = member->next;
+      *member = *value;
+      member->key = key;
+      member->next = next;
+      break;
+    }
+  return 1;
+}
+
 static int read_all(Pool *pool, const JsonValue *root, Description *description) {
   const JsonValue *memory = tn_json_get(root, "memory"), *target = tn_json_get(root, "target");
   const JsonValue *profile = tn_json_get(tn_json_get(root, "options"), "profile");
@@ -170,24 +193,34 @@ static int read_all(Pool *pool, const JsonValue *root, Description *description)
   if (!get_size(memory, "alignment", &description->alignment)) return 0;
   if (!get_int(root, "threads", 1, &description->threads) || description->threads > MOST_THREADS) return 0;
   if (!read_bindings(pool, root, memory, description)) return 0;
-  if (!read_steps(pool, tn_json_get(root, "nodes"), description)) return 0;
+  if ((description->nodes = tn_json_get(root, "nodes")) == NULL) return 0;
   if (!read_files(pool, tn_json_get(root, "files"), description)) return 0;
-  description->timed_calls = profile != NULL && profile->kind == JSON_TRUE ? description->step_count : 0;
+  if (profile == NULL || profile->kind != JSON_TRUE) return 1;
+  if (!parse_steps(pool, description)) return 0;
+  description->timed_calls = description->step_count;
   return 1;
 }
 
+static TenonStatus damaged(const char *origin, const char *why) {
+  return tn_fail(TENON_DAMAGED, "%s: manifest.json is damaged: %s: compile the model again", origin, why);
+}
+
+TenonStatus tn_read_steps(Pool *pool, const char *origin, Description *description) {
+  return parse_steps(pool, description) ? TENON_OK : damaged(origin, wrong_field);
+}
+
 TenonStatus tn_read_manifest(Pool *pool, const char *text, size_t size, const char *origin, Description *description) {
-  const JsonValue *root = tn_json_parse(pool, text, size);
+  JsonValue *root = tn_json_split(pool, text, size);
   uint64_t format = FORMAT;
-  if (root == NULL) return tn_fail(TENON_DAMAGED, "%s: manifest.json is damaged: compile the model again", origin);
-  if (get_size(root, "format", &format) && format != FORMAT)
-    return tn_fail(TENON_DAMAGED, "%s: the bundle has format %llu and this libtenon reads %d: %s", origin,
-                   (unsigned long long)format, FORMAT,
+  if (!parse_needed(pool, root)) return damaged(origin, "it is no JSON");
+  if (get_size(root, "format", &format) && (format < OLDEST || format > FORMAT))
+    return tn_fail(TENON_DAMAGED, "%s: the bundle has format %llu and this libtenon reads %d and %d: %s", origin,
+                   (unsigned long long)format, OLDEST, FORMAT,
                    format > FORMAT ? "use a newer libtenon" : "compile the model again");
+  description->format = (int)format;
   if (!digest_is_right(text, size))
     return tn_fail(TENON_DAMAGED, "%s: manifest.json was changed or damaged (its digest differs): compile the model again",
                    origin);
-  const char *why = read_all(pool, root, description) ? tn_check_description(description) : "a field is missing or wrong";
-  if (why != NULL) return tn_fail(TENON_DAMAGED, "%s: manifest.json is damaged: %s: compile the model again", origin, why);
-  return TENON_OK;
+  const char *why = read_all(pool, root, description) ? tn_check_description(description) : wrong_field;
+  return why == NULL ? TENON_OK : damaged(origin, why);
 }

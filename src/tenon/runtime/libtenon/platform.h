@@ -27,11 +27,11 @@ int tn_is_folder(const char *path);
 int tn_exists(const char *path);
 /* Calls a function with each name in a folder, in any order. */
 void tn_list_folder(const char *path, void (*visit)(void *context, const char *name), void *context);
-TenonStatus tn_file_read(const char *path, File *file); /* into memory */
+TenonStatus tn_file_read(const char *path, File *file); /* into memory, in which a zero follows it, or as tn_file_map */
 TenonStatus tn_file_map(const char *path, File *file);  /* shared with other processes; may be of 0 bytes */
 void tn_file_release(File *file);
 
-/* `alignment` is a power of 2; the memory has no initial value.  NULL if there is none. */
+/* Zeros; `alignment` is a power of 2.  NULL if there is no memory. */
 void *tn_aligned_memory(size_t bytes, size_t alignment);
 void tn_aligned_release(void *memory);
 

@@ -105,11 +105,23 @@ TenonStatus tn_file_read(const char *path, File *file) {
   if (data == NULL) status = tn_fail(TENON_OUT_OF_MEMORY, "no memory to read %s", path);
   else if (read_all(descriptor, data, size) != 0) status = system_error("read", path);
   close(descriptor);
-  if (status == TENON_OK) *file = (File){data, size, ALLOCATED, NULL};
+  if (status == TENON_OK) data[size] = 0, *file = (File){data, size, ALLOCATED, NULL};
   else free(data);
   return status;
 }
 
+enum { HUGE_PAGE = 1 << 21 };
+
+static void ask_for_huge_pages(void *memory, size_t bytes) {
+#if defined(__linux__)
+  enum { ADVISE_HUGE_PAGES = 14 };
+  if (bytes >= HUGE_PAGE) madvise(memory, bytes, ADVISE_HUGE_PAGES);
+#else
+  (void)memory, (void)bytes;
+#endif
+}
+
+/* Huge pages: what the system reads from a disk is then kept in such, by file systems that can, and mapped at once. */
 TenonStatus tn_file_map(const char *path, File *file) {
   int descriptor;
   size_t size;
@@ -121,6 +133,7 @@ TenonStatus tn_file_map(const char *path, File *file) {
     void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (data == MAP_FAILED) status = system_error("map", path);
     else *file = (File){data, size, MAPPED, NULL};
+    if (status == TENON_OK) ask_for_huge_pages(data, size);
   }
   close(descriptor);
   return status;
@@ -133,23 +146,26 @@ void tn_file_release(File *file) {
   *file = (File){0};
 }
 
-enum { HUGE_PAGE = 1 << 21 };
-
 /* Page by page, the system takes longer to give memory than a network to write it: large memory is asked for in huge
-   pages, where a last one would be used by more than half. */
+   pages, also a last one of which more than a quarter is used, because the system clears it in the time of as many small
+   ones.  calloc does not clear again what the system just gave.  Behind the first boundary of huge pages, or of
+   `alignment`, the word that says what to free is followed by the memory. */
 void *tn_aligned_memory(size_t bytes, size_t alignment) {
-  void *memory;
-  const size_t tail = bytes % HUGE_PAGE, huge = bytes - tail + (tail > HUGE_PAGE / 2 ? HUGE_PAGE : 0);
-  if (huge > 0 && alignment < HUGE_PAGE) alignment = HUGE_PAGE;
-  if (posix_memalign(&memory, alignment < 64 ? 64 : alignment, bytes < huge ? huge : bytes ? bytes : 1) != 0) return NULL;
-#if defined(__linux__)
-  enum { ADVISE_HUGE_PAGES = 14 };
-  if (huge > 0) madvise(memory, huge, ADVISE_HUGE_PAGES);
-#endif
-  return memory;
+  if (alignment < 64) alignment = 64;
+  const size_t used = alignment + bytes, tail = used % HUGE_PAGE;
+  const size_t huge = used - tail + (tail > HUGE_PAGE / 4 ? HUGE_PAGE : 0);
+  const size_t boundary = huge > 0 && alignment < HUGE_PAGE ? HUGE_PAGE : alignment;
+  uint8_t *whole = calloc(1, boundary + (used > huge ? used : huge));
+  if (whole == NULL) return NULL;
+  uint8_t *start = whole + (boundary - (uintptr_t)whole % boundary) % boundary;
+  ask_for_huge_pages(start, huge);
+  ((void **)(start + alignment))[-1] = whole;
+  return start + alignment;
 }
 
-void tn_aligned_release(void *memory) { free(memory); }
+void tn_aligned_release(void *memory) {
+  if (memory != NULL) free(((void **)memory)[-1]);
+}
 
 /* -------------------------------------------------------------------------------------------------------- libraries */
 

@@ -75,7 +75,7 @@ void tn_file_release(File *file) {
 }
 
 void *tn_aligned_memory(size_t bytes, size_t alignment) {
-  return _aligned_malloc(bytes ? bytes : 1, alignment < 64 ? 64 : alignment);
+  return _aligned_recalloc(NULL, 1, bytes ? bytes : 1, alignment < 64 ? 64 : alignment);
 }
 
 void tn_aligned_release(void *memory) { _aligned_free(memory); }

@@ -18,9 +18,8 @@ enum { EAX, EBX, ECX, EDX };
 enum { ANY, YMM = 0x06, ZMM = 0xe6 }; /* registers that the system has to save (XCR0) */
 
 static const struct {
-  const char *name;
-  unsigned leaf, subleaf;
-  int in, bit, saved;
+  char name[12];
+  uint8_t leaf, subleaf, in, bit, saved;
 } features[] = { /* TN_AVX2 and so on are places in it */
     {"fma", 1, 0, ECX, 12, YMM},         {"f16c", 1, 0, ECX, 29, YMM},        {"bmi1", 7, 0, EBX, 3, ANY},
     {"avx2", 7, 0, EBX, 5, YMM},         {"bmi2", 7, 0, EBX, 8, ANY},         {"avx512f", 7, 0, EBX, 16, ZMM},
@@ -46,7 +45,7 @@ static uint32_t read_features(void) {
   if (most >= 7 && r[1][EAX] >= 1) __cpuid_count(7, 1, r[2][EAX], r[2][EBX], r[2][ECX], r[2][EDX]);
   const unsigned saved = saved_registers(r[0][ECX]);
   for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
-    const unsigned needed = (unsigned)features[i].saved, leaf = features[i].leaf == 1 ? 0 : 1 + features[i].subleaf;
+    const unsigned needed = features[i].saved, leaf = features[i].leaf == 1 ? 0 : 1u + features[i].subleaf;
     if ((saved & needed) == needed && r[leaf][features[i].in] >> features[i].bit & 1) found |= 1u << i;
   }
   return found;
@@ -74,8 +73,8 @@ void tn_processor_features(char *text, size_t size) {
 enum { HWCAP = 16, HWCAP2 = 26 }; /* of the auxiliary vector */
 
 static const struct {
-  const char *name;
-  int word, bit;
+  char name[9];
+  uint8_t word, bit;
 } features[] = {
     {"fphp", HWCAP, 9},     {"asimdhp", HWCAP, 10}, {"asimddp", HWCAP, 20}, {"sve", HWCAP, 22},
     {"asimdfhm", HWCAP, 23}, {"sve2", HWCAP2, 1},    {"i8mm", HWCAP2, 13},   {"bf16", HWCAP2, 14},
@@ -87,7 +86,7 @@ void tn_processor_features(char *text, size_t size) {
   char length[32];
   text[0] = 0;
   for (size_t i = 0; i < sizeof features / sizeof *features; i++)
-    if (getauxval((unsigned long)features[i].word) >> features[i].bit & 1) add_feature(text, size, features[i].name);
+    if (getauxval(features[i].word) >> features[i].bit & 1) add_feature(text, size, features[i].name);
   const long vector = syscall(SYS_prctl, GET_VECTOR_LENGTH, 0, 0, 0, 0);
   if (vector <= 0) return;
   snprintf(length, sizeof length, "sve%ld", 8 * (vector & BYTES));

@@ -42,9 +42,19 @@ int tenon_bundle_output_count(const TenonBundle *handle) {
   return bundle != NULL ? bundle->about.bindings->output_count : -1;
 }
 
+/* NULL if they cannot be read. */
+static const Description *with_steps(const TenonBundle *handle) {
+  Bundle *bundle = tn_handle_object(BUNDLE_HANDLE, handle);
+  if (bundle == NULL) return NULL;
+  tn_lock(&bundle->monitor);
+  const TenonStatus status = tn_read_steps(&bundle->pool, bundle->about.name, &bundle->about);
+  tn_unlock(&bundle->monitor);
+  return status == TENON_OK ? &bundle->about : NULL;
+}
+
 int tenon_bundle_step_count(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
-  return bundle != NULL ? bundle->about.step_count : -1;
+  const Description *about = with_steps(handle);
+  return about != NULL ? about->step_count : -1;
 }
 
 static TenonStatus null_result(const char *what) { return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", what); }
@@ -111,12 +121,12 @@ TenonStatus tenon_bundle_find_output(const TenonBundle *handle, const char *name
 }
 
 TenonStatus tenon_bundle_step(const TenonBundle *handle, int step, TenonStep *description) {
-  const Bundle *bundle = bundle_of(handle);
-  if (bundle == NULL) return TENON_INVALID_HANDLE;
+  if (bundle_of(handle) == NULL) return TENON_INVALID_HANDLE;
   if (description == NULL) return null_result("tenon_bundle_step");
-  if (step < 0 || step >= bundle->about.step_count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no step %d: it has %d, from 0 on", bundle->about.name, step,
-                   bundle->about.step_count);
-  *description = bundle->about.steps[step];
+  const Description *about = with_steps(handle);
+  if (about == NULL) return TENON_DAMAGED;
+  if (step < 0 || step >= about->step_count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no step %d: it has %d, from 0 on", about->name, step, about->step_count);
+  *description = about->steps[step];
   return TENON_OK;
 }

@@ -1,0 +1,29 @@
+/* Prints the checksums of the first bytes of standard input, in the forms of formats 2 and 3: one line for each of the
+   numbers of bytes that are the arguments.  Built with libtenon's sources. */
+
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int count, char **words) {
+  enum { ROOM = 1 << 20 };
+  uint8_t *data = malloc(ROOM), digest[8];
+  if (data == NULL) return 1;
+  const size_t size = fread(data, 1, ROOM, stdin);
+  for (int i = 1; i < count; i++) {
+    const size_t bytes = strtoul(words[i], NULL, 10);
+    if (bytes > size) return 1;
+    uint8_t *copy = malloc(bytes ? bytes : 1); /* of its own size, so that a read behind its end is noticed */
+    for (size_t at = 0; at < bytes; at++) copy[at] = data[at];
+    for (int format = 2; format <= 3; format++) {
+      char hex[17];
+      tn_checksum(copy, bytes, format, digest);
+      tn_hex(digest, sizeof digest, hex);
+      printf("%s%c", hex, format == 2 ? ' ' : '\n');
+    }
+    free(copy);
+  }
+  free(data);
+  return 0;
+}
