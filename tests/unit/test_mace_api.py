@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tenon
+from evaluate import evaluate
 from libtenon import (
     BUILDS,
     CLIENTS,
@@ -34,6 +35,8 @@ from small_models import mace_net
 from tenon.bundle import read_manifest
 from tenon.deployment import read_deployment
 from tenon.ir.graph import Array
+from tenon.options import DataType
+from tenon.quantization.by_ranges import profiled, quantize_by_ranges
 from tenon.sdk import save_sdk
 
 DEPLOYMENT = """\
@@ -253,6 +256,43 @@ def test_model_in_code(place: Path, broken: dict[str, str], tmp_path: Path) -> N
         in run(client, "digits", tmp_path / "short", calls, env=broken).stderr
     )
     assert b"no model in code is called 'numbers'" in run(client, "numbers", "/dev/null", calls, env=broken).stderr
+
+
+def test_quantised_model_in_code(place: Path, broken: dict[str, str], tmp_path: Path) -> None:
+    """Programs give and take real numbers, as they do of a model in a file."""
+    graph, images = tenon.load(DIGITS / "digits.onnx", outputs=["logits"]), held_out_digits()[0][:8]
+    graph.outputs[0].name = "probabilities"  # the scores before the softmax, of which the result is of 8 bits
+    whole = profiled(graph)
+    whole.outputs = [value for node in whole for value in node.outputs]
+    found = [{"image": image, **evaluate(whole, {"image": image})} for image in images]
+    ranges = {
+        name: (min(each[name].min() for each in found), max(each[name].max() for each in found)) for name in found[0]
+    }
+    in_bytes = quantize_by_ranges(
+        graph, {name: (float(a), float(b)) for name, (a, b) in ranges.items()}, scheme="uint8"
+    )
+    types: dict[str, DataType] = {"image": "quantized", "probabilities": "quantized"}
+    bundle = tenon.compile(
+        in_bytes, no_tuning=True, profile=True, name="bytes", data_types=types, data_formats={"": "NHWC"}
+    )
+    bundle.save(tmp_path / "out", ("mace", "library", "weights"))
+    with tarfile.open(fileobj=io.BytesIO((tmp_path / "out" / "bytes_mace.tar.gz").read_bytes())) as archive:
+        archive.extractall(tmp_path, filter="data")
+    libraries = (str(tmp_path / "lib" / "libbytes.a"), "-ltenon", "-lm")
+    shutil.copy(CLIENTS / "mace_code.cpp", tmp_path / "mace_bytes.cpp")
+    client = program(place, tmp_path / "mace_bytes.cpp", f"-I{tmp_path}/include", libraries=libraries)
+    manifest, image = read_manifest(tmp_path / "out"), images[0]
+    (given,), (made,) = manifest.inputs, manifest.outputs
+    assert given.dtype == made.dtype == "u8"
+    assert given.scale is not None
+    assert made.scale is not None
+    stored = np.clip(np.floor(image / given.scale + (given.zero_point or 0) + 0.5), 0, 255).astype(np.uint8)
+    with tenon.open(tmp_path / "out") as engine:
+        (expected,) = engine.run(stored.reshape(1, 8, 8, 1)).values()
+    assert np.ptp(expected) > 100
+    done = run(client, "bytes", "/dev/null", str(len(manifest.nodes)), stdin=image.tobytes(), env=broken)
+    real = (expected.ravel().astype(np.float64) - (made.zero_point or 0)) * made.scale
+    np.testing.assert_array_equal(np.frombuffer(succeeded(done), np.float32), real.astype(np.float32))
 
 
 @pytest.mark.slow

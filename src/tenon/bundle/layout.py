@@ -15,8 +15,11 @@ def symbols(name: str) -> tuple[str, str]:
     return f"{name}_layout", f"{name}_layout_size"
 
 
-def layout(manifest: Manifest) -> str:
-    """Lines for memory and threads; for the first and each further binding its entry point, inputs and outputs."""
+def layout(manifest: Manifest, *, quantised: bool = False) -> str:
+    """Lines for memory and threads; for the first and each further binding its entry point, inputs and outputs.
+
+    ``quantised`` adds what integers stand for, to be known where there is no manifest beside the code.
+    """
     memory = manifest.memory
     calls = len(manifest.nodes) if manifest.options.get("profile") else 0
     lines = [
@@ -25,8 +28,8 @@ def layout(manifest: Manifest) -> str:
     ]
     for b in (manifest.first_binding(), *manifest.bindings):
         lines.append(f"entry {b.entry} phases {b.phases} mutable {b.mutable} activations {b.activations}")
-        lines += [f"input {_tensor(t)}" for t in b.inputs]
-        lines += [f"output {_tensor(t)}" for t in b.outputs]
+        lines += [f"input {_tensor(t, quantised=quantised)}" for t in b.inputs]
+        lines += [f"output {_tensor(t, quantised=quantised)}" for t in b.outputs]
     return "\n".join(lines)
 
 
@@ -38,5 +41,6 @@ def layout_source(name: str, text: str) -> str:
     return f"const unsigned char {symbol}[] = {{\n{rows}\n}};\nconst unsigned {size} = sizeof {symbol};\n"
 
 
-def _tensor(t: Tensor) -> str:
-    return json.dumps([t.name, t.dtype, t.shape, t.offset, t.bytes, t.extent, t.string])
+def _tensor(t: Tensor, *, quantised: bool) -> str:
+    more = [t.scale, t.zero_point] if quantised and t.scale is not None else []
+    return json.dumps([t.name, t.dtype, t.shape, t.offset, t.bytes, t.extent, t.string, *more])

@@ -335,7 +335,7 @@ class Bundle:
             source=self.source,
             weights=self.weights,
             manifest=lambda: self.manifest(files, compiled=True).text(),
-            layout=lambda: layout(self.interface),
+            layout=lambda: layout(self.interface, quantised=True),
             target=self.target,
             archive=self._archive,
             library=(lambda: self.library) if library_name(self.name, self.target) else None,

@@ -97,7 +97,9 @@ class _Ports:
         """A new input with the old one's name, and its conversion to what the model reads."""
         first = next(iter(self.graph), None)
         dims = old.type.dims
-        new = Value(old.name, TensorType(dtype, tuple(dims[i] for i in perm) if perm else dims))
+        new = Value(
+            old.name, TensorType(dtype, tuple(dims[i] for i in perm) if perm else dims, quant=_kept(old, dtype))
+        )
         old.name = self.names.fresh(f"{old.name}_given")
         x = new
         if dtype is not old.type.dtype:
@@ -114,13 +116,19 @@ class _Ports:
             x = self.add("Transpose", x, None, perm=tuple(perm))
         if dtype is not old.type.dtype:
             x = self.add("Cast", x, None, to=str(dtype))
-        x.name = name
+        x.name, x.type = name, replace(x.type, quant=_kept(old, dtype))
         return x
 
     def add(self, type: str, x: Value, before: Node | None, **attributes: object) -> Value:
         name = self.names.fresh(f"{x.name}_{type.lower()}")
         operator = ops.registry()[type](**attributes)
         return self.graph.add(operator, [x], [name], Origin(layer=x.name, type=type), before=before).output
+
+
+def _kept(value: Value, dtype: DType) -> Quant | None:
+    """What the elements of a tensor stand for, also in another order; as another type they are plain numbers."""
+    quant = value.type.quant
+    return quant if dtype is value.type.dtype and quant is not None and quant.axis is None else None
 
 
 def _quant(node: Node) -> Quant:

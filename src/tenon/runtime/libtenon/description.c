@@ -53,7 +53,17 @@ static int read_extent(const JsonValue *extent, TenonTensor *tensor) {
   return 1;
 }
 
-int tn_read_port(Pool *pool, const JsonValue *const fields[7], Port *port) {
+static int read_quantisation(const JsonValue *scale, const JsonValue *zero, TenonTensor *tensor) {
+  if (scale == NULL || scale->kind == JSON_NULL) return 1;
+  if (scale->kind != JSON_NUMBER || zero == NULL || zero->kind != JSON_NUMBER || !zero->is_integer) return 0;
+  if (zero->integer < INT32_MIN || zero->integer > INT32_MAX) return 0;
+  tensor->quantised = 1;
+  tensor->scale = scale->number;
+  tensor->zero_point = (int32_t)zero->integer;
+  return 1;
+}
+
+int tn_read_port(Pool *pool, const JsonValue *const fields[PORT_FIELDS], Port *port) {
   (void)pool;
   TenonTensor *tensor = &port->tensor;
   if (!is_text(fields[0]) || !is_text(fields[1]) || !is_size(fields[3]) || !is_size(fields[4])) return 0;
@@ -63,6 +73,7 @@ int tn_read_port(Pool *pool, const JsonValue *const fields[7], Port *port) {
   tensor->bytes = (uint64_t)fields[4]->integer;
   tensor->string = fields[6] != NULL && fields[6]->kind == JSON_TRUE;
   if (!read_shape(fields[2], tensor) || !read_extent(fields[5], tensor)) return 0;
+  if (!read_quantisation(fields[7], fields[8], tensor)) return 0;
   uint64_t bytes = set_type(tensor);
   for (int i = 0; i < tensor->rank; i++) {
     const uint64_t extent = (uint64_t)tensor->shape[i];

@@ -125,8 +125,10 @@ TenonStatus tn_read_layout(Pool *pool, const char *text, size_t size, const char
 TenonStatus tn_read_steps(Pool *pool, const char *origin, Description *description);
 /* Whether code of the second layout may run in memory of the first. */
 int tn_same_layout(const Description *a, const Description *b);
-/* An input or output from its JSON: [name, type, shape, offset, bytes, extent, string]; 0 if it is not one. */
-int tn_read_port(Pool *pool, const JsonValue *const fields[7], Port *port);
+/* An input or output from its JSON: [name, type, shape, offset, bytes, extent, string, scale, zero point], the last two
+   NULL if it is not quantised; 0 if it is not one. */
+enum { PORT_FIELDS = 9 };
+int tn_read_port(Pool *pool, const JsonValue *const fields[PORT_FIELDS], Port *port);
 /* Finishes a description: names of extents, limits.  Returns NULL or what is wrong. */
 const char *tn_check_description(Description *description);
 

@@ -52,14 +52,14 @@ static int count_lines(const Lines *lines, const char *word) {
 
 /* `names` gets the name of the output with each extent, or NULL. */
 static int take_port(Lines *lines, const char *word, Port *port, const char **name) {
-  const JsonValue *fields[7];
+  const JsonValue *fields[PORT_FIELDS];
   if (!take(lines, word)) return 0;
   const char *end = line_end(lines);
   const JsonValue *row = tn_json_parse(lines->pool, lines->at, (size_t)(end - lines->at));
-  if (row == NULL || row->kind != JSON_ARRAY || row->count != 7) return 0;
+  if (row == NULL || row->kind != JSON_ARRAY || row->count < 7) return 0;
   lines->at = end;
   const JsonValue *value = row->first;
-  for (int i = 0; i < 7; i++, value = value->next) fields[i] = value;
+  for (int i = 0; i < PORT_FIELDS; i++, value = value != NULL ? value->next : NULL) fields[i] = value;
   *name = fields[5]->kind == JSON_ARRAY && fields[5]->count == 2 ? fields[5]->first->next->text : NULL;
   return tn_read_port(lines->pool, fields, port) && take_line_end(lines);
 }

@@ -55,27 +55,17 @@ static const char *get_text(const JsonValue *object, const char *key) {
   return value != NULL && value->kind == JSON_STRING && strlen(value->text) == value->count ? value->text : NULL;
 }
 
-static int read_quantisation(const JsonValue *object, TenonTensor *tensor) {
-  const JsonValue *scale = tn_json_get(object, "scale"), *zero = tn_json_get(object, "zero_point");
-  if (scale == NULL || scale->kind == JSON_NULL) return 1;
-  if (scale->kind != JSON_NUMBER || zero == NULL || zero->kind != JSON_NUMBER || !zero->is_integer) return 0;
-  if (zero->integer < INT32_MIN || zero->integer > INT32_MAX) return 0;
-  tensor->quantised = 1;
-  tensor->scale = scale->number;
-  tensor->zero_point = (int32_t)zero->integer;
-  return 1;
-}
-
 static int read_ports(Pool *pool, const JsonValue *list, Port **ports, int *count) {
   if (list == NULL || list->kind != JSON_ARRAY) return 0;
   *count = (int)list->count;
   if ((*ports = tn_pool_take(pool, list->count * sizeof **ports)) == NULL) return 0;
   Port *port = *ports;
   for (const JsonValue *object = list->first; object != NULL; object = object->next, port++) {
-    static const char *const keys[7] = {"name", "dtype", "shape", "offset", "bytes", "extent", "string"};
-    const JsonValue *fields[7];
-    for (int i = 0; i < 7; i++) fields[i] = tn_json_get(object, keys[i]);
-    if (!tn_read_port(pool, fields, port) || !read_quantisation(object, &port->tensor)) return 0;
+    static const char *const keys[PORT_FIELDS] = {"name",   "dtype",  "shape", "offset",    "bytes",
+                                                  "extent", "string", "scale", "zero_point"};
+    const JsonValue *fields[PORT_FIELDS];
+    for (int i = 0; i < PORT_FIELDS; i++) fields[i] = tn_json_get(object, keys[i]);
+    if (!tn_read_port(pool, fields, port)) return 0;
   }
   return 1;
 }
