@@ -118,6 +118,20 @@ def test_independent_columns_are_rounded_to_the_nearest() -> None:
     assert (gptq(steps, np.eye(12), (-8, 7)) == np.clip(np.rint(steps), -8, 7)).all()
 
 
+@pytest.mark.parametrize(("scheme", "least"), [("int8", -127), ("int4-weights", -8)])
+def test_symmetric_bytes_stay_above_the_least(scheme: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors passed on to weights at the end of the range do not make them -128."""
+    asked = []
+
+    def nearest(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
+        asked.append(bounds)
+        return np.clip(np.rint(steps), *bounds)
+
+    monkeypatch.setitem(ROUNDINGS, "nearest", nearest)
+    rounded(*parts(convolution(), similar(2), scheme), "nearest", step=quiet)
+    assert [low for low, _ in asked] == [least]
+
+
 @pytest.mark.parametrize("method", ROUNDINGS)
 def test_network_of_weights_of_4_bits_gains(method: str) -> None:
     settings: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
@@ -123,9 +124,20 @@ class IntegerBlocks(WithoutParameters):
         return [Step(integer_blocks.conv(s, machine), (Input(0), *packed, *stage.operands, Output()))]
 
 
+def depthwise_cost(s: Conv, machine: Machine) -> Cost:
+    """Of a depthwise convolution of integers, which one algorithm computes (``kernels.integer_depthwise``), with the
+    halo that it asks for."""
+    if s.x.dtype.bytes == s.weights.bytes == 1 and integer_conv.taps_in_fours(s.dilation[1], machine):
+        sums = s.kernel[0] * -(-s.kernel[1] // 4) * machine.dot4_time
+    else:
+        sums = s.taps * 2.0  # each value is widened
+    vectors = s.y.n * math.prod(s.extent) * -(-s.padded // s.lanes(machine))
+    return Cost(vectors * (sums + _FINISH), s.padded * s.taps * s.weights.bytes)
+
+
 def _loop(s: Conv, machine: Machine) -> Loop:
     """The inner loop, as if the weights allowed the best products of the machine."""
     channels = -(-s.x.channels // s.groups)
     if integer_conv.in_fours(s, machine):
-        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(), _FINISH)
+        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(machine.dot4_time), _FINISH)
     return Loop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.algorithms import registry
 from tenon.algorithms.base import Stage
-from tenon.algorithms.integers import IntegerStage
+from tenon.algorithms.integers import IntegerStage, depthwise_cost
 from tenon.errors import ShapeError
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
@@ -387,17 +387,27 @@ class IntegerConv(IntegerProduct):
         return 4 if site.machine.dot4 and channels > 2 else 1  # one or two channels would be mostly zeros
 
     def problem(self, site: Site) -> dense.Conv | None:
+        if site.input(0).rank > 4:
+            return None
+        if (product := self.in_pairs(site, settled=False)) is not None:
+            return product.problem(site.machine)
+        s = self.alone(site)
+        return None if s.depthwise else s
+
+    def cost(self, site: Site) -> Cost:
+        if site.input(0).rank <= 4 and self.in_pairs(site, settled=False) is None and (s := self.alone(site)).depthwise:
+            return depthwise_cost(s, site.machine)
+        return super().cost(site)
+
+    def alone(self, site: Site) -> dense.Conv:
+        """The convolution without halos and what is fused to it."""
         x, y, block = site.input(0), site.output, self.x_block(site)
         images = (
             Image(t.dims[0], t.dims[1], *planar(t.dims[2:], 1), each, dtype=t.dtype)
             for t, each in ((x, block), (y, site.machine.block))
         )
-        s = replace(self.described(site, *images), operands=(), epilogue=identity)
-        if site.input(0).rank > 4:
-            return None
-        if (product := self.in_pairs(site, settled=False)) is not None:
-            return product.problem(site.machine)
-        return None if s.depthwise else replace(s, weights=_stored_type(site.input(1).dtype))
+        described = self.described(site, *images)
+        return replace(described, operands=(), epilogue=identity, weights=_stored_type(site.input(1).dtype))
 
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]

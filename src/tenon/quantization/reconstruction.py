@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Node, Value
-from tenon.ops.requantize import limits
 from tenon.quantization.calibration import Step
 from tenon.quantization.copies import twins
 from tenon.quantization.insertion import Product, insert
 from tenon.quantization.moments import COLUMNS, chosen_positions, results_at, rows_at
 from tenon.quantization.placement import Placement
 from tenon.quantization.probes import Probes
-from tenon.quantization.rounding import FEW_BITS, fitted
+from tenon.quantization.rounding import FEW_BITS, fitted, span
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme, bits_of
 
@@ -212,7 +211,7 @@ def _solved(
     mean = np.trace(second, axis1=1, axis2=2)[:, None, None] / second.shape[1]
     resisting = second + np.maximum(ridge * mean, 1e-30) * np.eye(second.shape[1])
     moved = np.linalg.solve(resisting, (cross - start @ second).transpose(0, 2, 1)).transpose(0, 2, 1)
-    whole, steps = fitted(start + moved, second, scale, limits(each.w.dtype))
+    whole, steps = fitted(start + moved, second, scale, span(each.w))
     if centred:
         bias = sums.goal - ((whole * steps) @ sums.first[:, :, None])[:, :, 0]
     return whole, steps, bias

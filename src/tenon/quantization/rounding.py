@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from tenon.ir.graph import Array, Node
+from tenon.ir.types import DType
 from tenon.ops.requantize import limits
 from tenon.quantization.calibration import Step
 from tenon.quantization.insertion import Product
@@ -83,7 +84,7 @@ def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
     parts = rows.reshape(groups, rows.shape[0] // groups, -1)
     scale = np.broadcast_to(each.w.scale, (rows.shape[0],)).reshape(groups, -1, 1).astype(np.float64)
     zero = np.broadcast_to(each.w.zero, (rows.shape[0],)).reshape(groups, -1, 1).astype(np.float64)
-    least, most = limits(each.w.dtype)
+    least, most = span(each.w)
     whole = np.empty_like(parts)
     for i in range(groups):
         steps = parts[i] / scale[i]
@@ -95,6 +96,13 @@ def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
         whole[i] = np.where(better[:, None], new, near)
     stored = np.moveaxis((whole + zero).reshape(rows.shape), 0, each.axis)
     return replace(each, weights=stored.astype(each.weights.dtype))
+
+
+def span(w: Grid) -> tuple[int, int]:
+    """The least and the greatest integer of weights: of symmetric ones in i8 without -128, which the nearest integers
+    do not have either, and without which targets multiply bytes faster (``Machine.narrow_dot4``)."""
+    least, most = limits(w.dtype)
+    return (-most if w.dtype is DType.I8 and not w.zero.any() else least), most
 
 
 def _damped(moment: Array) -> Array:

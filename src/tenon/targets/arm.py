@@ -11,7 +11,9 @@ _GNU = "aarch64-linux-gnu"
 
 NEON = Target(
     "aarch64",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), narrow_dot4=True, lookup=16),
+    Machine(
+        lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), dot4_time=3.6, narrow_dot4=True, lookup=16
+    ),
     "aarch64-linux-musl",
     "generic",
     about="AArch64 with NEON",
@@ -59,7 +61,7 @@ _I8MM = Target(
 # cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
 ARMV7 = Target(
     "armv7",
-    Machine(lanes=4, registers=16, block=4, dot4=(DType.I8,), narrow_dot4=True),
+    Machine(lanes=4, registers=16, block=4, unroll=1, dot4=(DType.I8,), dot4_time=3.4, narrow_dot4=True),
     "arm-linux-musleabihf",
     "generic+v7a+neon+vfp4",
     about="ARMv7-A with NEON and VFPv4",

@@ -9,7 +9,7 @@ from tenon.targets.runner import Wasmtime
 
 _SIMD = Target(
     "wasm32",
-    Machine(lanes=4, registers=16, dot4=(DType.I8, DType.U8)),
+    Machine(lanes=4, registers=16, dot4=(DType.I8, DType.U8), dot4_time=1.4),
     "wasm32-freestanding",
     "generic+simd128",
     about="WebAssembly with SIMD",

@@ -78,6 +78,15 @@ _ZERO_SAFE = {
     "mod": "return b == 0 ? 0 : {minus_rest}({E})(a % b);",
 }
 """Division of integers by what may be zero: the result is zero then, and nothing overflows."""
+_ZIPPED_TWICE = """\
+  typedef signed char eight __attribute__((vector_size(8)));
+  union {{ {a} v; eight h[2]; {b} w; }} x = {{ a }}, y;
+  y.h[0] = __builtin_shufflevector(x.h[0], x.h[1], 0, 8, 1, 9, 2, 10, 3, 11);
+  y.h[1] = __builtin_shufflevector(x.h[0], x.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  x.h[0] = __builtin_shufflevector(y.h[0], y.h[1], 0, 8, 1, 9, 2, 10, 3, 11);
+  x.h[1] = __builtin_shufflevector(y.h[0], y.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  return x.w;"""
+"""Four by four bytes transposed by instructions that ARMv7 has: of one permutation clang makes moves byte by byte."""
 _INT_ABS = "const {U} m = ({U})(a < 0); return ({V})((({U})a ^ m) - m);"
 SCALAR = {
     "max": "return a > b ? a : b;",
@@ -297,8 +306,11 @@ class C(Printer):
         a, b = self.type(source), self.type(target)
         order = ", ".join(str(i // 4 + i % 4 * target.lanes) for i in range(source.lanes))
         name = f"interleave4_{source}"
-        body = f"return ({b})__builtin_shufflevector(a, a, {order});"
-        return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n  {body}\n}}")
+        body = f"  return ({b})__builtin_shufflevector(a, a, {order});"
+        if source.lanes == 16:
+            zipped = _ZIPPED_TWICE.format(a=a, b=b)
+            body = f"#if defined(__ARM_NEON) && !defined(__aarch64__)\n{zipped}\n#else\n{body}\n#endif"
+        return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n{body}\n}}")
 
     def looked_up(self, e: Op) -> str:
         x, table = e.type, e.args[1].type
