@@ -12,8 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from installed import tenon as command
+from tenon.engine.instruction_count import count, missing
 from tenon.errors import InputError
 from tenon.quantization.default_scheme import default_scheme, estimated_times
+from tenon.targets import find
 
 
 @pytest.fixture
@@ -66,6 +68,33 @@ def test_estimate_is_that_of_the_decision(model: Path) -> None:
     made = tenon.quantize(graph, np.load(model.with_name("x.npy")), scheme="int8", method="min-max").graph
     integers, floats = (sum(estimated_times(each, "riscv64").values()) for each in (made, graph))
     assert f"take {integers / floats:.2f} of" in default_scheme(graph, "riscv64")[1]
+
+
+@pytest.mark.parametrize("target", ["aarch64", "armv7"])
+def test_estimate_follows_counted_instructions(target: str, tmp_path: Path) -> None:
+    """A depthwise and a 1x1 convolution, as keyword networks have them: integers over floats, by the cost model within
+    a quarter of what an emulator counts."""
+    if why := missing(find(target)):
+        pytest.skip(why)
+    rng = np.random.default_rng(0)
+    shapes = {"v": (32, 1, 3, 3), "w": (32, 32, 1, 1)}
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1], group=32),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 20, 10]) for name in "xy")
+    graph = tenon.load(helper.make_model(helper.make_graph(nodes, "net", [x], [y], weights)).SerializeToString())
+    data = rng.uniform(-1, 1, (4, 1, 32, 20, 10)).astype(np.float32)
+    made = tenon.quantize(graph, list(data), scheme="int8", method="min-max", range_search=False).graph
+    counted, estimated = [], []
+    for each in (made, graph):
+        functions = count(tenon.compile(each, target=target, no_tuning=True), [{"x": data[0]}]).functions
+        counted.append(sum(n for name, n in functions.items() if "conv" in name or "depthwise" in name))
+        estimated.append(sum(estimated_times(each, target).values()))
+    share = (estimated[0] / estimated[1]) / (counted[0] / counted[1])
+    assert 0.8 < share < 1.25
 
 
 def test_command_says_which_scheme_and_why(model: Path) -> None:
