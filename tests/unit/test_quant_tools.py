@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 from PIL import Image
 
 import tenon
 from command_line import run_main
 from evaluate import evaluate
+from networks_to_quantise import built
 from quantised_networks import CASES, make, network
 from tenon.compat.mace.__main__ import main as mace
 from tenon.compat.mace.quantize_stat import overall
@@ -183,6 +185,70 @@ def test_algorithms_that_a_tool_does_not_have(folder: Path, capsys: pytest.Captu
     words = [*WORDS[:2], *WORDS[4:6], "-f", "my.scale", "-a", "4"]
     assert run_main(_exiting(quant_tool.quant_tool_int8), words) == 2
     assert "need images" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------- what each letter does
+def _calibrated_input(folder: Path, *words: str) -> float:
+    """The largest magnitude of the input that images of ``folder`` give, as the table of min-max has it."""
+    assert run_main(_exiting(quant_tool.quant_tool_int8), [*WORDS[:6], "-t", "1", *words]) == 0
+    name, scale, zero = (folder / "table_minmax.scale").read_text().splitlines()[0].split()
+    assert (name, zero) == ("x", "0")
+    return float(scale) * 127
+
+
+def _red_image(pixels: np.ndarray) -> None:
+    """The only image: its red channel."""
+    for path in Path("images").iterdir():
+        path.unlink()
+    Image.fromarray(np.stack([pixels, 0 * pixels, 0 * pixels], -1).astype(np.uint8)).save("images/red.png")
+
+
+def test_means_and_scales_are_in_the_order_of_channels(folder: Path) -> None:
+    """-b 1 (the default) makes RGB of OpenCV's BGR before -w and -s."""
+    _red_image(np.full((9, 7), 200))
+    assert _calibrated_input(folder) == pytest.approx(123, abs=1e-3)  # 0 - 123 of the last channel
+    assert _calibrated_input(folder, "-w", "0,0,0", "-s", "1,10,100") == pytest.approx(200, abs=1e-3)
+    assert _calibrated_input(folder, "-w", "0,0,0", "-s", "1,10,100", "-b", "0") == pytest.approx(20000, abs=0.1)
+
+
+def test_a_centre_crop_leaves_out_an_eighth(folder: Path) -> None:
+    """-c 1: 224 of the 256 pixels of the shorter side."""
+    pixels = np.zeros((72, 72))
+    pixels[:4] = pixels[-4:] = 255  # beyond the 63 rows in the middle
+    _red_image(pixels)
+    assert _calibrated_input(folder, "-w", "0,0,0") > 80
+    assert _calibrated_input(folder, "-w", "0,0,0", "-c", "1") < 40
+
+
+def test_the_border_of_a_letter_box_is_one_half(folder: Path) -> None:
+    """-y ROWS,COLS, whatever mean and scale are."""
+    _red_image(np.full((9, 1), 0))
+    assert _calibrated_input(folder, "-w", "0", "-s", "0.01", "-y", "9,7") == pytest.approx(0.5, abs=1e-3)
+    assert run_main(_exiting(quant_tool.quant_tool_int8), [*WORDS, "-y", "9,9"]) == 2
+
+
+@pytest.mark.parametrize(("words", "size"), [([], (9, 7)), (["-g", "3,12,10"], (12, 10))])
+def test_the_size_of_the_input(words: list[str], size: tuple[int, int], folder: Path) -> None:
+    assert run_main(_exiting(quant_tool.quant_tool_int8), [*WORDS[:6], "-t", "1", *words]) == 0
+    assert tenon.load("out.tmfile").inputs[0].type.dims == (1, 3, *size)
+
+
+def test_grey_images_take_the_first_mean_and_scale(folder: Path) -> None:
+    """Three of them are the default."""
+    graph = built(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], {"w": np.ones((2, 1, 1, 1))}, [1, 1, 9, 7], [1, 2, 9, 7]
+    )
+    save(graph, "net.tmfile")
+    _red_image(np.full((9, 7), 0))
+    assert _calibrated_input(folder, "-g", "1,9,7") == pytest.approx(104, abs=1e-3)
+
+
+def test_images_in_subfolders_are_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("images").rename("nested")
+    Path("images").mkdir()
+    Path("nested").rename("images/class")
+    assert run_main(_exiting(quant_tool.quant_tool_int8), [*WORDS, "-t", "1"]) == 0
+    assert "image num is 3." in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ MACE

@@ -113,10 +113,10 @@ def _chosen(total: int, count: int, seed: int) -> list[int]:
 
 
 def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mapping[str, Any] | None) -> Iterator[_Item]:
-    files = sorted(p for p in folder.iterdir() if p.is_file())
+    files = sample_files(folder)
     arrays = [p for p in files if p.suffix == ".npy"]
     if arrays:
-        yield from ((i, arrays[i].name, load_array(arrays[i])) for i in _chosen(len(arrays), count, seed))
+        yield from ((i, _name(arrays[i], folder), load_array(arrays[i])) for i in _chosen(len(arrays), count, seed))
         return
     given = graph.inputs[0]
     images = [p for p in files if p.suffix.lower() in SUFFIXES]
@@ -127,7 +127,7 @@ def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mappi
         parts = sounds.pieces(recorded, given.type)
         for i in _chosen(len(parts), count, seed):
             path, start = parts[i]
-            yield i, path.name, sounds.read_piece(path, start, given.type)
+            yield i, _name(path, folder), sounds.read_piece(path, start, given.type)
         return
     changes = dict(preprocess or {})
     focus = bool(changes.pop("focus", False))
@@ -138,7 +138,21 @@ def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mappi
         preprocessing = described(graph, changes).get(given.name, AS_IT_IS)
         read = partial(read_image, shape=given.type.dims, preprocessing=preprocessing, dtype=given.type.dtype.numpy)
     for i in _chosen(len(images), count, seed):
-        yield i, images[i].name, read(images[i])
+        yield i, _name(images[i], folder), read(images[i])
+
+
+def sample_files(folder: Path) -> list[Path]:
+    """The files of samples in a folder, sorted; if it has none, those in its subfolders (a folder for each class, say)."""
+    known = {".npy", sounds.SUFFIX, *SUFFIXES}
+
+    def found(paths: Iterable[Path]) -> list[Path]:
+        return sorted(p for p in paths if p.suffix.lower() in known and p.is_file())
+
+    return found(folder.iterdir()) or found(folder.rglob("*"))
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
 
 
 def _focused(path: Path, kind: TensorType, preprocessing: Preprocessing) -> Array:

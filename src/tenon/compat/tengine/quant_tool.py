@@ -14,16 +14,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 import tenon
 from tenon import __version__
 from tenon.cli.program import run_command
-from tenon.errors import InputError
+from tenon.errors import InputError, ShapeError
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
 from tenon.quantization.by_ranges import calibrated_ranges, equalised_model, quantize_by_ranges
 from tenon.quantization.comparison import compare
 from tenon.quantization.range_files import Ranges, read_ranges, write_ranges
-from tenon.quantization.samples import SUFFIXES, Sample, read_samples
+from tenon.quantization.samples import SUFFIXES, Sample, read_samples, sample_files
 from tenon.quantization.scheme import named_scheme
 
 _LETTERS = "m:a:f:o:i:g:s:w:b:c:y:k:z:t:h"
@@ -108,11 +110,21 @@ class Settings:
     focus: bool = False
     evaluate: bool = False
     threads: int = 4
+    sized: bool = False  # whether -g is given
 
-    def preprocess(self) -> dict[str, Any]:
-        """As ``tenon.quantize`` takes it."""
-        fit = "letterbox" if any(self.letter_box) else "crop" if self.crop else "stretch"
-        changes: dict[str, Any] = {"mean": self.mean, "scale": self.scale, "fit": fit}
+    def preprocess(self, graph: Graph) -> dict[str, Any]:
+        """As ``tenon.quantize`` takes it.  A grey image takes the first mean and scale.  A centre crop is of 224 of the
+        256 pixels of the shorter side, or in that proportion; the border of a letter box becomes 0.5."""
+        fit = "letterbox" if all(self.letter_box) else "crop" if self.crop else "stretch"
+        dims = graph.inputs[0].type.dims
+        grey = len(dims) == 4 and dims[1] in (1, 4)  # with focus there are four channels for each of an image
+        mean, scale = (self.mean[:1], self.scale[:1]) if grey else (self.mean, self.scale)
+        changes: dict[str, Any] = {"mean": mean, "scale": scale, "fit": fit}
+        if fit == "crop":
+            changes["resize"] = round(max(dims[2:]) * 256 / 224)
+        if fit == "letterbox":
+            border = np.mean(np.array(mean) + 0.5 / np.array(scale))
+            changes["border"] = round(float(np.clip(border, 0, 255)))
         return {**changes, "channels": "rgb" if self.swap else "bgr", **({"focus": True} if self.focus else {})}
 
 
@@ -131,15 +143,21 @@ def parse(words: Sequence[str]) -> Settings:
     if not given.get("i") and not given.get("f"):
         raise UsageError("The input dir of Calibration image not specified! (-i)")
     size, box = _numbers(given, "g", (3, 224, 224)), _numbers(given, "y", (0, 0))
-    if len(size) != 3 or len(box) != 2:
+    if len(size) != 3 or len(box) != 2 or min(size) < 1:
         raise InputError("-g needs three numbers, C,H,W, and -y two, ROWS,COLS")
+    means, scales = _numbers(given, "w", (104.0, 117.0, 123.0)), _numbers(given, "s", (1.0, 1.0, 1.0))
+    if 0 in scales:
+        raise InputError(f"-s {given['s']}: a scale of 0 leaves nothing of the pixels")
     return Settings(
         given["m"], given["o"], given.get("i", ""), int(_numbers(given, "a", (0,))[0]), given.get("f", ""),
-        (int(size[0]), int(size[1]), int(size[2])), _numbers(given, "w", (104.0, 117.0, 123.0)),
-        _numbers(given, "s", (1.0, 1.0, 1.0)), given.get("b", "1") != "0", given.get("c", "0") != "0",
-        (int(box[0]), int(box[1])), given.get("k", "0") != "0", given.get("z", "0") != "0",
-        max(1, int(_numbers(given, "t", (4,))[0])),
+        (int(size[0]), int(size[1]), int(size[2])), means, scales, _switch(given, "b", default=True),
+        _switch(given, "c"), (int(box[0]), int(box[1])), _switch(given, "k"), _switch(given, "z"),
+        max(1, int(_numbers(given, "t", (4,))[0])), "g" in given,
     )  # fmt: skip
+
+
+def _switch(given: dict[str, str], letter: str, *, default: bool = False) -> bool:
+    return _numbers(given, letter, (float(default),))[0] != 0
 
 
 def _numbers(given: dict[str, str], letter: str, default: tuple[float, ...]) -> tuple[float, ...]:
@@ -193,7 +211,7 @@ def run(tool: Tool, settings: Settings) -> None:
 
 
 def _samples(settings: Settings, graph: Graph) -> list[Sample]:
-    return read_samples(graph, settings.images, MOST, preprocess=settings.preprocess())
+    return read_samples(graph, settings.images, MOST, preprocess=settings.preprocess(graph))
 
 
 def _evaluated(floats: Graph, made: Graph, samples: Sequence[Sample]) -> None:
@@ -205,11 +223,26 @@ def _evaluated(floats: Graph, made: Graph, samples: Sequence[Sample]) -> None:
 
 
 def _loaded(settings: Settings) -> Graph:
-    """The model; an input without a shape gets that of ``-g``."""
+    """The model; its input gets the shape of ``-g``, if that is given or the input has none."""
+    shapes = dict.fromkeys(_input_names(settings.model), (1, *settings.size))
     try:
-        return tenon.load(settings.model)
-    except tenon.ShapeError:
-        return tenon.load(settings.model, shapes=dict.fromkeys(_input_names(settings.model), (1, *settings.size)))
+        graph = tenon.load(settings.model)
+        dims = [value.type.dims for value in graph.inputs]
+        if settings.sized and len(dims) == 1 and dims != [(1, *settings.size)]:
+            graph = tenon.load(settings.model, shapes=shapes)
+    except ShapeError:
+        graph = tenon.load(settings.model, shapes=shapes)
+    _check_letter_box(settings, graph)
+    return graph
+
+
+def _check_letter_box(settings: Settings, graph: Graph) -> None:
+    """Raises InputError for a letter box that is not as large as the image that the input is made of."""
+    dims, factor = graph.inputs[0].type.dims, 2 if settings.focus else 1
+    image = tuple(factor * n for n in dims[2:])
+    if all(settings.letter_box) and settings.letter_box != image:
+        wanted = ",".join(map(str, image))
+        raise InputError(f"-y {settings.letter_box[0]},{settings.letter_box[1]}: images for this model are {wanted}")
 
 
 def _input_names(model: str) -> list[str]:
@@ -231,13 +264,13 @@ def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[s
     _info("Step 0, load calibration image files.")
     if not folder.is_dir():
         raise InputError(f"-i {settings.images}: there is no such folder")
-    count = sum(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
+    count = sum(path.suffix.lower() in SUFFIXES for path in sample_files(folder))
     _info(f"Step 0, load calibration image files done, image num is {count}.")
     began = perf_counter()
 
     def ranges(method: str) -> Ranges:
         found = calibrated_ranges(
-            graph, settings.images, method=method, samples=max(count, 1), preprocess=settings.preprocess(),
+            graph, settings.images, method=method, samples=max(count, 1), preprocess=settings.preprocess(graph),
             threads=settings.threads, everywhere=True,
         )  # fmt: skip
         return {**found, **{name: each for name, each in _probabilities(graph).items() if name in found}}
