@@ -90,3 +90,18 @@ def test_maces_range_file(schema: str, model: Path) -> None:
     done = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "net.range" in done.stderr
+
+
+@pytest.mark.parametrize("range_search", [False, True])
+def test_calibrated_ranges_are_joined_too(range_search: bool, model: Path) -> None:
+    samples = [np.random.default_rng(i).uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32) for i in range(4)]
+    net, out = onnx.load(model), model.with_name("q.onnx")
+    weights = net.graph.initializer[0]  # of the part that nothing else reads: it has the wider range
+    weights.CopyFrom(numpy_helper.from_array(3 * numpy_helper.to_array(weights), weights.name))
+    onnx.save(net, model)
+    for join in (False, True):
+        made = tenon.quantize(
+            model, samples, method="min-max", change_concat_ranges=join, range_search=range_search, equalisation=False
+        )
+        made.save(out)
+        assert requantised(out) == (not join)

@@ -61,9 +61,7 @@ class SchemeOptions:
     ] = None
     change_concat_ranges: Annotated[
         bool,
-        typer.Option(
-            "--change-concat-ranges", help="One range for a concatenation and all that it joins, of known ranges."
-        ),
+        typer.Option("--change-concat-ranges", help="One range for a concatenation and all that it joins."),
     ] = False
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", metavar="LAYER", help="A layer to leave in float; may be repeated.")

@@ -33,7 +33,7 @@ AUTO = ("min-max", "percentile", "mse")
 @dataclass(frozen=True)
 class Request:
     """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations, ``separate``
-    results of products that get a grid before a LeakyRelu."""
+    results of products that get a grid before a LeakyRelu; ``joined``: a concatenation and its parts have one grid."""
 
     scheme: Scheme
     methods: Sequence[str] = AUTO
@@ -47,6 +47,7 @@ class Request:
     step: Step = lambda stage, done, total: None
     pool: Pool | None = None
     separate: Collection[str] = ()
+    joined: bool = False
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Candidates:
     def _calibrated(self, graph: Graph) -> Recipe:
         """Without repairs, with ranges by the first method."""
         request = self.request
-        placed = placement(graph, request.exclude, request.wide, request.separate)
+        placed = placement(graph, request.exclude, request.wide, request.separate, joined=request.joined)
         if not placed.tensors:
             raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
         method = request.methods[0]
@@ -102,6 +103,8 @@ class Candidates:
                 low, high = ranges[value]
                 ranges[value] = low * self.room, high * self.room
             ranges.update(self._of_steps(graph))
+            if self.request.joined:
+                ranges.update(joined_ranges(placed, ranges))
         return found
 
     def _of_steps(self, graph: Graph) -> dict[Value, Range]:
@@ -182,6 +185,16 @@ def ends(graph: Graph, placed: Placement) -> set[Value]:
     """The tensors whose grids the outputs have."""
     known = set(placed.tensors)
     return {placed.end(root(v)) for v in scores(graph) if root(v) in known}
+
+
+def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
+    """Those of tensors that others have the grid of: the least that have all of theirs."""
+    found = {end: ranges[end] for end in map(placed.end, placed.parts)}
+    for part in placed.parts:
+        if part in ranges:
+            end = placed.end(part)
+            found[end] = min(ranges[part][0], found[end][0]), max(ranges[part][1], found[end][1])
+    return found
 
 
 def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:

@@ -11,9 +11,9 @@ from typing import Any
 from tenon.errors import InputError, ModelError
 from tenon.ir.graph import Graph, Value
 from tenon.quantization.calibration import Step, observed
-from tenon.quantization.candidates import Recipe, grids
+from tenon.quantization.candidates import Recipe, grids, joined_ranges
 from tenon.quantization.insertion import products
-from tenon.quantization.placement import Placement, last, placement, root
+from tenon.quantization.placement import Placement, placement
 from tenon.quantization.range_files import read_ranges
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
 from tenon.quantization.samples import Data, Sample, finite, read_samples
@@ -50,24 +50,6 @@ def missing(
     return [v for v in placed.tensors if v not in placed.parts and v.name not in ranges and usual_range(v) is None]
 
 
-def of_concatenations(graph: Graph, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
-    """One range for the result of each concatenation and all that it joins, the least that has all of theirs, as MACE's
-    ``change_concat_ranges`` makes it: integers are moved, none is requantised."""
-    found = dict(ranges)
-    joined = [
-        {last(graph, node), *(root(v) for v in node.inputs if v is not None)} & found.keys()
-        for node in graph
-        if node.op.name == "Concat"
-    ]
-    before: dict[Value, Range] = {}
-    while before != found:  # concatenations of concatenations
-        before = dict(found)
-        for values in filter(None, joined):
-            whole = min(found[v][0] for v in values), max(found[v][1] for v in values)
-            found.update(dict.fromkeys(values, whole))
-    return found
-
-
 def quantized_by(
     graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
     seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
@@ -75,11 +57,12 @@ def quantized_by(
 ) -> tuple[Recipe, list[Sample]]:  # fmt: skip
     """The recipe for ``graph`` of these ranges, and by ``method`` where they have none; and the samples of ``data``.
 
-    ``change_concat_ranges`` widens those of concatenations (``of_concatenations``).
+    ``change_concat_ranges`` gives a concatenation and all that it joins one range, the least that has all of theirs, as
+    MACE's key of that name does: integers are moved, none is requantised.
 
     Raises ModelError, and InputError for a tensor without a range where there are no samples.
     """
-    placed = placement(graph, exclude, wide, {*ranges, *separate})
+    placed = placement(graph, exclude, wide, {*ranges, *separate}, joined=change_concat_ranges)
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     given = known(graph, placed, ranges)
@@ -94,6 +77,6 @@ def quantized_by(
         seen = observed(graph, left, found, histograms=method in HISTOGRAMS, threads=threads, step=step)
         given |= {value: METHODS[method](each) for value, each in seen.items()}
     if change_concat_ranges:
-        given |= of_concatenations(graph, given)
+        given |= joined_ranges(placed, given)
     made = products(placed, grids(placed, given, scheme), scheme)
     return Recipe(graph, placed, given, made, "known ranges"), found

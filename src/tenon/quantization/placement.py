@@ -55,6 +55,7 @@ def placement(
     wide: Collection[str] = (),
     separate: Collection[str] = (),
     everywhere: bool = False,
+    joined: bool = False,
 ) -> Placement:
     """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits.
 
@@ -62,7 +63,7 @@ def placement(
     convolution and the Add that reads it (``addends``); results of products that ``separate`` names get a grid before
     it, too (``rounded_with_readers`` lists these).  Arithmetic after the last product stays in float: it decodes boxes,
     say, whose ends 8 bits are too coarse for.  With ``everywhere`` every tensor of floats that is computed gets a grid,
-    outputs too.
+    outputs too.  With ``joined`` all that a concatenation joins has its grid, not only what nothing else reads.
     """
     found, needed = Placement(), before_products(graph)
     added = {} if everywhere else addends(graph, exclude, wide, separate)
@@ -91,6 +92,9 @@ def placement(
         if node.op.name == "Concat" or _limits_channels(node):
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             found.parts.update(dict.fromkeys(alone, result))
+            for end in map(found.end, roots if joined and node.op.name == "Concat" else ()):
+                if end is not result:
+                    found.parts[end] = result
     found.tensors = list(tensors)
     found.added = {v: root(next(a for a in _operands(node) if a is not v)) for v, node in added.items()}
     for node in found.products:

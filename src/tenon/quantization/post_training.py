@@ -138,7 +138,7 @@ def quantize(
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
     brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
     without missing ones no data is needed; nothing is searched or repaired then, and without data the report is empty.
-    ``change_concat_ranges`` gives a concatenation and all that it joins one range of these, which has all of theirs.
+    ``change_concat_ranges`` gives a concatenation and all that it joins one range, which has all of theirs.
 
     ``cluster`` is the address of a Dask scheduler, or "local:N", whose workers observe parts of the samples; the result
     is the same.
@@ -184,7 +184,7 @@ def quantize(
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
             kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
-            exclude, int16, threads, step, pool, separate,
+            exclude, int16, threads, step, pool, separate, change_concat_ranges,
         )  # fmt: skip
         if contract.asked:
             mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)

@@ -142,7 +142,7 @@ def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mappi
 
 
 def sample_files(folder: Path) -> list[Path]:
-    """The files of samples in a folder, sorted; if it has none, those in its subfolders (a folder for each class, say)."""
+    """The files of samples in a folder, sorted; if it has none, those in its subfolders (one for each class, say)."""
     known = {".npy", sounds.SUFFIX, *SUFFIXES}
 
     def found(paths: Iterable[Path]) -> list[Path]:
