@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 
+import exact_onnxruntime
 import tenon
 from networks_to_quantise import built, images, separable
 from tenon.ir.graph import Array, Graph
@@ -128,7 +128,7 @@ def test_limits_of_channels_are_integers_and_onnxruntime_agrees(tmp_path: Path) 
     assert planned is not None
     assert all(str(n.output.type.dtype) == "i8" for n in planned if n.op.name == "Min")
     made.save(tmp_path / "net.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    session = exact_onnxruntime.session(tmp_path / "net.onnx")
     with tenon.open(tenon.compile(made.graph)) as engine:
         for x in given[:4]:
             (y,) = engine.run(x).values()

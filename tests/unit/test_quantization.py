@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import exact_onnxruntime
 import tenon
 from evaluate import evaluate
 from quantised_networks import LAST, images, make
@@ -151,9 +151,7 @@ def test_activations_of_16_bits_have_less_noise() -> None:
 def test_answers_of_bundle_reference_and_onnxruntime_agree(tmp_path: Path) -> None:
     made = tenon.quantize(network(), samples(), method="min-max")
     made.save(tmp_path / "net.onnx")
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "1")  # its kernels for AVX2 saturate sums otherwise
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", options, providers=["CPUExecutionProvider"])
+    session = exact_onnxruntime.session(tmp_path / "net.onnx")
     with tenon.open(tenon.compile(tmp_path / "net.onnx")) as saved, tenon.open(tenon.compile(made.graph)) as direct:
         for x in samples(4):
             (y,) = direct.run(x).values()
