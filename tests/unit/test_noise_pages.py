@@ -52,6 +52,13 @@ def test_tables_are_sorted_by_a_click_and_names_are_escaped(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
+def test_each_repair_is_shown_with_and_without_it() -> None:
+    text = page("net", "", [], {}, tried={"": 20.0, "gptq": 31.0}, without={"gptq": 25.5}, kept=("gptq",))
+    assert "<span class=label>as calibrated</span>" in text
+    assert "<span class=label>gptq, without 25.5 dB: kept</span>" in text
+    assert ">31.0 dB</span>" in text
+
+
 def test_click_on_a_point_shows_its_command(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(pareto_page("net", report(), "tenon quantize net.onnx --data x -o q.onnx"))

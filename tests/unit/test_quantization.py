@@ -460,4 +460,6 @@ def test_report_is_json(tmp_path: Path) -> None:
     found = json.loads(Path(report).read_text())
     assert found["scheme"] == "int8"
     assert {t["name"] for t in found["tensors"]}
+    assert found["without"]["bias correction"] == found["repairs"][""]
+    assert set(found["without"]) >= {*found["repairs"]} - {""}
     assert (tmp_path / "q.onnx").stat().st_size < (DIGITS / "digits.onnx").stat().st_size

@@ -62,6 +62,49 @@ def test_focus_makes_channels_of_rows_and_columns(tmp_path: Path) -> None:
         read_samples(listener([1, 3, 4, 6]), tmp_path, 1, preprocess={"focus": True})
 
 
+def _filtered(pixels: np.ndarray, size: int, low: float, high: float) -> np.ndarray:
+    """The first axis from ``low`` to ``high`` as ``size`` averages under triangles: a bilinear filter, antialiased."""
+    step = (high - low) / size
+    centres = low + (np.arange(size) + 0.5) * step
+    reach = max(step, 1.0)
+    weights = np.maximum(0, 1 - np.abs(np.arange(len(pixels)) + 0.5 - centres[:, None]) / reach)
+    return np.rint(np.tensordot(weights / weights.sum(1, keepdims=True), pixels, 1))
+
+
+def _resized(pixels: np.ndarray, high: int, wide: int, box: tuple[float, float, float, float]) -> np.ndarray:
+    left, top, right, bottom = box
+    columns = _filtered(pixels.swapaxes(0, 1), wide, left, right).swapaxes(0, 1)
+    return _filtered(columns, high, top, bottom)
+
+
+@pytest.mark.parametrize("fit", ["stretch", "bgr", "crop", "letterbox", "focus"])
+def test_pixels_are_those_of_an_independent_computation(fit: str, tmp_path: Path) -> None:
+    """Pillow rounds weights of filters, which a grey level may depend on."""
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8)
+    image.fromarray(pixels).save(tmp_path / "a.png")
+    whole, means, scales = (0.0, 0.0, 50.0, 30.0), np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 2.0])
+    high, wide, changes = 8, 12, {"mean": means.tolist(), "scale": scales.tolist()}
+    if fit == "crop":  # of 10 rows, 50 x 30 of which 36 x 24 are shown
+        wanted, changes = _resized(pixels, high, wide, (7.0, 3.0, 43.0, 27.0)), {**changes, "fit": fit, "resize": 10}
+    elif fit == "letterbox":  # 12 x 7 pixels below no row
+        wanted, changes = np.full((high, wide, 3), 9.0), {**changes, "fit": fit, "border": 9}
+        wanted[:7] = _resized(pixels, 7, wide, whole)
+    elif fit == "focus":
+        wanted, changes = _resized(pixels, 2 * high, 2 * wide, whole), {**changes, "focus": True}
+    else:
+        wanted = _resized(pixels, high, wide, whole)
+        changes = {**changes, "channels": "bgr" if fit == "bgr" else "rgb"}
+        wanted = wanted[:, :, ::-1] if fit == "bgr" else wanted
+    parts = [wanted]
+    if fit == "focus":
+        parts = [wanted[row::2, column::2] for column in (0, 1) for row in (0, 1)]
+    shape = [1, 3 * len(parts), high, wide]
+    (given,) = read_samples(listener(shape), tmp_path, 1, preprocess=changes)
+    levels = given["x"][0].transpose(1, 2, 0) / np.tile(scales, len(parts)) + np.tile(means, len(parts))
+    np.testing.assert_allclose(levels, np.concatenate(parts, -1), atol=1.001)
+
+
 def test_a_quantised_network_is_compiled_at_once(tmp_path: Path) -> None:
     from tenon.exporters.save import save
 

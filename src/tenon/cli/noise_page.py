@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -19,11 +19,12 @@ Cards = Sequence[tuple[str, str]]
 
 def page(
     title: str, about: str, figures: Cards, noise: Mapping[str, Sequence[Noise]], weights: Sequence[WeightNoise] = (),
-    tried: Mapping[str, float] | None = None, data: Any = None,
+    tried: Mapping[str, float] | None = None, data: Any = None, *, without: Mapping[str, float] | None = None,
+    kept: Container[str] = (),
 ) -> str:  # fmt: skip
     """The text of the page; names from the model are escaped.  ``noise`` are tables by their headings, ``tried`` the
-    SQNR in dB of what was tried."""
-    sections = [_tried(tried)] if tried else []
+    SQNR in dB of what was tried, ``without`` that before it, and ``kept`` the names of what was kept."""
+    sections = [_tried(tried, without or {}, kept)] if tried else []
     sections += [
         section(heading, table(_HEAD, [_row(i, each) for i, each in enumerate(rows)]))
         for heading, rows in noise.items()
@@ -83,9 +84,13 @@ def _weight_row(i: int, each: WeightNoise) -> str:
     )
 
 
-def _tried(tried: Mapping[str, float]) -> str:
+def _tried(tried: Mapping[str, float], without: Mapping[str, float], kept: Container[str]) -> str:
+    def remark(name: str) -> str:
+        before = f", without {decibels(without[name])}" if name in without else ""
+        return before + ": kept" * (name in kept)
+
     bars = "".join(
-        f"<div class=bar><span class=label>{escape(name or 'as calibrated')}</span><span class=track>"
+        f"<div class=bar><span class=label>{escape(name or 'as calibrated')}{remark(name)}</span><span class=track>"
         f"<i style='width:{100 * min(max(value / 60, 0), 1):.1f}%;background:hsl(212 62% 52%)'></i></span>"
         f"<span class=number>{decibels(value)}</span></div>"
         for name, value in tried.items()

@@ -113,7 +113,8 @@ def _print(report: Report) -> None:
     console.print(f"scheme {report.scheme}{reason}, ranges by {report.method}", markup=False)
     for name, gain in (report.repairs | report.methods).items():
         kept = "  (kept)" if name in (*report.applied, report.method) else ""
-        console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{kept}", markup=False)
+        before = f" ({report.without[name]:.1f} dB without)" if name in report.without else ""
+        console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{before}{kept}", markup=False)
     if report.wide:
         console.print(f"in 16 bits: {', '.join(report.wide)}", markup=False)
     if report.fp16:
@@ -144,5 +145,6 @@ def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
         f"{name}: quantisation", f"{report.samples} samples; in float: {', '.join(report.floats) or 'no product'}; "
         f"in 16 bits: {', '.join(report.wide) or 'no product'}; in fp16: {', '.join(report.fp16) or 'no product'}",
         cards, {"Outputs": report.outputs, "Tensors": report.tensors}, report.weights,
-        report.repairs | report.methods, data,
+        report.repairs | report.methods, data, without=report.without,
+        kept=(*report.applied, report.method),
     )  # fmt: skip

@@ -56,7 +56,7 @@ class Recipe:
 
     ``shifts`` are what biases have to add to the sums of products, an array of channels each, where that was measured
     together with the weights.  ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was
-    tried, ``applied`` what is part of the recipe.
+    tried, ``without`` that before it, ``applied`` what is part of the recipe.
     """
 
     graph: Graph
@@ -66,6 +66,7 @@ class Recipe:
     method: str
     methods: dict[str, float] = field(default_factory=dict)
     repairs: dict[str, float] = field(default_factory=dict)
+    without: dict[str, float] = field(default_factory=dict)
     applied: list[str] = field(default_factory=list)
     shifts: Sequence[Array] | None = None
 

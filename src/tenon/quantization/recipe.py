@@ -16,7 +16,7 @@ from tenon.ir.graph import Graph, Node, Value
 from tenon.quantization.bias_absorption import absorbed
 from tenon.quantization.bias_correction import correct
 from tenon.quantization.candidates import AUTO as AUTO
-from tenon.quantization.candidates import Candidates, ends, grids
+from tenon.quantization.candidates import Candidates, ends, grids, joined_ranges
 from tenon.quantization.candidates import Recipe as Recipe
 from tenon.quantization.candidates import Request as Request
 from tenon.quantization.copies import twins
@@ -93,7 +93,7 @@ class _Search(Candidates):
         found.repairs[""] = best.sqnr
         if self.corrects and found.products:
             corrected = self._tried(found, simulation)
-            found.repairs["bias correction"] = corrected.sqnr
+            found.repairs["bias correction"], found.without["bias correction"] = corrected.sqnr, best.sqnr
             if corrected < best:
                 self.corrects = False
                 simulation.reset_shifts()
@@ -131,12 +131,12 @@ class _Search(Candidates):
             other = self._calibrated(graph)
             again = self._simulated(other)
             quality = self._tried(other, again)
-            found.repairs[name] = quality.sqnr
+            found.repairs[name], found.without[name] = quality.sqnr, best.sqnr
             if quality <= best and (taken or not request.equalisation):
                 again.close()
                 continue
             simulation.close()
-            other.methods, other.repairs, other.applied = found.methods, found.repairs, [*names, name]
+            self._follow(other, found, [*names, name])
             found, simulation, best, taken = other, again, quality, True
         return found, simulation, best
 
@@ -150,13 +150,23 @@ class _Search(Candidates):
         other = self._calibrated(graph)
         again = self._simulated(other)
         quality = self._tried(other, again)
-        found.repairs[name] = quality.sqnr
+        found.repairs[name], found.without[name] = quality.sqnr, best.sqnr
         if quality <= best:
             again.close()
             return found, simulation, best
         simulation.close()
-        other.methods, other.repairs, other.applied = found.methods, found.repairs, [*found.applied, name]
+        self._follow(other, found, [*found.applied, name])
         return other, again, quality
+
+    @staticmethod
+    def _follow(other: Recipe, found: Recipe, applied: list[str]) -> None:
+        """Let ``other`` have what was measured up to ``found``."""
+        other.methods, other.repairs, other.without, other.applied = (
+            found.methods,
+            found.repairs,
+            found.without,
+            applied,
+        )
 
     def _best_method(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
         found.methods[found.method] = best.sqnr
@@ -180,7 +190,7 @@ class _Search(Candidates):
             self._by(name, other, self.fitted)
             again = self._simulated(other)
             quality = self._tried(other, again)
-            found.repairs[name] = quality.sqnr
+            found.repairs[name], found.without[name] = quality.sqnr, best.sqnr
             if quality <= best and request.rounding == "auto":
                 again.close()
                 continue
@@ -231,7 +241,7 @@ class _Search(Candidates):
             expected=self.expected[::2], step=self.request.step, fixed=self._of_steps(found.graph),
         )  # fmt: skip
         quality = self._quality(found, simulation, slice(1, None, 2))
-        found.methods["range search"] = quality.sqnr
+        found.methods["range search"], found.without["range search"] = quality.sqnr, before.sqnr
         if quality > before:
             found.applied.append("range search")
         else:
@@ -250,6 +260,8 @@ class _Search(Candidates):
                 (low, high), whole = found.ranges[value], METHODS[found.method](seen[value])
                 ranges[value] = min(low, whole[0] * WIDER[0]), max(high, whole[1] * WIDER[0])
         ranges.update(self._of_steps(found.graph))
+        if self.request.joined:
+            ranges.update(joined_ranges(found.placed, ranges))
         found.ranges = ranges
 
     def _finished(self, found: Recipe, simulation: Simulation) -> Simulation:
@@ -270,7 +282,8 @@ class _Search(Candidates):
         predicted = list(simulation.shifts)
         correct(found.graph, found.products, simulation, many, threads=threads, step=self.request.step)
         measured = self._quality(found, simulation)
-        found.repairs["bias correction, measured"] = measured.sqnr
+        name = "bias correction, measured"
+        found.repairs[name], found.without[name] = measured.sqnr, plain.sqnr
         if measured < plain:
             simulation.shifts = predicted
             if not self.corrects and found.shifts is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -66,9 +66,10 @@ class Report:
     the same, or None if the first output is no vector; ``agreement_error`` is its standard error.
 
     ``scheme_reason`` says why the scheme was chosen, "" if it was asked for.  ``methods`` has the SQNR in dB of each
-    method that was tried, ``repairs`` that without ("") and with each repair, on samples that nothing was fitted to;
-    ``applied`` are the repairs that were kept.  Of a search for a contract, ``floats`` are the layers in float,
-    ``wide`` those of 16-bit integers, ``fp16`` those in fp16 and ``points`` the mixtures that were tried.
+    method that was tried, ``repairs`` that without ("") and with each repair, on samples that nothing was fitted to,
+    and ``without`` that before each repair; ``applied`` are the repairs that were kept.  Of a search for a contract,
+    ``floats`` are the layers in float, ``wide`` those of 16-bit integers, ``fp16`` those in fp16 and ``points`` the
+    mixtures that were tried.
     """
 
     scheme: str
@@ -87,6 +88,7 @@ class Report:
     wide: tuple[str, ...] = ()
     fp16: tuple[str, ...] = ()
     scheme_reason: str = ""
+    without: dict[str, float] = field(default_factory=dict)
 
 
 class Sums:
@@ -155,6 +157,7 @@ def reported(
         scheme.name, found.method, len(samples), noise[: len(ends)], noise[len(ends) :],
         tuple(weight_noise(each) for each in found.products), share if vector else None,
         standard_error(share, len(samples)) if vector else None, found.methods, found.repairs, tuple(found.applied),
+        without=found.without,
     )  # fmt: skip
 
 
