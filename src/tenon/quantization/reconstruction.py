@@ -30,6 +30,9 @@ from tenon.quantization.scheme import Grid, Scheme, bits_of
 STAGES = 100
 """Most times that the network is compiled: of larger ones, several layers are measured at once."""
 
+AHEAD = 8
+"""Layers whose sums one compiled network of floats has."""
+
 RIDGES = (0.03, 0.3, 3.0)
 """Resistance of weights against moving, in parts of the mean moment; each layer takes the one that fits best to
 samples that were left out."""
@@ -57,26 +60,23 @@ def reconstructed(
     todo = sorted((i for i, each in enumerate(made) if reconstructs(each)), key=lambda i: order[made[i].node])
     found, shifts = list(made), [np.zeros(each.channels) for each in made]
     done = set(range(len(made))) - set(todo)
-    size = -(-len(todo) // STAGES)
-    for at in range(0, len(todo), max(size, 1)):
-        stage = todo[at : at + size]
-        step("reconstruction", at, len(todo))
-        left = {made[i].node for i in todo[at:]}
-        biased = [replace(each, bias=each.bias + shift) for each, shift in zip(found, shifts, strict=True)]
-        sums = _measured(
-            graph,
-            placed,
-            [biased[i] for i in sorted(done)],
-            [made[i] for i in stage],
-            left,
-            grids,
-            scheme,
-            samples,
-            threads,
-        )
-        for i in stage:
-            found[i], shifts[i] = _fitted(made[i], sums[made[i].node], centred=centred and made[i].takes_bias)
-        done |= set(stage)
+    size = max(1, -(-len(todo) // STAGES))
+    for begin in range(0, len(todo), AHEAD * size):
+        part = todo[begin : begin + AHEAD * size]
+        floats = Probes(graph, [v for i in part for v in _goals(graph, made[i].node)], threads=threads)
+        try:
+            for at in range(0, len(part), size):
+                step("reconstruction", begin + at, len(todo))
+                stage, left = part[at : at + size], {made[i].node for i in todo[begin + at :]}
+                biased = [replace(found[i], bias=found[i].bias + shifts[i]) for i in sorted(done)]
+                network = _Quantised(graph, placed, biased, left, grids, scheme)
+                sums = _measured(network, [made[i].node for i in stage], floats, samples, threads)
+                for i in stage:
+                    biases = centred and made[i].takes_bias
+                    found[i], shifts[i] = _fitted(made[i], sums[made[i].node], centred=biases)
+                done |= set(stage)
+        finally:
+            floats.close()
     return found, shifts
 
 
@@ -113,21 +113,30 @@ class _Sums:
         return float((form + bias * (bias + 2 * mean - 2 * self.goal)).sum())
 
 
+@dataclass(frozen=True)
+class _Quantised:
+    """``graph`` with the products that are ``done`` in integers; those that are ``left`` have float weights."""
+
+    graph: Graph
+    placed: Placement
+    done: list[Product]
+    left: set[Node]
+    grids: Mapping[Value, Grid]
+    scheme: Scheme
+
+
 def _measured(
-    graph: Graph, placed: Placement, done: list[Product], asked: Sequence[Product], left: set[Node],
-    grids: Mapping[Value, Grid], scheme: Scheme, samples: Sequence[Sample], threads: int,
-) -> dict[Node, list[_Sums]]:  # fmt: skip
-    """Of each product that is asked for, over the even and over the odd samples; ``left`` still have float weights."""
-    copy, there, again, theirs, values = twins(graph, placed, done, grids)
-    insert(copy, there, again, theirs, scheme)
-    nodes = [each.node for each in asked]
-    added = {node: i for node in nodes if (i := _other(graph, node, left)) is not None}
-    sums = {node: node.output.uses[0] for node in added}
-    exact = {node: [node.output, *([sums[node].input(added[node])] if node in added else [])] for node in nodes}
+    network: _Quantised, nodes: Sequence[Node], floats: Probes, samples: Sequence[Sample], threads: int
+) -> dict[Node, list[_Sums]]:
+    """Of each product, over the even and over the odd samples; ``floats`` has what ``_goals`` lists for it."""
+    graph = network.graph
+    copy, there, again, theirs, values = twins(graph, network.placed, network.done, network.grids)
+    insert(copy, there, again, theirs, network.scheme)
     near = {node: [_twin(values, node).input(0)] for node in nodes}
-    for node, i in added.items():
-        near[node].append(_twin(values, sums[node]).input(i))
-    floats = Probes(graph, [v for each in exact.values() for v in each], threads=threads)
+    for node in nodes:
+        i = _other(graph, node, network.left)
+        if i is not None:
+            near[node].append(_twin(values, node.output.uses[0]).input(i))
     rounded = Probes(copy, [v for each in near.values() for v in each], threads=threads)
     rng, found = np.random.default_rng(0), dict[Node, list[_Sums]]()
     try:
@@ -135,8 +144,8 @@ def _measured(
             for node in nodes:
                 chosen = chosen_positions(node, rng)
                 wanted = results_at(node, expected[node.output], chosen)
-                if node in added:
-                    exactly, nearly = exact[node][1], near[node][1]
+                if len(near[node]) > 1:
+                    exactly, nearly = _goals(graph, node)[1], near[node][1]
                     wanted = wanted + results_at(node, expected[exactly] - got[nearly], chosen)
                 new = _Sums.of(rows_at(node, got[near[node][0]], chosen), wanted)
                 halves = found.setdefault(node, [])
@@ -145,7 +154,6 @@ def _measured(
                 else:
                     halves[number % 2] += new
     finally:
-        floats.close()
         rounded.close()
     return found
 
@@ -156,17 +164,26 @@ def _twin(values: Mapping[Value, Value], node: Node) -> Node:
     return twin
 
 
-def _other(graph: Graph, node: Node, left: set[Node]) -> int | None:
-    """Which operand of the addition that alone reads a product's result is another tensor of the same shape, complete
-    before the product: one that depends on no layer that is ``left``."""
+def _goals(graph: Graph, node: Node) -> list[Value]:
+    """The result of a product and what is added to it: the other operand, of the same shape, of the addition that alone
+    reads it."""
     y = node.output
     if len(y.uses) != 1 or y.uses[0].op.name != "Add" or graph.is_output(y):
-        return None
-    both = y.uses[0].inputs
-    i = 1 if both[0] is y else 0
-    other = both[i]
+        return [y]
+    other = y.uses[0].inputs[1 if y.uses[0].inputs[0] is y else 0]
     if other is None or other is y or other.constant or other.type.dims != y.type.dims:
+        return [y]
+    return [y, other]
+
+
+def _other(graph: Graph, node: Node, left: set[Node]) -> int | None:
+    """Which operand of the addition is what is added to a product's result (``_goals``), if it is complete before the
+    product: if it depends on no layer that is ``left``."""
+    y, *others = _goals(graph, node)
+    if not others:
         return None
+    (other,) = others
+    i = 1 if y.uses[0].inputs[0] is y else 0
     todo, seen = [other], set[Node]()
     while todo:
         maker = todo.pop().producer
