@@ -14,7 +14,11 @@ from PIL import Image
 
 import tenon
 from installed import SCRIPT, environment
+from networks_to_quantise import built
+from tenon.compat.glow.model import quantised
+from tenon.compat.glow.options import LOADER, parse
 from tenon.compat.glow.tuner import halved
+from tenon.errors import InputError
 from tenon.ir.graph import Array
 from tenon.quantization.glow_profile import Profile, Range
 from tenon.quantization.glow_profile import parse as parse_profile
@@ -206,3 +210,30 @@ def test_activations_of_16_bits(model: Path, pixels: Array, scores: Array, tmp_p
         cwd=tmp_path,
     )  # fmt: skip
     assert "there are 8 bits only" in refused.stderr
+
+
+def test_kinds_of_nodes_that_keep_their_precision(tmp_path: Path) -> None:
+    """By Glow's names and by ONNX's, also of nodes that are folded together: the sum is the convolution's bias."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((2, 3, 1, 1)), "b": rng.standard_normal((1, 2, 1, 1)), "v": np.ones((8, 4))}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Add", ["c", "b"], ["s"]),
+        helper.make_node("Flatten", ["s"], ["f"]), helper.make_node("MatMul", ["f", "v"], ["y"]),
+    ]  # fmt: skip
+    graph = built(nodes, weights, [1, 3, 2, 2], [1, 4])
+    profile = Profile.of(graph)
+    profile.add({f"{name}:0": np.array([-4, 4], np.float32) for name in ("x", "s", "y")})
+    (tmp_path / "p.yml").write_text(profile.text())
+
+    def floats(*kinds: str) -> set[str]:
+        """Products of weights that are no integers."""
+        words = ["-m=net", f"-load-profile={tmp_path / 'p.yml'}"]
+        kept = [f"-keep-original-precision-for-nodes={kind}" for kind in kinds]
+        made = quantised(parse([*words, *kept], LOADER), graph)
+        return {n.op.name for n in made if n.op.name in ("Conv", "Gemm", "MatMul") and n.input(1).constant}
+
+    assert floats() == set()
+    assert floats("Convolution") == floats("conv") == {"Conv"}
+    assert floats("FullyConnected") == {"MatMul"}
+    with pytest.raises(InputError, match="Nonsense: there is no such kind of node"):
+        floats("Nonsense")

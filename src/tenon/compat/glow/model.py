@@ -24,7 +24,7 @@ from tenon.ir.preprocessing import planes
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.writer import Names
 from tenon.options import DataType, OptionKeywords, Precision
-from tenon.quantization.by_ranges import quantize_by_ranges
+from tenon.quantization.by_ranges import profiled, quantize_by_ranges
 from tenon.quantization.glow_profile import Profile, Range, graph_hash
 from tenon.quantization.glow_profile import parse as parse_profile
 from tenon.quantization.relative_entropy import least_entropy_range
@@ -105,19 +105,38 @@ def loaded_profile(path: str, graph: Graph) -> Profile:
 def by_profile(arguments: Arguments, graph: Graph, profile: Profile) -> Graph:
     """The graph quantised by the ranges of a profile, as the other options say.  Raises InputError."""
     scheme = _scheme(arguments)
-    given = arguments.lists.get("keep-original-precision-for-nodes", [])
-    kept = {word.lower() for text in given for word in text.split(",")}
-    exclude = [node.output.name for node in graph if node.op.name.lower() in kept]
+    kept = _kept_kinds(arguments)
+    floats = profiled(graph) if kept else graph  # whose results have the names that quantisation knows
+    exclude = [node.output.name for node in floats if node.op.name.lower() in kept]
     ranges = {name.removesuffix(":0"): _range(arguments, found) for name, found in profile.ranges.items()}
     made = quantize_by_ranges(graph, ranges, scheme=scheme, exclude=exclude)
     if "assert-all-nodes-quantized" in arguments.flags:
         arithmetic = options(arguments, "host").get("arithmetic")
         left = tenon.inspect(made, target=_target(arguments), arithmetic=arithmetic)[0].left_in_float
-        excluded = {str(node.origin.layer) for node in graph if node.output.name in exclude}
+        excluded = {str(node.origin.layer) for node in floats if node.output.name in exclude}
         reasons = [(where, why) for where, why in left if where not in excluded]
         if wrong := [f"{where} ({why})" for where, why in reasons if why.split()[0].lower() not in kept]:
             raise InputError(f"-assert-all-nodes-quantized: left in float: {', '.join(wrong)}")
     return made
+
+
+_KINDS = {
+    "avgpool": ("averagepool", "globalaveragepool"), "batchedreducemean": ("reducemean",), "batchmatmul": ("matmul",),
+    "convolution": ("conv",), "convtranspose": ("convtranspose",), "fullyconnected": ("gemm", "matmul"),
+}  # fmt: skip
+"""Kinds of Glow's nodes that have other names here, in small letters."""
+
+
+def _kept_kinds(arguments: Arguments) -> set[str]:
+    """Operators of ``-keep-original-precision-for-nodes``, in small letters.  Raises InputError for unknown ones."""
+    given = arguments.lists.get("keep-original-precision-for-nodes", [])
+    known, kept = {name.lower() for name in ops.registry()}, set[str]()
+    for word in (word for text in given for word in text.split(",") if word):
+        kinds = _KINDS.get(word.lower(), (word.lower(),))
+        if not known.issuperset(kinds):
+            raise InputError(f"-keep-original-precision-for-nodes={word}: there is no such kind of node")
+        kept.update(kinds)
+    return kept
 
 
 def _scheme(arguments: Arguments) -> str:
