@@ -42,6 +42,7 @@ from tenon.bundle.writer import save_container
 from tenon.cli import main
 from tenon.errors import BundleError, InputError, ToolchainError
 from tenon.sdk import save_sdk
+from tenon.sdk.libtenon import RUNTIME
 from tenon.targets import find
 from tenon.toolchain.compiler import zig
 from tenon.toolchain.stub_library import stub_library
@@ -336,6 +337,21 @@ MISUSE: list[Misuse] = [
     ),
     ("linked without struct", ARGUMENT, "NULL", lambda a: a("tenon_bundle_from_program", None, ctypes.byref(a.out))),
 ]
+
+
+STATUS = {
+    -1: "-1", ARGUMENT: "TENON_INVALID_ARGUMENT", HANDLE: "TENON_INVALID_HANDLE", NOT_FOUND: "TENON_NOT_FOUND",
+    SIZE: "TENON_WRONG_SIZE", STATE: "TENON_WRONG_STATE", UNSUPPORTED: "TENON_UNSUPPORTED",
+}  # fmt: skip
+
+
+def test_table_of_the_documentation() -> None:
+    """The page lists these cases, with what the functions return and the messages."""
+    page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
+    table = page.split("| what is wrong | returned | message |\n|---|---|---|\n")[1].split("\n\n")[0]
+    assert table.splitlines() == [f"| {what} | `{STATUS[status]}` | `{text}` |" for what, status, text, _ in MISUSE]
+    header = (RUNTIME / "include" / "tenon.h").read_text()
+    assert all(re.search(rf"\b{name} = {number}\b", header) for number, name in STATUS.items() if number > 0)
 
 
 @pytest.mark.parametrize(("status", "text", "call"), [row[1:] for row in MISUSE], ids=[row[0] for row in MISUSE])
