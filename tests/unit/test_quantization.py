@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import exact_onnxruntime
 import tenon
 from evaluate import evaluate
+from networks_to_quantise import built
 from quantised_networks import LAST, images, make
 from quantised_networks import network as float_network
 from real import DIGITS, held_out_digits
@@ -243,6 +244,21 @@ def test_a_convolution_is_rounded_once_with_what_is_added(tmp_path: Path) -> Non
     once.save_ranges(tmp_path / "ranges.yml")
     again = tenon.quantize(graph, ranges=tmp_path / "ranges.yml")
     assert with_grids(again.graph) == with_grids(once.graph)
+
+
+def test_a_sum_of_two_convolutions_becomes_a_file_of_tflite(tmp_path: Path) -> None:
+    """Both results get grids of their own, not only the one that is added to the other."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(0, 0.4, (4, 3 if name != "w" else 4, 1, 1)) for name in "uvw"}
+    nodes = [
+        helper.make_node("Conv", ["x", "u"], ["a"]), helper.make_node("Conv", ["x", "v"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]  # fmt: skip
+    graph = built(nodes, weights, [1, 3, 4, 4], [1, 4, 4, 4])
+    given = [rng.uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32) for _ in range(4)]
+    made = tenon.quantize(graph, given, range_search=False, method="min-max", separate_activations=True)
+    assert with_grids(made.graph) >= {"a", "b", "s"}
+    made.save(tmp_path / "net.tflite")
 
 
 @pytest.mark.parametrize("options", [{"scheme": "int16x8"}, {"int16": ["g"]}, {"int16": ["a"]}, {"int16": ["b"]}])

@@ -144,12 +144,17 @@ def _is_sum(graph: Graph, value: Value, exclude: Container[str], wide: Container
 
 def rounded_with_readers(graph: Graph) -> set[str]:
     """The names of the results of products that are rounded once with what reads them."""
-    added = addends(graph)
-    return {
-        node.output.name
-        for node in graph
-        if node.op.name in PRODUCTS and rounded_result(graph, node, (), added) is not last(graph, node)
-    }
+    found = set[str]()
+    while True:  # of an Add of two results the other one is left
+        added = addends(graph, separate=found)
+        more = {
+            node.output.name
+            for node in graph
+            if node.op.name in PRODUCTS and rounded_result(graph, node, found, added) is not last(graph, node)
+        }
+        if more <= found:
+            return found
+        found |= more
 
 
 def before_products(graph: Graph) -> set[Node]:
