@@ -20,7 +20,8 @@ void tn_activations_want(Activations *activations, size_t size, size_t alignment
 }
 
 static void free_memory(Activations *activations) {
-  tn_aligned_release(activations->memory);
+  if (activations->memory != activations->home) tn_aligned_release(activations->memory);
+  else if (activations->home != NULL) tn_give_back(activations->home, activations->home_size);
   activations->memory = NULL;
   activations->size = 0;
 }
@@ -30,8 +31,11 @@ uint8_t *tn_activations_take(Activations *activations) {
   while (activations->taken) tn_wait(&activations->monitor, -1);
   const size_t size = activations->wanted ? activations->wanted : 1, alignment = activations->alignment;
   if (activations->size < size || (uintptr_t)activations->memory % alignment != 0) free_memory(activations);
-  if (activations->memory == NULL && (activations->memory = tn_aligned_memory(size, alignment)) != NULL)
-    activations->size = size;
+  if (activations->memory == NULL) {
+    const int fits = activations->home_size >= size && (uintptr_t)activations->home % alignment == 0;
+    activations->memory = fits ? activations->home : tn_aligned_memory(size, alignment);
+    activations->size = fits ? activations->home_size : size;
+  }
   uint8_t *memory = activations->memory;
   activations->taken = memory != NULL;
   tn_unlock(&activations->monitor);
@@ -42,6 +46,15 @@ void tn_activations_leave(Activations *activations) {
   tn_lock(&activations->monitor);
   activations->taken = 0;
   tn_wake_all(&activations->monitor);
+  tn_unlock(&activations->monitor);
+}
+
+void tn_activations_settle(Activations *activations, uint8_t *home, size_t size) {
+  tn_lock(&activations->monitor);
+  while (activations->taken) tn_wait(&activations->monitor, -1);
+  free_memory(activations);
+  activations->home = home;
+  activations->home_size = size;
   tn_unlock(&activations->monitor);
 }
 

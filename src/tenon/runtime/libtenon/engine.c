@@ -59,11 +59,15 @@ static TenonStatus choose_threads(Engine *engine, const TenonEngineOptions *opti
                  (int)options->threads, about->name, most);
 }
 
-TenonStatus tn_take_buffers(Engine *engine) {
+/* At least 1, and a multiple of the alignment. */
+static size_t tensor_bytes(const Description *about) {
+  return (size_t)((about->mutable_bytes + about->alignment) / about->alignment * about->alignment);
+}
+
+TenonStatus tn_take_buffers(Engine *engine, size_t activations) {
   const Description *about = &engine->bundle->about;
   const Binding *first = about->bindings;
-  const size_t bytes = (size_t)about->mutable_bytes + 1;
-  engine->tensors = tn_aligned_memory(bytes, (size_t)about->alignment);
+  engine->tensors = tn_aligned_memory(tensor_bytes(about) + activations, (size_t)about->alignment);
   engine->bound_inputs = calloc((size_t)first->input_count + 1, sizeof *engine->bound_inputs);
   engine->bound_outputs = calloc((size_t)first->output_count + 1, sizeof *engine->bound_outputs);
   engine->pools = calloc((size_t)about->binding_count + 1, sizeof *engine->pools);
@@ -75,6 +79,8 @@ TenonStatus tn_take_buffers(Engine *engine) {
 }
 
 void tn_release_buffers(Engine *engine) {
+  if (engine->is_home) tn_activations_settle(engine->activations, NULL, 0);
+  engine->is_home = 0;
   tn_end_parts(engine);
   tn_aligned_release(engine->tensors);
   free(engine->bound_inputs);
@@ -90,10 +96,13 @@ static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options
     tn_activations_retain(other->activations);
   }
   engine->activations = other != NULL ? other->activations : tn_activations_new();
-  const TenonStatus status = tn_take_buffers(engine);
+  const size_t own = other == NULL && TN_GIVES_BACK ? (size_t)about->activations : 0;
+  const TenonStatus status = tn_take_buffers(engine, own);
   if (status != TENON_OK) return status;
   if (engine->activations == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   tn_activations_want(engine->activations, (size_t)about->activations, (size_t)about->alignment);
+  if (own > 0) tn_activations_settle(engine->activations, engine->tensors + tensor_bytes(about), own);
+  engine->is_home = own > 0;
   return TENON_OK;
 }
 
@@ -111,8 +120,8 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
 
 static void end(Engine *engine) {
   if (engine->pools != NULL) tn_stop_pools(engine);
-  tn_activations_release(engine->activations);
   tn_release_buffers(engine);
+  tn_activations_release(engine->activations);
   tn_bundle_release(engine->bundle);
   tn_bundle_release(engine->opened);
   free(engine);

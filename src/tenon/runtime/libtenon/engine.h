@@ -9,7 +9,9 @@
 /* Memory for intermediate results, which engines can share. */
 typedef struct {
   int references, taken;
-  uint8_t *memory;
+  uint8_t *memory; /* NULL: it is to be taken */
+  uint8_t *home;   /* behind the tensors of the engine that made this, while that lives; or NULL */
+  size_t home_size;
   size_t size, wanted, alignment;
   Monitor monitor;
 } Activations;
@@ -18,6 +20,7 @@ Activations *tn_activations_new(void);
 void tn_activations_want(Activations *activations, size_t size, size_t alignment);
 uint8_t *tn_activations_take(Activations *activations); /* waits; NULL if there is no memory */
 void tn_activations_leave(Activations *activations);
+void tn_activations_settle(Activations *activations, uint8_t *home, size_t size); /* NULL: the home ends */
 void tn_activations_drop(Activations *activations); /* the memory; it is taken again when needed */
 void tn_activations_retain(Activations *activations);
 void tn_activations_release(Activations *activations);
@@ -31,6 +34,7 @@ typedef struct {
   TenonEngine *handle;
   uint8_t *tensors;
   Activations *activations;
+  int is_home; /* of the activations */
   const void **bound_inputs;
   void **bound_outputs;
   int binding, threads, is_pinned;
@@ -55,8 +59,9 @@ TenonStatus tn_engine_enter(const TenonEngine *handle, Engine **engine);
 TenonStatus tn_engine_take(const TenonEngine *handle, Engine **engine);
 void tn_engine_leave(Engine *engine);
 
-/* The memory for inputs and outputs of the bundle, what is as long as its lists, and the parts that a device runs. */
-TenonStatus tn_take_buffers(Engine *engine);
+/* The memory for inputs and outputs of the bundle, with room for intermediate results, what is as long as its lists, and
+   the parts that a device runs. */
+TenonStatus tn_take_buffers(Engine *engine, size_t activations);
 void tn_release_buffers(Engine *engine);
 
 const Binding *tn_engine_binding(const Engine *engine);

@@ -34,6 +34,13 @@ void tn_file_release(File *file);
 /* Zeros; `alignment` is a power of 2.  NULL if there is no memory. */
 void *tn_aligned_memory(size_t bytes, size_t alignment);
 void tn_aligned_release(void *memory);
+/* Gives pages of such memory back to the system, whose content is lost; they are taken again when they are used. */
+void tn_give_back(void *memory, size_t bytes);
+#if defined(__linux__) && SIZE_MAX > UINT32_MAX
+enum { TN_GIVES_BACK = 1 };
+#else
+enum { TN_GIVES_BACK = 0 }; /* tn_give_back does nothing, or sums of sizes may be too large for addresses */
+#endif
 
 /* ---- shared libraries, from memory */
 typedef struct {

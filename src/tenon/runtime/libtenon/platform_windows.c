@@ -80,6 +80,8 @@ void *tn_aligned_memory(size_t bytes, size_t alignment) {
 
 void tn_aligned_release(void *memory) { _aligned_free(memory); }
 
+void tn_give_back(void *memory, size_t bytes) { (void)memory, (void)bytes; }
+
 int tn_write_file(const char *path, const void *data, size_t size, int is_private) {
   (void)is_private;
   FILE *file = fopen(path, "wb");

@@ -28,21 +28,28 @@ static const struct {
     {"avx_vnni", 7, 1, EAX, 4, YMM},     {"avx512_bf16", 7, 1, EAX, 5, ZMM},
 };
 
+enum { OSXSAVE = 27 };
+#if defined(__x86_64__)
+enum { HAS_CPUID = 1 };
+#else
+#define HAS_CPUID (__get_cpuid_max(0, NULL) >= 1)
+#endif
+
 static unsigned saved_registers(unsigned flags) {
-  enum { OSXSAVE = 27 };
   unsigned low = 0, high;
   if (flags >> OSXSAVE & 1) __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return low;
 }
 
-/* A virtual machine takes microseconds for each CPUID: every leaf is read once in the life of the process. */
+/* A virtual machine takes microseconds for each CPUID: every leaf is read once in the life of the process, and not leaf 0
+   for the number of leaves, because what has XSAVE has leaf 13. */
 static uint32_t read_features(void) {
   unsigned r[3][4] = {{0}};
   uint32_t found = 1u << TN_KNOWN;
-  const unsigned most = __get_cpuid_max(0, NULL);
-  if (most >= 1) __cpuid(1, r[0][EAX], r[0][EBX], r[0][ECX], r[0][EDX]);
-  if (most >= 7) __cpuid_count(7, 0, r[1][EAX], r[1][EBX], r[1][ECX], r[1][EDX]);
-  if (most >= 7 && r[1][EAX] >= 1) __cpuid_count(7, 1, r[2][EAX], r[2][EBX], r[2][ECX], r[2][EDX]);
+  if (HAS_CPUID) __cpuid(1, r[0][EAX], r[0][EBX], r[0][ECX], r[0][EDX]);
+  const int has_leaf_7 = r[0][ECX] >> OSXSAVE & 1;
+  if (has_leaf_7) __cpuid_count(7, 0, r[1][EAX], r[1][EBX], r[1][ECX], r[1][EDX]);
+  if (has_leaf_7 && r[1][EAX] >= 1) __cpuid_count(7, 1, r[2][EAX], r[2][EBX], r[2][ECX], r[2][EDX]);
   const unsigned saved = saved_registers(r[0][ECX]);
   for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
     const unsigned needed = features[i].saved, leaf = features[i].leaf == 1 ? 0 : 1u + features[i].subleaf;

@@ -17,7 +17,7 @@ int tenon_engine_binding(const TenonEngine *handle) {
 static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
   const Description *about = &bundle->about;
   Engine fresh = {.bundle = bundle};
-  const TenonStatus status = tn_take_buffers(&fresh);
+  const TenonStatus status = tn_take_buffers(&fresh, 0);
   if (status != TENON_OK) {
     tn_release_buffers(&fresh);
     return status;

@@ -14,12 +14,12 @@ int tg_debug(const char *variable) {
 /* ------------------------------------------------------------------------------------------------------------- dump */
 
 static const char *type_name(int data_type) {
-  static const char *const names[] = {"fp32", "fp16", "int8", "uint8", "int32", "int16"};
+  static const char names[][7] = {"fp32", "fp16", "int8", "uint8", "int32", "int16"};
   return data_type >= 0 && data_type < 6 ? names[data_type] : "unknown";
 }
 
 static const char *kind_name(int kind) {
-  static const char *const names[] = {"unknown", "var", "const", "input", "dep"};
+  static const char names[][8] = {"unknown", "var", "const", "input", "dep"};
   return kind >= 0 && kind < 5 ? names[kind] : "unknown";
 }
 

@@ -77,21 +77,22 @@ static Tensor *port_tensor(const Graph *graph, const TenonTensor *about, int num
   return (is_output ? graph->outputs : graph->inputs)[number]->outputs[0];
 }
 
-static int is_one_of(const char *word, const char *const *words) {
-  while (*words != NULL && strcmp(word, *words) != 0) words++;
-  return *words != NULL;
+/* Words one after the other, the last of which is empty. */
+static int is_one_of(const char *word, const char *words) {
+  while (*words != 0 && strcmp(word, words) != 0) words += strlen(words) + 1;
+  return *words != 0;
 }
 
 /* Results of FullyConnected, and of what keeps their shape, have the dimensions of images where it reads images. */
 static int is_image_rank(const Tensor *tensor) {
-  static const char *const keeping[] = {"FullyConnected", "Softmax", "ReLU", "Dropout", "Sigmoid", "Logistic", NULL};
-  static const char *const images[] = {"Convolution", "Pooling", "InputOp", NULL};
+  static const char keeping[] = "FullyConnected\0Softmax\0ReLU\0Dropout\0Sigmoid\0Logistic\0";
+  static const char images[] = "Convolution\0Pooling\0InputOp\0";
   int has_product = 0;
   for (int steps = 0; steps < 16 && tensor->producer != NULL && tensor->producer->op != NULL; steps++) {
     const Node *node = tensor->producer;
     if (is_one_of(node->op->name, images)) return has_product && (node->input_count > 0 || tensor->dim_count == 4);
     if (!is_one_of(node->op->name, keeping) || node->input_count == 0) return 0;
-    has_product |= strcmp(node->op->name, keeping[0]) == 0;
+    has_product |= strcmp(node->op->name, keeping) == 0;
     tensor = node->inputs[0];
   }
   return 0;
