@@ -79,7 +79,7 @@ int main(int count, char **words) {
   unsigned char *given = malloc(in), *expected = malloc(out), *bound = calloc(1, out);
   REQUIRE(fread(given, 1, in, stdin) == in);
 
-  TenonEngine *engine, *second;
+  TenonEngine *engine, *second, *third;
   CHECK(tenon_engine_create(bundle, NULL, &engine));
   CHECK(tenon_engine_set_input(engine, 0, given, in));
   CHECK(tenon_engine_run(engine));
@@ -95,6 +95,7 @@ int main(int count, char **words) {
   options.share_activations = engine;
   options.cores = TENON_ALL_CORES;
   CHECK(tenon_engine_create(bundle, &options, &second));
+  CHECK(tenon_engine_create(bundle, &options, &third));
   CHECK(tenon_bundle_close(bundle)); /* the engines keep what they need */
   CHECK(tenon_engine_bind_input(second, 0, given, in));
   CHECK(tenon_engine_bind_output(second, 0, bound, out));
@@ -125,6 +126,15 @@ int main(int count, char **words) {
   CHECK(tenon_engine_run_async(second, NULL, NULL)); /* destroying waits for it */
   CHECK(tenon_engine_destroy(second));
   CHECK(tenon_engine_destroy(engine));
+
+  /* The memory that it shared outlives the engine that brought it. */
+  CHECK(tenon_engine_set_input(third, 0, given, in));
+  for (int i = 0; i < 2; i++) {
+    CHECK(tenon_engine_run(third));
+    compare(third, expected, out, __LINE__);
+    CHECK(tenon_engine_release_memory(third));
+  }
+  CHECK(tenon_engine_destroy(third));
   fwrite(expected, 1, out, stdout);
   free(given), free(expected), free(bound);
   return 0;
