@@ -48,12 +48,16 @@ def measure(name: str, calibration: Sequence[Path], tests: Sequence[Path], optio
             (Path(folder) / path.name).symlink_to(path)
         began = perf_counter()
         made = tenon.quantize(
-            model, folder, preprocess=preprocess, scheme=options.scheme, threads=options.threads, int16=options.int16
+            model, folder, preprocess=preprocess, scheme=options.scheme, threads=options.threads, int16=options.int16,
+            min_sqnr=options.min_sqnr, mixed_types=options.mixed_types,
         )  # fmt: skip
         taken = perf_counter() - began
     report = made.report
     noise = ", ".join(f"{each.name} {each.sqnr:.1f} dB" for each in report.outputs)
     print(f"{name} {options.scheme}: {noise}; {', '.join(report.applied)}; {taken:.0f} s")
+    others = {"int16": report.wide, "fp16": report.fp16, "float": report.floats}
+    if any(others.values()):
+        print("; ".join(f"{len(names)} layers in {kind}: {' '.join(names)}" for kind, names in others.items() if names))
     print(f"tried: {', '.join(f'{n} {v:.1f}' for n, v in (report.repairs | report.methods).items())} dB")
     settings = {"preprocess": preprocess} if preprocess else {}
     engines = [tenon.open(tenon.compile(graph, arithmetic="onnx", **settings)) for graph in (model, made.graph)]
@@ -89,6 +93,8 @@ def main() -> int:
     parser.add_argument("--held-out", action="store_true", help="measure on photos that are not calibrated with")
     parser.add_argument("--scheme", default="int8")
     parser.add_argument("--int16", nargs="*", default=(), help="layers of 16-bit activations")
+    parser.add_argument("--min-sqnr", type=float, help="of the outputs, in dB: as many layers are of other types")
+    parser.add_argument("--mixed-types", nargs="+", default=("int16",), help="what these layers may be")
     parser.add_argument("--threads", type=int, default=2, help="of the calibration")
     options = parser.parse_args()
     photos = sorted(p for p in (SHARED / "images").iterdir() if p.suffix in (".jpg", ".bmp", ".png"))

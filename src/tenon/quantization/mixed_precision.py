@@ -1,9 +1,10 @@
 """Layers of other types than the scheme's integers, so that a quantised network meets a contract, at the least
 estimated cost: float, fp16, or activations of 16-bit integers.
 
-The contract is a least SQNR of the outputs or a most drop of a metric.  Layers are ordered by the noise that each adds
-to its own sums over what it costs in float; the shortest prefix that meets the contract in float is found by bisection,
-and layers of it that are not needed after all return to 8 bits.  Of the rest, all and then one by one become fp16 or
+The contract is a least SQNR of the outputs or a most drop of a metric.  Layers are ordered by the noise at the outputs
+that each saves over what it costs in float (in networks too large to measure that, by the noise of its own sums); the
+shortest prefix that meets the contract in float is found by bisection, and layers of it that are not needed after all
+return to 8 bits.  Of the rest, all and then one by one become fp16 or
 16-bit integers where the contract is met so at less cost: time by the target's cost model, or bytes of weights where
 the time is the same.
 """
@@ -27,6 +28,7 @@ from tenon.quantization.default_scheme import estimate_options, estimated_times
 from tenon.quantization.half_precision import in_fp16, layer_name
 from tenon.quantization.insertion import Product
 from tenon.quantization.moments import moments
+from tenon.quantization.output_noise import OutputNoise, by_groups, output_noise, weight_noise
 from tenon.quantization.placement import PRODUCTS
 from tenon.quantization.probes import Probes, scores
 from tenon.quantization.recipe import Recipe, Request, inserted, recipe
@@ -134,6 +136,9 @@ class _Search:
         self.graph, self.samples, self.request, self.contract, self.target = graph, samples, request, contract, target
         self.types, self.fp16, self.quick = types, fp16, request
         self.points: list[Point] = []
+        self.at_outputs: OutputNoise | None = None
+        self.of_sums: dict[str, float] = {}
+        self.cost: dict[str, float] = {}
         self.known: dict[tuple[frozenset[str], frozenset[str]], Recipe] = {}
         self.reference = _run(graph, "float", samples, request.threads)
 
@@ -141,30 +146,30 @@ class _Search:
         found = recipe(self.graph, self.samples, self.request)
         if self.contract.met_by(self._tried(found, LayerTypes())):
             return Mixture(found, LayerTypes(), self.points)
-        order = self._order(found)
+        self._measure(found)
         self.quick = replace(
             self.request, methods=(found.method,), rounding="nearest", range_search=False,
             equalisation=any("equalisation" in name for name in found.applied),
         )  # fmt: skip
-        layers = self._mixture(order)
+        layers = self._mixture()
         final = self._recipe(self.request, layers)
         if not self.contract.met_by(self._tried(final, layers)):  # what it chose was best on a part of the samples
             final = self._recipe(self.quick, layers)
             self._tried(final, layers)
         return Mixture(final, layers, self.points)
 
-    def _mixture(self, order: Sequence[str]) -> LayerTypes:
+    def _mixture(self) -> LayerTypes:
         """The layers of each type.  Raises InputError if no mixture meets the contract."""
         exact = next((kind for kind in ("float", "fp16") if kind in self.types), None)
         if exact is None:
-            return LayerTypes.alike("int16", self._shortest(order, "int16"))
+            return LayerTypes.alike("int16", self._needed("int16", self._shortest("int16")))
         try:
-            names = self._needed(exact, self._shortest(order, exact))
+            names = self._needed(exact, self._shortest(exact))
         except InputError as refusal:  # products in 16 bits are nearly as good, and other operators stay in 8
             if "int16" not in self.types:
                 raise
             try:
-                return LayerTypes.alike("int16", self._shortest(order, "int16"))
+                return LayerTypes.alike("int16", self._needed("int16", self._shortest("int16")))
             except InputError:
                 raise refusal from None
         return self._cheapest(exact, names)
@@ -184,8 +189,10 @@ class _Search:
     def _attempt(self, layers: LayerTypes) -> Point:
         return self._tried(self._recipe(self.quick, layers), layers)
 
-    def _shortest(self, order: Sequence[str], kind: str) -> list[str]:
-        """The shortest prefix that meets the contract if it is of this type.  Raises InputError if none does."""
+    def _shortest(self, kind: str) -> list[str]:
+        """The shortest prefix of layers in their order that meets the contract, all of this type.  Raises InputError if
+        none does."""
+        order = self._order(kind)
         few, many, alone = 0, len(order), kind == "int16"
 
         def meets(count: int) -> bool:
@@ -230,16 +237,25 @@ class _Search:
         point = self._attempt(trial)
         return (trial, point) if self.contract.met_by(point) and cheaper(point, best) else (layers, best)
 
-    def _order(self, found: Recipe) -> list[str]:
-        """Layers by what their noise costs to avoid, the best to leave in float first."""
-        noise = _noise_of_layers(found, self.samples, self.request)
+    def _measure(self, found: Recipe) -> None:
+        """What the order of layers depends on: their noise, and what it costs to avoid it."""
+        self.at_outputs = output_noise(found, self.samples, self.request)
+        if self.at_outputs is None:
+            self.of_sums = _noise_of_layers(found, self.samples, self.request)
+        names = {layer_name(each.node) for each in found.products}
         integers, floats = self._times(self._inserted(found, LayerTypes())), self._times(self.graph)
         cost = {
             name: max(floats.get(name, 0.0) - integers.get(name, 0.0), 1e-3 * floats.get(name, 1.0), 1e-9)
-            for name in noise
+            for name in names
         }
         typical = float(np.median(list(cost.values())))
-        return sorted(noise, key=lambda name: -noise[name] / max(cost[name], 0.1 * typical))
+        self.cost = {name: max(each, 0.1 * typical) for name, each in cost.items()}
+
+    def _order(self, kind: str) -> list[str]:
+        """Layers by what their noise costs to avoid, the best to be of another type first."""
+        if self.at_outputs is not None:
+            return self.at_outputs.order(self.cost, kind)
+        return sorted(self.of_sums, key=lambda name: -self.of_sums[name] / self.cost[name])
 
     def _inserted(self, found: Recipe, layers: LayerTypes) -> Graph:
         made, _ = inserted(found, self.request.scheme)
@@ -329,11 +345,7 @@ def _noise_of_layers(found: Recipe, samples: Sequence[Sample], request: Request)
 
 
 def _noise(each: Product, moment: Array) -> float:
-    data, groups = each.node.input(1).array.astype(np.float64), len(moment)
-    parts, wrong = (
-        np.moveaxis(a, each.axis, 0).reshape(groups, data.shape[each.axis] // groups, -1)
-        for a in (data, each.stored_weights() - data)
-    )
-    signal, noise = (float((np.matmul(a, moment) * a).sum()) for a in (parts, wrong))
+    parts = by_groups(each, moment, wrong=False)
+    signal, noise = float((np.matmul(parts, moment) * parts).sum()), weight_noise(each, moment)
     step = float(each.x.scale.reshape(())) ** 2 / 12
     return (noise + step * float((parts**2).sum())) / max(signal, 1e-30)

@@ -33,9 +33,8 @@ def searched(
 
     The grids of ``simulation`` are changed.  Tensors that share a grid are changed together.
     """
-    macs = sum(n.op.macs([None if v is None else v.type for v in n.inputs], [v.type for v in n.outputs]) for n in graph)
     ends = [v for v in placed.tensors if v not in placed.parts]
-    count = min(len(samples), int(MACS / max(macs, 1) / (len(SHARES) * len(ends))))
+    count = min(len(samples), int(MACS / max(network_macs(graph), 1) / (len(SHARES) * len(ends))))
     if count < 4:
         return dict(ranges)
     groups: dict[Value, list[Value]] = {end: [end] for end in ends}
@@ -60,6 +59,11 @@ def searched(
         _set(simulation, group, placed.scheme_of(end, scheme).activation_grid(*chosen[end]))
         chosen.update(dict.fromkeys(group, chosen[end]))
     return chosen
+
+
+def network_macs(graph: Graph) -> int:
+    """Multiply-accumulates of one run."""
+    return sum(n.op.macs([None if v is None else v.type for v in n.inputs], [v.type for v in n.outputs]) for n in graph)
 
 
 def _set(simulation: Simulation, group: Sequence[Value], grid: Grid) -> None:
