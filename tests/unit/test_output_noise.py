@@ -33,7 +33,8 @@ def test_order_of_16_bits_counts_each_tensor_once() -> None:
 
 
 def test_order_of_floats_counts_weights() -> None:
-    """A tensor that two layers have counts half for each: 6, 8.5 and 2."""
+    """From the last one back: c and d are the least (3), then a, b and the weights of the first (7.5), not b and those
+    of the second (9)."""
     assert NOISE.order(ALIKE, "float") == ["second", "first", "third"]
     assert NOISE.order({**ALIKE, "second": 2.0}, "fp16") == ["first", "second", "third"]
 

@@ -39,27 +39,22 @@ class OutputNoise:
     def order(self, cost: Mapping[str, float], kind: str) -> list[str]:
         """Layers by the noise at the outputs that each saves over its cost, the best first.
 
-        Of ``kind`` "int16" a layer saves the noise of tensors that no layer before it has in 16 bits.  Of others it
-        saves that of its weights, and a part of that of tensors that other layers have, too: these are exact only where
-        all of them are.
+        Of ``kind`` "int16", one layer is enough for a tensor to have 16 bits: from the first layer on, each saves the
+        noise of tensors that no layer before it has.  Of others, a tensor is exact only where all its layers are: from
+        the last one back, each saves the noise of its weights, and of tensors that no layer after it has.
         """
-        sharing: dict[Value, int] = {}
-        for tensors in self.read.values():
-            for value in tensors:
-                sharing[value] = sharing.get(value, 0) + 1
-        if kind != "int16":
-            saved = {
-                name: self.weights.get(name, 0.0) + sum(self.tensors[v] / sharing[v] for v in self.read[name])
-                for name in self.read
-            }
-            return sorted(saved, key=lambda name: -saved[name] / cost[name])
-        left, found, done = list(self.read), list[str](), set[Value]()
+        left, found, done, wide = list(self.read), list[str](), set[Value](), kind == "int16"
+
+        def saved(name: str) -> float:
+            weights = 0.0 if wide else self.weights.get(name, 0.0)
+            return (weights + sum(self.tensors[v] for v in self.read[name] - done)) / cost[name]
+
         while left:
-            best = max(left, key=lambda name: sum(self.tensors[v] for v in self.read[name] - done) / cost[name])
-            found.append(best)
-            left.remove(best)
-            done |= self.read[best]
-        return found
+            name = (max if wide else min)(left, key=saved)
+            found.append(name)
+            left.remove(name)
+            done |= self.read[name]
+        return found if wide else found[::-1]
 
 
 def output_noise(found: Recipe, samples: Sequence[Sample], request: Request) -> OutputNoise | None:
@@ -76,7 +71,7 @@ def output_noise(found: Recipe, samples: Sequence[Sample], request: Request) -> 
     simulation = Simulation(found.graph, placed, found.products, fine, request.scheme, threads)
     simulation.by_noise = True
     try:
-        least = simulation.noise(few, expected)[-1].noise
+        least, otherwise = simulation.noise(few, expected)[-1].noise, simulation.outputs(few)
         tensors = dict[Value, float]()
         for number, end in enumerate(own):
             request.step("noise of tensors", number, len(own))
@@ -84,7 +79,7 @@ def output_noise(found: Recipe, samples: Sequence[Sample], request: Request) -> 
             step = coarse[end]
             rounded = Grid(step.scale, step.zero.astype(np.int16), DType.I16)
             simulation.set_grids(dict.fromkeys(group, rounded))
-            tensors[end] = max(simulation.noise(few, expected)[-1].noise - least, 0.0)
+            tensors[end] = simulation.noise(few, otherwise)[-1].noise
             simulation.set_grids({value: fine[value] for value in group})
     finally:
         simulation.close()

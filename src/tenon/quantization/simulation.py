@@ -81,6 +81,10 @@ class Simulation:
             self._means = ChannelMeans(self._graph, self._sums, self._axes, self._threads)
         return self._means.over(samples, self._more())
 
+    def outputs(self, samples: Sequence[Sample]) -> list[list[Array]]:
+        """The arrays of the outputs on each sample."""
+        return [[values[v].copy() for v in self._ends] for values in self._probes.run(samples, self._more())]
+
     def noise(
         self, samples: Sequence[Sample], expected: Sequence[Sequence[Array]], best: Sequence[Loss] = ()
     ) -> list[Loss]:
