@@ -190,8 +190,8 @@ class _Search:
         return self._tried(self._recipe(self.quick, layers), layers)
 
     def _shortest(self, kind: str) -> list[str]:
-        """The shortest prefix of layers in their order that meets the contract, all of this type.  Raises InputError if
-        none does."""
+        """The shortest prefix of layers in their order that meets the contract, all of this type; or all layers but one
+        or a few, where only the whole order does.  Raises InputError if none does."""
         order = self._order(kind)
         few, many, alone = 0, len(order), kind == "int16"
 
@@ -201,6 +201,8 @@ class _Search:
         while many - few > 1:
             middle = (few + many) // 2
             few, many = (few, middle) if meets(middle) else (middle, many)
+        if many == len(order) and not alone and len(some := self._needed(kind, order)) < many:
+            return some
         if many == len(order) and not (alone and meets(many)):
             needs = "cannot be met with 16 bits" if alone else f"needs all layers in {kind}"
             raise InputError(
