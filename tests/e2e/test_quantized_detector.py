@@ -40,12 +40,17 @@ def test_faces_are_found_by_the_quantised_detector() -> None:
 
 @pytest.mark.slow
 def test_a_detector_with_leaky_activations_keeps_its_boxes() -> None:
-    """Of 16 photos; which of several boxes of one object has the greatest score is left open (before NMS)."""
+    """Of 16 photos; which of several boxes of one object has the greatest score is left open (before NMS).  The layers
+    in 16 bits are the first that a contract takes."""
     model, photos = shared("models/darknet/yolo-fastest-1.1"), shared("models/images")
-    made = tenon.quantize(tenon.load(model), photos, samples=16, method="min-max", range_search=False)
+    wide = [
+        f"convolutional_{i}"
+        for i in (1, 10, 125, 3, 12, 22, 17, 9, 129, 120, 36, 24, 5, 127, 105, 60, 13, 83, 100, 118)
+    ]
+    made = tenon.quantize(tenon.load(model), photos, samples=16, method="min-max", range_search=False, int16=wide)
     noise = {each.name: each.sqnr for each in made.report.outputs}
-    assert noise["scores"] > 14
-    assert noise["boxes"] > 35
+    assert noise["scores"] > 20
+    assert noise["boxes"] > 42
     shares: list[float] = []
     engines = [tenon.open(tenon.compile(graph, arithmetic="onnx")) for graph in (tenon.load(model), made.graph)]
     for name in ("darknet_dog.jpg", "darknet_giraffe.jpg", "darknet_horses.jpg", "darknet_person.jpg", "zebra_340.png"):
@@ -55,5 +60,4 @@ def test_a_detector_with_leaky_activations_keeps_its_boxes() -> None:
     for engine in engines:
         engine.close()
     assert len(shares) > 10
-    assert min(shares) > 0.8
-    assert sorted(shares)[len(shares) // 2] > 0.9
+    assert min(shares) > 0.9
