@@ -259,6 +259,8 @@ def test_a_sum_of_two_convolutions_becomes_a_file_of_tflite(tmp_path: Path) -> N
     made = tenon.quantize(graph, given, range_search=False, method="min-max", separate_activations=True)
     assert with_grids(made.graph) >= {"a", "b", "s"}
     made.save(tmp_path / "net.tflite")
+    wide = tenon.quantize(graph, given, range_search=False, method="min-max", scheme="int16x8")
+    assert with_grids(wide.graph) >= {"a", "b", "s"}
 
 
 @pytest.mark.parametrize("options", [{"scheme": "int16x8"}, {"int16": ["g"]}, {"int16": ["a"]}, {"int16": ["b"]}])

@@ -142,19 +142,20 @@ def _is_sum(graph: Graph, value: Value, exclude: Container[str], wide: Container
     return image and not _is_named(node, exclude) and not _is_named(node, wide)
 
 
-def rounded_with_readers(graph: Graph) -> set[str]:
-    """The names of the results of products that are rounded once with what reads them."""
+def summed(graph: Graph) -> set[str]:
+    """The names of the results of convolutions that can be rounded once with the Add that reads them: of an Add of two,
+    both, because with a grid for one the other is rounded so."""
     found = set[str]()
-    while True:  # of an Add of two results the other one is left
-        added = addends(graph, separate=found)
-        more = {
-            node.output.name
-            for node in graph
-            if node.op.name in PRODUCTS and rounded_result(graph, node, found, added) is not last(graph, node)
-        }
-        if more <= found:
-            return found
-        found |= more
+    while added := addends(graph, separate=found):
+        found |= {value.name for value in added}
+    return found
+
+
+def rounded_with_readers(graph: Graph) -> set[str]:
+    """The names of the results of products that can be rounded once with what reads them."""
+    products = (node for node in graph if node.op.name in PRODUCTS)
+    sloped = {node.output.name for node in products if rounded_result(graph, node) is not last(graph, node)}
+    return sloped | summed(graph)
 
 
 def before_products(graph: Graph) -> set[Node]:

@@ -28,7 +28,7 @@ from tenon.quantization.half_precision import in_fp16
 from tenon.quantization.known_ranges import Ranges, missing, quantized_by
 from tenon.quantization.known_ranges import read as read_known
 from tenon.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
-from tenon.quantization.placement import addends, rounded_with_others, rounded_with_readers
+from tenon.quantization.placement import rounded_with_others, rounded_with_readers, summed
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
@@ -199,7 +199,7 @@ def quantize(
 
 def _separate(graph: Graph, scheme: Scheme) -> set[str]:
     """The results that get a grid in any case: 16 bits are not added to sums of 32."""
-    return set() if scheme.activations.bytes == 1 else {value.name for value in addends(graph)}
+    return set() if scheme.activations.bytes == 1 else summed(graph)
 
 
 def _check_layers(graph: Graph, names: Sequence[str]) -> None:
