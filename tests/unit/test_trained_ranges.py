@@ -161,6 +161,14 @@ def test_fake_quantisation_of_tensorflow_keeps_the_integers_of_weights(tmp_path:
     assert found == [pytest.approx(pair, abs=0.02) for pair in ((-4, 4), (-1, 1), (0, 3))]
 
 
+def test_ranges_of_training_stay_beside_those_of_a_file(tmp_path: Path) -> None:
+    """MACE's mixed usage: the file has ranges of all tensors, and fills in what training left out."""
+    tensorflow_net(tmp_path / "net.pb", fake=True)
+    made = tenon.quantize(tmp_path / "net.pb", ranges={"relu:0": (0.0, 50.0), "x": (-9.0, 9.0), "y": (-4.0, 4.0)})
+    found = sorted(grid_ranges(made.graph).values())
+    assert found == [pytest.approx(pair, abs=0.02) for pair in ((-4, 4), (-1, 1), (0, 3))]
+
+
 def test_range_files_name_tensors_as_the_model_does(tmp_path: Path) -> None:
     """MACE's files have TensorFlow's names, with the number of the output; the compiler calls ``relu`` another way."""
     tensorflow_net(tmp_path / "net.pb", fake=False)

@@ -31,9 +31,9 @@ from tenon.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
 from tenon.quantization.placement import rounded_with_others, rounded_with_readers, summed
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
-from tenon.quantization.recipe import AUTO, Request, checked, inserted, recipe
+from tenon.quantization.recipe import AUTO, Recipe, Request, checked, inserted, recipe
 from tenon.quantization.report import Report, reported
-from tenon.quantization.samples import Data, Numbered, finite, numbered_samples
+from tenon.quantization.samples import Data, Numbered, Sample, finite, numbered_samples
 from tenon.quantization.scheme import Scheme, named_scheme
 from tenon.quantization.tensor_names import optimized_names, renamed
 from tenon.quantization.trained import grid_ranges, take_out
@@ -136,7 +136,7 @@ def quantize(
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
-    brings its own.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
+    brings its own, which stay.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
     without missing ones no data is needed; nothing is searched or repaired then, and without data the report is empty.
     ``change_concat_ranges`` gives a concatenation and all that it joins one range, which has all of theirs.
 
@@ -164,7 +164,7 @@ def quantize(
             raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
         return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none", reason)
     if trained or ranges is not None or data is None:
-        wanted = trained | renamed(read_known(ranges, kind), names)
+        wanted = renamed(read_known(ranges, kind), names) | trained
         if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
         known, fed = quantized_by(
@@ -172,12 +172,7 @@ def quantize(
             exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
             change_concat_ranges=change_concat_ranges, separate=separate,
         )  # fmt: skip
-        made, values = inserted(known, kind)
-        in_fp16(made, fp16)
-        if not fed:
-            return _unsearched(made, kind, known.method, reason)
-        report = reported(graph, known, made, values, fed[:SCORED], kind, threads)
-        return Quantized(made, replace(report, scheme_reason=reason))
+        return _of_known(graph, known, fed, kind, fp16, reason, threads)
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
     fed = finite(each.sample for each in numbered)
     contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
@@ -200,6 +195,18 @@ def quantize(
 def _separate(graph: Graph, scheme: Scheme) -> set[str]:
     """The results that get a grid in any case: 16 bits are not added to sums of 32."""
     return set() if scheme.activations.bytes == 1 else summed(graph)
+
+
+def _of_known(
+    graph: Graph, known: Recipe, fed: Sequence[Sample], kind: Scheme, fp16: Sequence[str], reason: str, threads: int
+) -> Quantized:
+    """What known ranges make of ``graph``, measured on samples where there are some."""
+    made, values = inserted(known, kind)
+    in_fp16(made, fp16)
+    if not fed:
+        return _unsearched(made, kind, known.method, reason)
+    report = reported(graph, known, made, values, fed[:SCORED], kind, threads)
+    return Quantized(made, replace(report, scheme_reason=reason))
 
 
 def _check_layers(graph: Graph, names: Sequence[str]) -> None:
