@@ -136,9 +136,10 @@ def quantize(
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
-    brings its own, which stay.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are missing, and
-    without missing ones no data is needed; nothing is searched or repaired then, and without data the report is empty.
-    ``change_concat_ranges`` gives a concatenation and all that it joins one range, which has all of theirs.
+    brings its own, which stay.  They are taken as they are, ``method`` ("min-max" for "auto") fills in those that are
+    missing, and without missing ones no data is needed; nothing is searched or repaired then, and without data the
+    report is empty.  ``change_concat_ranges`` gives a concatenation and all that it joins one range, which has all of
+    theirs.
 
     ``cluster`` is the address of a Dask scheduler, or "local:N", whose workers observe parts of the samples; the result
     is the same.
