@@ -162,3 +162,17 @@ def test_network_of_weights_of_4_bits_gains_over_gptq() -> None:
     made = tenon.quantize(separable(None, residual=True), images(48), **settings).report
     assert "reconstruction" in made.applied
     assert made.repairs["reconstruction"] > made.repairs["gptq"] + 1
+
+
+def test_first_and_last_layers_with_few_weights_keep_8_bits() -> None:
+    """So does none that has more than its share, and none of a scheme of 8 bits."""
+    rng = np.random.default_rng(4)
+    shapes = {"first": (8, 3, 1, 1), "middle": (64, 8, 5, 5), "y": (16, 64, 1, 1)}
+    weights = {f"{name}_w": rng.normal(0, 0.2, shape) for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", [x, f"{name}_w"], [name]) for x, name in zip(["x", *shapes], shapes, strict=False)
+    ]
+    graph = built(nodes, weights, [1, 3, 8, 8], [1, 16, 4, 4])
+    for scheme, bits in (("int4-weights", [8, 4, 4]), ("int8", [8, 8, 8])):
+        made = tenon.quantize(graph, images(8), scheme=scheme, rounding="nearest", range_search=False)
+        assert [each.bits for each in made.report.weights] == bits

@@ -49,7 +49,11 @@ class Product:
 
 def products(placed: Placement, grids: Mapping[Value, Grid], scheme: Scheme) -> list[Product]:
     added = {value: grids[other] for value, other in placed.added.items()}
-    return [_product(node, grids[root(node.input(0))], scheme, added.get(node.output)) for node in placed.products]
+    outer = scheme.of_outer_weights()
+    return [
+        _product(node, grids[root(node.input(0))], outer if node in placed.outer else scheme, added.get(node.output))
+        for node in placed.products
+    ]
 
 
 ADDED_STEP = 2.0**14

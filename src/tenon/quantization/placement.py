@@ -16,6 +16,9 @@ from tenon.quantization.scheme import SCHEMES, Scheme
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
 
+OUTER_SHARE = 0.02
+"""Most of all weights that a product before or after all others has to count as one of few weights."""
+
 _PAIRS = frozenset({"Add", "Mul", "Sub"})
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 QUANTISED = PRODUCTS | _AVERAGES
@@ -29,7 +32,7 @@ class Placement:
     """``products`` have weights to quantise; ``constants`` are other constant operands; ``tensors`` get grids, of
     which those in ``parts`` take that of the concatenation that they are parts of, or of what limits them; those in
     ``wide`` take 16 bits.  ``added`` has the tensor that is added to the result of a convolution before it is
-    rounded."""
+    rounded.  ``outer`` are products before or after all others, with few of the network's weights."""
 
     products: list[Node] = field(default_factory=list)
     constants: list[tuple[Node, int]] = field(default_factory=list)
@@ -37,6 +40,7 @@ class Placement:
     parts: dict[Value, Value] = field(default_factory=dict)
     wide: set[Value] = field(default_factory=set)
     added: dict[Value, Value] = field(default_factory=dict)
+    outer: set[Node] = field(default_factory=set)
 
     def end(self, value: Value) -> Value:
         """The tensor whose grid ``value`` has, or itself."""
@@ -100,7 +104,19 @@ def placement(
     for node in found.products:
         if _is_named(node, wide):
             found.wide |= {found.end(root(node.input(0))), found.end(rounded_result(graph, node, separate))}
+    found.outer = _outer(graph, found.products, needed)
     return found
+
+
+def _outer(graph: Graph, products: Sequence[Node], needed: Container[Node]) -> set[Node]:
+    """The products that no other comes before, or that no other comes after, and whose weights are few."""
+    after = set[Node]()
+    for node in graph:
+        before = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+        if any(each in after or each.op.name in PRODUCTS for each in before):
+            after.add(node)
+    few = OUTER_SHARE * sum(node.input(1).type.size for node in products)
+    return {n for n in products if (n not in after or n not in needed) and n.input(1).type.size <= few}
 
 
 def _is_named(node: Node, names: Container[str]) -> bool:

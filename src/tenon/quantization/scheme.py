@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,11 @@ class Scheme:
     @property
     def weights_only(self) -> bool:
         return self.activations is DType.F32
+
+    def of_outer_weights(self) -> Scheme:
+        """For the first and the last layers of a network where these have few weights: of 8 bits at least, because
+        their noise counts most."""
+        return replace(self, weights=DType.I8) if bits_of(self.weights) < 8 else self
 
     def activation_grid(self, low: float, high: float) -> Grid:
         """The grid of a tensor of values from ``low`` to ``high``, widened to have 0."""
