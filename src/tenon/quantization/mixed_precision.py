@@ -147,9 +147,12 @@ class _Search:
         if self.contract.met_by(self._tried(found, LayerTypes())):
             return Mixture(found, LayerTypes(), self.points)
         self._measure(found)
+        equalised = any(
+            "equalisation" in name for name in found.applied
+        )  # the fewer layers in 8 bits, the less it helps
         self.quick = replace(
             self.request, methods=(found.method,), rounding="nearest", range_search=False,
-            equalisation=any("equalisation" in name for name in found.applied),
+            equalisation=self.request.equalisation if equalised else False,
         )  # fmt: skip
         layers = self._mixture()
         final = self._recipe(self.request, layers)
