@@ -147,9 +147,8 @@ class _Search:
         if self.contract.met_by(self._tried(found, LayerTypes())):
             return Mixture(found, LayerTypes(), self.points)
         self._measure(found)
-        equalised = any(
-            "equalisation" in name for name in found.applied
-        )  # the fewer layers in 8 bits, the less it helps
+        # The fewer layers are in 8 bits, the less equalisation helps: where it does now, both are tried.
+        equalised = any("equalisation" in name for name in found.applied)
         self.quick = replace(
             self.request, methods=(found.method,), rounding="nearest", range_search=False,
             equalisation=self.request.equalisation if equalised else False,
