@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import exact_onnxruntime
 import tenon
 from networks_to_quantise import images, separable
 from tenon.errors import InputError
@@ -53,6 +54,8 @@ def test_onnxruntime_gives_the_same(tmp_path: Path, made: Quantized) -> None:
     assert found.outputs[0].sqnr > 100
     assert {"2", "4", "6"} <= {each.name for each in found.tensors}
     assert all(each.sqnr > 100 for each in found.tensors)
+    if exact_onnxruntime.saturates():
+        pytest.skip(exact_onnxruntime.SATURATING)
     path = saved(made.graph, tmp_path / "q.onnx")
     assert compare(f"onnxruntime:{path}", path, images(4)).outputs[0].sqnr > 40
 

@@ -72,6 +72,8 @@ def test_all_targets_give_the_same_answers(kind: str, tmp_path: Path) -> None:
     for target, bundle in bundles.items():
         if not missing(find(target)):
             assert_stated_digest(bundle)
+    if exact_onnxruntime.saturates():  # and refuses to be exact where steps share their weights
+        pytest.skip(exact_onnxruntime.SATURATING)
     session, step = exact_onnxruntime.session(tmp_path / "net.onnx"), float(last_scale(made.graph))
     with tenon.open(bundles["host"]) as engine:
         off = [np.abs(engine.run({"x": x})["y"] - session.run(["y"], {"x": x})[0]) / step for x in given]
