@@ -1,5 +1,6 @@
 /* Runs a bundle on standard input in every way that tenon.h has, and writes the first output to standard output. */
 
+#include "require.h"
 #include "tenon.h"
 
 #include <stdio.h>
@@ -14,25 +15,18 @@
       exit(1);                                                                                               \
     }                                                                                                        \
   } while (0)
-#define REQUIRE(condition)                                   \
-  do {                                                       \
-    if (!(condition)) {                                      \
-      fprintf(stderr, "%d: %s\n", __LINE__, #condition);     \
-      exit(1);                                               \
-    }                                                        \
-  } while (0)
 
 static int left, may_end;
 
 static void again(TenonEngine *engine, TenonStatus status, void *context) {
-  REQUIRE(status == TENON_OK && context == &left);
-  REQUIRE(tenon_engine_wait(engine, -1) == TENON_WRONG_STATE);
-  REQUIRE(tenon_engine_destroy(engine) == TENON_BUSY);
+  ENSURE(status == TENON_OK && context == &left);
+  ENSURE(tenon_engine_wait(engine, -1) == TENON_WRONG_STATE);
+  ENSURE(tenon_engine_destroy(engine) == TENON_BUSY);
   if (--left > 0) CHECK(tenon_engine_run_async(engine, again, context));
 }
 
 static void lasting(TenonEngine *engine, TenonStatus status, void *context) {
-  REQUIRE(engine != NULL && status == TENON_OK && context == NULL);
+  ENSURE(engine != NULL && status == TENON_OK && context == NULL);
   while (!__atomic_load_n(&may_end, __ATOMIC_ACQUIRE)) tenon_abi_version();
 }
 
@@ -62,7 +56,7 @@ static TenonBundle *opened(const char *path) {
   }
   static unsigned char data[1 << 22]; /* at an odd address, so that the weights are copied */
   FILE *file = fopen(path + 7, "rb");
-  REQUIRE(file != NULL);
+  ENSURE(file != NULL);
   const size_t size = fread(data + 1, 1, sizeof data - 1, file);
   fclose(file);
   CHECK(tenon_bundle_open_memory(data + 1, size, NULL, &bundle));
@@ -70,14 +64,14 @@ static TenonBundle *opened(const char *path) {
 }
 
 int main(int count, char **words) {
-  REQUIRE(count == 2 && tenon_abi_version() == TENON_ABI_VERSION && strcmp(tenon_version(), TENON_VERSION) == 0);
+  ENSURE(count == 2 && tenon_abi_version() == TENON_ABI_VERSION && strcmp(tenon_version(), TENON_VERSION) == 0);
   TenonBundle *bundle = opened(words[1]);
   TenonTensor input, output;
   CHECK(tenon_bundle_input(bundle, 0, 0, &input));
   CHECK(tenon_bundle_output(bundle, 0, 0, &output));
   const size_t in = (size_t)input.bytes, out = (size_t)output.bytes;
   unsigned char *given = malloc(in), *expected = malloc(out), *bound = calloc(1, out);
-  REQUIRE(fread(given, 1, in, stdin) == in);
+  ENSURE(fread(given, 1, in, stdin) == in);
 
   TenonEngine *engine, *second, *third;
   CHECK(tenon_engine_create(bundle, NULL, &engine));
@@ -100,27 +94,27 @@ int main(int count, char **words) {
   CHECK(tenon_engine_bind_input(second, 0, given, in));
   CHECK(tenon_engine_bind_output(second, 0, bound, out));
   CHECK(tenon_engine_run(second));
-  REQUIRE(memcmp(bound, expected, out) == 0);
+  ENSURE(memcmp(bound, expected, out) == 0);
   CHECK(tenon_engine_bind_output(second, 0, NULL, 0));
 
   /* On the engine's own thread, twenty runs from callbacks, while the other engine runs as well. */
   left = 20;
   clear(second);
-  REQUIRE(tenon_engine_wait(second, 0) == TENON_WRONG_STATE);
+  ENSURE(tenon_engine_wait(second, 0) == TENON_WRONG_STATE);
   CHECK(tenon_engine_run_async(second, again, &left));
   for (int i = 0; i < 20; i++) CHECK(tenon_engine_run(engine));
   CHECK(tenon_engine_wait(second, -1));
-  REQUIRE(left == 0);
+  ENSURE(left == 0);
   compare(second, expected, out, __LINE__);
   compare(engine, expected, out, __LINE__);
-  REQUIRE(tenon_engine_wait(second, 0) == TENON_WRONG_STATE);
+  ENSURE(tenon_engine_wait(second, 0) == TENON_WRONG_STATE);
 
   /* A run whose callback lasts: waiting ends with the time that it was given, and nothing else starts. */
   CHECK(tenon_engine_run_async(second, lasting, NULL));
-  REQUIRE(tenon_engine_wait(second, 30) == TENON_TIMEOUT);
-  REQUIRE(tenon_engine_wait(second, 0) == TENON_TIMEOUT);
-  REQUIRE(tenon_engine_run(second) == TENON_BUSY && tenon_engine_run_async(second, NULL, NULL) == TENON_BUSY);
-  REQUIRE(tenon_engine_set_input(second, 0, given, in) == TENON_BUSY && tenon_engine_destroy(NULL) != TENON_OK);
+  ENSURE(tenon_engine_wait(second, 30) == TENON_TIMEOUT);
+  ENSURE(tenon_engine_wait(second, 0) == TENON_TIMEOUT);
+  ENSURE(tenon_engine_run(second) == TENON_BUSY && tenon_engine_run_async(second, NULL, NULL) == TENON_BUSY);
+  ENSURE(tenon_engine_set_input(second, 0, given, in) == TENON_BUSY && tenon_engine_destroy(NULL) != TENON_OK);
   __atomic_store_n(&may_end, 1, __ATOMIC_RELEASE);
   CHECK(tenon_engine_wait(second, 60000));
   CHECK(tenon_engine_run_async(second, NULL, NULL)); /* destroying waits for it */

@@ -568,7 +568,7 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
     target, compiler = find("aarch64"), zig(tenon.Options.from_environment().cache)
     row = replace(target, triple="aarch64-linux-gnu")
     texts = {
-        "run_bundle.c": (CLIENTS / "run_bundle.c").read_bytes(),
+        **{name: (CLIENTS / name).read_bytes() for name in ("run_bundle.c", "require.h")},
         "tenon.h": (sdk / "include" / "tenon.h").read_bytes(),
     }
     start = START_OF_AARCH64.encode()

@@ -74,7 +74,7 @@ def test_a_shared_library_opens_a_bundle(target: str, tmp_path: Path) -> None:
     if not list(system.glob("lib*/libc.so.6")):
         pytest.skip(f"there is no C library for {target} to run programs with (Debian: libc6-...-cross)")
     sdk, row = save_sdk(tmp_path / "sdk", target), hosted(find(target))
-    files = {"run_bundle.c": (CLIENTS / "run_bundle.c").read_bytes()}
+    files = {name: (CLIENTS / name).read_bytes() for name in ("run_bundle.c", "require.h")}
     files["tenon.h"] = (sdk / "include" / "tenon.h").read_bytes()
     client = compiler().compile(files, "run_bundle.c", row)
     libraries = {"libtenon.so.1": (sdk / "lib" / "libtenon.so.1").read_bytes()}

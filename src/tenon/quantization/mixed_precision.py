@@ -164,17 +164,21 @@ class _Search:
         """The layers of each type.  Raises InputError if no mixture meets the contract."""
         exact = next((kind for kind in ("float", "fp16") if kind in self.types), None)
         if exact is None:
-            return LayerTypes.alike("int16", self._needed("int16", self._shortest("int16")))
+            return LayerTypes.alike("int16", self._least("int16"))
         try:
-            names = self._needed(exact, self._shortest(exact))
+            names = self._least(exact)
         except InputError as refusal:  # products in 16 bits are nearly as good, and other operators stay in 8
             if "int16" not in self.types:
                 raise
             try:
-                return LayerTypes.alike("int16", self._needed("int16", self._shortest("int16")))
+                return LayerTypes.alike("int16", self._least("int16"))
             except InputError:
                 raise refusal from None
         return self._cheapest(exact, names)
+
+    def _least(self, kind: str) -> list[str]:
+        """As few layers of this type as meet the contract.  Raises InputError if none do."""
+        return self._needed(kind, self._shortest(kind))
 
     def _recipe(self, request: Request, layers: LayerTypes) -> Recipe:
         """That of a quick search is kept: what is not quantised may be float or fp16."""

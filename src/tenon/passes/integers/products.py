@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -101,16 +102,22 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand |
         op = make(kind, **common, group=attribute(node, "group"), pads=(*before, *after))
         made = match.add(op, x.value, *rest, origin=node.origin)
         return found.finish(match, spread.interleaved(match, made))
+    op = make(kind, **common, **more, **_windows(node, data.shape[2:]))
+    return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
+
+
+def _windows(node: Node, kernel: tuple[int, ...]) -> dict[str, Any]:
+    """The attributes of a Conv that say which elements its weights of this size multiply."""
     window = Window(
-        data.shape[2:], attribute(node, "strides"), attribute(node, "dilations"), attribute(node, "pads"),
+        kernel, attribute(node, "strides"), attribute(node, "dilations"), attribute(node, "pads"),
         attribute(node, "auto_pad"),
     )  # fmt: skip
     axes = window.axes("Conv", node.input(0).type.dims[2:])
-    op = make(
-        kind, **common, **more, group=attribute(node, "group"), strides=tuple(a.stride for a in axes),
-        dilations=tuple(a.dilation for a in axes), pads=(*(a.before for a in axes), *(a.after for a in axes)),
-    )  # fmt: skip
-    return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
+    return {
+        "group": attribute(node, "group"), "strides": tuple(a.stride for a in axes),
+        "dilations": tuple(a.dilation for a in axes),
+        "pads": (*(a.before for a in axes), *(a.after for a in axes)),
+    }  # fmt: skip
 
 
 def _in_64_bits(node: Node) -> bool:
