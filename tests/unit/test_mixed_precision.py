@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ from tenon.quantization import compare
 from tenon.quantization.half_precision import in_fp16, layer_name
 from tenon.quantization.mixed_precision import TYPES, Contract, _Search
 from tenon.quantization.placement import placement
+from tenon.quantization.recipe import Request, recipe
 from tenon.quantization.report import Point, standard_error
+from tenon.quantization.samples import finite, numbered_samples
 from tenon.quantization.scheme import SCHEMES
+
+SIMPLE: dict[str, Any] = {"methods": ("min-max",), "range_search": False, "rounding": "nearest", "equalisation": False}
 
 QUICK: dict[str, Any] = {"scheme": "int4-weights", "method": "min-max", "range_search": False, "rounding": "nearest"}
 
@@ -149,6 +154,33 @@ def test_contract_that_16_bits_meet_where_floats_beside_8_bits_do_not() -> None:
 def test_contract_that_16_bits_do_not_meet() -> None:
     with pytest.raises(InputError, match=r"cannot be met with 16 bits.*noisiest layers are"):
         tenon.quantize(separable(None), images(4), min_sqnr=120, mixed_types=["int16"], **QUICK)
+
+
+def searched(samples: int) -> _Search:
+    given = list(finite(each.sample for each in numbered_samples(separable(None), images(samples), samples, 0, {})))
+    return _Search(separable(None), given, Request(SCHEMES["int8"]), Contract(30.0), "host", ["int16"], ())
+
+
+def test_quick_recipes_have_what_serves_the_network_and_the_first_method() -> None:
+    """Ranges that saturate help noisy layers of 8 bits, and harm the same layers in 16."""
+    search = searched(2)
+    found = recipe(separable(None), search.samples, replace(search.request, **SIMPLE))
+    assert (search._quick(found).methods, search._quick(found).rounding) == (("min-max",), "nearest")
+    found.method, found.applied = "percentile", ["gptq", "bias correction"]
+    quick = search._quick(found)
+    assert (quick.methods, quick.rounding, quick.equalisation) == (("min-max", "percentile"), "gptq", False)
+    assert not quick.range_search
+
+
+def test_a_contract_is_met_that_quick_recipes_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here these have ranges that saturate, which is noise where all activations have 16 bits."""
+    given, names = images(4), ["first", "depthwise", "last", "scores"]
+    wanted = tenon.quantize(separable(None), given, int16=names, **FAST).report.outputs[0].sqnr - 1
+    monkeypatch.setattr(_Search, "_quick", lambda self, found: replace(self.request, methods=("entropy",)))
+    report = tenon.quantize(separable(None), given, min_sqnr=wanted, mixed_types=["int16"], **FAST).report
+    assert report.points[-1].sqnr >= wanted
+    everything = [p.sqnr for p in report.points if len(p.wide) == 4]
+    assert everything[0] < wanted < everything[1]
 
 
 def test_types_that_are_not_known() -> None:

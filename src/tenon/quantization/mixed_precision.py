@@ -31,7 +31,7 @@ from tenon.quantization.moments import moments
 from tenon.quantization.output_noise import OutputNoise, by_groups, output_noise, weight_noise
 from tenon.quantization.placement import PRODUCTS
 from tenon.quantization.probes import Probes, scores
-from tenon.quantization.recipe import Recipe, Request, inserted, recipe
+from tenon.quantization.recipe import ROUNDING, Recipe, Request, inserted, recipe
 from tenon.quantization.report import Point, Sums
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import bits_of
@@ -147,18 +147,27 @@ class _Search:
         if self.contract.met_by(self._tried(found, LayerTypes())):
             return Mixture(found, LayerTypes(), self.points)
         self._measure(found)
-        # The fewer layers are in 8 bits, the less equalisation helps: where it does now, both are tried.
-        equalised = any("equalisation" in name for name in found.applied)
-        self.quick = replace(
-            self.request, methods=(found.method,), rounding="nearest", range_search=False,
-            equalisation=self.request.equalisation if equalised else False,
-        )  # fmt: skip
+        self.quick = self._quick(found)
         layers = self._mixture()
         final = self._recipe(self.request, layers)
         if not self.contract.met_by(self._tried(final, layers)):  # what it chose was best on a part of the samples
             final = self._recipe(self.quick, layers)
             self._tried(final, layers)
         return Mixture(final, layers, self.points)
+
+    def _quick(self, found: Recipe) -> Request:
+        """What makes a recipe in less time, with what serves the network in the scheme's integers, ``found``.
+
+        The fewer layers are in 8 bits, the less equalisation and narrower ranges help: where they do now, the network
+        without them is tried as well.
+        """
+        equalised = any("equalisation" in name for name in found.applied)
+        plain = self.request.methods[0]
+        return replace(
+            self.request, methods=tuple(dict.fromkeys((plain, found.method))),
+            rounding="gptq" if set(found.applied) & set(ROUNDING) else "nearest", range_search=False,
+            equalisation=self.request.equalisation if equalised else False,
+        )  # fmt: skip
 
     def _mixture(self) -> LayerTypes:
         """The layers of each type.  Raises InputError if no mixture meets the contract."""
@@ -177,8 +186,23 @@ class _Search:
         return self._cheapest(exact, names)
 
     def _least(self, kind: str) -> list[str]:
-        """As few layers of this type as meet the contract.  Raises InputError if none do."""
+        """As few layers of this type as meet the contract.  Raises InputError if none do.
+
+        Recipes are searched in full where quick ones do not meet it with any layers.
+        """
+        try:
+            return self._needed(kind, self._shortest(kind))
+        except InputError:
+            if self.quick is self.request or not self._met_in_full(kind):
+                raise
+        self.quick, self.known = self.request, {}
         return self._needed(kind, self._shortest(kind))
+
+    def _met_in_full(self, kind: str) -> bool:
+        """Whether the best recipe meets the contract with all layers of this type that a mixture may have."""
+        order = self._order(kind)
+        layers = LayerTypes.alike(kind, order if kind == "int16" else order[:-1])
+        return self.contract.met_by(self._tried(self._recipe(self.request, layers), layers))
 
     def _recipe(self, request: Request, layers: LayerTypes) -> Recipe:
         """That of a quick search is kept: what is not quantised may be float or fp16."""
