@@ -246,6 +246,20 @@ def command(tmp_path: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+def test_a_noisy_output_is_printed_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless a contract was asked for."""
+    from tenon.cli.quantize import _print
+
+    report = tenon.quantize(separable(None), images(2), **FAST).report
+    _print(report)
+    assert "is noisy" not in capsys.readouterr().out
+    noise = replace(report.outputs[0], sqnr=17.04)
+    _print(replace(report, outputs=(noise,)))
+    assert "output 'y' is noisy (17.0 dB): --min-sqnr 25 gives" in " ".join(capsys.readouterr().out.split())
+    _print(replace(report, outputs=(noise,), points=(Point((), 17.0, 0.0, 1.0, 1, 1, 8.0),)))
+    assert "is noisy" not in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_pages_of_the_report_and_of_what_was_tried(tmp_path: Path) -> None:
     from typer.testing import CliRunner

@@ -32,6 +32,9 @@ OF_TMFILES = "int8-symmetric"
 WORST = 5
 """Tensors that are printed."""
 
+NOISY = 20.0
+"""dB of an output below which the remedy is printed: boxes of detectors move there, and close answers change."""
+
 
 def quantize_model(
     source: Source, out: Path, settings: Mapping[str, Any], report: Path | None, pareto: Path | None,
@@ -126,6 +129,19 @@ def _print(report: Report) -> None:
     if report.outputs:  # with samples
         print_noise("output", report.outputs)
         print_noise("worst tensors", sorted(report.tensors, key=lambda noise: noise.sqnr)[:WORST])
+    if not report.points:  # of a search for a contract
+        _print_remedy(report)
+
+
+def _print_remedy(report: Report) -> None:
+    noisy = [each for each in report.outputs if each.sqnr < NOISY]
+    if noisy:
+        worst = min(noisy, key=lambda each: each.sqnr)
+        console.print(
+            f"output '{worst.name}' is noisy ({worst.sqnr:.1f} dB): --min-sqnr {NOISY + 5:.0f} gives as few layers as "
+            "that takes 16 bits, fp16 or float",
+            markup=False,
+        )
 
 
 def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
