@@ -19,6 +19,7 @@ from tenon.passes.canonicalize import DEAD
 from tenon.passes.integers.chain import Chain, chain
 from tenon.passes.integers.comparisons import comparison_rules
 from tenon.passes.integers.extremes import extreme
+from tenon.passes.integers.float_results import float_result_rules
 from tenon.passes.integers.functions import prelu
 from tenon.passes.integers.operands import Grid, grid_of
 from tenon.passes.integers.pointwise import binary, table
@@ -58,6 +59,7 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
     apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     apply(graph, [rule, *comparison_rules(arithmetic)], silent)
     apply(graph, same_operand_rules(), silent)
+    apply(graph, float_result_rules(), silent)
     run(graph, DEAD)
     if arithmetic != "onnx":
         _quantize_as_tflite(graph, left)

@@ -15,7 +15,7 @@ ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 def is_exact(graph: Graph) -> bool:
     """Whether every target gives the same bits: some operator computes in integers, and no operator rounds floats."""
     nodes = [(node, node.op) for node in graph if isinstance(node.op, Operator)]
-    integers = any(op.name.startswith("Integer") or op.name == "Lookup" for _, op in nodes)
+    integers = any(op.name.startswith(("Integer", "Lookup")) for _, op in nodes)
     return integers and all(_rounds_alike(node, op) for node, op in nodes)
 
 

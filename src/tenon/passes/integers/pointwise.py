@@ -96,7 +96,7 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
     value, before, steps, after = match.root.input(0), list[Node](), list[Node](), list[Node]()
     while value.producer is not None and value.producer.op.name != "DequantizeLinear":
         node = value.producer
-        if _unary(node) is not None:
+        if only_variable(node) is not None:
             if before and any(n.op.name in (*CHOOSERS, "Pad") for n in before):
                 return "a choice or a padding stands between functions"
             steps.append(node)
@@ -106,8 +106,8 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
             before.append(node)
         else:
             return None
-        if node.op.name in ("Identity",) or _unary(node) is None or match.sole(value):
-            value = node.input(_unary(node) or 0)
+        if node.op.name in ("Identity",) or only_variable(node) is None or match.sole(value):
+            value = node.input(only_variable(node) or 0)
         else:
             return f"the float result of {node.op.name} is read by others too"
     if value.producer is None:
@@ -118,7 +118,7 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
     return _looked_up(match, source, grid, (before, steps, after), arithmetic)
 
 
-def _unary(node: Node) -> int | None:
+def only_variable(node: Node) -> int | None:
     """The index of the only operand of a pointwise operator that is not a constant scalar."""
     if not isinstance(node.op, Pointwise) or node.op.name in ("Cast", "QuantizeLinear", "DequantizeLinear"):
         return None
@@ -169,7 +169,7 @@ def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -
             return clamped(exact + grid.zero, *grid.range, grid.dtype)
     real = (codes - given.zero).astype(np.float32) * np.float32(given.scale)
     for node in steps:
-        at = _unary(node)
+        at = only_variable(node)
         assert at is not None
         variable = node.input(at)
         arrays = [None if v is None else real if v is variable else v.array.reshape(()) for v in node.inputs]

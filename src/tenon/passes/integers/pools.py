@@ -15,6 +15,7 @@ from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import concatenated_u8, mean_factor
 from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.float_results import integer_scores, scores
 from tenon.passes.integers.functions import softmax_16
 from tenon.passes.integers.operands import Operand, operand, transpose
 from tenon.passes.integers.pointwise import _looked_up
@@ -146,14 +147,11 @@ def _reduced(
 
 
 def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
-    """Softmax over the last axis, for a result of the scale 1/256."""
+    """Softmax over the last axis, for a result of the scale 1/256; that of ONNX Runtime gives floats."""
     node, grid = found.core, found.grid
     if arithmetic == "onnx":
-        return "softmax is computed in float, as ONNX Runtime does"
-    beta, source = 1.0, node.input(0)
-    scaled = source.producer
-    if scaled is not None and scaled.op.name == "Mul" and scaled.input(1).constant and scaled.input(1).type.size == 1:
-        beta, source = float(scaled.input(1).array.reshape(())), scaled.input(0)
+        return "" if integer_scores(match, node) else "softmax is computed in float, as ONNX Runtime does"
+    source, beta = scores(node)
     x = operand(match, source)
     if isinstance(x, str):
         return x
@@ -161,7 +159,7 @@ def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if x.grid.dtype is grid.dtype is DType.I16 and last and not (found.scaled or x.grid.steps or grid.steps):
         return softmax_16(match, found, x.value, x.grid, beta, arithmetic)
     usual = grid.scale == 1 / 256 and grid.zero == grid.range[0] and x.grid.dtype is grid.dtype
-    if _unfit(found, x) or not usual or not last or beta <= 0:
+    if _unfit(found, x) or not usual or not last:
         return "only softmax of 8 bits over the last axis to a scale of 1/256 is computed in integers"
     y = match.add(make("IntegerSoftmax", x_scale=x.grid.scale * beta), x.value, origin=node.origin)
     return found.finish(match, y)

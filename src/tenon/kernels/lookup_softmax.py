@@ -1,0 +1,66 @@
+"""Softmax of 8-bit integers in f32, by a table of exponentials: see ``ops.lookup_softmax`` for the arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.ir.build import Builder, lane_segments
+from tenon.ir.index import Index
+from tenon.ir.loops import Expr, Kernel, cast, maximum, op
+from tenon.ir.types import F32, I32, DType
+from tenon.kernels.lookup import CODES, lowest
+from tenon.kernels.machine import Machine
+from tenon.kernels.parallel import deal
+from tenon.kernels.rows import total
+
+
+@dataclass(frozen=True)
+class LookupSoftmax:
+    """Over the middle axis of [outer, n, inner], of elements of ``dtype``."""
+
+    outer: int
+    n: int
+    inner: int
+    dtype: DType
+
+
+@lru_cache(maxsize=256)
+def lookup_softmax(s: LookupSoftmax, machine: Machine) -> Kernel:
+    """Parameters: x, the table f32 [256] of exp by the distance from the greatest element, y.
+
+    Exponentials are added up element by element on every machine, as the order of additions is part of the result.
+    """
+    dims = (s.outer, s.n) if s.inner == 1 else (s.outer, s.n, s.inner)
+    shape = "x".join(map(str, dims))
+    k = Builder(f"lookup_softmax_{shape}", f"Softmax along axis 1 of [{', '.join(map(str, dims))}], by a table of exp")
+    x, t = k.param("x", *dims, dtype=s.dtype), k.param("t", CODES)
+    y = k.param("y", *dims, out=True)
+    (kind,), inside = deal(s.outer)
+    with k.loop("o", s.outer, kind=kind) as o, k.loop("j", s.inner, kind=inside) as j:
+
+        def place(at: Index) -> tuple[Index, ...]:
+            return (o, at) if s.inner == 1 else (o, at, j)
+
+        def integer(at: Index) -> Expr:
+            return cast(x[place(at)], I32)
+
+        greatest = k.local("m", 1, dtype=I32)
+        greatest[0] = lowest(s.dtype)
+        with k.loop("i", s.n) as i:
+            greatest[0] = maximum(greatest[0], integer(i))
+        most = greatest[0]
+
+        def exponential(at: Index, lanes: int) -> Expr:
+            distance = op("and", most - integer(at), CODES - 1)  # which compilers see the range of
+            with k.bind("d", distance, CODES) as d:
+                y[place(at)] = t[d]
+            return y[place(at)]
+
+        scale = k.let("s", 1.0 / total(k, "add", s.n, 1, F32, exponential))
+
+        for start, iterations, lanes in lane_segments(s.n, machine.lanes if s.inner == 1 else 1):
+            with k.loop("i", iterations) as i:
+                element = place(i + start // lanes)
+                y.vec(lanes)[element] = y.vec(lanes)[element] * scale
+    return k.done()

@@ -1,0 +1,97 @@
+"""Functions of 8-bit integers whose results stay in float, by tables: the same bits on every machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ir.types import F32
+from tenon.ops.base import Operator
+from tenon.ops.elementwise import Pointwise
+from tenon.passes.base import Match, Result, Rule, attribute, make
+from tenon.passes.integers.operands import BYTES, Grid, Operand, operand
+from tenon.passes.integers.pointwise import only_variable
+from tenon.passes.patterns import Apply
+
+
+def float_result_rules() -> list[Rule]:
+    """Rules to apply after those for results that are quantised again."""
+    return [
+        Rule("integers: Softmax in float", Apply("Softmax"), _softmax),
+        Rule("integers: functions in float", Apply("*", where=lambda op: isinstance(op, Pointwise)), _function),
+    ]
+
+
+def scores(softmax: Node) -> tuple[Value, float]:
+    """What a softmax is of, and the positive factor in between (TFLite's beta)."""
+    value = softmax.input(0)
+    node = value.producer
+    if node is not None and node.op.name == "Mul" and node.input(1).constant and node.input(1).type.size == 1:
+        factor = float(node.input(1).array.reshape(()))
+        if 0 < factor < np.inf:
+            return node.input(0), factor
+    return value, 1.0
+
+
+def integer_scores(match: Match, softmax: Node) -> tuple[Operand, float] | None:
+    """The 8-bit integers that a softmax in f32 is of, and what they are multiplied by; None if it is of other
+    numbers."""
+    value, factor = scores(softmax)
+    x = _bytes(match, value) if softmax.output.type.dtype is F32 else None
+    return None if x is None else (x, x.grid.scale * factor)
+
+
+def _bytes(match: Match, value: Value) -> Operand | None:
+    """The 8-bit integers that ``value`` stands for."""
+    x = None if value.constant or value.type.dtype is not F32 else operand(match, value)
+    return None if x is None or isinstance(x, str) or x.grid.dtype not in BYTES or x.grid.steps else x
+
+
+def _softmax(match: Match) -> Result:
+    found = integer_scores(match, match.root)
+    if found is None:
+        return None
+    x, scale = found
+    return match.add(make("LookupSoftmax", axis=attribute(match.root, "axis"), scale=scale), x.value)
+
+
+def _function(match: Match) -> Result:
+    """Functions of one tensor, of which at least one rounds, that no arithmetic on floats follows (which would be
+    computed together with them): Sigmoid at the end."""
+    value, steps = match.root.output, list[Node]()
+    if not _is_last(match.graph, value):
+        return None
+    while value.producer is not None and (at := only_variable(value.producer)) is not None:
+        steps.append(value.producer)
+        value = value.producer.input(at)
+    if all(isinstance(node.op, Operator) and node.op.exact() for node in steps):
+        return None
+    x = _bytes(match, value)
+    if x is None or x.value.type.dims != match.root.output.type.dims:
+        return None
+    return match.add("Lookup", x.value, match.constant("table", _results(x.grid, steps[::-1])))
+
+
+def _is_last(graph: Graph, value: Value) -> bool:
+    readers = [node.op for node in value.uses]
+    exact = all(isinstance(op, Operator) and op.exact() and not isinstance(op, Pointwise) for op in readers)
+    return exact and (bool(readers) or graph.is_output(value))
+
+
+def _results(grid: Grid, steps: list[Node]) -> Array:
+    """f32 [256]: the functions of the numbers of ``grid``, in ascending order; in f64 and rounded once, so that
+    NumPy's functions give the same bits wherever they run."""
+    low, high = grid.range
+    real = (np.arange(low, high + 1) - grid.zero).astype(np.float32) * np.float32(grid.scale)
+    wide: Array = real.astype(np.float64)
+    for node in steps:
+        at = only_variable(node)
+        assert at is not None
+        variable = node.input(at)
+        arrays = [
+            None if v is None else wide if v is variable else v.array.reshape(()).astype(np.float64)
+            for v in node.inputs
+        ]
+        (wide,) = node.op.evaluate(arrays)
+    with np.errstate(over="ignore"):
+        return wide.astype(np.float32)
