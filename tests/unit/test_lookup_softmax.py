@@ -22,7 +22,7 @@ from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph
 from tenon.ir.text import parse_type
 from tenon.kernels.rows import CHAINS
-from tenon.ops.lookup_softmax import LookupSoftmax, exponentials
+from tenon.ops.lookup_softmax import LookupLogSoftmax, LookupSoftmax, exponentials, logarithm
 from tenon.ops.softmax import Softmax
 from tenon.options import Arithmetic
 from tenon.passes.integers import to_integers
@@ -87,6 +87,7 @@ def test_softmax_is_near_that_of_floats() -> None:
     assert (np.abs(got - expected) <= (2 * (12.8 + 25.6) + 16) * UNIT * expected).all()
 
 
+OPERATORS = (LookupSoftmax, LookupLogSoftmax)
 SHAPES = ((-1, (1, 1)), (-1, (3, 6)), (1, (2, 19)), (0, (33,)), (1, (2, 9, 3)), (-1, (1, 17000)))
 
 
@@ -97,8 +98,8 @@ def test_compiled_kernels_give_the_bits_of_the_reference(flags: tuple[str, ...],
     if gcc is None:
         pytest.skip("needs gcc")
     library, places = Library(), []
-    for machine, dtype, (axis, shape), scale in product(MACHINES.values(), (np.int8, np.uint8), SHAPES, (0.05, 2.5)):
-        op, x = LookupSoftmax(axis, scale), random(shape, dtype)
+    for machine, dtype, cls, (axis, shape) in product(MACHINES.values(), (np.int8, np.uint8), OPERATORS, SHAPES):
+        op, x = cls(axis, 0.05 if shape[0] > 2 else 2.5), random(shape, dtype)
         site = make_site(op, [x], machine)
         for step in op.lower(site):
             library.add(step.kernel)
@@ -107,6 +108,27 @@ def test_compiled_kernels_give_the_bits_of_the_reference(flags: tuple[str, ...],
     for op, site, x in places:
         (got,) = run_site(op, site, [x], execute=library)
         assert got.tobytes() == op.reference(x).tobytes()
+
+
+@pytest.mark.parametrize("scale", [0.004, 0.1, 0.9])
+def test_logarithms_are_near_those_of_floats(scale: float) -> None:
+    """The sum has the relative error of its roundings, an absolute one of its logarithm, which is rounded to 1 ulp; so
+    is the product, and the result is rounded once."""
+    for n in (1, 5, 1000):
+        x = random((3, n), np.int8)
+        real = x.astype(np.float64) * scale
+        real = real - real.max(-1, keepdims=True)
+        total = np.log(np.exp(real).sum(-1, keepdims=True))
+        got = LookupLogSoftmax(-1, scale).reference(x)
+        largest = np.abs(real) + total + np.abs(real - total)
+        assert (np.abs(got - (real - total)) <= UNIT * ((4 + n // CHAINS) + 2 * largest)).all()
+
+
+@pytest.mark.parametrize("x", [1.0, 1.0000001, 1.41421354, 1.41421366, 2.0, 1e3, 9e7])
+def test_logarithms_are_within_1_ulp(x: float) -> None:
+    number = np.array([x], np.float32)
+    exact = np.log(number.astype(np.float64))
+    np.testing.assert_allclose(logarithm(number), exact, rtol=2 * UNIT)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -141,7 +163,7 @@ def graph_of(nodes: list[Any], outputs: tuple[str, ...] = ("y",), dtype: int = T
         "s": np.array(0.1, np.float32), "z": np.array(5, helper.tensor_dtype_to_np_dtype(dtype)),
         "each": np.array([0.1, 0.2, 0.3], np.float32), "half": np.array(0.5, np.float32),
         "third": np.array(1 / 3, np.float32), "minus": np.array(-0.5, np.float32), "flat": np.array([6, 4], np.int64),
-        "to": np.array(1 / 200, np.float32), "low": np.array(-128, np.int8),
+        "to": np.array(1 / 200, np.float32), "low": np.array(-128, np.int8), "high": np.array(127, np.int8),
     }  # fmt: skip
     given = {"x": dtype, "w": TensorProto.INT16, "v": TensorProto.FLOAT}
     first = [
@@ -170,6 +192,11 @@ node = helper.make_node
 FROM_INTEGERS: dict[str, tuple[list[Any], str]] = {
     "last axis": ([node("Softmax", ["f"], ["y"])], "LookupSoftmax"),
     "middle axis": ([node("Softmax", ["f"], ["y"], axis=1)], "LookupSoftmax"),
+    "logarithm": ([node("LogSoftmax", ["f"], ["y"], axis=1)], "LookupLogSoftmax"),
+    "logarithm, quantised": (
+        [node("LogSoftmax", ["f"], ["1"]), node("QuantizeLinear", ["1", "s", "high"], ["y"])],
+        "LookupLogSoftmax QuantizeLinear",
+    ),
     "moved": (
         [node("Transpose", ["f"], ["1"], perm=[0, 2, 1]), node("Reshape", ["1", "flat"], ["2"]),
          node("Softmax", ["2"], ["y"], axis=0)],
@@ -199,7 +226,7 @@ def test_functions_of_integers_are_tables(name: str, dtype: Any) -> None:
         left = to_integers(made, arithmetic)
         assert sorted(n.op.name for n in made) == sorted(expected.split())
         assert is_exact(made)
-        assert not left or (arithmetic != "onnx" and name == "quantised again")  # TFLite's softmax is another
+        assert not left or (arithmetic != "onnx" and "quantised" in name)  # TFLite's softmax is another
         after = evaluate(made, feeds(dtype))["y"]
         assert after.dtype == before.dtype
         step = 1 if after.dtype.kind in "iu" else 1e-5  # of results of up to 169, whose operands are 13 or less
@@ -210,6 +237,7 @@ STAY: dict[str, list[Any]] = {
     "scales of channels": [node("Softmax", ["c"], ["y"])],
     "16 bits": [node("Softmax", ["g"], ["y"])],
     "floats": [node("Softmax", ["v"], ["y"])],
+    "logarithm of 16 bits": [node("LogSoftmax", ["g"], ["y"])],
     "negative factor": [node("Mul", ["f", "minus"], ["1"]), node("Softmax", ["1"], ["y"])],
     "sum": [node("Add", ["f", "v"], ["1"]), node("Softmax", ["1"], ["y"])],
     "sigmoid of 16 bits": [node("Sigmoid", ["g"], ["y"])],
@@ -223,7 +251,7 @@ def test_other_functions_stay_in_float(name: str) -> None:
     graph = graph_of(STAY[name])
     before = evaluate(graph, feeds(np.int8))["y"]
     to_integers(graph, "onnx")
-    assert not {n.op.name for n in graph} & {"Lookup", "LookupSoftmax"}
+    assert not {n.op.name for n in graph} & {"Lookup", "LookupLogSoftmax", "LookupSoftmax"}
     assert not is_exact(graph)
     np.testing.assert_array_equal(evaluate(graph, feeds(np.int8))["y"], before)
 
@@ -245,7 +273,7 @@ TARGETS = ("host", "x86-64", "aarch64", "aarch64-sve256", "cortex-m4", "cortex-m
 """Of 1 to 8 lanes, with fused multiply-adds and without, with floats in software."""
 
 
-@pytest.mark.parametrize("function", ["Softmax", "Sigmoid"])
+@pytest.mark.parametrize("function", ["Softmax", "LogSoftmax", "Sigmoid"])
 def test_all_targets_give_the_same_floats(function: str) -> None:
     """The stated digest is that of the references."""
     rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
+from operator import mul
 
 from tenon.ir.loops import Expr, bitcast, cast, less, maximum, minimum, op, select
 from tenon.ir.types import F32, I32, DType
@@ -28,7 +29,7 @@ _ROUNDING = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in t
 _ROUNDING_BITS = 0x4B400000
 _ONE = 0x3F800000
 _LOG2E = 1.44269504088896341
-_SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
+SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
 
 
 def by_width(wide: Function) -> Callable[[Function], Function]:
@@ -54,11 +55,11 @@ def through_double(wide: Function) -> Function:
     return either
 
 
-def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+def polynomial(x: Expr, coefficients: Sequence[float], times: Function = mul) -> Expr:
     """Horner's rule; the highest power first."""
     total: Expr | float = coefficients[0]
     for c in coefficients[1:]:
-        total = x * total + c
+        total = times(x, total) + c
     assert isinstance(total, Expr)
     return total
 
@@ -99,34 +100,49 @@ def exp(x: Expr) -> Expr:
     return _scaled(p * (r * r) + r + 1.0, n)
 
 
+LOG = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+"""(log(1 + f) - f + f**2 / 2) / f**3 for 1 + f from sqrt(1/2) to sqrt(2), as a polynomial."""
+LOG_2 = (0.693359375, -2.12194440e-4)
+"""log(2): a number of few bits, and the rest."""
+
+
 @by_width(math_f64.log)
 def log(x: Expr) -> Expr:
     """At most 1 ulp; -infinity of 0, NaN of negative numbers."""
     tiny = less(x, 1.17549435e-38)
-    bits = bitcast(select(tiny, x * 8388608.0, x), I32)
-    exponent = (bits - _SQRT_HALF) >> 23
-    f = bitcast(bits - (exponent << 23), F32) - 1.0
-    e = cast(exponent, F32) - select(tiny, constant(23.0, x), 0.0)
-    p = polynomial(
-        f,
-        (
-            7.0376836292e-2,
-            -1.1514610310e-1,
-            1.1676998740e-1,
-            -1.2420140846e-1,
-            1.4249322787e-1,
-            -1.6668057665e-1,
-            2.0000714765e-1,
-            -2.4999993993e-1,
-            3.3333331174e-1,
-        ),
-    )
-    square = f * f
-    y = f * square * p + e * -2.12194440e-4 - square * 0.5
-    finite = f + y + e * 0.693359375
+    finite = _log_of_normal(select(tiny, x * 8388608.0, x), select(tiny, constant(23.0, x), 0.0), mul)
     result = select(less(x, _INFINITY), finite, x)
     edge = select(op("equal", x, 0.0), constant(-_INFINITY, x), math.nan)
     return select(less(0.0, x), result, edge)
+
+
+def rounded_log(x: Expr) -> Expr:
+    """log of 1 <= x < infinity, at most 1 ulp.  Every operation rounds by itself: the same bits on every machine."""
+    return _log_of_normal(x, None, lambda a, b: op("mul_rounded", a, b))
+
+
+def _log_of_normal(x: Expr, less_by: Expr | None, times: Function) -> Expr:
+    """log(x * 2**-less_by) of a normal x > 0."""
+    bits = bitcast(x, I32)
+    exponent = (bits - SQRT_HALF) >> 23
+    f = bitcast(bits - (exponent << 23), F32) - 1.0
+    e = cast(exponent, F32)
+    if less_by is not None:
+        e = e - less_by
+    p = polynomial(f, LOG, times)
+    square = times(f, f)
+    y = times(times(f, square), p) + times(e, LOG_2[1]) - times(square, 0.5)
+    return f + y + times(e, LOG_2[0])
 
 
 @by_width(math_f64.log1p)
@@ -209,7 +225,7 @@ asinh, acosh, atanh = (through_double(f) for f in (math_f64.asinh, math_f64.acos
 def _log2_split(x: Expr) -> tuple[Expr, Expr]:
     """log2(x) of a positive normal x as the sum of a number of 12 bits and a small one."""
     bits = bitcast(x, I32)
-    exponent = (bits - _SQRT_HALF) >> 23
+    exponent = (bits - SQRT_HALF) >> 23
     m = bitcast(bits - (exponent << 23), F32)
     e = cast(exponent, F32)
     # log(m) = 2 atanh(s) = 2 s + s**3 (...), s = (m - 1) / (m + 1) = top + low

@@ -1,8 +1,9 @@
-"""Softmax of 8-bit integers in f32, the same bits on every machine.
+"""Softmax of 8-bit integers and its logarithm in f32, the same bits on every machine.
 
 The distance of an integer from the greatest of its row takes 256 values, so exp is a table.  What is left are additions
 in a fixed order, a division and products that nothing is added to: each rounds once, with fused multiply-adds and
-without, in vectors of any width.
+without, in vectors of any width.  The logarithm of a sum is one of polynomials (``kernels.math.rounded_log``) whose
+products are rounded by themselves.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tenon.ir.graph import Array, Value
 from tenon.ir.types import F32, DType, TensorType
 from tenon.kernels import lookup_softmax as kernels
 from tenon.kernels.lookup import CODES
+from tenon.kernels.math import LOG, LOG_2, SQRT_HALF
 from tenon.kernels.rows import CHAINS, LONGEST
 from tenon.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.ops.reduce import check_axes
@@ -39,6 +41,19 @@ def exponentials(scale: float) -> Array:
     table = np.zeros(CODES, np.float32)
     table[: len(counted)] = [float(exact.exp(exact.multiply(Decimal(-i), Decimal(scale)))) for i in counted]
     return table
+
+
+def logarithm(x: Array) -> Array:
+    """f32: ``kernels.math.rounded_log``."""
+    bits = x.view(np.int32)
+    exponent = (bits - SQRT_HALF) >> 23
+    f = (bits - (exponent << 23)).view(np.float32) - np.float32(1)
+    e, square, p = exponent.astype(np.float32), f * f, np.full_like(f, LOG[0])
+    for c in LOG[1:]:
+        p = f * p + np.float32(c)
+    high, low = map(np.float32, LOG_2)
+    result: Array = f + (f * square * p + e * low - square * np.float32(0.5)) + e * high
+    return result
 
 
 def in_chains(x: Array) -> Array:
@@ -70,6 +85,7 @@ class LookupSoftmax(Operator):
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
     along_axis: ClassVar[bool] = True
+    log: ClassVar[bool] = False
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -80,17 +96,22 @@ class LookupSoftmax(Operator):
 
     def reference(self, x: Array) -> Array:
         rows = np.moveaxis(x, self.axis, -1).astype(np.int64)
-        e = exponentials(self.scale)[rows.max(-1, keepdims=True) - rows]
-        result = e * (np.float32(1) / in_chains(e))[..., None]
-        return np.ascontiguousarray(np.moveaxis(result, -1, self.axis))
+        distances = rows.max(-1, keepdims=True) - rows
+        e = exponentials(self.scale)[distances]
+        return np.ascontiguousarray(np.moveaxis(self.finished(distances, e, in_chains(e)[..., None]), -1, self.axis))
+
+    def finished(self, distances: Array, e: Array, total: Array) -> Array:
+        """The results, of the distances of a row's integers from the greatest and their exponentials e, f32."""
+        result: Array = e * (np.float32(1) / total)
+        return result
 
     def lower(self, site: Site) -> list[Step]:
         dims = site.input(0).dims
         axis = self.axis % len(dims)
         outer, inner = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
-        kernel = kernels.lookup_softmax(
-            kernels.LookupSoftmax(outer, dims[axis], inner, site.input(0).dtype), site.machine
-        )
+        scale = self.scale if self.log else 1.0  # of the same kernel otherwise
+        spec = kernels.LookupSoftmax(outer, dims[axis], inner, site.input(0).dtype, self.log, scale)
+        kernel = kernels.lookup_softmax(spec, site.machine)
         return [Step(kernel, (Input(0), Weights(exponentials(self.scale)), Output()))]
 
     @classmethod
@@ -103,3 +124,15 @@ class LookupSoftmax(Operator):
                 for scale in (0.07, 3.0):
                     label = f"{np.dtype(dtype)}_{'x'.join(map(str, shape))}_{scale}"
                     yield Case(cls(axis, scale), (x,), (), 0, label=label)
+
+
+@register
+@dataclass(frozen=True)
+class LookupLogSoftmax(LookupSoftmax):
+    """The logarithm of ``LookupSoftmax``."""
+
+    log: ClassVar[bool] = True
+
+    def finished(self, distances: Array, e: Array, total: Array) -> Array:
+        result: Array = (-distances).astype(np.float32) * np.float32(self.scale) - logarithm(total)
+        return result

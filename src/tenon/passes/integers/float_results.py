@@ -17,7 +17,7 @@ from tenon.passes.patterns import Apply
 def float_result_rules() -> list[Rule]:
     """Rules to apply after those for results that are quantised again."""
     return [
-        Rule("integers: Softmax in float", Apply("Softmax"), _softmax),
+        Rule("integers: softmax in float", Apply("Softmax|LogSoftmax"), _softmax),
         Rule("integers: functions in float", Apply("*", where=lambda op: isinstance(op, Pointwise)), _function),
     ]
 
@@ -34,11 +34,13 @@ def scores(softmax: Node) -> tuple[Value, float]:
 
 
 def integer_scores(match: Match, softmax: Node) -> tuple[Operand, float] | None:
-    """The 8-bit integers that a softmax in f32 is of, and what they are multiplied by; None if it is of other
-    numbers."""
+    """The 8-bit integers that a softmax in f32, or its logarithm, is of, and what they are multiplied by; None if it
+    is of other numbers."""
     value, factor = scores(softmax)
     x = _bytes(match, value) if softmax.output.type.dtype is F32 else None
-    return None if x is None else (x, x.grid.scale * factor)
+    if x is None or not 0 < np.float32(x.grid.scale) * np.float32(factor) < np.inf:
+        return None
+    return x, x.grid.scale * factor
 
 
 def _bytes(match: Match, value: Value) -> Operand | None:
@@ -52,7 +54,7 @@ def _softmax(match: Match) -> Result:
     if found is None:
         return None
     x, scale = found
-    return match.add(make("LookupSoftmax", axis=attribute(match.root, "axis"), scale=scale), x.value)
+    return match.add(make(f"Lookup{match.root.op.name}", axis=attribute(match.root, "axis"), scale=scale), x.value)
 
 
 def _function(match: Match) -> Result:

@@ -12,6 +12,7 @@ from tenon.ops.requantize import quantized_multiplier
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.chain import Chain
+from tenon.passes.integers.float_results import integer_scores
 from tenon.passes.integers.operands import Operand, operand, transpose
 
 LARGEST_SHIFT = 30
@@ -82,10 +83,10 @@ def _l2_normalization(match: Match, found: Chain, axis: int) -> Value | str:
 
 
 def log_softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
-    """LogSoftmax of i8, for a result of the scale 1/16."""
+    """LogSoftmax of i8, for a result of the scale 1/16; that of ONNX Runtime gives floats."""
     node, grid = found.core, found.grid
     if arithmetic == "onnx":
-        return "the logarithm of softmax is computed in float"
+        return "" if integer_scores(match, node) else "the logarithm of softmax is computed in float"
     x = operand(match, node.input(0))
     if isinstance(x, str):
         return x
