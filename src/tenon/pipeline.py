@@ -241,6 +241,12 @@ def inspect(
     return replace(found, compiled=operators(graph), arithmetic=arithmetic, left_in_float=reasons), graph
 
 
+def prepared(graph: Graph, options: Options) -> tuple[Graph, Setting]:
+    """The optimised graph of a network whose shapes are bound, and what its plan for the target depends on."""
+    chosen, target = _chosen(options, {})
+    return _prepared(graph, target, chosen, None, lambda stage: None)
+
+
 @with_options
 def tune(
     model: Model | Graph,

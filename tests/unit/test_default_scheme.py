@@ -70,6 +70,41 @@ def test_estimate_is_that_of_the_decision(model: Path) -> None:
     assert f"take {integers / floats:.2f} of" in default_scheme(graph, "riscv64")[1]
 
 
+def test_estimate_has_all_channels(model: Path) -> None:
+    """Also those whose bias is beyond the ranges that the estimate is made with: constant channels cost nothing."""
+    file, moved = onnx.load(model), onnx.load(model)
+    moved.graph.initializer.append(numpy_helper.from_array(np.tile(np.array([0, 50], np.float32), 16), "b"))
+    moved.graph.node[0].input.append("b")
+    reasons = [default_scheme(tenon.load(each.SerializeToString()), "riscv64")[1] for each in (file, moved)]
+    assert reasons[0] == reasons[1]
+
+
+@pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32imc"])
+def test_estimate_of_microcontrollers(target: str) -> None:
+    """With and without floating point: integers over floats within 1.6 of what an emulator counts."""
+    if why := missing(find(target)):
+        pytest.skip(why)
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+        for n, s in {"v": (16, 16, 3, 3), "w": (32, 16, 1, 1)}.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32, 8, 8])
+    graph = tenon.load(helper.make_model(helper.make_graph(nodes, "net", [x], [y], weights)).SerializeToString())
+    data = rng.uniform(-1, 1, (4, 1, 16, 8, 8)).astype(np.float32)
+    made = tenon.quantize(graph, list(data), scheme="int8", method="min-max", range_search=False).graph
+    counted = [count(tenon.compile(each, target=target), [{"x": data[0]}]).instructions[0] for each in (made, graph)]
+    estimated = [sum(estimated_times(each, target).values()) for each in (made, graph)]
+    share = (estimated[0] / estimated[1]) / (counted[0] / counted[1])
+    assert 1 / 1.6 < share < 1.6
+
+
 @pytest.mark.parametrize("target", ["aarch64", "armv7"])
 def test_estimate_follows_counted_instructions(target: str, tmp_path: Path) -> None:
     """A depthwise and a 1x1 convolution, as keyword networks have them: integers over floats, by the cost model within

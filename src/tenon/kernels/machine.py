@@ -27,6 +27,7 @@ class Machine:
         DType, ...
     ] = ()  # u8, i8: what it multiplies by i8 quickly, four at a time (``loops.dot4``); best first
     dot4_time: float = 1.0  # multiply-adds of f32 in the time of one of ``dot4``, by instructions
+    integer_time: float = 1.0  # multiply-adds of f32 in the time of one estimated of integers, by instructions
     narrow_dot4: bool = False  # it does only where no i8 of the weights is -128 (``dot4_narrow`` of ``loops.OPS``)
     mmla: bool = False  # it multiplies blocks of 2x8 bytes of either sign (``loops.mmla``)
     pairs: bool = False  # it multiplies pairs of 16 bits in words of 32 (``loops.dot2_i16``)

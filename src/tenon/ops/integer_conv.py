@@ -19,6 +19,7 @@ from tenon.ir.types import I32, ROW_MAJOR, DType, Layout, Quant, TensorType
 from tenon.kernels import conv as dense
 from tenon.kernels import integer_conv, integer_depthwise
 from tenon.kernels.image import Image, identity
+from tenon.kernels.machine import Machine
 from tenon.kernels.requantize import Added, Rounding
 from tenon.ops import integer_pairs
 from tenon.ops.base import (
@@ -225,7 +226,9 @@ class IntegerProduct(Operator):
 
     def cost(self, site: Site) -> Cost:
         problem, algorithm = self.problem(site), site.algorithm or next(iter(self.candidates(site)), None)
-        return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
+        if problem is None or algorithm is None:
+            return Cost()
+        return _beside_floats(algorithm.cost((problem,), site.machine), site.machine)
 
     def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:
         """The steps of the algorithm chosen, or of the best by estimate: what was chosen for a layer of the same types
@@ -234,6 +237,11 @@ class IntegerProduct(Operator):
         if algorithm is None or not algorithm.applies((problem,), site.machine):
             algorithm = self.candidates(site)[0]
         return algorithm.lower((problem,), (stage,), site.machine)
+
+
+def _beside_floats(cost: Cost, machine: Machine) -> Cost:
+    """An estimate that integers are compared by, as one that floats are compared with, too."""
+    return replace(cost, time=cost.time * machine.integer_time)
 
 
 def _adds(site: Site) -> bool:
@@ -396,7 +404,7 @@ class IntegerConv(IntegerProduct):
 
     def cost(self, site: Site) -> Cost:
         if site.input(0).rank <= 4 and self.in_pairs(site, settled=False) is None and (s := self.alone(site)).depthwise:
-            return depthwise_cost(s, site.machine)
+            return _beside_floats(depthwise_cost(s, site.machine), site.machine)
         return super().cost(site)
 
     def alone(self, site: Site) -> dense.Conv:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tenon.ir.graph import Graph
 from tenon.options import Options
 from tenon.passes.precision import states_f16
-from tenon.pipeline import find_target, inspect
-from tenon.plan.lowering_context import Setting, operator, site
+from tenon.pipeline import prepared
+from tenon.plan.lowering_context import operator, site
 from tenon.quantization.candidates import grids
 from tenon.quantization.half_precision import layer_name
 from tenon.quantization.insertion import insert, products
@@ -40,25 +42,26 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
     if row.object == "none" or not placed.tensors or not any(map(has_weights, graph)):
         return "int8", _ANY
     found = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
-    insert(copy, placed, products(placed, found, scheme), found, scheme)
+    # A bias beyond these ranges would make a channel constant, which is not computed at all.
+    weighed = [replace(each, bias=0 * each.bias) for each in products(placed, found, scheme)]
+    insert(copy, placed, weighed, found, scheme)
     floats, integers = (sum(estimated_times(each, target).values()) for each in (graph, copy))
     share = f"integers take {integers / floats:.2f} of the time of floats on {target}, by its cost model"
     return ("int8", share) if integers <= floats else ("fp16", f"{share}: weights of 16 bits, sums of floats")
 
 
 def estimate_options(graph: Graph, target: str) -> Options:
-    """Those that ``graph`` is estimated with: layers that it has in fp16 are stored and computed so."""
+    """Those that ``graph`` is estimated with: layers that it has in fp16 are stored and computed so.  Times that were
+    measured do not count, so that the result does not depend on this machine."""
     precision = "fp16" if states_f16(graph) else "fp32"
-    return Options.from_environment(target=target, name="estimate", precision=precision)
+    return Options.from_environment(target=target, name="estimate", precision=precision, no_tuning=True)
 
 
 def estimated_times(graph: Graph, target: str) -> dict[str, float]:
     """The estimated time of each layer on a target, in multiply-adds of a vector of f32."""
-    options = estimate_options(graph, target)
-    _, planned = inspect(graph, options)
-    setting = Setting(find_target(options).machine)
+    made, setting = prepared(graph, estimate_options(graph, target))
     found: dict[str, float] = {}
-    for node in planned or ():
+    for node in made:
         name = layer_name(node)
         found[name] = found.get(name, 0.0) + operator(node).cost(site(node, setting)).time
     return found

@@ -61,15 +61,15 @@ def _target(
     )
 
 
-_CORE = Machine(lanes=1, registers=12, scalar=True)
+_CORE = Machine(lanes=1, registers=12, scalar=True, integer_time=0.09)
 """Without floating point: what is left of r0 to r12."""
-_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True)
+_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True, integer_time=0.09)
 """Most instructions take r0 to r7 only."""
-_DSP = Machine(lanes=1, registers=28, pairs=True)
+_DSP = Machine(lanes=1, registers=28, pairs=True, integer_time=0.72)
 """With DSP instructions and a register file of 32 single floats."""
-_SOFT = Machine(lanes=1, registers=12, pairs=True)
+_SOFT = Machine(lanes=1, registers=12, pairs=True, integer_time=0.04)
 """With DSP instructions, without floating point."""
-_HELIUM = Machine(lanes=4, registers=8, pairs=True, dot16=True)
+_HELIUM = Machine(lanes=4, registers=8, pairs=True, dot16=True, integer_time=0.43)
 """With vectors of 128 bits."""
 _M55 = "cortex_m55+fp_armv8d16+mve-mve_fp"
 """Its vectors are of integers: for those of floats, Clang 22 takes NaN for equal to itself."""
