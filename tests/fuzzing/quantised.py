@@ -40,20 +40,19 @@ QUICKLY = tuple("-O1" if flag == "-O3" else flag for flag in compiler.BASE_FLAGS
 
 @dataclass(frozen=True)
 class Quantised:
-    """A file in an arithmetic: its graph in integers, with what stays in float, and feeds."""
+    """A file in an arithmetic: its graph in integers, as far as these go, and feeds."""
 
     seed: int
     kind: str
     arithmetic: Arithmetic
     file: bytes
     graph: Graph
-    left: tuple[str, ...]
     feeds: tuple[dict[str, Array], ...]
 
     @property
     def exact(self) -> bool:
-        """Whether it has to give the same integers everywhere."""
-        return not self.left and is_exact(self.graph)
+        """Whether it has to give the same bits everywhere, as its bundles state."""
+        return is_exact(self.graph)
 
 
 def quantised(seed: int) -> Quantised:
@@ -63,9 +62,9 @@ def quantised(seed: int) -> Quantised:
     arithmetic = ARITHMETICS[seed // len(KINDS) % len(ARITHMETICS)]
     file = KINDS[kind](rng)
     graph = importers.load(file)
-    left = tuple(str(problem) for problem in to_integers(graph, arithmetic))
+    to_integers(graph, arithmetic)
     feeds = [{v.name: _integers(rng, v.type, i) for v in graph.inputs} for i in range(FEEDS)]
-    return Quantised(seed, kind, arithmetic, file, graph, left, tuple(feeds))
+    return Quantised(seed, kind, arithmetic, file, graph, tuple(feeds))
 
 
 def _integers(rng: np.random.Generator, type: TensorType, number: int) -> Array:

@@ -315,6 +315,15 @@ class OnnxNet:
         else:
             self.store(self.node(type, [self.real(x)], **more), y)
 
+    def probabilities(self) -> None:
+        """Softmax or its logarithm along any axis."""
+        if self.qlinear:
+            self.unary()
+            return
+        x, type = self.any(), self.pick(("Softmax", "Softmax", "LogSoftmax"))
+        y = self.tensor(x.shape, x, 1 / 256 if type == "Softmax" else 0.1)
+        self.store(self.node(type, [self.real(x)], axis=int(self.rng.integers(-1, len(x.shape)))), y)
+
     def moved(self) -> None:
         x = self.image()
         type = self.pick(("Pad", "Reshape", "Transpose", "Slice"))
@@ -354,7 +363,7 @@ class OnnxNet:
 MAKERS: tuple[Callable[[OnnxNet], None], ...] = (
     OnnxNet.matrices, OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm,
     *(OnnxNet.binary,) * 3, OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary,
-    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved,
+    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved, OnnxNet.probabilities,
 )  # fmt: skip
 
 
