@@ -165,7 +165,7 @@ class _Search:
         plain = self.request.methods[0]
         return replace(
             self.request, methods=tuple(dict.fromkeys((plain, found.method))),
-            rounding="gptq" if set(found.applied) & set(ROUNDING) else "nearest", range_search=False,
+            rounding=next((name for name in found.applied if name in ROUNDING), "nearest"), range_search=False,
             equalisation=self.request.equalisation if equalised else False,
         )  # fmt: skip
 
