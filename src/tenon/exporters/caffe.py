@@ -358,7 +358,6 @@ class _Rewriter:
 def affine_of(layer: Message, blobs: list[Array], channels: int) -> tuple[Array, Array] | None:
     """(factor, offset) per channel of a BatchNorm, Scale or Bias; None when it is something else."""
     flat = [np.asarray(b, np.float64).reshape(-1) for b in blobs]
-    one, zero = np.ones(channels), np.zeros(channels)
     if layer.type == "BatchNorm":
         parameter = layer.batch_norm_param
         batch = parameter.has("use_global_stats") and not parameter.use_global_stats
@@ -371,5 +370,5 @@ def affine_of(layer: Message, blobs: list[Array], channels: int) -> tuple[Array,
     if not flat or parameter.axis != 1 or parameter.num_axes != 1 or any(b.size != channels for b in flat):
         return None
     if layer.type == "Bias":
-        return one, flat[0]
-    return flat[0], flat[1] if parameter.bias_term and len(flat) > 1 else zero
+        return np.ones(channels), flat[0]
+    return flat[0], flat[1] if parameter.bias_term and len(flat) > 1 else np.zeros(channels)
