@@ -92,3 +92,14 @@ def test_few_bytes_and_wider_results_are_looked_up_one_by_one() -> None:
     for n, y in ((15, DType.I8), (64, DType.F32)):
         one = lookup(Lookup(Box((n,), (0,), (n,), DType.I8), Box((n,), (0,), (n,), y), -128), Machine(lookup=64))
         assert one.about == "Element by element by a table of 256 results"
+
+
+@pytest.mark.parametrize("y", [DType.F32, DType.I8, DType.U8], ids=str)
+def test_padding_channels_are_zeros_and_others_keep_their_results(y: DType) -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    table = (np.arange(256) / 256 + 0.001 if y is DType.F32 else np.arange(256).astype(np.uint8)).astype(y.numpy)
+    keeps = np.where(np.arange(16) < 15, -1, 0).astype(np.int32)
+    result = np.ones(256, y.numpy)
+    one = kernel(0, DType.U8, y, 128, masked=True)
+    interpret(one, [codes, table, keeps, result])
+    np.testing.assert_array_equal(result, np.where(np.tile(keeps, 16) != 0, table[codes], 0))

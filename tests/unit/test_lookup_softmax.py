@@ -293,3 +293,21 @@ def test_all_targets_give_the_same_floats(function: str) -> None:
     for target, bundle in bundles.items():
         if not missing(find(target)):
             assert_stated_digest(bundle)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 11])
+def test_floats_of_any_number_of_channels(channels: int) -> None:
+    """Channels that only fill a vector are zeros."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 0.3, (channels, 6, 1, 1))}
+    nodes = [
+        node("Conv", ["x", "w"], ["1"]), node("Sigmoid", ["1"], ["2"]),
+        node("MaxPool", ["2"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]  # fmt: skip
+    given = [rng.normal(0, 1, (1, 6, 4, 4)).astype(np.float32) for _ in range(8)]
+    made = tenon.quantize(
+        built(nodes, weights, [1, 6, 4, 4], [1, channels, 2, 2]), given, method="min-max", range_search=False,
+        rounding="nearest", equalisation=False, bias_correction=False,
+    )  # fmt: skip
+    for output in made.report.outputs:
+        assert output.sqnr > 30

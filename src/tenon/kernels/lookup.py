@@ -69,9 +69,15 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
                 else:
                     value = table[stack.enter_context(k.bind("code", cast(code, I32) - s.lowest, CODES))]
                 if m is not None:
-                    value = cast(select(load_elements(m, masks[0], at, lanes), cast(value, I32), 0), out.dtype)
+                    value = _kept(load_elements(m, masks[0], at, lanes), value)
                 k.store(y.buffer, place(out, at), value)
     return k.done()
+
+
+def _kept(mask: Expr, value: Expr) -> Expr:
+    """``value``, or zero of its type."""
+    dtype = value.type.dtype
+    return select(mask, value, 0.0) if dtype is F32 else cast(select(mask, cast(value, I32), 0), dtype)
 
 
 def _parts(k: Builder, table: Tensor, entries: int, lowest: int) -> list[Expr]:
