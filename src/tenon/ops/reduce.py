@@ -38,7 +38,9 @@ Ints = tuple[int, ...]
 
 
 def check_axes(name: str, axes: Sequence[int], rank: int) -> Ints:
-    """Axes counted from the front, in order.  Raises ShapeError for one out of range or repeated."""
+    """Axes counted from the front, in order.  Raises ShapeError for floats, one out of range or repeated."""
+    if any(isinstance(a, float) for a in axes):
+        raise ShapeError(f"{name}: its axes are floats, not integers")
     if len(axes) > rank:
         raise ShapeError(f"{name}: {len(axes)} axes do not fit a tensor of rank {rank}")
     normal = sorted(a + rank if a < 0 else a for a in axes)

@@ -12,6 +12,7 @@ from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import attribute
 from tenon.passes.integers.operands import can_move
 from tenon.quantization.scheme import SCHEMES, Scheme
+from tenon.quantization.square_roots import roots_of_squares
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators with weights."""
@@ -66,10 +67,13 @@ def placement(
     A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result, and so are a
     convolution and the Add that reads it (``addends``); results of products that ``separate`` names get a grid before
     it, too (``rounded_with_readers`` lists these).  Arithmetic after the last product stays in float: it decodes boxes,
-    say, whose ends 8 bits are too coarse for.  With ``everywhere`` every tensor of floats that is computed gets a grid,
-    outputs too.  With ``joined`` all that a concatenation joins has its grid, not only what nothing else reads.
+    say, whose ends 8 bits are too coarse for; so do roots of squares (``roots_of_squares``) none of whose tensors
+    ``separate`` names.  With ``everywhere`` every tensor of floats that is computed gets a grid, outputs too.  With
+    ``joined`` all that a concatenation joins has its grid, not only what nothing else reads.
     """
     found, needed = Placement(), before_products(graph)
+    if not everywhere:
+        exclude = {*exclude, *(node.output.name for node in roots_of_squares(graph, separate))}
     added = {} if everywhere else addends(graph, exclude, wide, separate)
     tensors: dict[Value, None] = {}
     for node in graph:

@@ -288,6 +288,8 @@ class _Search(Candidates):
             simulation.shifts = predicted
             if not self.corrects and found.shifts is None:
                 return
+        else:
+            found.applied.append(name)
         found.products = [
             replace(each, bias=each.bias + shift.reshape(-1).astype(np.float64))
             for each, shift in zip(found.products, simulation.shifts, strict=True)
