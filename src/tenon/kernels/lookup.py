@@ -1,7 +1,7 @@
-"""Functions by tables: of 8-bit integers by 256 results, and f32 to 8-bit integers by 255 thresholds.
+"""Functions by tables: of 8-bit integers by 256 results; of f32 or i16 to those of 8 bits by 255 thresholds.
 
-A monotonic function of f32 with 256 results is known exactly by the least number that each result is for, which
-bisection finds in eight steps without arithmetic of floats: their bits are ordered as they are.
+A monotonic function with 256 results is known exactly by the least number that each result is for, which bisection
+finds in eight steps without arithmetic of floats: their bits are ordered as they are.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ NARROWEST = 16
 
 @dataclass(frozen=True)
 class Lookup:
-    """``output = table[input - lowest]``; of an f32, ``lowest`` plus the number of thresholds of the table, from its
-    second entry on, that its ``order`` reaches.  Where the i32 ``mask`` is zero the output is zero."""
+    """``output = table[input - lowest]``; of an f32 or an i16, ``lowest`` plus the number of thresholds of the table,
+    from its second entry on, that it (an f32 by its ``order``) reaches.  Where the i32 ``mask`` is zero the output is
+    zero."""
 
     input: Box
     output: Box
@@ -44,14 +45,14 @@ class Lookup:
 def lookup(s: Lookup, machine: Machine) -> Kernel:
     """Parameters: x, the table, the mask if there is one, y."""
     source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
-    size, floats = "x".join(map(str, out.size)), source.dtype is F32
+    size, bisected = "x".join(map(str, out.size)), source.dtype in (F32, DType.I16)
     in_vectors = out.dtype.bytes == source.dtype.bytes == 1 and out.size[-1] >= NARROWEST
     entries = machine.lookup if in_vectors else 0
-    named = ("thresholds", "255 thresholds, by bisection") if floats else ("lookup", "a table of 256 results")
+    named = ("thresholds", "255 thresholds, by bisection") if bisected else ("lookup", "a table of 256 results")
     many = "Many elements at once" if entries else "Element by element"
     k = Builder(f"{named[0]}_{size}", f"{many} by {named[1]}")
     x = k.param("x", *source.shape, dtype=source.dtype)
-    table = k.param("t", CODES, dtype=I32 if floats else out.dtype)
+    table = k.param("t", CODES, dtype=I32 if bisected else out.dtype)
     m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
     parts = _parts(k, table, entries, s.lowest) if entries else []
@@ -62,8 +63,9 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
             with ExitStack() as stack:
                 at = (*outer, stack.enter_context(k.loop("j", count, kind=inside)) * lanes + start)
                 code = load_elements(x, source, at, lanes)
-                if floats:
-                    value = cast(_reached(k, stack, table, k.let("key", ordered(code))) + s.lowest, out.dtype)
+                if bisected:
+                    key = k.let("key", ordered(code) if source.dtype is F32 else cast(code, I32))
+                    value = cast(_reached(k, stack, table, key) + s.lowest, out.dtype)
                 elif lanes > 1:
                     value = loops.lookup(bitcast(code, out.dtype), parts)
                 else:

@@ -89,9 +89,9 @@ class IntegerBinary(Pointwise):
     def combined_arrays(self, left: Array, right: Array) -> Array:
         """The real number that is stored, of those of the operands."""
 
-    def quantized(self, x: Expr) -> Expr:
-        """A real number as an element of the result, halves to even."""
-        reciprocal = _reciprocal(self)
+    def quantized(self, x: Expr, *operands: Expr) -> Expr:
+        """A real number, computed from ``operands``, as an element of the result, halves to even."""
+        reciprocal = None if any(each.type.dtype.bytes > 1 for each in operands) else _reciprocal(self)
         steps = x / self.scales[2] if reciprocal is None else x * reciprocal
         return rounded_to_even(steps, self.zeros[2], self.low, self.high, DType(self.to))
 
@@ -141,7 +141,7 @@ class IntegerAdd(IntegerBinary):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         sign = "sub" if self.subtract else "add"
         if self.rounding == "float":
-            return self.quantized(op(sign, *self.real(a, b)))
+            return self.quantized(op(sign, *self.real(a, b)), a, b)
         left, right = (fixed(x << self.headroom, f) for x, f in zip(self.centred(a, b), self.factors[:2], strict=True))
         return self.bounded(fixed(op(sign, left, right), self.factors[2]))
 
@@ -174,6 +174,7 @@ class IntegerAdd(IntegerBinary):
         found = tuple(map(quantized_multiplier, (0.5, 0.2, 1 / ((1 << 15) * 0.3))))
         ends = {"zeros": (0, 0, 0), "low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
         yield from _pairs(cls("double", **ends, factors=found, headroom=15), "16_bits", 16)  # type: ignore[arg-type]
+        yield from _mixed(cls)
 
 
 @register
@@ -185,7 +186,7 @@ class IntegerMul(IntegerBinary):
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         if self.rounding == "float":
-            return self.quantized(op("mul", *self.real(a, b)))
+            return self.quantized(op("mul", *self.real(a, b)), a, b)
         return self.bounded(fixed(op("mul", *self.centred(a, b)), self.factor))
 
     def combined_arrays(self, left: Array, right: Array) -> Array:
@@ -205,6 +206,7 @@ class IntegerMul(IntegerBinary):
             yield from _pairs(made, f"{made.rounding}_{made.factor[1]}")
         ends = {"zeros": (0, 0, 0), "low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
         yield from _pairs(cls("double", **ends, factor=quantized_multiplier(4e-5)), "16_bits", 16)  # type: ignore[arg-type]
+        yield from _mixed(cls)
 
 
 def _pairs(made: IntegerBinary, label: str, bits: int = 8) -> Iterable[Case]:
@@ -213,3 +215,15 @@ def _pairs(made: IntegerBinary, label: str, bits: int = 8) -> Iterable[Case]:
         half, kind = 1 << (bits - 1), DType(f"i{bits}").numpy
         left, right = (rng.integers(-half, half, dims).astype(kind) for dims in (a, b))
         yield Case(made, (left, right), (1,) if a != b else (), 0, label=f"{label}_{len(a)}{len(b)}")
+
+
+def _mixed(cls: type[IntegerBinary]) -> Iterable[Case]:
+    """Operands of 8 and of 16 bits, results of either."""
+    rng = np.random.default_rng(9)
+    ends = {"i8": (-128, 127), "i16": (-(1 << 15), (1 << 15) - 1)}
+    for types in (("i8", "i8", "i16"), ("i8", "i16", "i16"), ("i16", "i16", "i16"), ("i16", "i16", "i8")):
+        scales = tuple(float(np.float32(0.011 if t == "i8" else 0.00013)) for t in types)
+        low, high = ends[types[2]]
+        made = cls("float", (3, -4, 5), low, high, types[2], scales)  # type: ignore[arg-type]
+        left, right = (rng.integers(ends[t][0], ends[t][1] + 1, (1, 5, 4, 7)).astype(DType(t).numpy) for t in types[:2])
+        yield Case(made, (left, right), (), 0, label="_".join(types))

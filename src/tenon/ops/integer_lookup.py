@@ -1,4 +1,4 @@
-"""Any function of 8-bit integers, by a table of its 256 results."""
+"""Any function of 8-bit integers, by a table of its 256 results; monotonic ones of 16 bits to 8 bits, by thresholds."""
 
 from __future__ import annotations
 
@@ -83,6 +83,69 @@ class Lookup(Operator):
                 x = rng.integers(kind.min, kind.max + 1, shape).astype(dtype)
                 table = rng.integers(-100, 100, 256).astype(to)
                 yield Case(cls(), (x, table), (1,), 0, label=f"{np.dtype(dtype)}_{np.dtype(to)}_{len(shape)}")
+
+
+LEAST, MOST = -(1 << 15), (1 << 15) - 1
+"""Of integers of 16 bits."""
+
+
+@register
+@dataclass(frozen=True)
+class LookupThresholds(Operator):
+    """The least integer of ``to`` plus the number of thresholds that x reaches: inputs x in i16 and constant thresholds
+    i32 [256] in ascending order, of which the first does not count.
+
+    ``scale`` and ``zero`` are the quantisation of the result.
+    """
+
+    to: str = "i8"
+    scale: float = 1.0
+    zero: int = 0
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, table = (v.type for v in inputs if v is not None)
+        if x.dtype is not DType.I16 or table.dtype is not DType.I32 or table.dims != (kernels.CODES,):
+            raise ShapeError(f"{self.name}: {x} has no results by thresholds {table}")
+        return (TensorType(DType(self.to), x.dims, quant=Quant((self.scale,), (self.zero,))),)
+
+    def reference(self, x: Array, table: Array) -> Array:
+        reached = np.searchsorted(table[1:], x.astype(np.int32), "right")
+        return np.asarray((reached + kernels.lowest(DType(self.to))).astype(DType(self.to).numpy))
+
+    def supported(self, site: Site) -> str:
+        return (
+            "" if site.constants[1] is not None else "its thresholds are computed at run time: they must be constants"
+        )
+
+    def layouts(self, site: Site) -> Layouts:
+        alone = pointwise_layouts(_without_table(site))
+        return Layouts((alone.inputs[0], None), alone.outputs)
+
+    def lower(self, site: Site) -> list[Step]:
+        table = site.constants[1]
+        assert table is not None
+        zero = self.reference(np.zeros(1, np.int16), table)[0]
+        return lower_lookup(site, table, kernels.lowest(DType(self.to)), keeps_zero=not zero)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rng = np.random.default_rng(8)
+        for to in ("i8", "u8"):
+            for shape in ((1, 7, 3, 5), (2, 16, 4), (300,), ()):
+                x = rng.integers(LEAST, MOST + 1, shape).astype(np.int16)
+                table = np.sort(rng.integers(LEAST, MOST + 2, 256)).astype(np.int32)
+                yield Case(cls(to), (x, table), (1,), 0, label=f"{to}_{len(shape)}")
+
+
+def thresholds(results: Array, lowest: int) -> Array | None:
+    """i32 [256]: the least integer of 16 bits that each result is for, of those of all integers in ascending order;
+    ``MOST`` + 1 where there is none.  None if they do not ascend."""
+    codes = results.astype(np.int64)
+    if (np.diff(codes) < 0).any():
+        return None
+    return (np.searchsorted(codes, lowest + np.arange(kernels.CODES)) + LEAST).astype(np.int32)
 
 
 def lower_lookup(site: Site, table: Array, lowest: int, *, keeps_zero: bool) -> list[Step]:

@@ -62,7 +62,8 @@ def placement(
     everywhere: bool = False,
     joined: bool = False,
 ) -> Placement:
-    """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits.
+    """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits, or sums and
+    products of two tensors whose result does.
 
     A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result, and so are a
     convolution and the Add that reads it (``addends``); results of products that ``separate`` names get a grid before
@@ -108,6 +109,8 @@ def placement(
     for node in found.products:
         if _is_named(node, wide):
             found.wide |= {found.end(root(node.input(0))), found.end(rounded_result(graph, node, separate))}
+    of_pairs = {rounded_result(graph, node, separate) for node in graph if node.op.name in _PAIRS}
+    found.wide |= {v for v in found.tensors if v.name in wide and v in of_pairs}
     found.outer = _outer(graph, found.products, needed)
     return found
 

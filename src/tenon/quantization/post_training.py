@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -14,13 +14,16 @@ from tenon.cluster import open_pool
 from tenon.errors import InputError, ModelError, guarded
 from tenon.exporters.save import save
 from tenon.ir.graph import Graph
+from tenon.ir.types import DType
 from tenon.metrics import Evaluation, read_evaluation
 from tenon.metrics.registry import Score, scored
 from tenon.options import Options
 from tenon.passes.integers import is_quantised
+from tenon.passes.integers.splits import slice_splits
 from tenon.passes.precision import states_f16
 from tenon.pipeline import Model, Progress, compile, load
 from tenon.quantization.calibration import Step
+from tenon.quantization.cell_states import cell_states
 from tenon.quantization.default_scheme import AUTO as AUTO_SCHEME
 from tenon.quantization.default_scheme import default_scheme
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
@@ -133,6 +136,9 @@ def quantize(
     it, which TFLite and Tengine have no operators for: with ``separate_activations`` the product's result is rounded to
     integers, too, for files of theirs.
 
+    States of LSTM cells take 16 bits where other activations are i8, but with ``separate_activations`` and scales that
+    are powers of two.
+
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
     ``ranges`` are known ranges of tensors by name, or a file of them (``range_files``); a model of fake quantisation
@@ -155,7 +161,10 @@ def quantize(
     given = trained or ranges is not None or int16 or fp16 or min_sqnr is not None or max_drop is not None
     scheme, reason = _chosen(graph, scheme, "host" if given else target)
     kind = named_scheme(scheme)
+    if not separate_activations:
+        slice_splits(graph)
     separate = rounded_with_readers(graph) if separate_activations else _separate(graph, kind)
+    wide = (*int16, *(() if separate_activations else _in_16_bits(graph, kind, trained)))
     _check_layers(graph, (*exclude, *int16, *fp16))
     exclude = (*exclude, *fp16)
     if kind.weights_only:
@@ -170,7 +179,7 @@ def quantize(
             raise _quantised_already(graph)
         known, fed = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
-            exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
+            exclude=exclude, wide=wide, preprocess=preprocess, threads=threads, step=step,
             change_concat_ranges=change_concat_ranges, separate=separate,
         )  # fmt: skip
         return _of_known(graph, known, fed, kind, fp16, reason, threads)
@@ -180,7 +189,7 @@ def quantize(
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
             kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
-            exclude, int16, threads, step, pool, separate, change_concat_ranges,
+            exclude, wide, threads, step, pool, separate, change_concat_ranges,
         )  # fmt: skip
         if contract.asked:
             mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)
@@ -196,6 +205,13 @@ def quantize(
 def _separate(graph: Graph, scheme: Scheme) -> set[str]:
     """The results that get a grid in any case: 16 bits are not added to sums of 32."""
     return set() if scheme.activations.bytes == 1 else summed(graph)
+
+
+def _in_16_bits(graph: Graph, scheme: Scheme, trained: Container[str]) -> list[str]:
+    """The tensors that take 16 bits where the others take 8, but those whose ranges were found in training with 8."""
+    if scheme.activations is not DType.I8 or scheme.power_of_two:
+        return []
+    return sorted(name for name in cell_states(graph) if name not in trained)
 
 
 def _of_known(

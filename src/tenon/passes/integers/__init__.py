@@ -27,6 +27,7 @@ from tenon.passes.integers.pools import average, concat, resize, softmax, total
 from tenon.passes.integers.products import product
 from tenon.passes.integers.quotients import divide, log_softmax
 from tenon.passes.integers.same_operand import same_operand_rules
+from tenon.passes.integers.splits import slice_quantised
 from tenon.passes.patterns import Apply
 
 Convert = Callable[[Match, Chain, Arithmetic], Value | str]
@@ -57,6 +58,7 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
     if not is_quantised(graph):
         return []
     apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
+    slice_quantised(graph)
     apply(graph, [rule, *comparison_rules(arithmetic)], silent)
     apply(graph, same_operand_rules(), silent)
     apply(graph, float_result_rules(), silent)
@@ -111,9 +113,13 @@ def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
     if isinstance(candidate, str):
         return found or candidate
     convert = CORES.get(candidate.core.op.name)
-    if convert is None:
-        return found or f"{candidate.core.op.name} is computed in float"
-    return convert(match, candidate, arithmetic)
+    made = found or f"{candidate.core.op.name} is computed in float"
+    if convert is not None:
+        made = convert(match, candidate, arithmetic)
+    if isinstance(made, str) and candidate.scaled and not isinstance(scaled := chain(match, {"Mul"}), str):
+        by_constant = binary(match, scaled, arithmetic)
+        return made if isinstance(by_constant, str) else by_constant
+    return made
 
 
 __all__ = ["is_quantised", "to_integers"]

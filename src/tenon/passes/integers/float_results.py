@@ -10,7 +10,7 @@ from tenon.ops.base import Operator
 from tenon.ops.elementwise import Pointwise
 from tenon.passes.base import Match, Result, Rule, attribute, make
 from tenon.passes.integers.operands import BYTES, Grid, Operand, operand
-from tenon.passes.integers.pointwise import only_variable
+from tenon.passes.integers.pointwise import applied, only_variable, reals
 from tenon.passes.patterns import Apply
 
 
@@ -83,17 +83,6 @@ def _is_last(graph: Graph, value: Value) -> bool:
 def _results(grid: Grid, steps: list[Node]) -> Array:
     """f32 [256]: the functions of the numbers of ``grid``, in ascending order; in f64 and rounded once, so that
     NumPy's functions give the same bits wherever they run."""
-    low, high = grid.range
-    real = (np.arange(low, high + 1) - grid.zero).astype(np.float32) * np.float32(grid.scale)
-    wide: Array = real.astype(np.float64)
-    for node in steps:
-        at = only_variable(node)
-        assert at is not None
-        variable = node.input(at)
-        arrays = [
-            None if v is None else wide if v is variable else v.array.reshape(()).astype(np.float64)
-            for v in node.inputs
-        ]
-        (wide,) = node.op.evaluate(arrays)
+    real = applied(reals(grid).astype(np.float64), steps)
     with np.errstate(over="ignore"):
-        return wide.astype(np.float32)
+        return real.astype(np.float32)

@@ -12,6 +12,7 @@ from tenon.ir.quantised import bounds
 from tenon.ir.types import DType
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_arithmetic import HEADROOM, Fixed
+from tenon.ops.integer_lookup import thresholds
 from tenon.ops.requantize import clamped, quantized_multiplier, rescaled, rounding_shift
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
@@ -32,7 +33,9 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         return "a factor stands between its result and its quantisation"
     if is_squared_difference(node):
         return squared_difference(match, found, arithmetic)
-    constants = (DType.I16,) if found.grid.dtype is DType.I16 else BYTES
+    constants: tuple[DType, ...] = (DType.I16,) if found.grid.dtype is DType.I16 else BYTES
+    if arithmetic == "onnx":
+        constants = (*BYTES, DType.I16)
     a, b = (operand(match, node.input(i), constants) for i in (0, 1))
     for sums, other in ((node.input(0), b), (node.input(1), a)):
         if node.op.name == "Add" and not isinstance(other, str) and _takes_addend(match, sums, other):
@@ -41,7 +44,7 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
     kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
-    if not kinds <= {DType.I8, DType.U8} and kinds != {DType.I16}:
+    if not kinds <= {*BYTES, *((DType.I16,) if arithmetic == "onnx" else ())} and kinds != {DType.I16}:
         return "sums and products of 8-bit by 16-bit integers are computed in float"
     if a.grid.steps or b.grid.steps or found.grid.steps:
         return "its values are quantisation steps"
@@ -78,7 +81,9 @@ def _takes_addend(match: Match, sums: Value, other: Operand) -> bool:
 
 def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[Grid, ...]) -> str:
     """Why operands of 16 bits are not added or multiplied, or nothing."""
-    if arithmetic == "onnx" or any(g.zero for g in grids):
+    if arithmetic == "onnx":
+        return ""
+    if any(g.zero for g in grids):
         return "sums and products of 16-bit integers with zero points are computed in float"
     if arithmetic == "litert" and node.op.name != "Mul" and all(frexp(g.scale)[0] == 0.5 for g in grids):
         return "sums of 16-bit integers whose scales are powers of two are computed in float"
@@ -140,6 +145,9 @@ def _looked_up(
     if steps or not given.same(grid):
         if (given.steps or grid.steps) and steps:
             return "its values are quantisation steps"
+        if arithmetic == "onnx" and given.dtype is DType.I16 and grid.dtype in BYTES:
+            found = _by_thresholds(match, value, given, grid, steps)
+            return found if isinstance(found, str) else _moved_all(match, after, found, grid)
         if {given.dtype, grid.dtype} - {DType.I8, DType.U8}:
             found = function_16(match, value, given, grid, steps, arithmetic)
             if isinstance(found, str):
@@ -152,6 +160,17 @@ def _looked_up(
     return _moved_all(match, after, value, grid)
 
 
+def _by_thresholds(match: Match, value: Value, given: Grid, grid: Grid, steps: list[Node]) -> Value | str:
+    """Functions of 16 bits, last first, that ascend."""
+    real = applied(reals(given).astype(np.float64), steps[::-1]).astype(np.float32)
+    table = thresholds(table_of(real, grid.scale, grid.zero, grid.range, away=False), grid.range[0])
+    if table is None:
+        return "functions of 16-bit integers that do not ascend are computed in float"
+    op = make("LookupThresholds", to=grid.dtype.value, scale=grid.scale, zero=grid.zero)
+    origin = steps[0].origin if steps else match.root.origin
+    return match.add(op, value, match.constant("thresholds", table), origin=origin)
+
+
 def _moved_all(match: Match, nodes: list[Node], value: Value, grid: Grid) -> Value:
     """The integers after data movement, last node first."""
     for node in reversed(nodes):
@@ -162,19 +181,33 @@ def _moved_all(match: Match, nodes: list[Node], value: Value, grid: Grid) -> Val
 def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array:
     """The integers of ``grid`` for every integer of ``given``, in ascending order."""
     low, high = given.range
-    codes = np.arange(low, high + 1, dtype=np.int64)
     if arithmetic != "onnx":
+        codes = np.arange(low, high + 1, dtype=np.int64)
         exact = _in_fixed_point(codes - given.zero, given, grid, steps, arithmetic)
         if exact is not None:
             return clamped(exact + grid.zero, *grid.range, grid.dtype)
-    real = (codes - given.zero).astype(np.float32) * np.float32(given.scale)
+    real = applied(reals(given), steps)
+    return table_of(real, grid.scale, grid.zero, grid.range, away=arithmetic != "onnx")
+
+
+def reals(given: Grid) -> Array:
+    """f32: the numbers of all integers of a grid, in ascending order."""
+    low, high = given.range
+    return (np.arange(low, high + 1) - given.zero).astype(np.float32) * np.float32(given.scale)
+
+
+def applied(real: Array, steps: list[Node]) -> Array:
+    """Functions of numbers, in the type of these; ``steps`` are in order."""
     for node in steps:
         at = only_variable(node)
         assert at is not None
         variable = node.input(at)
-        arrays = [None if v is None else real if v is variable else v.array.reshape(()) for v in node.inputs]
+        arrays = [
+            None if v is None else real if v is variable else v.array.reshape(()).astype(real.dtype)
+            for v in node.inputs
+        ]
         (real,) = node.op.evaluate(arrays)
-    return table_of(real, grid.scale, grid.zero, grid.range, away=arithmetic != "onnx")
+    return real
 
 
 def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array | None:
