@@ -14,6 +14,7 @@ import tenon
 from networks_to_quantise import built
 from on_targets import assert_stated_digest
 from tenon.ir.graph import Array, Graph
+from tenon.ir.types import DType
 from tenon.passes.integers import to_integers
 from tenon.targets import find
 from tenon.targets.host import missing
@@ -53,7 +54,7 @@ def test_recurrent_network_keeps_its_answers(kind: str) -> None:
     assert "MatMul" not in description.compiled
     assert "Gemm" not in description.compiled
     assert description.compiled["IntegerGemm"] >= 6
-    assert made.report.outputs[0].sqnr > 22
+    assert made.report.outputs[0].sqnr > 30
     assert made.report.agreement is not None
     assert made.report.agreement >= 0.9
 
@@ -61,7 +62,7 @@ def test_recurrent_network_keeps_its_answers(kind: str) -> None:
 @pytest.mark.parametrize("kind", GATES)
 def test_all_targets_give_the_same_answers(kind: str, tmp_path: Path) -> None:
     """The digest of an answer that this machine, AArch64 and Cortex-M4 give, which the references state; ONNX Runtime's
-    differs by a rounding of few sums."""
+    differs by a step at most: its sigmoids are approximations."""
     given = features(6)
     made = tenon.quantize(keywords(kind), given, **PLAIN)
     kept = {problem.what for problem in to_integers(made.graph.copy(), "onnx")}
@@ -77,7 +78,24 @@ def test_all_targets_give_the_same_answers(kind: str, tmp_path: Path) -> None:
     session, step = exact_onnxruntime.session(tmp_path / "net.onnx"), float(last_scale(made.graph))
     with tenon.open(bundles["host"]) as engine:
         off = [np.abs(engine.run({"x": x})["y"] - session.run(["y"], {"x": x})[0]) / step for x in given]
-    assert np.max(off) <= 2.01
+    assert np.max(off) <= 1.01
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_states_and_gates_take_16_bits(kind: str) -> None:
+    """Products with weights read 8 bits and give 16, of which sums and gates are computed; states of LSTMs have 16."""
+    made = tenon.quantize(keywords(kind), features(6), **PLAIN)
+    to_integers(made.graph, "onnx")
+    of = {name: [n for n in made.graph if n.op.name == name] for name in ("IntegerGemm", "IntegerAdd")}
+    gates = [n for n in made.graph if n.op.name == "LookupThresholds"]
+    assert {n.input(0).type.dtype for n in of["IntegerGemm"]} == {DType.I8}
+    assert {n.output.type.dtype for n in of["IntegerGemm"] if n.output.uses[0].op.name != "DequantizeLinear"} == {
+        DType.I16
+    }
+    assert {v.type.dtype for n in of["IntegerAdd"] for v in n.inputs if v is not None} == {DType.I16}
+    assert len(gates) == {"LSTM": 5, "GRU": 2}[kind] * 6  # in a GRU one for both sigmoids
+    scales = [n.input(0).type.quant.scale[0] for n in gates if n.input(0).type.quant is not None]
+    assert scales.count(2.0**-12) >= {"LSTM": 4, "GRU": 2}[kind] * 6
 
 
 def last_scale(graph: Graph) -> Array:

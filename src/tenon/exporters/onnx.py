@@ -2,8 +2,7 @@
 
 Operators are ONNX's already; Tenon's own are decomposed into ONNX operators, fused ones as the
 sequence that they came from.  The file is written for the oldest opset, from 20 on, that has every operator in it for
-its element types: readers support older ones better (onnxruntime 1.31 moves transpositions past
-QuantizeLinear of opset 21 and then reports a type error).
+its element types: readers support older ones better (``_MOVED_PAST``).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType
 from tenon.ops.base import Operator
 from tenon.ops.fused import Fused
+from tenon.passes.integers.pairs import read_through_integers
 from tenon.wire.onnx_tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -35,7 +35,33 @@ _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 def to_onnx(graph: Graph) -> ModelProto:
     """The model of a bound graph.  Raises UnsupportedError listing every operator that ONNX cannot express."""
-    return _Writer(graph).model()
+    writer = _Writer(graph)
+    model = writer.model()
+    if writer.opset < _OUTPUT_TYPES or not any(map(_moves_dequantised, graph)):
+        return model
+    paired = graph.copy()
+    for node in list(paired):
+        if (pair := _moves_dequantised(node)) is not None:
+            scale, zero = pair.input(1), pair.input(2)
+            read_through_integers(paired, node.output, scale, zero)
+    return _Writer(paired).model()
+
+
+_OUTPUT_TYPES = 21
+"""The opset that gives QuantizeLinear the type of its results as an attribute."""
+_MOVED_PAST = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""What onnxruntime (1.32 as well) moves DequantizeLinear past where no QuantizeLinear follows: it adds a pair with that
+attribute, and then makes u8 of the pair's i8, which contradicts it and is reported as a type error."""
+
+
+def _moves_dequantised(node: Node) -> Node | None:
+    """The DequantizeLinear that a node moves the results of to anything but QuantizeLinear."""
+    before = node.inputs[0].producer if node.op.name in _MOVED_PAST and node.inputs[0] is not None else None
+    if before is None or before.op.name != "DequantizeLinear" or before.input(0).constant or len(before.inputs) < 3:
+        return None
+    if before.input(1).type.rank:
+        return None
+    return None if all(reader.op.name == "QuantizeLinear" for reader in node.output.uses) else before
 
 
 _SMALL = 16

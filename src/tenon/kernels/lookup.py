@@ -76,6 +76,57 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
     return k.done()
 
 
+@dataclass(frozen=True)
+class Stepped:
+    """An ascending function of i16 to 8 bits: ``starts[(x + 2**15) >> shift]``, and one more where x reaches the
+    threshold of the next result.  Where the i32 ``mask`` is zero the output is zero."""
+
+    input: Box
+    output: Box
+    shift: int
+    mask: Box | None = None
+
+
+@lru_cache(maxsize=256)
+def stepped(s: Stepped, machine: Machine) -> Kernel:
+    """Parameters: x, the starts, the threshold after each result in i32 [256], the mask if there is one, y."""
+    source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
+    k = Builder(f"steps_{'x'.join(map(str, out.size))}", "Element by element by a table of starts and a threshold")
+    x = k.param("x", *source.shape, dtype=source.dtype)
+    starts = k.param("t", (1 << 16) >> s.shift, dtype=out.dtype)
+    following = k.param("n", CODES, dtype=I32)
+    m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
+    y = k.param("y", *out.shape, dtype=out.dtype, out=True)
+    least = lowest(out.dtype)
+    with ExitStack() as stack:
+        kinds, inside = deal(*out.size[:-1])
+        outer = [stack.enter_context(k.loop("i", n, kind=kind)) for n, kind in zip(out.size[:-1], kinds, strict=True)]
+        at = (*outer, stack.enter_context(k.loop("j", out.size[-1], kind=inside)))
+        code = k.let("code", cast(load_elements(x, source, at, 1), I32))
+        bucket = stack.enter_context(k.bind("bucket", (code + (1 << 15)) >> s.shift, (1 << 16) >> s.shift))
+        start = k.let("start", cast(starts[bucket], I32))
+        result = stack.enter_context(k.bind("result", start - least, CODES))
+        value = cast(start + op("and", op("less_equal", following[result], code), 1), out.dtype)
+        if m is not None:
+            value = _kept(load_elements(m, masks[0], at, 1), value)
+        k.store(y.buffer, place(out, at), value)
+    return k.done()
+
+
+def steps_of(thresholds: Array, dtype: DType) -> tuple[int, Array, Array] | None:
+    """(shift, starts, thresholds that follow each result) for ``stepped``: of at most 4096 starts, where no
+    more than one threshold is between two starts.  None if there are more."""
+    inner = thresholds[1:].astype(np.int64)
+    for shift in range(15, 3, -1):
+        firsts = np.arange(-(1 << 15), 1 << 15, 1 << shift)
+        starts = np.searchsorted(inner, firsts, "right")
+        lasts = np.searchsorted(inner, firsts + (1 << shift) - 1, "right")
+        if (lasts - starts <= 1).all():
+            following = np.append(inner, 1 << 15).astype(np.int32)
+            return shift, (starts + lowest(dtype)).astype(dtype.numpy), following
+    return None
+
+
 def _kept(mask: Expr, value: Expr) -> Expr:
     """``value``, or zero of its type."""
     dtype = value.type.dtype

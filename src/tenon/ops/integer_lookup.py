@@ -126,8 +126,15 @@ class LookupThresholds(Operator):
     def lower(self, site: Site) -> list[Step]:
         table = site.constants[1]
         assert table is not None
-        zero = self.reference(np.zeros(1, np.int16), table)[0]
-        return lower_lookup(site, table, kernels.lowest(DType(self.to)), keeps_zero=not zero)
+        keeps_zero = not self.reference(np.zeros(1, np.int16), table)[0]
+        found = kernels.steps_of(table, DType(self.to))
+        if found is None:
+            return lower_lookup(site, table, kernels.lowest(DType(self.to)), keeps_zero=keeps_zero)
+        shift, starts, following = found
+        x, y, mask = _boxes(site, keeps_zero)
+        kernel = kernels.stepped(kernels.Stepped(x, y, shift, mask), site.machine)
+        masks = [Weights(padding_mask(site.output))] if mask else []
+        return [Step(kernel, (Input(0), Weights(starts), Weights(following), *masks, Output()))]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -135,8 +142,10 @@ class LookupThresholds(Operator):
         for to in ("i8", "u8"):
             for shape in ((1, 7, 3, 5), (2, 16, 4), (300,), ()):
                 x = rng.integers(LEAST, MOST + 1, shape).astype(np.int16)
-                table = np.sort(rng.integers(LEAST, MOST + 2, 256)).astype(np.int32)
-                yield Case(cls(to), (x, table), (1,), 0, label=f"{to}_{len(shape)}")
+                apart = np.linspace(LEAST, MOST, 256).astype(np.int32) + rng.integers(0, 100, 256).astype(np.int32)
+                dense = np.sort(rng.integers(LEAST, MOST + 2, 256)).astype(np.int32)
+                for label, table in (("apart", apart), ("dense", dense)):
+                    yield Case(cls(to), (x, table), (1,), 0, label=f"{to}_{label}_{len(shape)}")
 
 
 def thresholds(results: Array, lowest: int) -> Array | None:
@@ -150,15 +159,18 @@ def thresholds(results: Array, lowest: int) -> Array | None:
 
 def lower_lookup(site: Site, table: Array, lowest: int, *, keeps_zero: bool) -> list[Step]:
     """The kernel of ``kernels.lookup`` for the first input of ``site`` and its output."""
+    x, y, mask = _boxes(site, keeps_zero)
+    args: list[Arg] = [Input(0), Weights(table), *([Weights(padding_mask(site.output))] if mask else [])]
+    return [Step(kernels.lookup(kernels.Lookup(x, y, lowest, mask), site.machine), (*args, Output()))]
+
+
+def _boxes(site: Site, keeps_zero: bool) -> tuple[Box, Box, Box | None]:
+    """The first input, the output and the mask that clears padding channels, where one is needed."""
     x, out = site.input(0), site.output
-    args: list[Arg] = [Input(0), Weights(table)]
     if out.layout.block == 1 and not out.layout.halo:
-        boxes, mask = (Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank))), None
-    else:
-        boxes = tuple(image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))  # type: ignore[assignment]
-        mask = mask_box(boxes[1]) if out.dims[1] % out.layout.block and not keeps_zero else None
-        args += [Weights(padding_mask(out))] if mask else []
-    return [Step(kernels.lookup(kernels.Lookup(*boxes, lowest, mask), site.machine), (*args, Output()))]
+        return Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank)), None
+    given, box = (image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))
+    return given, box, mask_box(box) if out.dims[1] % out.layout.block and not keeps_zero else None
 
 
 def _without_table(site: Site) -> Site:

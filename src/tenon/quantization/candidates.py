@@ -22,6 +22,7 @@ from tenon.quantization.placement import Placement, placement, root
 from tenon.quantization.probes import scores
 from tenon.quantization.range_search import expected_scores
 from tenon.quantization.ranges import HISTOGRAMS, METHODS, Observed, Range, usual_range
+from tenon.quantization.recurrent_states import GATES_RANGE, is_of_gates
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme
 from tenon.quantization.simulation import Simulation
@@ -33,7 +34,8 @@ AUTO = ("min-max", "percentile", "mse")
 @dataclass(frozen=True)
 class Request:
     """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations, ``separate``
-    results of products that get a grid before a LeakyRelu; ``joined``: a concatenation and its parts have one grid."""
+    results of products that get a grid before a LeakyRelu; ``joined``: a concatenation and its parts have one grid;
+    ``states`` are tensors of 16 bits in recurrent cells."""
 
     scheme: Scheme
     methods: Sequence[str] = AUTO
@@ -48,6 +50,7 @@ class Request:
     pool: Pool | None = None
     separate: Collection[str] = ()
     joined: bool = False
+    states: Collection[str] = ()
 
 
 @dataclass
@@ -87,7 +90,9 @@ class Candidates:
     def _calibrated(self, graph: Graph) -> Recipe:
         """Without repairs, with ranges by the first method."""
         request = self.request
-        placed = placement(graph, request.exclude, request.wide, request.separate, joined=request.joined)
+        placed = placement(
+            graph, request.exclude, request.wide, request.separate, joined=request.joined, states=request.states
+        )
         if not placed.tensors:
             raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
         method = request.methods[0]
@@ -199,9 +204,12 @@ def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Valu
 
 
 def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
-    """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one."""
+    """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one, and so
+    has what gates of recurrent cells are functions of."""
+
+    def range_of(end: Value) -> Range:
+        usual = GATES_RANGE if end in placed.states and is_of_gates(end) else usual_range(end)
+        return usual or ranges[end]
+
     ends = {value: placed.end(value) for value in placed.tensors}
-    return {
-        value: placed.scheme_of(end, scheme).activation_grid(*(usual_range(end) or ranges[end]))
-        for value, end in ends.items()
-    }
+    return {value: placed.scheme_of(end, scheme).activation_grid(*range_of(end)) for value, end in ends.items()}

@@ -11,6 +11,7 @@ from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ops.requantize import limits
 from tenon.passes.base import attribute, make
 from tenon.passes.integers.operands import weights
+from tenon.passes.integers.pairs import read_through_integers
 from tenon.quantization.placement import Placement, root
 from tenon.quantization.scheme import Grid, Scheme
 
@@ -114,25 +115,9 @@ def insert(
 
 def around(graph: Graph, value: Value, grid: Grid) -> Value:
     """Let all readers of ``value`` read its integers, dequantised; an output keeps its name."""
-    readers = list(value.uses)
-    returned = graph.is_output(value)
-    name = value.name
-    scale = graph.constant(f"{name}_scale", grid.scale.reshape(()))
-    zero = graph.constant(f"{name}_zero_point", grid.zero.reshape(()))
-    before = readers[0] if readers else None
-    for reader in readers[1:]:
-        if before is not None and graph.position(reader) < graph.position(before):
-            before = reader
-    stored = graph.add(
-        make("QuantizeLinear", to=grid.dtype.value), [value, scale, zero], [f"{name}_quantized"], before=before
-    )
-    again = graph.add(make("DequantizeLinear"), [stored.output, scale, zero], [f"{name}_dequantized"], before=before)
-    for reader in dict.fromkeys(readers):
-        graph.rewire(reader, tuple(again.output if v is value else v for v in reader.inputs))
-    if returned:
-        graph.outputs = [again.output if v is value else v for v in graph.outputs]
-        value.name, again.output.name = f"{name}_float", name
-    return again.output
+    scale = graph.constant(f"{value.name}_scale", grid.scale.reshape(()))
+    zero = graph.constant(f"{value.name}_zero_point", grid.zero.reshape(()))
+    return read_through_integers(graph, value, scale, zero)
 
 
 def _dequantised(graph: Graph, node: Node, name: str, data: Array, scale: Array, zero: Array | None) -> Value:

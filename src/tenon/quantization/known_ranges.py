@@ -53,7 +53,7 @@ def missing(
 def quantized_by(
     graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
     seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
-    step: Step, change_concat_ranges: bool = False, separate: Collection[str] = (),
+    step: Step, change_concat_ranges: bool = False, separate: Collection[str] = (), states: Collection[str] = (),
 ) -> tuple[Recipe, list[Sample]]:  # fmt: skip
     """The recipe for ``graph`` of these ranges, and by ``method`` where they have none; and the samples of ``data``.
 
@@ -62,7 +62,7 @@ def quantized_by(
 
     Raises ModelError, and InputError for a tensor without a range where there are no samples.
     """
-    placed = placement(graph, exclude, wide, {*ranges, *separate}, joined=change_concat_ranges)
+    placed = placement(graph, exclude, wide, {*ranges, *separate}, joined=change_concat_ranges, states=states)
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     given = known(graph, placed, ranges)

@@ -95,7 +95,7 @@ def _read(found: Recipe, request: Request, tensors: Iterable[Value]) -> dict[str
         name = layer_name(each.node)
         if name not in result:
             wide = placement(found.graph, request.exclude, (*request.wide, name), request.separate).wide
-            result[name] = known & wide - found.placed.wide
+            result[name] = known & wide
     return result
 
 

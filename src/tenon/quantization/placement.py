@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tenon.ir.graph import Graph, Node, Value
 from tenon.ir.quantised import bounds, slope
@@ -32,14 +32,16 @@ _NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
 class Placement:
     """``products`` have weights to quantise; ``constants`` are other constant operands; ``tensors`` get grids, of
     which those in ``parts`` take that of the concatenation that they are parts of, or of what limits them; those in
-    ``wide`` take 16 bits.  ``added`` has the tensor that is added to the result of a convolution before it is
-    rounded.  ``outer`` are products before or after all others, with few of the network's weights."""
+    ``wide`` take 16 bits, with a scale that is a power of two if they are in ``states``.  ``added`` has the tensor that
+    is added to the result of a convolution before it is rounded.  ``outer`` are products before or after all others,
+    with few of the network's weights."""
 
     products: list[Node] = field(default_factory=list)
     constants: list[tuple[Node, int]] = field(default_factory=list)
     tensors: list[Value] = field(default_factory=list)
     parts: dict[Value, Value] = field(default_factory=dict)
     wide: set[Value] = field(default_factory=set)
+    states: set[Value] = field(default_factory=set)
     added: dict[Value, Value] = field(default_factory=dict)
     outer: set[Node] = field(default_factory=set)
 
@@ -51,7 +53,8 @@ class Placement:
 
     def scheme_of(self, value: Value, scheme: Scheme) -> Scheme:
         """That of the grid of a tensor."""
-        return SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
+        found = SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
+        return replace(found, power_of_two=True) if value in self.states else found
 
 
 def placement(
@@ -61,9 +64,10 @@ def placement(
     separate: Collection[str] = (),
     everywhere: bool = False,
     joined: bool = False,
+    states: Collection[str] = (),
 ) -> Placement:
-    """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits, or sums and
-    products of two tensors whose result does.
+    """``exclude`` names layers that stay in float, ``wide`` those whose operand and result take 16 bits; ``states``
+    names results that do (``recurrent_states``).
 
     A product and the LeakyRelu that reads it are rounded once, to the grid of the LeakyRelu's result, and so are a
     convolution and the Add that reads it (``addends``); results of products that ``separate`` names get a grid before
@@ -75,7 +79,7 @@ def placement(
     found, needed = Placement(), before_products(graph)
     if not everywhere:
         exclude = {*exclude, *(node.output.name for node in roots_of_squares(graph, separate))}
-    added = {} if everywhere else addends(graph, exclude, wide, separate)
+    added = {} if everywhere else addends(graph, exclude, {*wide, *states}, separate)
     tensors: dict[Value, None] = {}
     for node in graph:
         if str(node.origin.layer) in exclude or node.output.name in exclude:
@@ -109,8 +113,8 @@ def placement(
     for node in found.products:
         if _is_named(node, wide):
             found.wide |= {found.end(root(node.input(0))), found.end(rounded_result(graph, node, separate))}
-    of_pairs = {rounded_result(graph, node, separate) for node in graph if node.op.name in _PAIRS}
-    found.wide |= {v for v in found.tensors if v.name in wide and v in of_pairs}
+    found.states = {v for v in found.tensors if v.name in states}
+    found.wide |= found.states
     found.outer = _outer(graph, found.products, needed)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -23,7 +23,6 @@ from tenon.passes.integers.splits import slice_splits
 from tenon.passes.precision import states_f16
 from tenon.pipeline import Model, Progress, compile, load
 from tenon.quantization.calibration import Step
-from tenon.quantization.cell_states import cell_states
 from tenon.quantization.default_scheme import AUTO as AUTO_SCHEME
 from tenon.quantization.default_scheme import default_scheme
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
@@ -35,6 +34,7 @@ from tenon.quantization.placement import rounded_with_others, rounded_with_reade
 from tenon.quantization.range_files import write_ranges
 from tenon.quantization.ranges import Range
 from tenon.quantization.recipe import AUTO, Recipe, Request, checked, inserted, recipe
+from tenon.quantization.recurrent_states import recurrent_states
 from tenon.quantization.report import Report, reported
 from tenon.quantization.samples import Data, Numbered, Sample, finite, numbered_samples
 from tenon.quantization.scheme import Scheme, named_scheme
@@ -136,8 +136,8 @@ def quantize(
     it, which TFLite and Tengine have no operators for: with ``separate_activations`` the product's result is rounded to
     integers, too, for files of theirs.
 
-    States of LSTM cells take 16 bits where other activations are i8, but with ``separate_activations`` and scales that
-    are powers of two.
+    States of LSTM and GRU cells and what gates are functions of (``recurrent_states``) take 16 bits where other
+    activations are i8, but with ``separate_activations`` and the scheme of powers of two.
 
     A scheme of weights only (``Scheme.weights_only``) needs neither data nor ranges and repairs nothing.
 
@@ -164,7 +164,7 @@ def quantize(
     if not separate_activations:
         slice_splits(graph)
     separate = rounded_with_readers(graph) if separate_activations else _separate(graph, kind)
-    wide = (*int16, *(() if separate_activations else _in_16_bits(graph, kind, trained)))
+    states = set() if separate_activations else _states(graph, kind) - set(trained)
     _check_layers(graph, (*exclude, *int16, *fp16))
     exclude = (*exclude, *fp16)
     if kind.weights_only:
@@ -179,8 +179,8 @@ def quantize(
             raise _quantised_already(graph)
         known, fed = quantized_by(
             graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
-            exclude=exclude, wide=wide, preprocess=preprocess, threads=threads, step=step,
-            change_concat_ranges=change_concat_ranges, separate=separate,
+            exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
+            change_concat_ranges=change_concat_ranges, separate=separate, states=states,
         )  # fmt: skip
         return _of_known(graph, known, fed, kind, fp16, reason, threads)
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
@@ -189,7 +189,7 @@ def quantize(
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
             kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
-            exclude, wide, threads, step, pool, separate, change_concat_ranges,
+            exclude, int16, threads, step, pool, separate, change_concat_ranges, states,
         )  # fmt: skip
         if contract.asked:
             mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)
@@ -207,11 +207,9 @@ def _separate(graph: Graph, scheme: Scheme) -> set[str]:
     return set() if scheme.activations.bytes == 1 else summed(graph)
 
 
-def _in_16_bits(graph: Graph, scheme: Scheme, trained: Container[str]) -> list[str]:
-    """The tensors that take 16 bits where the others take 8, but those whose ranges were found in training with 8."""
-    if scheme.activations is not DType.I8 or scheme.power_of_two:
-        return []
-    return sorted(name for name in cell_states(graph) if name not in trained)
+def _states(graph: Graph, scheme: Scheme) -> set[str]:
+    """The tensors that take 16 bits where the others take 8."""
+    return recurrent_states(graph) if scheme.activations is DType.I8 and not scheme.power_of_two else set()
 
 
 def _of_known(
