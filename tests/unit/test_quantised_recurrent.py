@@ -128,3 +128,49 @@ def test_means_are_put_back_after_products_without_a_bias() -> None:
     )  # fmt: skip
     assert abs(made.report.outputs[0].shift) < 0.05
     assert made.report.outputs[0].sqnr > made.report.repairs[""] + 1
+
+
+def cell_of_concatenations(steps: int = 6, hidden: int = 8) -> Graph:
+    """An LSTM as TensorFlow has it: one product of features, which are large, and the state; forget gates plus one."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(0, 0.3, (10 + hidden, 4 * hidden)) / np.repeat([30, 1], [10, hidden])[:, None],
+        "b": rng.normal(0, 0.1, 4 * hidden), "g": rng.normal(0, 0.7, (hidden, 4)), "h_0": np.zeros((1, hidden)),
+        "c_0": np.zeros((1, hidden)), "one": np.array(1.0),
+    }  # fmt: skip
+    nodes = [helper.make_node("Split", ["x"], [f"x_{t}" for t in range(steps)], axis=0, num_outputs=steps)]
+    for t in range(steps):
+        gates = [f"{gate}_{t}" for gate in "ijfo"]
+        nodes += [
+            helper.make_node("Concat", [f"x_{t}", f"h_{t}"], [f"xh_{t}"], axis=1),
+            helper.make_node("Gemm", [f"xh_{t}", "w", "b"], [f"z_{t}"], name="product"),
+            helper.make_node("Split", [f"z_{t}"], gates, axis=1, num_outputs=4),
+            helper.make_node("Add", [f"f_{t}", "one"], [f"f1_{t}"]),
+            *(helper.make_node("Sigmoid", [f"{g}_{t}"], [f"s{g}_{t}"]) for g in ("i", "f1", "o")),
+            helper.make_node("Tanh", [f"j_{t}"], [f"tj_{t}"]),
+            helper.make_node("Mul", [f"sf1_{t}", f"c_{t}"], [f"fc_{t}"]),
+            helper.make_node("Mul", [f"si_{t}", f"tj_{t}"], [f"ij_{t}"]),
+            helper.make_node("Add", [f"fc_{t}", f"ij_{t}"], [f"c_{t + 1}"]),
+            helper.make_node("Tanh", [f"c_{t + 1}"], [f"tc_{t}"]),
+            helper.make_node("Mul", [f"so_{t}", f"tc_{t}"], [f"h_{t + 1}"]),
+        ]
+    nodes.append(helper.make_node("MatMul", [f"h_{steps}", "g"], ["y"]))
+    return built(nodes, weights, [steps, 10], [1, 4])
+
+
+def test_inputs_of_gates_have_grids_of_their_own(tmp_path: Path) -> None:
+    given = [30 * x.reshape(6, 10) for x in features(24)]
+    made = tenon.quantize(cell_of_concatenations(), given, **PLAIN)
+    assert made.report.outputs[0].sqnr > 30
+    shapes = [v.array.shape for v in made.graph.constants() if v.array.dtype == np.int8]
+    assert shapes.count((10, 32)) == shapes.count((8, 32)) == 1  # six steps
+    description, _ = tenon.inspect(made.graph)
+    assert description.compiled is not None
+    assert not {"Add", "Concat", "Gemm", "MatMul", "Mul", "Sigmoid", "Tanh"} & description.compiled.keys()
+    ranges = tmp_path / "ranges.yaml"
+    ranges.write_text("".join(f"xh_{t}: [-120.0, 120.0]\n" for t in range(6)))
+    kept = tenon.quantize(cell_of_concatenations(), given, ranges=ranges, **PLAIN)
+    assert kept.report.outputs[0].sqnr < made.report.outputs[0].sqnr - 3
+    description, _ = tenon.inspect(kept.graph)
+    assert description.compiled is not None
+    assert description.compiled["Concat"] == 6

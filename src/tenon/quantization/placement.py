@@ -84,7 +84,7 @@ def placement(
     for node in graph:
         if str(node.origin.layer) in exclude or node.output.name in exclude:
             continue
-        supported = _supported(node)
+        supported = _supported(node, states)
         if not (everywhere and _computes_floats(node)) and not (
             supported and (node in needed or node.op.name in QUANTISED)
         ):
@@ -260,14 +260,15 @@ def _operands(node: Node) -> Sequence[Value]:
     return [node.input(0)]
 
 
-def _supported(node: Node) -> bool:
+def _supported(node: Node, states: Container[str] = ()) -> bool:
     name, data = node.op.name, [v for v in node.inputs if v is not None]
     if any(v.type.dtype is not F32 for v in (*_floats(node, data), node.output)):
         return False
     if name in PRODUCTS:
         return has_constant_weights(node)
     if name in _PAIRS:
-        return not all(v.constant for v in data) and all(v.type.rank > 0 for v in data)
+        numbers = any(v.type.rank == 0 for v in data)
+        return not all(v.constant for v in data) and (not numbers or node.output.name in states)
     if name == "Concat":
         return not any(v.constant for v in data)
     if _limits_channels(node):

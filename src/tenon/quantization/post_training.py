@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -23,6 +23,7 @@ from tenon.passes.integers.splits import slice_splits
 from tenon.passes.precision import states_f16
 from tenon.pipeline import Model, Progress, compile, load
 from tenon.quantization.calibration import Step
+from tenon.quantization.concatenated_inputs import separate_inputs
 from tenon.quantization.default_scheme import AUTO as AUTO_SCHEME
 from tenon.quantization.default_scheme import default_scheme
 from tenon.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
@@ -164,7 +165,8 @@ def quantize(
     if not separate_activations:
         slice_splits(graph)
     separate = rounded_with_readers(graph) if separate_activations else _separate(graph, kind)
-    states = set() if separate_activations else _states(graph, kind) - set(trained)
+    wanted = {} if kind.weights_only else renamed(read_known(ranges, kind), names) | trained
+    states = set() if separate_activations else _states(graph, kind, wanted) - set(trained)
     _check_layers(graph, (*exclude, *int16, *fp16))
     exclude = (*exclude, *fp16)
     if kind.weights_only:
@@ -174,7 +176,6 @@ def quantize(
             raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
         return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none", reason)
     if trained or ranges is not None or data is None:
-        wanted = renamed(read_known(ranges, kind), names) | trained
         if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
         known, fed = quantized_by(
@@ -207,9 +208,13 @@ def _separate(graph: Graph, scheme: Scheme) -> set[str]:
     return set() if scheme.activations.bytes == 1 else summed(graph)
 
 
-def _states(graph: Graph, scheme: Scheme) -> set[str]:
-    """The tensors that take 16 bits where the others take 8."""
-    return recurrent_states(graph) if scheme.activations is DType.I8 and not scheme.power_of_two else set()
+def _states(graph: Graph, scheme: Scheme, known: Container[str]) -> set[str]:
+    """The tensors that take 16 bits where the others take 8, when inputs of gates have grids of their own unless their
+    range is ``known``."""
+    if scheme.activations is not DType.I8 or scheme.power_of_two:
+        return set()
+    separate_inputs(graph, recurrent_states(graph), known)
+    return recurrent_states(graph)
 
 
 def _of_known(
