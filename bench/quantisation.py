@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -69,6 +70,18 @@ def words() -> tuple[Samples, Samples]:
         return halves((file["x"].astype(np.float32) - 83) * np.float32(0.5847029089927673), file["y"])
 
 
+def words_of_names(step: int) -> tuple[Samples, Samples]:
+    """Every ``step``-th frame; classes in the order of the networks of TensorFlow."""
+    names = (SHARED / "models" / "tensorflow_pb" / "labels.txt").read_text().split()
+    with np.load(SHARED / "quant" / "kws01.npz") as file:
+        classes = np.array([names.index(_NAMES.get(str(n), str(n).lower())) for n in file["labels"]])
+        x = (file["x"][:, ::step].astype(np.float32) - 83) * np.float32(0.5847029089927673)
+        return halves(x, classes[file["y"]])
+
+
+_NAMES = {"Silence": "_silence_", "Unknown": "_unknown_"}
+
+
 def small_images() -> tuple[Samples, Samples]:
     with np.load(SHARED / "quant" / "cifar10-jpeg.npz") as file:
         return halves(file["x"].astype(np.float32), file["y"])
@@ -79,6 +92,10 @@ NETWORKS: dict[str, tuple[str, Data]] = {
     "ic": ("models/keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5", small_images),
     "ic_large": ("models/tflite_fp32/mlperf_tiny/pretrainedResnet_large_float.tflite", small_images),
     "vww": ("models/keras_h5/mlperf_tiny_vww/vww_96.h5", lambda: crops(96, 1 / 255, 0.0)),
+    "kws_dnn": ("models/tensorflow_pb/kws_DNN/DNN_S.pb", partial(words_of_names, 2)),
+    "kws_cnn": ("models/tensorflow_pb/kws_CNN/CNN_S.pb", partial(words_of_names, 1)),
+    "kws_ds_cnn": ("models/tensorflow_pb/kws_DS_CNN/DS_CNN_S.pb", partial(words_of_names, 1)),
+    "kws_lstm": ("models/tensorflow_pb/kws_LSTM/LSTM_S.pb", partial(words_of_names, 2)),
     "mobilenet_v1_0.25": ("quant/mobilenet_v1_0.25_224.h5", lambda: crops(224, 1 / 127.5, -1.0)),
 }
 

@@ -94,8 +94,8 @@ def test_states_and_gates_take_16_bits(kind: str) -> None:
     }
     assert {v.type.dtype for n in of["IntegerAdd"] for v in n.inputs if v is not None} == {DType.I16}
     assert len(gates) == {"LSTM": 5, "GRU": 2}[kind] * 6  # in a GRU one for both sigmoids
-    scales = [n.input(0).type.quant.scale[0] for n in gates if n.input(0).type.quant is not None]
-    assert scales.count(2.0**-12) >= {"LSTM": 4, "GRU": 2}[kind] * 6
+    grids = [n.input(0).type.quant for n in gates]
+    assert [g.scale[0] for g in grids if g is not None].count(2.0**-12) >= {"LSTM": 4, "GRU": 2}[kind] * 6
 
 
 def last_scale(graph: Graph) -> Array:

@@ -18,7 +18,7 @@ from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType
 from tenon.ops.base import Operator
 from tenon.ops.fused import Fused
-from tenon.passes.integers.pairs import read_through_integers
+from tenon.ops.quantised_pairs import read_through_integers
 from tenon.wire.onnx_tensors import DTYPES
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import frexp
 from typing import ClassVar
 
 import numpy as np
@@ -21,11 +22,13 @@ from tenon.kernels.requantize import Rounding, rounded_to_even
 from tenon.ops.base import Accuracy, Case, broadcast_shapes, register, typed
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_conv import ACTIVATIONS
-from tenon.ops.requantize import Factors, clamped, quantized_multiplier, rescaled
+from tenon.ops.requantize import Factors, clamped, limits, quantized_multiplier, rescaled
 
 Fixed = tuple[int, int]
 """A fixed-point factor: multiplier and shift to the left (see ``ops.requantize.quantized_multiplier``)."""
 
+EXACT = 1 << 24
+"""Whole numbers up to this are numbers of f32, too."""
 HEADROOM = 20
 """Bits that 8-bit operands of a sum are shifted up by before they are scaled."""
 
@@ -95,6 +98,29 @@ class IntegerBinary(Pointwise):
         steps = x / self.scales[2] if reciprocal is None else x * reciprocal
         return rounded_to_even(steps, self.zeros[2], self.low, self.high, DType(self.to))
 
+    def exponents(self) -> tuple[int, int, int] | None:
+        """Of the scales, if these are powers of two."""
+        found = [frexp(scale) for scale in self.scales]
+        if any(fraction != 0.5 for fraction, _ in found):
+            return None
+        one, other, result = (exponent - 1 for _, exponent in found)
+        return one, other, result
+
+    def most(self, *operands: Expr) -> list[int]:
+        """The greatest magnitudes of operands less their zero points."""
+        ends = [limits(each.type.dtype) for each in operands]
+        return [max(high - zero, zero - low) for (low, high), zero in zip(ends, self.zeros, strict=False)]
+
+    def shifted(self, total: Expr, most: int, shift: int) -> Expr | None:
+        """What ``quantized`` gives of ``total`` * 2**``shift``, of magnitudes up to ``most``, without floats; None
+        where f32 does not hold all of these numbers, or i32 not what the shift gives."""
+        if most > EXACT or (shift >= 0 and most << shift > EXACT) or shift < -24:
+            return None
+        if shift >= 0:
+            return self.bounded(total << shift)
+        halves = total + ((1 << -shift >> 1) - 1) + op("and", total >> -shift, 1)
+        return self.bounded(halves >> -shift)
+
     def quantized_array(self, x: Array) -> Array:
         return self.rounded_array(x / np.float32(self.scales[2]))
 
@@ -141,9 +167,22 @@ class IntegerAdd(IntegerBinary):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         sign = "sub" if self.subtract else "add"
         if self.rounding == "float":
+            if (exact := self.in_integers(sign, a, b)) is not None:
+                return exact
             return self.quantized(op(sign, *self.real(a, b)), a, b)
         left, right = (fixed(x << self.headroom, f) for x, f in zip(self.centred(a, b), self.factors[:2], strict=True))
         return self.bounded(fixed(op(sign, left, right), self.factors[2]))
+
+    def in_integers(self, sign: str, a: Expr, b: Expr) -> Expr | None:
+        """The result by shifts, if they give the same."""
+        if (found := self.exponents()) is None:
+            return None
+        ups = [each - min(found[:2]) for each in found[:2]]
+        if max(ups) > 24:
+            return None
+        left, right = (x << up for x, up in zip(self.centred(a, b), ups, strict=True))
+        most = sum(size << up for size, up in zip(self.most(a, b), ups, strict=True))
+        return self.shifted(op(sign, left, right), most, min(found[:2]) - found[2])
 
     def combined_arrays(self, left: Array, right: Array) -> Array:
         return left - right if self.subtract else left + right
@@ -186,8 +225,17 @@ class IntegerMul(IntegerBinary):
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         if self.rounding == "float":
+            if (exact := self.in_integers(a, b)) is not None:
+                return exact
             return self.quantized(op("mul", *self.real(a, b)), a, b)
         return self.bounded(fixed(op("mul", *self.centred(a, b)), self.factor))
+
+    def in_integers(self, a: Expr, b: Expr) -> Expr | None:
+        """The result by a shift, if it gives the same."""
+        if (found := self.exponents()) is None:
+            return None
+        one, other = self.most(a, b)
+        return self.shifted(op("mul", *self.centred(a, b)), one * other, found[0] + found[1] - found[2])
 
     def combined_arrays(self, left: Array, right: Array) -> Array:
         return left * right
@@ -227,3 +275,8 @@ def _mixed(cls: type[IntegerBinary]) -> Iterable[Case]:
         made = cls("float", (3, -4, 5), low, high, types[2], scales)  # type: ignore[arg-type]
         left, right = (rng.integers(ends[t][0], ends[t][1] + 1, (1, 5, 4, 7)).astype(DType(t).numpy) for t in types[:2])
         yield Case(made, (left, right), (), 0, label="_".join(types))
+        for name, exponents in (("up", (-9, -12, -15)), ("down", (-7, -15, -13)), ("far", (-2, -15, -9))):
+            scales = tuple(2.0**e for e in exponents)
+            zeros = tuple(z if t == "i8" else 0 for z, t in zip((3, -4, 5), types, strict=True))
+            powers = cls("float", zeros, low, high, types[2], scales)  # type: ignore[arg-type]
+            yield Case(powers, (left, right), (), 0, label=f"{'_'.join(types)}_{name}")

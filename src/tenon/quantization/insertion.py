@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.ir.graph import Array, Graph, Node, Value
+from tenon.ops.quantised_pairs import read_through_integers
 from tenon.ops.requantize import limits
 from tenon.passes.base import attribute, make
 from tenon.passes.integers.operands import weights
-from tenon.passes.integers.pairs import read_through_integers
 from tenon.quantization.placement import Placement, root
 from tenon.quantization.scheme import Grid, Scheme
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenon.ir.graph import Graph, Value
-from tenon.passes.base import make
+from tenon.ops.quantize import DequantizeLinear, QuantizeLinear
 
 
 def read_through_integers(graph: Graph, value: Value, scale: Value, zero: Value) -> Value:
@@ -11,8 +11,8 @@ def read_through_integers(graph: Graph, value: Value, scale: Value, zero: Value)
     readers, returned, name = list(value.uses), graph.is_output(value), value.name
     before = min(readers, key=graph.position, default=None)
     to = zero.type.dtype.value
-    stored = graph.add(make("QuantizeLinear", to=to), [value, scale, zero], [f"{name}_quantized"], before=before)
-    again = graph.add(make("DequantizeLinear"), [stored.output, scale, zero], [f"{name}_dequantized"], before=before)
+    stored = graph.add(QuantizeLinear(to=to), [value, scale, zero], [f"{name}_quantized"], before=before)
+    again = graph.add(DequantizeLinear(), [stored.output, scale, zero], [f"{name}_dequantized"], before=before)
     for reader in dict.fromkeys(readers):
         graph.rewire(reader, tuple(again.output if v is value else v for v in reader.inputs))
     if returned:
