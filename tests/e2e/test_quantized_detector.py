@@ -22,20 +22,19 @@ def overlap(a: Sequence[float], b: Sequence[float]) -> float:
 
 @pytest.mark.slow
 def test_faces_are_found_by_the_quantised_detector() -> None:
+    """By default; which of several boxes of one face has the greatest score is left open (before NMS)."""
     model, photos = shared("models/onnx/version-RFB-320/version-RFB-320.onnx"), shared("models/images")
-    made = tenon.quantize(
-        tenon.load(model), photos, samples=16, method="min-max", range_search=False, preprocess=PREPROCESS
-    )
-    for name in ("rfb_faces_1.jpg", "rfb_faces_test.jpg", "rfb_face_13.jpg"):
-        found = []
-        for graph in (tenon.load(model), made.graph):
-            with tenon.open(tenon.compile(graph, preprocess=PREPROCESS)) as engine:
-                found.append(tenon.detect(engine, photos / name, threshold=0.7))
-        floats, integers = found
-        assert len(floats) > 0
-        best = sorted(max(overlap(each.box, other.box) for other in integers) for each in floats)
-        assert best[len(best) // 2] > 0.9, name  # small faces of 20 pixels lose more to one pixel
-        assert best[0] > 0.6, name
+    made = tenon.quantize(tenon.load(model), photos, preprocess=PREPROCESS)
+    assert {each.name: each.sqnr for each in made.report.outputs}["boxes"] > 50
+    shares: list[float] = []
+    for name in ("rfb_faces_1.jpg", "rfb_faces_test.jpg", "rfb_face_13.jpg", "dog_207.png", "mtcnn_ivan.jpg"):
+        with tenon.open(tenon.compile(tenon.load(model), preprocess=PREPROCESS)) as engine:
+            floats = tenon.detect(engine, photos / name, threshold=0.7)
+        with tenon.open(tenon.compile(made.graph, preprocess=PREPROCESS)) as engine:
+            integers = tenon.detect(engine, photos / name, threshold=0.35, overlap=1.0)
+        shares += [max(overlap(a.box, b.box) for b in integers) for a in floats]
+    assert len(shares) > 50
+    assert min(shares) > 0.9
 
 
 @pytest.mark.slow
