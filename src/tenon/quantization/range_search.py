@@ -12,7 +12,7 @@ from tenon.ir.graph import Array, Graph, Value
 from tenon.quantization.calibration import Step
 from tenon.quantization.placement import Placement, root
 from tenon.quantization.probes import Probes, scores
-from tenon.quantization.ranges import Range
+from tenon.quantization.ranges import Range, usual_range
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme
 from tenon.quantization.simulation import Simulation
@@ -20,7 +20,7 @@ from tenon.quantization.simulation import Simulation
 SHARES = ((0.8, 1.0), (1.0, 0.8), (0.9, 1.0), (1.0, 0.9), (0.95, 0.95), (1.15, 1.0), (1.0, 1.15))
 """Factors of the least and the greatest value that are tried."""
 
-MACS = 1e11
+MACS = 1e12
 """Multiply-accumulates that a search may take: it uses fewer samples for larger networks."""
 
 
@@ -31,10 +31,12 @@ def searched(
     """Better ranges than ``ranges`` on ``samples``, but for ``fixed`` tensors; those given where the network is too
     large to search.
 
-    The grids of ``simulation`` are changed.  Tensors that share a grid are changed together.
+    The grids of ``simulation`` are changed.  Tensors that share a grid are changed together; those of 16 bits, whose
+    steps are fine enough, and those with a usual range stay as they are.
     """
     ends = [v for v in placed.tensors if v not in placed.parts]
-    count = min(len(samples), int(MACS / max(network_macs(graph), 1) / (len(SHARES) * len(ends))))
+    kept = {v for v in ends if v in placed.wide or usual_range(v) is not None} | set(fixed)
+    count = min(len(samples), int(MACS / max(network_macs(graph), 1) / (len(SHARES) * max(len(ends) - len(kept), 1))))
     if count < 4:
         return dict(ranges)
     groups: dict[Value, list[Value]] = {end: [end] for end in ends}
@@ -44,7 +46,7 @@ def searched(
     best = simulation.noise(few, expected[:count])
     outputs = {placed.end(root(v)) for v in scores(graph)}  # saturation there is no noise that later layers average out
     for number, (end, group) in enumerate(groups.items()):
-        if end in outputs or end in fixed:
+        if end in outputs or end in kept:
             continue
         step("range search", number, len(groups))
         low, high = chosen[end]
