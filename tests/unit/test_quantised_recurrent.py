@@ -174,3 +174,43 @@ def test_inputs_of_gates_have_grids_of_their_own(tmp_path: Path) -> None:
     description, _ = tenon.inspect(kept.graph)
     assert description.compiled is not None
     assert description.compiled["Concat"] == 6
+
+
+def two_layers(kind: str, direction: str, peepholes: bool, steps: int = 4, hidden: int = 8) -> Graph:
+    """The second reads all states of the first, and a matrix product all of the second."""
+    rng, gates, ways = np.random.default_rng(0), GATES[kind], 2 if direction == "bidirectional" else 1
+    weights, nodes, size, given = dict[str, Array](), [], 10, "x"
+    for i in (0, 1):
+        weights |= {
+            f"w{i}": rng.normal(0, 0.4, (ways, gates * hidden, size)),
+            f"b{i}": rng.normal(0, 0.1, (ways, 2 * gates * hidden)),
+            f"r{i}": rng.normal(0, 0.3, (ways, gates * hidden, hidden)),
+            f"p{i}": rng.normal(0, 0.2, (ways, 3 * hidden)),
+        }
+        inputs = [given, f"w{i}", f"r{i}", f"b{i}", *(["", "", "", f"p{i}"] if peepholes else [])]
+        size, given = ways * hidden, f"s{i}"
+        nodes += [
+            helper.make_node(kind, inputs, [f"y{i}"], hidden_size=hidden, direction=direction, name=f"layer{i}"),
+            helper.make_node("Transpose", [f"y{i}"], [f"t{i}"], perm=[0, 2, 1, 3]),
+            helper.make_node("Reshape", [f"t{i}", "dims"], [given]),
+        ]
+    weights["g"] = rng.normal(0, 0.5, (size, 5))
+    nodes.append(helper.make_node("MatMul", [given, "g"], ["y"]))
+    return built(nodes, weights, [steps, 1, 10], [steps, 1, 5], {"dims": np.array([steps, 1, size])})
+
+
+@pytest.mark.parametrize(
+    ("kind", "direction", "peepholes"),
+    [
+        ("LSTM", "forward", False),
+        ("LSTM", "reverse", True),
+        ("LSTM", "bidirectional", False),
+        ("GRU", "bidirectional", False),
+    ],
+)
+def test_all_kinds_of_layers_are_integers(kind: str, direction: str, peepholes: bool) -> None:
+    rng = np.random.default_rng(1)
+    given = [rng.normal(0, 1, (4, 1, 10)).astype(np.float32) for _ in range(24)]
+    made = tenon.quantize(two_layers(kind, direction, peepholes), given, **PLAIN)
+    assert made.report.outputs[0].sqnr > 28
+    assert {problem.what for problem in to_integers(made.graph, "onnx")} == set()
