@@ -130,6 +130,15 @@ def test_means_are_put_back_after_products_without_a_bias() -> None:
     assert made.report.outputs[0].sqnr > made.report.repairs[""] + 1
 
 
+def test_saved_ranges_give_the_same_network(tmp_path: Path) -> None:
+    """Scales of 16 bits that are powers of two, too."""
+    made = tenon.quantize(keywords("GRU"), features(6), **PLAIN)
+    made.save_ranges(tmp_path / "ranges.yaml")
+    again = tenon.quantize(keywords("GRU"), ranges=tmp_path / "ranges.yaml")
+    found = [[v.array.tobytes() for v in graph.constants()] for graph in (made.graph, again.graph)]
+    assert found[0] == found[1]
+
+
 def cell_of_concatenations(steps: int = 6, hidden: int = 8) -> Graph:
     """An LSTM as TensorFlow has it: one product of features, which are large, and the state; forget gates plus one."""
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ _TYPES = (DType.I8, DType.U8, DType.I16, DType.U16)
 def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
     """What the integers of a quantised graph stand for, by the names of the tensors that they store.
 
-    ``symmetric``: signed integers of zero point 0 do without the least one.
+    ``symmetric``: signed integers of zero point 0 do without the least one, as those of 16 bits do in any case.
     """
     found = {}
     for node in graph:
@@ -25,7 +25,7 @@ def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
         if pair is not None:
             quant, dtype = pair
             (scale,), (zero,), (least, most) = quant.scale, quant.zero_point, limits(dtype)
-            least = -most if symmetric and least < 0 and zero == 0 else least
+            least = -most if (symmetric or dtype is DType.I16) and least < 0 and zero == 0 else least
             found[_name(graph, node)] = ((least - zero) * scale, (most - zero) * scale)
     return found
 
