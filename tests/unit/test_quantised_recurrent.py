@@ -130,6 +130,14 @@ def test_means_are_put_back_after_products_without_a_bias() -> None:
     assert made.report.outputs[0].sqnr > made.report.repairs[""] + 1
 
 
+def test_saturated_gates_are_no_noise() -> None:
+    """Of large features, whose gates are beyond -8 and 8."""
+    made = tenon.quantize(keywords("LSTM"), [8 * x for x in features(12)], **PLAIN)
+    worst = max(made.report.tensors, key=lambda tensor: tensor.saturated)
+    assert worst.saturated > 0.1
+    assert worst.sqnr > 30
+
+
 def test_saved_ranges_give_the_same_network(tmp_path: Path) -> None:
     """Scales of 16 bits that are powers of two, too."""
     made = tenon.quantize(keywords("GRU"), features(6), **PLAIN)

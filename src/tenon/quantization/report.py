@@ -13,6 +13,7 @@ from tenon.quantization.candidates import Recipe, grids
 from tenon.quantization.half_precision import layer_name
 from tenon.quantization.insertion import Product
 from tenon.quantization.probes import Probes, scores
+from tenon.quantization.recurrent_states import is_of_gates
 from tenon.quantization.samples import Sample
 from tenon.quantization.scheme import Grid, Scheme, bits_of
 
@@ -92,16 +93,20 @@ class Report:
 
 
 class Sums:
-    """Running sums of a signal and its noise; values below ``low`` or above ``high`` are saturated."""
+    """Running sums of a signal and its noise; values below ``low`` or above ``high`` are saturated, which is noise
+    unless they are ``alike_beyond``."""
 
-    def __init__(self, low: float = -np.inf, high: float = np.inf) -> None:
+    def __init__(self, low: float = -np.inf, high: float = np.inf, *, alike_beyond: bool = False) -> None:
         self.signal = self.noise = self.product = self.got = self.difference = self.total = 0.0
         self.count = self.beyond = 0
-        self.low, self.high = low, high
+        self.low, self.high, self.alike_beyond = low, high, alike_beyond
 
     def add(self, got: Array, expected: Array) -> None:
         """Add results, and those that are expected for the same sample."""
         a, b = got.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
+        self.beyond += int(((b < self.low) | (b > self.high)).sum())
+        if self.alike_beyond:
+            b = b.clip(self.low, self.high)
         d = a - b
         self.signal += float(b @ b)
         self.noise += float(d @ d)
@@ -110,7 +115,6 @@ class Sums:
         self.difference += float(d.sum())
         self.total += float(b.sum())
         self.count += a.size
-        self.beyond += int(((b < self.low) | (b > self.high)).sum())
 
     @property
     def sqnr(self) -> float:
@@ -134,7 +138,8 @@ def reported(
     """The report on ``quantised``, whose ``values`` belong to those of the recipe's graph."""
     given = grids(found.placed, found.ranges, scheme)
     tensors, ends = found.placed.tensors, scores(found.graph)
-    sums = [Sums() for _ in ends] + [Sums(*_span(given[v])) for v in tensors]
+    gates = {v for v in found.placed.states if is_of_gates(v)}
+    sums = [Sums() for _ in ends] + [Sums(*_span(given[v]), alike_beyond=v in gates) for v in tensors]
     same = 0
     wanted, floats = Probes(graph, scores(graph), threads=threads), Probes(found.graph, tensors, threads=threads)
     theirs = [values[v] for v in (*ends, *tensors)]
