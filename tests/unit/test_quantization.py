@@ -178,6 +178,18 @@ def test_answers_of_bundle_reference_and_onnxruntime_agree(options: dict[str, An
             np.testing.assert_allclose(y, session.run(None, {"x": x})[0], atol=2e-3)
 
 
+def test_onnxruntime_runs_files_whose_output_is_moved(tmp_path: Path) -> None:
+    """Weights of 4 bits, after which it adds pairs, too."""
+    weights = {"w": np.random.default_rng(0).normal(0, 1, (4, 3, 1, 1))}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Reshape", ["c", "dims"], ["y"])]
+    graph = built(nodes, weights, [1, 3, 8, 8], [1, 256], {"dims": np.array([1, 256])})
+    made = tenon.quantize(graph, samples(4), scheme="int4-weights", method="min-max", rounding="nearest")
+    made.save(tmp_path / "net.onnx")
+    session, x = exact_onnxruntime.session(tmp_path / "net.onnx"), samples(1)[0]
+    with tenon.open(tenon.compile(tmp_path / "net.onnx")) as engine:
+        np.testing.assert_allclose(engine.run(x)["y"], session.run(None, {"x": x})[0], atol=1e-5)
+
+
 def test_bias_correction_puts_means_back() -> None:
     """Weights of 4 bits shift the means of channels."""
     made = tenon.quantize(network(), samples(32), scheme="int4-weights", method="min-max")

@@ -37,11 +37,11 @@ def to_onnx(graph: Graph) -> ModelProto:
     """The model of a bound graph.  Raises UnsupportedError listing every operator that ONNX cannot express."""
     writer = _Writer(graph)
     model = writer.model()
-    if writer.opset < _OUTPUT_TYPES or not any(map(_moves_dequantised, graph)):
+    if writer.opset < _OUTPUT_TYPES or not any(_moves_dequantised(graph, node) for node in graph):
         return model
     paired = graph.copy()
     for node in list(paired):
-        if (pair := _moves_dequantised(node)) is not None:
+        if (pair := _moves_dequantised(paired, node)) is not None:
             scale, zero = pair.input(1), pair.input(2)
             read_through_integers(paired, node.output, scale, zero)
     return _Writer(paired).model()
@@ -54,14 +54,15 @@ _MOVED_PAST = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", 
 attribute, and then makes u8 of the pair's i8, which contradicts it and is reported as a type error."""
 
 
-def _moves_dequantised(node: Node) -> Node | None:
-    """The DequantizeLinear that a node moves the results of to anything but QuantizeLinear."""
+def _moves_dequantised(graph: Graph, node: Node) -> Node | None:
+    """The DequantizeLinear whose results a node moves to an output or to anything but QuantizeLinear."""
     before = node.inputs[0].producer if node.op.name in _MOVED_PAST and node.inputs[0] is not None else None
     if before is None or before.op.name != "DequantizeLinear" or before.input(0).constant or len(before.inputs) < 3:
         return None
     if before.input(1).type.rank:
         return None
-    return None if all(reader.op.name == "QuantizeLinear" for reader in node.output.uses) else before
+    inside = not graph.is_output(node.output)
+    return None if inside and all(reader.op.name == "QuantizeLinear" for reader in node.output.uses) else before
 
 
 _SMALL = 16
