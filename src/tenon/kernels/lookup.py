@@ -33,26 +33,34 @@ NARROWEST = 16
 class Lookup:
     """``output = table[input - lowest]``; of an f32 or an i16, ``lowest`` plus the number of thresholds of the table,
     from its second entry on, that it (an f32 by its ``order``) reaches.  Where the i32 ``mask`` is zero the output is
-    zero."""
+    zero.
+
+    With a ``shift`` the table has starts for an i16, and a second one the threshold after each result: the output is
+    ``table[(input + 2**15) >> shift]``, and one more where the input reaches the threshold after that.
+    """
 
     input: Box
     output: Box
     lowest: int
     mask: Box | None = None
+    shift: int = 0
 
 
 @lru_cache(maxsize=256)
 def lookup(s: Lookup, machine: Machine) -> Kernel:
-    """Parameters: x, the table, the mask if there is one, y."""
+    """Parameters: x, the table, with a shift thresholds in i32 [256], the mask if there is one, y."""
     source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
-    size, bisected = "x".join(map(str, out.size)), source.dtype in (F32, DType.I16)
+    size, bisected = "x".join(map(str, out.size)), source.dtype in (F32, DType.I16) and not s.shift
     in_vectors = out.dtype.bytes == source.dtype.bytes == 1 and out.size[-1] >= NARROWEST
     entries = machine.lookup if in_vectors else 0
     named = ("thresholds", "255 thresholds, by bisection") if bisected else ("lookup", "a table of 256 results")
+    if s.shift:
+        named = "steps", "a table of starts and a threshold"
     many = "Many elements at once" if entries else "Element by element"
     k = Builder(f"{named[0]}_{size}", f"{many} by {named[1]}")
     x = k.param("x", *source.shape, dtype=source.dtype)
-    table = k.param("t", CODES, dtype=I32 if bisected else out.dtype)
+    table = k.param("t", (1 << 16) >> s.shift if s.shift else CODES, dtype=I32 if bisected else out.dtype)
+    following = k.param("n", CODES, dtype=I32) if s.shift else None
     m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
     parts = _parts(k, table, entries, s.lowest) if entries else []
@@ -66,6 +74,8 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
                 if bisected:
                     key = k.let("key", ordered(code) if source.dtype is F32 else cast(code, I32))
                     value = cast(_reached(k, stack, table, key) + s.lowest, out.dtype)
+                elif following is not None:
+                    value = cast(_stepped(k, stack, table, following, cast(code, I32), s), out.dtype)
                 elif lanes > 1:
                     value = loops.lookup(bitcast(code, out.dtype), parts)
                 else:
@@ -76,45 +86,8 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
     return k.done()
 
 
-@dataclass(frozen=True)
-class Stepped:
-    """An ascending function of i16 to 8 bits: ``starts[(x + 2**15) >> shift]``, and one more where x reaches the
-    threshold of the next result.  Where the i32 ``mask`` is zero the output is zero."""
-
-    input: Box
-    output: Box
-    shift: int
-    mask: Box | None = None
-
-
-@lru_cache(maxsize=256)
-def stepped(s: Stepped, machine: Machine) -> Kernel:
-    """Parameters: x, the starts, the threshold after each result in i32 [256], the mask if there is one, y."""
-    source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
-    k = Builder(f"steps_{'x'.join(map(str, out.size))}", "Element by element by a table of starts and a threshold")
-    x = k.param("x", *source.shape, dtype=source.dtype)
-    starts = k.param("t", (1 << 16) >> s.shift, dtype=out.dtype)
-    following = k.param("n", CODES, dtype=I32)
-    m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
-    y = k.param("y", *out.shape, dtype=out.dtype, out=True)
-    least = lowest(out.dtype)
-    with ExitStack() as stack:
-        kinds, inside = deal(*out.size[:-1])
-        outer = [stack.enter_context(k.loop("i", n, kind=kind)) for n, kind in zip(out.size[:-1], kinds, strict=True)]
-        at = (*outer, stack.enter_context(k.loop("j", out.size[-1], kind=inside)))
-        code = k.let("code", cast(load_elements(x, source, at, 1), I32))
-        bucket = stack.enter_context(k.bind("bucket", (code + (1 << 15)) >> s.shift, (1 << 16) >> s.shift))
-        start = k.let("start", cast(starts[bucket], I32))
-        result = stack.enter_context(k.bind("result", start - least, CODES))
-        value = cast(start + op("and", op("less_equal", following[result], code), 1), out.dtype)
-        if m is not None:
-            value = _kept(load_elements(m, masks[0], at, 1), value)
-        k.store(y.buffer, place(out, at), value)
-    return k.done()
-
-
 def steps_of(thresholds: Array, dtype: DType) -> tuple[int, Array, Array] | None:
-    """(shift, starts, thresholds that follow each result) for ``stepped``: of at most 4096 starts, where no
+    """(shift, starts, threshold after each result) for a ``Lookup`` with a shift: of at most 4096 starts, where no
     more than one threshold is between two starts.  None if there are more."""
     inner = thresholds[1:].astype(np.int64)
     for shift in range(15, 3, -1):
@@ -163,6 +136,15 @@ def _reached(k: Builder, stack: ExitStack, table: Tensor, key: Expr) -> Expr:
         reached = op("and", op("less_equal", table[at], key), step)
         found = k.let("found", _either(found, reached))
     return found
+
+
+def _stepped(k: Builder, stack: ExitStack, starts: Tensor, following: Tensor, x: Expr, s: Lookup) -> Expr:
+    """The start that ``x`` is after, or the next result."""
+    x = k.let("code", x)
+    bucket = stack.enter_context(k.bind("bucket", (x + (1 << 15)) >> s.shift, (1 << 16) >> s.shift))
+    start = k.let("start", cast(starts[bucket], I32))
+    result = stack.enter_context(k.bind("result", start - s.lowest, CODES))
+    return start + op("and", op("less_equal", following[result], x), 1)
 
 
 def _either(a: Expr, b: Expr) -> Expr:

@@ -72,7 +72,7 @@ class Lookup(Operator):
         x, table = site.input(0), site.constants[1]
         assert table is not None
         zero = self.reference(np.zeros(1, x.dtype.numpy), table)[0]
-        return lower_lookup(site, table, kernels.lowest(x.dtype), keeps_zero=not zero)
+        return lower_lookup(site, [table], kernels.lowest(x.dtype), keeps_zero=not zero)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -127,14 +127,8 @@ class LookupThresholds(Operator):
         table = site.constants[1]
         assert table is not None
         keeps_zero = not self.reference(np.zeros(1, np.int16), table)[0]
-        found = kernels.steps_of(table, DType(self.to))
-        if found is None:
-            return lower_lookup(site, table, kernels.lowest(DType(self.to)), keeps_zero=keeps_zero)
-        shift, starts, following = found
-        x, y, mask = _boxes(site, keeps_zero)
-        kernel = kernels.stepped(kernels.Stepped(x, y, shift, mask), site.machine)
-        masks = [Weights(padding_mask(site.output))] if mask else []
-        return [Step(kernel, (Input(0), Weights(starts), Weights(following), *masks, Output()))]
+        shift, *tables = kernels.steps_of(table, DType(self.to)) or (0, table)
+        return lower_lookup(site, tables, kernels.lowest(DType(self.to)), keeps_zero=keeps_zero, shift=shift)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -157,20 +151,17 @@ def thresholds(results: Array, lowest: int) -> Array | None:
     return (np.searchsorted(codes, lowest + np.arange(kernels.CODES)) + LEAST).astype(np.int32)
 
 
-def lower_lookup(site: Site, table: Array, lowest: int, *, keeps_zero: bool) -> list[Step]:
+def lower_lookup(site: Site, tables: Sequence[Array], lowest: int, *, keeps_zero: bool, shift: int = 0) -> list[Step]:
     """The kernel of ``kernels.lookup`` for the first input of ``site`` and its output."""
-    x, y, mask = _boxes(site, keeps_zero)
-    args: list[Arg] = [Input(0), Weights(table), *([Weights(padding_mask(site.output))] if mask else [])]
-    return [Step(kernels.lookup(kernels.Lookup(x, y, lowest, mask), site.machine), (*args, Output()))]
-
-
-def _boxes(site: Site, keeps_zero: bool) -> tuple[Box, Box, Box | None]:
-    """The first input, the output and the mask that clears padding channels, where one is needed."""
     x, out = site.input(0), site.output
+    args: list[Arg] = [Input(0), *map(Weights, tables)]
     if out.layout.block == 1 and not out.layout.halo:
-        return Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank)), None
-    given, box = (image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))
-    return given, box, mask_box(box) if out.dims[1] % out.layout.block and not keeps_zero else None
+        boxes, mask = (Box.of(x, max(1, x.rank)), Box.of(out, max(1, out.rank))), None
+    else:
+        boxes = tuple(image_box(t.dims, t.layout, t.dims[1], t.dtype) for t in (x, out))  # type: ignore[assignment]
+        mask = mask_box(boxes[1]) if out.dims[1] % out.layout.block and not keeps_zero else None
+        args += [Weights(padding_mask(out))] if mask else []
+    return [Step(kernels.lookup(kernels.Lookup(*boxes, lowest, mask, shift), site.machine), (*args, Output()))]
 
 
 def _without_table(site: Site) -> Site:

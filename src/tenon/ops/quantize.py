@@ -77,7 +77,7 @@ class QuantizeLinear(Quantisation):
         if site.machine.soft_float and (table := self.thresholds(site)) is not None:
             low = limits(DType(self.to))[0]
             zero = self.exactly(np.zeros(1, np.float32), *site.constants[1:])[0]
-            return lower_lookup(site, table, low, keeps_zero=not zero)
+            return lower_lookup(site, [table], low, keeps_zero=not zero)
         if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
             return super().lower(site)
         return lower_chain(self.name, site, alone(_ByIntegers(self.to, ties=self.ties), site), DType(self.to))
