@@ -32,7 +32,24 @@ def test_powers() -> None:
     y = np.array([3.0, 0.5, -3.0, 3.0, 2.0, 300.0, 1000.0, 0.0, 2.0, 0.5])
     op = registry()["Pow"]()
     (got,) = run_lowered(op, [x, y], MACHINES["lanes4"])
-    np.testing.assert_allclose(got, op.evaluate([x, y])[0], rtol=1e-13)
+    np.testing.assert_allclose(got, op.evaluate([x, y])[0], rtol=3e-16)
+
+
+@pytest.mark.parametrize("decades", [5, 300])
+def test_powers_are_within_0_6_ulp(decades: int) -> None:
+    rng = np.random.default_rng(1)
+    x = 10.0 ** rng.uniform(-decades, decades, 500)
+    y = rng.uniform(-1, 1, 500) * 700 / np.abs(np.log(x))
+    (got,) = run_lowered(registry()["Pow"](), [x, y], MACHINES["lanes4"])
+    exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert (np.abs(got - exact) / np.spacing(exact.astype(np.float64))).max() < 0.6
+
+
+def test_whole_powers_are_exact() -> None:
+    x, y = (v.reshape(-1) for v in np.meshgrid(np.arange(1.0, 42.0), np.arange(1.0, 10.0)))
+    (got,) = run_lowered(registry()["Pow"](), [x, y], MACHINES["lanes8"])
+    exact = [int(a) ** int(b) for a, b in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(got, np.array(exact, np.float64))  # beyond 2**53 rounded once
 
 
 def test_integer_powers_wrap_around() -> None:

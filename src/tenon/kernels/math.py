@@ -272,13 +272,5 @@ def pow(x: Expr, y: Expr) -> Expr:
 
     Unlike powf, a zero base has no sign; as with powf, y = 0 and x = 1 give 1 even if the other is NaN.
     """
-    positive = op("abs", x)
-    size = _pow_of_positive(positive, y)
-    zero, nothing = constant(0.0, x), constant(_INFINITY, x)
-    at_zero = select(less(y, 0.0), nothing, zero)
-    size = select(op("equal", positive, 0.0), at_zero, size)
-    limit = select(less(y, 0.0), zero, nothing)
-    size = select(op("equal", positive, _INFINITY), limit, size)
-    numbers = op("and", op("equal", x, x), op("equal", y, y))
-    size = select(numbers, size, math.nan)  # the bits of a NaN look like a number's
+    size = math_f64.size_of_power(_pow_of_positive(op("abs", x), y), x, y)
     return math_f64.power_of_any_base(size, x, y)

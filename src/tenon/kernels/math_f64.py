@@ -18,6 +18,9 @@ _LN2_HIGH = 6.93147180369123816490e-01  # 33 bits: its product with a small inte
 _LN2_LOW = 1.90821492927058770002e-10
 _HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624871116645580e-21)
 _SQRT_HALF = 0x3FE6A09E667F3BCD
+_LN2 = (float.fromhex("0x1.62e42f8p-1"), float.fromhex("0x1.be8e7bcd5e4f2p-27"))
+_LOG2_THIRDS = (float.fromhex("0x1.ec709d8p-1"), float.fromhex("0x1.0e80ff5d27f05p-27"))
+"""log(2) and 2 / (3 log(2)), each as a number of 26 bits and the rest."""
 
 
 def constant(value: float, x: Expr) -> Expr:
@@ -206,9 +209,76 @@ def softplus(x: Expr) -> Expr:
     return maximum(0.0, x) + log1p(exp(-_absolute(x)))
 
 
+def _top(x: Expr) -> Expr:
+    """x without its 27 lowest bits: the product of two such numbers is exact."""
+    return bitcast(op("and", bitcast(x, I64), -(2**27)), F64)
+
+
+def _log2_split(x: Expr) -> tuple[Expr, Expr]:
+    """log2(x) of a positive normal x as the sum of a number of 26 bits and a small one, to about 2**-66."""
+    bits = bitcast(x, I64)
+    exponent = (bits - _SQRT_HALF) >> 52
+    m = bitcast(bits - (exponent << 52), F64)
+    e = cast(exponent, F64)
+    # log(m) = 2 atanh(s) = 2 s + s**3 (...), s = (m - 1) / (m + 1) = top + low
+    u, v = m - 1.0, 1.0 / (m + 1.0)
+    s = u * v
+    top = _top(s)
+    high = _top(m + 1.0)
+    low = v * ((u - top * high) - top * (m - (high - 1.0)))
+    s2 = s * s
+    series = s2 * s2 * _series(s2, [3 / (2 * k + 5) for k in range(13)]) + low * (top + s)
+    t2 = top * top
+    three = _top(t2 + 3.0 + series)
+    rest = series - ((three - 3.0) - t2)
+    u, v = top * three, low * three + rest * s
+    p = _top(u + v)
+    p_low = v - (p - u)
+    z, z_low = p * _LOG2_THIRDS[0], p * _LOG2_THIRDS[1] + p_low * (2 / (3 * math.log(2)))
+    result = _top(z + z_low + e)
+    return result, z_low - ((result - e) - z)
+
+
+def _power_of_two_of_sum(high: Expr, low: Expr) -> Expr:
+    """2**(high + low) of a high of at most 52 bits and a small low, of which the sum is in -1080 .. 1030."""
+    whole = op("round", high + low)
+    r = high - whole
+    top = _top(r + low)
+    u, v = top * _LN2[0], (low - (top - r)) * math.log(2) + top * _LN2[1]
+    z = u + v
+    tail = (v - (z - u)) + z * z * _series(z, [1 / math.factorial(k) for k in range(2, 15)])
+    one = z + 1.0
+    p = one + ((z - (one - 1.0)) + tail)
+    n = cast(whole, I64)
+    half = n >> 1
+    return p * _power_of_two(half) * _power_of_two(n - half)
+
+
+def _pow_of_positive(x: Expr, y: Expr) -> Expr:
+    """x ** y for x > 0."""
+    tiny = less(x, 2.2250738585072014e-308)
+    high, low = _log2_split(select(tiny, x * 2.0**54, x))
+    high = high - select(tiny, constant(54.0, x), 0.0)  # both have few bits: exact
+    y = maximum(-1e25, minimum(1e25, y))  # beyond, the result is 0, 1 or infinite all the same
+    y = select(op("equal", y, y), y, 0.0)  # what is cast to an integer is a number
+    y_top = _top(y)
+    rest = (y - y_top) * high + y * low
+    z = maximum(-1100.0, minimum(1100.0, y_top * high))
+    return _power_of_two_of_sum(z, maximum(-1080.0 - z, minimum(1030.0 - z, rest)))
+
+
 def pow(x: Expr, y: Expr) -> Expr:
-    """x ** y as C's pow, but that a zero base has no sign; the relative error grows with |y log x|, to 1e-13."""
-    return power_of_any_base(exp(y * log(_absolute(x))), x, y)
+    """x ** y as C's pow, at most 0.6 ulp: a power that an f64 can hold is exact.  A zero base has no sign."""
+    return power_of_any_base(size_of_power(_pow_of_positive(_absolute(x), y), x, y), x, y)
+
+
+def size_of_power(size: Expr, x: Expr, y: Expr) -> Expr:
+    """|x| ** y, given ``size`` for finite |x| > 0: the limits at zero and infinity, NaN for NaN.  Of f32 or f64."""
+    positive, zero, nothing = op("abs", x), constant(0.0, x), constant(math.inf, x)
+    size = select(op("equal", positive, 0.0), select(less(y, 0.0), nothing, zero), size)
+    size = select(op("equal", positive, math.inf), select(less(y, 0.0), zero, nothing), size)
+    numbers = op("and", op("equal", x, x), op("equal", y, y))
+    return select(numbers, size, math.nan)  # the bits of a NaN look like a number's
 
 
 def power_of_any_base(size: Expr, x: Expr, y: Expr) -> Expr:

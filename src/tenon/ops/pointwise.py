@@ -136,7 +136,10 @@ class Div(Binary):
 @register
 @dataclass(frozen=True)
 class Pow(Pointwise):
-    """x ** y with the type of x.  A constant exponent becomes multiplications where it is a small number."""
+    """x ** y with the type of x.  A constant exponent becomes multiplications where it is a small number.
+
+    Of an integer x and a floating y it is the f64 power, truncated: exact wherever an f64 can hold the power.
+    """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
     accuracy: ClassVar[Accuracy] = Accuracy.PARTS
@@ -146,17 +149,16 @@ class Pow(Pointwise):
         return dtypes[0]
 
     def scalar(self, x: Expr, y: Expr) -> Expr:
-        if not x.type.dtype.is_float:
-            if not y.type.dtype.is_float:
-                return integer_power(x, y)
-            return cast(functions.pow(cast(x, DType.F64), cast(y, DType.F64)), x.type.dtype)
-        exponent = float(y.value) if isinstance(y, Const) else math.nan
-        if abs(exponent) in (0.5, 1.0, 2.0, 3.0, 4.0):
-            power = _small_power(x, abs(exponent))
-            return power if exponent > 0 else 1.0 / power
-        return functions.pow(x, cast(y, x.type.dtype))
+        if x.type.dtype.is_float:
+            return _float_power(x, y)
+        if not y.type.dtype.is_float:
+            return integer_power(x, y)
+        return cast(_float_power(cast(x, DType.F64), y), x.type.dtype)
 
     def reference(self, x: Array, y: Array) -> Array:
+        if x.dtype.kind != "f" and y.dtype.kind == "f":
+            wide = np.power(x.astype(np.longdouble), y.astype(np.longdouble))  # NumPy's f64 powers may be an ulp below
+            return wide.astype(np.float64).astype(x.dtype)
         return np.power(x, y).astype(x.dtype)
 
     @classmethod
@@ -169,6 +171,30 @@ class Pow(Pointwise):
         yield Case(cls(), (_ROW, np.array([3], np.int64)), label="integer_exponent")
         x, y = (v.reshape(-1) for v in np.meshgrid(*[np.array([np.nan, np.inf, 0, 1, 2], np.float32)] * 2))
         yield Case(cls(), (x, y), label="odd")
+        yield from _integer_bases(cls())
+
+
+def _integer_bases(pow: Pow) -> Iterable[Case]:
+    """Integers to the power of floating numbers whose results are whole or nearly so."""
+    for dtype in (np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64):
+        x, y = (v.reshape(-1) for v in np.meshgrid(np.arange(1, 41), [2, 3, 4, 5, 0.5, 1 / 3, 0]))
+        fits = np.power(x * 1.0, y) <= min(np.iinfo(dtype).max, 2**53)
+        x, y, label = x[fits].astype(dtype), y[fits], np.dtype(dtype).name
+        yield Case(pow, (x, y.astype(np.float32)), tolerance=0, label=f"{label}_f32")
+        yield Case(pow, (x, y), tolerance=0, label=f"{label}_f64")
+    for exponent in (2.0, 3.0, 5.0, 0.5):
+        x = np.arange(1, 41, dtype=np.int32)
+        yield Case(pow, (x, np.array(exponent, np.float32)), (1,), tolerance=0, label=f"int32_constant_{exponent}")
+    x, y = np.array([-3, -2, 5, 40, -40], np.int32), np.array([3, 5, 0, 2, 2], np.float32)
+    yield Case(pow, (x, y), tolerance=0, label="signed_base")
+
+
+def _float_power(x: Expr, y: Expr) -> Expr:
+    exponent = float(y.value) if isinstance(y, Const) else math.nan
+    if abs(exponent) in (0.5, 1.0, 2.0, 3.0, 4.0):
+        power = _small_power(x, abs(exponent))
+        return power if exponent > 0 else 1.0 / power
+    return functions.pow(x, cast(y, x.type.dtype))
 
 
 def integer_power(x: Expr, y: Expr) -> Expr:
