@@ -211,12 +211,15 @@ class ChannelsLast(GraphBuilder):
         return self.reshape(x, dims)
 
     # ---------------------------------------------------------------------------- blocks of space
-    def space_to_batch(self, x: Value, block: Ints, pads: Array) -> Value:
-        """Pads the spatial axes and moves their positions modulo ``block`` to the front of the batch."""
+    def space_to_batch(self, x: Value, block: Ints, pads: Array, zero: Value | None = None) -> Value:
+        """Pads the spatial axes and moves their positions modulo ``block`` to the front of the batch.
+
+        ``zero`` is what stands for 0 in a tensor of quantised integers.
+        """
         rank, m = self.type(x).rank, len(block)
         full = np.zeros((rank, 2), np.int64)
         full[1 : m + 1] = pads
-        padded = self.pad(x, full) if full.any() else x
+        padded = self.pad(x, full, zero) if full.any() else x
         n, *dims = self.dims(padded)
         if any(d % b for d, b in zip(dims, block, strict=False)):
             raise RefusedError(f"a tensor of shape {[n, *dims]} does not divide into blocks of {list(block)}")
@@ -389,8 +392,9 @@ class ChannelsLast(GraphBuilder):
         n, *old, c = self.dims(x)
         if min(*old, *sizes) < 1:
             raise RefusedError(f"an image of {old} cannot be made one of {list(sizes)}")
-        if mode == "nearest" and not align_corners and any(out % size for out, size in zip(sizes, old, strict=True)):
-            return self._nearest(x, old, sizes, half_pixel)
+        whole = not any(out % size for out, size in zip(sizes, old, strict=True))
+        if mode == "nearest" and (half_pixel if align_corners else not whole):
+            return self._nearest(x, old, sizes, align_corners=align_corners, half_pixel=half_pixel)
         position = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
         rounding = "round_prefer_ceil" if align_corners or half_pixel else "floor"
         target = self.ints(n, c, *map(int, sizes))
@@ -402,13 +406,15 @@ class ChannelsLast(GraphBuilder):
             attributes["exclude_outside"] = int(half_pixel)
         return self.last(self.add("Resize", self.first(x), None, None, target, **attributes))
 
-    def _nearest(self, x: Value, old: Ints, sizes: Ints, half_pixel: bool) -> Value:
-        """By gathering, where ONNX's quotient could round to another neighbour than TensorFlow's product."""
+    def _nearest(self, x: Value, old: Ints, sizes: Ints, *, align_corners: bool, half_pixel: bool) -> Value:
+        """By gathering, where ONNX's quotient could round to another neighbour than TensorFlow's product, and where
+        corners are aligned and centres shifted at once, which ONNX does not have."""
         for axis, (n, out) in enumerate(zip(old, sizes, strict=True), 1):
-            scale = np.float32(n) / np.float32(out)
-            at = (np.arange(out, dtype=np.float32) + np.float32(0.5 * half_pixel)) * scale
-            index = np.minimum(np.floor(at), n - 1).astype(np.int64)
-            x = self.add("Gather", x, self.constant(index, "rows"), axis=axis) if out != n else x
+            ends = (n - 1, out - 1) if align_corners and out > 1 else (n, out)
+            at = (np.arange(out, dtype=np.float32) + np.float32(0.5 * half_pixel)) * np.divide(*map(np.float32, ends))
+            index = np.minimum(np.floor(at + np.float32(0.5 * align_corners)), n - 1).astype(np.int64)
+            moved = index.tolist() != list(range(n))
+            x = self.add("Gather", x, self.constant(index, "rows"), axis=axis) if moved else x
         return x
 
     def depth_to_space(self, x: Value, block: int) -> Value:

@@ -200,6 +200,11 @@ def _pad(node: TfliteNode) -> Outputs:
     return node.builder.pad(x, node.constant_input(1), value)
 
 
+def _space_to_batch(node: TfliteNode) -> Outputs:
+    x = node.x
+    return node.builder.space_to_batch(x, node.constant_integers(1), node.constant_input(2), node.zero(x))
+
+
 # ------------------------------------------------------------------------------------------------- constants
 def _range(node: TfliteNode) -> Outputs:
     start, stop, step = (node.constant_input(k).item() for k in range(3))
@@ -273,6 +278,7 @@ OPERATORS: dict[str, Callable[[TfliteNode], Outputs]] = {
     "RESHAPE": _reshape,
     "PAD": _pad,
     "PADV2": _pad,
+    "SPACE_TO_BATCH_ND": _space_to_batch,
     "SPLIT": lambda node: family.split(node, node.integer("num_splits")),
     "MIRROR_PAD": lambda node: node.builder.mirror_pad(node.x, node.constant_input(1), edges=node.integer("mode") == 1),
     "GATHER": lambda node: elements.gather(
