@@ -138,3 +138,10 @@ def test_unstack_and_one_hot() -> None:
     np.testing.assert_array_equal(
         next(iter(evaluate(graph, {"x": numbers}).values())), 2 * np.eye(3)[numbers.astype(int)]
     )
+
+
+def test_one_hot_of_what_is_no_class() -> None:
+    numbers = np.resize(np.array([-1, 0.5, 2, 3, 1, -0.5], np.float32), X.shape)
+    graph = importers.load(mace_net("OneHot", {"depth": 3, "on_value": 2.0, "off_value": -1.0}), weights=b"\0")
+    expected = np.where(numbers[..., None] == np.arange(3), 2, -1)
+    np.testing.assert_array_equal(next(iter(evaluate(graph, {"x": numbers}).values())), expected)

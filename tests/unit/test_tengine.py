@@ -152,6 +152,7 @@ def test_layer_norm() -> None:
 def test_embedding() -> None:
     ids = np.array([[4, 0, 1]], np.float32)
     np.testing.assert_allclose(run(65, [3, 5, 1, 15], W, W[0], x=ids), W[[[4, 0, 1]]] + W[0], atol=1e-6)
+    np.testing.assert_array_equal(run(65, [3, 5, 0, 15], W, x=np.array([[-1, 5, 99]], np.float32)), W[[[0, 4, 4]]])
 
 
 def test_top_k() -> None:

@@ -99,6 +99,8 @@ CASES: list[tuple[str, list[Array], dict[str, Any], Array]] = [
      np.concatenate([np.pad(P, ((0, 0), (0, 0), (1, 0), (0, 0)))[:, i::2, j::2] for i in (0, 1) for j in (0, 1)])),
     ("MaxPoolV2", [P, ints(1, 2, 1, 1), ints(1, 2, 1, 1)], {"padding": "VALID"}, P.reshape(1, 3, 2, 5, 4).max(2)),
     ("EnsureShape", [F], {"shape": (5, 2)}, F),
+    ("OneHot", [ints(2, -1, 3, -3), np.array(3, np.int32), np.array(2, np.float32), np.array(-1, np.float32)],
+     {"axis": 0}, 3 * np.eye(4)[[2, 3, 3, 3], :3].T - 1),
 ]  # fmt: skip
 
 

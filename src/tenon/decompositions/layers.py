@@ -14,6 +14,7 @@ from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext, Operand
 from tenon.ir.graph import Value
+from tenon.ir.types import I64
 
 MAX_BINS = 1 << 10
 """Bins of an adaptive pooling along one axis."""
@@ -32,6 +33,14 @@ def truncated(node: NodeContext, x: Value) -> Value:
 def finite(node: NodeContext, x: Value) -> Value:
     """Whether elements are numbers, and not infinite."""
     return node.add("Not", node.add("Or", node.add("IsNaN", x), node.add("IsInf", x)))
+
+
+def one_hot(node: NodeContext, classes: Value, depth: int, values: Operand, axis: int = -1) -> Value:
+    """``values`` (off, on) by integer class.  A negative class is none, where ONNX counts it from the end."""
+    wide = classes if classes.typed and classes.type.dtype is I64 else node.add("Cast", classes, to="i64")
+    beyond = np.array(depth, np.int64)
+    known = node.add("Where", node.add("Less", wide, np.array(0, np.int64)), beyond, wide)
+    return node.add("OneHot", known, node.ints(depth), values, axis=axis)
 
 
 def adaptive_pool(node: NodeContext, x: Value, sizes: Sequence[int], *, average: bool) -> Value:

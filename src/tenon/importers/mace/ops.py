@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.decompositions import layers
 from tenon.decompositions.layers import group_norm, mirrored
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs, full_windows, same
@@ -359,14 +360,12 @@ def reverse(node: MaceNode) -> Value:
 
 
 def one_hot(node: MaceNode) -> Value:
+    """Of numbers that may be fractions, which are no class."""
     values = np.array([node.number("off_value"), node.number("on_value", 1.0)], np.float32)
-    return node.add(
-        "OneHot",
-        node.add("Cast", node.x, to="i64"),
-        node.ints(node.integer("depth")),
-        values,
-        axis=node.integer("axis", -1),
-    )
+    number = node.add("Cast", node.x, to="i64")
+    whole = node.add("Equal", node.add("Cast", number, to="f32"), node.add("Cast", node.x, to="f32"))
+    known = node.add("Where", whole, number, np.array(-1, np.int64))
+    return layers.one_hot(node, known, node.integer("depth"), values, node.integer("axis", -1))
 
 
 OPERATORS: dict[str, Callable[[MaceNode], Outputs]] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.decompositions import layers
 from tenon.decompositions.layers import adaptive_pool, affine_grid, deformed, sampled, unfolded
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
@@ -25,6 +26,16 @@ _NUMPY = {"float32": "f4", "float64": "f8", "float16": "f4", "int32": "i4", "int
 
 def _whole(node: MxnetNode, value: Value) -> Value:
     return node.add("Cast", value, to="i64")
+
+
+def limited(node: MxnetNode, index: Value, size: int, mode: str) -> Value:
+    """Indices into ``size`` elements as i64: clamped ("clip"), modulo the size ("wrap"), or as they are."""
+    index = _whole(node, index)
+    if mode == "wrap":
+        return node.add("Mod", index, np.array(size, np.int64))
+    if mode == "clip":
+        return node.add("Clip", index, np.array(0, np.int64), np.array(size - 1, np.int64))
+    return index
 
 
 # ------------------------------------------------------------------------------------------------------ constants
@@ -112,16 +123,16 @@ def reverse(node: MxnetNode) -> Value:
 # ------------------------------------------------------------------------------------------------ picking, sorting
 def one_hot(node: MxnetNode) -> Value:
     values = np.array([node.number("off_value", 0.0), node.number("on_value", 1.0)], np.float32)
-    return node.add("OneHot", _whole(node, node.x), node.ints(node.integer("depth", 1)), values, axis=-1)
+    return layers.one_hot(node, _whole(node, node.x), node.integer("depth", 1), values)
 
 
 def pick(node: MxnetNode) -> Value:
-    """One element along an axis for every position of the others; indices are clamped."""
+    """One element along an axis for every position of the others."""
     axis = node.axis(node.integer("axis", -1), len(node.dims))
     index = node.parameter(1)
     if len(node.builder.dims(index)) < len(node.dims):
         index = node.add("Unsqueeze", index, node.ints(axis))
-    index = _whole(node, node.add("Clip", node.add("Cast", index, to="f32"), 0.0, float(node.dims[axis] - 1)))
+    index = limited(node, index, node.dims[axis], node.text("mode", "clip"))
     picked = node.add("GatherElements", node.x, index, axis=axis)
     return picked if node.flag("keepdims") else node.add("Squeeze", picked, node.ints(axis))
 
@@ -171,7 +182,7 @@ def scatter_nd(node: MxnetNode) -> Value:
 
 
 def batch_take(node: MxnetNode) -> Value:
-    index = node.reshape(_whole(node, node.parameter(1)), -1, 1)
+    index = node.reshape(limited(node, node.parameter(1), node.dims[-1], "clip"), -1, 1)
     return node.reshape(node.add("GatherElements", node.reshape(node.x, -1, node.dims[-1]), index, axis=1), -1)
 
 

@@ -34,7 +34,7 @@ from tenon.importers.mxnet.arithmetic import (
     softmax_output,
     truth_of,
 )
-from tenon.importers.mxnet.data_movement import ELEMENTS
+from tenon.importers.mxnet.data_movement import ELEMENTS, limited
 from tenon.importers.mxnet.detection import DETECTION
 from tenon.importers.mxnet.layers import (
     activation,
@@ -143,17 +143,14 @@ def pad(node: MxnetNode) -> Value:
 
 def embedding(node: MxnetNode) -> Value:
     table = node.parameter(1, node.integer("input_dim", 1), node.integer("output_dim", 1))
-    return node.add("Gather", table, node.add("Cast", node.x, to="i64"), axis=0)
+    rows = node.builder.dims(table)[0]
+    return node.add("Gather", table, limited(node, node.x, rows, "clip"), axis=0)
 
 
 def take(node: MxnetNode) -> Value:
     """Indices are clamped, or wrap around."""
-    mode, axis = node.text("mode", "clip"), node.axis(node.integer("axis"), len(node.dims))
-    size, index = node.dims[axis], node.add("Cast", node.parameter(1), to="i64")
-    if mode == "wrap":
-        index = node.add("Mod", index, np.array(size, np.int64))
-    elif mode == "clip":
-        index = node.add("Clip", index, np.array(0, np.int64), np.array(size - 1, np.int64))
+    axis = node.axis(node.integer("axis"), len(node.dims))
+    index = limited(node, node.parameter(1), node.dims[axis], node.text("mode", "clip"))
     return node.add("Gather", node.x, index, axis=axis)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.decompositions import layers
 from tenon.decompositions.layers import adaptive_pool, affine_grid, deformed, sampled, unfolded
 from tenon.decompositions.onnx_operator import decomposed
 from tenon.graph_builder.errors import RefusedError
@@ -284,7 +285,7 @@ def one_hot(node: PaddleNode) -> Value:
     x = node.x
     if node.type == "one_hot" and node.dims[-1:] == (1,):
         x = node.add("Squeeze", x, node.ints(-1))
-    return node.add("OneHot", node.add("Cast", x, to="i64"), node.ints(count), np.array([0, 1], np.float32), axis=-1)
+    return layers.one_hot(node, x, count, np.array([0, 1], np.float32))
 
 
 # ----------------------------------------------------------------------------------------------------- sampling

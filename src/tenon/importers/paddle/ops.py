@@ -199,7 +199,16 @@ def lookup(node: PaddleNode) -> Value:
     ids = node.slot("Ids")
     if node.type == "lookup_table" and node.builder.dims(ids)[-1:] == (1,):
         ids = node.add("Squeeze", ids, node.ints(-1))
-    return node.add("Gather", node.slot("W"), node.add("Cast", ids, to="i64"), axis=0)
+    return node.add("Gather", _table(node), node.add("Cast", ids, to="i64"), axis=0)
+
+
+def _table(node: PaddleNode) -> Value:
+    """The table of a lookup, whose row ``padding_idx`` counts as zeros unless that is -1."""
+    table, padding = node.slot("W"), node.integer("padding_idx", -1)
+    if padding < 0:
+        return table
+    rows = np.arange(node.builder.dims(table)[0]).reshape(-1, 1)
+    return node.add("Where", rows == padding, np.zeros((), node.builder.type(table).dtype.numpy), table)
 
 
 OPERATORS: dict[str, Callable[[PaddleNode], Result]] = {

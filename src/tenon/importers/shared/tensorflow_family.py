@@ -13,6 +13,7 @@ import numpy as np
 
 from tenon.decompositions import tensorflow_data_movement as elements
 from tenon.decompositions.channels_last import ChannelsLast
+from tenon.decompositions.layers import one_hot
 from tenon.decompositions.nms import suppressed
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import NodeContext, Outputs
@@ -144,9 +145,8 @@ def split(node: TensorflowFamilyNode, count: int) -> Outputs:
 def _one_hot(node: TensorflowFamilyNode) -> Outputs:
     builder = node.builder
     values = builder.add("Concat", builder.reshape(node.input(3), (1,)), builder.reshape(node.input(2), (1,)), axis=0)
-    return builder.add(
-        "OneHot", node.stored(0), builder.ints(*node.constant_integers(1)), values, axis=node.integer("axis", -1)
-    )
+    (depth,) = node.constant_integers(1)
+    return one_hot(node, node.stored(0), depth, values, node.integer("axis", -1))
 
 
 # --------------------------------------------------------------------------------------------------- reductions

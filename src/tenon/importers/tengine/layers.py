@@ -200,9 +200,11 @@ def top_k(node: TengineNode) -> Outputs:
 
 
 def embedding(node: TengineNode) -> Value:
-    """Inputs: numbers, the table [vocabulary, outputs], a bias."""
+    """Inputs: numbers, which are clamped to the table, the table [vocabulary, outputs], a bias."""
     table = node.reshape(node.input(1), -1, node.attributes["num_output"])
-    x = node.add("Gather", table, node.add("Cast", node.x, to="i64"), axis=0)
+    last = np.array(node.builder.dims(table)[0] - 1, np.int64)
+    numbers = node.add("Clip", node.add("Cast", node.x, to="i64"), np.array(0, np.int64), last)
+    x = node.add("Gather", table, numbers, axis=0)
     return node.add("Add", x, node.reshape(node.input(2), -1)) if node.attributes["bias_term"] else x
 
 
