@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 """Startup time and memory: python bench/startup.py [--nets NAMES] [--python PEERS/bin/python] [--json]
 
-First the commands, compared with bare Python.  Then for every network, in fresh interleaved processes: time from
-starting Python to the first result, peak resident memory, and size of loaded native code, for a bundle and each
-installed peer; all run in the Python environment of the peers.  tenon-small is Tenon with --max-weights: weights take
-hardly more space than in the model file, at some cost in speed.
+First the processor time of commands, compared with bare Python and with a program that runs the same model in ONNX
+Runtime; "tenon run" runs a model that an earlier command compiled.  Then for every network, in fresh interleaved
+processes: time from starting Python to the first result, peak resident memory, and size of loaded native code, for a
+bundle and each installed peer; all run in the Python environment of the peers.  tenon-small is Tenon with
+--max-weights: weights take hardly more space than in the model file, at some cost in speed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
@@ -24,13 +25,23 @@ from contenders import PEERS
 from prepare import ROOT, Workshop
 from starts import Comparison, compare, table
 
+_ONNXRUNTIME = """
+import sys
+import numpy, onnxruntime
+from PIL import Image
+image = numpy.asarray(Image.open(sys.argv[2]), numpy.float32)[None, None]
+print(onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"]).run(None, {"image": image}))
+"""
 COMMANDS = {
     "python -c pass": ("-c", "pass"),
     "import numpy": ("-c", "import numpy"),
     "import tenon": ("-c", "import tenon"),
-    "tenon --help": ("-m", "tenon.cli", "--help"),
+    "tenon --version": ("-m", "tenon", "--version"),
+    "tenon --help": ("-m", "tenon", "--help"),
+    "tenon run": ("-m", "tenon", "run", "DIGITS/digits.onnx", "DIGITS/seven.pgm"),
+    "onnxruntime": ("-c", _ONNXRUNTIME, "DIGITS/digits.onnx", "DIGITS/seven.pgm"),
 }
-BARS = {"import tenon": 0.2, "tenon --help": 0.5}
+BARS = {"import tenon": 0.2, "tenon --version": 0.3, "tenon --help": 0.3, "tenon run": 0.6}
 NETS = "mobilenet_v1,squeezenet_v1.1,shufflenet_v2_1.0,resnet18"
 
 
@@ -56,13 +67,16 @@ def main() -> int:
 
 
 def time_commands(repeat: int) -> dict[str, list[float]]:
-    """Seconds of each run of each command, interleaved."""
+    """Seconds of processor time of each run of each command, interleaved."""
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(repeat):
+    for number in range(repeat + 1):
         for name, arguments in COMMANDS.items():
-            began = perf_counter()
-            subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=ROOT / "src")
-            times[name].append(perf_counter() - began)
+            words = [word.replace("DIGITS", str(ROOT / "examples" / "digits")) for word in arguments]
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT / "src")
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if number:  # the first run compiles
+                times[name].append(ended.ru_utime - began.ru_utime + ended.ru_stime - began.ru_stime)
     return times
 
 

@@ -1,9 +1,16 @@
-"""Open input files: regular files only, because reading a pipe or device may block or never end."""
+"""Open input files: regular files only, because reading a pipe or device may block or never end.
+
+Whatever reads, looks for or lists files of a model does it here, so that ``dependencies`` can collect them.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import BinaryIO, cast
 
 from tenon.errors import InputError
@@ -33,6 +40,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
             raise InputError(f"{shown}: it is a folder: name a file in it")
         what = _KINDS.get(kind, "something else")
         raise InputError(f"{shown}: it is {what}, not a regular file: save what it gives to a file first")
+    if collected := _dependencies.get():
+        collected.read.add(os.path.abspath(path))
     return cast(BinaryIO, os.fdopen(handle, "rb"))
 
 
@@ -51,3 +60,66 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
 def printable(name: str | os.PathLike[str]) -> str:
     """A file's name as text that can be written as UTF-8: bytes of it that are not UTF-8 become \\xff."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+# ---------------------------------------------------------------------------- files that a result depends on
+class Dependencies:
+    """The files that were read, looked for in vain and listed inside ``dependencies``.
+
+    ``private`` is set where one of them was decrypted.
+    """
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+        self.absent: set[str] = set()
+        self.listed: dict[tuple[str, str], list[str]] = {}
+        self.private = False
+
+
+_dependencies: ContextVar[Dependencies | None] = ContextVar("dependencies", default=None)
+
+
+@contextmanager
+def dependencies() -> Iterator[Dependencies]:
+    """Collect the files that a result depends on, as long as all of them are opened, looked for and listed here."""
+    collected = Dependencies()
+    token = _dependencies.set(collected)
+    try:
+        yield collected
+    finally:
+        _dependencies.reset(token)
+
+
+def mark_private() -> None:
+    """State that a file was decrypted: nothing that was made of it may be kept in plain form."""
+    if collected := _dependencies.get():
+        collected.private = True
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a regular file of that name, which may be a symbolic link to one."""
+    present = os.path.isfile(path)
+    if not present and (collected := _dependencies.get()):
+        collected.absent.add(os.path.abspath(path))
+    return present
+
+
+def is_own(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a regular file of that name that is not a symbolic link, which could lead out of its folder."""
+    return is_regular(path) and not os.path.islink(path)
+
+
+def matching_names(folder: str | os.PathLike[str], pattern: str = "*") -> list[str]:
+    """The names in a folder that match a glob of one component, sorted; none if the folder cannot be read."""
+    names = names_in(folder, pattern)
+    if collected := _dependencies.get():
+        collected.listed[os.path.abspath(folder), pattern] = names
+    return names
+
+
+def names_in(folder: str | os.PathLike[str], pattern: str) -> list[str]:
+    """The same, without being collected."""
+    try:
+        return sorted(fnmatch.filter(os.listdir(folder), pattern))
+    except OSError:
+        return []

@@ -13,11 +13,14 @@ def main() -> None:
 
 
 def _run() -> None:
-    from tenon.cli.app import app
-    from tenon.cli.program import INTERRUPTED
+    from tenon.cli.program import INTERRUPTED, version
+
+    if sys.argv[1:] == ["--version"]:  # without importing all commands
+        return print(version())
+    from tenon.cli.app import app, only_command
 
     try:
-        app()
+        only_command(app, sys.argv[1:])()
     except SystemExit as ended:
         if ended.code == INTERRUPTED:  # typer ends so on Ctrl-C, without a message
             raise KeyboardInterrupt from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -36,15 +37,17 @@ from tenon.cli.option_groups import (
     sources_of,
 )
 from tenon.cli.parse import parse_pairs
+from tenon.cli.program import version as program_version
 from tenon.cli.protection_commands import register
 from tenon.cli.sample_commands import compare_command, evaluate_command, quantize_command, validate_command
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Tenon compiles trained neural networks to standalone bundles of C code and weights.",
-)
+APP: dict[str, Any] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "help": "Tenon compiles trained neural networks to standalone bundles of C code and weights.",
+}
+app = typer.Typer(**APP)
 
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Measured runs.")]
 Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")]
@@ -53,9 +56,7 @@ Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs befor
 @app.callback(invoke_without_command=True)
 def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
-        import tenon
-
-        typer.echo(f"tenon {tenon.__version__}")
+        typer.echo(program_version())
         raise typer.Exit
 
 
@@ -374,3 +375,15 @@ def _parts(emit: list[str] | None) -> tuple[Emit, ...]:
 
     parts = [part.strip() for text in emit or () for part in text.split(",")]
     return tuple(EMIT_ALIASES.get(part, cast("Emit", part)) for part in parts)
+
+
+def only_command(app: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """The app with the one command that the command line names, where it begins with one: typer resolves the options of
+    all commands that it has, which takes longer than parsing."""
+    named = [command for command in app.registered_commands if words and command.name == words[0]]
+    if not named:
+        return app
+    single = typer.Typer(**APP)
+    single.callback(invoke_without_command=True)(root)
+    single.registered_commands = named
+    return single

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tenon.cli.console import note
-from tenon.devices import RemoteRunner, ask, find_devices, target_of
-from tenon.devices.remote import Connection
 from tenon.errors import InputError
+
+if TYPE_CHECKING:
+    from tenon.devices import RemoteRunner
+    from tenon.devices.remote import Connection
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,15 @@ class DeviceChoice:
         """The device, None for this machine, and ``options`` with the device's target."""
         if self.name is None:
             return None, dict(options)
-        found = find_devices([self.name], self.file)
-        if len(found) > 1:
-            names = ", ".join(spec.name for spec in found)
+        from tenon.cli.console import note
+        from tenon.devices import RemoteRunner, ask, find_devices, target_of
+
+        specs = find_devices([self.name], self.file)
+        if len(specs) > 1:
+            names = ", ".join(spec.name for spec in specs)
             raise InputError(f"--device {self.name}: several devices fit: name one of {names}")
-        (spec,), runner = found, RemoteRunner(found[0])
+        (spec,) = specs
+        runner = RemoteRunner(spec)
         if spec.emulates:
             note(f"device {spec.name} runs programs by {spec.command[0]}: its times are an emulator's")
         target = options.get("target") or spec.target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 import tenon
 from tenon.bundle.container import is_container
 from tenon.bundle.manifest import FILE as MANIFEST
+from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
 from tenon.engine.processors import Cores
-from tenon.errors import InputError
+from tenon.errors import BundleError, InputError
 from tenon.input_file import printable
-from tenon.ir.graph import Graph
-from tenon.ir.random_weights import with_random_weights
 from tenon.model_files.model_file import read
 from tenon.options import Options
+from tenon.targets.host_cpu import runs_here
 
 if TYPE_CHECKING:
     from tenon.devices.remote import Connection
     from tenon.engine.device import Device
+    from tenon.ir.graph import Graph
 
 Shapes = Mapping[str, Any]
 Stages = Callable[[str], None]
@@ -57,6 +59,12 @@ class Source:
                 "--shape is given several times for one name, for several bindings: only tenon compile supports this"
             )
         return self.bindings[0]
+
+    @property
+    def cut(self) -> tuple[object, ...]:
+        """What of the model is compiled, for comparisons."""
+        values = {name: getattr(value, "tolist", lambda value=value: value)() for name, value in self.values.items()}
+        return self.sha256, self.bindings, values, self.inputs, self.outputs
 
     @property
     def bundle(self) -> bool:
@@ -101,6 +109,8 @@ ALONE = Threads()
 
 def weighted(graph: Graph) -> Graph:
     """The graph, with random weights if it has none."""
+    from tenon.ir.random_weights import with_random_weights
+
     return with_random_weights(graph) if graph.incomplete else graph
 
 
@@ -114,9 +124,9 @@ def open_engine(
     """
     if source.bundle:
         source.check_fixed_inputs()
-        return tenon.open(source.model, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
-    with stages(f"compiling {source.name}") as progress:
-        return _opened(_compiled(source, options, threads, progress, only_speed=only_speed), threads)
+        return _opened(source.model, threads)
+    engine = _engine_or_bundle(source, options, threads, only_speed=only_speed)
+    return engine if isinstance(engine, tenon.Engine) else _opened(engine, threads)
 
 
 def open_engine_or_device(
@@ -130,17 +140,15 @@ def open_engine_or_device(
     """The same, on the device ``runner`` if given; where this machine does not execute the target's code, on the
     machine that the target's runner reaches, which runs it in one thread.  That it is an emulator is said on standard
     error."""
-    from tenon.engine.device import Device
-    from tenon.targets.host_cpu import runs_here
-
     if source.bundle:
         if runner is None:
             return open_engine(source, options, threads, only_speed=only_speed)
         return _on_device(source, options, threads, runner)
-    with stages(f"compiling {source.name}") as progress:
-        bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
-        if runner is None and runs_here(bundle.target.name):
-            return _opened(bundle, threads)
+    bundle = _engine_or_bundle(source, options, threads, only_speed=only_speed, here=runner is None)
+    if isinstance(bundle, tenon.Engine):
+        return bundle
+    from tenon.engine.device import Device
+
     _check_alone(threads, bundle.target.name)
     device = Device(bundle, runner)
     if runner is None and device.emulated:
@@ -163,6 +171,27 @@ def _check_alone(threads: Threads, target: str) -> None:
         raise InputError(f"a network for {target} runs in one thread: leave out the options for threads")
 
 
+def _engine_or_bundle(
+    source: Source, options: Mapping[str, Any], threads: Threads, *, only_speed: bool, here: bool = True
+) -> tenon.Engine | tenon.Bundle:
+    """An engine where this machine runs the code, by the bundle of an earlier command if there is one; else the bundle.
+
+    ``here`` is unset for a bundle that is to run elsewhere.
+    """
+    chosen = Options.from_environment(**{**options, "threads": threads.count})
+    kept = (
+        CompiledModel.of(source.model, source.weights, chosen, source.cut, only_speed) if here else CompiledModel(None)
+    )
+    if (path := kept.bundle) is not None:
+        with suppress(BundleError):  # a damaged one is compiled again
+            return _opened(path, threads)
+    with stages(f"compiling {source.name}") as progress, kept.compiling():
+        bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
+    if not here or not runs_here(bundle.target.name):
+        return bundle
+    return _opened(kept.keep(bundle) or bundle, threads)
+
+
 def _compiled(
     source: Source, options: Mapping[str, Any], threads: Threads, progress: Stages, *, only_speed: bool
 ) -> tenon.Bundle:
@@ -180,5 +209,5 @@ def compiled(source: Source, options: Mapping[str, Any], progress: Stages) -> te
     return _compiled(source, options, ALONE, progress, only_speed=False)
 
 
-def _opened(bundle: tenon.Bundle, threads: Threads) -> tenon.Engine:
+def _opened(bundle: tenon.Bundle | str | Path, threads: Threads) -> tenon.Engine:
     return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)

@@ -11,6 +11,7 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
+import tenon
 from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
 
 CLOSED_PIPE, INTERRUPTED = 141, 130
@@ -52,6 +53,11 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
     except KeyboardInterrupt:
         print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
         return INTERRUPTED
+
+
+def version() -> str:
+    """The name and version of the program."""
+    return f"tenon {tenon.__version__}"
 
 
 def _print_warnings(name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -15,16 +15,17 @@ from rich.console import Console
 from tenon.atomic_write import writing
 from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.draw import draw
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
-from tenon.engine.device import Device
 from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.ir.dtype import Array
+
+if TYPE_CHECKING:
+    from tenon.engine.device import Device
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def run_model(
         feeds, image = _feeds(engine, files, apply_changes=source.bundle)
         names = read_labels(output.labels) if output.labels else engine.manifest.labels
         began = perf_counter()
-        results = engine.run([feeds])[0] if isinstance(engine, Device) else engine.run(feeds)
+        results = engine.run(feeds) if isinstance(engine, Engine) else engine.run([feeds])[0]
         elapsed = perf_counter() - began
         detected = None
         if image is not None and (engine.manifest.heads or output.draw):
@@ -72,15 +73,17 @@ def run_model(
     if output.draw:
         if detected is None or files.image is None:
             raise InputError(f"--draw {output.draw}: there is no image to draw in")
+        from tenon.cli.draw import draw
+
         draw(files.image, detected, names, output.draw)
     if as_json:
-        runner = {"runner": engine.where} if isinstance(engine, Device) else {}
+        runner = {} if isinstance(engine, Engine) else {"runner": engine.where}
         return print_json({**_json(results, detected, names, output.top, elapsed), **runner})
     if detected is None:
         _print_best(results, names, output.top)
     else:
         _print_detections(detected, names)
-    console.print(f"on {engine.where}" if isinstance(engine, Device) else duration(1e3 * elapsed), markup=False)
+    console.print(duration(1e3 * elapsed) if isinstance(engine, Engine) else f"on {engine.where}", markup=False)
     if hint:
         Console(stderr=True, highlight=False).print(f"tenon: no detections are listed: {hint}", markup=False)
     return None

@@ -13,7 +13,7 @@ from tenon.bundle.manifest import Manifest
 from tenon.engine.engine import Engine
 from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.ir.dtype import Array
 from tenon.ir.preprocessing import Box, Heads
 
 THRESHOLD = 0.5

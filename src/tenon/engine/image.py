@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.input_file import open_regular
-from tenon.ir.graph import Array
+from tenon.ir.dtype import Array
 from tenon.ir.preprocessing import AS_IT_IS, Box, Preprocessing, letterbox, planes, view
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from tenon.errors import FormatError, InputError, TenonError
 from tenon.importers.unsupported_formats import HEAD, foreign
+from tenon.input_file import matching_names
 from tenon.wire.stored_files import stored_as
 
 if TYPE_CHECKING:
@@ -201,8 +202,8 @@ def _refuse_foreign(folder: ModelFile) -> None:
     """Raise FormatError if the folder, or a file in it, is of a format that is recognised and not read."""
     if what := foreign(folder.name, b""):
         raise FormatError(f"{folder.name}: {what}")
-    entries = sorted(folder.folder.iterdir())[:MAX_ENTRIES] if folder.folder else []
-    for path in entries:
+    names = matching_names(folder.folder)[:MAX_ENTRIES] if folder.folder else []
+    for path in map(Path, names):
         if path.suffix.lower() in (".json", ".bin") or path.name.startswith("."):
             continue  # such files are found beside models of any format
         if what := foreign(path.name, b""):

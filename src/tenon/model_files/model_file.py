@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError
-from tenon.input_file import printable, read_regular
+from tenon.input_file import is_regular, matching_names, printable, read_regular
 from tenon.ir.graph import Array
 from tenon.wire.stored_files import plain_content
 
@@ -56,7 +56,8 @@ class ModelFile:
             return []
         own = self.disk_name or self.name
         name = pattern.replace("{stem}", escape(Path(own).stem))
-        paths = sorted(p for p in self.folder.glob(name) if p.is_file() and p.name != own)
+        names = (other for other in matching_names(self.folder, name) if other != own)
+        paths = [path for path in (self.folder / other for other in names) if is_regular(path)]
         if len(paths) > MAX_MATCHES:
             raise InputError(f"{self.folder}: {len(paths)} files are called {name}; give the file's own name")
         return [read_file(p) for p in paths]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tenon.errors import FormatError, InputError
+from tenon.input_file import is_regular
 from tenon.ir.graph import Array
 from tenon.ir.random_weights import placeholder
 from tenon.ir.types import DType
@@ -171,7 +172,7 @@ def _read(path: Path, folder: Path, location: str, entries: dict[str, str], size
     offset, length = _number(entries, "offset", 0), _number(entries, "length", size)
     if length != size:
         raise TensorError(f"names {length} bytes of '{location}' where its shape needs {size}")
-    if not path.is_file():
+    if not is_regular(path):
         raise TensorError(f"the file '{location}' that holds its data is missing; it belongs into '{folder}'")
     with open_stored(path) as file:
         held = file.seek(0, os.SEEK_END)

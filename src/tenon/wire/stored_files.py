@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from tenon.input_file import open_regular, printable, read_regular
+from tenon.input_file import mark_private, open_regular, printable, read_regular
 from tenon.wire.encryption import MAGIC, Key, WrongKeyError, decrypt_content, find_key
 
 Transform = Callable[[bytes], bytes]
@@ -59,6 +59,7 @@ def plain_content(stored: bytes, name: str) -> bytes:
     content = storage.transform(stored) if storage is not None and storage.transform is not None else stored
     if not content.startswith(MAGIC):
         return content
+    mark_private()
     key = known_key()
     if key is None:
         raise WrongKeyError(name, missing=True)

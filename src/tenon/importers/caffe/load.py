@@ -17,6 +17,7 @@ from tenon.errors import FormatError, ShapeError
 from tenon.graph_builder.builder import GraphBuilder
 from tenon.importers.caffe.schema import SCHEMA
 from tenon.importers.caffe.upgrade import V0_NAMES, Input, layers_of, modernised
+from tenon.input_file import is_own
 from tenon.ir.bind import Shapes, remedy
 from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import Fit, Preprocessing
@@ -133,7 +134,7 @@ def _less_mean_image(builder: GraphBuilder, port: Input) -> bool:
     """
     name, folder = port.transform.mean_file.replace("\\", "/").rpartition("/")[2], builder.file.folder
     path = folder / name if folder is not None and name not in ("", ".", "..") else None
-    if path is None or path.is_symlink() or not path.is_file():
+    if path is None or not is_own(path):
         return False
     mean = blob_array(SCHEMA.parse("BlobProto", read_stored(path), name), name)
     value = builder.scope[port.name]

@@ -18,6 +18,7 @@ from tenon.graph_builder.errors import unknown
 from tenon.importers.oneflow.node import OneflowNode
 from tenon.importers.oneflow.ops import OPERATORS
 from tenon.importers.oneflow.text import OneflowOperation, parse
+from tenon.input_file import is_own, is_regular
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import TensorType
@@ -81,7 +82,7 @@ class _OneflowJob:
         """The variable's folder beside the job, or zeros."""
         type = operation.types[0]
         path = self.folder / operation.name / "out" if self.folder is not None and _plain(operation.name) else None
-        if path is None or not path.is_file() or path.is_symlink():
+        if path is None or not is_own(path):
             self.builder.graph.incomplete = MISSING_WEIGHTS
             return self.builder.placeholder(type.dims, type.dtype)
         return self.builder.constant(_stored(path, type), "data")
@@ -95,7 +96,7 @@ def _plain(name: str) -> bool:
 def _stored(path: Path, type: TensorType) -> Array:
     """The numbers of a variable, checked against what its ``meta`` says.  Raises FormatError."""
     meta = path.with_name("meta")
-    text = read_stored(meta).decode("utf-8", "replace") if meta.is_file() else ""
+    text = read_stored(meta).decode("utf-8", "replace") if is_regular(meta) else ""
     kind = re.search(r"data_type:\s*(\w+)", text)
     dims = tuple(int(d) for d in re.findall(r"dim:\s*(\d{1,10})\b", text))
     dtype = np.dtype(_STORED.get(kind[1], "V1") if kind else type.dtype.numpy)

@@ -20,6 +20,7 @@ from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.importers.paddle import pir
 from tenon.importers.paddle.node import PaddleNode, Result, looks_like_type
 from tenon.importers.paddle.program import DTYPES, PaddleOperation, PaddleProgram, PaddleVariable
+from tenon.input_file import is_own
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, TensorType
@@ -208,7 +209,7 @@ def _inside(folder: Path | None, name: str) -> Path | None:
     if folder is None or not name or "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
         return None
     path = folder / name
-    return path if path.is_file() and not path.is_symlink() else None
+    return path if is_own(path) else None
 
 
 def _combined(file: ModelFile, known: dict[str, PaddleVariable]) -> dict[str, Array]:

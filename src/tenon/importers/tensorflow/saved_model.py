@@ -15,6 +15,7 @@ import numpy as np
 from tenon.errors import FormatError, InputError
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.tensorflow.schema import SCHEMA, element_type, shape_of
+from tenon.input_file import is_regular
 from tenon.ir.graph import Array
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.protobuf import DamagedError, Message, varint
@@ -36,7 +37,7 @@ def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
     chosen = signatures.get(_SERVING) or next((s for k, s in signatures.items() if not k.startswith("__")), None)
     outputs = [] if chosen is None else [info.name.removesuffix(":0") for info in chosen.outputs.values()]
     folder = file.folder / "variables" if file.folder is not None else None
-    if folder is None or not (folder / _INDEX).is_file():
+    if folder is None or not is_regular(folder / _INDEX):
         return meta.graph, [o for o in outputs if o], {}
     try:
         arrays = variables(folder)
