@@ -18,8 +18,8 @@ Fields = Mapping[int, Any]
 """Values by slot: (kind, number), text, arrays, other tables, or lists of tables."""
 
 TYPES = {
-    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "string": 5, "bool": 6, "i16": 7, "i8": 9, "u64": 12, "u32": 15,
-    "i4": 17,
+    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "string": 5, "bool": 6, "i16": 7, "complex64": 8, "i8": 9,
+    "u64": 12, "resource": 13, "u32": 15, "i4": 17,
 }  # fmt: skip
 CODES = {name: code for code, name in schema.BUILTIN.items()}
 OPTION_TYPES = {
@@ -27,7 +27,8 @@ OPTION_TYPES = {
     "SOFTMAX": 9, "CONCATENATION": 10, "ADD": 11, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "SPACE_TO_DEPTH": 19, "MUL": 21,
     "PAD": 22, "GATHER": 23, "TRANSPOSE": 26, "MEAN": 27, "SUB": 28, "STRIDED_SLICE": 32, "MAXIMUM": 39, "MINIMUM": 39,
     "TRANSPOSE_CONV": 49, "UNIDIRECTIONAL_SEQUENCE_LSTM": 71, "RESIZE_NEAREST_NEIGHBOR": 74, "LEAKY_RELU": 75,
-    "QUANTIZE": 89, "HARD_SWISH": 91, "BATCH_MATMUL": 101,
+    "QUANTIZE": 89, "HARD_SWISH": 91, "IF": 92, "WHILE": 93, "DENSIFY": 99, "BATCH_MATMUL": 101, "CALL_ONCE": 103,
+    "RFFT2D": 104, "VAR_HANDLE": 111, "READ_VARIABLE": 112, "ASSIGN_VARIABLE": 113, "LESS": 56, "SLICE": 33,
 }  # fmt: skip
 """Members of the union BuiltinOptions, as other readers than ours need them."""
 
@@ -73,9 +74,25 @@ def _table(out: bytearray, fields: Fields) -> int:
     return at
 
 
-def flexbuffer(numbers: Mapping[str, int]) -> bytes:
-    """A FlexBuffer map of 32-bit integers."""
+def flexbuffer(options: Mapping[str, int | float | str | Sequence[int]]) -> bytes:
+    """A FlexBuffer map of 32-bit integers and floats, strings and vectors of integers."""
     out, places = bytearray(), []
+    numbers: dict[str, Any] = {}
+    kinds: dict[str, int] = {}
+    for name, value in options.items():  # what does not fit into 4 bytes is referred to by its distance
+        kinds[name], numbers[name] = 1 << 2 | 2, value
+        if isinstance(value, float):
+            kinds[name], numbers[name] = 3 << 2 | 2, struct.unpack("<i", struct.pack("<f", value))[0]
+        elif isinstance(value, str):
+            kinds[name] = 5 << 2 | 2
+            out += bytes(-len(out) % 4) + struct.pack("<I", len(value))
+            numbers[name] = -len(out)
+            out += value.encode() + b"\0"
+        elif not isinstance(value, int):
+            kinds[name] = 11 << 2 | 2
+            out += bytes(-len(out) % 4) + struct.pack("<I", len(value))
+            numbers[name] = -len(out)
+            out += struct.pack(f"<{len(value)}i", *value)
     for name in sorted(numbers):
         places.append(len(out))
         out += name.encode() + b"\0"
@@ -85,7 +102,10 @@ def flexbuffer(numbers: Mapping[str, int]) -> bytes:
         out += struct.pack("<I", len(out) - place)
     out += struct.pack("<III", len(out) - keys, 4, len(places))
     values = len(out)
-    out += b"".join(struct.pack("<i", numbers[name]) for name in sorted(numbers)) + bytes([1 << 2 | 2] * len(places))
+    for name in sorted(numbers):
+        apart = kinds[name] >> 2 in (5, 11)
+        out += struct.pack("<I", len(out) + numbers[name]) if apart else struct.pack("<i", numbers[name])
+    out += bytes(kinds[name] for name in sorted(numbers))
     out += bytes(-len(out) % 4)
     return bytes(out + struct.pack("<I", len(out) - values) + bytes([9 << 2 | 2, 4]))
 
@@ -105,10 +125,20 @@ class Model:
     buffers: list[Fields] = field(default_factory=lambda: [{}])
     operators: list[Fields] = field(default_factory=list)
     codes: list[Fields] = field(default_factory=list)
+    others: list[tuple[Model, Sequence[int], Sequence[int]]] = field(default_factory=list)
+
+    def subgraph(self) -> Model:
+        """Another sub-graph of the same file, to be added by ``define``."""
+        return Model(buffers=self.buffers, codes=self.codes)
+
+    def define(self, graph: Model, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """The number of a sub-graph."""
+        self.others.append((graph, inputs, outputs))
+        return len(self.others)
 
     def tensor(
         self, name: str, shape: Sequence[int], dtype: str = "f32", data: Array | None = None,
-        scale: Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0,
+        scale: Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0, sparsity: Fields | None = None,
     ) -> int:  # fmt: skip
         slots, buffer = schema.TENSOR, 0
         if data is not None:
@@ -126,18 +156,23 @@ class Model:
             fields[slots["quantization"]] = {
                 2: np.array(scale, np.float32), 3: np.array(zero or [0] * len(scale), np.int64), 6: ("i32", axis)
             }  # fmt: skip
+        if sparsity is not None:
+            fields[slots["sparsity"]] = sparsity
         self.tensors.append(fields)
         return len(self.tensors) - 1
 
     def constant(self, name: str, data: Array, **quantization: Any) -> int:
         return self.tensor(name, data.shape, DType.of(data.dtype).value, data, **quantization)
 
-    def add(self, type: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
+    def add(
+        self, type: str, inputs: Sequence[int], outputs: Sequence[int], version: int = 1, custom_bytes: bytes = b"",
+        **options: Any,
+    ) -> None:  # fmt: skip
         """An operator with builtin options named as in the schema's table; an unknown type is a custom one, whose
-        options are integers."""
+        options are a FlexBuffer of ``options``, or ``custom_bytes``."""
         code = CODES.get(type, 32)
         custom = {} if type in CODES else {1: type}
-        self.codes.append({0: ("i8", min(code, 127)), 3: ("i32", code), **custom})
+        self.codes.append({0: ("i8", min(code, 127)), 2: ("i32", version), 3: ("i32", code), **custom})
         spec = [entry.partition(":") for entry in schema.OPTIONS.get(type, "").split()]
         table = {}
         for slot, (name, _, kind) in enumerate(spec):
@@ -145,7 +180,10 @@ class Model:
                 kind = kind.partition("=")[0]
                 vector = np.float32 if kind == "[f32]" else np.int32
                 table[slot] = np.array(options[name], vector) if kind[0] == "[" else (kind, options[name])
-        custom_options = {5: np.frombuffer(flexbuffer(options), np.uint8)} if custom and options else {}
+                if kind == "text":
+                    table[slot] = options[name]
+        packed = custom_bytes or (flexbuffer(options) if custom and options else b"")
+        custom_options = {5: np.frombuffer(packed, np.uint8)} if packed else {}
         self.operators.append(
             {
                 0: ("u32", len(self.codes) - 1), 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32),
@@ -154,11 +192,15 @@ class Model:
         )  # fmt: skip
 
     def bytes(self, inputs: Sequence[int], outputs: Sequence[int], version: int = 3) -> bytes:
-        graph = {
-            0: self.tensors, 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32), 3: self.operators,
-            4: "main",
-        }  # fmt: skip
-        return flatbuffer({0: ("u32", version), 1: self.codes, 2: [graph], 3: "by hand", 4: self.buffers})
+        graphs = [(self, inputs, outputs), *self.others]
+        tables = [
+            {
+                0: graph.tensors, 1: np.array(start, np.int32), 2: np.array(end, np.int32), 3: graph.operators,
+                4: f"branch_{number}" if number else "main",
+            }
+            for number, (graph, start, end) in enumerate(graphs)
+        ]  # fmt: skip
+        return flatbuffer({0: ("u32", version), 1: self.codes, 2: tables, 3: "by hand", 4: self.buffers})
 
 
 def convolution(dtype: str = "f32", **options: Any) -> bytes:

@@ -20,7 +20,7 @@ import tenon
 import tflm_signal as definition
 from real import ROOT, shared
 from tenon.engine.device import Device
-from tenon.importers.tflite.importer import TfliteOperation
+from tenon.importers.tflite.content import TfliteOperation
 from tenon.importers.tflite.load import parse
 from tenon.ir.graph import Array
 from tenon.model_files.model_file import ModelFile
@@ -58,7 +58,7 @@ class Preprocessor:
     """The operators of the file by their definitions, with the tables and options stored in the file."""
 
     def __init__(self, path: Path) -> None:
-        content = parse(ModelFile(path.name, path.read_bytes()))
+        (content,) = parse(ModelFile(path.name, path.read_bytes()))
         self.tables = [[] if t.data is None else t.data.ravel().tolist() for t in content.tensors]
         self.operations = {o.type: o for o in content.operations}
         self.noise = [0] * 40

@@ -244,6 +244,6 @@ def test_every_operator_is_documented() -> None:
 
 
 def test_format_detection() -> None:
-    content = parse(ModelFile("by hand", quantised()))
+    (content,) = parse(ModelFile("by hand", quantised()))
     assert [o.type for o in content.operations] == ["FULLY_CONNECTED", "RESHAPE"]
     assert content.tensors[0].dtype is DType.I8

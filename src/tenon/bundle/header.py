@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
-from tenon.bundle.header_macros import image_macros, quantisation_macros
+from tenon.bundle.header_macros import image_macros, initial_macros, quantisation_macros
 from tenon.bundle.names import unique
 from tenon.bundle.static_bounds import Instructions, StaticBounds
 from tenon.codegen.c.unit import REGIONS
@@ -179,6 +179,7 @@ def _port(prefix: str, name: str, port: Port, preprocessing: Preprocessing | Non
         f"#define {prefix}_{name}_BYTES {port.type.nbytes}",
         f"#define {prefix}_{name}_ELEMENTS {prod(port.type.dims)}",
         *(quantisation_macros(f"{prefix}_{name}", port.quant) if port.quant else ()),
+        *initial_macros(f"{prefix}_{name}", port.initial),
         *(image_macros(f"{prefix}_{name}", port.type.dims, preprocessing) if preprocessing else ()),
     ]
     return "\n".join(lines)

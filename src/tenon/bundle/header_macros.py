@@ -31,6 +31,16 @@ def quantisation_macros(name: str, quant: Quant) -> list[str]:
     ]
 
 
+def initial_macros(name: str, initial: Sequence[float]) -> list[str]:
+    """``<name>_INITIAL``: the elements of an input in the first run, or the one number that all have."""
+    if not initial:
+        return []
+    numbers = ", ".join(_float(v) if isinstance(v, float) else str(v) for v in initial)
+    what = "All elements in the first run." if len(initial) == 1 else "The elements in the first run."
+    text = f"{{{numbers}}}" if len(initial) > 1 else numbers if initial[0] >= 0 else f"({numbers})"
+    return [f"/* {what} */", f"#define {name}_INITIAL {text}"]
+
+
 def image_macros(name: str, shape: Sequence[int], preprocessing: Preprocessing) -> list[str]:
     """The size, layout and preprocessing of an image input of that shape; none for other inputs.
 

@@ -77,6 +77,8 @@ class Tensor(NamedTuple):
     ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
     ``range``: minimum and maximum of an input, if known.
     ``scale``, ``zero_point``: a quantised element stands for scale * (element - zero point).
+    ``initial``: what an input holds in the first run, if the model states it: one number for all elements, or every
+    element.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Tensor(NamedTuple):
     range: tuple[float, float] | None = None
     scale: float | None = None
     zero_point: int | None = None
+    initial: tuple[float, ...] | None = None
 
     @property
     def type(self) -> str:

@@ -101,6 +101,7 @@ def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyT
         range=ranges.get(port.name, ranges.get("")),
         scale=quant.scale[0] if quant else None,
         zero_point=quant.zero_point[0] if quant else None,
+        initial=port.initial or None,
     )
 
 

@@ -136,6 +136,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
 def _port(manifest: Manifest, what: str, tensor: Tensor) -> str:
     """``input  image  f32[1,3,224,224]``, and its preprocessing."""
     text = f"{what}  {tensor.name}  {tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    if tensor.initial:
+        text += f"  {tensor.initial[0]:g} in the first run" if len(tensor.initial) == 1 else "  with initial elements"
     preprocessing = manifest.preprocessing.get(tensor.name) if what == "input" else None
     if preprocessing is None:
         return text

@@ -171,6 +171,9 @@ class Graph:
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (ir.fixed)
+        self.initial: dict[
+            str, tuple[float, ...]
+        ] = {}  # what inputs hold in the first run: one number, or all elements
         self.on_replace: Callable[[Value, Value], None] | None = None  # is told what takes the place of a value
         self._nodes: Order[Node] = Order()
 
@@ -323,9 +326,9 @@ class Graph:
         return new
 
     def describe_like(self, other: Graph) -> None:
-        """Copy the annotations (extents, preprocessing, heads, strings, fixed inputs) of another graph."""
+        """Copy the annotations (extents, preprocessing, heads, strings, fixed inputs, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
-        self.strings, self.fixed = set(other.strings), set(other.fixed)
+        self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tenon import ops
 from tenon.errors import InputError
 from tenon.ir.graph import Graph, Node, Origin, Value
@@ -100,6 +102,10 @@ class _Ports:
         new = Value(
             old.name, TensorType(dtype, tuple(dims[i] for i in perm) if perm else dims, quant=_kept(old, dtype))
         )
+        initial = self.graph.initial.get(old.name, ())
+        if perm and len(initial) > 1:
+            turned = np.array(initial).reshape(dims).transpose(perm)
+            self.graph.initial[old.name] = tuple(turned.ravel().tolist())
         old.name = self.names.fresh(f"{old.name}_given")
         x = new
         if dtype is not old.type.dtype:

@@ -121,7 +121,8 @@ class _Lowering:
         self.mutable = 0
 
     def program(self, name: str) -> Program:
-        inputs = [self.port(v) for v in self.graph.inputs]
+        initial = self.graph.initial
+        inputs = [replace(self.port(v), initial=initial.get(v.name, ())) for v in self.graph.inputs]
         outputs = [self.port(v) for v in self.graph.outputs]
         lowered = {n: self.steps(n) for n in self.graph if n not in self.storage.silent}
         blocks, owners = self.blocks(lowered)

@@ -47,7 +47,8 @@ class Port:
 
     ``extent`` is set for an output whose extent along one axis depends on data: that axis, and the output (i64) that
     holds the true extent; the buffer has the largest that is possible.  A ``string`` is bytes along the last axis
-    (see ``ir.strings``).
+    (see ``ir.strings``).  ``initial`` is what an input holds in the first run, where the model states it: one number
+    for all elements, or every element.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Port:
     offset: int
     extent: tuple[int, str] | None = None
     string: bool = False
+    initial: tuple[float, ...] = ()
 
     @property
     def quant(self) -> Quant | None:

@@ -119,7 +119,8 @@ class Table:
 
 
 def options(table: Table | None, spec: str) -> dict[str, Any]:
-    """The fields that ``spec`` names, in the order of their slots: "name:kind=default", "name:[kind]" or "-"."""
+    """The fields that ``spec`` names, in the order of their slots: "name:kind=default", "name:[kind]", "name:text", or
+    "-" for one that is not read."""
     fields_by_name: dict[str, Any] = {}
     for slot, entry in enumerate(spec.split()):
         if entry == "-":
@@ -128,6 +129,8 @@ def options(table: Table | None, spec: str) -> dict[str, Any]:
         kind, _, default = kind.partition("=")
         if kind.startswith("["):
             fields_by_name[name] = [] if table is None else table.vector(slot, kind[1:-1]).tolist()
+        elif kind == "text":
+            fields_by_name[name] = "" if table is None else table.text(slot)
         else:
             fallback = int(default or 0)
             fields_by_name[name] = fallback if table is None else table.get(slot, kind, fallback)
@@ -136,7 +139,8 @@ def options(table: Table | None, spec: str) -> dict[str, Any]:
 
 # -------------------------------------------------------------------------------------------- FlexBuffers
 def flex_map(data: bytes) -> dict[str, Any]:
-    """The scalars of a FlexBuffer whose root is a map, as custom operators keep their options.
+    """The numbers, strings and lists of numbers of a FlexBuffer whose root is a map, as custom operators keep their
+    options.
 
     Other values are left out.  Raises FormatError for damaged data.
     """
@@ -167,6 +171,10 @@ def flex_map(data: bytes) -> dict[str, Any]:
 _FLEX_MAP = 9
 _FLEX_KINDS = {1: "i", 2: "u", 3: "f", 26: "u"}
 _FLEX_INDIRECT = {6: "i", 7: "u", 8: "f"}
+_FLEX_STRING, _FLEX_VECTOR = 5, 10
+_FLEX_TYPED = {11: "i", 12: "u", 13: "f"}
+_FLEX_TUPLES = {16 + 3 * (length - 2) + k: (length, kind) for length in (2, 3, 4) for k, kind in enumerate("iuf")}
+"""Vectors without a length of their own, by their type."""
 
 
 def _flex_number(buffer: Buffer, at: int, width: int, kind: str) -> Any:
@@ -179,9 +187,29 @@ def _flex_number(buffer: Buffer, at: int, width: int, kind: str) -> Any:
 
 def _flex_value(buffer: Buffer, at: int, width: int, packed: int) -> Any:
     kind = packed >> 2
+    if kind in (_FLEX_STRING, _FLEX_VECTOR) or kind in _FLEX_TYPED or kind in _FLEX_TUPLES:
+        return _flex_list(buffer, at - _flex_number(buffer, at, width, "u"), 1 << (packed & 3), kind)
     if kind in _FLEX_INDIRECT:
         return _flex_number(buffer, at - _flex_number(buffer, at, width, "u"), 1 << (packed & 3), _FLEX_INDIRECT[kind])
     return _flex_number(buffer, at, width, _FLEX_KINDS[kind]) if kind in _FLEX_KINDS else None
+
+
+def _flex_list(buffer: Buffer, at: int, width: int, kind: int) -> Any:
+    """A string, or a list of numbers."""
+    if kind == _FLEX_STRING:
+        return _flex_text(buffer.data, at)
+    if kind in _FLEX_TUPLES:
+        count, element = _FLEX_TUPLES[kind]
+    else:
+        count, element = _flex_number(buffer, at - width, width, "u"), _FLEX_TYPED.get(kind, "")
+    if at + count * width > len(buffer.data):
+        raise FormatError("the custom options are damaged")
+    if element:
+        return [_flex_number(buffer, at + i * width, width, element) for i in range(count)]
+    types = [int(buffer.scalar("u8", at + count * width + i)) for i in range(count)]  # each element has its own
+    if not all(type >> 2 in _FLEX_KINDS for type in types):
+        return None
+    return [_flex_value(buffer, at + i * width, width, type) for i, type in enumerate(types)]
 
 
 def _flex_text(data: bytes, at: int) -> str:

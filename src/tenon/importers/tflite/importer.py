@@ -2,70 +2,38 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from tenon.decompositions.channels_last import ChannelsLast
 from tenon.graph_builder.errors import RefusedError, unknown
 from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
+from tenon.importers.tflite.content import TfliteGraph, TfliteOperation, TfliteTensor
+from tenon.importers.tflite.variables import Argument, Complex, Handle, Variables
 from tenon.ir.graph import Array, Graph, Stored, Value
 from tenon.ir.types import WHOLE, DType, Quant, TensorType
 
-
-@dataclass(frozen=True)
-class TfliteTensor:
-    """A tensor of the file; ``data`` is set for constants.  ``broken`` says why it cannot be used."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: DType
-    quant: Quant | None
-    data: Array | None
-    broken: str = ""
-
-    @property
-    def type(self) -> TensorType:
-        return TensorType(self.dtype, self.shape, quant=self.quant)
-
-
-@dataclass(frozen=True)
-class TfliteOperation:
-    """An operator of the file; operands are numbers of tensors, -1 is absent."""
-
-    type: str
-    options: Mapping[str, Any]
-    custom: bytes
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    intermediates: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class TfliteGraph:
-    """The main sub-graph of a file."""
-
-    name: str
-    tensors: list[TfliteTensor]
-    operations: list[TfliteOperation]
-    inputs: list[int]
-    outputs: list[int]
+MAX_DEPTH = 32
+"""Sub-graphs that call each other."""
 
 
 class TfliteImporter:
-    """The import of one file."""
+    """The import of one file.  ``content`` is the sub-graph being imported: the main one, or one that is called."""
 
     def __init__(
         self,
         builder: ChannelsLast,
-        content: TfliteGraph,
+        graphs: Sequence[TfliteGraph],
         operators: Mapping[str, OperatorFunction],
         movers: Container[str],
     ) -> None:
         self.builder = builder
-        self.content = content
+        self.graphs = graphs
+        self.content = content = graphs[0]
         self.operators = operators
         self.movers = movers
         self.builder.remember()
@@ -78,20 +46,32 @@ class TfliteImporter:
         """Constants that operators share, by what they hold."""
         self.kept: list[str] = []
         """Outputs that are the next run's states."""
+        self.variables = Variables(graphs)
+        self.handles: dict[int, str] = {}
+        """Variables by the tensors of this sub-graph that refer to them."""
+        self.complex: dict[int, Complex] = {}
+        """Tensors of this sub-graph that hold complex numbers."""
+        self.calls = itertools.count()
+        self.depth = 0
 
     def run(self) -> Graph:
         """Raises ModelError listing every problem."""
         builder, content = self.builder, self.content
         builder.inputs({self.names[i]: content.tensors[i].type for i in dict.fromkeys(content.inputs)})
-        for operation in content.operations:
-            tops = [self.names[i] for i in operation.outputs if i >= 0]
-            with builder.layer(tops[0] if tops else operation.type, operation.type, *tops):
-                self.operation(operation)
+        self.operations()
+        self.kept += self.variables.finish(builder)
         for i in content.outputs:
             if self.names[i] not in builder and content.tensors[i].data is not None:
                 with builder.layer(self.names[i], "constant", self.names[i]):
                     builder[self.names[i]] = self.raw(i)
         return builder.finish([*(self.names[i] for i in content.outputs), *self.kept])
+
+    def operations(self) -> None:
+        """Import the operators of the sub-graph."""
+        for operation in self.content.operations:
+            tops = [self.names[i] for i in operation.outputs if i >= 0]
+            with self.builder.layer(tops[0] if tops else operation.type, operation.type, *tops):
+                self.operation(operation)
 
     def operation(self, operation: TfliteOperation) -> None:
         function = self.operators.get(operation.type)
@@ -103,8 +83,7 @@ class TfliteImporter:
                 raise unknown(operation.type, self.operators)
             moves = operation.type in self.movers and not operation.options.get("activation")
             layer = TfliteNode(self, operation, moves and self.same_quantisation(operation))
-            result = function(layer)
-            outputs = [result] if isinstance(result, Value) else list(result)
+            outputs = self.moved_parts(layer, function) if moves else _listed(function(layer))
             if len(outputs) < len(operation.outputs):
                 raise RefusedError(f"it has {len(outputs)} outputs, and the file asks for {len(operation.outputs)}")
         except RefusedError:
@@ -113,8 +92,53 @@ class TfliteImporter:
                     self.builder[self.names[i]] = Value(self.names[i], self.content.tensors[i].type)
             raise
         for i, value in zip(operation.outputs, outputs, strict=False):
-            if i >= 0:
+            if i >= 0 and isinstance(value, Value):
                 self.store(i, value)
+            else:
+                self.set_argument(i, value)
+
+    def moved_parts(self, node: TfliteNode, function: OperatorFunction) -> list[Argument]:
+        """The results of an operator that only moves elements; both parts of complex numbers are moved alike."""
+        numbers = [i for i in node.operation.inputs if i in self.complex]
+        if not numbers:
+            return _listed(function(node))
+        results = []
+        for k in (0, 1):
+            node.parts = {i: self.complex[i].parts[k] for i in numbers}
+            results.append([v for v in _listed(function(node)) if isinstance(v, Value)])
+        return [Complex(*pair) for pair in zip(*results, strict=True)]
+
+    def call(self, number: int, arguments: Sequence[Argument]) -> list[Argument]:
+        """The results of another sub-graph, whose operators become part of this graph.  Raises RefusedError."""
+        if not 0 < number < len(self.graphs):
+            raise RefusedError(f"it calls sub-graph {number}, which does not exist")
+        if self.depth >= MAX_DEPTH:
+            raise RefusedError(f"sub-graphs call each other more than {MAX_DEPTH} deep")
+        inner = copy.copy(self)
+        inner.content, inner.handles, inner.complex = self.graphs[number], {}, {}
+        inner.depth = self.depth + 1
+        inner.names = _unique([f"{inner.content.name}/{next(self.calls)}/{t.name}" for t in inner.content.tensors])
+        if len(arguments) != len(inner.content.inputs):
+            raise RefusedError(f"sub-graph {number} has {len(inner.content.inputs)} inputs, not {len(arguments)}")
+        for i, argument in zip(inner.content.inputs, arguments, strict=True):
+            inner.set_argument(i, argument)
+        inner.operations()
+        return [inner.argument(i) for i in inner.content.outputs]
+
+    def set_argument(self, i: int, argument: Argument) -> None:
+        """Make ``argument`` tensor ``i`` of this sub-graph."""
+        if isinstance(argument, Handle):
+            self.handles[i] = argument.variable
+        elif isinstance(argument, Complex):
+            self.complex[i] = argument
+        else:
+            self.builder.scope[self.names[i]] = argument
+
+    def argument(self, i: int) -> Argument:
+        """Tensor ``i`` as it is stored, its complex numbers, or the variable that it refers to."""
+        if i in self.handles:
+            return Handle(self.handles[i])
+        return self.complex[i] if i in self.complex else self.raw(i)
 
     def same_quantisation(self, operation: TfliteOperation) -> bool:
         """Whether all quantised operands share one quantisation, so that integers may be moved as they are."""
@@ -208,6 +232,8 @@ class TfliteNode(TensorflowFamilyNode):
         self.importer = importer
         self.operation = operation
         self.raw = raw
+        self.parts: dict[int, Value] = {}
+        """One of the two parts of operands that are complex numbers."""
 
     @property
     def count(self) -> int:
@@ -223,6 +249,8 @@ class TfliteNode(TensorflowFamilyNode):
 
     def input(self, i: int = 0) -> Value:
         """Operand ``i``.  Raises RefusedError if it is absent or its type is not known."""
+        if self.index(i) in self.parts:
+            return self.parts[self.index(i)]
         value = self.importer.raw(self.index(i)) if self.raw else self.importer.real(self.index(i))
         self.builder.type(value)
         return value
@@ -265,6 +293,18 @@ class TfliteNode(TensorflowFamilyNode):
 
     def stored(self, k: int) -> Value:
         return self.importer.raw(self.index(k))
+
+    def complex_input(self, k: int = 0) -> Complex:
+        """Operand ``k``, which is complex.  Raises RefusedError if it is computed by an operator that is refused."""
+        if self.index(k) not in self.importer.complex:
+            raise RefusedError(f"input {k} is not computed from real numbers by RFFT2D")
+        return self.importer.complex[self.index(k)]
+
+    def variable(self, k: int) -> str:
+        """The variable that operand ``k`` refers to."""
+        if self.index(k) not in self.importer.handles:
+            raise RefusedError(f"input {k} does not refer to a variable")
+        return self.importer.handles[self.index(k)]
 
     def state(self, k: int) -> Value:
         """A variable that is kept between runs, as an input of the graph in f32."""
@@ -314,7 +354,11 @@ class TfliteNode(TensorflowFamilyNode):
         return self.builder.number(quant.zero_point[0], like) if self.raw and quant is not None else None
 
 
-OperatorFunction = Callable[[TfliteNode], Value | Sequence[Value]]
+OperatorFunction = Callable[[TfliteNode], Value | Sequence[Argument]]
+
+
+def _listed(result: Value | Sequence[Argument]) -> list[Argument]:
+    return [result] if isinstance(result, Value) else list(result)
 
 
 def dequantized(data: Array, quant: Quant) -> Array:

@@ -16,7 +16,8 @@ import numpy as np
 
 from tenon.decompositions.integer_arithmetic import Integers
 from tenon.graph_builder.errors import RefusedError
-from tenon.importers.tflite.importer import TfliteNode, TfliteTensor
+from tenon.importers.tflite.content import TfliteTensor
+from tenon.importers.tflite.importer import TfliteNode
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 from tenon.ops.requantize import SUMS, largest_sums, limits, quantized_multipliers

@@ -10,7 +10,8 @@ import numpy as np
 
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
-from tenon.importers.tflite.importer import TfliteNode, TfliteTensor
+from tenon.importers.tflite.content import TfliteTensor
+from tenon.importers.tflite.importer import TfliteNode
 from tenon.ir.graph import Array, Value
 from tenon.ir.types import DType
 from tenon.ops.requantize import limits, quantized_multipliers

@@ -16,12 +16,9 @@ from tenon.decompositions.channels_last import ChannelsLast
 from tenon.errors import FormatError
 from tenon.graph_builder.errors import RefusedError
 from tenon.importers.tflite import schema
-from tenon.importers.tflite.importer import (
-    TfliteGraph,
-    TfliteImporter,
-    TfliteOperation,
-    TfliteTensor,
-)
+from tenon.importers.tflite.content import TfliteGraph, TfliteOperation, TfliteTensor
+from tenon.importers.tflite.importer import TfliteImporter
+from tenon.importers.tflite.sparsity import sparse_positions
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Array, Graph
 from tenon.ir.types import DType, Quant
@@ -31,6 +28,8 @@ from tenon.wire.flatbuffer import Buffer, Table, options
 
 IDENTIFIER = b"TFL3"
 MAX_OPERATORS = 1 << 17
+LARGEST_SPARSITY = 1 << 10
+"""Elements of a constant for each byte of its sparse form."""
 
 
 def recognise(file: ModelFile) -> bool:
@@ -43,23 +42,23 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     from tenon.importers.tflite.ops import MOVERS, OPERATORS
 
     try:
-        content = parse(file)
-        name = content.name if content.name != "main" else ""
-        return TfliteImporter(ChannelsLast(file, name, shapes, inputs, outputs), content, OPERATORS, MOVERS).run()
+        graphs = parse(file)
+        name = graphs[0].name if graphs[0].name != "main" else ""
+        return TfliteImporter(ChannelsLast(file, name, shapes, inputs, outputs), graphs, OPERATORS, MOVERS).run()
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
 
 
 # ---------------------------------------------------------------------------------------------- parsing
-def parse(file: ModelFile) -> TfliteGraph:
-    """The parsed file.  Raises FormatError."""
+def parse(file: ModelFile) -> list[TfliteGraph]:
+    """The sub-graphs of the file, the main one first.  Raises FormatError."""
     try:
         return _parse(file.data)
     except FormatError as error:
         raise FormatError(f"{file.name}: not a readable TFLite model: {error}") from error
 
 
-def _parse(data: bytes) -> TfliteGraph:
+def _parse(data: bytes) -> list[TfliteGraph]:
     if data[4:8] != IDENTIFIER:
         raise FormatError("its identifier is not TFL3")
     model = Buffer(data).root()
@@ -69,36 +68,42 @@ def _parse(data: bytes) -> TfliteGraph:
     graphs = model.tables(schema.MODEL["subgraphs"])
     if not graphs:
         raise FormatError("it has no sub-graph")
-    codes = [_operator_type(code) for code in model.tables(schema.MODEL["operator_codes"])]
+    codes = [_operator_code(code) for code in model.tables(schema.MODEL["operator_codes"])]
     buffers = model.tables(schema.MODEL["buffers"])
-    main, slots = graphs[0], schema.SUBGRAPH
-    tensors = [_tensor(t, buffers, data, i) for i, t in enumerate(main.tables(slots["tensors"]))]
-    operators = main.tables(slots["operators"])
+    return [_graph(graph, codes, buffers, data) for graph in graphs]
+
+
+def _graph(table: Table, codes: Sequence[tuple[str, int]], buffers: Sequence[Table], data: bytes) -> TfliteGraph:
+    slots = schema.SUBGRAPH
+    tensors = [_tensor(t, buffers, data, i) for i, t in enumerate(table.tables(slots["tensors"]))]
+    operators = table.tables(slots["operators"])
     if len(operators) > MAX_OPERATORS:
         raise FormatError(f"it has {len(operators)} operators; at most {MAX_OPERATORS} are possible")
     operations = [_operation(o, codes, len(tensors)) for o in operators]
-    ends = [main.ints(slots["inputs"]), main.ints(slots["outputs"])]
+    ends = [table.ints(slots["inputs"]), table.ints(slots["outputs"])]
     if not all(0 <= i < len(tensors) for end in ends for i in end):
         raise FormatError("an input or output refers to a tensor that does not exist")
-    return TfliteGraph(main.text(slots["name"]), tensors, operations, *ends)
+    return TfliteGraph(table.text(slots["name"]), tensors, operations, *ends)
 
 
-def _operator_type(code: Table) -> str:
+def _operator_code(code: Table) -> tuple[str, int]:
+    """The name of an operator and its version."""
     slots = schema.OPERATOR_CODE
     number = max(code.get(slots["old_code"], "i8"), code.get(slots["code"], "i32"))
     name = schema.BUILTIN.get(number, f"operator {number}")
-    return code.text(slots["custom"]) if name == "CUSTOM" else name
+    return code.text(slots["custom"]) if name == "CUSTOM" else name, code.get(slots["version"], "i32", 1)
 
 
-def _operation(table: Table, codes: Sequence[str], tensors: int) -> TfliteOperation:
+def _operation(table: Table, codes: Sequence[tuple[str, int]], tensors: int) -> TfliteOperation:
     slots = schema.OPERATOR
     opcode = table.get(slots["opcode"], "u32")
-    ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
+    inputs, outputs, within = ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
     if opcode >= len(codes) or not all(-1 <= i < tensors for end in ends for i in end):
         raise FormatError("an operator refers to a tensor or code that does not exist")
-    fields = options(table.table(slots["options"]), schema.OPTIONS.get(codes[opcode], ""))
+    name, version = codes[opcode]
+    fields = options(table.table(slots["options"]), schema.OPTIONS.get(name, ""))
     custom = table.vector(slots["custom_options"], "u8").tobytes()
-    return TfliteOperation(codes[opcode], fields, custom, *ends)
+    return TfliteOperation(name, fields, custom, inputs, outputs, within, version)
 
 
 def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> TfliteTensor:
@@ -115,19 +120,37 @@ def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) ->
         broken = f"element type {schema.OTHER_TYPES.get(code, code)} is not supported"
     elif any(d < 0 for d in shape) or math.prod(shape) > LARGEST_TENSOR:
         broken = f"the shape {list(shape)} is impossible"
-    elif table.table(slots["sparsity"]) is not None:
-        broken = "sparse tensors are not supported"
     array = None
-    if content.size and not broken:
-        if dtype is DType.I4:  # two to a byte, the first one lowest
-            halves = np.stack([content & 15, content >> 4], -1).reshape(-1)[: math.prod(shape)]
-            content = ((halves ^ 8).astype(np.int8) - 8).astype(dtype.numpy).view(np.uint8)
-        if content.size != math.prod(shape) * dtype.bytes:
-            broken = f"holds {content.size} bytes where {list(shape)} needs {math.prod(shape) * dtype.bytes}"
-        else:
-            little = dtype.numpy if dtype.bytes == 1 else dtype.numpy.newbyteorder("<")
-            array = content.view(little).astype(dtype.numpy, copy=False).reshape(shape)
+    sparsity = table.table(slots["sparsity"])
+    if (content.size or sparsity is not None) and not broken:
+        array, broken = _data(content, shape, dtype, sparsity)
     return TfliteTensor(name, shape, dtype, quant, array, broken)
+
+
+def _data(content: Array, shape: tuple[int, ...], dtype: DType, sparsity: Table | None) -> tuple[Array | None, str]:
+    """A constant's elements, those of a sparse one between zeros; if they are invalid, why."""
+    positions: Array | None = None
+    if sparsity is not None:
+        if math.prod(shape) > LARGEST_SPARSITY * (content.size + 1024):
+            return None, f"its sparse form of {content.size} bytes is too small for {list(shape)}"
+        entries = sparse_positions(sparsity, shape)
+        if isinstance(entries, str):
+            return None, f"its sparse form is invalid: {entries}"
+        positions = entries
+    count = math.prod(shape) if positions is None else len(positions)
+    if dtype is DType.I4:  # two to a byte, the first one lowest
+        halves = np.stack([content & 15, content >> 4], -1).reshape(-1)[:count]
+        content = ((halves ^ 8).astype(np.int8) - 8).astype(dtype.numpy).view(np.uint8)
+    if content.size != count * dtype.bytes:
+        needed = f"{list(shape)} needs" if positions is None else f"its {count} elements need"
+        return None, f"holds {content.size} bytes where {needed} {count * dtype.bytes}"
+    little = dtype.numpy if dtype.bytes == 1 else dtype.numpy.newbyteorder("<")
+    stored = content.view(little).astype(dtype.numpy, copy=False)
+    if positions is None:
+        return stored.reshape(shape), ""
+    dense = np.zeros(math.prod(shape), stored.dtype)
+    dense[positions] = stored
+    return dense.reshape(shape), ""
 
 
 def _content(buffer: Table, data: bytes) -> Array:

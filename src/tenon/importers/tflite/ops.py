@@ -5,7 +5,6 @@ Source: the TFLite operator reference and the reference kernels' headers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,11 @@ from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared import tensorflow_family as family
 from tenon.importers.shared.tensorflow_family import SHARED, binary, each, unary
-from tenon.importers.tflite import schema
+from tenon.importers.tflite.activation import BOUNDED, activated
+from tenon.importers.tflite.complex_numbers import COMPLEX
+from tenon.importers.tflite.control import CONTROL
 from tenon.importers.tflite.importer import OperatorFunction, TfliteNode
+from tenon.importers.tflite.mediapipe import MEDIAPIPE
 from tenon.importers.tflite.recurrent import RECURRENT
 from tenon.importers.tflite.signal import SIGNAL
 from tenon.importers.tflite.streams import STREAMS
@@ -33,34 +35,13 @@ MOVERS = frozenset({
 """Operators whose results are among their operands' elements, so that integers of one scale need no arithmetic."""
 
 
-# ------------------------------------------------------------------------------------------- activations
-_BOUNDED = [schema.ACTIVATIONS.index(name) for name in ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")]
-"""Activations that mean the same for steps as for real numbers."""
-
-
-def activated(node: TfliteNode, y: Value, step: float = 1.0) -> Value:
-    """``y``, which counts ``step``, with the operator's fused activation as a node of its own."""
-    code, builder = node.integer("activation"), node.builder
-    name = schema.ACTIVATIONS[code] if 0 <= code < len(schema.ACTIVATIONS) else str(code)
-    if name == "NONE":
-        return y
-    if name == "RELU":
-        return builder.add("Relu", y)
-    if name == "RELU6":
-        return builder.clip(y, 0, 6 / step)
-    if name == "RELU_N1_TO_1":
-        return builder.clip(y, -1 / step, 1 / step)
-    if name == "TANH":
-        return builder.add("Tanh", y)
-    raise RefusedError(f"the fused activation {name} is not supported")
-
-
+# --------------------------------------------------------------------------------------------------- products
 def _product(node: TfliteNode, y: Value, unit: Array | None) -> Value:
     """A product, activated.  One that counts ``unit`` is brought to its output's steps by one factor in f32."""
     if unit is None:
         return activated(node, y)
     builder, output = node.builder, node.output()
-    stays = node.integer("activation") in _BOUNDED and not output.dtype.is_float
+    stays = node.integer("activation") in BOUNDED and not output.dtype.is_float
     if output.quant is None or not stays:
         return activated(node, builder.add("Mul", y, builder.constant(unit, "unit")))
     step, _ = node.importer.grid(output)
@@ -237,7 +218,7 @@ def _detection_post_process(node: TfliteNode) -> Outputs:
     )
 
 
-OPERATORS: dict[str, Callable[[TfliteNode], Outputs]] = {
+OPERATORS: dict[str, OperatorFunction] = {
     **{family.in_capitals(name): function for name, function in SHARED.items()},
     **RECURRENT,
     # windows and products
@@ -295,4 +276,8 @@ OPERATORS: dict[str, Callable[[TfliteNode], Outputs]] = {
     "TFLite_Detection_PostProcess": _detection_post_process,
     **SIGNAL,
     **STREAMS,
+    **MEDIAPIPE,
+    **COMPLEX,
+    **CONTROL,
+    "DENSIFY": lambda node: node.x,  # sparse constants are expanded when they are read
 }

@@ -14,6 +14,10 @@ TENSOR = {
     "shape": 0, "type": 1, "buffer": 2, "name": 3, "quantization": 4, "variable": 5, "sparsity": 6, "signature": 7,
 }  # fmt: skip
 QUANTIZATION = {"scale": 2, "zero_point": 3, "axis": 6}
+SPARSITY = {"order": 0, "blocked": 1, "levels": 2}
+SPARSE_LEVEL = {
+    "format": 0, "size": 1, "segments_type": 2, "segments": 3, "indices_type": 4, "indices": 5,
+}  # fmt: skip
 OPERATOR = {
     "opcode": 0, "inputs": 1, "outputs": 2, "options_type": 3, "options": 4, "custom_options": 5, "intermediates": 8,
 }  # fmt: skip
@@ -109,5 +113,9 @@ OPTIONS = {
     "SVDF": "rank:i32 activation:i8",
     "REVERSE_SEQUENCE": "seq_dim:i32 batch_dim:i32",
     "BUCKETIZE": "boundaries:[f32]",
+    "CALL_ONCE": "initial:i32",
+    "IF": "then:i32 otherwise:i32",
+    "WHILE": "condition:i32 body:i32",
+    "VAR_HANDLE": "container:text shared_name:text",
 }
 """Fields of the builtin options that Tenon reads, in the form of ``flatbuffer.options``."""
