@@ -17,6 +17,7 @@ ORDER = [
     "errors",
     "input_file",
     "atomic_write",
+    "private_files",
     "validation",
     "ir",
     "options",

@@ -85,9 +85,12 @@ def _load_plugins() -> None:
 
 
 def _exit_on_signals() -> None:
-    """Let the program remove its temporary files when a signal terminates it."""
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    for number in numbers if current_thread() is main_thread() else ():
+    """Let the program remove its temporary files when a signal terminates it, and wait for its children."""
+    if current_thread() is not main_thread():
+        return
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited from a daemon
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _exit)
 

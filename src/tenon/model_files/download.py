@@ -18,8 +18,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from tenon.atomic_write import write
 from tenon.errors import FormatError, InputError
+from tenon.private_files import read_private, write_private
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes received so far and, if the server sends it, the total."""
@@ -43,10 +43,9 @@ def fetched(url: str, sha256: str | None, cache: Path, progress: Progress | None
     """
     wanted = sha256.strip().lower() if sha256 else None
     kept = cache / f"{hashlib.sha256(url.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}-{file_name(url)}"
-    with contextlib.suppress(OSError):
-        data = kept.read_bytes()
-        if wanted in (None, hashlib.sha256(data).hexdigest()):
-            return data
+    known = read_private(kept)
+    if known is not None and wanted in (None, hashlib.sha256(known).hexdigest()):
+        return known
     if url not in _uncached:
         _uncached.clear()
         _uncached[url] = _fetch(url, progress)
@@ -58,7 +57,7 @@ def fetched(url: str, sha256: str | None, cache: Path, progress: Progress | None
         raise FormatError(f"{shown(url)}: the SHA-256 is {digest}, expected {wanted}; {what}")
     if whole or wanted:
         with contextlib.suppress(InputError):  # without room for a copy, the next process fetches again
-            write(kept, data)
+            write_private(kept, data)
             del _uncached[url]
     return data
 

@@ -22,7 +22,7 @@ SOURCES = (
     "digest.c", "ed25519.c", "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "lzma.c", "machine.c",
     "manifest.c", "memory_pool.c", "patch.c", "processor.c", "query.c", "run.c", "shapes.c",
 )  # fmt: skip
-POSIX = ("platform_posix.c", "children_posix.c")
+POSIX = ("platform_posix.c", "children_posix.c", "ownership_posix.c")
 _WINDOWS = ("platform_windows.c",)
 TENGINE_HEADERS = ("c_api.h", "defines.h")
 _HEADERS = ("internal.h", "platform.h", "engine.h")

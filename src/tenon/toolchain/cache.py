@@ -1,8 +1,9 @@
 """A content-hashed store of what compilers made.
 
 Each entry is one file: a SHA-256 digest and the bytes it is of, so a torn or damaged entry is a miss, never a
-wrong answer.  Entries appear by rename, so any number of processes may share a cache.  A cache that cannot be
-written (a full disk, a folder of another user) is a TenonWarning: nothing is kept.
+wrong answer; what another user owns or may write is a miss, too.  Entries appear by rename, so any number of
+processes may share a cache.  A cache that cannot be written (a full disk, a folder of another user) is a
+TenonWarning: nothing is kept.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from tenon.atomic_write import write
 from tenon.errors import InputError, warn
+from tenon.private_files import read_private, write_private
 
 _DIGEST = hashlib.sha256().digest_size
 LARGEST = 64 << 20
@@ -36,9 +37,8 @@ class Cache:
         self.folder = folder
 
     def get(self, name: str) -> bytes | None:
-        try:
-            entry = self._path(name).read_bytes()
-        except OSError:
+        entry = read_private(self._path(name))
+        if entry is None:
             return None
         digest, content = entry[:_DIGEST], entry[_DIGEST:]
         return content if hashlib.sha256(content).digest() == digest else None
@@ -47,7 +47,7 @@ class Cache:
         if len(content) > LARGEST:
             return
         try:
-            write(self._path(name), hashlib.sha256(content).digest() + content)
+            write_private(self._path(name), hashlib.sha256(content).digest() + content)
         except InputError as error:
             warn_unwritable(self.folder, error.__cause__)
 

@@ -19,13 +19,14 @@ class Children:
         self._present: set[subprocess.Popen[bytes]] = set()
 
     def run(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, bytes]:
-        """The exit status of a program that runs in ``folder``, and what it wrote to standard error.
+        """The exit status of a program that runs in ``folder``, and what it wrote to standard error.  The status is 0
+        where this process ignores SIGCHLD, because the system then keeps none.
 
         Raises OSError if it cannot be started.
         """
         child = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, start_new_session=True,
+            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_restore_signal if _is_ignored() else None,
         )  # fmt: skip
         try:
             with self._lock:
@@ -44,6 +45,16 @@ class Children:
         with self._lock:
             for child in self._present:
                 _kill(child)
+
+
+def _is_ignored() -> bool:
+    """Whether this process ignores SIGCHLD, as daemons do."""
+    return hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+
+
+def _restore_signal() -> None:
+    """Compilers wait for their own children, which they could not if they ignored the signal as well."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from tenon.atomic_write import scratch
 from tenon.errors import ToolchainError
 from tenon.options import Options, child_environment
+from tenon.private_files import is_private
 from tenon.targets import Target
 from tenon.toolchain.cache import Cache, key, warn_unwritable
 from tenon.toolchain.children import Children
@@ -162,7 +163,7 @@ class Compiler:
                 if status and libraries and b"NoSpaceLeft" in message:
                     warn_unwritable(libraries, "No space left on device")
                     status, message = self._running.run(command, folder, _environment(folder, None))
-                if status:
+                if status or not (folder / output).exists():
                     raise ToolchainError(_failure(command, status, message, self.zig))
                 return (folder / output).read_bytes()
         except OSError as error:
@@ -218,8 +219,11 @@ def _answer(*command: str) -> str:
 
 
 def _writable(folder: Path) -> Path | None:
+    """The folder, unless it cannot be written, or another user may change what is in it."""
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o755, parents=True, exist_ok=True)
+        if not is_private(folder):
+            return None
         with tempfile.TemporaryFile(dir=folder):
             return folder
     return None

@@ -222,7 +222,7 @@ static TenonStatus compile_with_key(Bundle *bundle, const char *path, const Teno
   TenonStatus status = tn_compile(&bundle->pool, path, &bundle->container, options, &compiled);
   if (status != TENON_OK) return status;
   tn_file_release(&bundle->container);
-  status = tn_file_map(compiled, &bundle->container);
+  status = tn_file_map_checked(compiled, tn_is_private_descriptor, &bundle->container);
   if (status != TENON_OK) return status;
   status = load_container(bundle, compiled, options);
   if (status == TENON_DAMAGED) tn_remove_file(compiled); /* the next opening compiles again */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY = 16, PATH = 4096, ARGUMENTS = 128, DEFAULT_SECONDS = 600, SHOWN = 1200 };
+enum { KEY = 16, PATH = 4096, DEFAULT_SECONDS = 600, SHOWN = 1200 };
 
 static const char remedy[] = "compile it first: tenon compile MODEL -o MODEL.tenon";
 
@@ -29,7 +29,8 @@ int tn_next_of_list(const char **list, char *entry, size_t room) {
     const char *begin = *list, *end = strchr(begin, separator);
     const size_t length = end != NULL ? (size_t)(end - begin) : strlen(begin);
     *list = begin + length + (end != NULL);
-    if (length == 0 || length >= room) continue;
+    if (length == 0) continue;
+    if (length >= room) return -1;
     memcpy(entry, begin, length);
     entry[length] = 0;
     return 1;
@@ -41,7 +42,9 @@ int tn_next_of_list(const char **list, char *entry, size_t room) {
 static void add_plugins(Blake2b *state, const char *device) {
   char path[PATH];
   const char *list = getenv("TENON_PLUGINS");
-  while (tn_next_of_list(&list, path, sizeof path)) tn_add_file(state, path);
+  add_text(state, list);
+  for (int entry; (entry = tn_next_of_list(&list, path, sizeof path)) != 0;)
+    if (entry > 0) tn_add_file(state, path); /* the compiler says what is wrong with a path that is too long */
   if (device == NULL) return;
   add_text(state, device);
   snprintf(path, sizeof path, "%.*s", (int)strcspn(device, "="), device);
@@ -85,45 +88,54 @@ static TenonStatus cache_folder(char folder[PATH]) {
     if (home == NULL) return tn_fail(TENON_SYSTEM, "there is no HOME: set TENON_CACHE to a folder that can be written");
     length = (size_t)snprintf(folder, PATH, "%s/.cache/tenon/models", home);
   }
-  if (length + 160 < PATH && tn_make_folders(folder) == 0) return TENON_OK;
-  return tn_fail(TENON_SYSTEM, "cannot create the cache %s: set TENON_CACHE to a folder that can be written", folder);
+  if (length + 160 >= PATH || tn_make_folders(folder) != 0)
+    return tn_fail(TENON_SYSTEM, "cannot create the cache %s: set TENON_CACHE to a folder that can be written", folder);
+  if (tn_is_private(folder)) return TENON_OK;
+  return tn_fail(TENON_SYSTEM, "the cache %s belongs to another user, or others may write in it, so that its code is not "
+                 "trusted: set TENON_CACHE to a folder of your own, or 'chmod go-w' it", folder);
 }
 
 /* --------------------------------------------------------------------------------------------------------- compiler */
 
-static size_t add_arguments(const char **command, size_t count, const char *option, const char *const *list) {
-  for (; list != NULL && *list != NULL && count + 3 < ARGUMENTS; list++) {
-    if (option != NULL) command[count++] = option;
-    command[count++] = *list;
-  }
-  return count;
+/* "OPTION=VALUE", a single word, so that values may begin with "-"; nothing for NULL. */
+static void add_option(Texts *command, const char *option, const char *value) {
+  if (value != NULL) tn_texts_add(command, tn_pool_format(command->pool, "%s=%s", option, value));
+}
+
+static void add_words(Texts *command, const char *option, const char *const *list) {
+  for (; list != NULL && *list != NULL; list++)
+    if (option != NULL) add_option(command, option, *list);
+    else tn_texts_add(command, *list);
 }
 
 /* With a key, the compiler reads it from standard input, where no other process sees it. */
+static void make_command(Texts *command, const char *const *program, const char *model, const char *out,
+                         const TenonOpenOptions *options) {
+  static const char *const with_key[] = {"--key-file", "/dev/stdin", "--encrypt", NULL};
+  add_words(command, NULL, program);
+  tn_texts_add(command, "compile");
+  tn_texts_add(command, *model == '-' ? tn_pool_format(command->pool, "./%s", model) : model); /* it is no option */
+  add_option(command, "--output", out);
+  add_option(command, "--weights", options->weights);
+  add_option(command, "--target", options->target);
+  if (options->threads > 0) tn_texts_add(command, tn_pool_format(command->pool, "--threads=%d", (int)options->threads));
+  add_words(command, "--shape", options->shapes);
+  add_option(command, "--offload", options->device);
+  add_words(command, NULL, options->arguments);
+  if (options->key != NULL) add_words(command, NULL, with_key);
+}
+
 static TenonStatus run_compiler(const char *const *program, const char *model, const char *out, const char *log,
                                 const TenonOpenOptions *options, int *status) {
-  static const char *const with_key[] = {"--key-file", "/dev/stdin", "--encrypt", NULL};
-  const char *command[ARGUMENTS], *weights[] = {options->weights, NULL}, *target[] = {options->target, NULL};
-  const char *const device[] = {options->device, NULL};
-  char threads[16];
-  const char *const thread_list[] = {options->threads > 0 ? threads : NULL, NULL};
-  snprintf(threads, sizeof threads, "%d", (int)options->threads);
-  size_t count = add_arguments(command, 0, NULL, program);
-  command[count++] = "compile";
-  command[count++] = model;
-  command[count++] = "-o";
-  command[count++] = out;
-  count = add_arguments(command, count, "--weights", weights);
-  count = add_arguments(command, count, "--target", target);
-  count = add_arguments(command, count, "--threads", thread_list);
-  count = add_arguments(command, count, "--shape", options->shapes);
-  count = add_arguments(command, count, "--offload", device);
-  count = add_arguments(command, count, NULL, options->arguments);
-  if (options->key != NULL) count = add_arguments(command, count, NULL, with_key);
-  command[count] = NULL;
+  Pool pool = {0};
+  Texts command = {.pool = &pool};
+  make_command(&command, program, model, out, options);
   const int64_t seconds = options->compile_seconds > 0 ? options->compile_seconds : DEFAULT_SECONDS;
   const size_t key_bytes = options->key != NULL ? TENON_KEY_BYTES : 0;
-  const TenonStatus ran = tn_run_command(command, options->key, key_bytes, log, 1000 * seconds, status);
+  TenonStatus ran;
+  if (command.has_failed) ran = tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for the compiler's command", model);
+  else ran = tn_run_command(command.list, options->key, key_bytes, log, 1000 * seconds, status);
+  tn_pool_release(&pool);
   if (ran == TENON_TIMEOUT)
     return tn_fail(TENON_TIMEOUT, "compiling %s took more than %lld s: raise compile_seconds, or %s", model,
                    (long long)seconds, remedy);
@@ -144,7 +156,8 @@ static void read_log(const char *log, char text[SHOWN + 1]) {
 
 static TenonStatus compile(const char *model, const char *out, const char *log, const TenonOpenOptions *options) {
   const char *chosen = getenv("TENON");
-  const char *const programs[3][4] = {{chosen, NULL}, {"tenon", NULL}, {"python3", "-m", "tenon", NULL}};
+  /* -I: neither the working folder nor the environment says which module `tenon` is. */
+  const char *const programs[3][5] = {{chosen, NULL}, {"tenon", NULL}, {"python3", "-I", "-m", "tenon", NULL}};
   const size_t first = chosen != NULL && *chosen ? 0 : 1, end = first == 0 ? 1 : 3;
   char message[SHOWN + 1];
   for (size_t i = first; i < end; i++) {
@@ -212,13 +225,15 @@ TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const 
   snprintf(lock, sizeof lock, "%s.lock", base);
   snprintf(log, sizeof log, "%s.log", base);
   if ((*bundle = tn_pool_text(pool, out, strlen(out))) == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", what);
-  if (tn_exists(out)) return TENON_OK;
+  if (tn_is_private(out)) return TENON_OK;
   if (options->never_compile) return tn_fail(TENON_NO_COMPILER, "%s is no bundle of Tenon: %s", what, remedy);
   const int64_t seconds = options->compile_seconds > 0 ? options->compile_seconds : DEFAULT_SECONDS;
   status = tn_lock_file(lock, 1000 * seconds, &held);
   if (status != TENON_OK) return status;
-  if (!tn_exists(out))
+  if (!tn_is_private(out)) {
+    tn_remove_file(out); /* of another user: not to be overwritten, whose owner it would keep */
     status = path != NULL ? compile(path, out, log, options) : compile_memory(base, content, out, log, options);
+  }
   tn_remove_file(log);
   tn_unlock_file(held); /* the lock file stays: others may wait for it */
   return status;

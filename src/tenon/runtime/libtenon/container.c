@@ -85,13 +85,18 @@ static const char *choose(Pool *pool, const uint8_t *data, const char *wanted) {
   return best;
 }
 
+/* For a message: "and others" where there is no room for all. */
 static void list_targets(const uint8_t *data, char *text, size_t room) {
+  static const char others[] = " and others";
   text[0] = 0;
   for (uint64_t i = 0; i < number(data + 12, 4); i++) {
     const char *name = (const char *)row(data, i);
     const size_t length = target_length(name), used = strlen(text);
-    if (length > 0 && used + length + 3 < room)
-      snprintf(text + used, room - used, "%s%.*s", used ? ", " : "", (int)length, name);
+    if (length == 0) continue;
+    const int fits = used + length + 3 + sizeof others < room;
+    if (fits) snprintf(text + used, room - used, "%s%.*s", used ? ", " : "", (int)length, name);
+    else memcpy(text + used, others, sizeof others);
+    if (!fits) return;
   }
 }
 

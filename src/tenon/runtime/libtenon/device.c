@@ -95,7 +95,8 @@ static const Entry *find(const char *name) {
   char path[PATH];
   TenonStatus status = TENON_OK;
   const Entry *found = known(name);
-  while (found == NULL && tn_next_of_list(&list, path, sizeof path)) {
+  for (int entry; found == NULL && (entry = tn_next_of_list(&list, path, sizeof path)) != 0;) {
+    if (entry < 0) return tn_fail(TENON_INVALID_ARGUMENT, "TENON_DEVICE_PLUGINS has an entry that is too long"), NULL;
     char *argument = strchr(path, '=');
     if (argument != NULL) *argument++ = 0;
     if ((status = tenon_device_load(path, argument)) != TENON_OK) return NULL;

@@ -34,7 +34,22 @@ typedef struct {
 } Pool;
 void *tn_pool_take(Pool *pool, size_t bytes); /* zeros; NULL if there is none */
 char *tn_pool_text(Pool *pool, const char *text, size_t length);
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+char *tn_pool_format(Pool *pool, const char *format, ...); /* NULL if there is no memory */
+char *tn_pool_shape(Pool *pool, const char *name, const int64_t *extents, int rank); /* "name=1,2,3" */
 void tn_pool_release(Pool *pool);
+
+/* A NULL-terminated list of any number of texts, which are not copied; `has_failed` is 1 after a NULL, or if there is no
+   memory, and then nothing of it may be used. */
+typedef struct {
+  Pool *pool;
+  const char **list; /* NULL before the first */
+  size_t count, room;
+  int has_failed;
+} Texts;
+void tn_texts_add(Texts *texts, const char *text);
 
 /* ---- digests */
 typedef struct {
@@ -161,7 +176,8 @@ void tn_add_companions(Blake2b *state, const char *path, const File *content);
 TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
                        const char **bundle);
 
-/* The next entry of a list of paths, separated as in PATH; 0 at the end (also of a NULL). */
+/* The next entry of a list of paths, separated as in PATH: 1; 0 at the end (also of a NULL), -1 for one that there is no
+   room for. */
 int tn_next_of_list(const char **list, char *entry, size_t room);
 
 /* ---- devices */

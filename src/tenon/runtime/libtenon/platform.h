@@ -24,11 +24,17 @@ typedef struct {
 } File;
 
 int tn_is_folder(const char *path);
+/* Whether a file or folder, which is no symbolic link, belongs to this process's user or root, and nobody else may
+   write it; in a folder its group may, whose files are not private then, and everybody with the sticky bit. */
+int tn_is_private(const char *path);
+int tn_is_private_descriptor(int descriptor);
 int tn_exists(const char *path);
 /* Calls a function with each name in a folder, in any order. */
 void tn_list_folder(const char *path, void (*visit)(void *context, const char *name), void *context);
 TenonStatus tn_file_read(const char *path, File *file); /* into memory, in which a zero follows it, or as tn_file_map */
 TenonStatus tn_file_map(const char *path, File *file);  /* shared with other processes; may be of 0 bytes */
+/* The same for a file whose descriptor the function accepts, such as tn_is_private_descriptor. */
+TenonStatus tn_file_map_checked(const char *path, int (*is_accepted)(int descriptor), File *file);
 void tn_file_release(File *file);
 
 /* Zeros; `alignment` is a power of 2.  NULL if there is no memory. */

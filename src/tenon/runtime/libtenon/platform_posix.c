@@ -121,22 +121,31 @@ static void ask_for_huge_pages(void *memory, size_t bytes) {
 }
 
 /* Huge pages: what the system reads from a disk is then kept in such, by file systems that can, and mapped at once. */
-TenonStatus tn_file_map(const char *path, File *file) {
+static TenonStatus map_descriptor(int descriptor, size_t size, const char *path, File *file) {
+  if (size == 0) {
+    *file = (File){(const uint8_t *)"", 0, BORROWED, NULL};
+    return TENON_OK;
+  }
+  void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (data == MAP_FAILED) return system_error("map", path);
+  *file = (File){data, size, MAPPED, NULL};
+  ask_for_huge_pages(data, size);
+  return TENON_OK;
+}
+
+TenonStatus tn_file_map_checked(const char *path, int (*is_accepted)(int descriptor), File *file) {
   int descriptor;
   size_t size;
   TenonStatus status = open_file(path, &descriptor, &size);
   if (status != TENON_OK) return status;
-  if (size == 0) {
-    *file = (File){(const uint8_t *)"", 0, BORROWED, NULL};
-  } else {
-    void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (data == MAP_FAILED) status = system_error("map", path);
-    else *file = (File){data, size, MAPPED, NULL};
-    if (status == TENON_OK) ask_for_huge_pages(data, size);
-  }
+  if (is_accepted != NULL && !is_accepted(descriptor))
+    status = tn_fail(TENON_SYSTEM, "%s belongs to another user, or others may write it: remove it", path);
+  if (status == TENON_OK) status = map_descriptor(descriptor, size, path, file);
   close(descriptor);
   return status;
 }
+
+TenonStatus tn_file_map(const char *path, File *file) { return tn_file_map_checked(path, NULL, file); }
 
 void tn_file_release(File *file) {
   if (file->kind == ALLOCATED) free((void *)(uintptr_t)file->data);

@@ -2,10 +2,7 @@
 
 #include "engine.h"
 
-#include <stdio.h>
 #include <string.h>
-
-enum { MOST_INPUTS = 64, SHAPE_TEXT = 320 };
 
 /* The handle of the bundle describes only bindings of what was opened. */
 int tenon_engine_binding(const TenonEngine *handle) {
@@ -81,34 +78,33 @@ static int find_binding(const Description *about, const int64_t *shapes, size_t 
 
 /* ---------------------------------------------------------------------------------------- further bundles of a model */
 
-/* "name=1,2,3"; 0 if there is no room. */
-static int write_shape(char *text, const TenonTensor *tensor, const int64_t *shape) {
-  size_t used = (size_t)snprintf(text, SHAPE_TEXT, "%s=", tensor->name);
-  for (int i = 0; i < tensor->rank && used < SHAPE_TEXT; i++)
-    used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", i ? "," : "", (long long)shape[i]);
-  return used < SHAPE_TEXT;
+/* The shapes of all inputs as options; fails if there are other extents than these inputs have. */
+static TenonStatus list_shapes(Texts *list, const Engine *engine, const int64_t *shapes, size_t count) {
+  const Binding *binding = engine->opened->about.bindings;
+  const char *name = engine->opened->about.name;
+  size_t at = 0, needed = 0;
+  for (int i = 0; i < binding->input_count; i++) needed += (size_t)binding->inputs[i].tensor.rank;
+  if (count != needed)
+    return tn_fail(TENON_WRONG_SIZE, "%s: there are %zu extents, and its inputs have %zu", name, count, needed);
+  for (int i = 0; i < binding->input_count; i++) {
+    const TenonTensor *tensor = &binding->inputs[i].tensor;
+    tn_texts_add(list, tn_pool_shape(list->pool, tensor->name, shapes + at, tensor->rank));
+    at += (size_t)tensor->rank;
+  }
+  return list->has_failed ? tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", name) : TENON_OK;
 }
 
 static TenonStatus compile_for(Engine *engine, const int64_t *shapes, size_t count) {
-  const Binding *binding = engine->opened->about.bindings;
-  const char *name = engine->opened->about.name, *list[MOST_INPUTS + 1] = {NULL};
-  char texts[MOST_INPUTS][SHAPE_TEXT];
-  size_t at = 0;
-  int i = 0;
-  for (; i < binding->input_count && i < MOST_INPUTS; i++) {
-    const TenonTensor *tensor = &binding->inputs[i].tensor;
-    if (count - at < (size_t)tensor->rank || !write_shape(texts[i], tensor, shapes + at)) break;
-    list[i] = texts[i];
-    at += (size_t)tensor->rank;
-  }
-  if (i < binding->input_count || at != count)
-    return tn_fail(TENON_WRONG_SIZE, "%s: there are %zu extents, which are not those of its inputs", name, count);
-  Bundle *other;
-  TenonStatus status = tn_bundle_for_shapes(engine->opened, list, &other);
+  Pool pool = {0};
+  Texts list = {.pool = &pool};
+  Bundle *other = NULL;
+  TenonStatus status = list_shapes(&list, engine, shapes, count);
+  if (status == TENON_OK) status = tn_bundle_for_shapes(engine->opened, list.list, &other);
+  tn_pool_release(&pool);
   if (status != TENON_OK) return status;
   const int found = find_binding(&other->about, shapes, count);
   status = found >= 0 ? select_binding(engine, other, found)
-                      : tn_fail(TENON_WRONG_SIZE, "%s cannot have these shapes of inputs", name);
+                      : tn_fail(TENON_WRONG_SIZE, "%s cannot have these shapes of inputs", engine->opened->about.name);
   tn_bundle_release(other);
   return status;
 }

@@ -7,20 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, PATH = 4096, INT32_TYPE = 4, FLOAT_TYPE = 1 };
+enum { PATH = 4096, INT32_TYPE = 4, FLOAT_TYPE = 1 };
 
 typedef struct {
   void *data;
   size_t size;
 } Content;
 
+/* The parts of a flag between separators. */
+typedef struct {
+  char *copy; /* into which the parts point */
+  const char **parts;
+  size_t count;
+} List;
+
 /* The inputs or outputs that the flags describe. */
 typedef struct {
-  MaceCoreTensor tensors[MOST];
-  const char *names[MOST];
-  size_t elements[MOST];
+  MaceCoreTensor *tensors;
+  size_t *elements;
   size_t count;
-  char *texts[4]; /* copies of flags, which names point into */
+  List names;
 } Tensors;
 
 static double milliseconds(int64_t begin) { return (double)(mace_core_micros() - begin) / 1000; }
@@ -33,32 +39,36 @@ static int fail(const char *what, const MaceError *error) {
 
 /* ---------------------------------------------------------------------------------------------------------- tensors */
 
-static size_t split(char *text, char separator, const char **parts) {
-  size_t count = 0;
-  while (text != NULL && *text && count < MOST) {
-    char *end = strchr(text, separator);
-    parts[count++] = text;
-    if (end != NULL) *end++ = 0;
-    text = end;
-  }
-  return count;
+static void release_list(List *list) {
+  free(list->copy);
+  free(list->parts);
 }
 
 static void release(Tensors *tensors) {
-  for (size_t i = 0; i < tensors->count; i++) free(tensors->tensors[i].data);
-  for (size_t i = 0; i < sizeof tensors->texts / sizeof *tensors->texts; i++) free(tensors->texts[i]);
+  for (size_t i = 0; i < tensors->count && tensors->tensors != NULL; i++) free(tensors->tensors[i].data);
+  free(tensors->tensors);
+  free(tensors->elements);
+  release_list(&tensors->names);
 }
 
 static int32_t format_of(const char *text) {
   return strcmp(text, "NHWC") == 0 ? NHWC : strcmp(text, "NCHW") == 0 ? NCHW : FORMAT_NONE;
 }
 
-static size_t split_flag(char **copy, const char *kind, const char *what, char separator, const char **parts) {
+/* Empty if there is no memory. */
+static List split_flag(const char *kind, const char *what, char separator) {
   char name[64];
   snprintf(name, sizeof name, "%s_%s", kind, what);
   const char *text = mr_text(name);
-  *copy = malloc(strlen(text) + 1);
-  return *copy != NULL ? split(strcpy(*copy, text), separator, parts) : 0;
+  size_t most = 1;
+  for (const char *at = text; *at; at++) most += *at == separator;
+  List list = {malloc(strlen(text) + 1), malloc(most * sizeof *list.parts), 0};
+  if (list.copy == NULL || list.parts == NULL) return list;
+  for (char *at = strcpy(list.copy, text), *end; at != NULL && *at; at = end) {
+    list.parts[list.count++] = at;
+    if ((end = strchr(at, separator)) != NULL) *end++ = 0;
+  }
+  return list;
 }
 
 static int read_shape(const char *text, MaceCoreTensor *tensor, size_t *elements) {
@@ -75,28 +85,35 @@ static int read_shape(const char *text, MaceCoreTensor *tensor, size_t *elements
 }
 
 /* Files hold float32, or int32 where that is declared; the engine converts to the network's type. */
-static int describe(const char *kind, Tensors *tensors) {
-  const char *shapes[MOST], *types[MOST], *formats[MOST];
-  tensors->count = split_flag(&tensors->texts[0], kind, "node", ',', tensors->names);
-  const size_t shape_count = split_flag(&tensors->texts[1], kind, "shape", ':', shapes);
-  const size_t type_count = split_flag(&tensors->texts[2], kind, "data_type", ',', types);
-  const size_t format_count = split_flag(&tensors->texts[3], kind, "data_format", ',', formats);
-  if (shape_count != tensors->count) {
-    mr_log('E', "%ss' names do not match %ss' shapes", kind, kind);
+static int describe_tensor(const char *kind, Tensors *tensors, size_t i, const char *shape, const List *types,
+                           const List *formats) {
+  MaceCoreTensor *tensor = &tensors->tensors[i];
+  tensor->name = tensors->names.parts[i];
+  if (!read_shape(shape, tensor, &tensors->elements[i])) {
+    mr_log('E', "%s '%s': '%s' is no shape", kind, tensor->name, shape);
     return 0;
   }
-  for (size_t i = 0; i < tensors->count; i++) {
-    MaceCoreTensor *tensor = &tensors->tensors[i];
-    tensor->name = tensors->names[i];
-    if (!read_shape(shapes[i], tensor, &tensors->elements[i])) {
-      mr_log('E', "%s '%s': '%s' is no shape", kind, tensor->name, shapes[i]);
-      return 0;
-    }
-    tensor->format = format_count > 0 ? format_of(formats[i < format_count ? i : 0]) : NHWC;
-    tensor->type = type_count > 0 && strcmp(types[i < type_count ? i : 0], "int32") == 0 ? INT32_TYPE : FLOAT_TYPE;
-    if ((tensor->data = calloc(tensors->elements[i] + 1, 4)) == NULL) return 0;
-  }
-  return 1;
+  const char *type = types->count > 0 ? types->parts[i < types->count ? i : 0] : "";
+  tensor->format = formats->count > 0 ? format_of(formats->parts[i < formats->count ? i : 0]) : NHWC;
+  tensor->type = strcmp(type, "int32") == 0 ? INT32_TYPE : FLOAT_TYPE;
+  return (tensor->data = calloc(tensors->elements[i] + 1, 4)) != NULL;
+}
+
+static int describe(const char *kind, Tensors *tensors) {
+  tensors->names = split_flag(kind, "node", ',');
+  List shapes = split_flag(kind, "shape", ':'), types = split_flag(kind, "data_type", ',');
+  List formats = split_flag(kind, "data_format", ',');
+  tensors->count = tensors->names.count;
+  tensors->tensors = calloc(tensors->count + 1, sizeof *tensors->tensors);
+  tensors->elements = calloc(tensors->count + 1, sizeof *tensors->elements);
+  int good = tensors->tensors != NULL && tensors->elements != NULL && shapes.count == tensors->count;
+  if (!good) mr_log('E', "%ss' names do not match %ss' shapes", kind, kind);
+  for (size_t i = 0; good && i < tensors->count; i++)
+    good = describe_tensor(kind, tensors, i, shapes.parts[i], &types, &formats);
+  release_list(&shapes);
+  release_list(&types);
+  release_list(&formats);
+  return good;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ files */
@@ -123,7 +140,7 @@ static int read_content(const char *path, Content *content) {
 static int read_inputs(Tensors *inputs, const char *folder, const char *prefix, const char *end) {
   char path[PATH];
   for (size_t i = 0; i < inputs->count; i++) {
-    mr_file_name(path, sizeof path, *folder ? folder : prefix, *folder ? "/" : "_", inputs->names[i], end);
+    mr_file_name(path, sizeof path, *folder ? folder : prefix, *folder ? "/" : "_", inputs->names.parts[i], end);
     FILE *file = fopen(path, "rb");
     const size_t count = file != NULL ? fread(inputs->tensors[i].data, 4, inputs->elements[i], file) : 0;
     if (file != NULL) fclose(file);
@@ -165,7 +182,7 @@ static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Con
                                  (int32_t)(threads > 0 ? threads : mr_number("omp_num_threads")),
                                  (int32_t)mr_number("cpu_affinity_policy"), (int32_t)mr_number("fake_warmup"), NULL};
   const int64_t creating = mace_core_micros();
-  if (mace_core_create(&model, inputs->names, inputs->count, outputs->names, outputs->count, &config, &core, &error) !=
+  if (mace_core_create(&model, inputs->names.parts, inputs->count, outputs->names.parts, outputs->count, &config, &core, &error) !=
       MACE_SUCCESS) {
     fail("Create engine", &error);
     return NULL;
@@ -179,20 +196,22 @@ static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Con
 
 static int run(MaceCore *core, const Tensors *inputs, Tensors *outputs, Statistics *statistics) {
   MaceError error = {""};
-  const MaceCoreStep *steps;
+  const MaceCoreStep *steps = NULL;
   size_t count;
-  MaceCoreTensor results[MOST];
-  memcpy(results, outputs->tensors, sizeof results); /* whose shapes a run sets */
+  MaceCoreTensor *results = malloc((outputs->count + 1) * sizeof *results); /* whose shapes a run sets */
+  if (results == NULL) return fail("Run model", &(MaceError){"no memory"});
   for (size_t i = 0; i < outputs->count; i++) {
+    results[i] = outputs->tensors[i];
+    if (results[i].rank == 4) continue;
     results[i].rank = 1;
     results[i].shape[0] = (int64_t)outputs->elements[i];
-    if (outputs->tensors[i].rank == 4) results[i] = outputs->tensors[i];
   }
   const int code = statistics == NULL
                        ? mace_core_run(core, inputs->tensors, inputs->count, results, outputs->count, &error)
                        : mace_core_profile(core, inputs->tensors, inputs->count, results, outputs->count, &steps, &count,
                                            &error);
-  if (code != MACE_SUCCESS) return fail("Run model", &error);
+  free(results);
+  if (code != 0) return fail("Run model", &error);
   if (statistics != NULL && steps != NULL) mr_add_times(statistics, steps, count);
   return 1;
 }
@@ -201,7 +220,7 @@ static int run_folder(MaceCore *core, Tensors *inputs, Tensors *outputs) {
   char prefix[256];
   const char *folder = mr_text("input_dir");
   int count = 0, good = 1;
-  mr_file_name(prefix, sizeof prefix, "", "", inputs->names[0], "");
+  mr_file_name(prefix, sizeof prefix, "", "", inputs->names.parts[0], "");
   DIR *directory = opendir(folder);
   if (directory == NULL) {
     mr_log('F', "Open input_dir %s FAILED", folder);

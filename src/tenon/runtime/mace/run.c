@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHAPE_TEXT = 320, MOST_INPUTS = 64 };
+enum { SHAPE_TEXT = 22 * TENON_MAX_RANK };
 
 /* An input of a run, with the number of the network's. */
 typedef struct {
@@ -48,7 +48,6 @@ static int place_inputs(const MaceCore *core, const MaceCoreTensor *tensors, siz
                         MaceError *error) {
   const TenonBundle *bundle = core->network.bundle;
   const int binding = tenon_engine_binding(core->network.engine), total = tenon_bundle_input_count(bundle);
-  if (total > MOST_INPUTS) return mc_fail(error, MACE_UNSUPPORTED, "the model has %d inputs", total);
   for (size_t i = 0; i < count; i++) {
     int number;
     const int code = check_tensor(&tensors[i], error);
@@ -80,30 +79,62 @@ static int no_such_shape(const Input *input, MaceError *error) {
                  input->about.name, own, given);
 }
 
+/* Options "name=1,2,3" for the shapes of the inputs: a NULL-terminated list, and behind it the texts, to be freed at
+   once; NULL if there is no memory. */
+static const char **list_shapes(const Input *inputs, int count) {
+  size_t room = ((size_t)count + 1) * sizeof(char *);
+  for (int i = 0; i < count; i++) room += strlen(inputs[i].about.name) + 2 + SHAPE_TEXT;
+  const char **list = calloc(1, room);
+  char *text = (char *)(list + count + 1);
+  for (int i = 0; i < count && list != NULL; i++) {
+    const TenonTensor *about = &inputs[i].about;
+    list[i] = text;
+    const size_t name = strlen(about->name) + 1;
+    snprintf(text, name + 1, "%s=", about->name);
+    text += name;
+    write_shape(text, SHAPE_TEXT, inputs[i].placement.shape, about->rank);
+    text += strlen(text) + 1;
+  }
+  return list;
+}
+
+/* The network compiled for the shapes of the inputs. */
+static int open_for(MaceCore *core, const Input *inputs, int count, int profile, Network *network, MaceError *error) {
+  const char **shapes = list_shapes(inputs, count);
+  if (shapes == NULL) return mc_fail(error, MACE_OUT_OF_RESOURCES, "no memory for the shapes of %d inputs", count);
+  const int code = mc_open(core, shapes, profile, network, error);
+  free(shapes);
+  return code;
+}
+
+static TenonStatus select_shapes(MaceCore *core, const Input *inputs, int count) {
+  size_t used = 0;
+  int64_t *all = malloc(((size_t)count * TENON_MAX_RANK + 1) * sizeof *all);
+  if (all == NULL) return TENON_OUT_OF_MEMORY;
+  for (int i = 0; i < count; i++)
+    for (int d = 0; d < inputs[i].about.rank; d++) all[used++] = inputs[i].placement.shape[d];
+  const TenonStatus status = tenon_engine_select_shapes(core->network.engine, all, used);
+  free(all);
+  return status;
+}
+
+/* The input that has another shape than the network. */
+static const Input *odd_input(const Input *inputs, int count) {
+  for (int i = 0; i < count; i++)
+    for (int d = 0; d < inputs[i].about.rank; d++)
+      if (inputs[i].placement.shape[d] != inputs[i].about.shape[d]) return &inputs[i];
+  return inputs;
+}
+
 /* Makes the network one for the shapes of the inputs: another binding, or the model compiled again. */
 static int change_shapes(MaceCore *core, const Input *inputs, int count, MaceError *error) {
-  int64_t all[MOST_INPUTS * TENON_MAX_RANK];
-  char texts[MOST_INPUTS][SHAPE_TEXT];
-  const char *shapes[MOST_INPUTS + 1] = {NULL};
-  size_t used = 0;
-  const Input *odd = inputs;
-  for (int i = 0; i < count; i++) {
-    const Input *input = &inputs[i];
-    for (int d = 0; d < input->about.rank; d++) {
-      all[used++] = input->placement.shape[d];
-      if (input->placement.shape[d] != input->about.shape[d]) odd = input;
-    }
-    const int head = snprintf(texts[i], SHAPE_TEXT, "%s=", input->about.name);
-    if (head < 0 || head >= SHAPE_TEXT / 2) return no_such_shape(odd, error);
-    write_shape(texts[i] + head, SHAPE_TEXT - (size_t)head, input->placement.shape, input->about.rank);
-    shapes[i] = texts[i];
-  }
+  const Input *odd = odd_input(inputs, count);
   if (core->graph == NULL || tenon_bundle_binding_count(core->network.bundle) > 1) {
-    if (tenon_engine_select_shapes(core->network.engine, all, used) == TENON_OK) return MACE_SUCCESS;
+    if (select_shapes(core, inputs, count) == TENON_OK) return MACE_SUCCESS;
     return no_such_shape(odd, error);
   }
   Network other = {NULL, NULL};
-  const int code = mc_open(core, shapes, 0, &other, error);
+  const int code = open_for(core, inputs, count, 0, &other, error);
   if (code != MACE_SUCCESS) return code == MACE_RUNTIME_ERROR ? MACE_INVALID_ARGS : code; /* the shapes do not fit */
   TenonTensor about;
   if (tenon_bundle_input(other.bundle, 0, 0, &about) != TENON_OK ||
@@ -208,35 +239,34 @@ static int read_outputs(const MaceCore *core, TenonEngine *engine, MaceCoreTenso
   return code;
 }
 
-int mace_core_run(MaceCore *core, const MaceCoreTensor *inputs, size_t input_count, MaceCoreTensor *outputs,
-                  size_t output_count, MaceError *error) {
-  Input placed[MOST_INPUTS];
-  int code = checked(core, inputs, input_count, outputs, output_count, error);
-  if (code == MACE_SUCCESS) code = prepare(core, inputs, input_count, outputs, output_count, placed, error);
-  if (code != MACE_SUCCESS) return code;
+/* Room for the inputs of a run, to be freed; NULL if there is no memory. */
+static Input *new_inputs(const MaceCore *core, MaceError *error) {
+  Input *placed = calloc((size_t)tenon_bundle_input_count(core->network.bundle) + 1, sizeof *placed);
+  if (placed == NULL) mc_fail(error, MACE_OUT_OF_RESOURCES, "no memory for the inputs of a run");
+  return placed;
+}
+
+static int run_placed(MaceCore *core, const Input *placed, MaceCoreTensor *outputs, size_t output_count, MaceError *error) {
   TenonEngine *engine = core->network.engine;
-  code = write_inputs(engine, placed, tenon_bundle_input_count(core->network.bundle), error);
+  const int code = write_inputs(engine, placed, tenon_bundle_input_count(core->network.bundle), error);
   if (code != MACE_SUCCESS) return code;
   const TenonStatus status = tenon_engine_run(engine);
-  if (status != TENON_OK) return mc_fail_as(error, status);
-  return read_outputs(core, engine, outputs, output_count, error);
+  return status == TENON_OK ? read_outputs(core, engine, outputs, output_count, error) : mc_fail_as(error, status);
+}
+
+int mace_core_run(MaceCore *core, const MaceCoreTensor *inputs, size_t input_count, MaceCoreTensor *outputs,
+                  size_t output_count, MaceError *error) {
+  int code = checked(core, inputs, input_count, outputs, output_count, error);
+  if (code != MACE_SUCCESS) return code;
+  Input *placed = new_inputs(core, error);
+  if (placed == NULL) return MACE_OUT_OF_RESOURCES;
+  code = prepare(core, inputs, input_count, outputs, output_count, placed, error);
+  if (code == MACE_SUCCESS) code = run_placed(core, placed, outputs, output_count, error);
+  free(placed);
+  return code;
 }
 
 /* -------------------------------------------------------------------------------------------------------- profiling */
-
-/* The network compiled with an entry point that times every kernel call. */
-static int open_profiled(MaceCore *core, const Input *placed, int count, MaceError *error) {
-  char texts[MOST_INPUTS][SHAPE_TEXT];
-  const char *shapes[MOST_INPUTS + 1] = {NULL};
-  if (core->profiled.engine != NULL) return MACE_SUCCESS;
-  for (int i = 0; i < count; i++) {
-    const int head = snprintf(texts[i], SHAPE_TEXT, "%s=", placed[i].about.name);
-    if (head < 0 || head >= SHAPE_TEXT / 2) return mc_fail(error, MACE_UNSUPPORTED, "the name of an input is too long");
-    write_shape(texts[i] + head, SHAPE_TEXT - (size_t)head, placed[i].about.shape, placed[i].about.rank);
-    shapes[i] = texts[i];
-  }
-  return mc_open(core, shapes, 1, &core->profiled, error);
-}
 
 static int stamp_steps(MaceCore *core, const TenonBundle *bundle, size_t count, MaceError *error) {
   MaceCoreStep *steps = calloc(count + 1, sizeof *steps);
@@ -268,25 +298,33 @@ static int run_profiled(MaceCore *core, const Network *network, size_t *count, M
   return status == TENON_OK ? stamp_steps(core, network->bundle, *count, error) : mc_fail_as(error, status);
 }
 
+static int profile_placed(MaceCore *core, const Input *placed, MaceCoreTensor *outputs, size_t output_count,
+                          size_t *step_count, MaceError *error) {
+  const Network *network = core->graph == NULL ? &core->network : &core->profiled; /* a model in code is one network */
+  const int total = tenon_bundle_input_count(core->network.bundle);
+  int code = MACE_SUCCESS;
+  if (core->graph != NULL && core->profiled.engine == NULL) code = open_for(core, placed, total, 1, &core->profiled, error);
+  if (code == MACE_SUCCESS) code = write_inputs(network->engine, placed, total, error);
+  if (code == MACE_SUCCESS) code = run_profiled(core, network, step_count, error);
+  if (code == MACE_SUCCESS) return read_outputs(core, network->engine, outputs, output_count, error);
+  *step_count = 0;
+  return code;
+}
+
 int mace_core_profile(MaceCore *core, const MaceCoreTensor *inputs, size_t input_count, MaceCoreTensor *outputs,
                       size_t output_count, const MaceCoreStep **steps, size_t *step_count, MaceError *error) {
-  Input placed[MOST_INPUTS];
   if (steps == NULL || step_count == NULL) return mc_fail(error, MACE_INVALID_ARGS, "there is no room for the steps");
   *steps = NULL;
   *step_count = 0;
   int code = checked(core, inputs, input_count, outputs, output_count, error);
   if (code != MACE_SUCCESS) return code;
-  const Network *network = core->graph == NULL ? &core->network : &core->profiled; /* a model in code is one network */
+  Input *placed = new_inputs(core, error);
+  if (placed == NULL) return MACE_OUT_OF_RESOURCES;
   code = prepare(core, inputs, input_count, outputs, output_count, placed, error);
-  const int total = tenon_bundle_input_count(core->network.bundle);
-  if (code == MACE_SUCCESS && core->graph != NULL) code = open_profiled(core, placed, total, error);
-  if (code == MACE_SUCCESS) code = write_inputs(network->engine, placed, total, error);
-  if (code == MACE_SUCCESS) code = run_profiled(core, network, step_count, error);
-  if (code == MACE_UNSUPPORTED) { /* a network that was compiled without times */
-    *step_count = 0;
+  if (code == MACE_SUCCESS) code = profile_placed(core, placed, outputs, output_count, step_count, error);
+  free(placed);
+  if (code == MACE_UNSUPPORTED) /* a network that was compiled without times */
     return mace_core_run(core, inputs, input_count, outputs, output_count, error);
-  }
-  if (code == MACE_SUCCESS) code = read_outputs(core, network->engine, outputs, output_count, error);
   if (code == MACE_SUCCESS) *steps = core->steps;
   else *step_count = 0;
   return code;

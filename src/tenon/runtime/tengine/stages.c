@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHAPE_TEXT = 320, MOST_ARGUMENTS = 64 };
-
 /* ------------------------------------------------------------------------------------------------------------ order */
 
 /* Puts a node, after those that it depends on, into the order; -1 if it depends on itself. */
@@ -147,37 +145,29 @@ static int map_ports(Graph *graph, Stage *stage) {
 /* Texts for the compiler, which live as long as the stages. */
 typedef struct {
   Graph *graph;
-  const char *shapes[MOST_ARGUMENTS], *words[MOST_ARGUMENTS];
-  int shape_count, word_count, has_failed;
+  Texts shapes, words;
 } Request;
 
+static Request new_request(Graph *graph) {
+  return (Request){.graph = graph, .shapes = {.pool = &graph->stage_pool}, .words = {.pool = &graph->stage_pool}};
+}
+
 static void add_shape(Request *request, const Tensor *tensor) {
-  char text[SHAPE_TEXT];
-  size_t used = (size_t)snprintf(text, sizeof text, "%s=", tensor->name);
-  for (int i = 0; i < tensor->dim_count && used < sizeof text; i++)
-    used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? "," : "", tensor->dims[i]);
-  char *copy = used < sizeof text ? tn_pool_text(&request->graph->stage_pool, text, used) : NULL;
-  if (copy == NULL || request->shape_count + 1 >= MOST_ARGUMENTS) request->has_failed = 1;
-  else request->shapes[request->shape_count++] = copy;
+  int64_t extents[TENON_MAX_RANK];
+  for (int i = 0; i < tensor->dim_count; i++) extents[i] = tensor->dims[i];
+  tn_texts_add(&request->shapes, tn_pool_shape(request->shapes.pool, tensor->name, extents, tensor->dim_count));
 }
 
 static void add_words(Request *request, const char *option, const char *text) {
-  char *copy = tn_pool_text(&request->graph->stage_pool, text, strlen(text));
-  if (copy == NULL || request->word_count + 2 >= MOST_ARGUMENTS) {
-    request->has_failed = 1;
-    return;
-  }
-  request->words[request->word_count++] = option;
-  request->words[request->word_count++] = copy;
+  tn_texts_add(&request->words, option);
+  tn_texts_add(&request->words, text != NULL ? tn_pool_text(request->words.pool, text, strlen(text)) : NULL);
 }
 
 /* Integers of a quantised tensor stay integers at the inputs and outputs of a stage. */
 static void add_type(Request *request, const Tensor *tensor) {
-  char text[SHAPE_TEXT];
   const int is_byte = tensor->data_type == TENGINE_DT_INT8 || tensor->data_type == TENGINE_DT_UINT8;
   if (!is_byte || tensor->quant_count != 1 || !(tensor->scales[0] > 0)) return;
-  snprintf(text, sizeof text, "%s=quantized", tensor->name);
-  add_words(request, "--data-type", text);
+  add_words(request, "--data-type", tn_pool_format(request->words.pool, "%s=quantized", tensor->name));
 }
 
 /* The outputs of the file and what the program asked for beside them. */
@@ -191,7 +181,7 @@ static void add_outputs(Request *request) {
     if (tensor->is_output || tensor->is_kept) room += strlen(tensor->name) + 1;
   }
   char *text = kept > 0 ? calloc(room, 1) : NULL;
-  if (kept > 0 && text == NULL) request->has_failed = 1;
+  if (kept > 0 && text == NULL) request->words.has_failed = 1;
   if (text == NULL) return;
   for (int k = 0; k < 2; k++)
     for (int i = 0; i < graph->tensor_count; i++)
@@ -204,9 +194,9 @@ static void add_outputs(Request *request) {
 static int compile(Stage *stage, Request *request, const void *data, size_t size) {
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
   const Graph *graph = request->graph;
-  if (request->has_failed) return tg_error("too many inputs or outputs, too long a name, or no memory");
-  options.shapes = request->shapes;
-  options.arguments = request->words;
+  if (request->shapes.has_failed || request->words.has_failed) return tg_error("no memory for the options of the compiler");
+  options.shapes = request->shapes.list;
+  options.arguments = request->words.list;
   options.model_name = "model.tmfile";
   options.device = strcmp(graph->device, "CPU") != 0 ? graph->device : NULL;
   const int by_path = data == NULL;
@@ -217,7 +207,7 @@ static int compile(Stage *stage, Request *request, const void *data, size_t size
 
 /* The whole file as it is. */
 static int open_file(Graph *graph, Stage *stage) {
-  Request request = {graph, {NULL}, {NULL}, 0, 0, 0};
+  Request request = new_request(graph);
   for (int i = 0; i < graph->tensor_count; i++) {
     const Tensor *tensor = graph->tensors[i];
     if (tensor->is_input && graph->has_other_shapes) add_shape(&request, tensor);
@@ -225,14 +215,14 @@ static int open_file(Graph *graph, Stage *stage) {
   }
   if (!graph->is_opaque) add_outputs(&request);
   for (int i = 0; i < graph->type_count; i++) add_words(&request, "--data-type", graph->types[i]);
-  if (tg_debug("TG_DEBUG_TIME")) request.words[request.word_count++] = "--profile";
+  if (tg_debug("TG_DEBUG_TIME")) tn_texts_add(&request.words, "--profile");
   const void *data = graph->path == NULL ? graph->model.data : NULL;
   return compile(stage, &request, data, graph->model.size);
 }
 
 /* The nodes of a level, or all of them, written as a tmfile. */
 static int open_part(Graph *graph, Stage *stage, int level) {
-  Request request = {graph, {NULL}, {NULL}, 0, 0, 0};
+  Request request = new_request(graph);
   size_t size = 0;
   uint8_t *model = tg_write_tmfile(graph, level, &size);
   if (model == NULL) return -1;
@@ -250,7 +240,7 @@ static int open_part(Graph *graph, Stage *stage, int level) {
       if (is_first && node->inputs[j]->kind != TENSOR_TYPE_CONST) add_type(&request, node->inputs[j]);
     }
   }
-  if (tg_debug("TG_DEBUG_TIME")) request.words[request.word_count++] = "--profile";
+  if (tg_debug("TG_DEBUG_TIME")) tn_texts_add(&request.words, "--profile");
   return compile(stage, &request, model, size);
 }
 
@@ -328,15 +318,13 @@ static int list_types(Graph *graph, const TenonBundle *bundle) {
   const int count = tenon_bundle_input_count(bundle) + tenon_bundle_output_count(bundle);
   graph->types = tn_pool_take(&graph->pool, (size_t)count * sizeof *graph->types);
   for (int i = 0; graph->types != NULL && i < count; i++) {
-    char text[SHAPE_TEXT];
     TenonTensor about;
     describe_port(bundle, i, &about);
     const int is_real = about.type == TENON_F64 || about.type == TENON_BF16 || about.type == TENON_BOOL;
     if (tg_data_type(about.type) >= 0 || about.type == TENON_OTHER_TYPE) continue;
-    const int length = snprintf(text, sizeof text, "%s=%s", about.name, is_real ? "float32" : "int32");
-    if (length >= (int)sizeof text) continue;
-    if ((graph->types[graph->type_count] = tn_pool_text(&graph->pool, text, (size_t)length)) == NULL) return -1;
-    graph->type_count++;
+    char *text = tn_pool_format(&graph->pool, "%s=%s", about.name, is_real ? "float32" : "int32");
+    if (text == NULL) return -1;
+    graph->types[graph->type_count++] = text;
   }
   return graph->types != NULL ? 0 : -1;
 }
