@@ -411,7 +411,8 @@ class ChannelsLast(GraphBuilder):
         corners are aligned and centres shifted at once, which ONNX does not have."""
         for axis, (n, out) in enumerate(zip(old, sizes, strict=True), 1):
             ends = (n - 1, out - 1) if align_corners and out > 1 else (n, out)
-            at = (np.arange(out, dtype=np.float32) + np.float32(0.5 * half_pixel)) * np.divide(*map(np.float32, ends))
+            scale = np.float32(ends[0]) / np.float32(ends[1])
+            at = (np.arange(out, dtype=np.float32) + np.float32(0.5 * half_pixel)) * scale
             index = np.minimum(np.floor(at + np.float32(0.5 * align_corners)), n - 1).astype(np.int64)
             moved = index.tolist() != list(range(n))
             x = self.add("Gather", x, self.constant(index, "rows"), axis=axis) if moved else x
