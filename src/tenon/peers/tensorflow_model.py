@@ -30,7 +30,9 @@ class TensorFlow(OutputsOnly):
 
     def run(self, sample: Feeds) -> dict[str, Array]:
         answer = self._call([sample[name] for name, *_ in self.inputs])
-        rows = list(answer.values()) if isinstance(answer, dict) else answer
+        if isinstance(answer, dict):
+            answer = [answer[n] for n in self.outputs] if set(self.outputs) == set(answer) else list(answer.values())
+        rows = answer
         rows = list(rows) if isinstance(rows, list | tuple) else [rows]
         if len(rows) != len(self.outputs):
             raise InputError(f"tensorflow: it has {len(rows)} outputs, the model {len(self.outputs)}")

@@ -11,6 +11,7 @@ from tenon.graph_builder.builder import required_input
 from tenon.graph_builder.errors import RefusedError, no_such_tensors, unknown
 from tenon.graph_builder.node_context import AttributeName
 from tenon.importers.shared.tensorflow_family import TensorflowFamilyNode
+from tenon.importers.tensorflow.output_positions import by_position
 from tenon.importers.tensorflow.schema import SCHEMA, array, element_type, shape_of
 from tenon.ir.bind import ANY_RANK
 from tenon.ir.graph import Array, Graph, Origin, Value
@@ -90,11 +91,9 @@ class TensorflowScope:
 
 
 def split_reference(reference: str) -> tuple[str, int]:
-    """(node, output) of "node", "node:1" or, within functions, "node:name:1"."""
-    name, _, rest = reference.partition(":")
-    number = rest.rpartition(":")[2]
-    offset = {"indices": 1, "idx": 1}.get(rest.partition(":")[0], 0)
-    return name, (int(number) if number.isdigit() else 0) + offset
+    """(node, output) of "node" or "node:1"."""
+    name, _, number = reference.partition(":")
+    return name, int(number) if number.isdecimal() else 0
 
 
 def canonical(reference: str) -> str:
@@ -153,6 +152,7 @@ class TensorflowImporter:
         self.vocabulary = vocabulary
         self.builder.remember()
         self.functions = {f.signature.name: f for f in graph.library.function}
+        self.bodies: dict[str, tuple[dict[str, Message], list[str]]] = {}
         self.left = MAX_NODES
         self.conditional = any(node.op in SWITCHES for node in graph.node)
         self.refused: dict[str, str] = {}  # loops and conditions that were reported, and the nodes they are reported at
@@ -162,13 +162,22 @@ class TensorflowImporter:
                 f"{self.file.name}: the graph has no nodes, or one without a name; the file is truncated or damaged"
             )
 
-    def run(self, inputs: Sequence[str], wanted: Sequence[str]) -> Graph:
+    def body(self, name: str) -> tuple[dict[str, Message], list[str]]:
+        """The nodes of a function and where its results come from, referred to by position.  Raises RefusedError."""
+        if name not in self.functions:
+            raise RefusedError(f"calls the function '{name}', which does not exist")
+        if name not in self.bodies:
+            self.bodies[name] = by_position(self.functions[name], self.functions)
+        return self.bodies[name]
+
+    def run(self, inputs: Sequence[str], signature: Mapping[str, str]) -> Graph:
         """The graph from the inputs that the user chose to the outputs that the user or the file wants.
 
-        Raises ModelError listing every problem.
+        ``signature`` are the file's outputs by name.  Raises ModelError listing every problem.
         """
         builder = self.builder
-        unknown = [n for n in (*inputs, *builder.cut_outputs) if split_reference(n)[0] not in self.top.nodes]
+        chosen = [n for n in builder.cut_outputs if n not in signature]
+        unknown = [n for n in (*inputs, *chosen) if split_reference(n)[0] not in self.top.nodes]
         if unknown:
             raise no_such_tensors(self.file.name, unknown, self.top.nodes)
         for name in inputs:
@@ -176,12 +185,22 @@ class TensorflowImporter:
                 with builder.layer(name, "input", name):
                     builder[name] = Value(name)
                     self.top.values[name] = builder[name]
-        wanted = builder.cut_outputs or list(wanted) or self.ends()
-        self.demand(wanted, self.top)
-        other = next((name for name in wanted if not isinstance(self.top.values.get(name), Value)), None)
+        names = builder.cut_outputs or list(signature) or self.ends()
+        wanted = {name: canonical(signature.get(name, name)) for name in names}
+        self.demand(list(wanted.values()), self.top)
+        other = next((name for name in wanted.values() if not isinstance(self.top.values.get(name), Value)), None)
         if other is not None:
             raise FormatError(f"{self.file.name}: the output '{other}' is not a tensor")
-        return builder.finish(wanted)
+        self.rename({name: reference for name, reference in wanted.items() if name != reference})
+        return builder.finish(names)
+
+    def rename(self, references: Mapping[str, str]) -> None:
+        """Make tensors known by the names of the outputs, too."""
+        builder = self.builder
+        with builder.layer("outputs", "signature", *references):
+            values = {name: builder[reference] for name, reference in references.items() if reference in builder}
+            for name, value in values.items():
+                builder[name] = value
 
     def ends(self) -> list[str]:
         """The nodes that nothing reads."""

@@ -59,7 +59,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
             graph, wanted, variables = read(file)
         else:
             graph = SCHEMA.parse("GraphDef", file.data, file.name)
-            wanted = []
+            wanted = {}
             variables = {}
         builder = ChannelsLast(file, "", shapes, inputs, outputs)
         operators = TensorflowOperators(OPERATORS, CONTROL, entries)

@@ -181,15 +181,12 @@ def _call(
     importer: TensorflowImporter, name: str, arguments: Sequence[NodeResult], scope: TensorflowScope
 ) -> list[NodeResult]:
     """The results of a function of the graph's library."""
-    function = importer.functions.get(name)
-    if function is None:
-        raise RefusedError(f"calls the function '{name}', which does not exist")
+    nodes, results = importer.body(name)
     if scope.calls >= MAX_CALL_DEPTH:
         raise RefusedError(f"functions are nested more than {MAX_CALL_DEPTH} deep")
-    names = [argument.name for argument in function.signature.input]
-    inner = TensorflowScope({n.name: n for n in function.node}, calls=scope.calls + 1)
+    names = [argument.name for argument in importer.functions[name].signature.input]
+    inner = TensorflowScope(nodes, calls=scope.calls + 1)
     inner.values.update(zip(names, arguments, strict=True))
-    results = [function.ret[output.name] for output in function.signature.output]
     wanted = [canonical(r) for r in results]
     importer.demand(wanted, inner)
     return [inner.values[name] for name in wanted]

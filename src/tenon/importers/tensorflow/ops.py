@@ -76,11 +76,14 @@ def _mfcc(node: TensorflowNode) -> Outputs:
 def _fused_batch_norm(node: TensorflowNode) -> Outputs:
     if node.flag("is_training") or node.builder.type(node.input(3)).size == 0:
         return _batch_statistics(node)
-    return _normalized(node, node.input(1), node.input(2), node.input(3), node.input(4), node.number("epsilon", 1e-4))
+    mean, variance = node.input(3), node.input(4)
+    y = _normalized(node, node.input(1), node.input(2), mean, variance, node.number("epsilon", 1e-4))
+    return [y, mean, variance, mean, variance]
 
 
 def _batch_statistics(node: TensorflowNode) -> Outputs:
-    """Of a graph in training mode: normalised by the batch's own statistics."""
+    """Of a graph in training mode: normalised by the batch's own statistics; the variance that is returned first is
+    that of a sample."""
     builder, x = node.builder, windows.image(node)
     axes = list(range(builder.type(x).rank - 1))
     mean = builder.reduce("Mean", x, axes, keep=True)
@@ -88,7 +91,9 @@ def _batch_statistics(node: TensorflowNode) -> Outputs:
     variance = builder.reduce("Mean", builder.square(apart), axes, keep=True)
     deviation = builder.add("Sqrt", builder.add("Add", variance, builder.number(node.number("epsilon", 1e-4), x)))
     y = builder.add("Add", builder.add("Mul", builder.add("Div", apart, deviation), node.input(1)), node.input(2))
-    flat = (builder.reshape(v, (-1,)) for v in (mean, variance, mean, variance))
+    count = builder.type(x).size // builder.dims(x)[-1]
+    unbiased = builder.add("Mul", variance, builder.number(count / max(1, count - 1), x))
+    flat = (builder.reshape(v, (-1,)) for v in (mean, unbiased, mean, variance))
     return [windows.back(node, y), *flat]
 
 

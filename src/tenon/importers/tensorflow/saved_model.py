@@ -27,22 +27,26 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SERVING = "serving_default"
 
 
-def read(file: ModelFile) -> tuple[Message, list[str], dict[str, Array]]:
-    """The graph, the tensors that the serving signature returns, and variables by name.  Raises FormatError."""
+def read(file: ModelFile) -> tuple[Message, dict[str, str], dict[str, Array]]:
+    """The graph, the tensors that the serving signature returns by its keys, and variables by name.
+
+    Raises FormatError.
+    """
     saved = SCHEMA.parse("SavedModel", file.data, file.name)
     if not saved.meta_graphs:
         raise FormatError(f"{file.name}: the SavedModel has no graph; it is truncated or damaged")
     meta = saved.meta_graphs[0]
     signatures = dict(meta.signature)
     chosen = signatures.get(_SERVING) or next((s for k, s in signatures.items() if not k.startswith("__")), None)
-    outputs = [] if chosen is None else [info.name.removesuffix(":0") for info in chosen.outputs.values()]
+    infos = chosen.outputs if chosen is not None else {}
+    outputs = {key: info.name.removesuffix(":0") for key, info in sorted(infos.items()) if info.name}
     folder = file.folder / "variables" if file.folder is not None else None
     if folder is None or not is_regular(folder / _INDEX):
-        return meta.graph, [o for o in outputs if o], {}
+        return meta.graph, outputs, {}
     try:
         arrays = variables(folder)
         arrays.update({name: arrays[key] for name, key in restored(meta.graph).items() if key in arrays})
-        return meta.graph, [o for o in outputs if o], arrays
+        return meta.graph, outputs, arrays
     except (FormatError, RefusedError, DamagedError, InputError) as error:
         raise FormatError(f"{file.name}: its variables cannot be read: {error}") from error
 
