@@ -21,6 +21,7 @@ from onnx_models import model, node
 from tenon.deployment import layers
 from tenon.deployment import validate as validation
 from tenon.deployment.layers import REFERENCES, CompiledLayers, compare_layers, diverging
+from tenon.deployment.limits import LIMITS
 from tenon.deployment.running import running
 from tenon.deployment.validate import reference, validate
 from tenon.errors import InputError
@@ -89,7 +90,68 @@ def test_the_error_of_every_output_is_measured(tmp_path: Path) -> None:
         assert check.sqnr == pytest.approx(20 * np.log10(101), abs=0.01)
         assert check.error == pytest.approx(0.01 / 1.01, rel=1e-3)
     assert found.passed
-    assert not validate(graph, run, SAMPLES, expected=noisy, threshold=1.5).passed
+    for cosine, sqnr, error in ((1.5, None, None), (None, 40.2, None), (None, None, 0.0098)):
+        assert not validate(
+            graph, run, SAMPLES, expected=noisy, limits=LIMITS["cpu"].changed(cosine, sqnr, error)
+        ).passed
+    assert validate(graph, run, SAMPLES, expected=noisy, limits=LIMITS["cpu"].changed(0.99)).passed
+
+
+def test_results_of_another_scale_are_refused(tmp_path: Path) -> None:
+    """Boxes that are 1.1 times too large have a cosine similarity of 1."""
+    file = network(tmp_path)
+    np.savez(tmp_path / "expected.npz", half=1.1 * EXPECTED["half"], relu=EXPECTED["relu"])
+    arguments = ("validate", file, "--data", "samples.npy", "--expected", "expected.npz")
+    done = command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "output 'half' differs from recorded outputs: SQNR 20.8 dB, at least 40.0 dB" in " ".join(
+        done.stderr.split()
+    )
+    assert "below 40.0 dB" in done.stdout
+    succeeds(*arguments, "--threshold", "0.99", cwd=tmp_path)
+    succeeds(*arguments, "--min-sqnr", "20", "--max-error", "0.1", cwd=tmp_path)
+
+
+def test_a_single_wrong_element_is_refused(tmp_path: Path) -> None:
+    graph = tenon.load(network(tmp_path))
+    wanted = {name: array.copy() for name, array in EXPECTED.items()}
+    wanted["half"].flat[3] += 0.02 * np.abs(wanted["half"]).max()
+    answers = lambda sample: {"half": sample["x"] / 2, "relu": np.maximum(sample["x"], 0)}  # noqa: E731
+    half, relu = validate(graph, answers, SAMPLES, expected=wanted).outputs
+    assert half.sqnr > 40
+    assert (half.passed, half.verdict, relu.passed) == (False, "error above 0.01", True)
+
+
+@pytest.mark.parametrize("dtype", [DType.I32, DType.I64, DType.U8, DType.BOOL])
+def test_integers_have_to_be_equal(dtype: DType) -> None:
+    """The cosine similarity hardly shows a single one that differs."""
+    graph = Graph("net")
+    x = graph.add_input("x", TensorType(dtype, (1, 1000)))
+    graph.outputs = [graph.add(make("Identity"), [x], ["y"]).output]
+    graph.outputs[0].type = x.type
+    samples = [np.random.default_rng(i).integers(0, 2, (1, 1000)).astype(dtype.numpy) for i in range(3)]
+    wanted = np.stack(samples)
+    same = validate(graph, lambda sample: {"y": sample["x"]}, samples, expected={"y": wanted})
+    assert same.passed
+    wanted[1, 0, 7] = wanted[1, 0, 7] == 0
+    (check,) = validate(graph, lambda sample: {"y": sample["x"]}, samples, expected={"y": wanted}).outputs
+    assert check.cosine > 0.998
+    assert (check.passed, check.verdict) == (False, "1 of 3000 differ")
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    """They have to stand in the same places; the rest is compared as usual."""
+    graph = tenon.load(network(tmp_path))
+    wanted = {name: array.copy() for name, array in EXPECTED.items()}
+    wanted["half"].flat[3], wanted["relu"].flat[5] = np.nan, np.inf
+
+    def answers(sample: Mapping[str, Array]) -> dict[str, Array]:
+        number = next(i for i, each in enumerate(SAMPLES) if np.array_equal(each, sample["x"]))
+        return {"half": wanted["half"][number], "relu": np.maximum(sample["x"], 0)}
+
+    half, relu = validate(graph, answers, SAMPLES, expected=wanted).outputs
+    assert (half.passed, half.cosine) == (True, pytest.approx(1))
+    assert (relu.passed, relu.verdict) == (False, "error above 0.01")
 
 
 def test_rows_whose_largest_element_is_another_one(tmp_path: Path) -> None:

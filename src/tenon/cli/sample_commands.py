@@ -139,6 +139,16 @@ def validate_command(
     threshold: Annotated[
         float | None, typer.Option("--threshold", help="Least cosine similarity: 0.999, or 0.98 if quantised.")
     ] = None,
+    min_sqnr: Annotated[
+        float | None,
+        typer.Option("--min-sqnr", metavar="DB", help="Least SQNR: 40 dB; 27 in fp16 and bf16; 14 if quantised."),
+    ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            "--max-error", help="Largest error over the largest magnitude: 0.01; 0.05 in 16 bits; 0.5 if quantised."
+        ),
+    ] = None,
     samples: Samples = 8,
     seed: Seed = 0,
     layers: Annotated[
@@ -160,15 +170,17 @@ def validate_command(
     from tenon.cli.validate import validate_config, validate_model
 
     if model.model.endswith((".yml", ".yaml")):
-        chosen = {"models": names or [], "threshold": threshold, "layers": layers, "seed": seed}
+        chosen = {
+            "models": names or [], "threshold": threshold, "min_sqnr": min_sqnr, "max_error": max_error,
+            "layers": layers, "seed": seed,
+        }  # fmt: skip
         return validate_config(Path(model.model), chosen, options.target, device.choice(), as_json=printing.json)
     settings = {
-        "samples": samples, "seed": seed, "threshold": threshold, "layers": layers,
-        "preprocess": preprocess.overrides(),
+        "samples": samples, "seed": seed, "layers": layers, "preprocess": preprocess.overrides(),
     }  # fmt: skip
-    where = device.choice()
+    where, limits = device.choice(), (threshold, min_sqnr, max_error)
     return validate_model(
-        model.source(), options.overrides(), data, against, expected, settings, where, as_json=printing.json
+        model.source(), options.overrides(), data, against, expected, settings, limits, where, as_json=printing.json
     )
 
 

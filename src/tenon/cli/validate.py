@@ -13,10 +13,11 @@ from tenon.cli.model_source import Source, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.deployment import ModelValidation, read_deployment, validate_deployment
 from tenon.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
+from tenon.deployment.limits import LIMITS, kind_of
 from tenon.deployment.validate import (
-    QUANTIZED_THRESHOLD,
     OutputCheck,
     Validation,
+    is_quantised,
     is_quantised_bundle,
     own_runtime,
     reference,
@@ -40,12 +41,13 @@ def validate_model(
     against: str | None,
     expected: Path | None,
     settings: Mapping[str, Any],
+    limits: tuple[float | None, float | None, float | None],
     where: DeviceChoice = HERE,
     *,
     as_json: bool,
 ) -> None:
-    """Print the comparison, with the model's own framework where no reference is named.  Raises InputError if an
-    output is below the threshold."""
+    """Print the comparison, with the model's own framework where no reference is named; ``limits`` replace the usual
+    ones (``Limits.changed``).  Raises InputError if an output is beyond one."""
     if data is None:
         raise InputError("--data is missing: give samples, or a deployment file (.yml) that names them")
     if source.bundle:
@@ -59,9 +61,11 @@ def validate_model(
         def run(sample: Sample) -> Mapping[str, Array]:
             return engine.run([sample])[0] if isinstance(engine, Device) else engine.run(sample)
 
-        least = settings["threshold"]
-        if graph is None and least is None and is_quantised_bundle(engine.manifest):
-            least = QUANTIZED_THRESHOLD
+        quantised = is_quantised_bundle(engine.manifest) if graph is None else is_quantised(graph)
+        if graph is None:
+            precision = str(engine.manifest.options.get("precision"))
+        else:
+            precision = Options.from_environment(precision=chosen.get("precision")).precision
         inside = None
         if graph is not None and settings["layers"]:
             open_on = None if runner is None else partial(Device, runner=runner)
@@ -72,7 +76,8 @@ def validate_model(
             data,
             against=known,
             expected=expected,
-            **{**settings, "threshold": least, "layers": inside},
+            limits=LIMITS[kind_of(quantised, precision)].changed(*limits),
+            **{**settings, "layers": inside},
         )
     if as_json:
         print_json({**without_infinity(found), "passed": found.passed})
@@ -136,8 +141,7 @@ def check_validations(where: str, found: Sequence[ModelValidation]) -> None:
 
 
 def _figures(check: OutputCheck) -> tuple[str, str, str, str]:
-    verdict = "passed" if check.passed else f"below {check.threshold}"
-    return f"{check.cosine:.6f}", f"{check.sqnr:.1f}", f"{check.error:.2e}", verdict
+    return f"{check.cosine:.6f}", f"{check.sqnr:.1f}", f"{check.error:.2e}", check.verdict
 
 
 def _difference(found: Validation) -> str:
@@ -148,10 +152,7 @@ def _difference(found: Validation) -> str:
         first = "; compiled with its layers as outputs, it does not differ"
         if wrong_layer is not None:
             first = f"; the first layer that differs is '{wrong_layer.name}'"
-    return (
-        f"output '{wrong.name}' differs from {found.against}: cosine similarity {wrong.cosine:.6f}, at least "
-        f"{wrong.threshold} is required{first}"
-    )
+    return f"output '{wrong.name}' differs from {found.against}: {wrong.failure}{first}"
 
 
 def _print(found: Validation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from tenon.bundle.manifest import Manifest
 from tenon.deployment.layers import CompiledLayers, LayerComparison, compare_layers
+from tenon.deployment.limits import LIMITS, Limits, kind_of
 from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import InputError, guarded
 from tenon.importers import FORMATS, find
@@ -27,34 +29,59 @@ from tenon.quantization.comparison import (
 )
 from tenon.quantization.samples import Data, Sample, load_archive, read_samples
 
-THRESHOLD = 0.999
-"""Least cosine similarity of floats, as MACE's for a CPU."""
-
-QUANTIZED_THRESHOLD = 0.98
-"""Least cosine similarity of a quantised model, as MACE's."""
-
 Run = Callable[[Sample], Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
 class OutputCheck:
     """An output over all samples: the least cosine similarity, SQNR in dB, and the largest error relative to the
-    largest magnitude; ``passed`` is whether the cosine similarity reaches ``threshold`` in every sample.
+    largest magnitude, which have to be within ``limits``.
 
-    ``pixel_error`` is the share of rows along the last axis whose largest element is another one, as MACE's pixel
-    accuracy counts the right ones; None for an output whose rows have one element.
+    ``differing`` is the number of ``elements`` that are not the same, of integers without a scale, truth values and
+    strings, none of which may differ; None for real numbers.  ``pixel_error`` is the share of rows along the last axis
+    whose largest element is another one, as MACE's pixel accuracy counts the right ones; None for an output whose rows
+    have one element.
     """
 
     name: str
     cosine: float
     sqnr: float
     error: float
-    threshold: float
+    limits: Limits
     pixel_error: float | None = None
+    differing: int | None = None
+    elements: int = 0
 
     @property
     def passed(self) -> bool:
-        return self.cosine >= self.threshold
+        return not self.failure
+
+    @property
+    def failure(self) -> str:
+        """Why it is not accepted; "" if it is."""
+        return self._judgement[1]
+
+    @property
+    def verdict(self) -> str:
+        """ "passed", or the limit that is exceeded."""
+        return self._judgement[0]
+
+    @property
+    def _judgement(self) -> tuple[str, str]:
+        allowed = self.limits
+        if self.differing is not None:
+            text = f"{self.differing} of {self.elements} differ"
+            return ("passed", "") if not self.differing else (text, f"{text}, which have to be the same")
+        if not self.cosine >= allowed.cosine:  # also NaN
+            text = f"cosine similarity {self.cosine:.6f}, at least {allowed.cosine} is required"
+            return f"below {allowed.cosine}", text
+        if not self.sqnr >= allowed.sqnr:
+            text = f"SQNR {self.sqnr:.1f} dB, at least {allowed.sqnr:.1f} dB are required"
+            return f"below {allowed.sqnr:.1f} dB", text
+        if not self.error <= allowed.error:
+            text = f"largest error {self.error:.2e} of the largest magnitude, at most {allowed.error} is allowed"
+            return f"error above {allowed.error}", text
+        return "passed", ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +108,7 @@ def validate(
     expected: str | os.PathLike[str] | Mapping[str, Array] | None = None,
     samples: int = 8,
     seed: int = 0,
-    threshold: float | None = None,
+    limits: Limits | None = None,
     layers: CompiledLayers | None = None,
     preprocess: Mapping[str, Any] | None = None,
     weights: str | None = None,
@@ -95,12 +122,13 @@ def validate(
     samples along a first axis.  Quantised outputs are compared as the real numbers that they stand for (with
     ``real_outputs``, ``run`` gives these); recorded ones may be integers or real.  With ``layers`` these
     are compared, too (``layers.compare_layers``), with those of ``against`` where it shows them, else with the
-    references of the operators; they are closed.  ``threshold`` is the least cosine similarity:
-    0.999, or 0.98 for a quantised model.  Raises InputError for references that do not fit.
+    references of the operators; they are closed.  ``limits`` say by how much real numbers may
+    differ (by default those of ``LIMITS`` for floats of 32 bits, or for a quantised model); integers, truth values and
+    strings have to be the same.  Raises InputError for references that do not fit.
     """
     if (against is None) == (expected is None):
         raise InputError("name one reference: a runtime with --against, or recorded outputs with --expected")
-    least = threshold if threshold is not None else QUANTIZED_THRESHOLD if is_quantised(graph) else THRESHOLD
+    limits = limits or LIMITS[kind_of(is_quantised(graph), None)]
     given = read_samples(graph, data, samples, seed, preprocess)
     scales = {value.name: None if real_outputs else scale_of(value) for value in graph.outputs}
     got = [{name: real(outputs[name], scale) for name, scale in scales.items()} for outputs in map(run, given)]
@@ -109,8 +137,8 @@ def validate(
         wanted = _recorded(expected, graph, len(given), got)
     else:
         wanted = _asked(against, graph, given, weights)
-    checks = tuple(_check(name, [g[name] for g in got], [w[name] for w in wanted], least) for name in scales)
-    inside = None if layers is None else compare_layers(layers, graph, against, weights, given, least)
+    checks = tuple(_check(name, [g[name] for g in got], [w[name] for w in wanted], limits) for name in scales)
+    inside = None if layers is None else compare_layers(layers, graph, against, weights, given, limits.cosine)
     return Validation(against or "recorded outputs", len(given), checks, inside)
 
 
@@ -139,20 +167,36 @@ def is_quantised_bundle(manifest: Manifest) -> bool:
     return any(step.op.startswith(("Integer", "QuantizeLinear", "DequantizeLinear")) for step in manifest.nodes)
 
 
-def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], threshold: float) -> OutputCheck:
+def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], limits: Limits) -> OutputCheck:
     pairs = list(zip(got, wanted, strict=True))
     for mine, theirs in pairs:
         if mine.size != theirs.size:
             raise InputError(f"output '{name}' has the shape {list(mine.shape)}, the reference's {list(theirs.shape)}")
     same = [(mine.reshape(theirs.shape), theirs) for mine, theirs in pairs]
+    exact = got[0].dtype.kind not in "fcV"  # V: bf16
+    differing = sum(int(np.count_nonzero(mine != theirs)) for mine, theirs in same) if exact else None
+    elements = sum(mine.size for mine, _ in same)
+    if got[0].dtype.kind in "OUS":
+        return OutputCheck(name, math.nan, math.nan, math.nan, limits, None, differing, elements)
+    error = max(relative_error(mine, theirs) for mine, theirs in same)
+    finite = [_finite(mine, theirs) for mine, theirs in same]
     return OutputCheck(
         name,
-        min(cosine_similarity(mine, theirs) for mine, theirs in same),
-        signal_to_noise(np.stack([mine for mine, _ in same]), np.stack([theirs for _, theirs in same])),
-        max(relative_error(mine, theirs) for mine, theirs in same),
-        threshold,
+        min(cosine_similarity(mine, theirs) for mine, theirs in finite),
+        signal_to_noise(*(np.concatenate(side) for side in zip(*finite, strict=True))),
+        error,
+        limits,
         pixel_error(same),
+        differing,
+        elements,
     )
+
+
+def _finite(got: Array, wanted: Array) -> tuple[Array, Array]:
+    """The elements that are finite in both, or differ in being so, for which ``relative_error`` is infinite."""
+    a, b = got.astype(np.float64).ravel(), wanted.astype(np.float64).ravel()
+    kept = np.isfinite(a) & np.isfinite(b)
+    return a[kept], b[kept]
 
 
 def pixel_error(pairs: Sequence[tuple[Array, Array]]) -> float | None:

@@ -13,6 +13,7 @@ from tenon.deployment.conversion import Progress, axes_of_model, chosen_models, 
 from tenon.deployment.evaluation import Accuracy, evaluate
 from tenon.deployment.files import ADDRESSES
 from tenon.deployment.layers import CompiledLayers
+from tenon.deployment.limits import LIMITS, Limits, kind_of
 from tenon.deployment.running import Opener, running
 from tenon.deployment.validate import Validation, is_quantised, own_runtime, validate
 from tenon.engine import Engine
@@ -50,6 +51,8 @@ def validate_deployment(
     models: Sequence[str] = (),
     targets: Sequence[str] = (),
     threshold: float | None = None,
+    min_sqnr: float | None = None,
+    max_error: float | None = None,
     layers: bool = False,
     seed: int = 0,
     open_on: Opener | None = None,
@@ -59,9 +62,10 @@ def validate_deployment(
     """Compile every model for every target, run it, and compare it with its source framework or recorded outputs.
 
     Inputs are the ``data`` of the deployment's inputs, or random numbers in their ``range``.  ``models`` selects some,
-    ``targets`` replaces those of the file, ``threshold`` the least cosine similarities that it gives; ``open_on`` runs
-    a bundle (by default this machine, or the target's emulator), on ``device``, which thresholds may name, too.  With
-    ``layers`` each model is compiled a second time to compare its layers (``layers.CompiledLayers``).  A
+    ``targets`` replaces those of the file, ``threshold`` the least cosine similarities that it gives; ``min_sqnr``
+    (dB) and ``max_error`` are the other limits (``limits.Limits``).  ``open_on`` runs a bundle (by default this
+    machine, or the target's emulator), on ``device``, which thresholds may name, too.  With ``layers`` each model is
+    compiled a second time to compare its layers (``layers.CompiledLayers``).  A
     model whose framework is not installed is skipped.  Raises InputError that lists all files that cannot be had, and
     ModelError as ``tenon.compile`` does.
     """
@@ -74,14 +78,15 @@ def validate_deployment(
             given, reason = _samples(model, graph, seed), _no_reference(model)
             for target in targets or model.targets:
                 progress(f"{model.name}: validate on {target}")
-                least = _threshold(model, deployed, device, target) if threshold is None else threshold
                 # the framework computes no detections
                 options = replace(options_of(model, deployed, target), head={})
+                allowed = _limits(model, deployed, options.precision, threshold, device, target)
+                allowed = allowed.changed(None, min_sqnr, max_error)
                 bundle = compile(deployed, options)
                 with running(bundle, open_on) as engine:
                     run = _Deployed(model, graph, engine)
                     inside = CompiledLayers(deployed, options, open_on) if layers else None
-                    made = None if reason else _compared(model, graph, run, given, least, inside)
+                    made = None if reason else _compared(model, graph, run, given, allowed, inside)
                     accuracy = {Path(s).name: evaluate(engine, metric=s) for s in model.accuracy}
                 found.append(ModelValidation(model.name, target, made, reason, accuracy or None))
         except TenonError as error:
@@ -94,17 +99,17 @@ def _compared(
     graph: Graph,
     run: _Deployed,
     given: Sequence[Sample],
-    least: float,
+    allowed: Limits,
     layers: CompiledLayers | None,
 ) -> Validation:
     recorded = _recorded(model, graph)
     if recorded is not None:
         return validate(
-            graph, run, given, expected=recorded, threshold=least, samples=len(given), layers=layers, real_outputs=True
+            graph, run, given, expected=recorded, limits=allowed, samples=len(given), layers=layers, real_outputs=True
         )
     return validate(
         graph, run, given, against=f"{_runtime(model)}:{model.source.file}", weights=model.source.weights,
-        threshold=least, samples=len(given), layers=layers, real_outputs=True,
+        limits=allowed, samples=len(given), layers=layers, real_outputs=True,
     )  # fmt: skip
 
 
@@ -132,10 +137,13 @@ class _Deployed:
 
 
 # ------------------------------------------------------------------------------------------ what a deployment says
-def _threshold(model: DeployedModel, graph: Graph, *names: str) -> float:
-    """That of the first of the names that has one, else that of the kind of network."""
-    kind = "quantized" if model.quantize is not None or is_quantised(graph) else "cpu"
-    return next(float(model.thresholds[name]) for name in (*names, kind) if name in model.thresholds)
+def _limits(model: DeployedModel, graph: Graph, precision: str, cosine: float | None, *names: str) -> Limits:
+    """The limits of the kind of network, with the cosine similarity ``cosine``, that of the first of the names that has
+    one in the file, or that of the kind."""
+    quantised = model.quantize is not None or is_quantised(graph)
+    usual = "quantized" if quantised else "cpu"
+    stated = (float(model.thresholds[name]) for name in (*names, usual) if name in model.thresholds)
+    return LIMITS[kind_of(quantised, precision)].changed(next(stated, None) if cosine is None else cosine)
 
 
 def _runtime(model: DeployedModel) -> str:
