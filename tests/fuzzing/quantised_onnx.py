@@ -238,6 +238,40 @@ class OnnxNet:
         y = self.sums((x.shape[0], outs), x, scales, deep)
         return self.store(self.activated(self.node("Gemm", [flat, weights, *more], transB=1)), y)
 
+    def zero_at_run_time(self, x: Tensor) -> str:
+        """A zero point for ``x`` that only its user knows, or its own."""
+        if self.chance(0.2):
+            return x.grid[1]
+        made = self.known(Tensor(self.name(), (), 1.0, 0, x.dtype))
+        self.inputs.append(made)
+        return made.name
+
+    def dynamic(self) -> None:
+        """Sums of integers whose zero point is known at run time, also of activations quantised then, scaled."""
+        convolved = self.chance(0.5)
+        x = self.image() if convolved else self.any()
+        name, zero = x.name, self.zero_at_run_time(x)
+        if self.chance(0.4):
+            name, zero = self.name(), self.name()
+            step = self.name()
+            self.nodes.append(helper.make_node("DynamicQuantizeLinear", [self.real(x)], [name, step, zero]))
+        kernel, window, sizes = self.window(x) if convolved else ((), {}, ())
+        outs, deep = self.pick(CHANNELS), x.shape[1] if convolved else x.shape[-1]
+        group = self.pick((1, deep)) if convolved else 1
+        outs = group if group > 1 else outs
+        dims = (outs, deep // group, *kernel) if convolved else (deep, outs)
+        shape = (x.shape[0], outs, *sizes) if convolved else (*x.shape[:-1], outs)
+        if prod(shape) > MOST_ELEMENTS:
+            return
+        w, _, offset, scales = self.constants(dims, 0 if convolved else 1)
+        if self.weights[offset].size > 1 and (convolved or self.chance(0.5)):
+            self.weights[offset] = self.weights[offset][0].reshape(())
+        operands, attributes = [name, w, zero, offset], {"group": group, **window} if convolved else {}
+        total = self.node("ConvInteger" if convolved else "MatMulInteger", operands, **attributes)
+        y = self.sums(shape, x, scales, prod(dims[1:]) if convolved else deep)
+        factor = self.constant(np.array(x.scale * scales[0], np.float32))
+        self.store(self.activated(self.node("Mul", [self.node("Cast", [total], to=1), factor])), y)
+
     # --------------------------------------------------------------------------------- two operands
     def matrices(self) -> None:
         a, outs = self.any(), self.pick(CHANNELS[:10])
@@ -363,7 +397,7 @@ class OnnxNet:
 MAKERS: tuple[Callable[[OnnxNet], None], ...] = (
     OnnxNet.matrices, OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm,
     *(OnnxNet.binary,) * 3, OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary,
-    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved, OnnxNet.probabilities,
+    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved, OnnxNet.probabilities, *(OnnxNet.dynamic,) * 2,
 )  # fmt: skip
 
 

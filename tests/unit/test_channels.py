@@ -12,7 +12,8 @@ from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ir.verify import verify
 from tenon.ops.integer_arithmetic import IntegerAdd
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 from tenon.ops.integer_lookup import Lookup
 from tenon.ops.integer_pool import IntegerAveragePool
 from tenon.ops.pool import MaxPool

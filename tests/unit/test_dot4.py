@@ -18,7 +18,8 @@ from lowered import Ask, make_site
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array, Graph, Origin
 from tenon.ir.types import DType, TensorType
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 from tenon.targets import find
 from tenon.targets.host_cpu import runs_here
 from tenon.toolchain.compiler import zig

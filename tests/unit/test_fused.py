@@ -19,6 +19,7 @@ from tenon.ops.elementwise import Pointwise
 from tenon.ops.fused import Fused, can_fuse, fuse
 from tenon.ops.integer_arithmetic import IntegerAdd
 from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_product import IntegerProduct
 from tenon.ops.pointwise import Add, Mul
 from tenon.ops.reduce import ReduceSum
 from tenon.ops.requantize import limits
@@ -118,12 +119,16 @@ class Extended:
 
 
 def _extended(case: Case) -> Extended | None:
-    """clip(result * channel, 0.1, 0.9) + residual after a case; None if its producer cannot fuse it."""
+    """clip(result * channel, 0.1, 0.9) + residual after a case, of sums of integers as floats; None if its producer
+    cannot fuse it."""
     net = Net()
-    if isinstance(case.op, IntegerConv):
+    sums = isinstance(case.op, IntegerProduct) and case.op.rounding == "none"
+    if isinstance(case.op, IntegerConv) and not sums:
         return _with_sum(case)
     inputs = [None if a is None else net.value(a, constant=i in case.constant) for i, a in enumerate(case.arrays())]
     node = net.node(case.op, *inputs)
+    if sums:
+        node = net.fused(node, net.node(Cast(), node.output))
     if len(node.outputs) != 1 or node.output.type.dtype is not DType.F32:
         return None
     shape = node.output.type.dims

@@ -17,7 +17,8 @@ from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel, dot16, vector4
 from tenon.ir.types import I32
 from tenon.kernels.machine import Machine
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 
 MACHINE = Machine(lanes=4, registers=8, block=4, pairs=True, dot16=True)
 CONSTANT = (1, 2, 3, 4)

@@ -26,7 +26,8 @@ from tenon.ir.types import F32, I32, DType
 from tenon.kernels import integer_pairs
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Weights
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 from tenon.ops.quantize import QuantizeLinear
 
 MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)

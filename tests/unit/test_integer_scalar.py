@@ -21,7 +21,8 @@ from tenon.ir.loops import Kernel, op
 from tenon.ir.types import I32
 from tenon.kernels.machine import Machine
 from tenon.ops.base import Scratch
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 
 MACHINES = {n: Machine(lanes=1, registers=n, block=4, scalar=True) for n in (12, 8)}
 CONSTANT = (1, 2, 3, 4)

@@ -17,7 +17,9 @@ from tenon.ir.loop_text import show
 from tenon.ir.types import DType
 from tenon.kernels.integer_depthwise import halves
 from tenon.kernels.machine import Machine
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm, IntegerProduct
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
+from tenon.ops.integer_product import IntegerProduct
 from tenon.ops.requantize import quantized_multipliers
 from tflite_models import Model
 

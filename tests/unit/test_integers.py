@@ -29,7 +29,8 @@ from tenon.ir.types import DType, Layout, Quant, TensorType
 from tenon.kernels.requantize import Rounding
 from tenon.ops import registry
 from tenon.ops.integer_arithmetic import IntegerAdd, _reciprocal
-from tenon.ops.integer_conv import IntegerConv, IntegerGemm
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 from tenon.ops.integer_softmax import IntegerSoftmax
 from tenon.ops.move import Transpose
 from tenon.ops.requantize import Factors, quantized_multiplier, rescaled

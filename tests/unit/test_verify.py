@@ -13,7 +13,7 @@ from tenon.ir.graph import Graph, Origin, Value
 from tenon.ir.types import F32, I64, DType, Quant, TensorType, tensor
 from tenon.ir.verify import STRUCTURE, verify
 from tenon.ops.activation import Relu
-from tenon.ops.integer_conv import IntegerGemm
+from tenon.ops.integer_gemm import IntegerGemm
 from tenon.ops.pointwise import Add
 
 

@@ -185,14 +185,19 @@ class IntegerConvContext:
             broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
         ]
         loads = zip(conv.operands, self.operands, strict=True)
-        extra = [tensor.vec(lanes)[image.at(n, channel, row, col, lanes)] for image, tensor in loads]
+        extra = [
+            broadcast(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)], lanes)
+            for image, tensor in loads
+        ]
         if self.s.added is not None:
             total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
         value = self.s.requantize(total, factors)
         if extra:
             value = self.k.let("r", value)
         value = conv.epilogue(value, *extra)
-        if self.mask is not None:
+        if self.mask is not None and value.type.dtype.is_float:
+            value = select(self.mask.vec(lanes)[at], value, 0.0)
+        elif self.mask is not None:
             value = cast(select(self.mask.vec(lanes)[at], cast(value, I32), 0), value.type.dtype)
         self.y.vec(lanes)[conv.y.place(n, channel, row, col, lanes)] = value
 

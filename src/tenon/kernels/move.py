@@ -52,7 +52,8 @@ def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> Affine:
 
 @dataclass(frozen=True)
 class Piece:
-    """For every position of a loop nest of these extents: target = source, or = ``value`` without a source.
+    """For every position of a loop nest of these extents: target = source, or = ``value`` without a source; None
+    stands for a number that is known at run time.
 
     ``unrolled`` counts the innermost loops that are worth unrolling when the copy cannot be vectorised.
     """
@@ -60,13 +61,14 @@ class Piece:
     extents: tuple[int, ...]
     target: tuple[Affine, ...]
     source: tuple[Affine, ...] | None = None
-    value: float = 0.0
+    value: float | None = 0.0
     unrolled: int = 0
 
 
 @lru_cache(maxsize=512)
 def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ...], machine: Machine) -> Kernel:
-    """Parameters: x (unless None), y.  Lanes past the last channel of ``y`` are set to zero."""
+    """Parameters: x (unless None), the value of pieces where it is None, y.  Lanes past the last channel of ``y`` are
+    set to zero."""
     if not y.rank:
         y = replace(y, shape=(1,))
         pieces = tuple(replace(p, target=(Affine(),)) for p in pieces)
@@ -78,8 +80,12 @@ def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ..
     y_shape, x_shape, nests = _joined(y.physical, () if x is None else x.physical, nests)
     k = Builder(name, "Copies elements to other positions: " + name.replace("_", " "))
     source = None if x is None else k.param("x", *x_shape, dtype=x.dtype)
+    given = k.param("v", 1, dtype=y.dtype)[0] if any(p.value is None for p in pieces) else None
     target = k.param("y", *y_shape, dtype=y.dtype, out=True)
     for nest in nests:
+        if nest.source is None and nest.value is None:
+            assert given is not None
+            nest = replace(nest, value=k.let("v", given))
         _emit(k, nest, source, target, machine)
     return k.done()
 
@@ -173,7 +179,7 @@ class _Nest:
     extents: tuple[int, ...]
     target: _Side
     source: _Side | None
-    value: float
+    value: float | Expr | None
     unrolled: int
 
 
@@ -389,7 +395,7 @@ def _copy(
     """Copy one vector; ``spread`` broadcasts one element of the source."""
     dtype = target.buffer.type.dtype
     to = tuple(dim.at(loops) for dim in nest.target)
-    value: Expr = Const(nest.value, Type(dtype))
+    value = nest.value if isinstance(nest.value, Expr) else Const(nest.value or 0.0, Type(dtype))
     if nest.source is not None and source is not None:
         at = tuple(dim.at(loops) for dim in nest.source)
         value = Load(source.buffer, at, Type(dtype, 1 if spread else lanes))

@@ -14,11 +14,11 @@ from typing import Literal
 from tenon.ir.loops import Expr, bitcast, cast, maximum, minimum, op, select, sqrdmulh
 from tenon.ir.types import F32, I32, I64, DType
 
-Rounding = Literal["double", "single", "float", "reduced"]
+Rounding = Literal["double", "single", "float", "reduced", "none"]
 """``double``: the product is rounded to 31 bits less (halves up), then shifted right (halves away from zero), as
 gemmlowp, TFLite Micro and CMSIS-NN do.  ``single``: rounded once, halves away from zero.  ``float``: the sum as f32
 times a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do.  ``reduced``: times a multiplier of 15
-bits, rounded once, halves up, as TFLite does with sums of 64 bits."""
+bits, rounded once, halves up, as TFLite does with sums of 64 bits.  ``none``: the sums themselves, in i32."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Requantize:
 
     ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and
     the right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
-    of "single" and "reduced" the multiplier, the whole shift and half of what it drops; of "float" the factor.  With
+    of "single" and "reduced" the multiplier, the whole shift and half of what it drops; of "float" the factor; of
+    "none", where the zero point of x is known at run time only, that and the sums of the weights.  With
     ``wide``, sums may come so close to 2**31 that half of what is dropped cannot be added.  Negative sums are
     multiplied by ``slope``, from 0 to 1, before they are rounded.
     """
@@ -44,6 +45,8 @@ class Requantize:
     def __call__(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` is i32; one factor for each of ``rows``."""
         given = dict(zip(self.rows, factors, strict=True))
+        if self.rounding == "none":
+            return total - cast(given["zero"], I32) * given["weights"] if given else total
         if self.rounding == "float":
             scaled = op("mul", cast(total, F32), given["factor"])
             if self.slope != 1:

@@ -156,8 +156,6 @@ class Operator(ABC):
     """The least and greatest number of inputs."""
     fusable: ClassVar[bool] = False
     """Whether ``lower`` applies ``site.epilogue`` to what it stores."""
-    fused_types: ClassVar[frozenset[DType]] = frozenset({DType.F32})
-    """The element types of results that ``site.epilogue`` is applied to, and of what it makes of them."""
     accuracy: ClassVar[Accuracy] = Accuracy.RESULT
     """The error bound of a result; that of operators that move data is always ``EXACT`` (see ``exact``)."""
     least_error: ClassVar[float] = 0.0
@@ -242,6 +240,11 @@ class Operator(ABC):
     def takes_epilogue(self) -> bool:
         """Whether an operator with these attributes is ``fusable``."""
         return self.fusable
+
+    @property
+    def fused_types(self) -> frozenset[DType]:
+        """The element types of results that ``site.epilogue`` is applied to, and of what it makes of them."""
+        return frozenset({DType.F32})
 
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
         """Whether ``lower`` can read ``operand`` in an epilogue of ``output``; asked only of fusable operators.

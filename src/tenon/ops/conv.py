@@ -100,9 +100,12 @@ class Conv(Operator):
     strides: Ints = ()
     arity: ClassVar[tuple[int, int]] = (2, 3)
     fusable: ClassVar[bool] = True
-    fused_types: ClassVar[frozenset[DType]] = frozenset({F32, DType.BF16, DType.F16})
     bilinear: ClassVar[bool] = True
     narrow_images: ClassVar[bool] = True
+
+    @property
+    def fused_types(self) -> frozenset[DType]:
+        return frozenset({F32, DType.BF16, DType.F16})
 
     def axes(self, x: Ints, w: Ints) -> tuple[Axis, ...]:
         kernel = self.kernel_shape or w[2:]

@@ -21,7 +21,7 @@ from tenon.ir.types import F32, I32, DType, Quant, TensorType
 from tenon.kernels.requantize import Rounding, rounded_to_even
 from tenon.ops.base import Accuracy, Case, broadcast_shapes, register, typed
 from tenon.ops.elementwise import Pointwise
-from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.integer_product import ACTIVATIONS
 from tenon.ops.requantize import Factors, clamped, limits, quantized_multiplier, rescaled
 
 Fixed = tuple[int, int]

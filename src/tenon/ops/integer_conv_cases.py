@@ -41,6 +41,20 @@ def conv_case(
     return Case(op, (data, weights, bias, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{label}_{rounding}")
 
 
+def sums_case(
+    cls: Callable[..., Operator], rng: np.random.Generator, label: str, x: Ints, w: Ints, more: dict[str, Any],
+    dtypes: tuple[DType, DType] = (DType.U8, DType.I8), w_zero: int = 0,
+) -> Case:  # fmt: skip
+    """Random integers whose sums are the result, less a zero point that is an operand."""
+    data, weights = (
+        rng.integers(limits(dtype)[0], limits(dtype)[1] + 1, dims).astype(dtype.numpy)
+        for dtype, dims in zip(dtypes, (x, w), strict=True)
+    )
+    zero = np.array([int(rng.integers(*limits(dtypes[0])))], np.int32)
+    op = cls("none", w_zero=w_zero, to="i32", **more)
+    return Case(op, (data, weights, None, zero), (1,), 0, label=f"{label}_sums_{dtypes[0]}_{w_zero}")
+
+
 def with_added(case: Case, rng: np.random.Generator, dtype: DType = DType.I8) -> Case:
     """The case with a tensor that is added to the sums, as large as they are."""
     x, w, b, *factors = case.inputs

@@ -19,7 +19,7 @@ from tenon.kernels import integer_matmul as kernels
 from tenon.kernels.requantize import Rounding
 from tenon.ops.base import Accuracy, Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.ops.integer_arithmetic import Fixed
-from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.integer_product import ACTIVATIONS
 from tenon.ops.requantize import Factors, clamped, quantized_multiplier, row_type
 
 

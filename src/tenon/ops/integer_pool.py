@@ -34,7 +34,7 @@ from tenon.ops.base import (
     typed,
 )
 from tenon.ops.integer_arithmetic import Fixed
-from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.integer_product import ACTIVATIONS
 from tenon.ops.patch import Patch, Span, window_patch
 from tenon.ops.pool import clipped, window_views
 from tenon.ops.requantize import Factors, clamped

@@ -18,7 +18,7 @@ from tenon.ir.types import I32, DType, Quant, TensorType
 from tenon.ops.base import Accuracy, Case, broadcast_shapes, register, typed
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_arithmetic import Fixed, IntegerBinary, fixed
-from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.integer_product import ACTIVATIONS
 from tenon.ops.requantize import clamped, quantized_multiplier, rescaled
 
 

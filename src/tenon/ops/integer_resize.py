@@ -17,7 +17,7 @@ from tenon.ir.types import Layout, Quant, TensorType
 from tenon.kernels.image import Image
 from tenon.kernels.integer_resize import FRACTION, IntegerResize, integer_resize
 from tenon.ops.base import Accuracy, Case, Input, Layouts, Operator, Output, Site, Step, Weights, register, typed
-from tenon.ops.integer_conv import ACTIVATIONS
+from tenon.ops.integer_product import ACTIVATIONS
 
 ONE = 1 << FRACTION
 

@@ -15,7 +15,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.integer_wide import SUMS, WideConv, wide_conv
 from tenon.ops.base import Arg, Case, Input, Layouts, Output, Site, Step, Weights, register, typed
 from tenon.ops.conv import check_operands
-from tenon.ops.integer_conv import IntegerProduct
+from tenon.ops.integer_product import IntegerProduct
 from tenon.ops.pool import window_views
 from tenon.ops.requantize import Factors, quantized_multipliers, row_type
 from tenon.ops.window import Axis, Ints, Window, planar

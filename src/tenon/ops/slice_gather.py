@@ -61,8 +61,9 @@ def runs(table: Sequence[int]) -> list[Run]:
     return runs
 
 
-def pieces(axes: Sequence[Sequence[Run]], value: float = 0.0) -> tuple[Piece, ...]:
-    """One piece for each combination of runs along the axes; positions that read nothing are set to ``value``."""
+def pieces(axes: Sequence[Sequence[Run]], value: float | None = 0.0) -> tuple[Piece, ...]:
+    """One piece for each combination of runs along the axes; positions that read nothing are set to ``value``, of None
+    to what is given at run time."""
     pieces = []
     for combination in product(*axes):
         extents = tuple(r.count for r in combination)
@@ -314,8 +315,6 @@ class Pad(Operator):
         return np.where(outside, fill, x[np.ix_(*tables)]).astype(x.dtype)
 
     def supported(self, site: Site) -> str:
-        if self.mode == "constant" and site.has(2) and site.constants[2] is None:
-            return "constant_value computed at run time: it must be a constant of the model"
         return too_many(len(self.pieces(site)))
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
@@ -329,11 +328,18 @@ class Pad(Operator):
         pads, value, axes = (*site.constants[1:], None, None)[:3]
         assert pads is not None
         tables = self.tables(site.input(0).dims, pads, axes)
-        return pieces([runs(t.tolist()) for t in tables], 0 if value is None else value.item())
+        fill = None if self.computed(site) else 0 if value is None else value.item()
+        return pieces([runs(t.tolist()) for t in tables], fill)
+
+    def computed(self, site: Site) -> bool:
+        """Whether the value of the padding is known at run time only."""
+        return self.mode == "constant" and site.has(2) and site.constants[2] is None
 
     def lower(self, site: Site) -> list[Step]:
-        kernel = move("pad", site.input(0), site.output, self.pieces(site), site.machine)
-        return [Step(kernel, (Input(0), Output()))]
+        listed = self.pieces(site)
+        kernel = move("pad", site.input(0), site.output, listed, site.machine)
+        value = (Input(2),) if any(p.value is None for p in listed) else ()
+        return [Step(kernel, (Input(0), *value, Output()))]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -346,6 +352,10 @@ class Pad(Operator):
         yield case("value", "constant", (1, 17, 3, 2), [0, 0, 1, 1, 0, 0, 1, 1], value)
         yield case("channels", "constant", (1, 16, 2, 2), [0, 4, 0, 0, 0, 3, 0, 0], value)
         yield case("some_axes", "constant", (2, 3, 4), [1, 2], value, np.array([-1]))
+        numbers = np.arange(36, dtype=np.uint8).reshape(1, 2, 3, 6)
+        around = np.array([0, 0, 1, 1, 0, 0, 2, 1])
+        yield Case(cls(), (numbers, around, np.array(131, np.uint8)), (1,), 0, label="computed_value")
+        yield Case(cls(), ((1, 17, 3, 2), around, value), (1,), label="computed_float")
         yield case("crop", "constant", (1, 6, 5, 5), [0, 0, -1, 2, 0, 0, -2, -1])
         yield case("reflect", "reflect", (1, 5, 4, 5), [0, 0, 2, 3, 0, 0, 1, 2])
         yield case("edge", "edge", (1, 19, 3, 2), [0, 0, 2, 1, 0, 0, 1, 2])

@@ -15,6 +15,7 @@ from tenon.passes.channels import CHANNELS
 from tenon.passes.fuse import FUSE
 from tenon.passes.idioms import IDIOMS
 from tenon.passes.image_products import IMAGE_PRODUCTS
+from tenon.passes.integer_sums import INTEGER_SUMS
 from tenon.passes.legalize import GENERALIZE, LOOP_NESTS
 from tenon.passes.padding import PADDING
 from tenon.passes.separable import SEPARABLE
@@ -43,6 +44,7 @@ PIPELINE: list[Pass] = [
     MOVES,
     COMMON,
     CHANNELS,
+    INTEGER_SUMS,
     LOOP_NESTS,
     FUSE,
     SEPARABLE,
@@ -77,7 +79,7 @@ def optimize(
     """
     if verify:
         check(graph, "import")
-    at = PIPELINE.index(LOOP_NESTS)
+    at = PIPELINE.index(INTEGER_SUMS)
     validator = None if failures is None else _validator(graph, failures)
     for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
         if step.level <= level and run(graph, step, log, verify=verify) and validator:

@@ -17,9 +17,11 @@ import numpy as np
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.writer import Names
 from tenon.ops.integer_arithmetic import IntegerBinary
-from tenon.ops.integer_conv import ACTIVATIONS, IntegerConv, IntegerGemm, IntegerProduct
+from tenon.ops.integer_conv import IntegerConv
+from tenon.ops.integer_gemm import IntegerGemm
 from tenon.ops.integer_lookup import Lookup
 from tenon.ops.integer_pool import IntegerAveragePool
+from tenon.ops.integer_product import ACTIVATIONS, IntegerProduct
 from tenon.ops.pool import MaxPool
 from tenon.ops.requantize import SUMS, limits
 from tenon.passes.base import Log, Pass, substitute

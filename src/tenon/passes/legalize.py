@@ -194,22 +194,6 @@ def resize_by_tables(match: Match) -> Result:
     return y if x.type.dtype is wide else match.add(Cast(x.type.dtype.value), y)
 
 
-@rule(Apply("Pad"))
-def pad_with_a_computed_value(match: Match) -> Result:
-    """a padding value computed at run time is selected by a mask"""
-    node = match.root
-    value = node.inputs[2] if len(node.inputs) > 2 else None
-    if value is None or value.constant or attribute(node, "mode") != "constant":
-        return None
-    x = node.input(0)
-    rest = node.inputs[3:]
-    inside = match.constant("inside", np.ones(x.type.dims, bool))
-    fill = match.constant("outside", np.zeros((), bool))
-    mask = match.add(node.op, inside, node.inputs[1], fill, *rest)
-    padded = match.add(node.op, x, node.inputs[1], None, *rest)
-    return match.add("Where", mask, padded, value)
-
-
 GENERALIZE = rules(
     "general forms",
     results_of_nothing,
@@ -219,7 +203,6 @@ GENERALIZE = rules(
     softmax_of_doubles,
     normalization_at_run_time,
     resize_by_tables,
-    pad_with_a_computed_value,
     level=0,
     ensures="every operator is one that kernels compute for its types",
 )

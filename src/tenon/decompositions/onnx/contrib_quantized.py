@@ -6,6 +6,7 @@ Products are sums of integers, scaled at the end.  Source: docs/ContribOperators
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -118,7 +119,8 @@ def _integers(node: OnnxNode, x: Value, zero: Value | None, rank: int) -> Value:
 
 
 def dynamic(node: OnnxNode, x: Value) -> tuple[Value, Value]:
-    """A tensor rounded to 256 steps between its own least and largest number: whole numbers around zero, the step.
+    """A tensor rounded to 256 steps between its own least and largest number: bytes less their zero point, in i32, and
+    the step.
 
     As DynamicQuantizeLinear: the range includes zero, which is one of the steps.
     """
@@ -129,8 +131,8 @@ def dynamic(node: OnnxNode, x: Value) -> tuple[Value, Value]:
     one = node.constant(np.array(1, np.float32), "one")
     step = node.add("Where", node.add("Greater", span, zero), span, one)
     point = node.add("Round", node.add("Clip", node.add("Div", node.add("Neg", low), step), zero, maximum))
-    moved = node.add("Add", node.add("Round", node.add("Div", x, step)), point)
-    return node.add("Sub", node.add("Clip", moved, zero, maximum), point), step
+    point = node.add("Cast", point, to="u8")
+    return _integers(node, node.add("QuantizeLinear", x, step, point, to="u8"), point, x.type.rank), step
 
 
 def _scaled(node: OnnxNode, total: Value, scales: Sequence[Value], bias: int) -> Value:
@@ -145,7 +147,7 @@ def _dynamic_mat_mul(node: OnnxNode) -> Results:
     """Inputs: A in floats; B, its scale and zero point; a bias."""
     rank = len(node.dims_of(1))
     a, step = dynamic(node, node.input(0))
-    b = node.add("Cast", _integers(node, node.input(1), _optional(node, 3), rank), to="f32")
+    b = _integers(node, node.input(1), _optional(node, 3), rank)
     scales = [step, _column(node, node.input(2), rank)]
     return [_scaled(node, node.add("MatMul", a, b), scales, 4)]
 
@@ -193,7 +195,7 @@ def _conv(node: OnnxNode) -> Results:
 
 
 def _dynamic_lstm(node: OnnxNode) -> Results:
-    """LSTM whose products round their left operand as ``dynamic`` does.
+    """LSTM whose products round their left operand as ``dynamic`` does and are sums of integers, scaled at the end.
 
     W and R stand transposed; their scales and zero points, inputs 8 to 11, are one for a direction or one for each of
     its columns.
@@ -201,18 +203,28 @@ def _dynamic_lstm(node: OnnxNode) -> Results:
     if node.has(4):
         raise RefusedError("lengths of sequences are not supported")
 
-    def weights(i: int, scale: int) -> Value:
-        w = node.add("Cast", node.input(i), to="f32")
-        shape = node.int_constant("columns", [node.dims_of(i)[0], 1, -1])
-        point = node.add("Reshape", node.add("Cast", node.input(scale + 1), to="f32"), shape)
-        real = node.add("Mul", node.add("Sub", w, point), node.add("Reshape", node.input(scale), shape))
-        return node.add("Transpose", real, perm=(0, 2, 1))
+    def part(x: Value, direction: int) -> Value:
+        """Numbers of a direction, one or one for each of its columns."""
+        if x.type.size == 1:
+            return node.add("Reshape", x, node.int_constant("scalar", []))
+        return node.add("Gather", x, node.constant(np.array(direction, np.int64), "direction"), axis=0)
 
-    def rounded(x: Value) -> Value:
-        return node.add("Mul", *dynamic(node, x))
+    @cache
+    def weights(i: int, direction: int) -> tuple[Value, Value]:
+        """Those of an input less their zero point, in i32, and their scale."""
+        scale, zero = (part(node.input(6 + 2 * i + k), direction) for k in (0, 1))
+        index = node.constant(np.array(direction, np.int64), "direction")
+        whole = node.add("Cast", node.add("Gather", node.input(i), index, axis=0), to="i32")
+        return node.add("Sub", whole, node.add("Cast", zero, to="i32")), scale
 
-    inputs = [node.input(0), weights(1, 8), weights(2, 10), *(_optional(node, i) for i in range(3, 8))]
-    return lstm(node.variant("LSTM", inputs, node.attributes), rounded)
+    def multiply(x: Value, i: int, direction: int) -> Value:
+        (rows, step), (w, scale) = dynamic(node, x), weights(i, direction)
+        total = node.add("Cast", node.add("MatMul", rows, w), to="f32")
+        return node.add("Mul", total, node.add("Mul", step, scale))
+
+    turned = [node.add("Transpose", node.input(i), perm=(0, 2, 1)) for i in (1, 2)]  # of which shapes are read
+    inputs = [node.input(0), *turned, *(_optional(node, i) for i in range(3, 8))]
+    return lstm(node.variant("LSTM", inputs, node.attributes), multiply)
 
 
 QUANTIZED: dict[str, Callable[[OnnxNode], Results]] = {

@@ -24,6 +24,10 @@ _CLIPPED = 2
 clipped before the third."""
 
 
+Multiply = Callable[[Value, int, int], Value]
+"""f(rows, number of the input that has the weights, direction) -> their product."""
+
+
 @dataclass
 class RecurrentCell:
     """One direction of a recurrent layer.  ``gates`` is how many matrices are stacked in W and R.
@@ -37,7 +41,7 @@ class RecurrentCell:
     backwards: bool
     activations: list[Callable[[Value], Value]] = field(default_factory=list)
     made: dict[tuple[object, ...], tuple[Value, Value]] = field(default_factory=dict)
-    rounded: Callable[[Value], Value] = lambda x: x
+    multiply: Multiply | None = None
 
     def once(self, type: str, x: Value, *bounds: int, **attributes: Any) -> Value:
         """An operator on ``x`` and constants, made anew only where ``x`` is computed at run time."""
@@ -87,7 +91,15 @@ class RecurrentCell:
         return self.layer.add("Mul", a, b)
 
     def product(self, a: Value, b: Value) -> Value:
-        return self.layer.add("MatMul", self.rounded(a), b)
+        return self.layer.add("MatMul", a, b)
+
+    def by_weights(self, a: Value, i: int) -> Value:
+        """The product of rows with all weights of input ``i``."""
+        if self.multiply is not None:
+            return self.multiply(a, i, self.direction)
+        weights = self.part(i)
+        assert weights is not None
+        return self.product(a, self.transposed(weights))
 
 
 def _activation(
@@ -187,9 +199,7 @@ def _steps(
         lengths = None
     sides, ends = [], []
     for cell, start in zip(cells, starts, strict=True):
-        weights = cell.part(1)
-        assert weights is not None
-        products = cell.add(cell.product(x, cell.transposed(weights)), prepare(cell))
+        products = cell.add(cell.by_weights(x, 1), prepare(cell))
         state = [cell.zeros(batch) if v is None else v for v in start]
         hidden: list[Value] = []
         for t in reversed(range(length)) if cell.backwards else range(length):
@@ -226,14 +236,8 @@ def _whole_bias(cell: RecurrentCell) -> Value | None:
     return None if w is None or r is None else cell.add(w, r)
 
 
-def _state_product(cell: RecurrentCell, hidden: Value) -> Value:
-    recurrent = cell.part(2)
-    assert recurrent is not None
-    return cell.product(hidden, cell.transposed(recurrent))
-
-
 def _rnn_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
-    return [cell.activations[0](cell.add(x, _state_product(cell, state[0])))]
+    return [cell.activations[0](cell.add(x, cell.by_weights(state[0], 2)))]
 
 
 def rnn(node: OnnxNode) -> list[Value]:
@@ -243,7 +247,7 @@ def rnn(node: OnnxNode) -> list[Value]:
 def _lstm_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
     f, g, h = cell.activations
     hidden, memory = state
-    gates = cell.add(x, _state_product(cell, hidden))
+    gates = cell.add(x, cell.by_weights(hidden, 2))
     peep = cell.part(7)
     peeps = [None if peep is None else cell.cut(peep, i) for i in range(3)]
 
@@ -261,10 +265,10 @@ def _lstm_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Va
     return [cell.mul(f(gate(1, new)), h(new)), new]
 
 
-def lstm(node: OnnxNode, rounded: Callable[[Value], Value] = lambda x: x) -> list[Value]:
-    """``rounded`` is applied to the left operand of every product, as dynamic quantisation does."""
+def lstm(node: OnnxNode, multiply: Multiply | None = None) -> list[Value]:
+    """``multiply`` computes the products with weights where they are not those of the inputs in f32."""
     cells = _cells(node, 4, ["Sigmoid", "Tanh", "Tanh"])
-    return _run(node, [replace(cell, rounded=rounded) for cell in cells], [5, 6], _lstm_step, _whole_bias)
+    return _run(node, [replace(cell, multiply=multiply) for cell in cells], [5, 6], _lstm_step, _whole_bias)
 
 
 def _gru_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
