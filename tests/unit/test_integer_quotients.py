@@ -1,5 +1,6 @@
-"""DIV, L2_NORMALIZATION and LOG_SOFTMAX of integers, and functions and long sums of 16 bits: the answers of LiteRT's
-reference kernels and of TFLite Micro, recorded as digests, and compared with the runtimes where they are installed."""
+"""DIV, L2_NORMALIZATION, LOG_SOFTMAX and SOFTMAX of integers, and functions and long sums of 16 bits: the answers
+of LiteRT's reference kernels and of TFLite Micro, recorded as digests, and compared with the runtimes where they are
+installed."""
 
 from __future__ import annotations
 
@@ -37,6 +38,8 @@ class Operator:
     flat: bool = False
     weights: int = 0
     activation: int = 0
+    to: str = ""
+    beta: float = 1.0
 
     def bytes(self) -> bytes:
         model = Model()
@@ -55,8 +58,9 @@ class Operator:
         if self.type == "EQUAL":
             y = model.tensor("y", shape, "bool")
         else:
-            y = model.tensor("y", shape, self.dtype, scale=[self.result[0]], zero=[self.result[1]])
+            y = model.tensor("y", shape, self.to or self.dtype, scale=[self.result[0]], zero=[self.result[1]])
         options = {"activation": self.activation} if self.type in ("DIV", "FULLY_CONNECTED", "L2_NORMALIZATION") else {}
+        options |= {"beta": self.beta} if self.type == "SOFTMAX" else {}
         model.add(self.type, operands, [y], **options)
         return model.bytes(inputs, [y])
 
@@ -87,6 +91,7 @@ class Operator:
 
 
 EIGHT, MIDDLE = (0.03, -9), {"i8": (1 / 128, 0), "u8": (1 / 128, 128)}
+FINE = (2.0**-16, -(1 << 15))
 OPERATORS: dict[str, Operator] = {
     "length i8": Operator("L2_NORMALIZATION", "i8", (5, 17), (EIGHT,), MIDDLE["i8"]),
     "length i8, long": Operator("L2_NORMALIZATION", "i8", (2, 700), (EIGHT,), MIDDLE["i8"]),
@@ -99,6 +104,12 @@ OPERATORS: dict[str, Operator] = {
     "log softmax, coarse": Operator("LOG_SOFTMAX", "i8", (5, 10), ((0.9, -4),), (1 / 16, 127)),
     "log softmax, fine": Operator("LOG_SOFTMAX", "i8", (2, 1001), ((0.004, 0),), (1 / 16, 127)),
     "log softmax, one": Operator("LOG_SOFTMAX", "i8", (3, 1), ((0.1, 0),), (1 / 16, 127)),
+    "softmax i8 to i16": Operator("SOFTMAX", "i8", (5, 17), ((0.07, 3),), FINE, to="i16"),
+    "softmax i8 to i16, coarse": Operator("SOFTMAX", "i8", (5, 10), ((0.9, -4),), FINE, to="i16", beta=0.5),
+    "softmax i8 to i16, fine": Operator("SOFTMAX", "i8", (2, 1001), ((0.004, 0),), FINE, to="i16"),
+    "softmax i8 to i16, one": Operator("SOFTMAX", "i8", (3, 1), ((0.1, 0),), FINE, to="i16"),
+    "softmax i8 to i16, image": Operator("SOFTMAX", "i8", (1, 3, 4, 6), ((0.05, -9),), FINE, to="i16", beta=2.0),
+    "softmax u8 to i16": Operator("SOFTMAX", "u8", (5, 17), ((0.07, 140),), FINE, to="i16"),
     "quotient i8": Operator("DIV", "i8", (4, 90), ((0.05, 3), (0.04, -20)), (0.02, 11)),
     "quotient i8, clipped": Operator("DIV", "i8", (4, 90), ((0.05, 3), (0.04, -20)), (0.02, 11), activation=1),
     "quotient u8": Operator("DIV", "u8", (4, 90), ((0.05, 113), (0.04, 5)), (0.017, 100)),
@@ -122,6 +133,12 @@ RECORDED = {
     "log softmax, coarse": ("6ad432b786da9ce0", "6ad432b786da9ce0"),
     "log softmax, fine": ("3fe36153bf606940", "3fe36153bf606940"),
     "log softmax, one": ("4977021028c4a74c", "4977021028c4a74c"),
+    "softmax i8 to i16": ("0d3c1e8c7a7535f6", "0d3c1e8c7a7535f6"),
+    "softmax i8 to i16, coarse": ("f15fabf1346d825b", "f15fabf1346d825b"),
+    "softmax i8 to i16, fine": ("a70e06cc7df58514", "a70e06cc7df58514"),
+    "softmax i8 to i16, one": ("d305ff048ea27ecd", "d305ff048ea27ecd"),
+    "softmax i8 to i16, image": ("b1bf1af59eb5e7d6", "b1bf1af59eb5e7d6"),
+    "softmax u8 to i16": ("0d3c1e8c7a7535f6", ""),
     "quotient i8": ("4df832c300706819", "4df832c300706819"),
     "quotient i8, clipped": ("fcf570128ba478a6", "fcf570128ba478a6"),
     "quotient u8": ("efa7bc8da2dcc45a", ""),
@@ -150,7 +167,7 @@ def test_results_are_those_recorded(name: str, arithmetic: Any) -> None:
     assert recorded == digest(case.ours(arithmetic))
 
 
-@pytest.mark.parametrize("name", [n for n in OPERATORS if n.endswith(("8", "sums", "softmax"))])
+@pytest.mark.parametrize("name", [n for n in OPERATORS if n.endswith(("8", "sums", "softmax", "to i16"))])
 def test_compiled_results_are_those_of_the_references(name: str) -> None:
     case = OPERATORS[name]
     bundle = tenon.compile(case.bytes(), name="net", arithmetic="litert")

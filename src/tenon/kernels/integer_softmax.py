@@ -16,18 +16,20 @@ CODES = 256
 
 
 @lru_cache(maxsize=64)
-def integer_softmax(rows: int, length: int, dtype: DType) -> Kernel:
-    """Parameters: x [rows, length], the table i32 [256] of exp by the distance from a row's maximum, y."""
+def integer_softmax(rows: int, length: int, dtype: DType, to: DType) -> Kernel:
+    """Parameters: x [rows, length] of ``dtype``, the table i32 [256] of exp by the distance from a row's maximum, y of
+    ``to``, of 8 or 16 bits."""
     k = Builder(f"integer_softmax_{rows}x{length}", f"Softmax of {rows} rows of {length}, in integers")
     x = k.param("x", rows, length, dtype=dtype)
     t = k.param("t", CODES, dtype=I32)
-    y = k.param("y", rows, length, dtype=dtype, out=True)
-    least = -128 if dtype.is_signed else 0
+    y = k.param("y", rows, length, dtype=to, out=True)
+    bits = 8 * to.bytes
+    lowest, least = (-(1 << (8 * each.bytes - 1)) if each.is_signed else 0 for each in (dtype, to))
     (kind,), _ = deal(rows)
     with k.loop("i", rows, kind=kind) as i:
         most = k.local("m", 1, dtype=I32)
         total = k.local("s", 1, dtype=I32)
-        most[0] = least
+        most[0] = lowest
         total[0] = 0
         with k.loop("j", length) as j:
             most[0] = maximum(most[0], cast(x[i, j], I32))
@@ -35,10 +37,10 @@ def integer_softmax(rows: int, length: int, dtype: DType) -> Kernel:
             total[0] = total[0] + (((t[d] >> (ACCUMULATED - 1)) + 1) >> 1)
         headroom = k.let("headroom", 31 - top_bit(k.let("sum", total[0])))
         scale = k.let("scale", reciprocal(op("xor", total[0] << headroom, -(2**31))))
-        shift = k.let("shift", (ACCUMULATED + 31 - 8) - headroom)
+        shift = k.let("shift", (ACCUMULATED + 31 - bits) - headroom)
         with k.loop("j", length) as j, k.bind("d", most[0] - cast(x[i, j], I32), CODES) as d:
             product = ((sqrdmulh(scale, t[d]) >> (shift - 1)) + 1) >> 1
-            y[i, j] = cast(minimum(maximum(product + least, least), least + CODES - 1), dtype)
+            y[i, j] = cast(minimum(maximum(product + least, least), least + (1 << bits) - 1), to)
     return k.done()
 
 

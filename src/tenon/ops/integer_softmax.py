@@ -103,32 +103,42 @@ def reciprocal_of(fraction: Array) -> Array:
 @register
 @dataclass(frozen=True)
 class IntegerSoftmax(Operator):
-    """Softmax over the last axis of i8 or u8, to the same type with the scale 1/256 and its least number for zero.
+    """Softmax over the last axis of i8 or u8: to the same type or to i16, with the scale 2**-8 or 2**-16 of its
+    bits and its least number for zero.
 
-    ``x_scale`` is the scale of x times the operator's beta.
+    ``x_scale`` is the scale of x times the operator's beta; ``to`` is empty for the type of x.
     """
 
     x_scale: float = 1.0
+    to: str = ""
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
         check_rows(self.name, x, LONGEST)
-        return (TensorType(x.dtype, x.dims, quant=Quant((1 / 256,), (limits(x.dtype)[0],))),)
+        y = self.result(x.dtype)
+        if y not in (x.dtype, DType.I16):
+            raise ShapeError(f"{self.name}: no results of {y} for {x}")
+        return (TensorType(y, x.dims, quant=Quant((1 / (1 << 8 * y.bytes),), (limits(y)[0],))),)
+
+    def result(self, x: DType) -> DType:
+        """The type of the result for one of x."""
+        return DType(self.to) if self.to else x
 
     def reference(self, x: Array) -> Array:
         wide = x.astype(np.int64)
         exps = table(self.x_scale).astype(np.int64)[wide.max(-1, keepdims=True) - wide]
         total = rounding_shift(exps, ACCUMULATED).sum(-1, keepdims=True)
         scale, over = reciprocal(total)
-        least, most = limits(DType.of(x.dtype))
-        result = rounding_shift(doubling_high(scale, exps), over + 31 - 8) + least
-        return clamped(result, least, most, DType.of(x.dtype))
+        to = self.result(DType.of(x.dtype))
+        least, most = limits(to)
+        result = rounding_shift(doubling_high(scale, exps), over + 31 - 8 * to.bytes) + least
+        return clamped(result, least, most, to)
 
     def lower(self, site: Site) -> list[Step]:
-        dims = site.input(0).dims
-        kernel = integer_softmax(math.prod(dims[:-1]), dims[-1], site.output.dtype)
+        x = site.input(0)
+        kernel = integer_softmax(math.prod(x.dims[:-1]), x.dims[-1], x.dtype, site.output.dtype)
         return [Step(kernel, (Input(0), Weights(table(self.x_scale)), Output()))]
 
     @classmethod
@@ -139,3 +149,4 @@ class IntegerSoftmax(Operator):
             for shape, scale in (((3, 10), 0.07), ((1, 1), 1.0), ((2, 3, 17), 0.9), ((1, 1000), 0.004)):
                 x = rng.integers(kind.min, kind.max + 1, shape).astype(dtype)
                 yield Case(cls(scale), (x,), (), 0, label=f"{np.dtype(dtype)}_{shape[-1]}")
+                yield Case(cls(scale, "i16"), (x,), (), 0, label=f"{np.dtype(dtype)}_to_int16_{shape[-1]}")

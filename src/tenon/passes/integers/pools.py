@@ -17,7 +17,7 @@ from tenon.passes.integers.arithmetic import concatenated_u8, mean_factor
 from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.float_results import integer_scores, scores
 from tenon.passes.integers.functions import softmax_16
-from tenon.passes.integers.operands import Operand, operand, transpose
+from tenon.passes.integers.operands import BYTES, Operand, operand, transpose
 from tenon.passes.integers.pointwise import _looked_up
 
 
@@ -53,7 +53,21 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     else:
         return _requantised(match, found, x, arithmetic, kernel, more)
     assert rank
+    if rank > 2 and kernel == sizes and not any(more.get("pads") or ()):
+        return found.finish(match, _pooled_whole(match, found, x, rounding, arithmetic, factor))
     return found.finish(match, _pooled(match, found, x, rounding, arithmetic, kernel, factor=factor, **more))
+
+
+def _pooled_whole(
+    match: Match, found: Chain, x: Operand, rounding: str, arithmetic: Arithmetic, factor: float
+) -> Value:
+    """The average over all spatial axes of any number, as of one."""
+    batch, channels, *sizes = x.value.type.dims
+    row = match.constant("row", np.array([batch, channels, math.prod(sizes)], np.int64))
+    flat = Operand(match.add("Reshape", x.value, row), x.grid)
+    y = _pooled(match, found, flat, rounding, arithmetic, (math.prod(sizes),), factor=factor)
+    shape = match.constant("shape", np.array(found.core.output.type.dims, np.int64))
+    return match.add("Reshape", y, shape)
 
 
 def _requantised(
@@ -147,7 +161,7 @@ def _reduced(
 
 
 def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
-    """Softmax over the last axis, for a result of the scale 1/256; that of ONNX Runtime gives floats."""
+    """Softmax over the last axis, for a result of the scale 2**-8 or 2**-16; that of ONNX Runtime gives floats."""
     node, grid = found.core, found.grid
     if arithmetic == "onnx":
         return "" if integer_scores(match, node) else "softmax is computed in float, as ONNX Runtime does"
@@ -158,10 +172,12 @@ def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     last = attribute(node, "axis") % node.output.type.rank == node.output.type.rank - 1
     if x.grid.dtype is grid.dtype is DType.I16 and last and not (found.scaled or x.grid.steps or grid.steps):
         return softmax_16(match, found, x.value, x.grid, beta, arithmetic)
-    usual = grid.scale == 1 / 256 and grid.zero == grid.range[0] and x.grid.dtype is grid.dtype
-    if _unfit(found, x) or not usual or not last:
-        return "only softmax of 8 bits over the last axis to a scale of 1/256 is computed in integers"
-    y = match.add(make("IntegerSoftmax", x_scale=x.grid.scale * beta), x.value, origin=node.origin)
+    usual = grid.scale == 1 / (1 << 8 * grid.dtype.bytes) and grid.zero == grid.range[0]
+    alike = grid.dtype in (x.grid.dtype, DType.I16)
+    if x.grid.dtype not in BYTES or found.scaled or x.grid.steps or grid.steps or not (usual and alike and last):
+        return "only softmax of 8 bits over the last axis to a scale of 1/256 or 1/65536 is computed in integers"
+    to = "" if x.grid.dtype is grid.dtype else grid.dtype.value
+    y = match.add(make("IntegerSoftmax", x_scale=x.grid.scale * beta, to=to), x.value, origin=node.origin)
     return found.finish(match, y)
 
 
