@@ -13,8 +13,7 @@ import numpy as np
 from tenon.ir.graph import Node, Value
 from tenon.ir.types import F32, DType
 from tenon.ir.writer import can_fold, evaluate
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Operator, Site
+from tenon.ops.base import Operator
 from tenon.ops.conv import Conv, ConvTranspose
 from tenon.ops.convert import Cast
 from tenon.ops.elementwise import Pointwise
@@ -23,6 +22,7 @@ from tenon.ops.matmul import Gemm
 from tenon.ops.resize import Resize
 from tenon.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.passes.patterns import Apply
+from tenon.passes.site import plain_site
 
 
 @rule(Apply("*"))
@@ -161,19 +161,13 @@ def normalization_at_run_time(match: Match) -> Result:
     return match.add("Add", match.add("Mul", match.add("Sub", x, mean), factor), bias)
 
 
-def _site(node: Node) -> Site:
-    types = tuple(None if v is None else v.type for v in node.inputs)
-    constants = tuple(None if v is None else v.data for v in node.inputs)
-    return Site(types, tuple(v.type for v in node.outputs), constants, Machine())
-
-
 @rule(Apply("Resize"))
 def resize_by_tables(match: Match) -> Result:
     """interpolation that kernels do not support is a product with a table along each axis"""
     node, op = match.root, match.root.op
     assert isinstance(op, Resize)
     x, outside = node.input(0), np.zeros((), bool)
-    if not node.output.type.size or not op.supported(_site(node)):
+    if not node.output.type.size or not op.supported(plain_site(node)):
         return None
     y, rank = x, x.type.rank
     wide = x.type.dtype if x.type.dtype is DType.F64 else F32

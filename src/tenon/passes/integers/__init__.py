@@ -29,6 +29,7 @@ from tenon.passes.integers.quotients import divide, log_softmax
 from tenon.passes.integers.same_operand import same_operand_rules
 from tenon.passes.integers.splits import slice_quantised
 from tenon.passes.patterns import Apply
+from tenon.passes.site import why_not_compiled
 
 Convert = Callable[[Match, Chain, Arithmetic], Value | str]
 
@@ -59,9 +60,9 @@ def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
         return []
     apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     slice_quantised(graph)
-    apply(graph, [rule, *comparison_rules(arithmetic)], silent)
-    apply(graph, same_operand_rules(), silent)
-    apply(graph, float_result_rules(), silent)
+    apply(graph, [rule, *map(_compiled, comparison_rules(arithmetic))], silent)
+    apply(graph, [_compiled(each) for each in same_operand_rules()], silent)
+    apply(graph, [_compiled(each) for each in float_result_rules()], silent)
     run(graph, DEAD)
     if arithmetic != "onnx":
         _quantize_as_tflite(graph, left)
@@ -89,6 +90,7 @@ def _quantize_as_tflite(graph: Graph, left: dict[int, Problem]) -> None:
 
 def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]) -> Result:
     result = _integers(match, arithmetic)
+    result = _uncompiled(match, result) or result
     if isinstance(result, str):
         if result:
             left[id(match.root)] = Problem(str(match.root.origin), result)
@@ -97,6 +99,27 @@ def _converted(match: Match, *, arithmetic: Arithmetic, left: dict[int, Problem]
     assert not isinstance(grid, str)
     result.type = replace(result.type, quant=grid.quant)
     return result
+
+
+def _compiled(given: Rule) -> Rule:
+    """A rule that declines where no kernel computes what it would make."""
+
+    def rewrite(match: Match) -> Result:
+        result = given.rewrite(match)
+        return _uncompiled(match, result) or result
+
+    return replace(given, rewrite=rewrite)
+
+
+def _uncompiled(match: Match, result: Result) -> str:
+    """Why an operator that the rule made, and that the result depends on, is not compiled, or nothing."""
+    made, todo = {id(node): node for node in match.made}, [result] if isinstance(result, Value) else []
+    while todo:
+        node = made.pop(id(todo.pop().producer), None)
+        if node is not None and (why := why_not_compiled(node)):
+            return why
+        todo += [] if node is None else [v for v in node.inputs if v is not None]
+    return ""
 
 
 def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
