@@ -59,6 +59,21 @@ class Tensor:
         self.build.store(self.buffer, self.where(at), broadcast(value, self.lanes))
 
 
+def _operations(value: Expr) -> list[Op]:
+    """All operations of an expression, once each, operands first; without recursion, as chains may be long."""
+    order, seen, todo = list[Op](), set[int](), [(value, False)]
+    while todo:
+        e, visited = todo.pop()
+        if not isinstance(e, Op):
+            continue
+        if visited:
+            order.append(e)
+        elif id(e) not in seen:
+            seen.add(id(e))
+            todo += [(e, True), *((a, False) for a in reversed(e.args))]
+    return order
+
+
 class Builder:
     """Collects statements; ``done()`` returns the kernel.  ``about`` as in ``loops.Kernel``."""
 
@@ -122,34 +137,20 @@ class Builder:
 
     def _share(self, value: Expr) -> Expr:
         """Give a name to every operation that ``value`` uses more than once."""
-        uses = Counter[int]()
-
-        def count(e: Expr) -> None:
-            if isinstance(e, Op):
-                uses[id(e)] += 1
-                if uses[id(e)] == 1:
-                    for a in e.args:
-                        count(a)
-
-        count(value)
-        if all(n == 1 for n in uses.values()):
+        order = _operations(value)
+        uses = Counter(id(a) for e in order for a in e.args)
+        if all(uses[id(e)] <= 1 for e in order):
             return value
         done: dict[int, Expr] = {}
-
-        def rebuild(e: Expr) -> Expr:
-            if not isinstance(e, Op):
-                return e
-            if id(e) not in done:
-                args = tuple(rebuild(a) for a in e.args)
-                new: Expr = e if all(a is b for a, b in zip(args, e.args, strict=True)) else Op(e.name, args, e.type)
-                if uses[id(e)] > 1 and e.name != "broadcast":
-                    ref = Ref(self.fresh("t"), new.type)
-                    self._emit(Let(ref, new))
-                    new = ref
-                done[id(e)] = new
-            return done[id(e)]
-
-        return rebuild(value)
+        for e in order:
+            args = tuple(done.get(id(a), a) for a in e.args)
+            new: Expr = e if all(a is b for a, b in zip(args, e.args, strict=True)) else Op(e.name, args, e.type)
+            if uses[id(e)] > 1 and e.name != "broadcast":
+                ref = Ref(self.fresh("t"), new.type)
+                self._emit(Let(ref, new))
+                new = ref
+            done[id(e)] = new
+        return done[id(value)]
 
     def barrier(self) -> None:
         self._emit(Barrier())

@@ -31,6 +31,10 @@ from tenon.ops.elementwise import (
 from tenon.ops.patch import Patch, Span, broadcast_reads
 from tenon.ops.pointwise import Add, Mul
 
+MOST_STEPS = 16
+"""The most steps of a fused operator: one store and one load for so many operations cost nothing, and the expressions
+that compilers get stay short."""
+
 _FUSED_TYPES = {F32, I32, BOOL, DType.BF16, DType.F16}
 
 
@@ -172,6 +176,8 @@ def can_fuse(producer: Node, consumer: Node) -> str:
         return f"{consumer.op.name} is not pointwise"
     if not any(v is output for v in consumer.inputs):
         return f"{consumer.op.name} does not read it"
+    if _steps(producer.op) + _steps(consumer.op) + 1 > MOST_STEPS:
+        return f"{MOST_STEPS} steps are enough for one operator"
     if consumer.output.type.shape != output.type.shape:
         return "the result has another shape"
     base, count = (base.base, base.count) if isinstance(base, Fused) else (base, len(producer.inputs))
@@ -182,6 +188,10 @@ def can_fuse(producer: Node, consumer: Node) -> str:
     if not all(_readable(base, types, output, v) for v in consumer.inputs if v is not None):
         return "it reads an operand that is not at hand where the result is stored"
     return ""
+
+
+def _steps(op: object) -> int:
+    return len(op.steps) if isinstance(op, Fused) else 0
 
 
 def _is_chain(op: object) -> bool:

@@ -23,11 +23,14 @@ class Storage:
     kept: set[Value] = field(default_factory=set)  # written over an operand, whose halo is already zero
 
     def root(self, value: Value) -> tuple[Value, int]:
-        """The value that owns the memory, and the offset in it."""
-        offset = 0
+        """The value that owns the memory, and the offset in it; long ways there are walked once."""
+        path, offset = list[Value](), 0
         while value in self.inside:
-            value, more = self.inside[value]
-            offset += more
+            path.append(value)
+            value, _ = self.inside[value]
+        for inner in reversed(path):
+            offset += self.inside[inner][1]
+            self.inside[inner] = value, offset
         return value, offset
 
 
@@ -123,7 +126,20 @@ class _Sharing:
             if same and self.dies(operand, node) and self.may_join(result, operand, 0):
                 self.join(result, operand, 0)
                 self.storage.kept.add(result)
+                self.forget_dead(result, node)
                 return
+
+    def forget_dead(self, value: Value, node: Node) -> None:
+        """Leave only those members in the group of ``value`` that later nodes have to respect."""
+        root, _ = self.storage.root(value)
+        now = self.step[node]
+        self.members[root] = [v for v in self.group(root) if v is root or v is value or self.matters(v, now)]
+
+    def matters(self, value: Value, now: int) -> bool:
+        """Whether a value is an output, or is written or read after step ``now``."""
+        steps = [*(self.step[user] for user in value.uses)]
+        steps += [] if value.producer is None else [self.step[value.producer]]
+        return value in self.out or any(step > now for step in steps)
 
     def dies(self, operand: Value, node: Node) -> bool:
         """Whether this node is the last to read anything stored in the memory of ``operand``."""
