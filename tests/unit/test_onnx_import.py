@@ -57,8 +57,7 @@ def test_unbound_graph_is_loaded_and_bound_later() -> None:
     graph = load(classifier())
     assert str(graph.inputs[0].type) == "f32[batch,2,8,8]"
     assert any(n.op.name == "Shape" for n in graph)
-    with pytest.raises(ShapeError, match=r"x: f32\[batch,2,8,8\].*--shape x=N,2,8,8.*--shape batch=N"):
-        bind(graph)
+    assert [v.type.dims for v in bind(graph).inputs] == [(1, 2, 8, 8)]
     bound = bind(graph, {"x": (3, 2, 8, 8)})
     verify(bound)
     assert len(bound) == len(load(classifier(), shapes={"batch": 3}))
@@ -94,7 +93,7 @@ def test_number_for_an_input_of_one_dimension() -> None:
     [
         ({"z": (1,)}, InputError, "no input is called 'z'; the model has 'x'"),
         ({"z": 1}, InputError, "no dimension is called 'z'; the model has 'batch'"),
-        ({"batch": 0}, InputError, "0 is not a possible extent"),
+        ({"batch": -1}, InputError, "-1 is not a possible extent"),
         ({"x": (1, 2)}, ShapeError, "'x' has 4 dimensions"),
         ({"x": (1, 3, 8, 8)}, ShapeError, r"the_c \(Conv\)"),
     ],

@@ -17,7 +17,7 @@ from tenon.bundle.container import SUFFIX
 from tenon.bundle.writer import save_container
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
-from tenon.cli.model_source import Source
+from tenon.cli.model_source import Source, note_open_batches
 from tenon.errors import InputError
 from tenon.ir.graph import Graph
 from tenon.ir.text import show
@@ -101,6 +101,7 @@ def _compiled(
         **_rewrite(offload),
     )
     progress("compile")
+    note_open_batches(bundle.program.assumed)
     return bundle
 
 
@@ -159,6 +160,7 @@ def inspect_model(
     as_json: bool,
 ) -> None:
     """Print a model, and write its graph as the "dot", "html" and "text" that ``files`` names."""
+    from tenon.ir.bind import open_batches
     from tenon.pipeline import inspect
 
     if source.bundle:
@@ -167,7 +169,9 @@ def inspect_model(
         return inspect_bundle(Path(source.model), layers=layers, as_json=as_json)
     with stages(f"reading {source.name}") as progress:
         graph = source.load(progress)
+        assumed = graph.assumed or open_batches({v.name: v.type for v in graph.inputs})
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)
+    note_open_batches(assumed.items())
     for kind, path in files.items():
         write(path, _WRITTEN[kind](optimised or graph), f"--{kind}")
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,7 +199,14 @@ def _compiled(
     graph = source.load(progress)
     bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
     progress("compile")
+    note_open_batches(bundle.program.assumed)
     return bundle
+
+
+def note_open_batches(assumed: Iterable[tuple[str, str]]) -> None:
+    """Say which batch dimensions, given as names of inputs and dimensions, are 1 because nothing bound them."""
+    for name, dim in assumed:
+        note(f"the batch of input '{name}' is not bound and taken as 1 (another one: --shape {dim}=N)")
 
 
 def compiled(source: Source, options: Mapping[str, Any], progress: Stages) -> tenon.Bundle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,9 +20,12 @@ Shapes = Mapping[str, int | Sequence[int]]
 def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     """A typed copy of ``graph`` with every dimension bound and constants folded.
 
+    An open batch dimension is 1 if it is all that nothing binds; ``assumed`` of the copy says so.
     Raises ShapeError listing every dimension that is still unbound, or every node whose inputs do not fit.
     """
     types = bind_types({v.name: v.type for v in graph.inputs}, _with_widths(graph, shapes or {}))
+    batches = open_batches(types)
+    types = bind_types(types, dict.fromkeys(batches.values(), 1))
     unbound = [
         f"  - {name}: {type} ({remedy(name, type, name in graph.strings)})"
         for name, type in types.items()
@@ -29,7 +33,36 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     ]
     if unbound:
         raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
-    return _rewritten(graph, types, {})
+    bound = _rewritten(graph, types, {})
+    bound.assumed |= batches
+    return bound
+
+
+def open_batches(types: Mapping[str, TensorType]) -> dict[str, str]:
+    """The names of the batch dimensions of inputs, if these are all dimensions that are not bound; else nothing.
+
+    That is a first dimension that is no other one's too, and whose name says nothing else.
+    """
+    batches = {}
+    for name, type in types.items():
+        opened = {axis: dim for axis, dim in enumerate(type.shape) if isinstance(dim, str)}
+        if opened and (list(opened) != [0] or not _is_batch(name, opened[0], type)):
+            return {}
+        batches.update({name: opened[0]} if opened else {})
+    return batches
+
+
+_OTHER_NAME = re.compile(
+    "seq|len|time|frame|token|past|cache|step|word|char|point|box|num|count|width|height|row|col|size"
+)
+"""Names of dimensions that are no batch."""
+
+
+def _is_batch(name: str, dim: str, type: TensorType) -> bool:
+    if "batch" in dim.lower():
+        return True
+    unnamed = dim == f"{name}_dim_0"
+    return dim != ANY_RANK and type.rank > 1 and (unnamed or not _OTHER_NAME.search(dim.lower()))
 
 
 def fix(graph: Graph, values: Values | None) -> Graph:
@@ -112,11 +145,11 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
         if isinstance(given, int):
             if name not in known:
                 raise InputError(f"no dimension is called '{name}'; the model has {_listed(known)}")
-            settle(name, _extent(name, given, 1), "its own name")
+            settle(name, _extent(name, given), "its own name")
             continue
         if name not in types:
             raise InputError(f"no input is called '{name}'; the model has {_listed(types)}")
-        whole[name] = tuple(_extent(name, n, 0) for n in given)
+        whole[name] = tuple(_extent(name, n) for n in given)
         shape = types[name].shape
         if shape == (ANY_RANK,):
             continue
@@ -132,8 +165,8 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
     }
 
 
-def _extent(name: str, extent: int, least: int) -> int:
-    if isinstance(extent, bool) or int(extent) != extent or not least <= extent < 2**31:
+def _extent(name: str, extent: int) -> int:
+    if isinstance(extent, bool) or int(extent) != extent or not 0 <= extent < 2**31:
         raise InputError(f"--shape {name}: {extent!r} is not a possible extent")
     return int(extent)
 

@@ -171,6 +171,7 @@ class Graph:
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (ir.strings)
         self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (ir.fixed)
+        self.assumed: dict[str, str] = {}  # inputs whose batch was bound to 1 as nothing else did, and its name
         self.initial: dict[
             str, tuple[float, ...]
         ] = {}  # what inputs hold in the first run: one number, or all elements
@@ -329,6 +330,7 @@ class Graph:
         """Copy the annotations (extents, preprocessing, heads, strings, fixed inputs, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
+        self.assumed = dict(other.assumed)
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""

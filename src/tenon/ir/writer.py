@@ -156,8 +156,7 @@ class Writer:
         try:
             types = node.op.infer(node.inputs)
         except UnknownError as error:
-            inputs = self.need(error.value)
-            self.report(node.origin, str(error), remedy(inputs), shape=True, inputs=node.inputs)
+            self.report(node.origin, str(error), self.fixing(error.value), shape=True, inputs=node.inputs)
             return False
         except ShapeError as error:
             self.report(node.origin, str(error), shape=True, inputs=node.inputs)
@@ -187,6 +186,19 @@ class Writer:
                     todo += current.producer.inputs
         self.needs.update(dict.fromkeys(names))
         return sorted(names)
+
+    def fixing(self, value: object, otherwise: str = "") -> str:
+        """The options that make a value known when compiling, which are recorded as needed.
+
+        Where it is computed from whole arrays, fixing these would leave nothing to compute: then the value itself is
+        to be an input that is fixed.
+        """
+        names = self.need(value)
+        arrays = [v for v in self.graph.inputs if v.name in names and not (is_known(v) and v.type.size <= 1)]
+        if arrays and isinstance(value, Value) and value.producer is not None:
+            name = value.name
+            return f"make '{name}' an input and fix it, to the largest that is needed: --from {name} --value {name}=N"
+        return remedy(names, otherwise)
 
     def _fold(self, node: Node) -> tuple[Array, ...] | None:
         """The node's results if it can be folded."""

@@ -83,13 +83,13 @@ class Window:
         elif self.auto_pad != "NOTSET":
             raise ShapeError(f"{name}: unknown auto_pad '{self.auto_pad}'")
         room = n + before + after - span
-        if room < 0:
-            raise ShapeError(f"{name}: a window of {span} elements does not fit an axis of {n} with its padding")
         out = room // s + 1
-        if self.ceil_mode:
+        if self.ceil_mode:  # also a single window that is larger than the axis with its padding
             out = -(-room // s) + 1
             if (out - 1) * s >= n + before:  # a window may not start in the padding on the right
                 out -= 1
+        if out < 1:
+            raise ShapeError(f"{name}: a window of {span} elements does not fit an axis of {n} with its padding")
         return Axis(n, k, s, d, before, after, out)
 
 

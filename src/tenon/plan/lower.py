@@ -139,6 +139,7 @@ class _Lowering:
         return Program(
             name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory, self.setting.threads,
             largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
+            assumed=tuple(self.graph.assumed.items()),
         )  # fmt: skip
 
     def port(self, value: Value) -> Port:

@@ -137,7 +137,8 @@ class Program:
 
     ``threads`` is the most that may run it.  ``error`` is the largest of any layer, over the RMS of
     an output channel, of its algorithm and of rounding to 16 bits (see ``ops.base.Operator.error``).
-    ``largest`` is the layer at which the most bytes of activations are alive.
+    ``largest`` is the layer at which the most bytes of activations are alive.  ``assumed`` are the names of inputs
+    whose batch is 1 because nothing bound it, and of that dimension.
     """
 
     name: str
@@ -150,6 +151,7 @@ class Program:
     error: float = 0.0
     largest: str = ""
     patches: Patches | None = None
+    assumed: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         return f"Program('{self.name}', {len(self.calls)} calls)"

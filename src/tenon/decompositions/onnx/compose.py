@@ -345,7 +345,15 @@ def _max_pool(node: OnnxNode) -> Results | None:
 
 
 def _compress(node: OnnxNode) -> Results:
-    axis = node.attributes.get("axis")
+    """Of a condition that is known, a Gather of the slices that it keeps."""
+    axis, condition = node.attributes.get("axis"), node.input(1)
+    known = condition.data
+    if node.rank(1) == 1 and condition.type.dtype is DType.BOOL and not condition.type.size:
+        known = np.zeros(0, np.bool_)
+    if known is not None and known.ndim == 1 and known.dtype == np.bool_:
+        kept = node.int_constant("kept", np.flatnonzero(known).tolist())
+        x = node.input(0) if axis is not None else node.reshape(node.input(0), -1)
+        return [node.add("Gather", x, kept, axis=axis or 0)]
     if axis is None:
         return node.builder.data_dependent(node, [0])
     return node.builder.data_dependent(node, [axis % len(node.dims_of(0))])

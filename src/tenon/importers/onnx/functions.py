@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tenon.decompositions.onnx.node import Entry, StringTensor, TensorSequence
+from tenon.graph_builder.errors import UntypedError
 from tenon.ir.writer import is_known
 from tenon.wire.onnx_tensors import DTYPES, STRING
 
@@ -32,7 +33,10 @@ def schema(domain: str, type: str, opset: int) -> OpSchema | None:
 
 
 def body(node: NodeProto, opset: int, inputs: Sequence[Entry]) -> FunctionProto | None:
-    """The body of a standard operator that is a function, for inputs of these types; None if it is not one."""
+    """The body of a standard operator that is a function, for inputs of these types; None if it is not one.
+
+    Raises UntypedError for a body that depends on types which are not known.
+    """
     from onnx import FunctionProto
 
     # The stubs of onnx do not know these methods.
@@ -43,8 +47,10 @@ def body(node: NodeProto, opset: int, inputs: Sequence[Entry]) -> FunctionProto 
         version = _version(definition.function_opset_versions, opset)
         text = definition.get_function_with_opset_version(version)
         return text if isinstance(text, FunctionProto) else FunctionProto.FromString(text)
-    if not definition.has_context_dependent_function or not all(map(_is_known, inputs)):
+    if not definition.has_context_dependent_function:
         return None
+    if not all(map(_is_known, inputs)):
+        raise UntypedError
     version = _version(definition.context_dependent_function_opset_versions, opset)
     types = [_type(v).SerializeToString() for v in inputs]
     text = definition.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.graph_builder.errors import no_such_tensors
 from tenon.importers.onnx.node_context import reads
-from tenon.ir.bind import ANY_RANK, Shapes, bind_types
+from tenon.ir.bind import ANY_RANK, Shapes, bind_types, open_batches
 from tenon.ir.fixed import bindings, check_names
 from tenon.ir.graph import Graph
 from tenon.ir.types import DType, TensorType
@@ -111,7 +111,10 @@ def load(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
-    """The graph of an ONNX model, cut at the given tensors.  See ``importers.load`` for errors."""
+    """The graph of an ONNX model, cut at the given tensors.  See ``importers.load`` for errors.
+
+    An open batch dimension stays open, unless operators need the shapes of what they read: then it is 1.
+    """
     model = parse(file)
     try:
         return _Model(model, file).load(shapes, inputs, outputs)
@@ -160,7 +163,15 @@ class _Model:
         ports = [*inputs] if inputs else declared
         missing = [name for name in declared if inputs and name in read and name not in inputs]
         types = self.input_types([*ports, *missing], shapes, bool(inputs))
-        return self.importer(types).run(nodes, wanted)
+        try:
+            return self.importer(types).run(nodes, wanted)
+        except ModelError:
+            batches = open_batches(types)
+            if not batches:
+                raise
+        graph = self.importer(bind_types(types, dict.fromkeys(batches.values(), 1))).run(nodes, wanted)
+        graph.assumed |= batches
+        return graph
 
     def importer(self, types: Mapping[str, TensorType]) -> OnnxImporter:
         from tenon.importers.onnx.nodes import OnnxImporter

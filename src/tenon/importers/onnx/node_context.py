@@ -71,8 +71,8 @@ class SubgraphNode:
         """The data of input ``i``, which must be known when compiling."""
         value = self.value(i)
         if value.data is None:
-            inputs = self.importer.writer.need(value)
-            raise RefusedError(f"{what} is computed at run time; it must be known when compiling", remedy(inputs))
+            what = f"{what} is computed at run time; it must be known when compiling"
+            raise RefusedError(what, self.importer.writer.fixing(value))
         return value.data
 
     def attribute(self, name: str, default: Any = None) -> Any:

@@ -18,6 +18,7 @@ from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, check_outputs
 from tenon.graph_builder.errors import RefusedError, UntypedError, unknown
 from tenon.importers.onnx import functions
+from tenon.importers.onnx.attributes import constant_data, defaults, filled, kind_of
 from tenon.importers.onnx.control import CONTROL
 from tenon.importers.onnx.functions import schema as _schema
 from tenon.importers.onnx.gradient import gradient
@@ -25,17 +26,15 @@ from tenon.importers.onnx.node_context import Scope, SubgraphNode, in_order, rea
 from tenon.importers.onnx.upgrade import upgrade
 from tenon.ir.bind import remedy
 from tenon.ir.fixed import data_for
-from tenon.ir.fixed import remedy as fix_remedy
 from tenon.ir.graph import Array, Graph, Origin, Value
 from tenon.ir.strings import encoded
 from tenon.ir.types import DType, TensorType
-from tenon.ir.writer import HOSTILE, LARGEST_TENSOR, Writer, is_known, reason
+from tenon.ir.writer import HOSTILE, Writer, is_known, reason
 from tenon.model_files.model_file import ModelFile
 from tenon.wire.onnx_tensors import STRING, TensorError, array, is_missing, missing
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
-    from onnx.defs import OpSchema
 
     from tenon.ops.base import Operator
 
@@ -59,6 +58,8 @@ class OnnxImporter:
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.bindings: Mapping[str, AttributeProto] = {}
         self.counted: dict[Value, tuple[int, Value]] = {}
+        self.empty: set[Value] = set()  # results of operators that find nothing, whatever the data is
+        self.asked = False  # whether an operator that needs shapes was reported
         self.failed: set[Value] = set()  # values that are missing because of a problem that is reported already
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
@@ -98,6 +99,9 @@ class OnnxImporter:
         missing = [name for name in outputs if name not in self.scope]
         if missing and not self.writer.problems:
             raise FormatError(f"{self.file.name}: no node computes the output(s) {', '.join(map(repr, missing))}")
+        if self.writer.problems:  # all problems are reported together
+            self.refuse_readers()
+            self.ask_for_shapes()
         self.writer.finish()
         for name in outputs:
             entry = self.scope[name]
@@ -115,15 +119,29 @@ class OnnxImporter:
                     self.graph.outputs.append(self.returned(part, value))
         self.deliver_extents()
         self.graph.prune()
+        self.refuse_readers()
+        self.writer.finish()
+        dims = [d for v in self.proto.output for d in v.type.tensor_type.shape.dim]
+        stated = any(d.HasField("dim_value") and d.dim_value == 0 for d in dims)  # which the file says are empty
+        if not stated and not self.empty.intersection(self.graph.outputs):
+            check_outputs(self.graph)
+        return self.graph
+
+    def ask_for_shapes(self) -> None:
+        """Report inputs without a shape, unless an operator was refused because of it, which says so."""
+        if self.asked:
+            return
+        for v in self.graph.inputs:
+            if not v.type.bound:
+                hint = remedy(v.name, v.type, v.name in self.graph.strings)
+                self.writer.report(f"input '{v.name}'", "compiling needs its shape", hint, shape=True, inputs=[v])
+
+    def refuse_readers(self) -> None:
+        """Report the operators that read a tensor whose extent depends on data."""
         for value in self.counted:
             for reader in value.uses:
                 what = f"reads '{value.name}', whose extent depends on data"
                 self.writer.report(reader.origin, what, "cut the model before it with --to")
-        self.writer.finish()
-        dims = [d for v in self.proto.output for d in v.type.tensor_type.shape.dim]
-        if not any(d.HasField("dim_value") and d.dim_value == 0 for d in dims):  # which the file says are empty
-            check_outputs(self.graph)
-        return self.graph
 
     def check_extents(self, name: str, value: Value) -> None:
         """Report an output that has no elements although the file says that it has."""
@@ -243,6 +261,7 @@ class OnnxImporter:
         """Report that a node needs shapes, unless it lacks them because of a problem that is reported already."""
         if self.failed.isdisjoint(inputs):
             unbound = [v for v in self.graph.inputs if not v.type.bound]
+            self.asked = True
             what = "; ".join(remedy(v.name, v.type, v.name in self.graph.strings) for v in unbound)
             self.writer.report(origin, error.what, what, shape=True, inputs=inputs)
 
@@ -273,12 +292,12 @@ class OnnxImporter:
             return self.function(node, origin, inputs)
         layer = self.layer(node, origin, inputs, read)
         if node.op_type == "Constant":
-            return [self.tensor(layer.outputs[0], _constant(layer.attributes))]
+            return [self.tensor(layer.outputs[0], constant_data(layer.attributes))]
         upgrade(layer)
         while layer.inputs and layer.inputs[-1] is None:
             layer.inputs.pop()
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
-            return [self.writer.constant(layer.outputs[0], _filled(layer))]
+            return [self.writer.constant(layer.outputs[0], filled(layer))]
         if layer.type in COMPOSED:
             result = self.composed(COMPOSED[layer.type], layer)
             if result is not None:
@@ -305,7 +324,7 @@ class OnnxImporter:
         try:
             return import_node(node)
         except UnknownError as error:
-            raise RefusedError(str(error), fix_remedy(self.writer.need(error.value))) from None
+            raise RefusedError(str(error), self.writer.fixing(error.value)) from None
 
     def layer(self, node: NodeProto, origin: Origin, inputs: list[Value | None], read: set[str]) -> OnnxNode:
         """The node with its inputs, its attributes and names for its outputs up to the last that is read."""
@@ -335,8 +354,7 @@ class OnnxImporter:
         try:
             return STRINGS[node.op_type](layer, texts)
         except UnknownError as error:
-            names = self.writer.need(error.value)
-            raise RefusedError(str(error), fix_remedy(names)) from None
+            raise RefusedError(str(error), self.writer.fixing(error.value)) from None
 
     def function(self, node: NodeProto, origin: Origin, inputs: Sequence[Value | None]) -> Sequence[Entry]:
         """The outputs of a standard operator that is defined by others.  Raises RefusedError if it is none."""
@@ -357,10 +375,10 @@ class OnnxImporter:
         outside = self.opset, self.bindings
         given = {a.name: self.bound(a) for a in node.attribute}
         schema = _schema(node.domain, node.op_type, self.opset)
-        defaults = {} if schema is None else {k: a.default_value for k, a in schema.attributes.items()}
+        usual = {} if schema is None else {k: a.default_value for k, a in schema.attributes.items()}
         self.opset = functions.opset_of(function, self.opset)
         self.bindings = {
-            **{k: a for k, a in defaults.items() if a.type},
+            **{k: a for k, a in usual.items() if a.type},
             **{a.name: a for a in function.attribute_proto},
             **{k: a for k, a in given.items() if a is not None},
         }
@@ -406,10 +424,10 @@ class OnnxImporter:
             if known is not None and attribute.type not in (0, known.type.value):  # type: ignore[attr-defined]
                 raise RefusedError(f"attribute '{given.name}' is of the wrong kind; the file is damaged")
             values[given.name] = self.attribute(attribute)
-        return {**_defaults(schema), **values}
+        return {**defaults(schema), **values}
 
     def attribute(self, attribute: AttributeProto) -> Any:
-        kind = _kind(attribute)
+        kind = kind_of(attribute)
         if kind == "t":
             return array(attribute.t, self.file.folder)
         if kind in ("f", "i"):
@@ -465,10 +483,23 @@ class _NodeBuilder:
         names = [f"{self.outputs[0]}_{i}" for i in range(len(axes) + 1)]
         result = self.importer.writer.add(operator(node.type, node.attributes), node.inputs, names, self.origin)
         *values, extent = result
+        if extent.data is not None:  # of constants: the results are known, and so is their extent
+            return [self.cropped(v, axis, int(extent.data)) for v, axis in zip(values, axes, strict=True)]
+        if all(is_known(v) and not v.type.size for v in values):  # whatever the data is, nothing can be there
+            nothing = [self.constant(np.zeros(v.type.dims, v.type.dtype.numpy), "nothing") for v in values]
+            self.importer.empty.update(nothing)
+            return nothing
         for value, axis in zip(values, axes, strict=True):
             if axis is not None:
                 self.set_extent(value, axis, extent)
         return values
+
+    def cropped(self, value: Value, axis: int | None, extent: int) -> Value:
+        """The first ``extent`` elements of a constant along an axis."""
+        if axis is None or value.type.dims[axis] == extent:
+            return value
+        data = np.ascontiguousarray(value.array[(slice(None),) * axis + (slice(0, extent),)])
+        return self.constant(data, "cropped")
 
     def set_extent(self, value: Value, axis: int, extent: Value) -> None:
         self.importer.counted[value] = axis, extent
@@ -491,47 +522,13 @@ def _tensors(entry: Entry) -> Sequence[Value | None]:
     return [entry.bytes if isinstance(entry, StringTensor) else entry]
 
 
-_KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
-
-
-def _kind(attribute: AttributeProto) -> str:
-    """Which field holds the value; files before 2017 do not say, so the first that is there."""
-    if attribute.type:
-        return _KINDS.get(attribute.type, "")
-    for kind in _KINDS.values():
-        if kind.endswith("s") and len(kind) > 1:
-            if len(getattr(attribute, kind)):
-                return kind
-        elif attribute.HasField(kind):
-            return kind
-    return ""
-
-
-def _defaults(schema: OpSchema | None) -> dict[str, Any]:
-    from onnx.helper import get_attribute_value
-
-    defaults: dict[str, Any] = {}
-    for name, attribute in schema.attributes.items() if schema else ():
-        if attribute.default_value.type:
-            value = get_attribute_value(attribute.default_value)
-            defaults[name] = _text(value)
-    return defaults
-
-
-def _text(value: Any) -> Any:
-    """Bytes as strings."""
-    if isinstance(value, list):
-        return [_text(v) for v in value]
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def operator(type: str, attributes: Mapping[str, Any]) -> Operator:
     """The operator of that name with these attributes.  Raises RefusedError."""
     operator_class = ops.lookup(type)
     if operator_class is None:
         raise unknown(type, ops.registry(), "operator", REMEDIES.get(type, ""))
     known = {f.name: f for f in fields(operator_class)}
-    newest = _defaults(_schema("", type, 1 << 30))
+    newest = defaults(_schema("", type, 1 << 30))
     foreign = [k for k, v in attributes.items() if k not in known and newest.get(k) != v]
     if foreign:
         shown = ", ".join(f"{k}={attributes[k]!r}" for k in foreign)
@@ -546,33 +543,3 @@ def _frozen(value: Any, annotation: str) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return float(value) if annotation == "float" else value
-
-
-def _constant(attributes: Mapping[str, Any]) -> Array:
-    """The data of a Constant node, whichever of its attributes holds it.  Raises RefusedError."""
-    for name, value in attributes.items():
-        if name == "value" and isinstance(value, np.ndarray):
-            return value
-        if name in ("value_float", "value_floats"):
-            return np.array(value, np.float32)
-        if name in ("value_int", "value_ints"):
-            return np.array(value, np.int64)
-        if name in ("value_string", "value_strings"):
-            return np.array(value, object)
-    raise RefusedError("its value is not a tensor", "sparse tensors are not supported")
-
-
-def _filled(node: OnnxNode) -> Array:
-    """What ConstantOfShape gives, without spending memory on it.  Raises RefusedError."""
-    shape = node.input(0).data
-    value = node.attributes.get("value")
-    value = np.zeros(1, np.float32) if value is None else np.asarray(value)
-    if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or value.size != 1:
-        raise RefusedError("its shape or its value is malformed")
-    dims = tuple(int(d) for d in shape)
-    count = 1
-    for d in dims:
-        count *= d
-    if any(d < 0 for d in dims) or count > LARGEST_TENSOR:
-        raise RefusedError(f"a tensor of shape {list(dims)} is too large or impossible")
-    return np.broadcast_to(value.reshape(()), dims)
