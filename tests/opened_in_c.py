@@ -35,6 +35,8 @@ class Options(ctypes.Structure):
         ("weights_data", ctypes.c_void_p),
         ("weights_bytes", ctypes.c_size_t),
         ("public_key", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
+        ("minimum_version", ctypes.c_int64),
     )
 
 

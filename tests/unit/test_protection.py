@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import tenon
 from command_line import run_main
+from exchanged_parts import exchanged, sealed_pair
 from given_keys import FORMS, given_key
 from onnx_models import model, node
 from tenon.bundle.container import Container, container, container_of
@@ -138,8 +140,39 @@ def test_parts_cannot_change_places(place: Path, tmp_path: Path) -> None:
     names = [name for name in parts if "/" in name]
     turned = dict(zip(names, [parts[name] for name in (*names[1:], names[0])], strict=True))
     (tmp_path / "a.tenon").write_bytes(container_of({**parts, **turned}, 2))
-    with pytest.raises(BundleError, match="was changed after it was encrypted"):
+    with pytest.raises(BundleError, match="are not those that were encrypted together"):
         answer(tmp_path / "a.tenon", key=KEY)
+
+
+def refuse(path: Path, what: str) -> None:
+    tenon.open(path, key=KEY)
+    pytest.fail(f"{what} was opened")
+
+
+def test_parts_of_files_with_the_same_key_cannot_be_exchanged(tmp_path: Path) -> None:
+    first, second, plain = sealed_pair(tmp_path, KEY)
+    for path in (first, second):
+        tenon.open(path, key=KEY).close()
+    for name, content in exchanged(first, second, plain).items():
+        (tmp_path / "a.tenon").write_bytes(content)
+        with pytest.raises(BundleError, match=r"is damaged|is not encrypted"):
+            refuse(tmp_path / "a.tenon", name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["net.tenon", "net"])
+def test_a_key_demands_encryption(form: str, name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = given_key(form, KEY, place / "key", monkeypatch)
+    with pytest.raises(WrongKeyError, match="is not encrypted, which a key demands"):
+        answer(place / name, **how)
+    assert run_main(main, ["inspect", str(place / name), *(["--key-file", str(place / "key")] if how else [])]) == 2
+
+
+def test_what_this_process_compiled_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENON_KEY", KEY.hex())
+    network = model([node("Relu", ["x"], ["y"])], {"x": [1, 4]}, ["y"])
+    with tenon.open(tenon.compile(network.SerializeToString(), no_tuning=True)) as engine:
+        engine.run({"x": np.ones((1, 4), np.float32)})
 
 
 HOSTILE = ("../../escaped", "/tmp/escaped", "a/../../b", "..\\c", "x\0y")
@@ -216,6 +249,62 @@ def test_signed_bundles_are_verified_when_opened(place: Path, tmp_path: Path, ex
         answer(place / "signed.tenon", public_key=place / "private.pem")
     with pytest.raises(InputError, match="is no private key"):
         sign(Container(str(place / "net.tenon")), place / "public.pem")
+
+
+def test_versions_are_signed(place: Path, tmp_path: Path, expected: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    path, public = tmp_path / "a.tenon", place / "public.pem"
+    commanded("sign", place / "net.tenon", "--key-file", place / "private.pem", "--version", "7", "-o", path)
+    for version in (0, 6, 7):
+        assert answer(path, public_key=public, minimum_version=version) == expected
+    with pytest.raises(SignatureError, match="was signed as version 7, and 8 is the oldest that is accepted"):
+        answer(path, public_key=public, minimum_version=8)
+    with pytest.raises(InputError, match="needs a public key"):
+        answer(path, minimum_version=8)
+    file = Container(str(path))
+    parts = {name: file.stored(name).tobytes() for name in file.parts}
+    raised = parts["signature"][:32] + (9).to_bytes(8, "little") + parts["signature"][40:]
+    path.write_bytes(container_of({**parts, "signature": raised}))
+    with pytest.raises(SignatureError, match="was changed after it was signed"):
+        answer(path, public_key=public, minimum_version=8)
+    words = ["sign", str(place / "net.tenon"), "--key-file", str(place / "private.pem"), "-o", str(path), "--version"]
+    assert run_main(main, [*words, str(2**63)]) == 2
+
+
+def test_every_command_that_opens_bundles_verifies_signatures(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    data = ("--data", tmp_path)
+    sealed, out = ("--key-file", place / "key"), ("-o", tmp_path / "out")
+    commands: dict[str, tuple[str | Path, ...]] = {
+        "run": ("--input", f"x={tmp_path / 'x.npy'}"), "inspect": (), "benchmark": ("--rounds", "1", "--warmup", "0"),
+        "sbom": (), "encrypt": (*sealed, *out), "delta": (place / "signed.tenon", *out),
+    }  # fmt: skip
+    for name, words in commands.items():
+        good = (name, place / "signed.tenon", *words, "--public-key", place / "public.pem")
+        assert run_main(main, [*map(str, good)]) == 0, (name, capsys.readouterr().err)
+        assert run_main(main, [*map(str, good), "--minimum-version", "1"]) == 2, name
+        assert "the oldest that is accepted" in capsys.readouterr().err, name
+    others: dict[str, tuple[str | Path, ...]] = {
+        "profile": (), "verify": (), "validate": data, "evaluate": data, "deploy": (), "decrypt": (*sealed, *out),
+        "compare": (place / "net.tenon", *data),
+    }  # fmt: skip
+    for name, words in {**commands, **others}.items():
+        for bundle in ("net.tenon", "net"):
+            bad = (name, *((place / "net.tenon", place / bundle) if name == "delta" else (place / bundle,)))
+            rest = words[1:] if name == "delta" else words
+            assert run_main(main, [*map(str, (*bad, *rest)), "--public-key", str(place / "public.pem")]) == 2, name
+            assert re.search(r"is not signed|no \.tenon file", capsys.readouterr().err), (name, bundle)
+
+
+def test_a_signature_is_not_ignored_for_models(tmp_path: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(model([node("Relu", ["x"], ["y"])], {"x": [1, 4]}, ["y"]).SerializeToString())
+    for name in ("run", "inspect", "benchmark", "verify", "profile", "validate", "evaluate"):
+        assert run_main(main, [name, str(path), "--public-key", str(place / "public.pem")]) == 2
+        assert "no .tenon file, and only those are signed" in capsys.readouterr().err, name
+    assert run_main(main, ["run", str(place / "signed.tenon"), "--minimum-version", "1"]) == 2
+    assert "needs a public key" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["manifest.json", ".so", ".bin", "signature"])

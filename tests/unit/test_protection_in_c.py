@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import tenon
+from exchanged_parts import exchanged, sealed_pair
 from libtenon import CLIENTS, client, needed, run, succeeded
 from onnx_models import model, node
 from opened_in_c import (
@@ -30,6 +31,7 @@ from opened_in_c import (
     WRONG_KEY,
     Api,
     KeyFunction,
+    Options,
     Transform,
 )  # fmt: skip
 from tenon.bundle.container import Container, container, container_of
@@ -230,7 +232,9 @@ def test_libtenon_takes_keys_from_program_and_files(api: Api) -> None:
     given += [{"key_file": str(api.folder / name).encode()} for name in ("key", "digits")]
     for fields in given:
         assert api.open("sealed.tenon", **fields) == (OK, ""), fields
-    assert api.open("net.tenon", key=OTHER) == (OK, ""), "a key that is not needed"
+    for fields in given:
+        status, message = api.open("net.tenon", **fields)
+        assert (status, "is not encrypted, which a key demands" in message) == (WRONG_KEY, True)
     refused: dict[str, dict[str, object]] = {
         "is encrypted: give its key": {},
         "the key is not that": {"key": OTHER},
@@ -256,6 +260,39 @@ def test_libtenon_finds_changes_after_encryption(part: str, api: Api) -> None:
     assert "was changed after it was encrypted" in message
 
 
+def test_parts_of_files_with_the_same_key_cannot_be_exchanged_in_c(api: Api) -> None:
+    first, second, plain = sealed_pair(api.folder, KEY)
+    for path in (first, second):
+        assert api.open(path.name, key=KEY) == (OK, "")
+    for name, content in exchanged(first, second, plain).items():
+        (api.folder / "exchanged.tenon").write_bytes(content)
+        assert api.open("exchanged.tenon", key=KEY)[0] in (DAMAGED, WRONG_KEY), name
+
+
+@pytest.mark.parametrize("variable", ["TENON_KEY", "TENON_KEY_FILE"])
+def test_a_key_demands_encryption_in_c(variable: str, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    (api.folder / "plain").mkdir(exist_ok=True)
+    (api.folder / "plain" / "manifest.json").write_text("{}")
+    monkeypatch.setenv(variable, KEY.hex() if variable == "TENON_KEY" else str(api.folder / "key"))
+    for name in ("net.tenon", "plain"):
+        status, message = api.open(name)
+        assert (status, "is not encrypted, which a key demands" in message) == (WRONG_KEY, True)
+
+
+def test_libtenon_demands_a_version(api: Api) -> None:
+    private = Ed25519PrivateKey.from_private_bytes(KEY)
+    public, pem = private.public_key().public_bytes_raw(), api.folder / "versions.pem"
+    pem.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (api.folder / "seven.tenon").write_bytes(sign(Container(str(api.folder / "net.tenon")), pem, 7))
+    for version in (0, 7):
+        assert api.open("seven.tenon", public_key=public, minimum_version=version) == (OK, "")
+    status, message = api.open("seven.tenon", public_key=public, minimum_version=8)
+    assert (status, "was signed as version 7, and 8 is the oldest" in message) == (NOT_SIGNED, True)
+    assert api.open("seven.tenon", minimum_version=8)[0] == ARGUMENT
+    assert api.open("seven.tenon", public_key=public, minimum_version=-1)[0] == ARGUMENT
+    assert api.open("seven.tenon", public_key=public, struct_size=Options.minimum_version.offset) == (OK, "")
+
+
 def test_libtenon_transforms_what_programs_stored(api: Api) -> None:
     def turn(context: int | None, data: int, size: int) -> int:
         room = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(data))
@@ -277,7 +314,8 @@ def test_libtenon_verifies_signatures(api: Api) -> None:
     for name in ("net", "sealed"):
         signed = sign(Container(str(api.folder / f"{name}.tenon")), pem)
         (api.folder / f"signed-{name}.tenon").write_bytes(signed)
-        assert api.open(f"signed-{name}.tenon", public_key=public, key=KEY) == (OK, "")
+        sealed: dict[str, object] = {"key": KEY} if name == "sealed" else {}
+        assert api.open(f"signed-{name}.tenon", public_key=public, **sealed) == (OK, "")
     status, message = api.open("net.tenon", public_key=public)
     assert (status, "is not signed" in message) == (NOT_SIGNED, True)
     other = Ed25519PrivateKey.from_private_bytes(OTHER).public_key().public_bytes_raw()

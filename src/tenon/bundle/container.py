@@ -13,7 +13,8 @@ Names are TARGET/FILE; the files of a target are the manifest, library and weigh
 multiples of 4096 bytes, so that weights can be used where they are mapped; parts with the same content are stored once.
 ``runtime/libtenon/container.c`` reads the same.  In an encrypted file these parts are sealed (``wire.encryption``).
 Parts whose names have no target are about the file: "key-check" (``wire.encryption``), "signature"
-(``bundle.signature``).
+(``bundle.signature``), and of an encrypted file "directory", the sealed ``digest_of_sealed`` of the others, so that
+parts of files with the same key cannot be exchanged, left out or put elsewhere.
 """
 
 import mmap
@@ -40,6 +41,8 @@ _DIGEST = 32
 _ROW = struct.Struct("<104sQQ")
 _NAME = 103
 _ALIGNMENT = 4096
+SIGNATURE, DIRECTORY = "signature", "directory"
+_SEALED = struct.Struct("<104sQ12s16s")
 
 
 def container(targets: Mapping[str, Mapping[str, bytes]]) -> bytes:
@@ -71,6 +74,19 @@ def container_of(parts: Mapping[str, bytes], version: int = VERSION) -> bytes:
     for content, offset in offsets.items():
         whole[offset : offset + len(content)] = content
     return bytes(whole)
+
+
+def digest_of_sealed(parts: Mapping[str, bytes | memoryview]) -> bytes:
+    """The digest of the names, sizes, nonces and tags of all sealed parts, in their order.
+
+    A tag authenticates the content of its part.
+    """
+    rows = (
+        _SEALED.pack(name.encode(), len(content), bytes(content[:12]), bytes(content[-16:]))
+        for name, content in parts.items()
+        if name not in (SIGNATURE, DIRECTORY)
+    )
+    return blake2b(b"".join(rows), digest_size=_DIGEST).digest()
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
@@ -109,11 +125,16 @@ class Container:
         return self.version == ENCRYPTED
 
     def unlock(self, key: bytes) -> None:
-        """Use a key for an encrypted file.  Raises WrongKeyError if it is that of another one."""
+        """Use a key for an encrypted file.  Raises WrongKeyError if it is that of another one, BundleError if the parts
+        are not those that were encrypted together."""
         from tenon.wire.encryption import KEY_CHECK, WrongKeyError, unseal
 
         if unseal(key, KEY_CHECK, self.stored(KEY_CHECK).tobytes()) is None:
             raise WrongKeyError(self.path)
+        stored = {name: self.stored(name).data for name in self._parts}
+        if unseal(key, DIRECTORY, self.stored(DIRECTORY).tobytes()) != digest_of_sealed(stored):
+            why = "its parts are not those that were encrypted together"
+            raise BundleError(f"{self.path} is damaged: {why}: encrypt the bundle again")
         self._key = key
 
     def _directory(self) -> dict[str, tuple[int, int]]:

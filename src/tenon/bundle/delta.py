@@ -67,8 +67,9 @@ def delta(old: str | Path, new: str | Path) -> bytes:
     return head + lzma.compress(text, format=lzma.FORMAT_ALONE)
 
 
-def apply(old: str | Path, patch: str | Path, public_key: PublicKey | None = None) -> bytes:
-    """The content of the new file, which the owner of ``public_key`` has to have signed, if one is given.
+def apply(old: str | Path, patch: str | Path, public_key: PublicKey | None = None, minimum_version: int = 0) -> bytes:
+    """The content of the new file, which the owner of ``public_key`` has to have signed, if one is given, as
+    ``minimum_version`` or a later one.
 
     Raises InputError if the patch is for another file, BundleError if it is damaged, SignatureError.
     """
@@ -93,7 +94,7 @@ def apply(old: str | Path, patch: str | Path, public_key: PublicKey | None = Non
     if _digest(made) != after:
         raise BundleError(f"{patch} is damaged (the digest of its result differs): get it again")
     if public_key is not None:
-        check_signature(Container(str(patch), lambda _: made), public_key)
+        check_signature(Container(str(patch), lambda _: made), public_key, minimum_version)
     return made
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.bundle.container import ENCRYPTED, Container, container, container_of, is_container
+from tenon.bundle.container import (
+    DIRECTORY,
+    ENCRYPTED,
+    SIGNATURE,
+    Container,
+    container,
+    container_of,
+    digest_of_sealed,
+    is_container,
+)
 from tenon.bundle.manifest import FILE, read_manifest
-from tenon.bundle.signature import SIGNATURE
 from tenon.errors import BundleError, InputError
 from tenon.input_file import read_regular
 from tenon.wire.encryption import KEY_CHECK, MAGIC, Key, decrypt_content, encrypt_content, read_key, seal
@@ -63,7 +71,9 @@ def is_bundle(folder: Path) -> bool:
 def encrypted_container(parts: Mapping[str, bytes], secret: bytes) -> bytes:
     """The content of an encrypted ``.tenon`` file with these parts."""
     sealed = {name: seal(secret, name.partition("/")[2], content) for name, content in parts.items()}
-    return container_of({**sealed, KEY_CHECK: seal(secret, KEY_CHECK, b"")}, ENCRYPTED)
+    sealed[KEY_CHECK] = seal(secret, KEY_CHECK, b"")
+    sealed[DIRECTORY] = seal(secret, DIRECTORY, digest_of_sealed(sealed))
+    return container_of(sealed, ENCRYPTED)
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tenon.bundle.container import Container, is_container
 from tenon.bundle.manifest import Manifest, read_manifest
-from tenon.wire.encryption import Key, read_key
+from tenon.wire.encryption import Key, WrongKeyError, read_key
 
 _APACHE = [{"license": {"id": "Apache-2.0"}}]
 _MIT = [{"license": {"id": "MIT"}}]
@@ -22,13 +22,17 @@ def sbom(bundle: str | Path, key: Key | None = None) -> str:
     they were compiled from, the run-time code that they contain, and the tools.
 
     It has no dates: the same bundle gives the same text.  ``key`` is that of an encrypted file.  Raises BundleError for
-    a bundle that is damaged.
+    a bundle that is damaged, or not encrypted although there is a key.
     """
     path = Path(bundle)
     if not is_container(path):
+        if key is not None:
+            raise WrongKeyError(str(path), unneeded=True)
         return _text(path.resolve().name, [read_manifest(path)], "")
     file = Container(str(path))
-    if file.encrypted and key is not None:
+    if key is not None:
+        if not file.encrypted:
+            raise WrongKeyError(str(path), unneeded=True)
         file.unlock(read_key(key))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return _text(path.name, [file.manifest(target) for target in file.targets], digest)

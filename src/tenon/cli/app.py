@@ -27,6 +27,7 @@ from tenon.cli.option_groups import (
     PrintOptions,
     RunOptions,
     Shape,
+    SignatureOptions,
     Target,
     ThreadOptions,
     TuneOptions,
@@ -110,6 +111,7 @@ def compile_command(
 def run_command(
     *,
     model: Model,
+    signed: SignatureOptions,
     image: Annotated[Path | None, typer.Argument(help="An image file for the model's (only) image input.")] = None,
     image_option: Annotated[Path | None, typer.Option("--image", help="The image file, as an option.")] = None,
     input: Annotated[
@@ -126,19 +128,21 @@ def run_command(
     from tenon.cli.run import InputFiles, run_model
 
     files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input))
+    signed.demand_bundles(model.model)
     where = device.choice()
     run_model(model.source(), options.overrides(), threads.selected(), files, outputs, where, as_json=printing.json)
 
 
 @app.command("verify")
 @with_groups
-def verify_command(*, model: Model, options: RunOptions, printing: PrintOptions) -> None:
+def verify_command(*, model: Model, signed: SignatureOptions, options: RunOptions, printing: PrintOptions) -> None:
     """Run a quantised model, or a bundle of one, on a fixed input and compare the answer's digest with the references'.
 
     A model is compiled for --target and run there, by an emulator if need be.
     """
     from tenon.cli.verify import verify_model
 
+    signed.demand_bundles(model.model)
     verify_model(model.source(), options.overrides(), as_json=printing.json)
 
 
@@ -147,6 +151,7 @@ def verify_command(*, model: Model, options: RunOptions, printing: PrintOptions)
 def inspect_command(
     *,
     model: Model,
+    signed: SignatureOptions,
     dot: Annotated[Path | None, typer.Option("--dot", help="Write the optimised graph to this Graphviz file.")] = None,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the optimised graph as an HTML page to this file.")
@@ -160,6 +165,7 @@ def inspect_command(
     from tenon.cli.commands import inspect_model
 
     files = {kind: file for kind, file in (("dot", dot), ("html", html), ("text", text)) if file}
+    signed.demand_bundles(model.model)
     inspect_model(model.source(), options.overrides(), files, layers=layers, as_json=printing.json)
 
 
@@ -172,6 +178,7 @@ def benchmark_command(
     shape: Shape = None,
     value: Value = None,
     key: KeyOptions,
+    signed: SignatureOptions,
     rounds: Rounds = 20,
     warmup: Warmup = 3,
     threads: ThreadOptions,
@@ -187,6 +194,7 @@ def benchmark_command(
 
     sources = sources_of([*(models or ()), *(models_in(zoo) if zoo else ())], shape, value)
     where = device.choice()
+    signed.demand_bundles(*(source.model for source in sources))
     benchmark(sources, options.overrides(), threads.selected(), rounds, warmup, where, as_json=printing.json)
 
 
@@ -195,6 +203,7 @@ def benchmark_command(
 def profile_command(
     *,
     model: Model,
+    signed: SignatureOptions,
     rounds: Rounds = 100,
     warmup: Warmup = 10,
     html: Annotated[Path | None, typer.Option("--html", help="Write the profile as an HTML page to this file.")] = None,
@@ -207,6 +216,7 @@ def profile_command(
     from tenon.cli.profile import profile_model
 
     how = (threads.selected(), rounds, warmup, html, device.choice())
+    signed.demand_bundles(model.model)
     profile_model(model.source(), options.overrides(), *how, as_json=printing.json)
 
 
@@ -333,6 +343,7 @@ def devices_command(
 def deploy_command(
     *,
     model: Model,
+    signed: SignatureOptions,
     device: Annotated[
         list[str] | None,
         typer.Option("--device", metavar="NAME", help="A device, its SoC, or all; may be repeated."),
@@ -347,8 +358,12 @@ def deploy_command(
 ) -> None:
     """Compile a model for devices, push the bundle, run it there, and make it current; a bundle is pushed as it is."""
     from tenon.cli.deploy import deploy_to_devices
+    from tenon.engine.files import check_demanded_signature
 
     given = (device or [], devices, options.overrides())
+    if not rollback:
+        signed.demand_bundles(model.model)
+        check_demanded_signature(model.model)
     deploy_to_devices(model.source(), *given, keep=keep, back=rollback, as_json=printing.json)
 
 

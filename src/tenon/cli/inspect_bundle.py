@@ -9,9 +9,9 @@ from pathlib import Path
 from tenon.bundle import Manifest, read_manifest
 from tenon.bundle.container import Container
 from tenon.bundle.manifest import FileRecord, Tensor
-from tenon.bundle.signature import signer
+from tenon.bundle.signature import signed_version, signer
 from tenon.cli.console import console, count, patches_text, print_json, size, table
-from tenon.engine.files import choose_target, open_container
+from tenon.engine.files import check_folder, choose_target, open_container
 from tenon.errors import BundleError
 from tenon.options import opening
 
@@ -23,6 +23,7 @@ def inspect_bundle(path: Path, *, layers: bool, as_json: bool) -> None:
     """Print a bundle, or those of a ``.tenon`` file.  Then raises BundleError if a file is missing or damaged."""
     if not path.is_dir():
         return _inspect_single_file(path, layers=layers, as_json=as_json)
+    check_folder(path)
     manifest = read_manifest(path)
     states = {name: _state(path / name, record) for name, record in manifest.files.items()}
     if as_json:
@@ -42,7 +43,8 @@ def _inspect_single_file(path: Path, *, layers: bool, as_json: bool) -> None:
         made.append((manifest, states))
     by, taken = signer(file), _taken(file)
     if as_json:
-        about = {"encrypted": file.encrypted, "signed_by": by.hex() if by else None, "taken": taken}
+        signature = {"signed_by": by.hex() if by else None, "version": signed_version(file)}
+        about = {"encrypted": file.encrypted, **signature, "taken": taken}
         print_json({"targets": [{**manifest.json(), "states": states} for manifest, states in made], **about})
     else:
         console.print(
@@ -51,7 +53,9 @@ def _inspect_single_file(path: Path, *, layers: bool, as_json: bool) -> None:
         if file.encrypted:
             console.print("encrypted with AES-256-GCM")
         if by:
-            console.print(f"signed by {by.hex()} (tenon sign --public-key verifies it)", markup=False)
+            version = signed_version(file)
+            text = f"signed by {by.hex()} as version {version} (tenon sign --public-key verifies it)"
+            console.print(text, markup=False)
     for manifest, states in made:
         if not as_json:
             _print(manifest, states, layers=layers)

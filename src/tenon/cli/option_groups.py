@@ -67,6 +67,39 @@ class KeyOptions:
             yield
 
 
+@dataclass(frozen=True, kw_only=True)
+class SignatureOptions:
+    """Who has to have signed the bundles that are opened."""
+
+    public_key: Annotated[
+        Path | None,
+        typer.Option("--public-key", help="Open only .tenon files that the owner of this key (PEM) has signed."),
+    ] = None
+    minimum_version: Annotated[
+        int | None,
+        typer.Option("--minimum-version", min=0, help="The oldest version (tenon sign --version) that is accepted."),
+    ] = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Verifies the signatures of bundles."""
+        if self.public_key is None and self.minimum_version is None:
+            yield
+            return
+        from tenon.engine.files import signed_by
+
+        with signed_by(self.public_key, self.minimum_version or 0):
+            yield
+
+    def demand_bundles(self, *models: str) -> None:
+        """Raises InputError for a model that is no bundle, where a signature is demanded."""
+        from tenon.engine.files import refuse_unsigned
+
+        for model in models if self.public_key is not None else ():
+            if not source_of(model).bundle:
+                refuse_unsigned(model)
+
+
 @dataclass(frozen=True)
 class Model(KeyOptions):
     """The model argument and its options."""

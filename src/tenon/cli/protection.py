@@ -9,7 +9,7 @@ from tenon.atomic_write import write, write_all
 from tenon.bundle.container import Container
 from tenon.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder, is_bundle
 from tenon.bundle.sbom import sbom
-from tenon.bundle.signature import check_signature, sign, signer
+from tenon.bundle.signature import check_signature, sign, signed_version, signer
 from tenon.cli.console import console, print_json, size
 from tenon.errors import InputError
 from tenon.options import variable
@@ -50,18 +50,17 @@ def written(out: Path, content: bytes, *, as_json: bool) -> None:
     return console.print(f"{out}, {size(len(content))}", markup=False)
 
 
-def sign_or_verify(bundle: Path, out: Path | None, private: Path | None, public: Path | None, *, as_json: bool) -> None:
-    if (private is None) == (public is None):
-        raise InputError("name a private key to sign with (--key-file) or a public key to verify with (--public-key)")
+def sign_to(bundle: Path, out: Path, private: Path, version: int, *, as_json: bool) -> None:
+    return written(out, sign(Container(str(bundle)), private, version), as_json=as_json)
+
+
+def verify_signature(bundle: Path, public: Path, minimum_version: int, *, as_json: bool) -> None:
     file = Container(str(bundle))
-    if private is not None:
-        return written(out or bundle, sign(file, private), as_json=as_json)
-    assert public is not None
-    check_signature(file, public)
-    by = (signer(file) or b"").hex()
+    check_signature(file, public, minimum_version)
+    by, version = (signer(file) or b"").hex(), signed_version(file)
     if as_json:
-        return print_json({"file": str(bundle), "signed_by": by})
-    return console.print(f"{bundle} was signed by {by}, and not changed since", markup=False)
+        return print_json({"file": str(bundle), "signed_by": by, "version": version})
+    return console.print(f"{bundle} was signed by {by} as version {version}, and not changed since", markup=False)
 
 
 def write_sbom(bundle: Path, out: Path | None, key_file: Path | None, key_env: str | None, *, as_json: bool) -> None:

@@ -16,7 +16,9 @@ from tenon.cli.option_groups import (
     PreprocessOptions,
     PrintOptions,
     RunOptions,
+    SignatureOptions,
     ThreadOptions,
+    source_of,
 )
 from tenon.cli.repeated import repeated_words
 from tenon.cli.sample_options import (
@@ -96,6 +98,7 @@ def compare_command(
     first: Annotated[str, typer.Argument(help="A model, a bundle, onnxruntime:FILE or litert:FILE.")],
     second: Annotated[str, typer.Argument(help="Another one, which is measured by the first.")],
     key: KeyOptions,
+    signed: SignatureOptions,
     data: Data,
     samples: Samples = 32,
     seed: Seed = 0,
@@ -116,6 +119,8 @@ def compare_command(
         "samples": samples, "seed": seed, "layers": layers, "arithmetic": arithmetic,
         "preprocess": with_focus(preprocess, focus=focus), "threads": threads.threads,
     }  # fmt: skip
+    if not any(source_of(network).bundle for network in (first, second)):
+        signed.demand_bundles(first)
     compare_networks(first, second, data, settings, report, as_json=printing.json)
 
 
@@ -123,6 +128,7 @@ def compare_command(
 def validate_command(
     *,
     model: Model,
+    signed: SignatureOptions,
     data: OptionalData = None,
     against: Annotated[
         str | None,
@@ -169,6 +175,7 @@ def validate_command(
     """
     from tenon.cli.validate import validate_config, validate_model
 
+    signed.demand_bundles(model.model)
     if model.model.endswith((".yml", ".yaml")):
         chosen = {
             "models": names or [], "threshold": threshold, "min_sqnr": min_sqnr, "max_error": max_error,
@@ -188,6 +195,7 @@ def validate_command(
 def evaluate_command(
     *,
     model: Model,
+    signed: SignatureOptions,
     data: OptionalData = None,
     metric: Annotated[
         str,
@@ -211,4 +219,5 @@ def evaluate_command(
         "seed": seed, "preprocess": preprocess.overrides(),
     }  # fmt: skip
     where = device.choice()
+    signed.demand_bundles(model.model)
     evaluate_model(model.source(), options.overrides(), threads.selected(), settings, where, as_json=printing.json)

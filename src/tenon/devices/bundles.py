@@ -23,7 +23,7 @@ from tenon.devices.spec import DeviceSpec
 from tenon.engine import Engine, open_bundle
 from tenon.engine.compare import cosine_similarity
 from tenon.engine.device import Device
-from tenon.engine.files import open_container
+from tenon.engine.files import check_folder, open_container
 from tenon.engine.io import views
 from tenon.engine.saved_bundle import SavedBundle
 from tenon.engine.timing import fill_randomly
@@ -136,6 +136,8 @@ def suited_target(connection: Connection, path: str | Path) -> Target:
     """Of the targets that a saved bundle has code for, the one that asks for most of what the device has.  Raises
     InputError if the device runs code for none of them."""
     container = is_container(path)
+    if not container:
+        check_folder(path)
     names = open_container(str(path)).targets if container else (read_manifest(path).target.name,)
     targets, facts = [find(name) for name in names], ask(connection)
     reasons = {target.name: unsuited(connection.spec, facts, target) for target in targets}

@@ -40,6 +40,7 @@ def open_bundle(
     key: Key | None = None,
     public_key: PublicKey | None = None,
     transform: Callable[[bytes], bytes] | None = None,
+    minimum_version: int = 0,
 ) -> Engine:
     """An engine for a bundle: a folder or ``.tenon`` file written by ``Bundle.save`` or ``tenon compile``, or a bundle
     in memory.
@@ -48,21 +49,22 @@ def open_bundle(
     "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
 
     Of a ``.tenon`` file, ``target`` is the one whose code is taken, by default the best for this machine; ``key``
-    decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them);
-    ``public_key`` (a PEM file, or 32 bytes) is that of who has to have signed it; ``transform`` makes the content of
-    a bundle of what is stored.
+    decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them), and where
+    there is one, a bundle that is not encrypted is refused; ``public_key`` (a PEM file, or 32 bytes) is that of who
+    has to have signed it, as ``minimum_version`` or a later one; ``transform`` makes the content of a bundle of what
+    is stored.
     Raises BundleError for a damaged bundle, one made for another machine, a wrong key or signature, InputError for more
     threads than the bundle supports and for processors that are not there.
     """
     if isinstance(bundle, str | os.PathLike):
-        how = files.Opening(target, key, public_key, transform)
+        how = files.Opening(target, key, public_key, transform, minimum_version)
         return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
     _check_machine(bundle.interface, bundle.name)
     from tenon.atomic_write import scratch
 
     with scratch() as place:
         folder = bundle.save(place / bundle.name, ("library", "weights"))
-        return Engine(folder, threads=threads, affinity=affinity, cores=cores)
+        return Engine(folder, threads=threads, affinity=affinity, cores=cores, opening=files.OWN)
 
 
 class Engine(Locked):

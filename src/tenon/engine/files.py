@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -27,14 +30,18 @@ class Opening(NamedTuple):
     """How a ``.tenon`` file is opened.
 
     ``target``: whose code is taken; "": the best for this machine, or that of TENON_OPEN_TARGET.  ``key``: of an
-    encrypted file; None: that of TENON_KEY or TENON_KEY_FILE.  ``public_key``: of who has to have signed the file.
-    ``transform`` makes the content of a bundle of what is stored, before anything of it is used.
+    encrypted file; None: that of TENON_KEY or TENON_KEY_FILE; where there is a key, what is not encrypted is refused.
+    ``public_key``: of who has to have signed the file, as ``minimum_version`` or a later one; None: that of
+    ``signed_by``.  ``transform`` makes the content of a bundle of what is stored, before anything of it is used.
+    ``own``: this process wrote the bundle, so that it needs neither key nor signature.
     """
 
     target: str = ""
     key: Key | None = None
     public_key: PublicKey | None = None
     transform: Callable[[bytes], bytes] | None = None
+    minimum_version: int = 0
+    own: bool = False
 
 
 class BundleFiles(Protocol):
@@ -51,6 +58,30 @@ class BundleFiles(Protocol):
 
 
 USUAL = Opening()
+OWN = Opening(own=True)
+_demanded: ContextVar[tuple[PublicKey | None, int]] = ContextVar("demanded", default=(None, 0))
+
+
+@contextmanager
+def signed_by(public_key: PublicKey | None, minimum_version: int = 0) -> Iterator[None]:
+    """Bundles that are opened inside have to be signed by the owner of the key, as ``minimum_version`` or a later one.
+    Raises InputError for a version without key."""
+    if public_key is None:
+        raise InputError("a minimum version needs a public key (--public-key): it says whose versions count")
+    token = _demanded.set((public_key, minimum_version))
+    try:
+        yield
+    finally:
+        _demanded.reset(token)
+
+
+def refuse_unsigned(path: str | os.PathLike[str]) -> None:
+    """Raises InputError for a model, or a folder, where ``signed_by`` demands a signature."""
+    if _demanded.get()[0] is not None:
+        raise InputError(
+            f"{os.fspath(path)} is no .tenon file, and only those are signed: compile and sign it (tenon sign), or "
+            "leave out --public-key"
+        )
 
 
 class _Folder:
@@ -104,16 +135,51 @@ def open_container(path: str, how: Opening = USUAL) -> Container:
     from tenon.bundle.container import Container
 
     file = Container(path, how.transform)
-    if how.public_key is not None:
+    if how.own:
+        return file
+    public_key, minimum_version = (how.public_key, how.minimum_version) if how.public_key else _demanded.get()
+    if public_key is not None:
         from tenon.bundle.signature import check_signature
 
-        check_signature(file, how.public_key)
-    if file.encrypted:
-        from tenon.wire.stored_files import known_key
-
-        if key := known_key(how.key):
-            file.unlock(key)
+        check_signature(file, public_key, minimum_version)
+    if key := _key(how):
+        if not file.encrypted:
+            raise _not_encrypted(path)
+        file.unlock(key)
     return file
+
+
+def check_demanded_signature(path: str | os.PathLike[str]) -> None:
+    """Raises where ``signed_by`` demands a signature that a file has not: SignatureError, or InputError for what is no
+    ``.tenon`` file."""
+    from tenon.bundle.container import Container, is_container
+
+    public_key, minimum_version = _demanded.get()
+    if public_key is None:
+        return
+    if not is_container(path):
+        refuse_unsigned(path)
+    from tenon.bundle.signature import check_signature
+
+    check_signature(Container(os.fspath(path)), public_key, minimum_version)
+
+
+def _key(how: Opening) -> bytes | None:
+    """The key with which bundles have to be encrypted, where there is one."""
+    from tenon.options import opening
+
+    _, digits, key_file = opening()
+    if how.key is None and not digits and not key_file and "tenon.wire.stored_files" not in sys.modules:
+        return None  # without loading what gives keys
+    from tenon.wire.stored_files import known_key
+
+    return known_key(how.key)
+
+
+def _not_encrypted(path: str) -> BundleError:
+    from tenon.wire.encryption import WrongKeyError
+
+    return WrongKeyError(path, unneeded=True)
 
 
 def choose_target(path: str, targets: Sequence[str], wanted: str = "") -> str:
@@ -138,11 +204,23 @@ def choose_target(path: str, targets: Sequence[str], wanted: str = "") -> str:
 def bundle_files(path: str, how: Opening = USUAL) -> BundleFiles:
     """The files of a bundle: a folder, or a ``.tenon`` file.  Raises BundleError if that is damaged, not for this
     machine, encrypted with another key, or not signed by whom it should be."""
+    if how.minimum_version and how.public_key is None:
+        raise InputError("a minimum version needs a public key: it says whose versions count")
     if os.path.isfile(path):
         return _SingleFile(path, how)
     if how.public_key is not None or how.transform is not None:
         raise InputError(f"{path} is no .tenon file: only those are signed, or stored in another form")
+    if not how.own:
+        check_folder(path, how)
     return _Folder(path)
+
+
+def check_folder(path: str | os.PathLike[str], how: Opening = USUAL) -> None:
+    """Raises for the folder of a bundle where a key or a signature is demanded, which only ``.tenon`` files have:
+    WrongKeyError, InputError."""
+    refuse_unsigned(path)
+    if _key(how):
+        raise _not_encrypted(os.fspath(path))
 
 
 def part(manifest: Manifest, files: BundleFiles, name: str, verify: bool = False) -> bytes:

@@ -15,7 +15,8 @@ from tenon.bundle import Bundle
 from tenon.bundle.container import SUFFIX, container
 from tenon.cluster import Pool, WorkItem, content_key
 from tenon.cluster.pool import check_target, ordered
-from tenon.engine import Engine, open_bundle
+from tenon.engine import Engine
+from tenon.engine.files import OWN
 from tenon.ir.dtype import Array
 from tenon.ir.graph import Value
 from tenon.quantization.probes import Probes
@@ -118,4 +119,4 @@ def _engine(network: bytes) -> Engine:
     with scratch() as folder:
         path = folder / f"network{SUFFIX}"
         write(path, network)
-        return open_bundle(path)
+        return Engine(path, opening=OWN)

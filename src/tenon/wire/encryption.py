@@ -46,14 +46,18 @@ Key = bytes | str | os.PathLike[str] | Callable[[], bytes]
 
 
 class WrongKeyError(BundleError):
-    """A bundle or model file is encrypted, and there is no key or that of another one."""
+    """A bundle or model file is encrypted, and there is no key or that of another one; or there is a key, and a bundle
+    is not encrypted."""
 
-    def __init__(self, name: str, *, missing: bool = False) -> None:
-        super().__init__(
-            f"{name} is encrypted: give its key (key=..., --key-file, TENON_KEY_FILE or TENON_KEY)"
-            if missing
-            else f"{name}: the key is not that with which it was encrypted"
-        )
+    def __init__(self, name: str, *, missing: bool = False, unneeded: bool = False) -> None:
+        ways = "key=..., --key-file, TENON_KEY_FILE or TENON_KEY"
+        if missing:
+            message = f"{name} is encrypted: give its key ({ways})"
+        elif unneeded:
+            message = f"{name} is not encrypted, which a key demands: encrypt it (tenon encrypt), or leave out {ways}"
+        else:
+            message = f"{name}: the key is not that with which it was encrypted"
+        super().__init__(message)
 
 
 def seal(key: bytes, name: str, text: bytes) -> bytes:

@@ -67,8 +67,8 @@ typedef enum TenonStatus {
   TENON_COMPILE_FAILED = 13,  /* the compiler refused the model */
   TENON_TIMEOUT = 14,
   TENON_RUN_FAILED = 15,      /* the network returned an error */
-  TENON_WRONG_KEY = 16,       /* an encrypted bundle, and no key or that of another one */
-  TENON_NOT_SIGNED = 17       /* not signed by whom it has to be, or changed since */
+  TENON_WRONG_KEY = 16,       /* an encrypted bundle, and no key or that of another one; or a key, and no encrypted bundle */
+  TENON_NOT_SIGNED = 17       /* not signed by whom it has to be, changed since, or an older version than is accepted */
 } TenonStatus;
 
 typedef enum TenonType {
@@ -159,9 +159,10 @@ typedef int (*TenonTransform)(void *context, uint8_t *data, size_t bytes);
    the command that TENON names, else by `tenon`, else by `python3 -m tenon`; the bundle is kept in TENON_CACHE (default:
    XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options.
 
-   The key of an encrypted bundle or model (tenon encrypt) is `key`, else what `key_function` gives, else that of `key_file` (32 bytes or 64
-   hexadecimal digits), else that of the environment: 64 digits in TENON_KEY, or the name of a file in TENON_KEY_FILE.  The
-   bundle of an encrypted model, and of any model with a key in these options, is kept encrypted with it. */
+   The key of an encrypted bundle or model (tenon encrypt) is `key`, else what `key_function` gives, else that of `key_file`
+   (32 bytes or 64 hexadecimal digits), else that of the environment: 64 digits in TENON_KEY, or the name of a file in
+   TENON_KEY_FILE.  With a key, a bundle that is not encrypted is refused (TENON_WRONG_KEY).  The bundle of an encrypted
+   model, and of any model with a key in these options, is kept encrypted with it. */
 typedef struct TenonOpenOptions {
   size_t struct_size;
   int32_t skip_checksums; /* 1: trust code and weights to be undamaged; the manifest is always verified */
@@ -184,11 +185,12 @@ typedef struct TenonOpenOptions {
   size_t weights_bytes;
   const uint8_t *public_key; /* TENON_PUBLIC_KEY_BYTES: a .tenon file has to be signed with Ed25519 by its owner */
   const char *device;        /* the name of a device of a plug-in, which runs the parts of a model that it supports */
+  int64_t minimum_version;   /* with public_key: the oldest version of a signed file (tenon sign --version) that is accepted */
 } TenonOpenOptions;
 
 #define TENON_OPEN_OPTIONS_INIT \
   {sizeof(TenonOpenOptions), 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, \
-   NULL, NULL}
+   NULL, NULL, 0}
 
 /* Opens the folder of a bundle, a .tenon file, or a model. */
 TENON_API TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *options, TenonBundle **bundle);

@@ -60,6 +60,7 @@ struct OpenOptions {
   std::function<bool(std::uint8_t *data, std::size_t bytes)> transform; /* false: an error */
   std::vector<std::string> shapes, arguments;
   int threads = 0, compile_seconds = 0;
+  std::int64_t minimum_version = 0;
   bool skip_checksums = false, never_compile = false;
 };
 
@@ -140,6 +141,7 @@ class Bundle {
     if (!options.public_key.empty() && options.public_key.size() != TENON_PUBLIC_KEY_BYTES)
       throw Error(TENON_INVALID_ARGUMENT, "a public key has " + std::to_string(TENON_PUBLIC_KEY_BYTES) + " bytes");
     given.public_key = options.public_key.empty() ? nullptr : options.public_key.data();
+    given.minimum_version = options.minimum_version;
     given.key = options.key.empty() ? nullptr : options.key.data();
     given.key_file = text(options.key_file);
     auto transform = options.transform;

@@ -264,31 +264,34 @@ static void stream(const Schedule *schedule, const uint8_t *nonce, uint32_t coun
 }
 
 static int is_genuine(const Schedule *schedule, const uint8_t *nonce, const uint8_t *extra, size_t extra_bytes,
-                      const uint8_t *text, size_t bytes) {
+                      const uint8_t *text, size_t bytes, const uint8_t *tag) {
   uint8_t zero[BATCH] = {0}, mask[BATCH];
   encrypt(schedule, zero);
   Element key = {big(zero), big(zero + 8)};
   Element sum = absorb(absorb((Element){0, 0}, key, extra, extra_bytes), key, text, bytes);
   sum = field_product((Element){sum.high ^ (uint64_t)extra_bytes << 3, sum.low ^ (uint64_t)bytes << 3}, key);
   stream(schedule, nonce, 1, mask);
-  const uint64_t wrong = (sum.high ^ big(mask) ^ big(text + bytes)) | (sum.low ^ big(mask + 8) ^ big(text + bytes + 8));
+  const uint64_t wrong = (sum.high ^ big(mask) ^ big(tag)) | (sum.low ^ big(mask + 8) ^ big(tag + 8));
   tn_wipe(zero, sizeof zero);
   tn_wipe(mask, sizeof mask);
   tn_wipe(&key, sizeof key);
   return wrong == 0;
 }
 
+/* In the place of the result, because a mapped file may change between the verification and the decryption. */
 int tn_decrypt(const uint8_t key[TENON_KEY_BYTES], const char *name, const uint8_t *sealed, size_t size, uint8_t *text) {
   if (size < NONCE + TAG) return 0;
   const size_t bytes = size - NONCE - TAG;
-  const uint8_t *from = sealed + NONCE;
   Schedule schedule;
-  uint8_t blocks[BATCH];
+  uint8_t blocks[BATCH], nonce[NONCE];
   expand(key, &schedule);
-  const int genuine = is_genuine(&schedule, sealed, (const uint8_t *)name, strlen(name), from, bytes);
+  memcpy(nonce, sealed, NONCE);
+  memcpy(text, sealed + NONCE, bytes);
+  const int genuine =
+      is_genuine(&schedule, nonce, (const uint8_t *)name, strlen(name), text, bytes, sealed + NONCE + bytes);
   for (size_t at = 0; genuine && at < bytes; at += BATCH) {
-    stream(&schedule, sealed, (uint32_t)(2 + at / BLOCK), blocks);
-    for (size_t i = 0; i < BATCH && at + i < bytes; i++) text[at + i] = from[at + i] ^ blocks[i];
+    stream(&schedule, nonce, (uint32_t)(2 + at / BLOCK), blocks);
+    for (size_t i = 0; i < BATCH && at + i < bytes; i++) text[at + i] ^= blocks[i];
   }
   tn_wipe(&schedule, sizeof schedule);
   tn_wipe(blocks, sizeof blocks);

@@ -177,10 +177,11 @@ static TenonStatus load(Bundle *bundle, const BundleFiles *files, int skip_check
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
 
-static TenonStatus load_container(Bundle *bundle, const char *origin, const TenonOpenOptions *options) {
+/* `has_key`: it has to be encrypted. */
+static TenonStatus load_container(Bundle *bundle, const char *origin, const TenonOpenOptions *options, int has_key) {
   BundleFiles files = {0};
   const File *file = &bundle->container;
-  TenonStatus status = tn_container_open(&bundle->pool, file->data, file->size, origin, options, &files);
+  TenonStatus status = tn_container_open(&bundle->pool, file->data, file->size, origin, options, has_key, &files);
   if (status == TENON_OK) status = load(bundle, &files, options->skip_checksums);
   tn_wipe(files.key, sizeof files.key);
   return status;
@@ -224,7 +225,7 @@ static TenonStatus compile_with_key(Bundle *bundle, const char *path, const Teno
   tn_file_release(&bundle->container);
   status = tn_file_map_checked(compiled, tn_is_private_descriptor, &bundle->container);
   if (status != TENON_OK) return status;
-  status = load_container(bundle, compiled, options);
+  status = load_container(bundle, compiled, options, options->key != NULL);
   if (status == TENON_DAMAGED) tn_remove_file(compiled); /* the next opening compiles again */
   return status;
 }
@@ -259,6 +260,12 @@ static TenonStatus transform(Bundle *bundle, const char *origin, const TenonOpen
   return error == 0 ? TENON_OK : tn_fail(TENON_DAMAGED, "%s: the program's transform returned the error %d", origin, error);
 }
 
+static TenonStatus check_options(const TenonOpenOptions *options) {
+  if (options->minimum_version >= 0 && (options->minimum_version == 0 || options->public_key != NULL)) return TENON_OK;
+  return tn_fail(TENON_INVALID_ARGUMENT, "options.minimum_version is negative, or there is no public_key, which says whose "
+                 "versions count");
+}
+
 /* Opens what bundle->container holds; a model has a path, or NULL if it is in memory. */
 static TenonStatus open_content(Bundle *bundle, const char *origin, const char *path, const TenonOpenOptions *options) {
   if (options->transform != NULL) {
@@ -266,8 +273,8 @@ static TenonStatus open_content(Bundle *bundle, const char *origin, const char *
     if (status != TENON_OK) return status;
     path = NULL;
   }
-  return tn_is_container(bundle->container.data, bundle->container.size) ? load_container(bundle, origin, options)
-                                                                         : compile_and_load(bundle, path, options);
+  if (!tn_is_container(bundle->container.data, bundle->container.size)) return compile_and_load(bundle, path, options);
+  return load_container(bundle, origin, options, tn_has_key(options));
 }
 
 TenonStatus tn_bundle_for_shapes(const Bundle *model, const char *const *shapes, Bundle **other) {
@@ -297,6 +304,7 @@ static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOp
       return tn_fail(TENON_NOT_FOUND, "%s is not a bundle: it holds no manifest.json: compile a model in a folder first", path);
     if (options->public_key != NULL || options->transform != NULL)
       return tn_fail(TENON_INVALID_ARGUMENT, "%s is a folder: only .tenon files are signed, or stored in another form", path);
+    if (tn_has_key(options)) return tn_not_encrypted(path);
     const BundleFiles files = {.path = name, .prefix = ""};
     return load(bundle, &files, options->skip_checksums);
   }
@@ -308,6 +316,7 @@ TenonStatus tenon_bundle_open(const char *path, const TenonOpenOptions *given, T
   if (path == NULL || result == NULL)
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_open: %s is NULL", path == NULL ? "the path" : "the result");
   TenonStatus status = tn_options(given, &options, sizeof options, "TENON_OPEN_OPTIONS_INIT");
+  if (status == TENON_OK) status = check_options(&options);
   if (status != TENON_OK) return status;
   Bundle *bundle = new_bundle();
   if (bundle == NULL) return TENON_OUT_OF_MEMORY;
@@ -319,6 +328,7 @@ TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, const Tenon
   if (data == NULL || result == NULL)
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_bundle_open_memory: %s is NULL", data == NULL ? "the data" : "the result");
   TenonStatus status = tn_options(given, &options, sizeof options, "TENON_OPEN_OPTIONS_INIT");
+  if (status == TENON_OK) status = check_options(&options);
   if (status != TENON_OK) return status;
   Bundle *bundle = new_bundle();
   if (bundle == NULL) return TENON_OUT_OF_MEMORY;

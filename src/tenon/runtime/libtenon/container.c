@@ -13,7 +13,9 @@
    the digest in manifest.json and the checksums listed there cover their content.
 
    Of an encrypted file these parts are sealed with AES-256-GCM (wire/encryption.py): a nonce of 12 bytes, the encrypted
-   content and a tag of 16 bytes, FILE authenticated with it.  The part "key-check" is a sealed empty text. */
+   content and a tag of 16 bytes, FILE authenticated with it.  The part "key-check" is a sealed empty text; the part
+   "directory" is the sealed digest of what the directory says of all other parts but the signature, with their nonces and
+   tags, so that parts of files with the same key cannot be exchanged, left out or put elsewhere. */
 
 #include "internal.h"
 
@@ -24,7 +26,8 @@
 enum { VERSION = 1, ENCRYPTED = 2, HEAD = 24, DIGEST = 32, DIRECTORY = HEAD + DIGEST, NAME = 104, ROW = NAME + 16, MOST_PARTS = 4096 };
 
 static const uint8_t magic[8] = {'T', 'E', 'N', 'O', 'N', '\r', '\n', 0x1a};
-static const char manifest_name[] = "/manifest.json", key_check[] = "key-check";
+static const char manifest_name[] = "/manifest.json", key_check[] = "key-check", directory_name[] = "directory";
+static const char signature_name[] = "signature";
 
 static uint64_t number(const uint8_t *at, int bytes) {
   uint64_t value = 0;
@@ -127,28 +130,68 @@ static TenonStatus part(const BundleFiles *files, const char *name, File *file) 
                  files->path, files->prefix, name);
 }
 
+/* Of names, sizes, nonces and tags of the parts that are sealed; 0 if one is too short to be. */
+static int digest_of_parts(const BundleFiles *files, uint8_t digest[DIGEST]) {
+  enum { SEAL_NONCE = 12, SEAL_TAG = SEAL_BYTES - SEAL_NONCE };
+  Blake2b state;
+  tn_blake2b_start(&state, DIGEST);
+  for (uint64_t i = 0; i < number(files->container + 12, 4); i++) {
+    const uint8_t *at = row(files->container, i), *data = files->container + number(at + NAME, 8);
+    const uint64_t bytes = number(at + NAME + 8, 8);
+    if (strcmp((const char *)at, directory_name) == 0 || strcmp((const char *)at, signature_name) == 0) continue;
+    if (bytes < SEAL_BYTES) return 0;
+    tn_blake2b_add(&state, at, NAME);
+    tn_blake2b_add(&state, at + NAME + 8, 8);
+    tn_blake2b_add(&state, data, SEAL_NONCE);
+    tn_blake2b_add(&state, data + bytes - SEAL_TAG, SEAL_TAG);
+  }
+  tn_blake2b_end(&state, digest);
+  return 1;
+}
+
+static TenonStatus check_parts(const BundleFiles *files) {
+  File sealed;
+  uint8_t stated[DIGEST], digest[DIGEST];
+  const TenonStatus status = stored(files, "", directory_name, &sealed);
+  if (status != TENON_OK) return status;
+  if (sealed.size == DIGEST + SEAL_BYTES && digest_of_parts(files, digest) &&
+      tn_decrypt(files->key, directory_name, sealed.data, sealed.size, stated) && memcmp(stated, digest, DIGEST) == 0)
+    return TENON_OK;
+  return tn_fail(TENON_DAMAGED, "%s is damaged: its parts are not those that were encrypted together: encrypt the bundle "
+                 "again", files->path);
+}
+
 static TenonStatus check_key(BundleFiles *files, const TenonOpenOptions *options) {
   File sealed;
   TenonStatus status = tn_find_key(options, files->path, files->key);
   if (status == TENON_OK) status = stored(files, "", key_check, &sealed);
-  return status == TENON_OK ? tn_check_key(files->key, files->path, sealed.data, sealed.size) : status;
+  if (status == TENON_OK) status = tn_check_key(files->key, files->path, sealed.data, sealed.size);
+  return status == TENON_OK ? check_parts(files) : status;
 }
 
-/* The text that is signed (bundle/signature.py): the file's form, and name, size and digest of every other part. */
-static TenonStatus check_signature(Pool *pool, const BundleFiles *files, const uint8_t *public_key) {
+static TenonStatus check_version(const BundleFiles *files, uint64_t version, int64_t least) {
+  if (least <= 0 || version >= (uint64_t)least) return TENON_OK;
+  return tn_fail(TENON_NOT_SIGNED, "%s was signed as version %llu, and %lld is the oldest that is accepted: get the newest",
+                 files->path, (unsigned long long)version, (long long)least);
+}
+
+/* The text that is signed (bundle/signature.py): the file's form, the version that its owner gave it, and name, size and
+   digest of every other part. */
+static TenonStatus check_signature(Pool *pool, const BundleFiles *files, const uint8_t *public_key, int64_t least) {
   static const char title[] = "Tenon bundle\n";
-  enum { TITLE = sizeof title - 1, FORM = 4, ENTRY = NAME + 8 + DIGEST, KEY = TENON_PUBLIC_KEY_BYTES, SIGNATURE = 64 };
+  enum { TITLE = sizeof title - 1, FORM = 4, ENTRY = NAME + 8 + DIGEST, KEY = TENON_PUBLIC_KEY_BYTES };
+  enum { NUMBER = 8, SIGNATURE = 64 };
   const uint64_t parts = number(files->container + 12, 4);
   File signature = {0};
-  uint8_t *text = tn_pool_take(pool, TITLE + FORM + (size_t)parts * ENTRY), *end = text;
+  uint8_t *text = tn_pool_take(pool, TITLE + FORM + NUMBER + (size_t)parts * ENTRY), *end = text;
   if (text == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", files->path);
   end = (uint8_t *)memcpy(end, title, TITLE) + TITLE;
-  end = (uint8_t *)memcpy(end, files->container + 8, FORM) + FORM;
+  end = (uint8_t *)memcpy(end, files->container + 8, FORM) + FORM + NUMBER;
   for (uint64_t i = 0; i < parts; i++) {
     const uint8_t *at = row(files->container, i), *data = files->container + number(at + NAME, 8);
     const size_t bytes = (size_t)number(at + NAME + 8, 8);
     Blake2b state;
-    if (strcmp((const char *)at, "signature") == 0) {
+    if (strcmp((const char *)at, signature_name) == 0) {
       signature = (File){data, bytes, BORROWED, NULL};
       continue;
     }
@@ -161,9 +204,11 @@ static TenonStatus check_signature(Pool *pool, const BundleFiles *files, const u
   }
   if (signature.data == NULL)
     return tn_fail(TENON_NOT_SIGNED, "%s is not signed: sign it (tenon sign), or get it from who made it", files->path);
-  if (signature.size != KEY + SIGNATURE || memcmp(signature.data, public_key, KEY) != 0)
+  if (signature.size != KEY + NUMBER + SIGNATURE || memcmp(signature.data, public_key, KEY) != 0)
     return tn_fail(TENON_NOT_SIGNED, "%s was signed with another key", files->path);
-  if (tn_is_signed(public_key, signature.data + KEY, text, (size_t)(end - text))) return TENON_OK;
+  memcpy(text + TITLE + FORM, signature.data + KEY, NUMBER);
+  if (tn_is_signed(public_key, signature.data + KEY + NUMBER, text, (size_t)(end - text)))
+    return check_version(files, number(text + TITLE + FORM, NUMBER), least);
   return tn_fail(TENON_NOT_SIGNED, "%s was changed after it was signed: get it again from who made it", files->path);
 }
 
@@ -181,13 +226,13 @@ TenonStatus tn_container_verify(const uint8_t *data, size_t size, const char *or
   const BundleFiles files = {.path = origin, .container = data, .size = size};
   if (!tn_is_container(data, size)) return tn_fail(TENON_NOT_SIGNED, "%s gives no .tenon file", origin);
   TenonStatus status = check_form(data, size, origin);
-  if (status == TENON_OK) status = check_signature(&pool, &files, public_key);
+  if (status == TENON_OK) status = check_signature(&pool, &files, public_key, 0);
   tn_pool_release(&pool);
   return status;
 }
 
 TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
-                              const TenonOpenOptions *options, BundleFiles *files) {
+                              const TenonOpenOptions *options, int has_key, BundleFiles *files) {
   const char *target = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
   const TenonStatus form = check_form(data, size, origin);
   if (form != TENON_OK) return form;
@@ -195,9 +240,10 @@ TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, cons
   *files = (BundleFiles){.path = origin, .prefix = choose(pool, data, target), .container = data, .size = size};
   files->is_encrypted = number(data + 8, 4) == ENCRYPTED;
   if (options->public_key != NULL) {
-    const TenonStatus status = check_signature(pool, files, options->public_key);
+    const TenonStatus status = check_signature(pool, files, options->public_key, options->minimum_version);
     if (status != TENON_OK) return status;
   }
+  if (!files->is_encrypted && has_key) return tn_not_encrypted(origin);
   if (files->prefix != NULL) return files->is_encrypted ? check_key(files, options) : TENON_OK;
   char targets[512];
   list_targets(data, targets, sizeof targets);

@@ -73,6 +73,9 @@ void tn_wipe(void *memory, size_t bytes);
 int tn_is_signed(const uint8_t *public_key, const uint8_t *signature, const uint8_t *message, size_t bytes);
 /* The key for a bundle: of the options, else of the environment. */
 TenonStatus tn_find_key(const TenonOpenOptions *options, const char *origin, uint8_t key[TENON_KEY_BYTES]);
+/* Whether there is one, so that bundles have to be encrypted. */
+int tn_has_key(const TenonOpenOptions *options);
+TenonStatus tn_not_encrypted(const char *origin); /* the error if they are not */
 /* Whether the sealed empty text "key-check" was sealed with this key; else fails with TENON_WRONG_KEY. */
 TenonStatus tn_check_key(const uint8_t key[TENON_KEY_BYTES], const char *origin, const uint8_t *sealed, size_t size);
 /* The key with which a model in `content` is encrypted, or its bundle is to be, verified where that is possible;
@@ -157,9 +160,10 @@ typedef struct {
   uint8_t key[TENON_KEY_BYTES]; /* to be wiped after use */
 } BundleFiles;
 int tn_is_container(const uint8_t *data, size_t size);
-/* Verifies the directory and the key, and chooses a target. */
+/* Verifies the directory, the signature and the key, and chooses a target.  A file that is not encrypted is refused if
+   `has_key`. */
 TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, const char *origin,
-                              const TenonOpenOptions *options, BundleFiles *files);
+                              const TenonOpenOptions *options, int has_key, BundleFiles *files);
 /* Whether a .tenon file was signed by the owner of the key, and not changed since. */
 TenonStatus tn_container_verify(const uint8_t *data, size_t size, const char *origin, const uint8_t *public_key);
 TenonStatus tn_bundle_file(const BundleFiles *files, const char *name, int map, File *file);

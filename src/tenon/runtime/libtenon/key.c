@@ -60,6 +60,17 @@ TenonStatus tn_find_key(const TenonOpenOptions *options, const char *origin, uin
   return tn_fail(TENON_WRONG_KEY, "%s is encrypted: give its key (TenonOpenOptions, TENON_KEY_FILE or TENON_KEY)", origin);
 }
 
+int tn_has_key(const TenonOpenOptions *options) {
+  const char *digits = getenv("TENON_KEY"), *path = getenv("TENON_KEY_FILE");
+  return options->key != NULL || options->key_function != NULL || options->key_file != NULL ||
+         (digits != NULL && *digits) || (path != NULL && *path);
+}
+
+TenonStatus tn_not_encrypted(const char *origin) {
+  return tn_fail(TENON_WRONG_KEY, "%s is not encrypted, which a key demands: encrypt it (tenon encrypt), or open it without "
+                 "key (TenonOpenOptions, TENON_KEY_FILE, TENON_KEY)", origin);
+}
+
 TenonStatus tn_check_key(const uint8_t key[TENON_KEY_BYTES], const char *origin, const uint8_t *sealed, size_t size) {
   uint8_t nothing[1];
   if (size == SEAL_BYTES && tn_decrypt(key, "key-check", sealed, size, nothing)) return TENON_OK;
