@@ -72,7 +72,12 @@ class Case:
 
 
 def ours(case: Case) -> list[Array]:
-    return list(evaluate(importers.load(case.model().SerializeToString()), case.feeds).values())
+    """The outputs of the file, cut to their extents."""
+    graph = importers.load(case.model().SerializeToString())
+    results = evaluate(graph, case.feeds)
+    for name, (axis, count) in graph.extents.items():
+        results[name] = np.take(results[name], np.arange(results[count]), axis)
+    return [results[name] for name in case.outputs if name in results]
 
 
 def theirs(case: Case) -> list[Array]:
@@ -318,7 +323,41 @@ def lstm(kind: Any, direction: str, columns: bool) -> Case:
     )  # fmt: skip
 
 
+BOXES = np.array([[0.1, 0.2, 0.8, 0.7], [0, 0, 1, 1], [-0.3, 0.1, 0.6, 1.4], [0.9, 0.8, 0.1, 0.05]], np.float32)
+IMAGES = np.array([0, 1, 1, 0], I32)
+TABLES = (f(7, 2), f(7, 2))
+PLACES = np.array([[0, 3, 6], [2, 1, 5]])
+MATRICES = f(2, 3, 5, 5) + 0.1 * np.eye(5, dtype=np.float32)
+
+TENSOR_CASES: dict[str, Case] = {
+    **{
+        f"crops {mode} {size}": Case(
+            "CropAndResize", [f(2, 3, 6, 7), BOXES, IMAGES, np.array(size, I32)],
+            {"mode": mode, "extrapolation_value": 0.5}, constants=(3,), tolerance=1e-5,
+        )
+        for mode in ("bilinear", "nearest") for size in ((3, 4), (1, 5), (11, 1))
+    },
+    "expand dims": Case("ExpandDims", [f(2, 3), np.array(1, I32)], constants=(1,)),
+    "expand dims last": Case("ExpandDims", [f(2, 3), np.array(-1, I32)], constants=(1,)),
+    "inverse": Case("Inverse", [MATRICES], tolerance=1e-4),
+    "inverse, swapped": Case("Inverse", [np.array([[0, 2, 0], [0, 0, 4], [1, 0, 0]], np.float32)]),
+    "squared distances": Case("CDist", [f(5, 3), f(4, 3)]),
+    "distances": Case("CDist", [f(5, 3), f(4, 3)], {"metric": "euclidean"}),
+    "unique": Case("Unique", [np.array([3, 1, 3, 2, 1, 3], np.float32)], outputs=("y", "at", "count")),
+    **{
+        f"rotary {interleaved} {rank}": Case(
+            "RotaryEmbedding", [x, PLACES, *TABLES], {"interleaved": interleaved, **more}
+        )
+        for interleaved in (0, 1)
+        for rank, x, more in ((4, f(2, 2, 3, 4), {}), (3, f(2, 3, 8), {}))
+    },
+    "rotary in part": Case(
+        "RotaryEmbedding", [f(2, 3, 12), PLACES, *TABLES], {"num_heads": 2, "rotary_embedding_dim": 4}
+    ),
+    "rotary from": Case("RotaryEmbedding", [f(2, 3, 8), np.array([2]), *TABLES]),
+}  # fmt: skip
 CASES = {
+    **TENSOR_CASES,
     **FLOATS, **BITS, **ATTENTIONS,
     **{f"{name} u8": case for name, case in of_eight_bits(U8).items()},
     **{f"{name} i8": case for name, case in of_eight_bits(I8).items()},

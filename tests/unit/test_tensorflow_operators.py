@@ -154,6 +154,24 @@ def test_crops_align_corners(size: tuple[int, int]) -> None:
         np.testing.assert_allclose(outputs[k], np.einsum("yh,xw,hwc->yxc", rows, columns, image), atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [(3, 2), (1, 4), (9, 11)])
+def test_crops_take_the_nearest_pixel(size: tuple[int, int]) -> None:
+    boxes = np.array([[0, 0, 1, 1], [0.25, 0.1, 0.75, 0.6], [-0.5, 0.9, 1.2, 0.2], [0.1, 0.3, 0.1, 0.3]], np.float32)
+    images = np.concatenate([P, 2 * P])
+    numbers, options = [1, 0, 1, 1], {"method": "nearest", "extrapolation_value": 7.0}
+    outputs = run("CropAndResize", images, boxes, ints(*numbers), ints(*size), **options)
+    expected = np.full((4, *size, 4), 7.0, np.float32)
+    for k, i, j in np.ndindex(4, *size):
+        place = []
+        for axis, (at, count, extent) in enumerate(zip((i, j), size, (6, 5), strict=True)):
+            begin, end = float(boxes[k, axis]), float(boxes[k, axis + 2])
+            share = at / (count - 1) if count > 1 else 0.5
+            place.append((begin + (end - begin) * share) * (extent - 1))
+        if 0 <= place[0] <= 5 and 0 <= place[1] <= 4:
+            expected[k, i, j] = images[numbers[k], int(place[0] + 0.5), int(place[1] + 0.5)]
+    np.testing.assert_array_equal(outputs, expected)
+
+
 def test_gradients_of_convolutions() -> None:
     """With strides equal to the window size nothing overlaps."""
     x = RNG.uniform(-1, 1, (1, 3, 2, 4)).astype(np.float32)
@@ -267,7 +285,12 @@ def test_gru_block_cell() -> None:
 @pytest.mark.parametrize(
     ("op", "operands", "attributes", "match"),
     [
-        ("CropAndResize", [P, F[:1].repeat(2, 1), ints(0), ints(2, 2)], {"method": "nearest"}, "linear sampling"),
+        (
+            "CropAndResize",
+            [P, F[:1].repeat(2, 1), ints(0), ints(2, 2)],
+            {"method": "area"},
+            "the method area is unknown",
+        ),
         ("MatrixDiagPartV3", [M, ints(1), np.array(0, np.float32)], {}, "main diagonals"),
         ("_FusedMatMul", [F, F[:2]], {"fused_ops": ["Mystery"]}, "Mystery"),
         ("RGBToHSV", [F], {"T": I32}, "not supported"),

@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon.decompositions.onnx.attention import ATTENTION
 from tenon.decompositions.onnx.contrib_quantized import QUANTIZED
+from tenon.decompositions.onnx.contrib_tensors import TENSORS
 from tenon.decompositions.onnx.node import OnnxNode
 from tenon.decompositions.onnx.qonnx import QONNX
 from tenon.graph_builder.errors import RefusedError
@@ -195,6 +196,7 @@ _skip_simplified = _skip(lambda node, x: _simplified(node, x, node.input(2), 1e-
 MICROSOFT: dict[str, Callable[[OnnxNode], Results]] = {
     **ATTENTION,
     **QUANTIZED,
+    **TENSORS,
     "BiasGelu": _gelu,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _fast_gelu,

@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 
+from tenon.decompositions.crop_and_resize import Crops
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.shared.tensorflow_family import each
@@ -235,52 +236,11 @@ def _dilation(node: TensorflowNode) -> Outputs:
 
 
 def _crop_and_resize(node: TensorflowNode) -> Outputs:
-    """Boxes (y0, x0, y1, x1) relative to the image, corners aligned: bins of one sample with their centres there."""
-    builder, x = node.builder, node.x
-    if node.text("method", "bilinear") != "bilinear":
-        raise RefusedError("only linear sampling is supported")
-    (rows, columns), (_, h, w, _) = node.constant_integers(3), builder.dims(x)
-    if not (0 < rows < 1 << 12 and 0 < columns < 1 << 12):
-        raise RefusedError(f"images of {rows}x{columns} are impossible")
-    edges = builder.add("Mul", node.input(1), builder.constant(np.array([h - 1, w - 1] * 2, np.float32), "extents"))
-    low, high = builder.split(edges, [2, 2], 1)
-    count = np.array([rows, columns], np.float32)
-    step = builder.add("Mul", builder.add("Sub", high, low), builder.constant(1 / np.maximum(count - 1, 1), "share"))
-    middle = builder.add("Mul", builder.add("Add", low, high), builder.number(0.5, low))
-    begin = builder.add("Where", builder.constant(count > 1, "several"), low, middle)
-    begin = builder.add(
-        "Add", builder.add("Sub", begin, builder.add("Mul", step, builder.number(0.5, step))), builder.number(0.5, step)
-    )
-    end = builder.add("Add", begin, builder.add("Mul", step, builder.constant(count, "count")))
-    corners = builder.add("Gather", builder.add("Concat", begin, end, axis=1), builder.ints(1, 0, 3, 2), axis=1)
+    builder, (rows, columns) = node.builder, node.constant_integers(3)
     numbers = builder.add("Cast", node.input(2), to="i64")
-    result = builder.add(
-        "RoiAlign", builder.first(x), corners, numbers, output_height=rows, output_width=columns, sampling_ratio=1
-    )
-    at = (builder.add("Where", builder.constant(count > 1, "several"), low, middle), step)
-    outside = builder.number(node.number("extrapolation_value", 0.0), x)
-    return builder.add("Where", _inside(node, *at, (rows, columns), (h, w)), builder.last(result), outside)
-
-
-_ROUNDING = 1e-5
-"""How far outside, in extents of the image, a sample on its edge may come to lie by rounding."""
-
-
-def _inside(
-    node: TensorflowNode, first: Value, step: Value, counts: tuple[int, int], extents: tuple[int, int]
-) -> Value:
-    """[boxes, rows, columns, 1]: which samples, from ``first`` on and ``step`` apart, lie in the image."""
-    builder, sides = node.builder, list[Value]()
-    for axis, (count, extent) in enumerate(zip(counts, extents, strict=True)):
-        begin, gap = (builder.split(v, [1, 1], 1)[axis] for v in (first, step))
-        indices = builder.constant(np.arange(count, dtype=np.float32)[None], "places")
-        at = builder.add("Add", begin, builder.add("Mul", gap, indices))
-        middle = builder.number((extent - 1) / 2, at)
-        reach = builder.number((extent - 1) / 2 + _ROUNDING * extent, at)
-        within = builder.add("LessOrEqual", builder.add("Abs", builder.add("Sub", at, middle)), reach)
-        shape = (-1, count, 1, 1) if axis == 0 else (-1, 1, count, 1)
-        sides.append(builder.reshape(within, shape))
-    return builder.add("And", *sides)
+    outside = node.number("extrapolation_value", 0.0)
+    crops = Crops(node, builder.first(node.x), node.input(1), numbers, rows, columns, outside)
+    return builder.last(crops.cropped(node.text("method", "bilinear")))
 
 
 def _area(n: int, count: int) -> Array:
