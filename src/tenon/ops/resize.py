@@ -33,9 +33,9 @@ from tenon.ops.move import kept, normal_axis
 from tenon.ops.slice_gather import too_many
 from tenon.ops.window import Ints
 
-_ROUND: dict[str, Callable[[Array], Array]] = {
-    "round_prefer_floor": lambda x: np.ceil(x - np.float32(0.5)),
-    "round_prefer_ceil": lambda x: np.floor(x + np.float32(0.5)),
+_ROUND: dict[str, Callable[[Array], Array]] = {  # in f64, where adding a half is exact
+    "round_prefer_floor": lambda x: np.ceil(x.astype(np.float64) - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x.astype(np.float64) + 0.5),
     "floor": np.floor,
     "ceil": np.ceil,
 }
@@ -60,7 +60,12 @@ class Taps:
 @register
 @dataclass(frozen=True)
 class Resize(Operator):
-    """Inputs: data, roi, scales, sizes; one of the last two, both constant."""
+    """Inputs: data, roi, scales, sizes; one of the last two, both constant.
+
+    Where ONNX's reference evaluator differs from PyTorch, whose exporters write most of these nodes, this is what
+    onnxruntime and PyTorch compute: with align_corners the last elements meet, whatever a fractional scale times the
+    extent is, and linear interpolation of a tensor whose extents all stay the same copies it.
+    """
 
     antialias: int = 0
     axes: Ints = ()
@@ -99,21 +104,18 @@ class Resize(Operator):
         i, s = np.arange(out, dtype=np.float32), np.float32(scale)
         half = np.float32(0.5)
         mode = self.coordinate_transformation_mode
-        slope = Fraction(n, out) if out and abs(out / n - scale) < 1e-6 else Fraction(1 / scale).limit_denominator(4096)
+        whole = bool(out) and abs(out / n - scale) < 1e-6
+        slope = Fraction(n, out) if whole else Fraction(1 / scale).limit_denominator(4096)
         if mode == "asymmetric":
-            return i / s, slope
+            return i * np.float32(n) / np.float32(out) if whole else i / s, slope
         if mode == "half_pixel" or (mode == "pytorch_half_pixel" and out > 1):
             return (i + half) / s - half, slope
         if mode == "half_pixel_symmetric":
             offset = np.float32(n / 2) * (1 - np.float32(out) / (s * np.float32(n)))
             return offset + (i + half) / s - half, slope
         if mode == "align_corners":
-            last = scale * n - 1  # the result's own extent, before it was cut to an integer
-            if abs(scale * n - out) < 1e-3:
-                return i * np.float32((n - 1) / max(1, out - 1)), Fraction(n - 1, max(1, out - 1))
-            if last <= 0:
-                return i * 0, Fraction(0)
-            return i * np.float32((n - 1) / last), Fraction((n - 1) / last).limit_denominator(4096)
+            last = max(1, out - 1)
+            return i * np.float32(n - 1) / np.float32(last), Fraction(n - 1, last)
         if mode == "tf_crop_and_resize":
             start, end = roi
             if out == 1:
@@ -150,11 +152,18 @@ class Resize(Operator):
         far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
         return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
+    def keeps(self, dims: Ints, scales: Array | None, sizes: Array | None) -> bool:
+        """Whether no extent changes, and it is not a part of the image."""
+        same = all(n == out for n, (out, _) in zip(dims, self.scales(dims, scales, sizes), strict=True))
+        return same and self.coordinate_transformation_mode != "tf_crop_and_resize"
+
     def resampled(self, dims: Ints, given: Sequence[Array | None]) -> dict[int, Taps]:
         """The taps along every axis that changes."""
         roi, scales, sizes = (*given, None, None, None)[:3]
         axes = [normal_axis("Resize", a, len(dims)) for a in self.axes] or list(range(len(dims)))
-        taps_by_axis = {}
+        taps_by_axis = dict[int, Taps]()
+        if self.mode == "linear" and self.keeps(dims, scales, sizes):
+            return taps_by_axis
         for axis, (n, (out, scale)) in enumerate(zip(dims, self.scales(dims, scales, sizes), strict=True)):
             part = (0.0, 1.0)
             if roi is not None and roi.size and axis in axes:
@@ -210,7 +219,8 @@ class Resize(Operator):
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
         scales = inputs[2] if len(inputs) > 2 else None
         whole = scales is None or (scales.data is not None and bool((scales.data == 1).all()))
-        return whole and self.coordinate_transformation_mode != "tf_crop_and_resize"
+        copied = self.mode == "linear" or self.coordinate_transformation_mode == "align_corners"
+        return (whole or copied) and self.coordinate_transformation_mode != "tf_crop_and_resize"
 
     def layouts(self, site: Site) -> Layouts:
         taps_by_axis = self.resampled(site.input(0).dims, site.constants[1:])
@@ -274,6 +284,12 @@ class Resize(Operator):
         yield case("linear_one_axis", (1, 5, 4), [1.0, 1.0, 2.5], mode="linear")
         yield case("cubic", (1, 5, 4, 4), [1.0, 1.0, 2.0, 1.5], mode="cubic")
         yield case("cubic_inside", (1, 5, 4, 4), [1, 5, 7, 3], mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5)
+        corners = {"coordinate_transformation_mode": "align_corners"}
+        yield case("linear_corners_broken", (1, 5, 5, 7), [1.0, 1.0, 1.3, 0.6], mode="linear", **corners)
+        yield case("nearest_corners_exact", (1, 3, 1, 8), [1, 3, 1, 24], nearest_mode="floor", **corners)
+        yield case("linear_same_extents", (1, 5, 3, 4), [1.0, 1.0, 1.2, 1.2], mode="linear")
+        yield case("linear_one_extent", (1, 5, 3, 4), [1.0, 1.0, 1.2, 2.0], mode="linear")
+        yield case("nearest_same_extents", (1, 5, 4, 4), [1.0, 1.0, 1.2, 1.2], nearest_mode="floor")
         yield case("antialias", (1, 2, 8, 8), [1.0, 1.0, 0.6, 0.5], mode="linear", antialias=1)
         yield case("not_larger", (1, 2, 4, 6), [7, 8], axes=(2, 3), keep_aspect_ratio_policy="not_larger")
 

@@ -247,6 +247,8 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value
             node.shape[2:]
         ):
             return node.add("Resize", node.x, None, None, node.ints(*node.shape), **options)
+        if mode == "linear" and not options["antialias"]:  # an axis that keeps its extent is copied
+            factors = [1 if a == b else f for f, a, b in zip(factors, node.dims[2:], node.shape[2:], strict=True)]
         return node.add("Resize", node.x, None, np.array([1, 1, *factors], np.float32), None, **options)
 
     return import_node
