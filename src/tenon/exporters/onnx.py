@@ -8,7 +8,7 @@ its element types: readers support older ones better (``_MOVED_PAST``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from tenon.errors import Problem, UnsupportedError
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType
 from tenon.ops.base import Operator
+from tenon.ops.conv import Conv
 from tenon.ops.fused import Fused
+from tenon.ops.pool import Pooling
 from tenon.ops.quantised_pairs import read_through_integers
 from tenon.wire.onnx_tensors import DTYPES
 
@@ -173,6 +175,7 @@ class _Writer:
 
     def plain(self, node: Node, op: Operator, inputs: Sequence[str], outputs: Sequence[str], **more: int) -> None:
         """An operator of ONNX, with ``more`` attributes than Tenon's has."""
+        op = _without_gaps(node, op)
         type = op.name.removeprefix("Direct")
         schema = self.schema(type, node, op, inputs)
         if schema is None:
@@ -218,6 +221,17 @@ class _Writer:
         name = "" if self.layer in self.layers else self.layer
         self.layers.add(name)
         return name
+
+
+def _without_gaps(node: Node, op: Operator) -> Operator:
+    """The operator with explicit padding where onnxruntime takes SAME for negative padding: strides past the kernel."""
+    if not isinstance(op, Conv | Pooling) or not op.auto_pad.startswith("SAME"):
+        return op
+    dims = [v.type.dims for v in node.inputs[:2] if v is not None]
+    axes = op.axes(*dims) if isinstance(op, Conv) else op.axes(dims[0])
+    if all(a.stride <= a.span for a in axes):
+        return op
+    return replace(op, auto_pad="NOTSET", pads=(*(a.before for a in axes), *(a.after for a in axes)))
 
 
 def _info(name: str, value: Value) -> Any:

@@ -13,6 +13,7 @@ from tenon import ops
 from tenon.decompositions.onnx.compose import COMPOSED
 from tenon.decompositions.onnx.contrib import DOMAINS, SAME
 from tenon.decompositions.onnx.node import Entry, OnnxNode, StringTensor, TensorSequence
+from tenon.decompositions.onnx.same_padding import crop_between_windows
 from tenon.decompositions.strings.strings import MAKES_STRINGS, STRINGS
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.graph_builder.builder import MISSING_WEIGHTS, check_outputs
@@ -294,6 +295,7 @@ class OnnxImporter:
         if node.op_type == "Constant":
             return [self.tensor(layer.outputs[0], constant_data(layer.attributes))]
         upgrade(layer)
+        crop_between_windows(layer)
         while layer.inputs and layer.inputs[-1] is None:
             layer.inputs.pop()
         if layer.type == "ConstantOfShape" and layer.input(0).data is not None:
