@@ -133,6 +133,13 @@ def _mulh_add(a: Array, b: Array, c: Array) -> Array:
     return np.asarray((high + c).astype(np.int32))
 
 
+def _shift_even(t: Array, s: Array, m: Array, c: Array, r: Array) -> Array:
+    factor = (m.astype(np.float64) * 2.0 ** -(31.0 + r)).astype(np.float32)
+    product = np.clip(s.astype(np.float32) * factor, -(2.0**21), 2.0**21)
+    exact = np.rint(product).astype(np.int32) + (c >> r)
+    return np.where(t & ((np.int32(1) << r) - 1), t >> r, exact).astype(np.int32)
+
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": np.fmod,
     "max": lambda a, b: _select(_mask(np.less)(b, a), a, b),
@@ -158,7 +165,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
     "sub_i16x2": lambda a, b: (a.view(np.int16) - b.view(np.int16)).view(np.int32),
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
-    "nearest_add": _nearest_add, "nearest_away_add": _nearest_away_add,
+    "shift_even": _shift_even, "nearest_add": _nearest_add, "nearest_away_add": _nearest_away_add,
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""

@@ -106,6 +106,19 @@ def test_zero_points_of_columns() -> None:
     check(file([QUANTISE, node, *SCALED], feeds, {"w": w, "wz": zero, "ws": STEP}), feeds, "IntegerGemm")
 
 
+@pytest.mark.parametrize(("least", "most"), [(7, 255), (130, 255), (-255, -3), (-255, 0), (-127, 128), (0, 255)])
+def test_constants_beside_bytes(least: int, most: int) -> None:
+    """Weights whose distance from their zero point is no byte."""
+    rng = np.random.default_rng(12)
+    feeds = {"x": integers(rng, np.uint8, 3, 10), "z": np.array(200, np.uint8)}
+    w = rng.integers(least, most + 1, (10, 7))
+    w.flat[:2] = least, most
+    zero = 255 if most <= 0 else -least if least < 0 else 0
+    node = helper.make_node("MatMulInteger", ["x", "w", "z", "wz"], ["y"])
+    constants = {"w": (w + zero).astype(np.uint8), "wz": np.array(zero, np.uint8)}
+    check(file([node], feeds, constants, TensorProto.INT32), feeds, "IntegerGemm", 0)
+
+
 @pytest.mark.parametrize("constant", [True, False])
 def test_padding_of_a_zero_point_that_is_no_byte(constant: bool) -> None:
     """A border of a number past 255 is not one of bytes; the sums are right all the same."""

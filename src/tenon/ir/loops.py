@@ -181,6 +181,9 @@ OPS: dict[str, Primitive] = {
     "pair_i16": Primitive(2),  # the low halves of two words
     **{name: Primitive(2) for name in ("add_i16x2", "sub_i16x2")},  # of pairs, half by half; each wraps around
     "mulh_add": Primitive(3),  # (a * b + 2**31) >> 32 of i32 in 64 bits, plus c
+    # Of t, s, m, c, r, i32 with m from 2**30 and r from 1 on: t >> r, but where the lowest r bits of t are zero, c >> r
+    # plus the product of s and m / 2**(31 + r) in f32, rounded to the nearest integer, halves to even.
+    "shift_even": Primitive(5),
     "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
     # An f32 rounded to the nearest integer, halves to even, plus an i32; both results are saturated to i32.
     "nearest_add": Primitive(2, "arg1"),

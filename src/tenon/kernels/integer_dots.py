@@ -118,11 +118,15 @@ class _DotContext:
             total = self.k.let("t", self.operands.add(at, 4, total, own[0]))
         if s.slope != 1:
             total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
+        if s.rounding == "even":
+            total = self.k.let("t", total << s.left)
         high = self.k.let("p", sqrdmulh(total, multiplier))
-        if s.signed:
+        if s.signed and s.rounding == "double":
             high = high + (high >> 31)
-        value = minimum(maximum((high + added) >> right, s.low), s.high)
-        self.y.vec(4)[s.conv.y.place(*at, 4)] = cast(value, DType.I8)
+        high = high + added
+        value = high >> right if s.rounding == "double" else op("shift_even", high, total, multiplier, added, right)
+        value = cast(minimum(maximum(value, s.low), s.high), DType.I8)
+        self.y.vec(4)[s.conv.y.place(*at, 4)] = cast(self.operands.finished(self.k, value, at, 4), DType.I8)
 
 
 def _begin(

@@ -5,8 +5,8 @@ output channel is summed; weights stay bytes, two channels by two inputs in a wo
 takes all registers of an Arm core.  Depthwise: a plane, one channel with its border, is widened into scratch memory; so
 it may be computed in place.  No halo is asked for or read: borders are written into panels and planes.
 
-Results are requantised as by ``kernels.requantize`` with "double" rounding, in fewer instructions: with a multiplier m
-of at least 2**30, ``mulh_add(sum, 2 * m, sum)``, where 2 * m wraps around, is the rounding doubling high product.
+Results are requantised as by ``kernels.requantize``, in fewer instructions (``Rounding``): with a multiplier m of at
+least 2**30, ``mulh_add(sum, 2 * m, sum)``, where 2 * m wraps around, is the rounding doubling high product.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from tenon.ir.build import Builder, Tensor, guarded, segments
 from tenon.ir.graph import Array
 from tenon.ir.index import Index, IndexLike, index
 from tenon.ir.loops import Const, Expr, Kernel, Type, bitcast, cast, maximum, minimum, op, sqrdmulh
-from tenon.ir.types import I32, DType
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels.conv import Conv, described
 from tenon.kernels.requantize import Added, fixed_slope
 
@@ -33,13 +34,18 @@ _LINE = 6
 """Most results of a depthwise convolution that are summed together."""
 
 
+Rounding = Literal["double", "float", "even"]
+"""As of ``kernels.requantize``."""
+
+
 @dataclass(frozen=True)
 class PairConv:
-    """What to compute: ``conv`` of i8 without epilogue, whose results are clamped between ``low`` and ``high``.
+    """What to compute: ``conv`` of i8, whose results are clamped between ``low`` and ``high`` before its epilogue.
 
-    The border of x is ``fill``.  ``signed``: results may lie below the zero point, so that halves must be rounded away
-    from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of ``kernels.requantize``; with
-    ``added``, the operand of ``conv`` is added to the sums.
+    The border of x is ``fill``, and ``zero`` the zero point of the results.  ``signed``: results may lie below it, so
+    that halves must be rounded away from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of
+    ``kernels.requantize``; with ``added``, the first operand of ``conv`` is added to the sums.  Of the rounding "even",
+    sums are shifted ``left`` first.
     """
 
     conv: Conv
@@ -49,6 +55,9 @@ class PairConv:
     high: int
     slope: float = 1.0
     added: Added | None = None
+    zero: int = 0
+    rounding: Rounding = "double"
+    left: int = 0
 
     @property
     def words(self) -> bool:
@@ -135,22 +144,35 @@ def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, sign
     return np.ascontiguousarray(np.stack([wrapped, added.astype(np.int32), shown.astype(np.int32)], 1))
 
 
+def even_factors(rows: Array) -> Array:
+    """i32 [channels, 3] of ``factors``, from the rows of ``kernels.requantize.even_factors``."""
+    twice = 2 * rows[0].astype(np.int64) - (1 << 32)
+    return np.stack([twice.astype(np.int32), rows[1], rows[2]], 1)
+
+
 # -------------------------------------------------------------------------------------------- shared parts
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What is added to the sums (``PairConv.added``), if anything: factors in i32 of each channel, and an image."""
+    """What is added to the sums (``PairConv.added``), if anything: factors in i32 of each channel, and an image; and
+    the images that the epilogue reads."""
 
     s: PairConv
     tensors: tuple[Tensor, ...]
+    read: tuple[Tensor, ...]
 
     @classmethod
     def begin(cls, k: Builder, s: PairConv) -> Operands:
         """Their parameters."""
-        if s.added is None:
-            return cls(s, ())
-        (image,) = s.conv.operands
-        factors = k.param("g", s.conv.y.channels, dtype=I32)
-        return cls(s, (factors, k.param("a", *image.shape, dtype=image.dtype)))
+        first = () if s.added is None else (k.param("g", s.conv.y.channels, dtype=I32),)
+        images = tuple(k.param("a", *image.shape, dtype=image.dtype) for image in s.conv.operands)
+        own = len(first)
+        return cls(s, (*first, *images[:own]), images[own:])
+
+    def finished(self, k: Builder, value: Expr, at: tuple[Index, Index, Index, Index], lanes: int) -> Expr:
+        """The epilogue of a result; ``at`` is (image, channel, row, column)."""
+        images = self.s.conv.operands[len(self.tensors) // 2 :]
+        extra = [t.vec(lanes)[image.at(*at, lanes)] for image, t in zip(images, self.read, strict=True)]
+        return self.s.conv.epilogue(k.let("r", value) if extra else value, *extra)
 
     def factor(self, k: Builder, channel: Index, lanes: int) -> list[Expr]:
         """That of a channel, or of ``lanes`` neighbours."""
@@ -159,7 +181,7 @@ class Operands:
     def add(self, at: tuple[Index, Index, Index, Index], lanes: int, total: Expr, factor: Expr) -> Expr:
         """``total`` with the operand in it; ``at`` is (image, channel, row, column)."""
         assert self.s.added is not None
-        (image,) = self.s.conv.operands
+        image = self.s.conv.operands[0]
         return self.s.added(total, self.tensors[1].vec(lanes)[image.at(*at, lanes)], factor)
 
 
@@ -184,9 +206,11 @@ class PairContext:
             self.put((n, channel, row, col), total, factors)
 
     def factors(self, channel: Index) -> list[Expr]:
-        """Those of a channel: twice its multiplier, what is added before the shift, the shift, and that of the operand
-        if there is one."""
+        """Those of a channel: twice its multiplier, what is added before the shift, the shift, or one in f32, and that
+        of the operand if there is one."""
         k, q = self.k, self.q
+        if self.s.rounding == "float":
+            return [k.let("m", q[channel, 0]), *self.operands.factor(k, channel, 1)]
         return [
             k.let("m", q[channel, 0]), k.let("h", q[channel, 1]), k.let("r", q[channel, 2]),
             *self.operands.factor(k, channel, 1),
@@ -194,18 +218,37 @@ class PairContext:
 
     def put(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr]) -> None:
         """Requantise one sum and store it; ``at`` is (image, channel, row, column)."""
-        s, (twice, added, right, *own) = self.s, factors
+        s, own = self.s, factors[_PARTS[self.s.rounding] :]
         if own:
             total = self.k.let("t", self.operands.add(at, 1, total, own[0]))
+        value = self.scaled(total, factors)
+        full = (s.low, s.high) == (-128, 127)
+        value = op("saturate_i8", value) if full else minimum(maximum(value, s.low), s.high)
+        value = self.operands.finished(self.k, cast(value, DType.I8), at, 1)
+        self.y[s.conv.y.place(*at, 1)] = cast(value, DType.I8)
+
+    def scaled(self, total: Expr, factors: list[Expr]) -> Expr:
+        """A sum times a factor, rounded, plus the zero point."""
+        s = self.s
+        if s.rounding == "float":
+            real = self.k.let("p", op("mul", cast(total, F32), factors[0]))
+            real = real if s.slope == 1 else maximum(real, op("mul", real, s.slope))
+            return op("nearest_add", real, s.zero)
+        twice, added, right = factors[:3]
+        if s.rounding == "even":
+            total = self.k.let("t", total << s.left)
+            high = self.k.let("p", op("mulh_add", total, twice, total) + added)
+            return op("shift_even", high, total, op("and", twice >> 1, (1 << 31) - 1), added, right)
         if s.slope != 1:
             total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
         high = self.k.let("p", op("mulh_add", total, twice, total))
         if s.signed:
             high = high + (high >> 31)
-        value = (high + added) >> right
-        full = (s.low, s.high) == (-128, 127)
-        value = op("saturate_i8", value) if full else minimum(maximum(value, s.low), s.high)
-        self.y[s.conv.y.place(*at, 1)] = cast(value, DType.I8)
+        return (high + added) >> right
+
+
+_PARTS = {"double": 3, "float": 1, "even": 3}
+"""Numbers of a channel that requantise its sums."""
 
 
 def pair_of(value: int) -> Expr:
@@ -222,7 +265,8 @@ def begin(
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     w, b = k.param("w", *weights, dtype=stored), k.param("b", c.y.channels, dtype=I32)
-    q, operands = k.param("q", c.y.channels, 3, dtype=I32), Operands.begin(k, s)
+    q = k.param("q", c.y.channels, _PARTS[s.rounding], dtype=F32 if s.rounding == "float" else I32)
+    operands = Operands.begin(k, s)
     t = k.param("t", *scratch, dtype=kept, scratch=True)
     return PairContext(k, s, x, w, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True), operands)
 

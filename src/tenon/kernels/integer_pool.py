@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from tenon.ir.build import Builder
 from tenon.ir.loops import Const, Expr, Kernel, Type, cast, maximum, minimum, op, select
-from tenon.ir.types import F32, I32
+from tenon.ir.types import F32, I32, DType
 from tenon.kernels.image import Image
 from tenon.kernels.machine import Machine
 from tenon.kernels.parallel import deal
 from tenon.kernels.pool import UNROLLED, Segment
-from tenon.kernels.requantize import Requantize
+from tenon.kernels.requantize import Requantize, in_integers
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,26 @@ class IntegerPool:
     factors: tuple[float | int, ...] = ()
     clear: bool = False
 
-    def result(self, total: Expr, taps: int, count: int) -> Expr:
+    def result(self, total: Expr, taps: int, count: int, machine: Machine) -> Expr:
         """An element from the sum of ``taps`` elements of x."""
         if self.requantize is None:
             half = select(op("less", total, 0), -(count // 2), count // 2)
             mean = op("div", total + half, count)
             return cast(minimum(maximum(mean, self.low), self.high), self.y.dtype)
+        total = total - self.x_zero * taps
+        if machine.rounds_in_integers and self.requantize.rounding == "float":
+            values = np.array([self.factors[0] / count], np.float32)
+            even = in_integers(self.requantize, values, np.array([taps * _FARTHEST[self.x.dtype]]))
+            if even is not None:
+                return even[0](total, [Const(int(number), Type(I32)) for (number,) in even[1]])
         types = [F32 if name == "factor" else I32 for name in self.requantize.rows]
         values = [f / count if t is F32 else f for f, t in zip(self.factors, types, strict=True)]
         rows = [Const(v, Type(t)) for v, t in zip(values, types, strict=True)]
-        return self.requantize(total - self.x_zero * taps, rows)
+        return self.requantize(total, rows)
+
+
+_FARTHEST = {DType.I8: 255, DType.U8: 255, DType.I16: 65535}
+"""The largest distance of an element from its zero point."""
 
 
 @lru_cache(maxsize=256)
@@ -70,7 +82,7 @@ def integer_pool(s: IntegerPool, machine: Machine) -> Kernel:
                         row = i * rows.step + ky * s.dilation[0] + rows.start
                         col = j * cols.step + kx * s.dilation[1] + cols.start
                         acc[0] = acc[0] + cast(x.vec(lanes)[s.x.place(n, channel, row, col, lanes)], I32)
-                    value = s.result(acc[0], rows.taps * cols.taps, int(rows.weight * cols.weight))
+                    value = s.result(acc[0], rows.taps * cols.taps, int(rows.weight * cols.weight), machine)
                     if m is not None:
                         value = cast(select(m.vec(lanes)[c], cast(value, I32), 0), value.type.dtype)
                     y.vec(lanes)[s.y.place(n, channel, i + rows.first, j + cols.first, lanes)] = value

@@ -40,6 +40,12 @@ class Machine:
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
 
+    @property
+    def rounds_in_integers(self) -> bool:
+        """Whether sums times factors in f32 are computed faster in fixed point (``requantize.even_factors``): without
+        an FPU, and where vectors are of integers only."""
+        return self.soft_float or self.dot16
+
     def lanes_of(self, *dtypes: DType) -> int:
         """Elements of a vector that fits the registers in the widest of these types; f32 at least, in which narrower
         types are computed."""

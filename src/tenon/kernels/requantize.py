@@ -8,17 +8,22 @@ NumPy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from tenon.ir.graph import Array
 from tenon.ir.loops import Expr, bitcast, cast, maximum, minimum, op, select, sqrdmulh
 from tenon.ir.types import F32, I32, I64, DType
 
-Rounding = Literal["double", "single", "float", "reduced", "none"]
+Rounding = Literal["double", "single", "float", "reduced", "none", "even"]
 """``double``: the product is rounded to 31 bits less (halves up), then shifted right (halves away from zero), as
 gemmlowp, TFLite Micro and CMSIS-NN do.  ``single``: rounded once, halves away from zero.  ``float``: the sum as f32
 times a factor in f32, rounded halves to even, as ONNX Runtime and XNNPACK do.  ``reduced``: times a multiplier of 15
-bits, rounded once, halves up, as TFLite does with sums of 64 bits.  ``none``: the sums themselves, in i32."""
+bits, rounded once, halves up, as TFLite does with sums of 64 bits.  ``none``: the sums themselves, in i32.  ``even``,
+of kernels only: the results of "float" for 8 bits, in integers: sums are multiplied by the factor in fixed point, and
+in f32 only where the product lies so close to a half that the two may be rounded differently (``even_factors``)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Requantize:
     ``rows`` are the factors per channel that it takes, after ``ops.requantize.rows``: of "double" the multiplier and
     the right shift with half of what it drops, "mask" where some shifts are zero and "left" where some go left;
     of "single" and "reduced" the multiplier, the whole shift and half of what it drops; of "float" the factor; of
-    "none", where the zero point of x is known at run time only, that and the sums of the weights.  With
+    "none", where the zero point of x is known at run time only, that and the sums of the weights; of "even" the
+    multiplier, what is added, with the zero point in it, and the shift, after that of the sums to the ``left``.  With
     ``wide``, sums may come so close to 2**31 that half of what is dropped cannot be added.  Negative sums are
     multiplied by ``slope``, from 0 to 1, before they are rounded.
     """
@@ -41,6 +47,7 @@ class Requantize:
     rows: tuple[str, ...]
     wide: bool = False
     slope: float = 1.0
+    left: int = 0
 
     def __call__(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` is i32; one factor for each of ``rows``."""
@@ -52,6 +59,11 @@ class Requantize:
             if self.slope != 1:
                 scaled = maximum(scaled, op("mul", scaled, self.slope))
             return rounded_to_even(scaled, self.zero, self.low, self.high, self.dtype)
+        if self.rounding == "even":
+            total = total << self.left
+            high = sqrdmulh(total, given["multiplier"]) + given["added"]
+            value = op("shift_even", high, total, given["multiplier"], given["added"], given["right"])
+            return cast(minimum(maximum(value, self.low), self.high), self.dtype)
         if self.slope != 1:
             total = maximum(total, sqrdmulh(total, fixed_slope(self.slope)))
         scaled = self.scaled(total, factors)
@@ -90,6 +102,47 @@ def rounded_to_even(x: Expr, zero: int, low: int, high: int, dtype: DType) -> Ex
     bounded = minimum(maximum(x, float(low - zero)), float(high - zero))
     # Added to a float whose last digit counts ones, a number is rounded as floats are: halves to even.
     return cast(bitcast(bounded + _ONES, I32) + (zero - _ONES_BITS), dtype)
+
+
+# ------------------------------------------------------------------------------------- floats in integers
+_LARGEST = 256.0
+"""Beyond this many steps from the zero point, what is rounded is clamped."""
+_MOST_LEFT = 20
+
+
+def even_factors(values: Array, zero: int, largest: Array) -> tuple[Array, int] | None:
+    """Rows in i32 of ``Requantize`` with the rounding "even", [3, channels], and its ``left``, for factors ``values``
+    in f32; None where that cannot be.
+
+    ``largest`` are the largest magnitudes of the sums.  The product in fixed point is at most half a unit of
+    2**-right off; a product of f32, of a sum that is rounded to f32, by its magnitude / 2**23.  Where the former's
+    distance from a half is a unit or more, and half a unit is more than the latter, both are rounded alike.
+    """
+    if not np.isfinite(values).all() or (values < 2.0**-100).any():
+        return None
+    fractions, exponents = np.frexp(values.astype(np.float64))
+    most = np.minimum(values * largest.astype(np.float64), _LARGEST)
+    deepest = np.floor(np.log2(2.0**22 / np.maximum(1.001 * most, 2.0**-8))).astype(np.int64)
+    for left in range(_MOST_LEFT, -1, -1):
+        right = left - exponents.astype(np.int64)
+        added = ((np.int64(1) << np.clip(right, 1, 30)) >> 1) + (np.int64(zero) << np.clip(right, 0, 30))
+        bounded = (largest.astype(np.int64) << left) + np.abs(added) < 1 << 31
+        if ((right >= 1) & (right <= deepest) & bounded).all():
+            rows = np.stack([(fractions * 2.0**31).astype(np.int64), added, right])
+            return rows.astype(np.int32), left
+    return None
+
+
+def in_integers(s: Requantize, values: Array, largest: Array) -> tuple[Requantize, Array] | None:
+    """``s``, of the rounding "float" by factors ``values``, for a machine without floats: the same with the rounding
+    "even", and its rows; None where that cannot be."""
+    if s.rounding != "float" or s.slope != 1 or s.dtype.bytes > 1:
+        return None
+    known = even_factors(values, s.zero, largest)
+    if known is None:
+        return None
+    rows, left = known
+    return replace(s, rounding="even", rows=("multiplier", "added", "right"), left=left), rows
 
 
 _ONES = 1.5 * 2.0**23

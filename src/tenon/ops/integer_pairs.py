@@ -14,9 +14,9 @@ from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.kernels import integer_dots, integer_pairs, integer_scalar
 from tenon.kernels.conv import Conv
 from tenon.kernels.image import Image
-from tenon.kernels.integer_pairs import PairConv
+from tenon.kernels.integer_pairs import PairConv, Rounding
 from tenon.kernels.machine import Machine
-from tenon.kernels.requantize import Added
+from tenon.kernels.requantize import Added, even_factors
 from tenon.ops.base import Arg, Input, Output, Scratch, Step, Weights
 from tenon.ops.requantize import Factors
 
@@ -37,42 +37,54 @@ def image(type: TensorType) -> Image:
 
 
 @dataclass(frozen=True, eq=False)
+class _Requantized:
+    """The bias and the factors that a kernel takes, and ``PairConv.left``."""
+
+    bias: Array
+    factors: Array
+    left: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Product:
-    """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding.
+    """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding or in floats.
 
     ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.
-    ``multipliers`` and ``shifts`` (to the left) have one number for each channel, or one for all.  With ``added``,
-    ``operands`` are the factors and the input that is added to the sums.
+    ``factors`` have one number for each channel, or one for all.  ``operands`` are the factors and the input that is
+    added to the sums, with ``added``, and the inputs that the epilogue reads.
     """
 
     conv: Conv
     weights: Array
     bias: Array
     sums: Array
-    multipliers: Array
-    shifts: Array
+    factors: Factors
     fill: int
     zero: int
     low: int
     high: int
-    slope: float = 1.0
+    rounding: Rounding = "double"
     added: Added | None = None
     operands: tuple[Arg, ...] = ()
 
     @property
     def described(self) -> PairConv:
-        return PairConv(self.conv, self.fill, self.zero > self.low, self.low, self.high, self.slope, self.added)
+        left = 0 if self._requantized is None else self._requantized.left
+        return PairConv(
+            self.conv, self.fill, self.zero > self.low, self.low, self.high, self.factors.slope, self.added, self.zero,
+            self.rounding, left,
+        )  # fmt: skip
 
     @property
     def possible(self) -> bool:
         """Whether the kernels requantise by such factors."""
-        return self._requantized[1] is not None
+        return self._requantized is not None
 
     def step(self, machine: Machine) -> Step:
         """The kernel and its arguments, with weights packed, of a product that is possible."""
-        s = self.described
-        bias, factors = self._requantized
-        assert factors is not None
+        s, known = self.described, self._requantized
+        assert known is not None
+        bias, factors = known.bias, known.factors
         if machine.dot16 and (step := self._by_vectors(s, bias, factors)):
             return step
         if not machine.pairs:
@@ -92,9 +104,11 @@ class Product:
     @property
     def stage(self) -> PairStage:
         """The convolution in its context, of a product that is possible."""
-        bias, factors = self._requantized
-        assert factors is not None
-        return PairStage(self.conv, self.weights, bias, self.operands, described=self.described, factors=factors)
+        known = self._requantized
+        assert known is not None
+        return PairStage(
+            self.conv, self.weights, known.bias, self.operands, described=self.described, factors=known.factors
+        )
 
     def _by_scalars(self, s: PairConv, machine: Machine, bias: Array, factors: Array) -> Step:
         """The same by single products (``kernels.integer_scalar``)."""
@@ -123,20 +137,40 @@ class Product:
         return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
 
     @cached_property
-    def _requantized(self) -> tuple[Array, Array | None]:
+    def _requantized(self) -> _Requantized | None:
         """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
         whatever its factor, unless something is added to it."""
         count = len(self.weights)
-        multipliers, shifts = (np.broadcast_to(a, count) for a in (self.multipliers, self.shifts))
+        values = np.broadcast_to(self.factors.values, count)
+        if self.rounding == "float":
+            return _Requantized(self.bias, np.ascontiguousarray(values[:, None]))
         dead = ~self.weights.reshape(count, -1).any(1) & (self.added is None)
-        results = Factors("double", multipliers, shifts, self.slope).apply(self.bias) + self.zero
-        known = integer_pairs.factors(
-            np.where(dead, 1 << 30, multipliers), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
-            signed=self.described.signed,
-        )  # fmt: skip
-        if known is not None:
-            known[dead, 1] = 2 * np.clip(results, self.low, self.high)[dead]
-        return np.where(dead, 0, self.bias).astype(np.int32), known
+        sums, known, left = np.where(dead, 0, self.sums), None, 0
+        if self.rounding == "even":
+            even = even_factors(np.where(dead, np.float32(0.01), values), self.zero, sums)
+            if even is not None:
+                known, left = integer_pairs.even_factors(even[0]), even[1]
+        elif self.factors.shifts is not None:
+            right = np.where(dead, 1, -np.broadcast_to(self.factors.shifts, count))
+            known = integer_pairs.factors(
+                np.where(dead, 1 << 30, values), right, self.zero, sums, signed=self.zero > self.low
+            )
+        if known is None:
+            return None
+        results = np.clip(self.factors.apply(self.bias) + self.zero, self.low, self.high)
+        known[dead] = np.stack([np.full(count, -(1 << 31)), 2 * results + 1, np.ones(count)], 1)[dead]
+        return _Requantized(np.where(dead, 0, self.bias).astype(np.int32), known, left)
+
+
+def rounding_of(factors: Factors, machine: Machine) -> Rounding | None:
+    """How kernels requantise by factors; None where they cannot."""
+    if factors.rounding == "double":
+        return "double"
+    if factors.rounding != "float":
+        return None
+    if not machine.rounds_in_integers:
+        return "float"
+    return "even" if factors.slope == 1 else None
 
 
 def supports(c: Conv, machine: Machine) -> bool:

@@ -18,7 +18,7 @@ from tenon.ir.types import I32, DType, Quant, TensorType
 from tenon.kernels import conv as dense
 from tenon.kernels import integer_conv, integer_depthwise
 from tenon.kernels.machine import Machine
-from tenon.kernels.requantize import Added, Requantize, Rounding
+from tenon.kernels.requantize import Added, Requantize, Rounding, in_integers
 from tenon.ops import integer_pairs
 from tenon.ops.base import Accuracy, Algorithm, Arg, Cost, Input, Operator, Site, Step, Weights, padding_mask, typed
 from tenon.ops.integer_pairs import Product
@@ -141,7 +141,11 @@ class IntegerProduct(Operator):
         weights, factors, shifts = site.constants[1], *self.factors(site)
         if site.input(1).dtype is DType.I4:  # pairs are of bytes: weights of 4 bits would take twice their size
             return None
-        if weights is None or factors is None or shifts is None or self.rounding != "double":
+        if weights is None or factors is None:
+            return None
+        known = Factors(self.rounding, factors, shifts, self.slope)
+        rounding = integer_pairs.rounding_of(known, site.machine)
+        if rounding is None:
             return None
         s = replace(s, weights=DType.I8)
         if not integer_pairs.supports(s, site.machine):
@@ -152,13 +156,13 @@ class IntegerProduct(Operator):
         bias = self.sums(weights, site.constants[2], 0)
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
         product = Product(
-            s, kernel, bias, self.largest(site, weights), factors, shifts, self.x_zero, self.zero, self.low, self.high,
-            self.slope,
+            s, kernel, bias, self.largest(site, weights), known, self.x_zero, self.zero, self.low, self.high, rounding,
+            operands=tuple(map(Input, site.extras)),
         )  # fmt: skip
         if (other := self.added(site)) is not None:
             added, own = other
             every = np.broadcast_to(own, len(weights)).astype(np.int32)
-            product = replace(product, added=added, operands=(Weights(every), Input(ADDED)))
+            product = replace(product, added=added, operands=(Weights(every), Input(ADDED), *product.operands))
         return product if product.possible else None
 
     def stored_weights(self, site: Site, s: dense.Conv, weights: Array) -> tuple[Array, int, bool]:
@@ -183,7 +187,7 @@ class IntegerProduct(Operator):
         single = tuple(not isinstance(row, np.ndarray) or len(row) == 1 for row in rows.values())
         of_bytes = DType.I8 if halved else DType.of(stored.dtype)
         s = replace(s, weights=of_bytes, bias=True, clear=partial(site.output))
-        types = tuple(row_type(self.rounding, name) for name in rows)
+        types = tuple(row_type(kernel.rounding, name) for name in rows)
         narrow = halved or bool(stored.min(initial=0) > -128)
         added = None if other is None else other[0]
         described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow, halved, added)
@@ -207,8 +211,13 @@ class IntegerProduct(Operator):
         factors, shifts = self.factors(site)
         assert factors is not None
         known = Factors(self.rounding, factors, shifts, self.slope)
-        largest = int(self.largest(site, weights).max(initial=0))
-        return known.kernel(self.zero, self.low, self.high, DType(self.to), largest), {**known.rows()}
+        largest = self.largest(site, weights)
+        made = known.kernel(self.zero, self.low, self.high, DType(self.to), int(largest.max(initial=0)))
+        if site.machine.rounds_in_integers:
+            even = in_integers(made, np.broadcast_to(known.values, largest.shape), largest)
+            if even is not None:
+                return even[0], dict(zip(even[0].rows, even[1], strict=True))
+        return made, {**known.rows()}
 
     @abstractmethod
     def problem(self, site: Site) -> dense.Conv | None:
@@ -241,7 +250,7 @@ def _row(row: Array | Input, spare: int) -> Arg:
     """Numbers of all channels, or one, as an argument of a kernel whose last block has ``spare`` channels too many."""
     if not isinstance(row, np.ndarray):
         return row
-    return Weights(row if len(row) == 1 else np.pad(row, (0, spare)))
+    return Weights(row if len(row) == 1 else np.pad(row, (0, spare), "edge"))
 
 
 def beside_floats(cost: Cost, machine: Machine) -> Cost:

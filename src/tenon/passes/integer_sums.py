@@ -59,9 +59,9 @@ def weights_of(value: Value) -> tuple[Array, int] | None:
     if value.data is None or not value.type.size:
         return None
     least, most = int(value.data.min()), int(value.data.max())
-    if most - least > 255:
+    if most - least > 255 or least < -255 or most > 255:
         return None
-    zero = 0 if least >= -128 and most <= 127 else -128 - least
+    zero = min(max(0, -128 - least), 127 - most)
     return (value.data.astype(np.int64) + zero).astype(np.int8), zero
 
 

@@ -341,6 +341,7 @@ class C(Printer):
             "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
             "Q": self.type(Type(DType.I32, 4)) if name == "dot16" else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
+            "tie": self.require("tie_even", lambda: pairs.TIE) if name == "shift_even" else "",
             **(self.called_by_fma(name, t) if name in half.FMA_TAKES else {}),
         }
         result = (

@@ -15,6 +15,7 @@ TAKES = {
     "add_i16x2": "{V} a, {V} b",
     "sub_i16x2": "{V} a, {V} b",
     "mulh_add": "{V} a, {V} b, {V} c",
+    "shift_even": "{V} t, {V} s, {V} m, {V} c, {V} r",
     "saturate_i8": _WORD,
     "nearest_add": "{V} a, {I} b",
     "nearest_away_add": "{V} a, {I} b",
@@ -42,8 +43,20 @@ _QUARTERS = (
 """An f32 in quarters, truncated, and the nearest integer: a little is added to positive ones and subtracted from
 negative ones, so that halves are rounded away from zero."""
 
+TIE = """\
+TENON_OUTLINE int32_t tie_even(int32_t s, int32_t m, int32_t c, int32_t r) {
+  union { uint32_t bits; float value; } power, y;
+  power.bits = (uint32_t)(96 - r) << 23; /* 2 to the power of -31 - r */
+  y.value = (float)s * ((float)m * power.value);
+  y.value = y.value > 2097152.0f ? 2097152.0f : y.value < -2097152.0f ? -2097152.0f : y.value;
+  y.value += 12582912.0f; /* whose last digit counts ones */
+  return (int32_t)(y.bits - 0x4b400000u) + (c >> r);
+}"""
+"""The rare case of ``shift_even``; a function of its own, because processors without an FPU call others in it."""
+
 SCALAR = {
     **PORTABLE,
+    "shift_even": "return ({U})t << (32 - r) ? t >> r : {tie}(s, m, c, r);",
     "mulh_add": "return ({V})(({U})c + ({U})(((int64_t)a * b + (1LL << 31)) >> 32));",
     "saturate_i8": "return a < -128 ? -128 : a > 127 ? 127 : a;",
     "nearest_add": (
@@ -54,8 +67,14 @@ SCALAR = {
     ),
     "nearest_away_add": "const {V} q = 4 * a;\n" + _QUARTERS + "  return ({I})(n + b);",
 }
+_LANES_EVEN = "for (int i = 0; i < {N}; i++) if (!low[i]) y[i] = {tie}(s[i], m[i], c[i], r[i]);"
 VECTOR = {
     **PORTABLE,
+    "shift_even": (
+        "const {V} none = ({V}){{0}} - 1, low = t & ~({V})(({U})none << ({U})r);\n  {V} y = t >> r;\n  "
+        + _LANES_EVEN
+        + "\n  return y;"
+    ),
     "mulh_add": (
         "return ({V})(({U})c + __builtin_convertvector((__builtin_convertvector(a, {W}) *"
         " __builtin_convertvector(b, {W}) + (1LL << 31)) >> 32, {U}));"
@@ -86,6 +105,12 @@ def _instruction(text: str, *operands: str) -> str:
 
 
 NATIVE = {
+    "shift_even": [
+        (
+            "defined(__GNUC__)",
+            "return __builtin_expect(({U})t << (32 - r) != 0, 1) ? t >> r : {tie}(s, m, c, r);",
+        ),
+    ],
     # The sum stays in its register.
     "dot2_i16": [(_DSP, '__asm__("smlad %0, %1, %2, %0" : "+r"(acc) : "r"(a), "r"(b));\n  return acc;')],
     "even_bytes": [(_DSP, _instruction("sxtb16 %0, %1", "a"))],
@@ -131,6 +156,14 @@ NATIVE = {
 """(preprocessor condition, body), for one lane."""
 
 LANE_BY_LANE = {
+    "shift_even": [
+        (
+            "defined(__GNUC__) && defined(__ARM_FEATURE_MVE)",
+            "const {V} none = ({V}){{0}} - 1, low = t & ~({V})(({U})none << ({U})r);\n  {V} y = t >> r;\n"
+            '  uint32_t least = 0xffffffffu;\n  __asm__("vminv.u32 %0, %q1" : "+r"(least) : "w"(low));\n'
+            "  if (__builtin_expect(!least, 0)) " + _LANES_EVEN + "\n  return y;",
+        ),
+    ],
     "nearest_add": [
         (
             f"{_DSP} && defined(__ARM_FP)",
