@@ -510,3 +510,11 @@ def test_report_is_json(tmp_path: Path) -> None:
     assert found["without"]["bias correction"] == found["repairs"][""]
     assert set(found["without"]) >= {*found["repairs"]} - {""}
     assert (tmp_path / "q.onnx").stat().st_size < (DIGITS / "digits.onnx").stat().st_size
+
+
+def test_samples_that_are_all_the_same(tmp_path: Path) -> None:
+    """The covariance of the inputs of layers is zero then, but for rounding errors, which no matrix is inverted of."""
+    graph = tenon.load(DIGITS / "digits.onnx")
+    for number in (0.0, 0.3):
+        np.save(tmp_path / "same.npy", np.full((4, 1, 1, 8, 8), number, np.float32))
+        assert tenon.quantize(graph, data=str(tmp_path / "same.npy")).report.samples == 4

@@ -29,6 +29,10 @@ COLUMNS = 2304
 """Most columns of a layer: larger ones are rounded to the nearest integers."""
 
 
+ROUNDED = 1e-6
+"""Share of the mean square of numbers below which their variance, a difference of sums, is rounding error."""
+
+
 @dataclass(frozen=True)
 class Moments:
     """Of the columns that weights multiply: ``first`` [groups, columns]; ``second`` [groups, columns, columns], None
@@ -39,10 +43,13 @@ class Moments:
 
     @property
     def covariance(self) -> Array:
-        """Of layers that have ``second``."""
+        """The covariance [groups, columns, columns] of the inputs of a layer that has ``second``; zero where it is but
+        the rounding error of that difference, as for samples that are all the same."""
         assert self.second is not None
-        found: Array = self.second - self.first[:, :, None] * self.first[:, None, :]
-        return found
+        difference: Array = self.second - self.first[:, :, None] * self.first[:, None, :]
+        variance, power = (np.trace(m, axis1=-2, axis2=-1) for m in (difference, self.second))
+        covariance: Array = difference * (variance > ROUNDED * power)[:, None, None]
+        return covariance
 
 
 def moments(
