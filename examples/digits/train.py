@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train the handwritten-digit network of the demo and write it as ONNX.
 
-    pip install 'tenon[digits]'
+    pip install '.[digits]'
     python examples/digits/train.py            # some seconds; writes digits.onnx, held_out.png, held_out.txt here
 
 The data are the 1797 digits of 8x8 pixels that scikit-learn carries (UCI "Optical Recognition of Handwritten

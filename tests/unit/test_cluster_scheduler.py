@@ -19,7 +19,7 @@ from onnx_models import model, node
 from real import ROOT
 from tenon.cli import main
 
-distributed = pytest.importorskip("distributed", reason="Dask is an optional dependency: pip install tenon[cluster]")
+distributed = pytest.importorskip("distributed", reason="Dask is an optional dependency: pip install distributed")
 pytestmark = pytest.mark.slow
 
 

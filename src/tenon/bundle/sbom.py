@@ -74,7 +74,7 @@ def _contents(manifest: Manifest) -> Iterable[dict[str, Any]]:
     yield {
         "type": "library", "bom-ref": "tenon-runtime", "name": "tenon-runtime", "version": manifest.tenon,
         "description": "Generated kernels and the thread pool", "licenses": _APACHE,
-        "purl": f"pkg:pypi/tenon@{manifest.tenon}",
+        "purl": f"pkg:pypi/tenon-nn@{manifest.tenon}",
     }  # fmt: skip
     executables = {manifest.name, f"{manifest.name}.exe"} & set(manifest.files)
     if executables and "musl" in manifest.target.triple:
@@ -83,7 +83,7 @@ def _contents(manifest: Manifest) -> Iterable[dict[str, Any]]:
 
 def _tools(manifests: Sequence[Manifest]) -> Iterable[dict[str, Any]]:
     for version in sorted({m.tenon for m in manifests}):
-        yield {"type": "application", "name": "tenon", "version": version, "purl": f"pkg:pypi/tenon@{version}"}
+        yield {"type": "application", "name": "tenon", "version": version, "purl": f"pkg:pypi/tenon-nn@{version}"}
     for compiler in sorted({m.compiler for m in manifests if m.compiler}):
         name, _, version = compiler.partition(" ")
         yield {"type": "application", "name": name, **({"version": version} if version else {})}

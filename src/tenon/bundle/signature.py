@@ -134,4 +134,4 @@ def _public(key: PublicKey) -> Ed25519PublicKey:
 
 
 def _missing() -> InputError:
-    return InputError("signatures need the package cryptography: pip install tenon[encrypt]")
+    return InputError("signatures need the package cryptography: pip install cryptography")

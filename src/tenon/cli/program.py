@@ -14,6 +14,9 @@ from typing import Any
 import tenon
 from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
 
+PACKAGES = {"PIL": "Pillow", "yaml": "PyYAML"}
+"""Packages by the names of their modules, where these differ."""
+
 CLOSED_PIPE, INTERRUPTED = 141, 130
 """Exit statuses as shells give them for SIGPIPE and SIGINT."""
 
@@ -45,10 +48,8 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
     except ModuleNotFoundError as error:  # images that only run bundles leave out what the compiler needs
         if verbose or error.name is None or error.name.partition(".")[0] == "tenon":
             raise
-        print(
-            f"{name}: the Python package {error.name} is not installed here: 'pip install tenon' has it",
-            file=sys.stderr,
-        )
+        package = PACKAGES.get(error.name, error.name)
+        print(f"{name}: the Python package {package} is not installed here: pip install {package}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)

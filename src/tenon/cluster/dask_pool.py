@@ -113,7 +113,7 @@ def _checked(client: Client, address: str) -> DaskPool:
         pool = DaskPool(client)
         versions = {worker.version for worker in pool.workers}
     except ImportError as error:
-        raise InputError(f"--cluster {address}: a worker has no {error.name}: install tenon[cluster] there") from None
+        raise InputError(f"--cluster {address}: a worker has no {error.name}: pip install {error.name} there") from None
     if versions != {__version__}:
         raise InputError(f"--cluster {address}: workers have Tenon {', '.join(sorted(versions))}, not {__version__}")
     return pool

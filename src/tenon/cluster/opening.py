@@ -22,6 +22,6 @@ def open_pool(address: str | None) -> Iterator[Pool]:
     try:
         from tenon.cluster import dask_pool
     except ImportError as error:
-        raise InputError(f"--cluster {address}: {error.name} is missing: pip install tenon[cluster]") from None
+        raise InputError(f"--cluster {address}: {error.name} is missing: pip install {error.name}") from None
     with dask_pool.connected(address) as pool:
         yield pool

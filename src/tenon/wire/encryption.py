@@ -2,7 +2,7 @@
 
 A sealed text is a nonce of 12 bytes, the encrypted text and a tag of 16 bytes, with the file's name authenticated.  The
 nonce is derived from key, name and text (as in SIV, RFC 5297), so that the same file and key give the same bytes and no
-nonce serves two texts.  The package ``cryptography`` is needed only here: ``pip install tenon[encrypt]``.
+nonce serves two texts.  The package ``cryptography`` is needed only here.
 
 Of ``.tenon`` files the parts are sealed (``bundle.container``).  Any other encrypted file is one sealed text; numbers
 are little-endian:
@@ -149,5 +149,5 @@ def _cipher(key: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise InputError("encrypted bundles need the package cryptography: pip install tenon[encrypt]") from None
+        raise InputError("encrypted bundles need the package cryptography: pip install cryptography") from None
     return AESGCM(key)
