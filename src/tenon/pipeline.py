@@ -168,6 +168,7 @@ def _compiled(
     ]
     graphs = [with_head(bound, chosen.head) for bound in graphs]
     graphs = [rewritten(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
+    _check_ranges(graphs[0], chosen.ranges)
     heads, preprocess = find_heads(graphs[0]), chosen.preprocess
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
@@ -192,6 +193,15 @@ def _compiled(
     return Bundle(
         first, unit, target, chosen, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected
     )  # fmt: skip
+
+
+def _check_ranges(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Raises InputError for a range of what is no input; "" stands for all inputs."""
+    names = [value.name for value in graph.inputs]
+    if unknown := [name for name in ranges if name and name not in names]:
+        raise InputError(
+            f"no input is called '{unknown[0]}', which a range is given for; the model has {', '.join(names)}"
+        )
 
 
 def _entry_name(options: Options, graph: Graph) -> str:
@@ -485,7 +495,9 @@ def find_target(options: Options) -> Target:
     target = find(options.target, bf16=options.precision == "bf16")
     if options.precision == "fp16" and target.machine.half:
         return replace(target, machine=in_halves(target.machine))
-    if options.dot2 is not None and target.machine.dot2:
+    if options.dot2 is not None and not target.machine.dot2:
+        raise InputError(f"target {target.name} has no bf16 dot-product instruction: leave out dot2={options.dot2:g}")
+    if options.dot2 is not None:
         return replace(target, machine=replace(target.machine, dot2=options.dot2))
     return probed(target, options) if options.target == "host" and target.machine.dot2 else target
 

@@ -41,6 +41,8 @@ from tenon.cli.parse import parse_pairs
 from tenon.cli.program import version as program_version
 from tenon.cli.protection_commands import register
 from tenon.cli.sample_commands import compare_command, evaluate_command, quantize_command, validate_command
+from tenon.cli.unused_options import Command, refuse
+from tenon.errors import InputError
 
 APP: dict[str, Any] = {
     "no_args_is_help": True,
@@ -127,6 +129,8 @@ def run_command(
     """Run a model or bundle on an image or .npy files and print the outputs."""
     from tenon.cli.run import InputFiles, run_model
 
+    if image and image_option:
+        raise InputError(f"--image {image_option}: the image {image} is given already")
     files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input))
     signed.demand_bundles(model.model)
     where = device.choice()
@@ -282,6 +286,9 @@ def optimize_command(
     """Write an optimised model: Caffe nets as Caffe, other models as ONNX, or as the name of --out says."""
     from tenon.cli.optimize import rewrite_model
 
+    if model.lower().endswith(".ini"):
+        rest = {"out": out, "weights": weights, "shape": shape, "value": value, "config": config, "verify": verify}
+        refuse({**rest, "without_weights": without_weights}, f"{model} names the files and steps of a Caffe net")
     source = source_of(model, weights, shape, value)
     rewrite_model(source, out, config, without_weights=without_weights, verify=verify, as_json=printing.json)
 
@@ -382,6 +389,8 @@ def sdk_command(
 
 
 register(app)
+for _info in app.registered_commands:
+    _info.cls = Command
 
 
 def _parts(emit: list[str] | None) -> tuple[Emit, ...]:

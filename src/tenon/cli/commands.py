@@ -166,6 +166,7 @@ def inspect_model(
     if source.bundle:
         if files:
             raise InputError(f"{source.model}: a bundle contains no graph: inspect the model that it was compiled from")
+        source.check_bundle_options(options)
         return inspect_bundle(Path(source.model), layers=layers, as_json=as_json)
     with stages(f"reading {source.name}") as progress:
         graph = source.load(progress)

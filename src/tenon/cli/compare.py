@@ -11,7 +11,8 @@ from tenon.atomic_write import write
 from tenon.cli.console import console, print_json
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
-from tenon.quantization.comparison import Comparison, compare
+from tenon.cli.unused_options import refuse
+from tenon.quantization.comparison import Comparison, compare, is_model
 
 WORST = 10
 """Layers that are printed."""
@@ -21,6 +22,8 @@ def compare_networks(
     first: str, second: str, data: str, settings: Mapping[str, Any], report: Path | None, *, as_json: bool
 ) -> None:
     """Print the comparison, as tables or JSON, and write it to ``report``."""
+    if not (is_model(first) or is_model(second)):
+        refuse({"arithmetic": settings["arithmetic"]}, "neither is a model that is compiled here")
     found = compare(first, second, data, **settings)
     plain = without_infinity(found)
     if report is not None:

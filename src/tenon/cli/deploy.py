@@ -11,6 +11,7 @@ from typing import Any
 from tenon.bundle.names import identifier
 from tenon.cli.console import console, note, print_json, size, stages, table
 from tenon.cli.model_source import Source
+from tenon.cli.unused_options import refuse
 from tenon.devices import DeviceFacts, DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
 from tenon.devices.bundles import deploy_bundle, deploy_model
 from tenon.devices.deploy import Deployed, rollback
@@ -92,6 +93,10 @@ def deploy_to_devices(
     """Deploy to every device.  Failures are listed with the rest, and the first one is raised at the end."""
     if not names:
         raise InputError("no device to deploy to: name one with --device")
+    if back:
+        refuse(options, "--rollback goes back to a bundle that is on the device")
+    elif source.bundle:
+        source.check_bundle_options(options)
     done: list[Deployed] = []
     failures: list[TenonError] = []
     for spec in find_devices(names, file):

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import tenon
 from tenon.bundle.container import is_container
 from tenon.bundle.manifest import FILE as MANIFEST
+from tenon.bundle.manifest import read_manifest
 from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
+from tenon.cli.unused_options import refuse
 from tenon.engine.processors import Cores
 from tenon.errors import BundleError, InputError
 from tenon.input_file import printable
 from tenon.model_files.model_file import read
 from tenon.options import Options
+from tenon.targets import find
 from tenon.targets.host_cpu import runs_here
 
 if TYPE_CHECKING:
@@ -72,10 +75,28 @@ class Source:
         folder = os.path.isfile(os.path.join(self.model, MANIFEST))  # noqa: PTH113, PTH118  # never raises OSError
         return folder or is_container(self.model)
 
-    def check_fixed_inputs(self) -> None:
-        """Raises InputError for values of a bundle's inputs."""
+    def check_bundle_options(self, options: Mapping[str, Any], *allowed: str) -> None:
+        """Raises InputError for options of reading and compiling a model, of which a bundle is the result, except
+        ``allowed`` ones."""
         if self.values:
             raise InputError(f"--value {next(iter(self.values))}: a bundle's inputs are fixed when it is compiled")
+        names = ("weights", "sha256", "bindings", "inputs", "outputs")
+        reading = {name: getattr(self, name) for name in names}
+        why = f"{self.name} is a bundle, which is compiled already: compile the model again with them"
+        refuse({**reading, **options}, why, allowed)
+
+    def bundle_target(self, wanted: str | None) -> str:
+        """The target whose code is taken of a ``.tenon`` file; "" for the best one.  Raises InputError where a folder
+        is for another one than ``wanted``."""
+        if wanted in (None, "host"):
+            return ""
+        name = find(wanted).name
+        if is_container(self.model):
+            return name
+        made_for = read_manifest(self.model).target.name
+        if name != made_for:
+            raise InputError(f"--target {wanted}: {self.name} is compiled for {made_for}: compile the model for {name}")
+        return ""
 
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` is called with the state of downloads."""
@@ -123,8 +144,8 @@ def open_engine(
     With ``only_speed``, a model without weights gets random ones.
     """
     if source.bundle:
-        source.check_fixed_inputs()
-        return _opened(source.model, threads)
+        source.check_bundle_options(options, "target", "preprocess", "profile")
+        return _opened(source.model, threads, source.bundle_target(options.get("target")))
     engine = _engine_or_bundle(source, options, threads, only_speed=only_speed)
     return engine if isinstance(engine, tenon.Engine) else _opened(engine, threads)
 
@@ -160,7 +181,7 @@ def _on_device(source: Source, options: Mapping[str, Any], threads: Threads, run
     """A saved bundle on a device."""
     from tenon.devices.bundles import open_on_device
 
-    source.check_fixed_inputs()
+    source.check_bundle_options(options, "target", "preprocess", "profile", "compiler")
     device = open_on_device(runner, source.model, Options.from_environment(compiler=options.get("compiler")))
     _check_alone(threads, device.manifest.target.name)
     return device
@@ -216,5 +237,5 @@ def compiled(source: Source, options: Mapping[str, Any], progress: Stages) -> te
     return _compiled(source, options, ALONE, progress, only_speed=False)
 
 
-def _opened(bundle: tenon.Bundle | str | Path, threads: Threads) -> tenon.Engine:
-    return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores)
+def _opened(bundle: tenon.Bundle | str | Path, threads: Threads, target: str = "") -> tenon.Engine:
+    return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores, target=target)

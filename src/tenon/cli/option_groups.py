@@ -398,11 +398,14 @@ class PreprocessOptions:
 
 
 # ---------------------------------------------------------------------------------- how to run and to print
+ThreadCount = Annotated[int, typer.Option("--threads", min=1, help="Number of threads.")]
+
+
 @dataclass(frozen=True)
 class ThreadOptions:
     """Threads and processors of a run."""
 
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Number of threads.")] = 1
+    threads: ThreadCount = 1
     affinity: Annotated[str | None, typer.Option("--affinity", help="Processors to run on, e.g. 0,1 or 0-3.")] = None
     cores: Annotated[str, typer.Option("--cores", help="Cores to run on: all (0), big (1) or little (2).")] = "all"
 
@@ -418,17 +421,24 @@ class ThreadOptions:
 class OutputOptions:
     """How outputs are printed and saved."""
 
-    top: Annotated[int, typer.Option("--top", min=0, help="Print the TOP largest values of each output.")] = 5
+    top: Annotated[
+        int | None, typer.Option("--top", min=0, help="Print the TOP largest values of each output: 5 by default.")
+    ] = None
     labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None
     output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None
     draw: Annotated[
         Path | None, typer.Option("--draw", help="Write the image with the detected boxes to this file.")
     ] = None
-    threshold: Annotated[float, typer.Option("--threshold", help="Minimum score of a detection.")] = 0.5
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="Minimum score of a detection: 0.5 by default.")
+    ] = None
     overlap: Annotated[
-        float,
-        typer.Option("--overlap", min=0, max=1, help="NMS threshold: intersection over union of boxes of one class."),
-    ] = 0.45
+        float | None,
+        typer.Option(
+            "--overlap", min=0, max=1,
+            help="NMS threshold, intersection over union of boxes of one class: 0.45 by default.",
+        ),
+    ] = None  # fmt: skip
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]

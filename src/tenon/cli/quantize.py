@@ -18,12 +18,14 @@ from tenon.cli.console import console, print_json, size, stages
 from tenon.cli.model_source import Source
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
+from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 from tenon.exporters.save import ENDINGS
 from tenon.options import Options
 from tenon.pipeline import find_target
 from tenon.quantization import Quantized, Report
 from tenon.quantization.default_scheme import AUTO
+from tenon.quantization.mixed_precision import TYPES
 from tenon.quantization.post_training import SEPARATE
 
 OF_TMFILES = "int8-symmetric"
@@ -42,8 +44,11 @@ def quantize_model(
 ) -> None:  # fmt: skip
     """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format,
     ``words`` the command without a contract."""
-    if pareto is not None and settings["min_sqnr"] is None and settings["max_drop"] is None:
-        raise InputError("--pareto shows what a search tried: give --min-sqnr or --max-drop too")
+    if settings["min_sqnr"] is None and settings["max_drop"] is None:
+        refuse({"pareto": pareto}, "it shows what a search for --min-sqnr or --max-drop tried: give one of these, too")
+        mixture = None if tuple(settings["mixed_types"]) == TYPES else settings["mixed_types"]
+        judged = {"metric": settings["metric"], "ground_truth": settings["ground_truth"], "mixed_types": mixture}
+        refuse(judged, "give --min-sqnr or --max-drop, too")
     check_ending(out, settings["target"])
     if out.suffix.lower() == ".tmfile" and settings["scheme"] == AUTO:
         settings = {**settings, "scheme": OF_TMFILES}

@@ -18,6 +18,7 @@ from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
+from tenon.cli.unused_options import refuse
 from tenon.engine import Engine
 from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
 from tenon.engine.image import InputImage, read_image
@@ -26,6 +27,10 @@ from tenon.ir.dtype import Array
 
 if TYPE_CHECKING:
     from tenon.engine.device import Device
+
+
+TOP = 5
+"""Values of an output that are printed, the largest ones."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,13 @@ def run_model(
         elapsed = perf_counter() - began
         detected = None
         if image is not None and (engine.manifest.heads or output.draw):
-            detected = detections(engine, image, results, output.threshold, output.overlap)
+            scores = {"threshold": output.threshold, "overlap": output.overlap}
+            detected = detections(engine, image, results, **{k: v for k, v in scores.items() if v is not None})
         hint = None
         if image is not None and detected is None and raw_boxes({n: a.shape for n, a in results.items()}):
             hint = why_none(engine)
+    _check_used(output, detected)
+    top = TOP if output.top is None else output.top
     if output.output:
         _write(output.output, results)
     if output.draw:
@@ -78,15 +86,24 @@ def run_model(
         draw(files.image, detected, names, output.draw)
     if as_json:
         runner = {} if isinstance(engine, Engine) else {"runner": engine.where}
-        return print_json({**_json(results, detected, names, output.top, elapsed), **runner})
+        return print_json({**_json(results, detected, names, top, elapsed), **runner})
     if detected is None:
-        _print_best(results, names, output.top)
+        _print_best(results, names, top)
     else:
         _print_detections(detected, names)
     console.print(duration(1e3 * elapsed) if isinstance(engine, Engine) else f"on {engine.where}", markup=False)
     if hint:
         Console(stderr=True, highlight=False).print(f"tenon: no detections are listed: {hint}", markup=False)
     return None
+
+
+def _check_used(output: OutputOptions, detected: list[Detection] | None) -> None:
+    """Raises InputError for options of what is not printed."""
+    if detected is None:
+        options = {"threshold": output.threshold, "overlap": output.overlap}
+        refuse(options, "no detections are listed: give an image, and --head where the outputs are not recognised")
+    else:
+        refuse({"top": output.top}, "detections are listed, not the largest values")
 
 
 def _json(

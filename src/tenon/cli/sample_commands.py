@@ -17,6 +17,7 @@ from tenon.cli.option_groups import (
     PrintOptions,
     RunOptions,
     SignatureOptions,
+    ThreadCount,
     ThreadOptions,
     source_of,
 )
@@ -34,6 +35,7 @@ from tenon.cli.sample_options import (
     SchemeOptions,
     Seed,
 )
+from tenon.cli.unused_options import refuse
 
 _OF_CONTRACTS = {
     "min_sqnr", "max_drop", "metric", "ground_truth", "mixed_types", "report", "pareto", "save_ranges", "ranges_format",
@@ -77,7 +79,7 @@ def quantize_command(
     ] = None,
     preprocess: PreprocessOptions,
     focus: Focus = False,
-    threads: ThreadOptions,
+    threads: ThreadCount = 1,
     cluster: Cluster = None,
     printing: PrintOptions,
 ) -> None:
@@ -87,7 +89,7 @@ def quantize_command(
     words = repeated_words(context, _OF_CONTRACTS)
     settings = {
         "data": data, "samples": samples, "seed": seed, **scheme.settings(), **vars(repairs), **contract.settings(),
-        "preprocess": with_focus(preprocess, focus=focus), "threads": threads.threads, "cluster": cluster,
+        "preprocess": with_focus(preprocess, focus=focus), "threads": threads, "cluster": cluster,
     }  # fmt: skip
     quantize_model(model.source(), out, settings, report, pareto, saved.file(), words=words, as_json=printing.json)
 
@@ -109,7 +111,7 @@ def compare_command(
     report: Report = None,
     preprocess: PreprocessOptions,
     focus: Focus = False,
-    threads: ThreadOptions,
+    threads: ThreadCount = 1,
     printing: PrintOptions,
 ) -> None:
     """Compare what two of {model, bundle, model in another runtime} compute on the same samples."""
@@ -117,7 +119,7 @@ def compare_command(
 
     settings = {
         "samples": samples, "seed": seed, "layers": layers, "arithmetic": arithmetic,
-        "preprocess": with_focus(preprocess, focus=focus), "threads": threads.threads,
+        "preprocess": with_focus(preprocess, focus=focus), "threads": threads,
     }  # fmt: skip
     if not any(source_of(network).bundle for network in (first, second)):
         signed.demand_bundles(first)
@@ -177,11 +179,21 @@ def validate_command(
 
     signed.demand_bundles(model.model)
     if model.model.endswith((".yml", ".yaml")):
+        rest = {
+            "data": data,
+            "against": against,
+            "expected": expected,
+            **vars(preprocess),
+            **vars(model),
+            **vars(options),
+        }
+        refuse(rest, f"{model.model} states models, inputs and options", ("model", "target", "key_file"))
         chosen = {
             "models": names or [], "threshold": threshold, "min_sqnr": min_sqnr, "max_error": max_error,
             "layers": layers, "seed": seed,
         }  # fmt: skip
         return validate_config(Path(model.model), chosen, options.target, device.choice(), as_json=printing.json)
+    refuse({"model": names}, "it selects models of a deployment file (.yml)")
     settings = {
         "samples": samples, "seed": seed, "layers": layers, "preprocess": preprocess.overrides(),
     }  # fmt: skip

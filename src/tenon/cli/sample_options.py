@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tenon.cli.option_groups import Target
+from tenon.cli.unused_options import refuse
 
 _DATA = typer.Option(
     "--data",
@@ -156,5 +157,7 @@ class RangeFileOptions:
     ] = ""
 
     def file(self) -> tuple[Path, str] | None:
-        """The file and its format."""
+        """The file and its format.  Raises InputError for a format without a file."""
+        if self.save_ranges is None:
+            refuse({"ranges_format": self.ranges_format}, "it is the format of --save-ranges: name the file")
         return (self.save_ranges, self.ranges_format) if self.save_ranges is not None else None

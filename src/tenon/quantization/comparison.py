@@ -116,9 +116,15 @@ def opened(
     runtime, colon, file = text.partition(":")
     if colon and runtime in PEERS:
         return peer(runtime, file, weights, like)
-    if (Path(text) / MANIFEST).is_file() or is_container(text):
+    if not is_model(text):
         return BundleNetwork(open_bundle(text, threads=threads), owned=True)
     return _Model(load(text), arithmetic, threads)
+
+
+def is_model(text: str) -> bool:
+    """Whether a network given as text is a model that Tenon compiles: no bundle, and none in another runtime."""
+    runtime, colon, _ = text.partition(":")
+    return not (colon and runtime in PEERS) and not (Path(text) / MANIFEST).is_file() and not is_container(text)
 
 
 def input_graph(network: Network) -> Graph:

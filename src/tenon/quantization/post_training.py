@@ -176,6 +176,8 @@ def quantize(
             raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
         return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none", reason)
     if trained or ranges is not None or data is None:
+        if min_sqnr is not None or max_drop is not None:
+            raise InputError("min_sqnr, max_drop: with known ranges nothing is searched: leave these or the ranges out")
         if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
         known, fed = quantized_by(
