@@ -165,7 +165,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
     "sub_i16x2": lambda a, b: (a.view(np.int16) - b.view(np.int16)).view(np.int32),
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
-    "shift_even": _shift_even, "nearest_add": _nearest_add, "nearest_away_add": _nearest_away_add,
+    "scalar": lambda a: a, "shift_even": _shift_even,
+    "nearest_add": _nearest_add, "nearest_away_add": _nearest_away_add,
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""

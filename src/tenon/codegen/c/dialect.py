@@ -105,6 +105,7 @@ SCALAR = {
     "dot2": half.DOT2_SCALAR,
     "fma_f16": half.FMA_ONE,
     "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
+    "scalar": "return a;",
     **dots.SCALAR,
     **pairs.SCALAR,
 }
@@ -114,7 +115,7 @@ TAKES = {
     **dots.TAKES,
     "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
     "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
-    "sqrdmulh": "{V} a, {V} b", "mul_rounded": "{V} a, {V} b",
+    "sqrdmulh": "{V} a, {V} b", "mul_rounded": "{V} a, {V} b", "scalar": "{V} a",
     **pairs.TAKES,
 }  # fmt: skip
 
@@ -143,6 +144,7 @@ NATIVE["sqrt", DType.F32, 16] = [
 ]
 NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32_sqrtps256(a);")]
 NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
+NATIVE["scalar", DType.I32, 1] = [("defined(__GNUC__)", '__asm__("" : "+r"(a));\n  return a;')]
 _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 """How tightly float operations bind: an operand on the left needs parentheses below that rank, on the right at it."""
 _ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
@@ -368,6 +370,8 @@ class C(Printer):
             return self.first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
         if t.lanes == 1 and name == "fma_f16":
             return self.first_of(half.fma_native(name, 1), SCALAR[name])
+        if (name, t.dtype, t.lanes) in NATIVE and t.lanes == 1:
+            return self.first_of(NATIVE[name, t.dtype, 1], SCALAR[name])
         if t.lanes == 1 and name in pairs.NATIVE:
             return self.first_of(pairs.NATIVE[name], SCALAR[name])
         if t.lanes == 1 and name in dots.SCALAR:

@@ -27,14 +27,55 @@ def f32(node: OnnxNode, stem: str, values: object) -> Value:
     return node.constant(np.asarray(values, np.float32), stem)
 
 
-def transformed(node: OnnxNode, scores: Value) -> Value:
-    """Scores after ``post_transform``.  Raises RefusedError for those that are not supported."""
-    name = node.attributes.get("post_transform", "NONE")
-    if name not in ("NONE", "LOGISTIC", "SOFTMAX"):
-        raise RefusedError(f"post_transform={name} is not supported", "NONE, LOGISTIC and SOFTMAX are")
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+"""Values of ``post_transform``, in the order of TreeEnsemble's numbers."""
+
+_NEAR_ZERO = 1e-7
+
+
+def transformed(node: OnnxNode, scores: Value, name: str = "") -> Value:
+    """Scores after ``post_transform``, or the one named.  Raises RefusedError for what is not in the standard."""
+    name = name or str(node.attributes.get("post_transform", "NONE"))
+    if name not in TRANSFORMS:
+        raise RefusedError(f"post_transform={name} is not supported", f"{', '.join(TRANSFORMS)} are")
     if name == "NONE":
         return scores
-    return node.add("Sigmoid", scores) if name == "LOGISTIC" else node.add("Softmax", scores, axis=-1)
+    if name == "LOGISTIC":
+        return node.add("Sigmoid", scores)
+    if name == "PROBIT":
+        return _probit(node, scores)
+    return node.add("Softmax", scores, axis=-1) if name == "SOFTMAX" else _softmax_zero(node, scores)
+
+
+def _like(node: OnnxNode, value: Value, stem: str, number: float) -> Value:
+    return node.constant(np.array(number, value.type.dtype.numpy), stem)
+
+
+def _softmax_zero(node: OnnxNode, scores: Value) -> Value:
+    """A softmax among the scores that are not zero; zeros stay."""
+    last = node.int_constant("last", [-1])
+    used = node.add("Greater", node.add("Abs", scores), _like(node, scores, "near", _NEAR_ZERO))
+    exps = node.add("Exp", node.add("Sub", scores, node.add("ReduceMax", scores, last, keepdims=1)))
+    exps = node.add("Where", used, exps, _like(node, scores, "zero", 0))
+    total = node.add("ReduceSum", exps, last, keepdims=1)
+    none = node.add("Equal", total, _like(node, scores, "zero", 0))
+    return node.add("Div", exps, node.add("Where", none, _like(node, scores, "one", 1), total))
+
+
+def _probit(node: OnnxNode, scores: Value) -> Value:
+    """The square root of 2 times the inverse error function of 2 x - 1, by the approximation of ONNX Runtime
+    (Winitzki's)."""
+
+    def number(value: float) -> Value:
+        return _like(node, scores, "number", value)
+
+    x = node.add("Sub", node.add("Mul", scores, number(2)), number(1))
+    log = node.add("Log", node.add("Mul", node.add("Sub", number(1), x), node.add("Add", number(1), x)))
+    v = node.add("Add", node.add("Mul", log, number(0.5)), number(2 / (3.14159 * 0.147)))
+    root = node.add("Sqrt", node.add("Sub", node.add("Mul", v, v), node.add("Mul", log, number(1 / 0.147))))
+    size = node.add("Sqrt", node.add("Sub", root, v))
+    sign = node.add("Where", node.add("Less", x, number(0)), number(-math.sqrt(2)), number(math.sqrt(2)))
+    return node.add("Mul", size, sign)
 
 
 def of_two(node: OnnxNode, score: Value, *, probability: bool) -> Value:
