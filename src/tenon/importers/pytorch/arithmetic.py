@@ -229,14 +229,14 @@ def any_of(type: str) -> Callable[[PytorchNode], Value]:
 
 
 def variance(node: PytorchNode) -> Value:
-    return _moments(node)[0]
+    return moments(node)[0]
 
 
 def variance_and_mean(node: PytorchNode) -> Outputs:
-    return _moments(node)
+    return moments(node)
 
 
-def _moments(node: PytorchNode) -> Sequence[Value]:
+def moments(node: PytorchNode) -> Sequence[Value]:
     axes = node.axes()
     count = math.prod(node.dims[a] for a in axes)
     keep = int(node.flag("keepdim"))

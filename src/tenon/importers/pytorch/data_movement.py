@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -184,9 +185,9 @@ def gather(node: PytorchNode) -> Value:
 
 def scatter(node: PytorchNode) -> Value:
     """Numbers or a tensor written to the positions of ``index`` along an axis, or combined with the elements there."""
-    names = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
+    names = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
     how = "add" if node.name == "scatter_add" else str(node.get("reduce", "none"))
-    if how not in (*names, "none") or (how != "none" and not node.flag("include_self", True)):
+    if how not in (*names, "none"):
         raise RefusedError(f"scattering with '{how}' is not supported")
     index = node.cast(node.get("index"), _I64)
     positions = node.builder.dims(index)
@@ -197,11 +198,38 @@ def scatter(node: PytorchNode) -> Value:
         source = node.slice(source, [0] * len(extra), [positions[i] for i in extra], extra) if extra else source
     else:
         source = node.add("Expand", node.full(node.get("value", 0)), node.ints(*positions))
-    options = {"axis": node.dim(), "reduction": names.get(how, "none")}
+    x, options = node.x, {"axis": node.dim(), "reduction": names.get(how, "none")}
     if not node.dims:
-        flat = [node.reshape(v, 1) for v in (node.x, index, source)]
-        return node.add("Squeeze", node.add("ScatterElements", *flat, **options))
-    return node.add("ScatterElements", node.x, index, source, **options)
+        x, index, source = (node.reshape(v, 1) for v in (node.x, index, source))
+    own = node.flag("include_self", True) or how == "none"
+    start = x if own else _written(node, x, index, _NEUTRAL[names[how]])
+    y = node.add("ScatterElements", start, index, source, **options)
+    if how == "mean":
+        y = _mean(node, x, y, index, own=own)
+    return y if node.dims else node.add("Squeeze", y)
+
+
+_NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
+"""What an element is combined with that counts for nothing."""
+
+
+def _written(node: PytorchNode, x: Value, index: Value, number: float) -> Value:
+    """``x`` with a number at the positions of ``index``; instead of infinity the limit of the element type."""
+    dtype = node.numpy
+    if dtype.kind in "iu" and math.isinf(number):
+        number = float(np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max)
+    value = node.add("Expand", np.array(number).astype(dtype), node.ints(*node.builder.dims(index)))
+    return node.add("ScatterElements", x, index, value, axis=node.dim())
+
+
+def _mean(node: PytorchNode, x: Value, total: Value, index: Value, *, own: bool) -> Value:
+    """Sums divided by how many elements each one has; ``own``: with the element that was there."""
+    if node.numpy.kind in "iu":
+        raise RefusedError("means of integers are not supported")
+    counts = node.constant(np.full(node.builder.dims(x), float(own), node.numpy), "counts")
+    ones = node.constant(np.ones(node.builder.dims(index), node.numpy), "ones")
+    counts = node.add("ScatterElements", counts, index, ones, axis=node.dim(), reduction="add")
+    return node.add("Div", total, node.add("Max", counts, node.full(1)))
 
 
 def slice_scatter(node: PytorchNode) -> Value:

@@ -32,6 +32,11 @@ _REMEDY = (
     "save with torch.export.save(torch.export.export(module, inputs), 'net.pt2'), or give tenon.compile the module"
 )
 
+_DECOMPOSE = (
+    "take it apart with torch: torch.export.save(program.run_decompositions(), 'net.pt2'); or cut the model around it "
+    "with --from and --to"
+)
+
 
 def recognise(file: ModelFile) -> bool:
     """An archive with a part ``archive_format``, or one of torch's pickles, to say what to do about it."""
@@ -69,7 +74,7 @@ class _ArchiveReader:
         module = self.archive.json(models[0])["graph_module"]
         self.graph, self.signature = module["graph"], module["signature"]
         self.stored = {**self.configuration("weights"), **self.configuration("constants")}
-        self.program = PytorchProgram(file.stem)
+        self.program = PytorchProgram(file.stem, remedy=_DECOMPOSE)
         self.ports()
         self.nodes(self.graph, "")
         self.returned()

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from tenon.graph_builder.errors import RefusedError
 from tenon.graph_builder.node_context import Outputs
 from tenon.importers.pytorch import arithmetic as a
+from tenon.importers.pytorch import composites as c
 from tenon.importers.pytorch import data_movement as m
 from tenon.importers.pytorch import layers as n
+from tenon.importers.pytorch.formulas import FORMULAS
 from tenon.importers.pytorch.node import PytorchNode, kept, simple
 from tenon.ir.graph import Value
 
@@ -224,4 +226,19 @@ MOVEMENT: dict[str, Conversion] = {
     **_all(_dropout, "dropout feature_dropout alpha_dropout native_dropout"),
 }
 
-OPERATORS = {**LAYERS, **ARITHMETIC, **MOVEMENT}
+COMPOSITES: dict[str, Conversion] = {
+    "einsum": c.einsum,
+    "tensordot": c.tensordot,
+    **_all(c.outer, "outer ger"),
+    "lstm_cell": c.cell("LSTM"),
+    "gru_cell": c.cell("GRU"),
+    "rnn_tanh_cell": c.cell("RNN"),
+    "rnn_relu_cell": c.cell("RNN", "Relu"),
+    "im2col": c.im2col,
+    "take": c.take,
+    "take_along_dim": c.take_along_dim,
+    **_all(c.index_write, "index_add index_copy index_fill"),
+    **FORMULAS,
+}
+
+OPERATORS = {**LAYERS, **ARITHMETIC, **MOVEMENT, **COMPOSITES}

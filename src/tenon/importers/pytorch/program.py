@@ -40,6 +40,8 @@ class PytorchProgram:
     constants: dict[str, Callable[[], Array]] = field(default_factory=dict)
     calls: list[PytorchCall] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    remedy: str = ""
+    """What may help if an operator is not known."""
 
 
 def operator_name(target: str) -> str:

@@ -51,10 +51,11 @@ class _CallImporter:
         with self.builder.layer(call.name, call.operator, *results):
             name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
             name = name.removesuffix("_") if inside else name
-            name = name.removesuffix("_copy") if name.removesuffix("_copy") in MOVEMENT else name
+            if name not in OPERATORS and name.removesuffix("_copy") in MOVEMENT:
+                name = name.removesuffix("_copy")
             arguments = {key: self.value(given) for key, given in call.arguments.items()}
             if name not in OPERATORS:
-                raise unknown(name, OPERATORS)
+                raise unknown(name, OPERATORS, remedy=self.program.remedy)
             if not all(isinstance(d, int) for d in call.shape):
                 raise RefusedError("its shape is not known when compiling", "export with fixed shapes")
             read = [i for i, result in enumerate(call.results) if result]
