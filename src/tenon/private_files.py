@@ -22,7 +22,7 @@ def read_private(path: Path) -> bytes | None:
     except OSError:
         return None
     status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or not _is_own(status) or (_has_users() and status.st_mode & _OTHERS):
+    if not _is_private_file(status):
         os.close(handle)
         return None
     with contextlib.suppress(OSError), os.fdopen(handle, "rb") as file:
@@ -39,6 +39,18 @@ def write_private(path: Path, content: bytes) -> None:
     if _has_users():
         with contextlib.suppress(OSError):
             path.chmod(path.stat().st_mode & ~_OTHERS & 0o777)
+
+
+def is_private_file(path: Path) -> bool:
+    """Whether ``read_private`` would read the file, for one that is mapped, in a folder that ``is_private``."""
+    try:
+        return _is_private_file(path.lstat()) and is_private(path.parent)
+    except OSError:
+        return False
+
+
+def _is_private_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and _is_own(status) and not (_has_users() and status.st_mode & _OTHERS)
 
 
 def is_private(folder: Path) -> bool:

@@ -20,10 +20,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tenon.atomic_write import write
+from tenon.bundle.container import container
 from tenon.errors import InputError, TenonWarning, warn
 from tenon.input_file import Dependencies, dependencies, names_in
 from tenon.options import Options, plugins
+from tenon.private_files import is_private_file, read_private, write_private
 from tenon.targets.host_cpu import flags
 from tenon.targets.host_cpu import model as processor_model
 from tenon.wire.stored_files import known_key
@@ -68,7 +69,7 @@ class CompiledModel:
         if self.base is None:
             return None
         path, record = self.base.with_suffix(".tenon"), _read(self.base.with_suffix(".json"))
-        if record is None or not _own(path) or not _unchanged(record):
+        if record is None or not is_private_file(path) or not _unchanged(record):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # when it was last used
@@ -93,8 +94,6 @@ class CompiledModel:
 
         A cache that cannot be written is a TenonWarning.
         """
-        from tenon.bundle.writer import save_container
-
         files = self.dependencies
         if self.base is None or files is None or files.private or bundle.interface.memory.constant > LARGEST:
             return None
@@ -107,11 +106,8 @@ class CompiledModel:
         }
         path = self.base.with_suffix(".tenon")
         try:
-            self.base.parent.mkdir(0o700, parents=True, exist_ok=True)
-            save_container(path, [bundle])
-            write(self.base.with_suffix(".json"), json.dumps(record))
-            for written in (path, self.base.with_suffix(".json")):
-                written.chmod(0o600)
+            write_private(path, container({bundle.target.name: bundle.loaded_files()}))
+            write_private(self.base.with_suffix(".json"), json.dumps(record).encode())
         except (InputError, OSError) as error:
             warn(f"the cache {self.base.parent} cannot be written ({error}), so the compiled model is not kept there")
             return None
@@ -186,23 +182,11 @@ def _digest(path: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    if not _own(path):
-        return None
+    content = read_private(path)
     try:
-        return cast("dict[str, Any]", json.loads(path.read_bytes()))
-    except (OSError, ValueError):
+        return None if content is None else cast("dict[str, Any]", json.loads(content))
+    except ValueError:
         return None
-
-
-def _own(path: Path) -> bool:
-    """Whether a file is this user's, and nobody else may write it or its folder: its code will be run."""
-    if not hasattr(os, "geteuid"):
-        return path.is_file()
-    try:
-        states = [os.lstat(path), os.stat(path.parent)]
-    except OSError:
-        return False
-    return all(state.st_uid == os.geteuid() and not state.st_mode & 0o022 for state in states)
 
 
 def _unchanged(record: dict[str, Any]) -> bool:
