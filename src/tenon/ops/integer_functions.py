@@ -120,10 +120,12 @@ def interpolation_table(
     def value(x: Array) -> Array:
         return np.asarray(function(x.astype(np.float64)).astype(kind) * kind(units))
 
-    exact, middle = value(at), _round(value(at[:-1] + step / kind(2)))
-    samples = _round(exact[:-1])
-    error = _round((exact[1:] + samples) / kind(2)) - middle
-    entries = np.append(samples - _round(error / kind(2)), _round(value(np.array([high], kind))))
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is the greatest integer
+        exact, middle = value(at), _round(value(at[:-1] + step / kind(2)))
+        samples = _round(exact[:-1])
+        error = _round((exact[1:] + samples) / kind(2)) - middle
+        entries = np.append(samples - _round(error / kind(2)), _round(value(np.array([high], kind))))
+    entries = np.where(np.append(np.isfinite(error), True), entries, kind(32767))
     return np.asarray(np.clip(entries, -32768, 32767), np.int16)
 
 

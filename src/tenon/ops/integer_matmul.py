@@ -98,6 +98,10 @@ class IntegerMatMul(Operator):
         i16 = rng.integers(-(1 << 15), 1 << 15, (2, 5, 6)).astype(np.int16)
         op = cls("reduced", (0, 0, 0), -(1 << 15), (1 << 15) - 1, "i16", fixed=quantized_multiplier(1e-5))
         yield Case(op, (i16, np.swapaxes(i16, 1, 2).copy()), (), 0, label="i16")
+        i8, fixed = rng.integers(-128, 128, (6, 7)).astype(np.int8), quantized_multiplier(3e-3)
+        for op in (cls("reduced", low=-32768, high=32767, to="i16", fixed=fixed),
+                   cls("single", low=-32768, high=32767, to="i16", fixed=fixed)):  # fmt: skip
+            yield Case(op, (i16[0], i8), (), 0, label=f"i16_i8_{op.rounding}")
 
 
 def _batch(a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:

@@ -107,12 +107,13 @@ class QuantizeLinear(Quantisation):
         return self.rounded(ratio, zero)
 
     def rounded(self, ratio: Array, zero: Array | None) -> Array:
-        """The integers of numbers that the scale has divided."""
+        """The integers of numbers that the scale has divided; NaN becomes the least."""
         target = DType(self.to)
         away = np.copysign(np.floor(np.abs(ratio.astype(np.float64)) + 0.5), ratio)
         rounded = np.rint(ratio) if self.ties == "even" else away.astype(np.float32)
         value = rounded + (0 if zero is None else zero.astype(np.float32))
-        result: Array = np.clip(value, *limits(target)).astype(target.numpy)
+        low, high = limits(target)
+        result: Array = np.where(np.isnan(value), low, np.clip(value, low, high)).astype(target.numpy)
         return result
 
     @classmethod

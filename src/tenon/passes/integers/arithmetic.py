@@ -95,9 +95,11 @@ def concatenated_u8(codes: Array, scale: float, zero: int, y_scale: float, y_zer
 
 
 def table_of(real: Array, scale: float, zero: int, limits: Sequence[int], *, away: bool) -> Array:
-    """Real numbers quantised to a grid, ties away from zero or to even."""
-    steps = real.astype(np.float32) / np.float32(scale)
+    """Real numbers quantised to a grid, ties away from zero or to even; NaN becomes the least integer, as in LiteRT and
+    onnxruntime."""
+    with np.errstate(over="ignore"):
+        steps = real.astype(np.float32) / np.float32(scale)
     whole = np.sign(steps) * np.floor(np.abs(steps) + np.float32(0.5)) if away else np.rint(steps)
-    wide = np.nan_to_num(whole.astype(np.float64), posinf=2.0**40, neginf=-(2.0**40))
+    wide = np.nan_to_num(whole.astype(np.float64), nan=-(2.0**40), posinf=2.0**40, neginf=-(2.0**40))
     result: Array = np.clip(wide + zero, limits[0], limits[1]).astype(np.int64)
     return result

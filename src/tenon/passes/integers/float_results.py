@@ -19,7 +19,18 @@ def float_result_rules() -> list[Rule]:
     return [
         Rule("integers: softmax in float", Apply("Softmax|LogSoftmax"), _softmax),
         Rule("integers: functions in float", Apply("*", where=lambda op: isinstance(op, Pointwise)), _function),
+        Rule("integers: products along axes", Apply("ReduceProd"), _wide_product),
     ]
+
+
+def _wide_product(match: Match) -> Result:
+    """Products of quantised numbers in f64: rows overflow f32, and whether a zero comes before they do depends on the
+    order."""
+    node = match.root
+    if node.output.type.dtype is not F32 or isinstance(operand(match, node.input(0)), str):
+        return None
+    wide = match.add(make("Cast", to="f64"), node.input(0))
+    return match.add(make("Cast", to="f32"), match.add(node.op, wide, *node.inputs[1:], origin=node.origin))
 
 
 def scores(softmax: Node) -> tuple[Value, float]:

@@ -13,6 +13,7 @@ from tenon.ir.types import DType
 from tenon.ops.elementwise import Pointwise
 from tenon.ops.integer_arithmetic import HEADROOM, Fixed
 from tenon.ops.integer_lookup import thresholds
+from tenon.ops.integer_normalize import inverse_square_root
 from tenon.ops.requantize import clamped, quantized_multiplier, rescaled, rounding_shift
 from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
@@ -21,6 +22,9 @@ from tenon.passes.integers.chain import Chain
 from tenon.passes.integers.functions import function_16, is_squared_difference, squared_difference
 from tenon.passes.integers.operands import BYTES, CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
 from tenon.passes.integers.products import product
+
+_ROOT_BITS = 20
+"""Bits behind the point of a reciprocal square root, before its scales are applied."""
 
 HEADROOM_16 = 15
 """Bits that 16-bit operands of a sum are shifted up by before they are scaled."""
@@ -211,9 +215,11 @@ def applied(real: Array, steps: list[Node]) -> Array:
 
 
 def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array | None:
-    """Requantisation, Relu, Clip, LeakyRelu, HardSwish and TFLite Micro's Abs in fixed point; None for another
-    function."""
+    """Requantisation, Relu, Clip, LeakyRelu, HardSwish, Abs and roots as TFLite's kernels compute them; None for
+    another function."""
     names = [node.op.name for node in steps]
+    if names[:1] == ["Sqrt"]:
+        return _root(x, given, grid, names, arithmetic)
     ratio = ratio_of(arithmetic, given.scale, grid.scale) if names else given.scale / grid.scale
     if ratio >= 2**7 or len(names) > 1:
         return None
@@ -227,9 +233,22 @@ def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node], arithm
             factors = ratio, ratio_of(arithmetic, given.scale, grid.scale, alpha)
             above, below = (rescaled(x, *quantized_multiplier(f), "double") for f in factors)
             return np.where(x >= 0, above, below)
-    if names[0] == "Abs" and arithmetic == "tflm":
+    if names[0] == "Abs":
         return rescaled(np.abs(x), *quantized_multiplier(ratio), "double")
     return hard_swish(x, given.scale, grid.scale) if names[0] == "HardSwish" else None
+
+
+def _root(x: Array, given: Grid, grid: Grid, names: list[str], arithmetic: Arithmetic) -> Array | None:
+    """Sqrt as in LiteRT, which truncates in f32 and has no results below zero, or its reciprocal in fixed point."""
+    if names == ["Sqrt"] and arithmetic == "litert":
+        real = np.sqrt(np.float32(given.scale) * np.maximum(x, 0).astype(np.float32))
+        return np.where(x < 0, -(1 << 16), np.trunc(real / np.float32(grid.scale)).astype(np.int64))
+    if names != ["Sqrt", "Reciprocal"]:
+        return None
+    multiplier, right = inverse_square_root(np.maximum(x, 0))
+    wide = rescaled(np.ones_like(x), multiplier, _ROOT_BITS - right, "double")
+    factor, shift = quantized_multiplier(1.0 / float(np.sqrt(np.float32(given.scale)) * np.float32(grid.scale)))
+    return np.where(x > 0, rescaled(wide, factor, shift - _ROOT_BITS, "double"), 1 << 16)
 
 
 def _on_grid(bound: float, grid: Grid) -> float:

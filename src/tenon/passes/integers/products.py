@@ -144,12 +144,14 @@ def matmul(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if found.scaled or a.grid.steps or b.grid.steps or found.grid.steps:
         return "its numbers count steps"
     kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
-    wide = kinds == {DType.I16} and not (a.grid.zero or b.grid.zero or found.grid.zero) and arithmetic != "onnx"
+    sixteen = a.grid.dtype is found.grid.dtype is DType.I16 and b.grid.dtype in (DType.I8, DType.I16)
+    wide = sixteen and not (a.grid.zero or b.grid.zero or found.grid.zero) and arithmetic != "onnx"
     if kinds - {DType.I8, DType.U8} and not wide:
         return "products of two matrices of 16-bit integers are computed in float"
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         return "a product of two matrices at run time, and a bias, is computed in float"
-    rounded = "tflm" if arithmetic == "litert" else arithmetic  # TFLite's kernels agree on BATCH_MATMUL
+    connected = node.op.name == "Gemm" and bool(attribute(node, "transB"))  # FULLY_CONNECTED, which LiteRT rounds once
+    rounded = "tflm" if arithmetic == "litert" and not connected else arithmetic  # TFLite's kernels agree on the rest
     scales = a.grid.scale, np.array([b.grid.scale], np.float32), found.grid.scale
     factors = product_factors(rounded, *scales, gemm=True, wide=wide)
     if isinstance(factors, str):
