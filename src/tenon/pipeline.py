@@ -44,6 +44,7 @@ from tenon.passes.detection_outputs import find_heads
 from tenon.passes.heads import with_head
 from tenon.passes.integers import is_quantised, to_integers
 from tenon.passes.integers.digest import expected_digest
+from tenon.passes.integers.requantised import requantised_moves
 from tenon.passes.io_adapters import adapted
 from tenon.passes.precision import STORED, precision, states_f16
 from tenon.passes.preprocessing import compile_in, described
@@ -217,7 +218,7 @@ def _entry_name(options: Options, graph: Graph) -> str:
 
 def _answer(graph: Graph, arithmetic: Literal["tflm", "litert", "onnx", "float"]) -> str:
     """The digest of the answer to the fixed input that every target gives, or nothing."""
-    if arithmetic == "float" or not is_quantised(graph):
+    if arithmetic == "float":
         return ""
     integers = graph.copy()
     to_integers(integers, arithmetic)
@@ -249,8 +250,9 @@ def inspect(
     graph, program = _planned(given, target, chosen, given.name, shapes, progress, left)
     found = describe(bind(given, shapes) if shapes else given, program)
     arithmetic = used_arithmetic(chosen, target, given) if is_quantised(given) else "float"
-    reasons = tuple((p.where, p.what) for p in left)
-    return replace(found, compiled=operators(graph), arithmetic=arithmetic, left_in_float=reasons), graph
+    reasons, moves = (tuple((p.where, p.what) for p in problems) for problems in (left, requantised_moves(given)))
+    found = replace(found, arithmetic=arithmetic, left_in_float=reasons, requantised=moves)
+    return replace(found, compiled=operators(graph)), graph
 
 
 def prepared(graph: Graph, options: Options) -> tuple[Graph, Setting]:

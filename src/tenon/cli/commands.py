@@ -204,6 +204,11 @@ def inspect_model(
         for where, why in description.left_in_float:
             kept.add_row(where, why)
         console.print(kept)
+    if description.requantised:
+        moves = table("requantised", "by moving")
+        for where, why in description.requantised:
+            moves.add_row(where, why)
+        console.print(moves)
     if layers:
         listed = table("layer", "operator", "output", "MACs", right=(3,))
         for layer in description.layers:

@@ -54,6 +54,8 @@ class Description:
     left_in_float: tuple[tuple[str, str], ...] = ()
     """Layers of a quantised model that are not computed in integers, and with a precision of 16 bits those that are
     computed in f32; and why."""
+    requantised: tuple[tuple[str, str], ...] = ()
+    """Layers that only move integers, to a tensor of another scale or zero point, and both quantisations."""
 
 
 def describe(graph: Graph, program: Program | None = None) -> Description:

@@ -5,24 +5,30 @@ from __future__ import annotations
 from tenon.ir.evaluate import evaluate
 from tenon.ir.fixed_input import answer_digest, fixed_input
 from tenon.ir.graph import Graph, Node
+from tenon.ir.types import DType
 from tenon.ops.base import Operator
 from tenon.ops.resize import Resize
 
+_QUANTISED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Conversions between integers and floats, in which every operation rounds once (IEEE 754)."""
 
 
 def is_exact(graph: Graph) -> bool:
-    """Whether every target gives the same bits: some operator computes in integers, and no operator rounds floats."""
+    """Whether every target gives the same bits: some tensor is of quantised integers, and no operator rounds floats in
+    its own way."""
     nodes = [(node, node.op) for node in graph if isinstance(node.op, Operator)]
-    integers = any(op.name.startswith(("Integer", "Lookup")) for _, op in nodes)
-    return integers and all(_rounds_alike(node, op) for node, op in nodes)
+    quantised = any(_types(node) & _QUANTISED for node, _ in nodes)
+    return quantised and all(_rounds_alike(node, op) for node, op in nodes)
+
+
+def _types(node: Node) -> set[DType]:
+    return {v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None}
 
 
 def _rounds_alike(node: Node, op: Operator) -> bool:
     """Whether an operator rounds on no machine, or on all in the same way."""
-    types = [v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None]
-    if not any(t.is_float or t.is_small_float for t in types):
+    if not any(t.is_float or t.is_small_float for t in _types(node)):
         return True  # integers wrap around everywhere
     return op.exact() or op.name in ROUNDED_ONCE or (isinstance(op, Resize) and op.mode == "nearest")
 
