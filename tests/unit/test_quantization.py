@@ -14,6 +14,7 @@ import exact_onnxruntime
 import tenon
 from evaluate import evaluate
 from networks_to_quantise import built
+from onnx_models import model, node
 from quantised_networks import LAST, images, make
 from quantised_networks import network as float_network
 from real import DIGITS, held_out_digits
@@ -518,3 +519,12 @@ def test_samples_that_are_all_the_same(tmp_path: Path) -> None:
     for number in (0.0, 0.3):
         np.save(tmp_path / "same.npy", np.full((4, 1, 1, 8, 8), number, np.float32))
         assert tenon.quantize(graph, data=str(tmp_path / "same.npy")).report.samples == 4
+
+
+def test_samples_that_overflow_the_float_network() -> None:
+    """No noise can be measured beside infinities: the error asks for the scaling of the samples."""
+    weights = {"w": np.ones((4, 3, 3, 3), np.float32)}
+    made = model([node("Conv", ["x", "w"], ["y"])], {"x": [1, 3, 8, 8]}, ["y"], weights)
+    samples = np.full((8, 1, 3, 8, 8), 3e38, np.float32)
+    with pytest.raises(InputError, match="only infinities and NaN for 'y' from these samples"):
+        tenon.quantize(made.SerializeToString(), data=samples)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
+from tenon.errors import InputError
 from tenon.ir.graph import Array, Graph, Value
 from tenon.quantization.calibration import Step
 from tenon.quantization.placement import Placement, root
@@ -74,10 +77,18 @@ def _set(simulation: Simulation, group: Sequence[Value], grid: Grid) -> None:
 
 
 def expected_scores(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list[Array]]:
-    """The outputs in floats on each sample."""
+    """The outputs in floats on each sample.  Raises InputError where an output is NaN or infinite in all of them, so
+    that no noise can be measured."""
     asked = scores(graph)
     probes = Probes(graph, asked, threads=threads)
     try:
-        return [[values[v].copy() for v in asked] for values in probes.run(samples)]
+        outputs = [[values[v].copy() for v in asked] for values in probes.run(samples)]
     finally:
         probes.close()
+    for value, *arrays in zip(asked, *outputs, strict=True):
+        if not any(np.isfinite(array).any() for array in arrays):
+            raise InputError(
+                f"the float network computes only infinities and NaN for '{value.name}' from these samples: are they "
+                "scaled as the network expects?"
+            )
+    return outputs
