@@ -22,6 +22,7 @@ from tenon.ir.loops import op
 from tenon.ir.types import I32
 from tenon.kernels.machine import Machine
 from tenon.kernels.requantize import even_factors
+from tenon.ops.fitted_factors import fitted_factors
 from tenon.ops.integer_conv import IntegerConv
 from tenon.ops.integer_gemm import IntegerGemm
 from tenon.ops.integer_pool import IntegerAveragePool
@@ -144,6 +145,34 @@ def test_fixed_point_rounds_as_floats_do(zero: int) -> None:
             made += 1
     assert made > 250
     assert ties > 1000
+
+
+@pytest.mark.parametrize(("zero", "low", "high"), [(0, -128, 127), (-128, -128, 127), (100, 100, 127), (-9, -100, 90)])
+def test_fitted_factors_have_the_same_steps(zero: int, low: int, high: int) -> None:
+    """At every sum, for few of which the real product and that of floats lie on different sides of a half."""
+    rng = np.random.default_rng(11)
+    made = 0
+    for _ in range(60):
+        largest = int(rng.integers(1000, 60000))
+        factor = np.float32(rng.uniform(30, 300) / largest)
+        known = fitted_factors(np.array([factor]), zero, low, high, np.array([largest]))
+        if known is None:
+            continue
+        (m, c, r), left = known[0][:, 0].astype(np.int64), known[1]
+        sums = np.arange(-largest, largest + 1)
+        got = (OPERATIONS["sqrdmulh"](sums << left, m) + c) >> r
+        expected = Factors("float", np.array([factor])).apply(sums) + zero
+        np.testing.assert_array_equal(np.clip(got, low, high), np.clip(expected, low, high))
+        made += 1
+    assert made > 45
+
+
+def test_factors_that_no_fixed_point_fits() -> None:
+    """Of a power of two half of the products are halves, and every second of these is rounded up."""
+    half = np.array([0.5], np.float32)
+    assert fitted_factors(half, 0, -128, 127, np.array([500])) is None
+    assert even_factors(half, 0, np.array([500])) is not None
+    assert fitted_factors(np.array([0.0], np.float32), 0, -128, 127, np.array([500])) is None
 
 
 def test_factors_out_of_reach() -> None:

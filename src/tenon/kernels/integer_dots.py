@@ -118,7 +118,7 @@ class _DotContext:
             total = self.k.let("t", self.operands.add(at, 4, total, own[0]))
         if s.slope != 1:
             total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
-        if s.rounding == "even":
+        if s.left:
             total = self.k.let("t", total << s.left)
         high = self.k.let("p", sqrdmulh(total, multiplier))
         if s.signed and s.rounding == "double":

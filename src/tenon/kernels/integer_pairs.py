@@ -44,8 +44,8 @@ class PairConv:
 
     The border of x is ``fill``, and ``zero`` the zero point of the results.  ``signed``: results may lie below it, so
     that halves must be rounded away from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of
-    ``kernels.requantize``; with ``added``, the first operand of ``conv`` is added to the sums.  Of the rounding "even",
-    sums are shifted ``left`` first.
+    ``kernels.requantize``; with ``added``, the first operand of ``conv`` is added to the sums, which are then shifted
+    to the ``left``.
     """
 
     conv: Conv
@@ -144,8 +144,8 @@ def factors(multipliers: Array, right: Array, zero: int, largest: Array, *, sign
     return np.ascontiguousarray(np.stack([wrapped, added.astype(np.int32), shown.astype(np.int32)], 1))
 
 
-def even_factors(rows: Array) -> Array:
-    """i32 [channels, 3] of ``factors``, from the rows of ``kernels.requantize.even_factors``."""
+def wrapped(rows: Array) -> Array:
+    """i32 [channels, 3] as of ``factors``, from rows of multipliers, of what is added and of shifts."""
     twice = 2 * rows[0].astype(np.int64) - (1 << 32)
     return np.stack([twice.astype(np.int32), rows[1], rows[2]], 1)
 
@@ -235,8 +235,9 @@ class PairContext:
             real = real if s.slope == 1 else maximum(real, op("mul", real, s.slope))
             return op("nearest_add", real, s.zero)
         twice, added, right = factors[:3]
-        if s.rounding == "even":
+        if s.left:
             total = self.k.let("t", total << s.left)
+        if s.rounding == "even":
             high = self.k.let("p", op("mulh_add", total, twice, total) + added)
             return op("shift_even", high, total, op("and", twice >> 1, (1 << 31) - 1), added, right)
         if s.slope != 1:

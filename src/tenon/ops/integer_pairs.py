@@ -18,6 +18,7 @@ from tenon.kernels.integer_pairs import PairConv, Rounding
 from tenon.kernels.machine import Machine
 from tenon.kernels.requantize import Added, even_factors
 from tenon.ops.base import Arg, Input, Output, Scratch, Step, Weights
+from tenon.ops.fitted_factors import fitted_factors
 from tenon.ops.requantize import Factors
 
 BLOCK = 4
@@ -38,10 +39,11 @@ def image(type: TensorType) -> Image:
 
 @dataclass(frozen=True, eq=False)
 class _Requantized:
-    """The bias and the factors that a kernel takes, and ``PairConv.left``."""
+    """The bias and the factors that a kernel takes, how it rounds, and ``PairConv.left``."""
 
     bias: Array
     factors: Array
+    rounding: Rounding = "double"
     left: int = 0
 
 
@@ -51,7 +53,8 @@ class Product:
 
     ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.
     ``factors`` have one number for each channel, or one for all.  ``operands`` are the factors and the input that is
-    added to the sums, with ``added``, and the inputs that the epilogue reads.
+    added to the sums, with ``added``, and the inputs that the epilogue reads.  ``in_floats``: the machine multiplies
+    floats fast.
     """
 
     conv: Conv
@@ -63,16 +66,16 @@ class Product:
     zero: int
     low: int
     high: int
-    rounding: Rounding = "double"
+    in_floats: bool = False
     added: Added | None = None
     operands: tuple[Arg, ...] = ()
 
     @property
     def described(self) -> PairConv:
-        left = 0 if self._requantized is None else self._requantized.left
+        known, signed = self._requantized, self.factors.rounding == "double" and self.zero > self.low
         return PairConv(
-            self.conv, self.fill, self.zero > self.low, self.low, self.high, self.factors.slope, self.added, self.zero,
-            self.rounding, left,
+            self.conv, self.fill, signed, self.low, self.high, self.factors.slope, self.added, self.zero,
+            "double" if known is None else known.rounding, 0 if known is None else known.left,
         )  # fmt: skip
 
     @property
@@ -141,36 +144,37 @@ class Product:
         """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
         whatever its factor, unless something is added to it."""
         count = len(self.weights)
-        values = np.broadcast_to(self.factors.values, count)
-        if self.rounding == "float":
-            return _Requantized(self.bias, np.ascontiguousarray(values[:, None]))
         dead = ~self.weights.reshape(count, -1).any(1) & (self.added is None)
-        sums, known, left = np.where(dead, 0, self.sums), None, 0
-        if self.rounding == "even":
-            even = even_factors(np.where(dead, np.float32(0.01), values), self.zero, sums)
-            if even is not None:
-                known, left = integer_pairs.even_factors(even[0]), even[1]
-        elif self.factors.shifts is not None:
-            right = np.where(dead, 1, -np.broadcast_to(self.factors.shifts, count))
-            known = integer_pairs.factors(
-                np.where(dead, 1 << 30, values), right, self.zero, sums, signed=self.zero > self.low
-            )
+        known = self._fixed(dead) if self.factors.rounding == "double" else self._of_floats(dead)
+        if known is None and self.factors.rounding == "float" and self.in_floats:
+            values = np.broadcast_to(self.factors.values, count)
+            return _Requantized(self.bias, np.ascontiguousarray(values[:, None]), "float")
         if known is None:
             return None
         results = np.clip(self.factors.apply(self.bias) + self.zero, self.low, self.high)
-        known[dead] = np.stack([np.full(count, -(1 << 31)), 2 * results + 1, np.ones(count)], 1)[dead]
-        return _Requantized(np.where(dead, 0, self.bias).astype(np.int32), known, left)
+        known.factors[dead] = np.stack([np.full(count, -(1 << 31)), 2 * results + 1, np.ones(count)], 1)[dead]
+        return replace(known, bias=np.where(dead, 0, self.bias).astype(np.int32))
 
+    def _fixed(self, dead: Array) -> _Requantized | None:
+        """Factors in fixed point, any for channels that are ``dead``."""
+        assert self.factors.shifts is not None
+        values, shifts = (np.broadcast_to(a, len(dead)) for a in (self.factors.values, self.factors.shifts))
+        known = integer_pairs.factors(
+            np.where(dead, 1 << 30, values), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
+            signed=self.zero > self.low,
+        )  # fmt: skip
+        return None if known is None else _Requantized(self.bias, known)
 
-def rounding_of(factors: Factors, machine: Machine) -> Rounding | None:
-    """How kernels requantise by factors; None where they cannot."""
-    if factors.rounding == "double":
-        return "double"
-    if factors.rounding != "float":
-        return None
-    if not machine.rounds_in_integers:
-        return "float"
-    return "even" if factors.slope == 1 else None
+    def _of_floats(self, dead: Array) -> _Requantized | None:
+        """The same for factors in f32, in integers."""
+        if self.factors.slope != 1:
+            return None
+        values = np.where(dead, np.float32(0.011), np.broadcast_to(self.factors.values, len(dead)))
+        sums = np.where(dead, 0, self.sums)
+        if (fitted := fitted_factors(values, self.zero, self.low, self.high, sums)) is not None:
+            return _Requantized(self.bias, integer_pairs.wrapped(fitted[0]), "double", fitted[1])
+        even = None if self.in_floats else even_factors(values, self.zero, sums)
+        return None if even is None else _Requantized(self.bias, integer_pairs.wrapped(even[0]), "even", even[1])
 
 
 def supports(c: Conv, machine: Machine) -> bool:

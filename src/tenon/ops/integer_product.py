@@ -143,10 +143,9 @@ class IntegerProduct(Operator):
             return None
         if weights is None or factors is None:
             return None
-        known = Factors(self.rounding, factors, shifts, self.slope)
-        rounding = integer_pairs.rounding_of(known, site.machine)
-        if rounding is None:
+        if self.rounding not in ("double", "float"):
             return None
+        known = Factors(self.rounding, factors, shifts, self.slope)
         s = replace(s, weights=DType.I8)
         if not integer_pairs.supports(s, site.machine):
             return None
@@ -156,8 +155,8 @@ class IntegerProduct(Operator):
         bias = self.sums(weights, site.constants[2], 0)
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
         product = Product(
-            s, kernel, bias, self.largest(site, weights), known, self.x_zero, self.zero, self.low, self.high, rounding,
-            operands=tuple(map(Input, site.extras)),
+            s, kernel, bias, self.largest(site, weights), known, self.x_zero, self.zero, self.low, self.high,
+            not site.machine.rounds_in_integers, operands=tuple(map(Input, site.extras)),
         )  # fmt: skip
         if (other := self.added(site)) is not None:
             added, own = other
