@@ -79,6 +79,24 @@ def test_estimate_has_all_channels(model: Path) -> None:
     assert reasons[0] == reasons[1]
 
 
+@pytest.mark.parametrize(("target", "slower"), [("cortex-m7", True), ("cortex-m0", False), ("cortex-m55", False)])
+def test_microcontrollers_that_are_faster_in_floats_are_told(target: str, slower: bool) -> None:
+    """Depthwise and narrow 1x1 convolutions, of which a Cortex-M7 needs 1.4 times the instructions in integers."""
+    rng = np.random.default_rng(0)
+    shapes = {"d": (16, 1, 3, 3), "p": (16, 16, 1, 1)}
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "d"], ["a"], pads=[1, 1, 1, 1], group=16),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "p"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16, 16, 16]) for n in "xy")
+    graph = tenon.load(helper.make_model(helper.make_graph(nodes, "net", [x], [y], weights)).SerializeToString())
+    scheme, reason = default_scheme(graph, target)
+    assert scheme == "int8"
+    assert ("though integers take 1." in reason) == slower
+
+
 @pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32imc"])
 def test_estimate_of_microcontrollers(target: str) -> None:
     """With and without floating point: integers over floats within 1.6 of what an emulator counts."""

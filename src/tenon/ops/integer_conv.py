@@ -211,6 +211,9 @@ class IntegerConv(IntegerProduct):
         s = self.alone(site)
         return None if s.depthwise else s
 
+    def alone_in_pairs(self, site: Site) -> Product | None:
+        return self.in_pairs(site, settled=False)
+
     def cost(self, site: Site) -> Cost:
         if site.input(0).rank <= 4 and self.in_pairs(site, settled=False) is None and (s := self.alone(site)).depthwise:
             return beside_floats(depthwise_cost(s, site.machine), site.machine)

@@ -17,6 +17,7 @@ from tenon.kernels.image import Image, identity
 from tenon.kernels.requantize import Rounding
 from tenon.ops.base import Case, Layouts, Site, Step, register, typed
 from tenon.ops.integer_conv_cases import sums_case
+from tenon.ops.integer_pairs import Product
 from tenon.ops.integer_product import SUMMED, IntegerProduct, stored_type
 from tenon.ops.requantize import quantized_multipliers
 from tenon.ops.window import Ints
@@ -72,6 +73,9 @@ class IntegerGemm(IntegerProduct):
         images = [_operand(site.input(i), site.output.dims) for i in site.extras]
         operands = tuple(image for image in images if image is not None)
         return dense.Conv(x, y, weights=stored_type(site.input(1).dtype), operands=operands, epilogue=site.epilogue)
+
+    def alone_in_pairs(self, site: Site) -> Product | None:
+        return self.paired(site, replace(self.rows(site), operands=(), epilogue=identity))
 
     def problem(self, site: Site) -> dense.Conv | None:
         s = replace(self.rows(site), operands=(), epilogue=identity)

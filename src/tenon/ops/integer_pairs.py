@@ -17,7 +17,7 @@ from tenon.kernels.image import Image
 from tenon.kernels.integer_pairs import PairConv, Rounding
 from tenon.kernels.machine import Machine
 from tenon.kernels.requantize import Added, even_factors
-from tenon.ops.base import Arg, Input, Output, Scratch, Step, Weights
+from tenon.ops.base import Arg, Cost, Input, Output, Scratch, Step, Weights
 from tenon.ops.fitted_factors import fitted_factors
 from tenon.ops.requantize import Factors
 
@@ -103,6 +103,20 @@ class Product:
         if self.conv.depthwise or machine.dot16 or not machine.pairs:
             return None
         return replace(self.conv, paired=True, operands=())
+
+    def cost(self, machine: Machine) -> Cost:
+        """Instructions, of a product that no algorithm is chosen for."""
+        c = self.conv
+        results = c.y.n * c.y.channels * math.prod(c.extent)
+        products = results * self.weights[0].size
+        if c.depthwise:
+            each, own = (0.6, 4.0) if machine.dot16 else (2.0, 10.0)
+        elif machine.dot16:
+            each, own = 0.11, 5.0
+        else:
+            tile = integer_scalar.channels(self.described, machine)
+            each, own = 1 + 1 / tile + 1 / integer_scalar.POSITIONS, 12.0
+        return Cost(products * each + results * own, self.weights.size)
 
     @property
     def stage(self) -> PairStage:

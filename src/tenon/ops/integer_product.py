@@ -222,6 +222,10 @@ class IntegerProduct(Operator):
     def problem(self, site: Site) -> dense.Conv | None:
         """The convolution without halos, which the choice of algorithm depends on; None where there is no choice."""
 
+    def alone_in_pairs(self, site: Site) -> Product | None:
+        """The product by pairs before layouts are settled, if it is one."""
+        return None
+
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         problem = self.problem(site)
         return () if problem is None else registry.candidates((problem,), site.machine, site.limits)
@@ -232,6 +236,8 @@ class IntegerProduct(Operator):
 
     def cost(self, site: Site) -> Cost:
         problem, algorithm = self.problem(site), site.algorithm or next(iter(self.candidates(site)), None)
+        if problem is None and (product := self.alone_in_pairs(site)) is not None:
+            return beside_floats(product.cost(site.machine), site.machine)
         if problem is None or algorithm is None:
             return Cost()
         return beside_floats(algorithm.cost((problem,), site.machine), site.machine)

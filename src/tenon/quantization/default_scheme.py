@@ -29,24 +29,25 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
     """The name of a scheme for a float network on a target, and why.
 
     Integers of 8 bits, but for a target that computes this network faster in floats by its cost model: weights of 16
-    bits there.  Microcontrollers get integers in any case, because these take a quarter of the memory, and so does
-    "host", so that the result does not depend on this machine.  Raises InputError for an unknown target.
+    bits there.  Microcontrollers get integers in any case, because these take a quarter of the memory, and are told
+    where floats are faster.  So does "host", so that the result does not depend on this machine.  Raises InputError for
+    an unknown target.
     """
     if target == "host":
         return "int8", _ANY
-    row = find(target)
-    if row.group is Group.MICROCONTROLLER:
-        return "int8", f"{target} is a microcontroller: weights and activations take a byte each"
+    row, small = find(target), f"{target} is a microcontroller: weights and activations take a byte each"
     copy, scheme = graph.copy(), SCHEMES["int8"]
     placed = placement(copy)
     if row.object == "none" or not placed.tensors or not any(map(has_weights, graph)):
-        return "int8", _ANY
+        return "int8", small if row.group is Group.MICROCONTROLLER else _ANY
     found = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
     # A bias beyond these ranges would make a channel constant, which is not computed at all.
     weighed = [replace(each, bias=0 * each.bias) for each in products(placed, found, scheme)]
     insert(copy, placed, weighed, found, scheme)
     floats, integers = (sum(estimated_times(each, target).values()) for each in (graph, copy))
     share = f"integers take {integers / floats:.2f} of the time of floats on {target}, by its cost model"
+    if row.group is Group.MICROCONTROLLER:
+        return "int8", small if integers <= floats else f"{small}, though {share}"
     return ("int8", share) if integers <= floats else ("fp16", f"{share}: weights of 16 bits, sums of floats")
 
 

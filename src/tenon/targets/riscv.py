@@ -79,7 +79,7 @@ TARGETS = (
     ),
     Target(
         "riscv32imc",
-        Machine(lanes=1, registers=24, scalar=True, integer_time=0.055),
+        Machine(lanes=1, registers=24, scalar=True, integer_time=0.04),
         "riscv32-freestanding",
         "generic_rv32+m+c",
         ("-fno-tree-vectorize", "-fomit-frame-pointer"),
