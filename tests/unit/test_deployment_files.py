@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
+import tarfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from installed import tenon as command
 from onnx_models import model, node
 from real import shared
 from tenon.deployment import DeployedModel, conversion, read_deployment
+from tenon.deployment.base import ModelSource
 from tenon.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
 from tenon.errors import FormatError, InputError
 from tenon.wire.encryption import WrongKeyError
@@ -151,7 +154,8 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
         "defaults": {"targets": ["host", "aarch64"], "threads": 2},
         "models": {
             "net": {
-                "model": "net.prototxt", "weights": "w/net.caffemodel", "sha256": "ab", "weights_sha256": "cd",
+                "model": "net.prototxt", "weights": "w/net.caffemodel",
+                "sha256": "ab" * 32, "weights_sha256": "cd" * 32,
                 "inputs": {
                     "x": {"shape": "1,4,6,3", "type": "uint8", "format": "NHWC", "range": [-1, 1], "data": "x.npy"},
                 },
@@ -167,7 +171,7 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
     }  # fmt: skip
     (net,) = read_deployment(written(tmp_path, content)).models
     assert net.source.file == str(tmp_path / "net.prototxt")
-    assert (net.source.sha256, net.source.weights_sha256) == ("ab", "cd")
+    assert (net.source.sha256, net.source.weights_sha256) == ("ab" * 32, "cd" * 32)
     (x,) = net.inputs
     assert (x.shape, x.type, x.format, x.range) == ((1, 4, 6, 3), "uint8", "NHWC", (-1.0, 1.0))
     assert x.data == (str(tmp_path / "x.npy"),)
@@ -270,9 +274,9 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "winograd": (4, lambda m: m.options.get("winograd") == 4),
     "validation_threshold": ({"CPU": 0.5, "quantize": 0.4}, lambda m: m.thresholds == {"cpu": 0.5, "quantized": 0.4}),
     "accuracy_validation_script": ("a.py", lambda m: [Path(file).name for file in m.accuracy] == ["a.py"]),
-    "model_sha256_checksum": ("ab", lambda m: m.source.sha256 == "ab"),
+    "model_sha256_checksum": ("ab" * 32, lambda m: m.source.sha256 == "ab" * 32),
     "weight_file_path": ("w.bin", lambda m: (m.source.weights or "").endswith("w.bin")),
-    "weight_sha256_checksum": ("cd", lambda m: m.source.weights_sha256 == "cd"),
+    "weight_sha256_checksum": ("cd" * 32, lambda m: m.source.weights_sha256 == "cd" * 32),
     "model_file_path": ("https://h/m.onnx", lambda m: m.source.file == "https://h/m.onnx"),
     "platform": ("Caffe", lambda m: m.name == "net"),
     "micro": ({"backend": "cmsis"}, lambda m: m.options.get("emit") == ("micro",)),
@@ -287,9 +291,9 @@ KEYS: dict[str, tuple[Any, Any]] = {
 NOTED: dict[str, Any] = {
     "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
     "backend": "kaldi",
-    "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["a"], "dsp_mode": 1,
+    "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["FOLD_RESHAPE"], "dsp_mode": 1,
     "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
-    "dockerfile_path": "p", "dockerfile_sha256_checksum": "s", "accelerator_api": "qnn",
+    "dockerfile_path": "p", "dockerfile_sha256_checksum": "e" * 64, "accelerator_api": "qnn",
 }  # fmt: skip
 """Keys without effect, which are noted."""
 
@@ -299,6 +303,10 @@ _OF_MODELS = set(MaceModel.model_fields) - set(MaceSubgraph.model_fields)
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_of_mace(key: str, tmp_path: Path) -> None:
     value, changed = KEYS[key]
+    if key == "weight_sha256_checksum":
+        (tmp_path / "with").mkdir()
+        assert changed(only(mace(tmp_path / "with", {"weight_file_path": "w.bin", key: value})))
+        return
     assert changed(only(mace(tmp_path, {key: value}) if key in _OF_MODELS else mace(tmp_path, part={key: value})))
     if key not in ("platform", "model_file_path", "input_tensors"):
         assert not changed(only(mace(tmp_path)))
@@ -430,6 +438,150 @@ def test_problems_of_a_mace_file(tmp_path: Path) -> None:
     assert problem.endswith("input_shapes: has 2 values for 1 tensors")
     (problem,) = problems(mace(tmp_path, {"validation_threshold": {"TPU": 1.0}}))
     assert "validation_threshold.TPU: is none of CPU, GPU" in problem
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "runtime": ("npu9", "input should be 'cpu'"),
+    "data_type": ("fp7", "input should be 'fp16_fp32'"),
+    "micro": ({"backend": "z80"}, "micro.backend: input should be 'cmsis' or 'xtensa'"),
+    "graph_optimize_options": (["FOLD_RESHAPE", "NO_SUCH_RULE"], "there is no rule NO_SUCH_RULE"),
+    "check_tensors": (["sum", "twice"], "2 tensors have 1 check_shapes"),
+    "model_sha256_checksum": ("zz" * 32, "a SHA-256 has 64 hexadecimal digits"),
+    "weight_sha256_checksum": ("abc", "a SHA-256 has 64 hexadecimal digits"),
+    "dockerfile_sha256_checksum": ("", "it is empty, and nothing would be checked"),
+    "validation_threshold": ({"CPU": 7.0}, "7 is no cosine similarity"),
+    "accelerator_api": ("vulkan", "input should be 'nnlib' or 'qnn'"),
+    "quantize": (5, "input should be 0 or 1"),
+    "quantize_large_weights": (-1, "input should be 0 or 1"),
+    "obfuscate": (3, "input should be 0 or 1"),
+    "input_data_types": ("float33", "input should be 'float32'"),
+    "output_data_types": (["int33"], "input should be 'float32'"),
+    "input_ranges": ("1.0,-1.0", "the least, 1, is above the greatest, -1"),
+    "input_shapes": ("1,0,4,3", "an extent is less than 1"),
+    "winograd": (3, "input should be 0, 2 or 4"),
+    "cl_mem_type": ("disk", "input should be 'image' or 'buffer'"),
+    "backend": ("jax", "input should be 'tensorflow'"),
+}
+
+
+@pytest.mark.parametrize("with_subgraphs", [True, False])
+@pytest.mark.parametrize("key", BAD)
+def test_bad_values_of_mace_are_reported_at_their_lines(key: str, with_subgraphs: bool, tmp_path: Path) -> None:
+    value, words = BAD[key]
+    section = {"platform": "onnx", "model_file_path": "net.onnx", "weight_file_path": "w"}
+    graph = {"input_tensors": "x", "input_shapes": "1,4,6,3", "output_tensors": "relu", "output_shapes": "1,4,6,3"}
+    parts = {"subgraphs": [graph]} if with_subgraphs and key not in graph else graph
+    more = {"check_shapes": "1,2"} if key == "check_tensors" else {}
+    path = written(tmp_path, {"models": {"net": {**section, **parts, key: value, **more}}})
+    lines = path.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.strip().startswith(f"{key}:"))
+    (problem,) = problems(path)
+    assert words in problem, problem
+    assert line <= int(problem.partition(":")[0]) <= line + 2, problem
+
+
+def test_a_checksum_needs_its_file(tmp_path: Path) -> None:
+    (problem,) = problems(mace(tmp_path, {"weight_sha256_checksum": "ab" * 32}))
+    assert "weight_sha256_checksum: there is no weight_file_path" in problem
+    (problem,) = problems(written(tmp_path, {"models": {"m": {"model": "n", "weights_sha256": "ab" * 32}}}))
+    assert "weights_sha256: there are no weights" in problem
+
+
+@pytest.mark.parametrize(
+    "key", ["quantize_range_file", "validation_inputs_data", "validation_outputs_data", "accuracy_validation_script"]
+)
+def test_missing_files_of_mace_are_listed(key: str, tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    for check in (("--check",), ()):
+        done = command("convert", "--config", mace(tmp_path, {key: "missing"}), *check, "-o", "out", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "missing: there is no such file" in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_tensors_to_check_have_to_be_in_the_model(tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    for name, status in (("sum", 0), ("nothing", 2)):
+        config = mace(
+            tmp_path,
+            {"check_tensors": name, "check_shapes": "1,3,4,6"},
+            {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2},
+        )
+        done = command("convert", "--config", config, "--check", cwd=tmp_path)
+        assert done.returncode == status, done.stderr
+        assert ("nothing" in done.stderr) == (status == 2)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_images_of_microcontrollers_are_channels_last(enabled: bool, tmp_path: Path) -> None:
+    """As MACE's convert.py turns shapes in NCHW."""
+    network(tmp_path / "net.onnx")
+    part = {"input_tensors": ["x", "y"], "input_shapes": ["1,3,4,6"] * 2, "output_shapes": "1,3,4,6"}
+    formats = {"input_data_formats": "NCHW", "output_data_formats": "NCHW", "data_type": "fp32_fp32"}
+    config = mace(tmp_path, {} if enabled else {"micro": {"backend": "cmsis"}}, {**part, **formats})
+    words = [sys.executable, "-m", "tenon.compat.mace", "convert", "--config", str(config), "--output", "made"]
+    done = subprocess.run(
+        [*words, *(["--enable_micro"] if enabled else [])], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "made" / "net" / "host"
+    with tarfile.open(folder / "net_micro.tar.gz") as archive:
+        (name,) = (name for name in archive.getnames() if name.endswith("net_engine.cc"))
+        engine = archive.extractfile(name)
+        assert engine is not None
+        text = engine.read().decode()
+    assert text.count("{1, 4, 6, 3}") == 3
+    x, y = np.random.default_rng(0).normal(size=(2, 1, 4, 6, 3)).astype(np.float32)
+    with tenon.open(folder) as opened:
+        np.testing.assert_allclose(opened.run({"x": x, "y": y})["relu"], np.maximum(x + y, 0), rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------- both forms
+NAMES = ["../../evil", "/tmp/evil", "a/b", "..", ".", "", "a\\b", "c:evil", "line\nbreak", " blank"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_models_stay_in_the_folder(name: str, tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    (problem,) = problems(written(tmp_path, {"models": {name: {"model": "net.onnx"}}}))
+    assert problem.startswith("2: ")
+    assert "is no plain name of a folder" in problem
+    section = {"platform": "onnx", "model_file_path": "net.onnx"}
+    assert "is no plain name of a folder" in problems(written(tmp_path, {"models": {name: section}}))[0]
+    parts: dict[str, Any] = {"subgraphs": {"a": {}, f"{name}/": {}}}
+    assert "is no plain name of a folder" in problems(written(tmp_path, {"models": {"net": {**section, **parts}}}))[0]
+    with pytest.raises(InputError, match="is no plain name"):
+        DeployedModel(name, ModelSource("net.onnx"))
+    done = encrypted_by_mace(tmp_path, "--model_file", "net.onnx", "--model_name", name or "..", "--output", "a/b/out")
+    assert (done.returncode, "is no plain name" in done.stderr) == (2, True)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("value", ["", " ", "${EMPTY}", "12", "g" * 64])
+@pytest.mark.parametrize("key", ["sha256", "weights_sha256"])
+def test_checksums_are_checksums(key: str, value: str, tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    path = written(tmp_path, {"models": {"m": {"model": "net.onnx", "weights": "net.onnx", key: value}}})
+    (problem,) = problems(path, EMPTY="")
+    assert re.search(rf"{key}: (it is empty|a SHA-256 has 64)", problem)
+
+
+def test_an_empty_checksum_is_an_error_everywhere(tmp_path: Path) -> None:
+    path = network(tmp_path / "net.onnx")
+    for source in (path, path.read_bytes()):
+        with pytest.raises(InputError, match="the SHA-256 is empty"):
+            tenon.load(source, sha256="")
+    assert "the SHA-256 is empty" in command("inspect", path, "--sha256", "").stderr
+
+
+NUMBERS = [begin + 6000 * digit for begin, digit in (("", "9"), ("-", "9"), ("0x", "f"), ("1.", "9"), ("1e", "9"))]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=range(len(NUMBERS)))
+def test_numbers_of_many_digits(number: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"models:\n  m:\n    model: net.onnx\n    threads: {number}\n")
+    found = problems(path)
+    assert any("4: " in line and f"a number of {len(number)} characters" in line for line in found)
 
 
 def test_a_mace_file_gives_the_same_answer_as_compile(tmp_path: Path) -> None:

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tenon.errors import InputError
+
 Files = tuple[str, ...]
 """Paths or http(s) addresses."""
+
+
+def name_problem(name: str) -> str:
+    """Why a model's name cannot be that of a folder for its bundles; "" if it can."""
+    if name in ("", ".", "..") or name != name.strip() or any(c in '/\\:*?"<>|' or not c.isprintable() for c in name):
+        return f"the model's name {name!r} is no plain name of a folder, in which its bundles are put"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,10 @@ class DeployedModel:
 
     ``options`` are fields of ``Options``; ``quantize`` are keyword arguments of ``tenon.quantize`` or None for a model
     that stays as it is; ``thresholds`` the least cosine similarity by kind of network ("cpu", "quantized") or by
-    target; ``accuracy`` are scripts of MACE's; ``notes`` say which keys have no effect, and why.
+    target; ``accuracy`` are scripts of MACE's; ``notes`` say which keys have no effect, and why.  ``needed`` are
+    further files that the deployment names, and ``tensors`` tensors that the model has to have.
+
+    Raises InputError for a name that leads out of the folder of the bundles.
     """
 
     name: str
@@ -55,6 +67,12 @@ class DeployedModel:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     accuracy: Files = ()
     notes: tuple[str, ...] = ()
+    needed: Files = ()
+    tensors: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if problem := name_problem(self.name):
+            raise InputError(problem)
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,8 @@ def imported(model: DeployedModel, progress: Progress) -> Graph:
     """The model's graph with the shapes that the deployment gives its inputs."""
     progress(f"{model.name}: import")
     source, inputs, outputs = model.source, _names(model.inputs), _names(model.outputs)
+    if model.tensors:  # raises for those that the model does not have
+        load(source.file, weights=source.weights, inputs=inputs, outputs=model.tensors)
     graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs)
     if shapes := _shapes(model, graph):
         graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs, shapes=shapes)

@@ -18,7 +18,7 @@ def located(folder: Path, name: str) -> str:
 
 
 def fetch_models(models: Sequence[DeployedModel], progress: Callable[[str], None] = lambda stage: None) -> None:
-    """Download what is at addresses, and check the SHA-256 of every file.
+    """Download models at addresses, and check the SHA-256 of every file, and that all other files are there.
 
     Raises InputError that lists every file that is missing, cannot be downloaded or has another SHA-256.
     """
@@ -33,5 +33,14 @@ def fetch_models(models: Sequence[DeployedModel], progress: Callable[[str], None
                 read(file, sha256)
             except TenonError as error:
                 problems[f"{model.name}: {error}"] = None
+        for file in _others(model):
+            if not file.lower().startswith(ADDRESSES) and not Path(file).exists():
+                problems[f"{model.name}: {file}: there is no such file"] = None
     if problems:
         raise InputError("\n".join(problems))
+
+
+def _others(model: DeployedModel) -> Sequence[str]:
+    """The files that a deployment names beside the model's own."""
+    data = [file for port in (*model.inputs, *model.outputs) for file in port.data]
+    return (*data, *model.needed)

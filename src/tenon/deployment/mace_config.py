@@ -7,14 +7,16 @@ Keys that select a runtime or tune one that bundles do not have are accepted, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tenon.deployment.base import DeployedModel, Deployment, ModelSource, Port
+from tenon.deployment import mace_values
+from tenon.deployment.base import DeployedModel, Deployment, ModelSource, Port, name_problem
 from tenon.deployment.files import located
-from tenon.deployment.schema import Names, Range, Section, Shape, Texts, checked
-from tenon.deployment.yaml_document import Document
+from tenon.deployment.schema import Checksum, Names, Range, Section, Shape, Texts, check_name, checked
+from tenon.deployment.yaml_document import Document, KeyPath, nearest
 from tenon.options import Emit
 
 MARKS = frozenset({"library_name", "target_abis", "target_socs", "model_graph_format", "model_data_format"})
@@ -42,6 +44,7 @@ _WITHOUT_EFFECT = {
     "backend": "validation runs the framework of the platform",
 }  # fmt: skip
 
+_TYPES = Literal["float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "int64"]
 _FORMATS = Literal["NHWC", "NCHW", "NONE", "HWIO", "OIHW", "HWOI", "OHWI", "AUTO"]
 
 
@@ -51,6 +54,10 @@ def _upper(value: Any) -> Any:
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
 
 
 def _shapes(value: Any) -> Any:
@@ -74,8 +81,8 @@ class MaceSubgraph(Section):
     output_tensors: Texts = ()
     output_shapes: Annotated[tuple[Shape, ...], BeforeValidator(_shapes)] = ()
     input_ranges: Annotated[tuple[Range, ...], BeforeValidator(_ranges)] = ()
-    input_data_types: Texts = ()
-    output_data_types: Texts = ()
+    input_data_types: Annotated[tuple[_TYPES, ...], BeforeValidator(_listed)] = ()
+    output_data_types: Annotated[tuple[_TYPES, ...], BeforeValidator(_listed)] = ()
     input_data_formats: Annotated[tuple[_FORMATS, ...], BeforeValidator(_upper)] = ()
     output_data_formats: Annotated[tuple[_FORMATS, ...], BeforeValidator(_upper)] = ()
     input_aliases: Texts = ()
@@ -86,17 +93,25 @@ class MaceSubgraph(Section):
     validation_outputs_data: Texts = ()
     accuracy_validation_script: Texts = ()
     backend: Literal["tensorflow", "caffe2", "caffe", "pytorch", "kaldi", "cmsis", "xtensa"] | None = None
-    runtime: str | None = None
-    data_type: str | None = None
-    quantize: int | None = None
+    runtime: Annotated[
+        Literal["cpu", "gpu", "dsp", "hexagon", "hta", "apu", "htp", "cpu+gpu"] | None, BeforeValidator(_lower)
+    ] = None
+    data_type: Literal["fp16_fp32", "fp32_fp32", "bf16_fp32", "fp16_fp16", "uint8"] | None = None
+    quantize: Literal[0, 1] | None = None
     quantize_schema: Literal["", "uint8", "int8", "mace_apu_16bit_per_tensor", "mace_htp_u16a_s8w"] | None = None
-    quantize_large_weights: int | None = None
+    quantize_large_weights: Literal[0, 1] | None = None
     quantize_range_file: str | None = None
     change_concat_ranges: int | bool | None = None
     winograd: Literal[0, 2, 4] | None = None
     cl_mem_type: Literal["image", "buffer"] | None = None
     order: int | None = None
     validation_threshold: dict[str, float] = Field(default_factory=dict)
+
+
+class MicroSection(Section):
+    """Keys of ``micro``."""
+
+    backend: Literal["cmsis", "xtensa"] | None = None
 
 
 class MaceModel(MaceSubgraph):
@@ -106,21 +121,21 @@ class MaceModel(MaceSubgraph):
         Literal["tensorflow", "caffe", "onnx", "megengine", "keras", "pytorch"], BeforeValidator(_lower)
     ]
     model_file_path: str
-    model_sha256_checksum: str | None = None
+    model_sha256_checksum: Checksum | None = None
     weight_file_path: str | None = None
-    weight_sha256_checksum: str | None = None
+    weight_sha256_checksum: Checksum | None = None
     subgraphs: Annotated[dict[str, MaceSubgraph], BeforeValidator(_numbered)] = Field(default_factory=dict)
     graph_optimize_options: Texts = ()
-    obfuscate: int | None = None
+    obfuscate: Literal[0, 1] | None = None
     limit_opencl_kernel_time: int | None = None
     opencl_queue_window_size: int | None = None
     nnlib_graph_mode: int | None = None
     dsp_mode: int | None = None
     docker_image_tag: str | None = None
     dockerfile_path: str | None = None
-    dockerfile_sha256_checksum: str | None = None
-    accelerator_api: str | None = None
-    micro: dict[str, Any] | None = None
+    dockerfile_sha256_checksum: Checksum | None = None
+    accelerator_api: Literal["nnlib", "qnn"] | None = None
+    micro: MicroSection | None = None
 
 
 class MaceFile(Section):
@@ -173,9 +188,12 @@ def _deployed(document: Document, name: str, model: MaceModel, whole: MaceFile) 
         document.report(("models", name, "subgraphs"), "several subgraphs must have names: a mapping, not a list")
     made = []
     for key, part in (parts or {"": MaceSubgraph()}).items():
-        where = ("models", name, "subgraphs", key) if parts else ("models", name)
+        where: KeyPath = ("models", name, "subgraphs", key) if parts else ("models", name)
         merged = _Merged(document, where, model, part, whole)
-        made.append(merged.network(f"{name}_{key}" if several else name))
+        own = f"{name}_{key}" if several else name
+        check_name(document, where, own)
+        if not name_problem(own):
+            made.append(merged.network(own))
     return made
 
 
@@ -192,8 +210,40 @@ class _Merged:
         own = getattr(self.part, name) if name in self.part.model_fields_set else None
         return getattr(self.model, name) if own is None else own
 
+    def place(self, key: str) -> KeyPath:
+        """Where the file has the key: in the subgraph or in the model."""
+        own = (*self.where, key)
+        return own if self.document.has(own) else (*self.where[:2], key)
+
+    def check(self) -> None:
+        """Report keys that contradict each other, and rules that MACE does not have."""
+        checks, shapes = self.key("check_tensors"), self.key("check_shapes")
+        if checks and shapes and len(checks) != len(shapes):
+            self.report("check_tensors", f"{len(checks)} tensors have {len(shapes)} check_shapes")
+        if self.model.weight_sha256_checksum and not self.model.weight_file_path:
+            self.report("weight_sha256_checksum", "there is no weight_file_path that it could be of")
+        for rule in self.model.graph_optimize_options:
+            if rule not in mace_values.RULES:
+                self.report("graph_optimize_options", f"there is no rule {rule}{nearest(rule, mace_values.RULES)}")
+        for low, high in self.key("input_ranges"):
+            if low > high:
+                self.report("input_ranges", f"the least, {low:g}, is above the greatest, {high:g}")
+        for key in ("input_shapes", "output_shapes", "check_shapes"):
+            if any(extent < 1 for shape in self.key(key) for extent in shape):
+                self.report(key, "an extent is less than 1")
+
+    def report(self, key: str, what: str) -> None:
+        self.document.report(self.place(key), what)
+
+    def needed(self) -> tuple[str, ...]:
+        """Files that the keys name beside the model's own and the data of inputs and outputs."""
+        folder = self.document.path.parent
+        names = (self.key("quantize_range_file"), self.model.dockerfile_path, *self.key("accuracy_validation_script"))
+        return tuple(located(folder, name) for name in names if name)
+
     def network(self, name: str) -> DeployedModel:
         model, folder = self.model, self.document.path.parent
+        self.check()
         source = ModelSource(
             located(folder, model.model_file_path),
             model.model_sha256_checksum or None,
@@ -211,6 +261,8 @@ class _Merged:
             self.thresholds(),
             tuple(located(folder, script) for script in self.key("accuracy_validation_script")),
             tuple(self.notes()),
+            self.needed(),
+            self.key("check_tensors"),
         )
 
     def ports(self, kind: Literal["input", "output"]) -> tuple[Port, ...]:
@@ -222,10 +274,11 @@ class _Merged:
         data = self.each(f"validation_{kind}s_data", len(names), broadcast=False)
         ranges = self.each("input_ranges", len(names)) if kind == "input" else [None] * len(names)
         folder = self.document.path.parent
-        return tuple(
+        made = tuple(
             Port(name, shape, type, _image_format(form, shape), limits, (located(folder, file),) if file else ())
             for name, shape, type, form, limits, file in zip(names, shapes, types, formats, ranges, data, strict=True)
         )
+        return tuple(channels_last(port) for port in made) if self.model.micro is not None else made
 
     def each(self, key: str, count: int, broadcast: bool = True) -> list[Any]:
         """The values of a key, one for each tensor; one value stands for all where MACE has it so."""
@@ -233,7 +286,7 @@ class _Merged:
         if len(values) == 1 and broadcast:
             values *= count
         if values and len(values) != count:
-            self.document.report((*self.where, key), f"has {len(values)} values for {count} tensors")
+            self.report(key, f"has {len(values)} values for {count} tensors")
         return (values + [None] * count)[:count]
 
     def options(self) -> dict[str, Any]:
@@ -261,9 +314,9 @@ class _Merged:
             return {"scheme": "int8-weights-only"} if self.key("quantize_large_weights") else None
         schema, ranges = self.key("quantize_schema") or "uint8", self.key("quantize_range_file")
         if self.key("quantize_large_weights"):
-            self.document.report((*self.where, "quantize_large_weights"), "cannot be combined with quantize")
+            self.report("quantize_large_weights", "cannot be combined with quantize")
         if schema not in ("uint8", "int8"):
-            self.document.report((*self.where, "quantize_schema"), f"'{schema}' is for accelerators only: use int8")
+            self.report("quantize_schema", f"'{schema}' is for accelerators only: use int8")
         scheme = "uint8" if schema == "uint8" else "int8"
         found: dict[str, Any] = {"scheme": scheme}
         if ranges:
@@ -273,11 +326,15 @@ class _Merged:
         return found
 
     def thresholds(self) -> dict[str, float]:
-        known = ("CPU", "GPU", "DSP", "HEXAGON", "HTA", "APU", "HTP", "QUANTIZE")
+        known = mace_values.DEVICES
         given: Mapping[str, float] = self.key("validation_threshold")
         for key in given:
             if key.upper() not in known:
-                self.document.report((*self.where, "validation_threshold", key), f"is none of {', '.join(known)}")
+                self.document.report((*self.place("validation_threshold"), key), f"is none of {', '.join(known)}")
+            elif not -1 <= given[key] <= 1:
+                self.document.report(
+                    (*self.place("validation_threshold"), key), f"{given[key]:g} is no cosine similarity: from -1 to 1"
+                )
         kept = {key.upper(): value for key, value in given.items()}
         return {"cpu": kept.get("CPU", 0.999), "quantized": kept.get("QUANTIZE", 0.98)}
 
@@ -287,7 +344,7 @@ class _Merged:
         for key, why in _WITHOUT_EFFECT.items():
             if key in given and self.key_or_model(key) not in (None, 0, False, (), ""):
                 found.append(f"{key}: no effect: {why}")
-        runtime = (self.key("runtime") or "cpu").lower()
+        runtime = self.key("runtime") or "cpu"
         if runtime not in ("cpu", "cpu+gpu"):
             found.append(f"runtime: {runtime} is not available: the bundle computes on the CPU")
         if self.whole.model_graph_format == "file":
@@ -296,6 +353,22 @@ class _Merged:
 
     def key_or_model(self, name: str) -> Any:
         return self.key(name) if name in MaceSubgraph.model_fields else getattr(self.model, name)
+
+
+def with_micro(model: DeployedModel) -> DeployedModel:
+    """The model with an engine for microcontrollers, as ``micro`` in the file and --enable_micro ask for."""
+    emit = model.options.get("emit", ())
+    options = {**model.options, "emit": emit if "micro" in emit else ("micro", *emit)}
+    inputs, outputs = (tuple(channels_last(port) for port in ports) for ports in (model.inputs, model.outputs))
+    return replace(model, options=options, inputs=inputs, outputs=outputs)
+
+
+def channels_last(port: Port) -> Port:
+    """The port as NHWC, if it is an image in NCHW: engines for microcontrollers take no other images."""
+    if port.format != "NCHW" or port.shape is None or len(port.shape) != 4:
+        return port
+    n, c, h, w = port.shape
+    return replace(port, shape=(n, h, w, c), format="NHWC")
 
 
 def _image_format(form: str | None, shape: tuple[int, ...] | None) -> Literal["NHWC", "NCHW", "NONE"] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from tenon.deployment.base import name_problem
 from tenon.deployment.yaml_document import Document, KeyPath, nearest
 
 Schema = TypeVar("Schema", bound="Section")
@@ -40,6 +42,25 @@ Range = Annotated[tuple[float, float], BeforeValidator(_split)]
 
 Shape = Annotated[tuple[int, ...], BeforeValidator(_split)]
 """Dimensions, as a list or as text with commas."""
+
+
+def _checksum(value: Any) -> Any:
+    text = value.strip() if isinstance(value, str) else value
+    if text == "":
+        raise ValueError("it is empty, and nothing would be checked: give the file's SHA-256, or leave the key out")
+    if isinstance(text, str) and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise ValueError("a SHA-256 has 64 hexadecimal digits")
+    return text
+
+
+Checksum = Annotated[str, BeforeValidator(_checksum)]
+"""The SHA-256 of a file."""
+
+
+def check_name(document: Document, where: KeyPath, name: str) -> None:
+    """Report the name of a model that is no plain name of a folder, in which its bundles are put."""
+    if problem := name_problem(name):
+        document.report(where, problem)
 
 
 def checked(document: Document, kind: type[Schema], content: Any, where: KeyPath = ()) -> Schema | None:

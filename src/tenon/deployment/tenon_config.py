@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from tenon.deployment.base import DeployedModel, Deployment, ModelSource, Port
+from tenon.deployment.base import DeployedModel, Deployment, ModelSource, Port, name_problem
 from tenon.deployment.files import located
-from tenon.deployment.schema import Names, Range, Section, Shape, Texts, checked
+from tenon.deployment.schema import Checksum, Names, Range, Section, Shape, Texts, check_name, checked
 from tenon.deployment.yaml_document import Document, KeyPath, nearest
 from tenon.errors import InputError
 from tenon.options import DataType, Options
@@ -101,8 +101,8 @@ class ModelSection(DefaultSection):
 
     model: str
     weights: str | None = None
-    sha256: str | None = None
-    weights_sha256: str | None = None
+    sha256: Checksum | None = None
+    weights_sha256: Checksum | None = None
 
 
 class DeploymentFile(Section):
@@ -128,9 +128,12 @@ def read_tenon(document: Document) -> Deployment:
         where: KeyPath = ("models", name)
         inherited = defaults if isinstance(defaults, Mapping) else {}
         merged = {**inherited, **section} if isinstance(section, Mapping) else section
+        check_name(document, where, name)
         options = _options(document, merged, where) if isinstance(merged, Mapping) else {}
         model = checked(document, ModelSection, merged, where)
-        if model is not None:
+        if model is not None and model.weights_sha256 and not model.weights:
+            document.report((*where, "weights_sha256"), "there are no weights that it could be of")
+        if model is not None and not name_problem(name):
             models.append(_deployed(document, name, model, options))
     if not given:
         document.report(("models",), "no model is named")
@@ -174,6 +177,7 @@ def _deployed(document: Document, name: str, model: ModelSection, options: Mappi
     for key in ("data", "ranges"):
         if quantize is not None and quantize[key] is not None and ":" not in quantize[key]:
             quantize[key] = located(folder, quantize[key])
+    ranges = quantize["ranges"] if quantize is not None else None
     return DeployedModel(
         name,
         source,
@@ -183,6 +187,7 @@ def _deployed(document: Document, name: str, model: ModelSection, options: Mappi
         options,
         quantize,
         {**model.validate_.model_dump(exclude={"targets"}), **model.validate_.targets},
+        needed=(ranges,) if ranges else (),
     )
 
 

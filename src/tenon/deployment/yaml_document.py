@@ -18,6 +18,9 @@ from tenon.options import child_environment
 KeyPath = tuple[str | int, ...]
 """Keys and indices that lead to a value: ("models", "net", "inputs", 0); indices may be text."""
 
+MAX_DIGITS = 400
+"""Characters of a number: the largest double has 309 digits."""
+
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
 """Aliases can make a small file expand without end."""
@@ -70,7 +73,7 @@ class Document:
 
     def report(self, where: KeyPath, what: str) -> None:
         """Add a problem; ``check`` raises all of them together."""
-        shown = ".".join(map(str, where))
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in ".".join(map(str, where)))
         self.problems.append((self.line(where), f"{shown}: {what}" if shown else what))
 
     def check(self) -> None:
@@ -164,6 +167,9 @@ class _Reader:
             return None
         if node.tag == _BOOL:
             return text.lower() == "true"
+        if node.tag in (_INT, _FLOAT) and len(text) > MAX_DIGITS:
+            self.document.report(where, f"a number of {len(text)} characters is longer than {MAX_DIGITS}")
+            return 0
         if node.tag == _INT:
             return int(text, 16 if text[:2] == "0x" else 10)
         if node.tag == _FLOAT:

@@ -110,6 +110,8 @@ def read(
     Raises InputError when there is nothing to read and FormatError when the checksum differs, and as ``plain_content``
     does for encrypted files.
     """
+    if sha256 is not None and not sha256.strip():
+        raise InputError("the SHA-256 is empty, and nothing would be checked: give it, or leave it out")
     if isinstance(source, bytes):
         check(source, sha256, "the bytes given")
         return ModelFile("model", plain_content(source, "the model given as bytes"))

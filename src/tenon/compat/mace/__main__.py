@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from tenon.compat.mace.encrypt import add_options as add_encrypt_options
 from tenon.compat.mace.encrypt import encrypted_models, single_model
 from tenon.compat.mace.quantize_stat import log_line, range_file
 from tenon.deployment import Deployment, time_deployment, validate_deployment
-from tenon.deployment.mace_config import TARGETS
+from tenon.deployment.mace_config import TARGETS, with_micro
 from tenon.deployment.running import Opener
 from tenon.errors import InputError
 from tenon.quantization.by_ranges import calibrated_ranges
@@ -30,13 +32,17 @@ _RUNS = 1 << 20
 def main(words: Sequence[str] | None = None) -> int:
     """The exit status: 2 for errors, which are one message."""
     parser = _parser()
-    arguments, _ = parser.parse_known_args(words)
+    arguments, others = parser.parse_known_args(words)
+    if others:
+        _progress(f"without effect: {shlex.join(others)}")
     return run_command(arguments.command, lambda: _COMMANDS[arguments.command](arguments))
 
 
 def _convert(arguments: argparse.Namespace) -> None:
     """A bundle for every model and ABI of MACE's YAML, in OUTPUT/MODEL/TARGET."""
     deployment, models, targets = _asked(arguments)
+    if arguments.enable_micro:
+        deployment = replace(deployment, models=tuple(with_micro(model) for model in deployment.models))
     for made in tenon.convert(deployment, arguments.output, models=models, targets=targets, progress=_progress):
         print(made.folder)
 
@@ -161,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     convert = _deployment_parser(commands, "convert", "a deployment file to bundles")
     convert.add_argument("--output", default="build", help="folder for the bundles")
+    convert.add_argument("--enable_micro", action="store_true", help="also engines for microcontrollers")
     encrypted = _deployment_parser(commands, "encrypt", "bundles without names of layers, encrypted", required=False)
     add_encrypt_options(encrypted)
     validate = _deployment_parser(commands, "validate", "compare models with their frameworks, or recorded outputs")
