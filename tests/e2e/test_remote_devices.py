@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -290,6 +291,18 @@ def test_a_password_is_given_to_ssh(pi: SshServer, tmp_path: Path) -> None:
         assert device.check("echo in") == "in"
     with pytest.raises(LostError, match="Permission denied"), connected(tmp_path, pi, key=str(key), password="no"):
         pass
+
+
+def test_a_password_does_not_answer_for_an_unknown_host(pi: SshServer, tmp_path: Path) -> None:
+    options = {"UserKnownHostsFile": str(tmp_path / "known"), "GlobalKnownHostsFile": "/dev/null"}
+    began = perf_counter()
+    with (
+        pytest.raises(LostError, match=r"Host key verification failed.*connect once with ssh"),
+        connected(tmp_path, pi, password="yes", ssh_options=options),
+    ):
+        pass
+    assert perf_counter() - began < 10
+    assert not (tmp_path / "known").exists()
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,56 @@ def test_an_error_of_an_item_is_raised_here(pool: Pool) -> None:
     with pytest.raises(InputError, match="7 is refused"):
         list(pool.results([WorkItem("refused", refuse, (7,))]))
     assert list(ordered(pool, items(2))) == [0, 1]
+
+
+def kill_workers(folder: Path, count: int) -> None:
+    """Kill the first workers that this process starts, at once."""
+    psutil = pytest.importorskip("psutil")
+    killed: set[int] = set()
+    while len(killed) < count and not (folder / "end").exists():
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                if child.pid not in killed and any("spawn_main" in word for word in child.cmdline()):
+                    child.kill()
+                    killed.add(child.pid)
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_workers_that_are_killed_while_they_start(count: int, tmp_path: Path) -> None:
+    killer = Thread(target=kill_workers, args=(tmp_path, count))
+    killer.start()
+    try:
+        ends = pytest.raises(ResourceError, match="workers end as soon as they are started")
+        with nullcontext() if count == 1 else ends, open_pool("local:2") as pool:
+            assert list(ordered(pool, items(4))) == [0, 1, 4, 9]
+    finally:
+        (tmp_path / "end").touch()
+        killer.join()
+
+
+def test_schedulers_with_tls(tmp_path: Path) -> None:
+    """Dask's own configuration says which certificates are used."""
+    import dask
+    from distributed import LocalCluster
+    from distributed.security import Security
+
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ("-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *made], check=True, capture_output=True)
+    roles = ("scheduler", "worker", "client")
+    pairs = {f"tls_{role}_{kind}": str(file) for role in roles for kind, file in (("cert", cert), ("key", key))}
+    security = Security(tls_ca_file=str(cert), require_encryption=True, **pairs)
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
+    with LocalCluster(protocol="tls://", security=security, **options) as made_cluster:
+        address = made_cluster.scheduler_address
+        with pytest.raises(InputError, match=r"TLS needs certificates.*CA_FILE"), open_pool(address):
+            pass
+        names = {"ca-file": cert, "client.cert": cert, "client.key": key}
+        with (
+            dask.config.set({f"distributed.comm.tls.{name}": str(file) for name, file in names.items()}),
+            open_pool(address) as pool,
+        ):
+            assert list(ordered(pool, items(4))) == [0, 1, 4, 9]
 
 
 @pytest.mark.slow

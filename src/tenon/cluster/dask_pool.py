@@ -22,6 +22,9 @@ _SECONDS = 30
 _DEATHS = 3
 """Workers that an item may end."""
 
+_BROKEN = (OSError, RuntimeError, KilledWorker, TimeoutError)
+"""What calls to workers raise whose connection ends."""
+
 _REPETITIONS = 2
 """Of an item that failed for a reason outside of it."""
 
@@ -34,7 +37,14 @@ class DaskPool:
 
     @property
     def workers(self) -> Sequence[Worker]:
-        return tuple(self._client.run(Worker.here).values())
+        for last in range(_DEATHS - 1, -1, -1):
+            try:
+                return tuple(self._client.run(Worker.here).values())
+            except _BROKEN:  # a worker ended meanwhile
+                if not last:
+                    raise
+                self._client.wait_for_workers(1, timeout=_SECONDS)
+        raise AssertionError
 
     def results(self, items: Sequence[WorkItem]) -> Iterator[tuple[int, Any]]:
         numbers: dict[str, list[int]] = {}
@@ -82,15 +92,37 @@ def connected(address: str) -> Iterator[DaskPool]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS - 1}):
         if address.partition(":")[0] == "local":
-            with _local(address) as cluster, Client(cluster, timeout=_SECONDS) as client:
+            with _started(address) as cluster, Client(cluster, timeout=_SECONDS) as client:
                 yield _checked(client, address)
             return
         try:
             client = Client(address, timeout=_SECONDS)
         except (OSError, ValueError, TimeoutError) as error:
             raise InputError(f"--cluster {address}: no scheduler answers there: {error}") from None
+        except TypeError:
+            raise InputError(
+                f"--cluster {address}: TLS needs certificates: name them in Dask's configuration "
+                "(DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__TLS__CLIENT__CERT and ...__TLS__CLIENT__KEY)"
+            ) from None
         with client:
             yield _checked(client, address)
+
+
+def _started(address: str) -> LocalCluster:
+    """New processes; again where one of them ended while it was started."""
+    for last in range(_DEATHS - 1, -1, -1):
+        try:
+            return _local(address)
+        except RuntimeError as error:
+            if not last:
+                raise _ended(address) from error
+    raise AssertionError
+
+
+def _ended(address: str) -> ResourceError:
+    return ResourceError(
+        f"--cluster {address}: workers end as soon as they are started: see their memory, and their logs"
+    )
 
 
 def _local(address: str) -> LocalCluster:
@@ -112,6 +144,8 @@ def _checked(client: Client, address: str) -> DaskPool:
     try:
         pool = DaskPool(client)
         versions = {worker.version for worker in pool.workers}
+    except _BROKEN as error:
+        raise _ended(address) from error
     except ImportError as error:
         raise InputError(f"--cluster {address}: a worker has no {error.name}: pip install {error.name} there") from None
     if versions != {__version__}:

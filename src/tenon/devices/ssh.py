@@ -27,7 +27,14 @@ from tenon.errors import DeviceError
 _PERSIST = 300
 """Seconds after which an unused connection ends by itself, should this program be killed."""
 
-_ASKPASS = "#!/bin/sh\nprintf '%s\\n' \"$TENON_DEVICE_PASSWORD\"\n"
+_ASKPASS = """\
+#!/bin/sh
+case "$SSH_ASKPASS_PROMPT$1" in
+  *yes/no*|confirm*|none*) echo no ;;
+  *) printf '%s\\n' "$TENON_DEVICE_PASSWORD" ;;
+esac
+"""
+"""Answers questions for a password; whether an unknown host is the right one is the user's to say."""
 
 MISSING = "there is no {}: install it with `apt-get install openssh-client`"
 
