@@ -65,6 +65,7 @@ class Tengine:
         printer = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
         self._print = printer(lambda text: self.messages.append(text.decode()))
         self.library.set_log_output(self._print)
+        self.library.init_tengine()
         self.graph, self.ended = self.created(model), self.created(model)
         self.input = self.pointer("get_graph_input_tensor", self.graph, 0, 0)
         self.ended_input = self.pointer("get_graph_input_tensor", self.ended, 0, 0)

@@ -28,7 +28,7 @@ static int check_constants(graph_t graph, node_t node) {
 static int check_contexts(void) {
   int value = 7;
   context_t context = create_context("mine", 0);
-  REQUIRE(context != NULL && get_context_device_number(context) == 1);
+  REQUIRE(context != NULL && get_context_device_number(context) == 1 && get_context_device_number(NULL) == 0);
   REQUIRE(set_context_attr(context, "x", &value, 4) == -1 && get_context_attr(context, "x", &value, 4) == -1 && value == 7);
   REQUIRE(remove_context_device(context, "GPU") == -1 && remove_context_device(context, "CPU") == 0);
   REQUIRE(add_context_device(context, "CPU") == 0 && get_context_device_number(context) == 1);
@@ -58,7 +58,9 @@ static int check_tensors(graph_t graph) {
   int zero_found = 0;
   tensor_t input = get_graph_input_tensor(graph, 0, 0);
   REQUIRE(get_tensor_layout(input) == TENGINE_LAYOUT_NCHW && set_tensor_layout(input, TENGINE_LAYOUT_NCHW) == 0);
-  REQUIRE(set_tensor_layout(input, TENGINE_LAYOUT_NHWC) == -1 && set_graph_layout(graph, TENGINE_LAYOUT_NCHW) == 0);
+  REQUIRE(set_tensor_layout(input, TENGINE_LAYOUT_NHWC) == 0 && get_tensor_layout(input) == TENGINE_LAYOUT_NHWC);
+  REQUIRE(set_tensor_layout(input, 7) == -1 && get_tensor_layout(input) == TENGINE_LAYOUT_NHWC);
+  REQUIRE(set_tensor_layout(input, TENGINE_LAYOUT_NCHW) == 0 && set_graph_layout(graph, TENGINE_LAYOUT_NCHW) == 0);
   REQUIRE(set_tensor_data(input, values, sizeof values) == -1); /* it has no memory before prerun */
   REQUIRE(prerun_graph(graph) == 0 && get_graph_exec_status(graph) == GRAPH_STAT_READY);
   for (int i = 0; i < 64; i++) values[i] = (float)i;

@@ -46,6 +46,23 @@ static int postrun(struct custom_kernel_ops *ops, struct custom_kernel_tensor *i
 
 static void release(struct custom_kernel_ops *ops) { (void)ops, calls[5]++; }
 
+/* Once for each time that the functions are set: when they are removed or replaced, or the graph ends. */
+static void check_release(graph_t graph, node_t node, struct custom_kernel_ops ops) {
+  struct custom_kernel_ops other = ops;
+  node_t flat = get_graph_node(graph, "flat");
+  const int before = calls[5];
+  other.force = 1;
+  ops.op = other.op = NULL;
+  ENSURE(set_custom_kernel(node, "CPU", &ops) == 0 && set_custom_kernel(node, "CPU", &ops) == -1);
+  ENSURE(remove_custom_kernel(node, "CPU") == 0 && calls[5] == before + 1);
+  ENSURE(remove_custom_kernel(node, "CPU") == -1 && calls[5] == before + 1);
+  ENSURE(set_custom_kernel(node, "CPU", &ops) == 0 && set_custom_kernel(node, "CPU", &other) == 0);
+  ENSURE(calls[5] == before + 2 && set_custom_kernel(flat, "CPU", &other) == 0);
+  ENSURE(remove_custom_kernel(node, "CPU") == 0 && calls[5] == before + 2); /* the other node still has it */
+  ENSURE(remove_custom_kernel(flat, "CPU") == 0 && calls[5] == before + 3);
+  calls[5] = before;
+}
+
 static int on_event(graph_t graph, int event, void *argument) {
   events[event]++;
   return (void)graph, *(int *)argument;
@@ -100,6 +117,7 @@ int main(int count, char **words) {
     REQUIRE(set_node_input_tensor(get_graph_node(graph, "again"), 1, conv) == 0);
   }
   REQUIRE(layer(graph, "flat", "Flatten", last) != NULL);
+  check_release(graph, relu_node, ops);
   if (strcmp(words[1], "plain") != 0) REQUIRE(set_custom_kernel(relu_node, "CPU", &ops) == 0);
   const char *first[] = {"data"}, *end[] = {"flat"};
   REQUIRE(set_graph_input_node(graph, first, 1) == 0 && set_graph_output_node(graph, end, 1) == 0);

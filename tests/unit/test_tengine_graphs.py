@@ -89,7 +89,7 @@ def test_tensors_inside_a_model(
     assert tengine("set_tensor_buffer", first, image.ctypes.data_as(ctypes.c_void_p), image.nbytes) == 0
     assert tengine.pointer("get_tensor_buffer", weights).value
     assert tengine("prerun_graph", graph) == 0, tengine.messages
-    monkeypatch.setenv("TG_DEBUG_DUMP_DIR", f"{tmp_path}/")
+    monkeypatch.setenv("TG_DEBUG_DUMP_DIR", str(tmp_path))
     monkeypatch.setenv("TG_DEBUG_DATA", "1")
     assert tengine("run_graph", graph, 1) == 0
     size = tengine("get_tensor_buffer_size", inside)

@@ -48,11 +48,12 @@ class Tensor {
     copy.set(dim_num, n, c, h, w, elem_size, layout);
     copy.scales = scales;
     copy.zero_points = zero_points;
-    std::memcpy(copy.data, data, total() * elem_size);
+    std::memcpy(copy.data, data, total());
     return copy;
   }
   bool empty() const { return data == nullptr || total() == 0; }
-  std::size_t total() const { return static_cast<std::size_t>(elem_num); }
+  /* In bytes. */
+  std::size_t total() const { return static_cast<std::size_t>(elem_num) * elem_size; }
 
   std::uint8_t dim_num = 0, layout = TENGINE_LAYOUT_NCHW;
   std::size_t elem_size = 0;
@@ -62,7 +63,10 @@ class Tensor {
   std::vector<float> scales, zero_points;
 
  private:
+  /* A tensor that has this shape already keeps its memory, and what is in it. */
   void set(int rank, int n_, int c_, int h_, int w_, std::size_t elem, std::uint8_t layout_) {
+    const bool is_same = dim_num == rank && n == n_ && c == c_ && h == h_ && w == w_;
+    if (data != nullptr && is_same && elem_size == elem && layout == layout_) return;
     dim_num = static_cast<std::uint8_t>(rank);
     layout = layout_;
     elem_size = elem;
@@ -92,7 +96,8 @@ class Net {
     graph = create_graph(context, model_format, model_file, size);
     return graph != nullptr ? 0 : -1;
   }
-  int set_device(const std::string &device) const { return set_graph_device(graph, device.c_str()); }
+  /* An empty name is the device that the network has. */
+  int set_device(const std::string &device) const { return device.empty() ? 0 : set_graph_device(graph, device.c_str()); }
   int input_shape(const std::string &name, int n, int c, int h, int w) const {
     const int dims[4] = {n, c, h, w};
     return set_tensor_shape(named(name), dims, 4);
@@ -102,29 +107,32 @@ class Net {
     const tensor_t tensor = named(name);
     const int dims[4] = {input.n, input.c, input.h, input.w};
     if (tensor == nullptr || input.empty() || (!b_preruned && set_tensor_shape(tensor, dims, 4) != 0)) return -1;
-    return set_tensor_buffer(tensor, input.data, static_cast<int>(input.total() * input.elem_size));
+    return set_tensor_buffer(tensor, input.data, static_cast<int>(input.total()));
   }
   int input_tensor(const std::string &name, const float *buffer, int bytes) const {
     return set_tensor_buffer(named(name), const_cast<float *>(buffer), bytes);
   }
-  /* Copies an output of at most 4 dimensions; those that it lacks at its end are 1. */
+  /* Copies an output of 4 dimensions; others are refused, as in Tengine. */
   int extract_tensor(const std::string &name, Tensor &output) const {
-    int dims[4] = {1, 1, 1, 1};
+    int dims[4] = {0, 0, 0, 0};
     const tensor_t tensor = named(name);
     const void *from = tensor != nullptr ? get_tensor_buffer(tensor) : nullptr;
-    if (from == nullptr || get_tensor_shape(tensor, dims, 4) < 0) return -1;
-    const int bytes = get_tensor_buffer_size(tensor), elements = dims[0] * dims[1] * dims[2] * dims[3];
-    output.create(dims[0], dims[1], dims[2], dims[3], static_cast<std::size_t>(elements > 0 ? bytes / elements : 4));
-    std::memcpy(output.data, from, static_cast<std::size_t>(bytes));
+    if (from == nullptr || get_tensor_shape(tensor, dims, 4) != 4) return -1;
+    const std::size_t element = element_bytes(tensor);
+    if (get_tensor_layout(tensor) == TENGINE_LAYOUT_NHWC)
+      output.create(dims[0], dims[3], dims[1], dims[2], element, TENGINE_LAYOUT_NHWC);
+    else
+      output.create(dims[0], dims[1], dims[2], dims[3], element, TENGINE_LAYOUT_NCHW);
+    std::memcpy(output.data, from, output.total());
     return 0;
   }
-  /* The network's own memory, valid until the next run. */
-  int extract_tensor(const std::string &name, float *&buffer, int &bytes) const {
+  /* The network's own memory, valid until the next run, and its number of elements. */
+  int extract_tensor(const std::string &name, float *&buffer, int &elements) const {
     const tensor_t tensor = named(name);
     void *from = tensor != nullptr ? get_tensor_buffer(tensor) : nullptr;
     if (from == nullptr) return -1;
     buffer = static_cast<float *>(from);
-    bytes = get_tensor_buffer_size(tensor);
+    elements = get_tensor_buffer_size(tensor) / static_cast<int>(element_bytes(tensor));
     return 0;
   }
   /* Prepares the graph before the first run. */
@@ -142,6 +150,15 @@ class Net {
   bool b_preruned = false;
 
  private:
+  static std::size_t element_bytes(tensor_t tensor) {
+    switch (get_tensor_data_type(tensor)) {
+      case TENGINE_DT_INT8:
+      case TENGINE_DT_UINT8: return 1;
+      case TENGINE_DT_FP16:
+      case TENGINE_DT_INT16: return 2;
+      default: return 4;
+    }
+  }
   /* By its name; an empty one is the first input. */
   tensor_t named(const std::string &name) const {
     return name.empty() ? get_graph_input_tensor(graph, 0, 0) : get_graph_tensor(graph, name.c_str());

@@ -16,6 +16,12 @@ typedef char check_ops[sizeof(struct custom_kernel_ops) == 52 ? 1 : -1];
 
 static int is_cpu(const char *device) { return device == NULL || strcmp(device, "CPU") == 0; }
 
+void tg_release_kernel(const Graph *graph, struct custom_kernel_ops *ops) {
+  for (int i = 0; i < graph->node_count; i++)
+    if (graph->nodes[i]->kernel == ops) return;
+  if (ops != NULL && ops->release != NULL) ops->release(ops);
+}
+
 int set_custom_kernel(node_t handle, const char *device, struct custom_kernel_ops *ops) {
   Node *node = tg_node(handle);
   if (node == NULL) return -1;
@@ -26,8 +32,10 @@ int set_custom_kernel(node_t handle, const char *device, struct custom_kernel_op
   if (node->kernel != NULL && !ops->force) return tg_error("node '%s' has a custom kernel already", node->name);
   if (ops->op != NULL && node->op != NULL && strcmp(ops->op, node->op->name) != 0)
     return tg_error("node '%s' is a %s, and the custom kernel is for %s", node->name, node->op->name, ops->op);
+  struct custom_kernel_ops *before = node->kernel;
   node->kernel = ops;
   node->graph->is_planned = 0;
+  tg_release_kernel(node->graph, before);
   return 0;
 }
 
@@ -36,8 +44,10 @@ int remove_custom_kernel(node_t handle, const char *device) {
   if (node == NULL) return -1;
   if (node->kernel == NULL || !is_cpu(device)) return tg_error("node '%s' has no custom kernel", node->name);
   if (node->graph->is_prepared) return tg_error("the graph is prepared: postrun_graph comes first");
+  struct custom_kernel_ops *before = node->kernel;
   node->kernel = NULL;
   node->graph->is_planned = 0;
+  tg_release_kernel(node->graph, before);
   return 0;
 }
 

@@ -113,7 +113,9 @@ static void write_blob(const Tensor *tensor, const Node *node, const char *what)
   snprintf(name, sizeof name, "%s", node->name);
   for (char *at = name; *at; at++)
     if (strchr("/\\:*?\"<>| ", *at) != NULL) *at = '-';
-  snprintf(path, sizeof path, "%s%s_%s_blob_data.txt", folder != NULL && *folder ? folder : "./output/", name, what);
+  if (folder == NULL || !*folder) folder = "./output/";
+  const char *separator = strchr("/\\", folder[strlen(folder) - 1]) != NULL ? "" : "/";
+  snprintf(path, sizeof path, "%s%s%s_%s_blob_data.txt", folder, separator, name, what);
   FILE *file = fopen(path, "wb");
   if (file == NULL) {
     tg_error("%s cannot be written: create its folder first", path);

@@ -96,7 +96,8 @@ static void end_graph(Graph *graph) {
     if (graph->tensors[i]->handle != NULL) tn_handle_end(graph->tensors[i]->handle);
   for (int i = 0; i < graph->node_count; i++) {
     struct custom_kernel_ops *kernel = graph->nodes[i]->kernel;
-    if (kernel != NULL && kernel->release != NULL) kernel->release(kernel);
+    graph->nodes[i]->kernel = NULL;
+    tg_release_kernel(graph, kernel);
     if (graph->nodes[i]->handle != NULL) tn_handle_end(graph->nodes[i]->handle);
   }
   if (graph->handle != NULL) tn_handle_end(graph->handle);
@@ -143,6 +144,7 @@ static graph_t created(Graph *graph, int status) {
 graph_t create_graph(context_t context, const char *model_format, const char *file_name, ...) {
   int size = 0;
   if (context != NULL && tn_handle_object(CONTEXT_HANDLE, context) == NULL) return NULL;
+  if (model_format != NULL && !tg_is_initialised()) return tg_error("create_graph: init_tengine comes first"), NULL;
   const int in_memory = model_format != NULL && strstr(model_format, ":m") != NULL;
   if (in_memory) {
     va_list arguments;

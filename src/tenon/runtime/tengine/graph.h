@@ -13,6 +13,8 @@ typedef struct Graph Graph;
 typedef struct Node Node;
 typedef struct Tensor Tensor;
 
+int tg_is_initialised(void); /* whether init_tengine was called, and release_tengine not after it */
+
 /* ---- operators */
 typedef struct {
   int type;           /* the number in tmfiles */
@@ -57,6 +59,7 @@ struct Tensor {
   void *memory;         /* from prerun to postrun: the engine's, or taken from the stages' pool */
   int is_kept;          /* a tensor inside the network that the program asked for: it becomes an output */
   int is_input, is_output;
+  int stated_layout; /* what the program says of it, which changes nothing */
 };
 
 struct Node {
@@ -142,6 +145,8 @@ const char *tg_context_device(context_t context); /* of a new graph; NULL is a p
 int tg_open_opaque(Graph *graph);
 int tg_plan_stages(Graph *graph);
 void tg_end_stages(Graph *graph);
+/* Once no node of the graph has the kernel any more. */
+void tg_release_kernel(const Graph *graph, struct custom_kernel_ops *ops);
 int tg_prepare_kernel(Graph *graph, Stage *stage);
 int tg_prerun_kernel(const Stage *stage);
 int tg_run_kernel(const Stage *stage);

@@ -49,9 +49,16 @@ TenonStatus tn_fail(TenonStatus status, const char *format, ...) {
   return status;
 }
 
-int init_tengine(void) { return 0; }
+static int is_initialised;
 
-void release_tengine(void) {}
+int init_tengine(void) {
+  is_initialised = 1;
+  return 0;
+}
+
+void release_tengine(void) { is_initialised = 0; }
+
+int tg_is_initialised(void) { return is_initialised; }
 
 const char *get_tengine_version(void) { return "1.5-dev"; }
 
@@ -113,6 +120,7 @@ const char *tg_context_device(context_t handle) {
 }
 
 int get_context_device_number(context_t handle) {
+  if (handle == NULL) return 0;
   const Context *context = context_of(handle);
   return context != NULL ? context->device[0] != 0 : -1;
 }
@@ -131,7 +139,9 @@ int set_context_device(context_t handle, const char *device, const void *options
 
 int remove_context_device(context_t handle, const char *device) {
   Context *context = context_of(handle);
-  if (context == NULL || device == NULL || context->device[0] == 0 || strcmp(device, context->device) != 0) return -1;
+  if (context == NULL) return -1;
+  if (device == NULL) return 0; /* as in Tengine */
+  if (context->device[0] == 0 || strcmp(device, context->device) != 0) return -1;
   context->device[0] = 0;
   return 0;
 }

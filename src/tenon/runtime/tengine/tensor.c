@@ -162,10 +162,18 @@ int set_tensor_data_type(tensor_t handle, int data_type) {
   return 0;
 }
 
-int get_tensor_layout(tensor_t handle) { return tg_tensor(handle) != NULL ? TENGINE_LAYOUT_NCHW : -1; }
+int get_tensor_layout(tensor_t handle) {
+  const Tensor *tensor = tg_tensor(handle);
+  return tensor != NULL ? tensor->stated_layout : -1;
+}
 
 int set_tensor_layout(tensor_t handle, int layout) {
-  return tg_tensor(handle) != NULL && layout == TENGINE_LAYOUT_NCHW ? 0 : -1;
+  Tensor *tensor = tg_tensor(handle);
+  if (tensor == NULL) return -1;
+  if (layout != TENGINE_LAYOUT_NCHW && layout != TENGINE_LAYOUT_NHWC)
+    return tg_error("set_tensor_layout: there is no layout %d", layout);
+  tensor->stated_layout = layout;
+  return 0;
 }
 
 int get_tensor_quant_param(tensor_t handle, float *scale, int *zero_point, int number) {
