@@ -20,6 +20,7 @@ static void texts() {
   MACE_CHECK(mace::GetStrAfterPattern("Hardware : SDM845 rest", "Hardware :") == "SDM845");
   MACE_CHECK(mace::ObfuscateString(mace::ObfuscateString("secret")) == "secret" &&
              mace::ObfuscateString("secret") != "secret");
+  MACE_CHECK(mace::ObfuscateSymbol("conv1/Weights_Z9:0") == "c44Ck/A0546IIrL3:w" && mace::ObfuscateSymbol("").empty());
   const std::string table = mace::string_util::StringFormatter::Table("T", {"ab", "c"}, {{"1", "222"}});
   MACE_CHECK(table.find("| ab |   c |\n") != std::string::npos && table.find("|  1 | 222 |\n") != std::string::npos, table);
 }
@@ -39,6 +40,29 @@ static void system_calls() {
   MACE_CHECK(value == "kept");
   MACE_CHECK(mace::AdviseFree(nullptr, 0) == mace::MaceStatus::MACE_UNSUPPORTED);
   MACE_CHECK_NOTNULL(mace::port::Env::Default()->NewMallocLogger(nullptr, "").get());
+  cpu_set_t before, now;
+  MACE_CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+  std::size_t first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  MACE_CHECK_SUCCESS(mace::SchedSetAffinity({first}));
+  MACE_CHECK(sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == 1 && CPU_ISSET(first, &now));
+  MACE_CHECK(mace::SchedSetAffinity({1u << 20}) == mace::MaceStatus::MACE_INVALID_ARGS);
+  MACE_CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+// What is set for devices that are not there is stored.
+static void absent_devices() {
+  mace::MaceEngineCfgImpl config;
+  MACE_CHECK(config.hexagon_performance() == mace::HEXAGON_SYSTEM_SETTINGS && config.apu_boost_hint() == 100);
+  MACE_CHECK(config.SetHexagonPower(mace::HEXAGON_NN_CORNER_SVS, false, 7) == mace::MaceStatus::MACE_RUNTIME_ERROR);
+  MACE_CHECK(config.SetQnnPerformance(mace::HEXAGON_BURST) == mace::MaceStatus::MACE_RUNTIME_ERROR);
+  MACE_CHECK(config.SetAcceleratorCache(mace::ACCELERATOR_CACHE_STORE, "a", "b") == mace::MaceStatus::MACE_RUNTIME_ERROR);
+  MACE_CHECK(config.SetAPUHints(3, mace::NEURON_PREFER_LOW_POWER) == mace::MaceStatus::MACE_RUNTIME_ERROR);
+  MACE_CHECK(config.hexagon_corner() == mace::HEXAGON_NN_CORNER_SVS && !config.hexagon_dcvs_enable());
+  MACE_CHECK(config.hexagon_latency() == 7 && config.hexagon_performance() == mace::HEXAGON_BURST);
+  MACE_CHECK(config.accelerator_cache_policy() == mace::ACCELERATOR_CACHE_STORE);
+  MACE_CHECK(config.accelerator_binary_file() == "a" && config.accelerator_storage_file() == "b");
+  MACE_CHECK(config.apu_boost_hint() == 3 && config.apu_preference_hint() == mace::NEURON_PREFER_LOW_POWER);
 }
 
 static bool performs(mace::DeviceType device, float exec_time, float quantized, bool supported) {
@@ -66,6 +90,7 @@ static int client(int count, char **words) {
   texts();
   system_calls();
   capabilities();
+  absent_devices();
   mace::MaceEngineCfgImpl config;
   MACE_CHECK(config.num_threads() == -1 && config.runtime_type("default_graph") == mace::RT_NONE);
   if (passed_on(mace::MaceStatus::MACE_UNSUPPORTED).information() != "Unsupported: why") return 2;

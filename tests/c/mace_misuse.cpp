@@ -75,7 +75,7 @@ static void run(const char *what, const std::function<void(Tensors &, Tensors &)
 static void runs() {
   run("run", [](Tensors &, Tensors &) {});
   run("missing_input", [](Tensors &inputs, Tensors &) { inputs.clear(); });
-  run("missing_output", [](Tensors &, Tensors &outputs) { outputs.clear(); });
+  run("no_outputs", [](Tensors &, Tensors &outputs) { outputs.clear(); });
   run("further_input", [](Tensors &inputs, Tensors &) { inputs["z"] = tensor({1}); });
   run("further_output", [](Tensors &, Tensors &outputs) { outputs["z"] = tensor({1}); });
   run("input_without_data", [](Tensors &inputs, Tensors &) { inputs["x"] = MaceTensor({1, 6, 5, 4}, nullptr); });

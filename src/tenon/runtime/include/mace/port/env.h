@@ -4,9 +4,14 @@
 #define MACE_PORT_ENV_H_
 
 #include <sys/stat.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -56,7 +61,22 @@ class Env {
 
   virtual MaceStatus AdviseFree(void *, size_t) { return MaceStatus::MACE_UNSUPPORTED; }
   virtual MaceStatus GetCPUMaxFreq(std::vector<float> *) { return MaceStatus::MACE_UNSUPPORTED; }
-  virtual MaceStatus SchedSetAffinity(const std::vector<size_t> &) { return MaceStatus::MACE_UNSUPPORTED; }
+  // Pins the calling thread to these processors; MACE_UNSUPPORTED where the system cannot.
+  virtual MaceStatus SchedSetAffinity(const std::vector<size_t> &processors) {
+#if defined(__linux__)
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const size_t processor : processors) {
+      if (processor >= CPU_SETSIZE) return MaceStatus(MaceStatus::MACE_INVALID_ARGS, "there is no such processor");
+      CPU_SET(processor, &set);
+    }
+    if (sched_setaffinity(0, sizeof set, &set) == 0) return MaceStatus();
+    return MaceStatus(MaceStatus::MACE_INVALID_ARGS, std::string("SchedSetAffinity failed: ") + std::strerror(errno));
+#else
+    static_cast<void>(processors);
+    return MaceStatus::MACE_UNSUPPORTED;
+#endif
+  }
   virtual FileSystem *GetFileSystem() {
     static file_internal::Disk disk;
     return &disk;

@@ -187,7 +187,7 @@ class MaceEngineConfig {
   // 0 or less: as many threads as there are cores of the policy's kind, and as the model was compiled for.
   MaceStatus SetCPUThreadPolicy(int num_threads_hint, CPUAffinityPolicy policy);
 
-  // MACE_RUNTIME_ERROR, as in builds of MACE for the CPU.
+  // Are stored, and MACE_RUNTIME_ERROR, as in builds of MACE for the CPU.
   MaceStatus SetHexagonToUnsignedPD();
   MaceStatus SetHexagonPower(HexagonNNCornerType corner, bool dcvs_enable, int latency);
   MaceStatus SetQnnPerformance(HexagonPerformanceType type);
@@ -277,6 +277,7 @@ class MaceEngine {
                   const std::vector<std::string> &output_nodes, const unsigned char *model_data,
                   bool *model_data_unused = nullptr);
 
+  // `outputs` may name some of the outputs only.
   MaceStatus Run(const std::map<std::string, MaceTensor> &inputs, std::map<std::string, MaceTensor> *outputs) {
     return Run(inputs, outputs, nullptr);
   }
@@ -294,7 +295,6 @@ class MaceEngine {
                     const std::vector<std::string> &output_nodes, MaceModel model, MaceEngine *tutor, bool warm_up);
 
   std::shared_ptr<MaceEngineCfgImpl> config_;
-  std::vector<std::string> output_nodes_;
   MaceCore *core_;
 };
 

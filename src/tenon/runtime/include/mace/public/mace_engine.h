@@ -32,27 +32,44 @@ class MaceEngineCfgImpl {
     return MaceStatus();
   }
   MaceStatus SetHexagonToUnsignedPD() { return NoDevice("Hexagon"); }
-  MaceStatus SetHexagonPower(HexagonNNCornerType, bool, int) { return NoDevice("Hexagon"); }
-  MaceStatus SetQnnPerformance(HexagonPerformanceType) { return NoDevice("QNN"); }
-  MaceStatus SetAcceleratorCache(AcceleratorCachePolicy, const std::string &, const std::string &) {
+  // These store what is set, as in builds of MACE for the CPU.
+  MaceStatus SetHexagonPower(HexagonNNCornerType corner, bool dcvs_enable, int latency) {
+    corner_ = corner;
+    dcvs_enable_ = dcvs_enable;
+    latency_ = latency;
+    return NoDevice("Hexagon");
+  }
+  MaceStatus SetQnnPerformance(HexagonPerformanceType type) {
+    performance_ = type;
+    return NoDevice("QNN");
+  }
+  MaceStatus SetAcceleratorCache(AcceleratorCachePolicy policy, const std::string &binary_file,
+                                 const std::string &storage_file) {
+    cache_policy_ = policy;
+    binary_file_ = binary_file;
+    storage_file_ = storage_file;
     return NoDevice("accelerator");
   }
-  MaceStatus SetAPUHints(uint8_t, APUPreferenceHint) { return NoDevice("APU"); }
+  MaceStatus SetAPUHints(uint8_t boost_hint, APUPreferenceHint preference_hint) {
+    boost_hint_ = boost_hint;
+    preference_hint_ = preference_hint;
+    return NoDevice("APU");
+  }
 
   int num_threads() const { return num_threads_; }
   CPUAffinityPolicy cpu_affinity_policy() const { return policy_; }
   std::shared_ptr<OpenclContext> opencl_context() const { return context_; }
   GPUPriorityHint gpu_priority_hint() const { return priority_hint_; }
   GPUPerfHint gpu_perf_hint() const { return perf_hint_; }
-  HexagonNNCornerType hexagon_corner() const { return HEXAGON_NN_CORNER_TURBO; }
-  bool hexagon_dcvs_enable() const { return true; }
-  int hexagon_latency() const { return 100; }
-  HexagonPerformanceType hexagon_performance() const { return HEXAGON_HIGH_PERFORMANCE; }
-  AcceleratorCachePolicy accelerator_cache_policy() const { return ACCELERATOR_CACHE_NONE; }
-  uint8_t apu_boost_hint() const { return 100; }
-  APUPreferenceHint apu_preference_hint() const { return NEURON_PREFER_FAST_SINGLE_ANSWER; }
-  std::string accelerator_binary_file() const { return std::string(); }
-  std::string accelerator_storage_file() const { return std::string(); }
+  HexagonNNCornerType hexagon_corner() const { return corner_; }
+  bool hexagon_dcvs_enable() const { return dcvs_enable_; }
+  int hexagon_latency() const { return latency_; }
+  HexagonPerformanceType hexagon_performance() const { return performance_; }
+  AcceleratorCachePolicy accelerator_cache_policy() const { return cache_policy_; }
+  uint8_t apu_boost_hint() const { return boost_hint_; }
+  APUPreferenceHint apu_preference_hint() const { return preference_hint_; }
+  std::string accelerator_binary_file() const { return binary_file_; }
+  std::string accelerator_storage_file() const { return storage_file_; }
 
   RuntimeType runtime_type(const std::string &sub_graph_name) const {
     const auto found = runtimes_.find(sub_graph_name);
@@ -76,6 +93,14 @@ class MaceEngineCfgImpl {
   std::shared_ptr<OpenclContext> context_;
   GPUPriorityHint priority_hint_ = PRIORITY_LOW;
   GPUPerfHint perf_hint_ = PERF_NORMAL;
+  HexagonNNCornerType corner_ = HEXAGON_NN_CORNER_TURBO;
+  bool dcvs_enable_ = true;
+  int latency_ = 100;
+  HexagonPerformanceType performance_ = HEXAGON_SYSTEM_SETTINGS;
+  AcceleratorCachePolicy cache_policy_ = ACCELERATOR_CACHE_NONE;
+  std::string binary_file_, storage_file_;
+  uint8_t boost_hint_ = 100;
+  APUPreferenceHint preference_hint_ = NEURON_PREFER_FAST_SINGLE_ANSWER;
   std::unordered_map<std::string, int> runtimes_;
 };
 
@@ -162,7 +187,6 @@ inline MaceStatus MaceEngine::Create(const MultiNetDef *net_def, const std::vect
   MaceError error = MaceError();
   const int code = mace_core_create(&model, inputs.data(), inputs.size(), outputs.data(), outputs.size(), &config,
                                     &core_, &error);
-  output_nodes_ = output_nodes;
   return core_internal::Status(code, error);
 }
 
@@ -214,9 +238,6 @@ inline MaceStatus MaceEngine::Run(const std::map<std::string, MaceTensor> &input
     if (!core_internal::Fill(entry.first, tensor.shape_, tensor.data_.get(), tensor.format_, tensor.type_, &in))
       return MaceStatus(MaceStatus::MACE_INVALID_ARGS, "input '" + entry.first + "' has too many axes");
   }
-  for (const auto &name : output_nodes_)
-    if (outputs->find(name) == outputs->end())
-      return MaceStatus(MaceStatus::MACE_INVALID_ARGS, "there is no tensor for output '" + name + "'");
   for (auto &entry : *outputs) {
     const MaceTensor &tensor = entry.second;
     if (tensor.memory_ != CPU_BUFFER) return MaceStatus(MaceStatus::MACE_UNSUPPORTED, "tensors are in CPU_BUFFER");

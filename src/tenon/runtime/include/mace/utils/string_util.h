@@ -109,8 +109,31 @@ inline std::string ObfuscateString(const std::string &text) {
   return ObfuscateString(text, "Mobile-AI-Compute-Engine");
 }
 
+// The text with letters, digits and underscores behind the first character replaced, by their places: as MACE's
+// converter obfuscates names.  Capitals count from 4 on, as there.
+inline std::string ObfuscateSymbol(const std::string &text) {
+  static const char table[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+  std::string result(text);
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    const char c = text[i];
+    std::size_t number = 0;
+    if (c >= '0' && c <= '9') number = static_cast<std::size_t>(c - '0');
+    else if (c >= 'a' && c <= 'z') number = static_cast<std::size_t>(c - 'a') + 10;
+    else if (c >= 'A' && c <= 'Z') number = static_cast<std::size_t>(c - 'A') + 4;
+    else if (c == '_') number = 62;
+    else continue;
+    result[i] = table[(number + i + 31) % (sizeof table - 1)];
+  }
+  return result;
+}
+
+#ifdef MACE_OBFUSCATE_LITERALS
+#define MACE_OBFUSCATE_STRING(str) ObfuscateString(str)
+#define MACE_OBFUSCATE_SYMBOL(str) ObfuscateSymbol(str)
+#else
 #define MACE_OBFUSCATE_STRING(str) (str)
 #define MACE_OBFUSCATE_SYMBOL(str) (str)
+#endif
 
 // Without an empty part at the end.
 inline std::vector<std::string> Split(const std::string &text, char separator) {
