@@ -147,13 +147,16 @@ class Forest:
             for t in ((self.of_leaf[leaf] + np.arange(self.per_leaf)) % self.targets).tolist()
         ]
         names = ("treeids", "nodeids", "ids", "weights")
-        given = {f"{role}_{name}": list(column) for name, column in zip(names, zip(*entries, strict=True), strict=True)}
+        given: dict[str, Any] = {
+            f"{role}_{name}": list(column) for name, column in zip(names, zip(*entries, strict=True), strict=True)
+        }
+        given |= {f"nodes_{name}": column for name, column in table.items()}
+        given |= {"n_targets": self.targets} if role == "target" else {}
         if self.missing:
             given["nodes_missing_value_tracks_true"] = tracks
         node = helper.make_node(
             type, ["x"], ["y"] if role == "target" else ["label", "y"], domain="ai.onnx.ml", nodes_treeids=ids,
-            nodes_truenodeids=sides[0], nodes_falsenodeids=sides[1], **{f"nodes_{k}": v for k, v in table.items()},
-            **given, **({"n_targets": self.targets} if role == "target" else {}), **more,
+            nodes_truenodeids=sides[0], nodes_falsenodeids=sides[1], **given, **more,
         )  # fmt: skip
         x = TensorProto.DOUBLE if self.dtype is np.float64 else TensorProto.FLOAT
         outputs = [("y", getattr(TensorProto, kind))]

@@ -8,11 +8,10 @@ lies at the end that each column wants. Several walks are interleaved, because e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Literal
 
 from tenon.ir.build import Builder, Tensor, lane_segments, segments
@@ -164,11 +163,17 @@ def walk(s: Walk, machine: Machine) -> Kernel:
     t = _parameters(k, s)
     at_once = WALKS if machine.lanes > 1 else 1
     for start, count, rows in _rows(s.rows, at_once):
-        (kind,), _ = deal(count)
-        with k.loop("b", count, kind=kind) as b:
-            block = [start + b * rows + r for r in range(rows)]
-            _block(k, s, t, block, max(1, at_once // rows), machine)
+        with k.loop("b", count, kind="parallel" if s.rows > 1 else "serial") as b:
+            _block(k, s, t, _Rows(start + b * rows, rows), max(1, at_once // rows), machine)
     return k.done()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that are walked together."""
+
+    first: Index
+    count: int
 
 
 def _rows(rows: int, at_once: int) -> list[tuple[int, int, int]]:
@@ -196,20 +201,19 @@ def _parameters(k: Builder, s: Walk) -> _Tables:
     )
 
 
-def _block(k: Builder, s: Walk, t: _Tables, block: Sequence[Index], together: int, machine: Machine) -> None:
-    """All trees of the rows of ``block``, ``together`` trees at a time."""
-    alone = s.form == "tree" and s.targets == 1
-    sums = k.local("sums", len(block), dtype=s.dtype) if alone else None
-    for r, row in enumerate(block):
+def _block(k: Builder, s: Walk, t: _Tables, rows: _Rows, together: int, machine: Machine) -> None:
+    """All trees of some rows, ``together`` trees at a time."""
+    sums = k.local("sums", rows.count, dtype=s.dtype) if s.form == "tree" and s.targets == 1 else None
+    with k.unroll("r", rows.count) as r:
         if sums is not None:
             sums[r] = t.start[0]
         else:
-            _each_target(k, s, machine, lambda at, lanes, row=row: _begin(t, row, at, lanes))
+            _each_target(k, s, machine, lambda at, lanes: _begin(t, rows.first + r, at, lanes))
     for start, count, trees in segments(s.trees, together):
         with k.loop("t", count) as n:
-            numbers = [start + n * trees + g for g in range(trees)]
-            _walks(k, s, t, block, numbers, sums, machine)
-    for r, row in enumerate(block):
+            _walks(k, s, t, rows, (start + n * trees, trees), sums, machine)
+    with k.unroll("r", rows.count) as r:
+        row = rows.first + r
         if sums is not None:
             t.y[row, 0] = sums[r]
         elif s.form == "list" and s.combine != "add":
@@ -230,38 +234,38 @@ def _each_target(k: Builder, s: Walk, machine: Machine, store: object) -> None:
 
 
 def _walks(
-    k: Builder,
-    s: Walk,
-    t: _Tables,
-    block: Sequence[Index],
-    numbers: Sequence[Index],
-    sums: Tensor | None,
-    machine: Machine,
+    k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], sums: Tensor | None, machine: Machine
 ) -> None:
-    """Some trees of some rows, from roots to leaves; the last of the trees is the deepest."""
-    at = k.local("at", len(block) * len(numbers), dtype=I32)
-    walks = list(enumerate(product(block, range(len(numbers)))))
-    for u, _ in walks:
+    """Some trees (the first, and how many) of some rows, from roots to leaves; the last tree is the deepest."""
+    first, together = trees
+    at = k.local("at", rows.count * together, dtype=I32)
+    with k.unroll("u", rows.count * together) as u:
         at[u] = 0
-    with ExitStack() as stack:
-        roots = [stack.enter_context(k.bind("root", t.roots[n], s.slots - s.reach + 1)) for n in numbers]
-        with k.bind("depth", t.depths[numbers[-1]], s.depth + 1) as depth, k.loop("d", depth):
-            for u, (row, g) in walks:
-                with _node(k, s, at[u], roots[g]) as here:
-                    _step(k, s, t, row, here, at, u)
-        for u, (row, g) in walks:
-            with _node(k, s, at[u], roots[g]) as here:
-                _add_leaf(k, s, t, row, here, numbers[g], None if sums is None else (sums, u // len(numbers)), machine)
+    with (
+        k.bind("depth", t.depths[first + together - 1], s.depth + 1) as depth,
+        k.loop("d", depth),
+        k.unroll("r", rows.count) as r,
+        k.unroll("g", together) as g,
+        _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+    ):
+        _step(k, s, t, rows.first + r, here, at, r * together + g)
+    with (
+        k.unroll("r", rows.count) as r,
+        k.unroll("g", together) as g,
+        _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+    ):
+        own = None if sums is None else (sums, r)
+        _add_leaf(k, s, t, rows.first + r, here, first + g, own, machine)
 
 
 @contextmanager
-def _node(k: Builder, s: Walk, at: Expr, root: Index) -> Iterator[Index]:
+def _node(k: Builder, s: Walk, at: Expr, root: Expr) -> Iterator[Index]:
     """The slot that a walk is at."""
-    with k.bind("n", op("and", at, s.reach - 1), s.reach) as n:
-        yield root + n
+    with k.bind("root", root, s.slots - s.reach + 1) as first, k.bind("n", op("and", at, s.reach - 1), s.reach) as n:
+        yield first + n
 
 
-def _step(k: Builder, s: Walk, t: _Tables, row: Index, here: Index, at: Tensor, u: int) -> None:
+def _step(k: Builder, s: Walk, t: _Tables, row: Index, here: Index, at: Tensor, u: Index) -> None:
     """A step of walk ``u``: to the first child, or to the second where the key is above the threshold."""
     with k.bind("c", op("and", cast(t.links[here, 0], I32), s.width - 1), s.width) as c:
         above = cast(less(t.thresholds[here], t.keys[row, c]), I32)
@@ -275,7 +279,7 @@ def _add_leaf(
     row: Index,
     here: Index,
     tree: Index,
-    sums: tuple[Tensor, int] | None,
+    sums: tuple[Tensor, Index] | None,
     machine: Machine,
 ) -> None:
     """Combine the result with the weights of the leaf in slot ``here``."""
