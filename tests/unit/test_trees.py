@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from tenon.errors import FormatError, ModelError, UnsupportedError
+from tenon.exporters.onnx import to_onnx
 from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Array
 
@@ -269,6 +270,25 @@ def test_a_row_alone_gives_what_it_gives_among_others() -> None:
     whole = tenon.open(tenon.compile(forest.version_5(19))).run({"x": x})["y"]
     one = tenon.open(tenon.compile(forest.version_5(1)))
     np.testing.assert_array_equal(whole, np.concatenate([one.run({"x": row[None]})["y"] for row in x]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_written_files_give_the_same(targets: int, dtype: Any) -> None:
+    forest = Forest(12, targets=targets, modes=(0, 1, 2, 3), missing=True, dtype=dtype)
+    x = forest.rows()
+    graph = tenon.load(forest.version_5(len(x)))
+    (expected,) = evaluate(graph, {"x": x}).values()
+    written = to_onnx(graph).SerializeToString()
+    agrees(written, x)
+    (again,) = evaluate(tenon.load(written), {"x": x}).values()
+    np.testing.assert_allclose(again, expected, 1e-6, 1e-6)
+
+
+def test_trees_that_cannot_be_written() -> None:
+    for modes, message in (((4,), "several parents"), ((MEMBER,), "sets of members")):
+        with pytest.raises(UnsupportedError, match=message):
+            to_onnx(tenon.load(Forest(13, modes=modes).version_5(3)))
 
 
 @pytest.mark.parametrize(

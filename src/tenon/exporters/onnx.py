@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
+from tenon.exporters import onnx_trees
 from tenon.ir.graph import Array, Graph, Node, Value
 from tenon.ir.types import DType
 from tenon.ops.base import Operator
@@ -88,6 +89,7 @@ class _Writer:
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
         self.layer, self.layers = "", set[str]()
+        self.domains: dict[str, int] = {}
         for value in (*graph.inputs, *graph.outputs):
             self.name(value)
 
@@ -131,7 +133,7 @@ class _Writer:
             outputs,
             [numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in self.constants.items()],
         )
-        opsets = [helper.make_opsetid("", self.opset)]
+        opsets = [helper.make_opsetid(*each) for each in (("", self.opset), *self.domains.items())]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="tenon")
 
     def outputs(self) -> list[Any]:
@@ -333,8 +335,24 @@ def _as_vector(w: _Writer, value: Value, name: str, dims: tuple[int, ...]) -> st
     return w.emit("Reshape" if value.type.size > 1 or not dims else "Expand", [name, shape], f"{name}_vector")
 
 
+def _decision_trees(w: _Writer, node: Node, op: Operator, inputs: list[str], output: str) -> None:
+    if why := onnx_trees.inexpressible(node):
+        w.problems.append(Problem(str(node.origin), why))
+        return
+    w.domains[onnx_trees.DOMAIN] = onnx_trees.VERSION
+    known = {name: _attribute(value) for name, value in onnx_trees.regressor(node).items()}
+    wide = node.output.type.dtype is DType.F64
+    result = [w.fresh(f"{output}_single")] if wide else [output]
+    w.emit("TreeEnsembleRegressor", inputs[:1], result, domain=onnx_trees.DOMAIN, **known)
+    for name in inputs[1:]:
+        w.constants.pop(name, None)
+    if wide:
+        w.emit("Cast", result, [output], to=_NUMBERS[DType.F64])
+
+
 DECOMPOSED: dict[str, Callable[[_Writer, Node, Operator, list[str], str], None]] = {
     "ChannelShuffle": _channel_shuffle,
+    "DecisionTrees": _decision_trees,
     "DequantizeLinear": _quantisation,
     "QuantizeLinear": _quantisation,
     "Swish": _swish,
