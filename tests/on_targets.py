@@ -16,6 +16,9 @@ from tenon.targets.host import missing
 COMPILED = [name for name, row in targets().items() if row.object != "none"]
 """All that have machine code."""
 
+OTHER_SYSTEMS = [name for name in COMPILED if targets()[name].object in ("macho", "coff")]
+"""Those of macOS, iOS and Windows."""
+
 HOSTS = [name for name in COMPILED if (host := targets()[name].host) and host.system == "linux" and not host.tuned]
 """Those whose code Python loads, and that "host" may be."""
 

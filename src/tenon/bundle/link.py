@@ -148,10 +148,48 @@ def _library_of_another_system(
 ) -> bytes:
     """A library for Windows, macOS or iOS."""
     if target.object == "coff":  # Windows resolves every symbol when linking, and calls an entry point
-        entry = b"int DllMainCRTStartup(void);\nint DllMainCRTStartup(void) { return 1; }\n"
+        names = ("DllMainCRTStartup", "_DllMainCRTStartup")  # the second by zig 0.15
+        entry = "".join(f"int {name}(void);\nint {name}(void) {{ return 1; }}\n" for name in names).encode()
         return link_freestanding(compiler, target, {**files, "entry.c": entry}, (*flags, "entry.c"))
-    found = ("-Wl,-undefined,dynamic_lookup", f"-Wl,-install_name,@rpath/lib{name}.dylib")
-    return compiler.link(files, target, (*flags, "-nostdlib", "-fPIC", *found))
+    named = (*flags, "-nostdlib", "-fPIC", f"-Wl,-install_name,@rpath/lib{name}.dylib")
+    if "-ios" in target.triple and compiler.zig:
+        return _ios_library(compiler, target, files, named)
+    return compiler.link(files, target, (*named, "-Wl,-undefined,dynamic_lookup"))
+
+
+def _ios_library(compiler: Compiler, target: Target, files: Mapping[str, bytes], flags: tuple[str, ...]) -> bytes:
+    """A library for iOS that calls no other one: zig has no system library for it (until 0.16 it asks for one), and the
+    linker of zig 0.17 crashes on symbols that are found when the library is loaded."""
+    hidden = ("-fno-builtin", "-fvisibility=hidden")
+    own = {"memory.c": runtime("memory.c"), "zeros.c": _ZEROS}
+    memory, zeros = (compiler.compile(own, name, target, hidden) for name in own)
+    files = {**files, "system/libSystem.tbd": _IOS_SYSTEM, "zeros.o": zeros}
+    flags = (*flags, "-Lsystem", "-Wl,-dead_strip")
+    try:
+        return compiler.link({**files, "memory.o": memory}, target, flags)
+    except ToolchainError as error:
+        if "undefined symbol" not in str(error):
+            raise
+    return compiler.link(files, target, (*flags, "-lcompiler_rt"))  # which has the functions of memory.c too
+
+
+_ZEROS = b"""#include <stddef.h>
+void *memset(void *to, int value, size_t count);
+void bzero(void *to, size_t count);
+void bzero(void *to, size_t count) { memset(to, 0, count); }
+"""
+"""What compilers for Apple's systems call to set memory to 0."""
+
+_IOS_SYSTEM = b"""--- !tapi-tbd
+tbd-version: 4
+targets: [ arm64-ios ]
+install-name: '/usr/lib/libSystem.B.dylib'
+exports:
+  - targets: [ arm64-ios ]
+    symbols: [ dyld_stub_binder ]
+...
+"""
+"""The system library of iOS, as text, without the functions in it."""
 
 
 def _system_libraries(target: Target) -> dict[str, tuple[str, ...]]:
