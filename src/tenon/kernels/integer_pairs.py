@@ -233,7 +233,7 @@ class PairContext:
         if s.rounding == "float":
             real = self.k.let("p", op("mul", cast(total, F32), factors[0]))
             real = real if s.slope == 1 else maximum(real, op("mul", real, s.slope))
-            return op("nearest_add", real, s.zero)
+            return op("nearest_add", real, Const(s.zero, Type(I32)))
         twice, added, right = factors[:3]
         if s.left:
             total = self.k.let("t", total << s.left)
