@@ -360,7 +360,7 @@ class OnnxNet:
 
     def moved(self) -> None:
         x = self.image()
-        type = self.pick(("Pad", "Reshape", "Transpose", "Slice"))
+        type = self.pick(("Pad", "Pad", "Reshape", "Transpose", "Slice"))
         n, c, h, w = x.shape
         shape: Shape
         more: list[Array] = []
@@ -368,6 +368,11 @@ class OnnxNet:
         if type == "Pad":
             pads = np.array([0, 0, *self.rng.integers(0, 3, 2), 0, 0, *self.rng.integers(0, 3, 2)], np.int64)
             shape, more = (n, c, int(h + pads[2] + pads[6]), int(w + pads[3] + pads[7])), [pads]
+            modes = ["constant", "constant", "edge", *(["reflect"] if min(h, w) > 2 else [])]
+            if (mode := self.pick(modes)) != "constant":
+                attributes = {"mode": mode}
+            elif self.chance(0.5):  # a number that is not zero, on the grid or beside it
+                more.append(np.array(x.scale * self.pick((1.0, -7.0, 2.6)), np.float32))
         elif type == "Reshape":
             shape = self.pick(((n, c, h * w), (n, c, w, h), (n, c * h * w)))
             more = [np.array(shape, np.int64)]

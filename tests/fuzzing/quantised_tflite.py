@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fuzzing.quantised_moves import MOST_ELEMENTS, blocks, moved, multiplied
 from tenon.ir.graph import Array
 from tenon.ir.types import DType
 from tenon.ops.requantize import limits
@@ -19,10 +20,12 @@ Shape = tuple[int, ...]
 
 CHANNELS = (1, 2, 3, 4, 5, 8, 8, 12, 16, 16, 17, 24, 33)
 SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13)
-MOST_ELEMENTS = 4000
 SAME, VALID = 0, 1
 UNARY_16 = ("ABS", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "TANH")
-UNARY = ("ABS", "ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH")
+UNARY = (
+    "ABS", "ELU", "EXP", "HARD_SWISH", "LEAKY_RELU", "LOG", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1",
+    "RSQRT", "SQRT", "TANH",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -345,35 +348,25 @@ class TfliteNet:
         shape = (x.shape[0], *sizes, x.shape[3])
         if prod(shape) > MOST_ELEMENTS:
             return
-        way = self.pick(({}, {"align_corners": True}, {"half_pixel_centers": True}))
+        ways = [{}, {"align_corners": True}, {"half_pixel_centers": True}]
+        if type == "RESIZE_NEAREST_NEIGHBOR":
+            ways.append({"align_corners": True, "half_pixel_centers": True})
+        way = self.pick(ways)
         self.add(type, [x.index, self.ints(*sizes)], self.tensor(shape, x.scale, x.zero), **way)
 
-    def moved(self) -> None:
-        x = self.image()
-        type = self.pick(("PAD", "RESHAPE", "TRANSPOSE", "STRIDED_SLICE", "SPACE_TO_DEPTH"))
-        n, h, w, c = x.shape
-        shape: Shape
-        extra: list[int] = []
-        options: dict[str, object] = {}
-        if type == "PAD":
-            pads = np.array([[0, 0], *self.rng.integers(0, 3, (2, 2)).tolist(), [0, 0]], np.int32)
-            shape = tuple(int(n + a + b) for n, (a, b) in zip(x.shape, pads, strict=True))
-            extra = [self.model.constant(f"c{len(self.model.tensors)}", pads)]
-        elif type == "RESHAPE":
-            shape = self.pick(((n, h * w, c), (n, w, h, c), (n, h * w * c)))
-            extra, options = [self.ints(*shape)], {"shape": shape}
-        elif type == "TRANSPOSE":
-            perm = self.pick(((0, 2, 1, 3), (0, 3, 1, 2), (0, 1, 3, 2)))
-            shape, extra = tuple(x.shape[p] for p in perm), [self.ints(*perm)]
-        elif type == "STRIDED_SLICE":
-            ends = (n, max(1, h - 1), w, max(1, c - 1))
-            shape = (n, ends[1], -(-w // 2), ends[3])
-            extra = [self.ints(0, 0, 0, 0), self.ints(*ends), self.ints(1, 1, 2, 1)]
-        else:
-            if h % 2 or w % 2:
-                return
-            shape, options = (n, h // 2, w // 2, 4 * c), {"block_size": 2}
-        self.add(type, [x.index, *extra], self.tensor(shape, x.scale, x.zero), **options)
+    def connected_at_run_time(self) -> None:
+        """FULLY_CONNECTED by weights that are an input, of 8 bits."""
+        x, outs = self.any(), self.pick(CHANNELS)
+        deep = x.shape[-1]
+        if prod(x.shape[:-1]) * outs > MOST_ELEMENTS or deep * outs > MOST_ELEMENTS or self.dtype == "u8":
+            return
+        scale = self.scale(0.003, 0.1)
+        name = f"t{len(self.model.tensors)}"
+        made = self.model.tensor(name, (outs, deep), "i8", scale=[scale], zero=[0])
+        w = Tensor(made, (outs, deep), float(np.float32(scale)), 0)
+        self.inputs.append(w)
+        y = self.sums((prod(x.shape[:-1]), outs), x, [w.scale], deep)
+        self.add("FULLY_CONNECTED", [x.index, w.index], y, activation=self.pick((0, 0, 1)))
 
     # ------------------------------------------------------------------------------------------ all
     def bytes(self) -> bytes:
@@ -385,8 +378,8 @@ MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
     *(TfliteNet.matmul,) * 2, TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3,
     *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 4, TfliteNet.concatenation, TfliteNet.pooled,
     TfliteNet.pooled, TfliteNet.reduced, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
-    TfliteNet.moved, TfliteNet.moved, TfliteNet.prelu, TfliteNet.svdf,
-    TfliteNet.normalized, TfliteNet.normalized, TfliteNet.resized,
+    moved, moved, moved, blocks, blocks, multiplied, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.normalized,
+    TfliteNet.normalized, TfliteNet.resized, TfliteNet.connected_at_run_time,
 )  # fmt: skip
 
 MAKERS_16 = tuple(maker for maker in MAKERS if maker not in {
