@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenon.bundle import Bundle as Bundle
+    from tenon.compat.compilation import compile as compile
     from tenon.deployment import convert as convert
     from tenon.deployment import evaluate as evaluate
     from tenon.deployment import read_deployment as read_deployment
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tenon.errors import TenonError as TenonError
     from tenon.ir.graph import Graph as Graph
     from tenon.options import Options as Options
-    from tenon.pipeline import compile as compile
     from tenon.pipeline import inspect as inspect
     from tenon.pipeline import load as load
     from tenon.quantization import quantize as quantize
@@ -42,7 +42,7 @@ _HOMES = {
     "Graph": "tenon.ir.graph",
     "Options": "tenon.options",
     "TenonError": "tenon.errors",
-    "compile": "tenon.pipeline",
+    "compile": "tenon.compat.compilation",
     "convert": "tenon.deployment",
     "detect": "tenon.engine.detect",
     "evaluate": "tenon.deployment",

@@ -290,7 +290,7 @@ def test_instrumented_bundle(model: Path, image: Array, answer: Array, tmp_path:
 def test_several_entry_points(model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
     other = tenon.load(DIGITS / "digits.onnx")
     made = bundle_of({"first": other, "second": model}, "both", api="dynamic", verbose=True)
-    made.save(tmp_path)
+    tenon.compile({"first": other, "second": model}, name="both", bundle_api="dynamic").save(tmp_path)
     assert {"T first", "T second", "D both_config"} <= symbols(tmp_path / "both.o")
     text = (
         DYNAMIC.replace("net.h", "both.h").replace("net_config", "both_config").replace("net.weights", "both.weights")
@@ -298,7 +298,21 @@ def test_several_entry_points(model: Path, image: Array, answer: Array, tmp_path
     run = program(tmp_path, text.replace("classify(", "second("), tmp_path / "both.o")
     result = subprocess.run([run], input=image.tobytes(), capture_output=True, check=True, cwd=tmp_path)
     assert result.stdout == answer.tobytes()
-    assert "// Constants:\n" in made.header
+    constants = made.header.partition("// Constants:\n")[2]
+    assert re.search(r"float<\d+( x \d+)*>", constants)
+    assert "float32" not in constants
+
+
+def test_entry_points_that_are_none(model: Path) -> None:
+    for wrong, words in (
+        ({"model": {}, "name": "both"}, "at least one model"),
+        ({"model": {"a": model}}, "a name of the bundle"),
+        ({"model": {"a": model}, "name": "both", "bundle_api": "fast"}, "there is no API 'fast'"),
+        ({"model": {"a": model}, "name": "no name"}, "is not a name in C"),
+        ({"model": model, "bundle_api": "static"}, "for models behind entry points"),
+    ):
+        with pytest.raises(InputError, match=words):
+            tenon.compile(**wrong)
 
 
 def test_extra_objects_make_an_archive(model: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import platform
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
@@ -417,20 +419,18 @@ def test_headers_alone(compiler: str, standard: str, place: Path, tmp_path: Path
         succeeded(run(needed(compiler), "-x", language, *flags, file))
 
 
-def test_lines_of_the_documentation_in_cpp(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
+def test_program_of_the_documentation_in_cpp(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
-    header, lines = page.split("```cpp\n")[1].split("```")[0].split("\n", 1)
-    lines = lines.replace('"model.tenon"', "words[1]").replace('"scores"', '"probabilities"')
-    (tmp_path / "lines.cpp").write_text(
-        f"{header}\n#include <cstdio>\n#include <vector>\nint main(int, char **words) {{\n"
-        "std::vector<float> pixels(64);\nif (std::fread(pixels.data(), 4, 64, stdin) != 64) return 1;\n"
-        f"{lines}\nreturn std::fwrite(scores.data(), 4, scores.size(), stdout) != 10;\n}}\n"
-    )
-    sdk, program = place / "sdk", tmp_path / "lines"
+    (tmp_path / "program.cpp").write_text(page.split("```cpp\n")[1].split("```")[0])
+    sdk, program = place / "sdk", tmp_path / "program"
     flags = ("-std=c++17", "-Wall", "-Wextra", "-Werror", *sanitizer_flags(sdk), f"-I{sdk}/include", f"-L{sdk}/lib")
     linked = ("-ltenon", f"-Wl,-rpath,{sdk}/lib", "-o", program)
-    succeeded(run(needed("g++"), tmp_path / "lines.cpp", *flags, *linked))
-    assert succeeded(run(checked(program, sdk), place / "digits.tenon", stdin=image)) == expected
+    succeeded(run(needed("g++"), tmp_path / "program.cpp", *flags, *linked))
+    checked(program, sdk)
+    failed = subprocess.run([program], input=image, cwd=tmp_path, capture_output=True, check=False)
+    assert (failed.returncode, b"there is no digits.tenon" in failed.stderr) == (1, True)
+    shutil.copy(place / "digits.tenon", tmp_path)
+    assert succeeded(subprocess.run([program], input=image, cwd=tmp_path, capture_output=True, check=False)) == expected
 
 
 def test_every_function_is_exported(place: Path) -> None:

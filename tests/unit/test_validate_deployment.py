@@ -132,12 +132,18 @@ def test_commands_of_mace(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert mace(["run", "--config", path, "--round", "2", "--validate", "--gpu_perf_hint", "3"]) == 0
     done = capsys.readouterr().out
     assert re.search(r"^net host: avg \d+\.\d+ ms, min .* 2 run\(s\)$", done, re.MULTILINE)
-    assert "passed" in done
+    number = r"-?\d[\d.e+-]*"
+    line = rf"z MACE VS training platform similarity: {number} , sqnr: {number} , pixel_accuracy: 1.0"
+    stars = r"\*{42}"
+    assert re.search(rf"^{line}\n{stars}\n {{10}}Similarity Test Passed {{10}}\n{stars}\n$", done, re.MULTILINE), done
     assert mace(["validate", "--config", path, "--model_name", "nothing"]) == 2
     assert "there is no model 'nothing'" in capsys.readouterr().err
     np.save(folder / "z.npy", (Y - X).transpose(0, 2, 3, 1))
     assert mace(["validate", "--config", path]) == 2
-    assert "output 'z' differs" in capsys.readouterr().err
+    output = capsys.readouterr()
+    assert "output 'z' differs" in output.err
+    assert re.search(r"^z MACE VS training platform similarity: -(1.0|0.99\d*) , sqnr: 0.2[45]\d* , ", output.out)
+    assert "Similarity Test Failed" in output.out
     assert mace(["validate", "--config", path, "--validate_threshold", "-1"]) == 0
 
 

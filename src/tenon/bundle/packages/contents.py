@@ -37,6 +37,11 @@ class Contents:
         """The compiler's flags that choose the target's instructions."""
         return () if self.target.backend == "c.strict" else flags(self.target)
 
+    @property
+    def application_flags(self) -> tuple[str, ...]:
+        """These without those that choose how functions are called, which the whole application shares."""
+        return tuple(flag for flag in self.flags if not flag.startswith(("-mfloat-abi", "-mabi")))
+
     @cached_property
     def weights_header(self) -> str:
         """``<name>_weights.h``: the weights as an array, and the network with them."""

@@ -113,7 +113,7 @@ def platformio(contents: Contents) -> dict[str, bytes]:
         "frameworks": "*",
         "platforms": "*",
         "headers": f"{contents.name}_weights.h",
-        "build": {"flags": ["-O2", *contents.flags]},
+        "build": {"flags": ["-O2", *contents.application_flags]},
     }
     return {
         "library.json": (json.dumps(described, indent=2) + "\n").encode(),
@@ -124,7 +124,7 @@ def platformio(contents: Contents) -> dict[str, bytes]:
 
 def espidf(contents: Contents) -> dict[str, bytes]:
     """A component for ESP-IDF (unpacked into ``components``)."""
-    top, flags = f"{contents.name}/", contents.flags
+    top, flags = f"{contents.name}/", contents.application_flags
     options = f"target_compile_options(${{COMPONENT_LIB}} PRIVATE {' '.join(flags)})\n" if flags else ""
     return {
         f"{top}CMakeLists.txt": contents.filled(_COMPONENT, OPTIONS=options),

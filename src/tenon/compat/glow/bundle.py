@@ -14,7 +14,7 @@ from tenon.bundle import Bundle
 from tenon.bundle.names import identifier
 from tenon.compat.glow.entries import Entry, info, source
 from tenon.compat.glow.header import Placeholder, Regions, header
-from tenon.compat.glow.names import legal_name
+from tenon.compat.glow.names import array_type_text, legal_name
 from tenon.errors import InputError, guarded
 from tenon.ir.bind import Shapes
 from tenon.ir.graph import Graph
@@ -130,9 +130,8 @@ class GlowBundle:
         for entry in self.entries:
             for number, constant in enumerate(sorted(entry.bundle.program.constants, key=lambda c: c.offset)):
                 data = constant.data
-                shape = " x ".join(map(str, data.shape))
                 name = f"{entry.name}_constant{number}"
-                rows.append((name, f"{data.dtype}<{shape}>", data.size, data.nbytes, entry.constant + constant.offset))
+                rows.append((name, array_type_text(data), data.size, data.nbytes, entry.constant + constant.offset))
         return rows
 
 

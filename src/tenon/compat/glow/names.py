@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from tenon.ir.dtype import Array
 from tenon.ir.types import DType
 from tenon.plan.program import Port
 
@@ -14,6 +15,14 @@ _ELEMENTS = {
     DType.F32: "float", DType.F16: "float16", DType.BF16: "bfloat16", DType.F64: "float64", DType.I8: "i8",
     DType.U8: "ui8", DType.I16: "i16", DType.I32: "index32", DType.I64: "index64", DType.BOOL: "bool",
 }  # fmt: skip
+
+
+_BY_NUMPY = {dtype.numpy: text for dtype, text in _ELEMENTS.items() if dtype is not DType.BF16}
+
+
+def array_type_text(data: Array) -> str:
+    """The type of a constant: ``float<16 x 3>``."""
+    return f"{_BY_NUMPY.get(data.dtype, str(data.dtype))}<{' x '.join(map(str, data.shape))}>"
 
 
 def legal_name(name: str) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 
 import tenon
 from tenon.cli.program import run_command
-from tenon.cli.validate import check_validations, print_validations
+from tenon.cli.validate import check_validations
 from tenon.compat.mace.devices import add_options, opened_device, selected_devices
 from tenon.compat.mace.encrypt import add_options as add_encrypt_options
 from tenon.compat.mace.encrypt import encrypted_models, single_model
 from tenon.compat.mace.quantize_stat import log_line, range_file
+from tenon.compat.mace.validation_output import print_validations
 from tenon.deployment import Deployment, time_deployment, validate_deployment
 from tenon.deployment.mace_config import TARGETS, with_micro
 from tenon.deployment.running import Opener

@@ -1,0 +1,82 @@
+"""``tenon.compile`` with several models, each behind an entry point of its own of one bundle for Glow's programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from tenon import pipeline
+from tenon.errors import InputError, guarded
+
+if TYPE_CHECKING:
+    from tenon.bundle import Bundle
+    from tenon.compat.glow.bundle import GlowBundle
+    from tenon.ir.bind import Shapes
+    from tenon.ir.fixed import Values
+    from tenon.ir.graph import Graph
+    from tenon.options import OptionKeywords, Options
+    from tenon.pipeline import Model, Progress
+    from tenon.wire.encryption import Key
+    from tenon.wire.stored_files import Transform
+
+
+@overload
+def compile(
+    model: Mapping[str, Model | Graph],
+    *,
+    bundle_api: Literal["static", "dynamic"],
+    shapes: Shapes | None = None,
+    **changes: Unpack[OptionKeywords],
+) -> GlowBundle: ...
+
+
+@overload
+def compile(
+    model: Model | Graph,
+    options: Options | None = None,
+    *,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    weights: Model | None = None,
+    values: Values | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    key: Key | None = None,
+    transform: Transform | None = None,
+    progress: Progress = lambda stage: None,
+    rewrite: Callable[[Graph], Graph] = lambda graph: graph,
+    **changes: Unpack[OptionKeywords],
+) -> Bundle: ...
+
+
+@guarded
+def compile(model: Any, options: Any = None, **changes: Any) -> Any:
+    """Compile a model, or a graph returned by ``load``, for a target: see ``pipeline.compile``.
+
+    Of several models, ``{entry: model}``, one bundle is made for Glow's programs, whose entry points have these names:
+    ``name`` is that of the bundle, ``bundle_api`` "static" or "dynamic", ``shapes`` are those of inputs, and all other
+    arguments are fields of ``Options``.  Raises ModelError and InputError.
+    """
+    if isinstance(model, Mapping):
+        return _several(model, options, **changes)
+    if "bundle_api" in changes:
+        raise InputError("bundle_api is for models behind entry points: {entry: model}")
+    return pipeline.compile(model, options, **changes)
+
+
+def _several(
+    models: Mapping[str, Model | Graph],
+    options: Options | None,
+    *,
+    name: str = "",
+    bundle_api: Any = "static",
+    **more: Any,
+) -> GlowBundle:
+    from tenon.compat.glow.bundle import bundle_of
+
+    if options is not None or not models or not name:
+        raise InputError("models behind entry points need at least one model and a name of the bundle, and no Options")
+    if bundle_api not in ("static", "dynamic"):
+        raise InputError(f"bundle_api: there is no API '{bundle_api}': static or dynamic")
+    return bundle_of(models, name, api=bundle_api, **more)
+
+
+compile.__dict__["__wrapped__"] = pipeline.compile  # whose signature help() shows
