@@ -33,6 +33,9 @@ class MisfitError(ValueError):
         return MisfitError(self.why, (name, *self.where))
 
 
+_LONGEST = 30
+"""Digits of a number of bytes."""
+
 _UNITS = {"": 1, "K": 1 << 10, "KIB": 1 << 10, "KB": 1000, "M": 1 << 20, "MIB": 1 << 20, "MB": 1000**2}
 
 
@@ -43,7 +46,7 @@ class ByteCount(int):
         if isinstance(value, int):
             return super().__new__(cls, value)
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
-        if not found or found[2].upper() not in _UNITS:
+        if not found or found[2].upper() not in _UNITS or len(found[1]) > _LONGEST:
             raise ValueError(value)
         return super().__new__(cls, int(float(found[1]) * _UNITS[found[2].upper()]))
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 import tenon
+from tenon.cli.parse import parse_processors
 from tenon.errors import InputError
 from tenon.options import OptionKeywords, Options, default_cache
 from tenon.pipeline import tune
@@ -101,3 +102,12 @@ def test_none_keywords_are_ignored() -> None:
     options = Options(target="aarch64", optimize=1)
     bundle = tenon.compile(DIGITS, options, target=None, optimize=None, name="net")
     assert (bundle.options.target, bundle.options.optimize, bundle.name) == ("aarch64", 1, "net")
+
+
+def test_numbers_of_many_digits() -> None:
+    for text in ("9" * 6000, "9" * 6000 + "K", "1." + "0" * 6000):
+        with pytest.raises(ValueError, match=r"^[0-9.]+K?$"):
+            ByteCount(text)
+    for text in ("0-99999999999999", "9" * 6000, "-1"):
+        with pytest.raises(InputError, match="write numbers of processors"):
+            parse_processors(text)

@@ -250,6 +250,19 @@ def test_platformio_packs_the_library(packed: Path, tmp_path: Path, monkeypatch:
         ("include", ".h"), ("include", "_weights.h"), ("src", ".c"), ("src", "_weights.c"))}  # fmt: skip
 
 
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0", "riscv32", "esp32-c3"])
+def test_the_application_says_how_functions_are_called(target: str, tmp_path: Path) -> None:
+    """Its objects and the library's do not link otherwise."""
+    forms: tuple[Emit, ...] = ("platformio", "espidf")
+    tenon.compile(DIGITS / "digits.onnx", target=target, no_tuning=True).save(tmp_path, emit=forms)
+    unpacked(tmp_path, "digits-platformio.tar.gz", tmp_path / "platformio")
+    unpacked(tmp_path, "digits-espidf.zip", tmp_path / "espidf")
+    texts = [path.read_text() for name in ("library.json", "CMakeLists.txt") for path in tmp_path.rglob(name)]
+    assert len(texts) == 2
+    assert not [text for text in texts if "-mabi" in text or "-mfloat-abi" in text]
+    assert all("-march" in text or "-mcpu" in text for text in texts)
+
+
 def test_platformio_library(packed: Path, tmp_path: Path) -> None:
     unpacked(packed, "digits-platformio.tar.gz", tmp_path)
     library = json.loads((tmp_path / "library.json").read_text())

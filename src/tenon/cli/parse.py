@@ -167,10 +167,15 @@ def parse_size(option: str, text: str) -> tuple[int, int]:
     return height, width
 
 
+_MOST_PROCESSORS = 1 << 16
+
+
 def parse_processors(text: str | None) -> tuple[int, ...]:
     """``0,1`` or ``0-3``: numbers of processors."""
     try:
         ends = [tuple(map(int, part.split("-"))) for part in text.split(",")] if text else []
+        if any(not 0 <= number < _MOST_PROCESSORS for end in ends for number in end):
+            raise ValueError(text)
         return tuple(n for end in ends for n in range(end[0], end[-1] + 1))
     except ValueError:
         raise InputError(f"--affinity {text}: write numbers of processors, as in 0,1 or 0-3") from None
