@@ -264,6 +264,17 @@ def test_weights_grow_with_the_nodes() -> None:
     assert bundle.program.memory.constant < len(file)
 
 
+@pytest.mark.parametrize("targets", [1, 3])
+def test_many_rows_of_more_nodes_than_caches_hold(targets: int) -> None:
+    forest = Forest(14, trees=40, nodes=300, targets=targets)
+    x = forest.rows(300)
+    agrees(forest.version_5(300), x, compiled=True)
+    file = forest.version_5(300)
+    (expected,) = onnxruntime.InferenceSession(file).run(None, {"x": x})
+    y = tenon.open(tenon.compile(file, threads=3)).run({"x": x})["y"]
+    np.testing.assert_allclose(y, expected, 1e-5, 1e-5)
+
+
 def test_a_row_alone_gives_what_it_gives_among_others() -> None:
     forest = Forest(10, trees=21, nodes=30, missing=True)
     x = forest.rows(19)

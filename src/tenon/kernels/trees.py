@@ -24,6 +24,18 @@ from tenon.kernels.parallel import deal
 WALKS = 8
 """Walks that are interleaved where there are registers for them."""
 
+SHALLOW = 8
+"""Steps that walks always take all of."""
+
+STRIDE = 4
+"""Steps of walks in deeper trees between two tests whether all are at leaves."""
+
+CACHED = 1 << 16
+"""Bytes of nodes that several blocks of rows walk before the next ones."""
+
+BLOCKS = 16
+"""Blocks of rows that do."""
+
 Form = Literal["tree", "row", "list"]
 """How leaves are stored.  ``tree``: a leaf is a weight, in place of its threshold, for a target of its tree.  ``row``:
 a weight for every target.  ``list``: a list of targets and weights."""
@@ -138,6 +150,12 @@ class Walk:
     entries: int = 1
     longest: int = 1
 
+    @property
+    def at_once(self) -> int:
+        """Trees whose nodes the nearest caches hold."""
+        whole = self.slots * (integers(self.dtype).bytes + 2 * self.links.bytes)
+        return self.trees if whole <= CACHED else max(1, self.trees * CACHED // whole)
+
 
 @dataclass(frozen=True)
 class _Tables:
@@ -163,9 +181,21 @@ def walk(s: Walk, machine: Machine) -> Kernel:
     t = _parameters(k, s)
     at_once = WALKS if machine.lanes > 1 else 1
     for start, count, rows in _rows(s.rows, at_once):
-        with k.loop("b", count, kind="parallel" if s.rows > 1 else "serial") as b:
-            _block(k, s, t, _Rows(start + b * rows, rows), max(1, at_once // rows), machine)
+        blocks = BLOCKS if s.at_once < s.trees and rows > 1 else 1
+        for first, tiles, size in segments(count, blocks):
+            with k.loop("b", tiles, kind="parallel" if s.rows > 1 else "serial") as b:
+                tile = _Tile(start + (first + b * size) * rows, size, rows)
+                _tile(k, s, t, tile, max(1, at_once // rows), machine)
     return k.done()
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Blocks of rows: the first row, how many blocks there are, and the rows of each, which are walked together."""
+
+    first: Index
+    blocks: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -201,24 +231,34 @@ def _parameters(k: Builder, s: Walk) -> _Tables:
     )
 
 
-def _block(k: Builder, s: Walk, t: _Tables, rows: _Rows, together: int, machine: Machine) -> None:
-    """All trees of some rows, ``together`` trees at a time."""
+def _tile(k: Builder, s: Walk, t: _Tables, tile: _Tile, together: int, machine: Machine) -> None:
+    """All trees of some blocks of rows: as many trees as caches hold, of all blocks, before the next ones."""
+    with k.loop("i", tile.blocks * tile.rows) as i:
+        _each_target(k, s, machine, lambda at, lanes: _begin(t, tile.first + i, at, lanes))
+    for start, count, trees in segments(s.trees, s.at_once):
+        with k.loop("q", count) as q, k.loop("i", tile.blocks) as i:
+            rows = _Rows(tile.first + i * tile.rows, tile.rows)
+            _block(k, s, t, rows, (start + q * trees, trees), together, machine)
+    if s.form == "list" and s.combine != "add":
+        with k.loop("i", tile.blocks * tile.rows) as i, k.loop("j", s.targets) as j:
+            old = t.y[tile.first + i, j]
+            t.y[tile.first + i, j] = select(op("not_equal", old, old), 0.0, old)
+
+
+def _block(
+    k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], together: int, machine: Machine
+) -> None:
+    """Some trees (the first, and how many) of the rows of a block, ``together`` trees at a time."""
     sums = k.local("sums", rows.count, dtype=s.dtype) if s.form == "tree" and s.targets == 1 else None
-    with k.unroll("r", rows.count) as r:
-        if sums is not None:
-            sums[r] = t.start[0]
-        else:
-            _each_target(k, s, machine, lambda at, lanes: _begin(t, rows.first + r, at, lanes))
-    for start, count, trees in segments(s.trees, together):
+    if sums is not None:
+        with k.unroll("r", rows.count) as r:
+            sums[r] = t.y[rows.first + r, 0]
+    for start, count, several in segments(trees[1], together):
         with k.loop("t", count) as n:
-            _walks(k, s, t, rows, (start + n * trees, trees), sums, machine)
-    with k.unroll("r", rows.count) as r:
-        row = rows.first + r
-        if sums is not None:
-            t.y[row, 0] = sums[r]
-        elif s.form == "list" and s.combine != "add":
-            with k.loop("j", s.targets) as j:
-                t.y[row, j] = select(op("not_equal", t.y[row, j], t.y[row, j]), 0.0, t.y[row, j])
+            _walks(k, s, t, rows, (trees[0] + start + n * several, several), sums, machine)
+    if sums is not None:
+        with k.unroll("r", rows.count) as r:
+            t.y[rows.first + r, 0] = sums[r]
 
 
 def _begin(t: _Tables, row: Index, at: IndexLike, lanes: int) -> None:
@@ -241,14 +281,12 @@ def _walks(
     at = k.local("at", rows.count * together, dtype=I32)
     with k.unroll("u", rows.count * together) as u:
         at[u] = 0
-    with (
-        k.bind("depth", t.depths[first + together - 1], s.depth + 1) as depth,
-        k.loop("d", depth),
-        k.unroll("r", rows.count) as r,
-        k.unroll("g", together) as g,
-        _node(k, s, at[r * together + g], t.roots[first + g]) as here,
-    ):
-        _step(k, s, t, rows.first + r, here, at, r * together + g)
+    last = t.depths[first + together - 1]
+    if s.depth <= SHALLOW:
+        with k.bind("depth", last, s.depth + 1) as depth, k.loop("d", depth):
+            _level(k, s, t, rows, trees, at)
+    else:
+        _until_leaves(k, s, t, rows, trees, at, last)
     with (
         k.unroll("r", rows.count) as r,
         k.unroll("g", together) as g,
@@ -256,6 +294,43 @@ def _walks(
     ):
         own = None if sums is None else (sums, r)
         _add_leaf(k, s, t, rows.first + r, here, first + g, own, machine)
+
+
+def _level(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], at: Tensor) -> None:
+    """A step of every walk."""
+    first, together = trees
+    with (
+        k.unroll("r", rows.count) as r,
+        k.unroll("g", together) as g,
+        _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+    ):
+        _step(k, s, t, rows.first + r, here, at, r * together + g)
+
+
+def _until_leaves(
+    k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], at: Tensor, depth: Expr
+) -> None:
+    """Steps of walks, a few at a time, until all are at leaves: trees are seldom as deep everywhere."""
+    first, together = trees
+    left = k.local("left", 1, dtype=I32)
+    left[0] = 1
+    chunks = (s.depth + STRIDE - 1) // STRIDE
+    with (
+        k.bind("chunks", (depth + (STRIDE - 1)) >> 2, chunks + 1) as count,
+        k.loop("c", count),
+        k.bind("walking", op("and", op("not_equal", left[0], 0), 1), 2) as walking,
+        k.when(walking - 1),
+    ):
+        with k.loop("d", STRIDE):
+            _level(k, s, t, rows, trees, at)
+        left[0] = 0
+        with (
+            k.unroll("r", rows.count) as r,
+            k.unroll("g", together) as g,
+            _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+        ):
+            ahead = op("xor", cast(t.links[here, 1], I32), at[r * together + g])  # but for the side, 0 at a leaf
+            left[0] = op("or", left[0], ahead >> 1)
 
 
 @contextmanager
