@@ -26,7 +26,7 @@ from tenon.codegen.c.unit import CUnit
 from tenon.codegen.obfuscate import obfuscated, port_names
 from tenon.errors import InputError, ModelError, Problem, guarded
 from tenon.importers.pytorch import is_torch
-from tenon.ir.bind import Shapes, bind, fix, open_batches
+from tenon.ir.bind import Shapes, bind, fix, with_open_batches
 from tenon.ir.fixed import Values
 from tenon.ir.graph import Graph
 from tenon.kernels.machine import in_halves
@@ -240,8 +240,7 @@ def inspect(
     """A description of a model, and the optimised graph (None while dimensions are unbound)."""
     chosen, target = _chosen(options, changes)
     given = _given(model, shapes, weights, values)
-    if not shapes and open_batches({v.name: v.type for v in given.inputs}):
-        given = bind(given)
+    given = given if shapes else with_open_batches(given)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
     if given.incomplete and all(v.type.bound for v in given.inputs):

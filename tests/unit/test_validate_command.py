@@ -62,6 +62,29 @@ def test_the_models_own_framework_is_the_default_reference(tmp_path: Path) -> No
     assert "no runtime here runs models of Tengine: give recorded outputs" in " ".join(done.stderr.split())
 
 
+def test_without_data_random_numbers_are_compared(tmp_path: Path) -> None:
+    """Also of a file with an open batch, and of a bundle."""
+    made = model([node("Gemm", ["x", "w"], ["y"])], {"x": ("batch", 4)}, ["y"], {"w": np.ones((4, 3), np.float32)})
+    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    done = command("validate", "net.onnx", "--samples", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 sample(s), against onnxruntime:" in done.stdout
+    assert "3 samples of random numbers are compared" in done.stderr
+    succeeds("compile", "net.onnx", "-o", "net", cwd=tmp_path)
+    text = succeeds("validate", "net", "--against", "onnxruntime:net.onnx", "--samples", "2", cwd=tmp_path)
+    assert "2 sample(s)" in text
+    np.savez(tmp_path / "expected.npz", y=np.zeros((1, 3), np.float32))
+    done = command("validate", "net.onnx", "--expected", "expected.npz", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--data is missing: recorded outputs are those of samples" in " ".join(done.stderr.split())
+
+
+def test_without_data_on_another_processor(tmp_path: Path) -> None:
+    skip_without_device("aarch64")
+    file = network(tmp_path)
+    assert succeeds("validate", file, "--target", "aarch64", cwd=tmp_path).count("passed") == 2
+
+
 def test_recorded_outputs(tmp_path: Path) -> None:
     file = network(tmp_path)
     np.savez(tmp_path / "expected.npz", half=EXPECTED["half"], relu=EXPECTED["relu"])

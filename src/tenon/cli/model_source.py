@@ -17,7 +17,7 @@ from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
 from tenon.cli.unused_options import refuse
 from tenon.engine.processors import Cores
-from tenon.errors import BundleError, InputError
+from tenon.errors import BundleError, InputError, ModelError
 from tenon.input_file import printable
 from tenon.model_files.model_file import read
 from tenon.options import Options
@@ -35,7 +35,10 @@ Stages = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Source:
-    """The model argument of a command, with its options."""
+    """The model argument of a command, with its options.
+
+    ``arrays`` are the shapes of arrays that are given for inputs ("": the only one), which open dimensions take.
+    """
 
     model: str
     weights: str | None = None
@@ -44,6 +47,7 @@ class Source:
     values: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -67,7 +71,7 @@ class Source:
     def cut(self) -> tuple[object, ...]:
         """What of the model is compiled, for comparisons."""
         values = {name: getattr(value, "tolist", lambda value=value: value)() for name, value in self.values.items()}
-        return self.sha256, self.bindings, values, self.inputs, self.outputs
+        return self.sha256, self.bindings, values, self.inputs, self.outputs, dict(self.arrays)
 
     @property
     def bundle(self) -> bool:
@@ -101,8 +105,24 @@ class Source:
     def load(self, progress: Stages = lambda stage: None) -> Graph:
         """The graph; ``progress`` is called with the state of downloads."""
         self.fetch(progress)
+        try:
+            graph = self._loaded(self.shapes)
+        except ModelError:
+            shapes = {name: shape for name, shape in self.arrays.items() if name}
+            if not shapes:
+                raise
+            return self._loaded({**shapes, **self.shapes})
+        shapes = {
+            value.name: self.arrays[key]
+            for value in graph.inputs
+            for key in (value.name, "" if len(graph.inputs) == 1 else value.name)
+            if key in self.arrays and not value.type.bound
+        }
+        return self._loaded({**shapes, **self.shapes}) if shapes else graph
+
+    def _loaded(self, shapes: Shapes) -> Graph:
         cut: dict[str, Any] = {"inputs": self.inputs or None, "outputs": self.outputs or None, "values": self.values}
-        return tenon.load(self.model, weights=self.weights, shapes=self.shapes, sha256=self.sha256, **cut)
+        return tenon.load(self.model, weights=self.weights, shapes=shapes, sha256=self.sha256, **cut)
 
     def fetch(self, progress: Stages) -> None:
         """Download files at http(s) addresses into the cache, and check the checksum of the model file."""

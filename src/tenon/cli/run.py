@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,8 @@ def run_model(
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
     changes = {} if source.bundle else files.preprocess
+    if files.arrays and not source.bundle:
+        source = replace(source, arrays={name: read_array(path).shape for name, path in files.arrays.items()})
     with (
         where.connected({**options, "preprocess": changes}) as (device, chosen),
         open_engine_or_device(source, chosen, threads, device) as engine,

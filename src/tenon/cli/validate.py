@@ -25,10 +25,11 @@ from tenon.deployment.validate import (
 )
 from tenon.engine.device import Device
 from tenon.errors import InputError
+from tenon.ir.bind import with_open_batches
 from tenon.ir.graph import Array
 from tenon.options import Options
 from tenon.quantization.comparison import interface_graph
-from tenon.quantization.samples import Sample
+from tenon.quantization.samples import Sample, random_samples
 
 WORST = 10
 """Layers that are printed."""
@@ -48,11 +49,11 @@ def validate_model(
 ) -> None:
     """Print the comparison, with the model's own framework where no reference is named; ``limits`` replace the usual
     ones (``Limits.changed``).  Raises InputError if an output is beyond one."""
-    if data is None:
-        raise InputError("--data is missing: give samples, or a deployment file (.yml) that names them")
+    if data is None and expected is not None:
+        raise InputError("--data is missing: recorded outputs are those of samples that are given")
     if source.bundle:
         _check_bundle_reference(source, against, layers=settings["layers"])
-    graph = None if source.bundle else source.load()
+    graph = None if source.bundle else with_open_batches(source.load())
     if against is None and expected is None and not source.bundle:
         against = own_runtime(source.model, source.weights)
     known = None if against is None else reference(against, source.model)
@@ -70,10 +71,13 @@ def validate_model(
         if graph is not None and settings["layers"]:
             open_on = None if runner is None else partial(Device, runner=runner)
             inside = CompiledLayers(graph, Options.from_environment(**chosen), open_on)
+        network = graph or interface_graph(engine.manifest)
+        if data is None:
+            note(f"{settings['samples']} samples of random numbers are compared (--data gives others)")
         found = validate(
-            graph or interface_graph(engine.manifest),
+            network,
             run,
-            data,
+            random_samples(network, settings["samples"], settings["seed"]) if data is None else data,
             against=known,
             expected=expected,
             limits=LIMITS[kind_of(quantised, precision)].changed(*limits),

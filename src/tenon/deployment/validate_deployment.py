@@ -20,17 +20,13 @@ from tenon.engine import Engine
 from tenon.engine.device import Device
 from tenon.errors import InputError, TenonError
 from tenon.ir.graph import Array, Graph, Value
-from tenon.ops.requantize import limits
 from tenon.peers import PEERS
 from tenon.pipeline import compile
 from tenon.quantization.comparison import BundleNetwork, GraphInterface, translated
-from tenon.quantization.samples import Sample, load_array
+from tenon.quantization.samples import Sample, load_array, random_array
 
 SAMPLES = 1
 """Random samples of inputs without data, as MACE's validation takes."""
-
-RANGE = (-1.0, 1.0)
-"""Of inputs that name none, as MACE's."""
 
 
 @dataclass(frozen=True)
@@ -173,19 +169,11 @@ def _samples(model: DeployedModel, graph: Graph, seed: int) -> list[Sample]:
 
 
 def _column(value: Value, port: Port, count: int, rng: np.random.Generator) -> list[Array]:
-    dtype, dims = value.type.dtype.numpy, value.type.dims
     if port.data:
         if len(port.data) != count:
             raise InputError(f"input '{port.name}' has {len(port.data)} files of data, another input {count}")
-        return [_fitted(file, port, value).astype(dtype) for file in port.data]
-    low, high = port.range or RANGE
-    if value.type.dtype.is_float:
-        return [rng.uniform(low, high, dims).astype(dtype) for _ in range(count)]
-    if port.range is not None:
-        least, most = int(low), int(high)
-    else:  # integers without a scale are indices or lengths, say
-        least, most = (0, 1) if value.type.quant is None else limits(value.type.dtype)
-    return [rng.integers(least, most, dims, endpoint=True).astype(dtype) for _ in range(count)]
+        return [_fitted(file, port, value).astype(value.type.dtype.numpy) for file in port.data]
+    return [random_array(value.type, rng, port.range) for _ in range(count)]
 
 
 def _fitted(file: str, port: Port, value: Value) -> Array:

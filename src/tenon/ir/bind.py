@@ -38,6 +38,11 @@ def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
     return bound
 
 
+def with_open_batches(graph: Graph) -> Graph:
+    """The graph with its open batches bound to 1; the graph itself if these are not all that is open."""
+    return bind(graph) if open_batches({v.name: v.type for v in graph.inputs}) else graph
+
+
 def open_batches(types: Mapping[str, TensorType]) -> dict[str, str]:
     """The names of the batch dimensions of inputs, if these are all dimensions that are not bound; else nothing.
 

@@ -19,7 +19,8 @@ class OnnxRuntime:
     def __init__(self, file: str, weights: str | None = None, like: Interface | None = None) -> None:
         self._runtime, self._file = first_module("onnxruntime"), file
         self._session = self._open(file)
-        self.inputs = [(i.name, _onnx_type(file, i), None) for i in self._session.get_inputs()]
+        shapes = {} if like is None else {name: type.dims for name, type, _ in like.inputs}
+        self.inputs = [(i.name, _onnx_type(file, i, shapes.get(i.name, ())), None) for i in self._session.get_inputs()]
         self.outputs = [o.name for o in self._session.get_outputs()]
         self._asked: list[str] = []
         self._sizes: dict[str, int] | None = None
@@ -60,9 +61,15 @@ class OnnxRuntime:
         self._session = None
 
 
-def _onnx_type(file: str, given: Any) -> TensorType:
+def _onnx_type(file: str, given: Any, known: Sequence[int]) -> TensorType:
+    """The type of an input.  An open dimension is that of the ``known`` shape; without one an open batch is 1."""
     names = {"float": "float32", "double": "float64"}
     kind = given.type.removeprefix("tensor(").removesuffix(")")
-    if not all(isinstance(n, int) for n in given.shape):
+    shape = list(given.shape)
+    if len(known) == len(shape):
+        shape = [k if not isinstance(n, int) else n for n, k in zip(shape, known, strict=True)]
+    elif shape and not isinstance(shape[0], int):
+        shape[0] = 1
+    if not all(isinstance(n, int) for n in shape):
         raise InputError(f"{file}: input '{given.name}' has the shape {given.shape}: bind it in the file first")
-    return TensorType(DType.of(np.dtype(names.get(kind, kind))), tuple(given.shape))
+    return TensorType(DType.of(np.dtype(names.get(kind, kind))), tuple(shape))

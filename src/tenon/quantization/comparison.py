@@ -16,6 +16,7 @@ from tenon.bundle.manifest import Manifest, Tensor
 from tenon.engine import Engine, open_bundle
 from tenon.engine.device import Device
 from tenon.errors import InputError, guarded
+from tenon.ir.bind import with_open_batches
 from tenon.ir.graph import Array, Graph, Value
 from tenon.ir.types import DType, Quant, TensorType
 from tenon.ops.requantize import limits
@@ -118,7 +119,7 @@ def opened(
         return peer(runtime, file, weights, like)
     if not is_model(text):
         return BundleNetwork(open_bundle(text, threads=threads), owned=True)
-    return _Model(load(text), arithmetic, threads)
+    return _Model(with_open_batches(load(text)), arithmetic, threads)
 
 
 def is_model(text: str) -> bool:

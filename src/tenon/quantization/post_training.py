@@ -13,6 +13,7 @@ from tenon.bundle import Bundle
 from tenon.cluster import open_pool
 from tenon.errors import InputError, ModelError, guarded
 from tenon.exporters.save import save
+from tenon.ir.bind import with_open_batches
 from tenon.ir.graph import Graph
 from tenon.ir.types import DType
 from tenon.metrics import Evaluation, read_evaluation
@@ -275,7 +276,7 @@ def float_graph(model: Model | Graph) -> Graph:
 
 def _float_graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], dict[str, str]]:
     """And the ranges that a quantised one brings along, and what its tensors are called in the graph."""
-    given = model.copy() if isinstance(model, Graph) else load(model)
+    given = with_open_batches(model.copy() if isinstance(model, Graph) else load(model))
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
     if not all(v.type.bound for v in given.inputs):

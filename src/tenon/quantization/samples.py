@@ -20,6 +20,7 @@ from tenon.ir.graph import Array, Graph
 from tenon.ir.preprocessing import AS_IT_IS, Preprocessing
 from tenon.ir.types import TensorType
 from tenon.metrics.plugin_code import PluginCode, imported_module
+from tenon.ops.requantize import limits
 from tenon.passes.preprocessing import described
 from tenon.quantization import sounds
 
@@ -38,6 +39,8 @@ class Numbered(NamedTuple):
     image: InputImage | None = None
 
 
+RANGE = (-1.0, 1.0)
+"""Of random floats."""
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
 """Of image files."""
 
@@ -53,6 +56,23 @@ def read_samples(
     Raises InputError if there are none, or if one does not fit.
     """
     return [each.sample for each in numbered_samples(graph, data, count, seed, preprocess)]
+
+
+def random_samples(graph: Graph, count: int, seed: int = 0) -> list[Sample]:
+    """``count`` samples of random numbers (see ``random_array``)."""
+    rng = np.random.default_rng(seed)
+    return [{value.name: random_array(value.type, rng) for value in graph.inputs} for _ in range(count)]
+
+
+def random_array(type: TensorType, rng: np.random.Generator, bounds: tuple[float, float] | None = None) -> Array:
+    """Random numbers within ``bounds``, by default ``RANGE`` for floats, all steps for quantised integers, and 0 and 1
+    for others, which are indices or lengths, say."""
+    dtype = type.dtype.numpy
+    if type.dtype.is_float:
+        return rng.uniform(*(bounds or RANGE), type.dims).astype(dtype)
+    usual = (0, 1) if type.quant is None else limits(type.dtype)
+    least, most = usual if bounds is None else (int(bounds[0]), int(bounds[1]))
+    return rng.integers(least, most, type.dims, endpoint=True).astype(dtype)
 
 
 def numbered_samples(
