@@ -52,6 +52,14 @@ def test_whole_powers_are_exact() -> None:
     np.testing.assert_array_equal(got, np.array(exact, np.float64))  # beyond 2**53 rounded once
 
 
+def test_integers_to_broken_powers_are_truncated() -> None:
+    """As the correctly rounded f64 power: 27 to the third of one is 3, 64 less than 4."""
+    x, third = np.array([27, 64, 8], np.int32), np.full(3, 1 / 3)
+    op = registry()["Pow"]()
+    (got,) = run_lowered(op, [x, third], MACHINES["lanes4"])
+    assert got.tolist() == op.evaluate([x, third])[0].tolist() == [3, 3, 2]
+
+
 def test_integer_powers_wrap_around() -> None:
     x = np.array([2, 3, -3, 7, 1, -1, 2, 0], np.int32)
     y = np.array([31, 40, 41, 0, -5, -3, -1, 0], np.int64)
