@@ -217,7 +217,7 @@ def test_strict_c99_of_numbers_that_are_not_finite_and_library_functions(tmp_pat
 
 def test_option_c99_is_validated() -> None:
     with pytest.raises(InputError, match=r"c99='ansi'"):
-        tenon.compile(MODEL, c99="ansi")  # type: ignore[arg-type]
+        tenon.compile(MODEL, c99="ansi")  # type: ignore[call-overload]
 
 
 # ------------------------------------------------------------------------------------------------ symbols

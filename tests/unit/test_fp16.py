@@ -134,7 +134,7 @@ def kinds(target: str, precision: str) -> set[str]:
     nodes = [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["b"]), node("Conv", ["b", "v"], ["y"])]
     weights = {"w": random(16, 12, 1, 1), "v": random(8, 16, 1, 1)}
     file = model(nodes, {"x": [1, 12, 5, 5]}, ["y"], weights).SerializeToString()
-    bundle = tenon.compile(file, target=target, precision=precision)  # type: ignore[arg-type]
+    bundle = tenon.compile(file, target=target, precision=precision)  # type: ignore[call-overload]
     return {word for call in bundle.program.calls for word in ("fma_f16", "f16") if word in str(call.kernel)}
 
 

@@ -51,7 +51,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_names_are_nowhere_in_the_bundle(scope: str, file: Path, tmp_path: Path) -> None:
     plain = tenon.compile(file, name="net", no_tuning=True, threads=2)
     plain.save(tmp_path / "plain")
-    bundle = tenon.compile(file, name="net", no_tuning=True, threads=2, obfuscate=scope)  # type: ignore[arg-type]
+    bundle = tenon.compile(file, name="net", no_tuning=True, threads=2, obfuscate=scope)  # type: ignore[call-overload]
     bundle.save(tmp_path / "net")
     kept = {"portrait", "verdict"} if scope == "layers" else set()
     for name, content in contents(tmp_path / "net").items():

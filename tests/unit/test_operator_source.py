@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("options", [{"verify": True}, {"c99": "strict"}, {"obfuscate": "all"}], ids=str)
 def test_compiled(model: Path, options: dict[str, object]) -> None:
-    bundle = tenon.compile(model, no_tuning=True, **options)  # type: ignore[arg-type]
+    bundle = tenon.compile(model, no_tuning=True, **options)  # type: ignore[call-overload]
     with tenon.open(bundle) as engine:
         (found,) = engine.run(X).values()
     np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)

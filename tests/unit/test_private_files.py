@@ -68,7 +68,7 @@ def test_compiling_in_a_process_that_ignores_sigchld(tmp_path: Path) -> None:
     """As a command started by a daemon, and in a Python program."""
     command = f'trap "" CHLD; exec "{sys.executable}" -m tenon compile "$0" -o "$1"'
     env = {**os.environ, "TENON_CACHE": str(tmp_path / "cache"), "TENON_NO_TUNING": "1"}
-    words = ["sh", "-c", command, DIGITS / "digits.onnx", tmp_path / "net.tenon"]
+    words: list[str | Path] = ["sh", "-c", command, DIGITS / "digits.onnx", tmp_path / "net.tenon"]
     done = subprocess.run(words, env=env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
