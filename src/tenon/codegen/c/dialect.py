@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
-from tenon.codegen.c import byte_lookups, dots, half, pairs, tiles
+from tenon.codegen.c import byte_lookups, conversions, dots, half, pairs, tiles
 from tenon.codegen.c.alternatives import first_of
 from tenon.codegen.c.assembly_tile import Tile
 from tenon.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
@@ -275,8 +275,10 @@ class C(Printer):
             return f"({args[0]} % {args[1]})"
         if e.name == "cast" and {source.dtype, e.type.dtype} & {DType.F16, DType.BF16}:
             return f"{self.conversion(source, e.type)}({bare(args[0])})"
+        if e.name == "cast" and e.type.lanes > 1:
+            return self.converted(bare(args[0]), source, e.type)
         if e.name == "cast":
-            return f"__builtin_convertvector({bare(args[0])}, {t})" if e.type.lanes > 1 else f"({t}){args[0]}"
+            return f"({t}){args[0]}"
         if e.name == "bitcast" and e.type == Type(DType.I32) and (memory := self.word_in_memory(e.args[0])):
             return memory
         if e.name == "bitcast":
@@ -289,6 +291,23 @@ class C(Printer):
             return f"{self.looked_up(e)}({', '.join(map(bare, args))})"
         over = e.args[1].type if e.name == "select" else source
         return f"{self.helper(e.name, over)}({', '.join(map(bare, args))})"
+
+    def converted(self, value: str, source: Type, target: Type) -> str:
+        """A vector in another type."""
+        if not conversions.slow(source, target):
+            return f"__builtin_convertvector({value}, {self.type(target)})"
+        key = f"convert_{source}_{target}"
+        self.has_assembly = True
+        return f"{self.require(key, lambda: self.vector_conversion(key, source, target))}({value})"
+
+    def vector_conversion(self, key: str, source: Type, target: Type) -> str:
+        """The text of the function that converts such vectors."""
+        a, b = self.type(source), self.type(target)
+        plain = f"return __builtin_convertvector(a, {b});"
+        middle, native = conversions.middle(source, target), conversions.native(source, target)
+        rest = self.converted(self.converted("a", source, middle), middle, target)
+        bodies = [("defined(__clang__)", plain), *((test, body.format(A=a, B=b)) for test, body in native)]
+        return f"TENON_INLINE {b} {key}({a} a) {{\n{self.first_of(bodies, f'return {rest};')}\n}}"
 
     def word_in_memory(self, e: Expr) -> str:
         """A word of narrow elements that is loaded as such: compilers may load each to a lane of its own."""
