@@ -21,7 +21,7 @@ from tenon.targets import Target, find
 from tenon.targets.host import missing as missing_runner
 from tenon.targets.host import runner_of
 from tenon.targets.runner import Finished, Local, Session
-from tenon.toolchain.compiler import Compiler
+from tenon.toolchain.compiler import Compiler, zig
 
 _COUNTS = "counts.txt"
 _PLUGIN = "libinstruction_count.so"
@@ -78,8 +78,11 @@ def _read(counting: _Counting, outputs: list[dict[str, Array]]) -> Counted:
 
 
 def _plugin(compiler: Compiler) -> bytes:
-    """The plug-in; it uses the C library of the process that loads it."""
+    """The plug-in, by zig where ``compiler`` does not compile for this machine; it uses the C library of the process
+    that loads it."""
     host, source = find("host"), {"instruction_count.c": runtime("instruction_count.c")}
+    if not compiler.zig and compiler.triple.partition("-")[0] != host.triple.partition("-")[0]:
+        compiler = zig(compiler.folder)
     flags = ("-fvisibility=hidden", "-std=gnu99")
     made = compiler.compile(source, "instruction_count.c", host, flags)
     return compiler.link({"plugin.o": made}, host, ("-shared", "-nostdlib", "-fPIC"), _PLUGIN)

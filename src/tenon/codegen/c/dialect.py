@@ -87,6 +87,13 @@ _ZIPPED_TWICE = """\
   x.h[1] = __builtin_shufflevector(y.h[0], y.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
   return x.w;"""
 """Four by four bytes transposed by instructions that ARMv7 has: of one permutation clang makes moves byte by byte."""
+_HALVES_ZIPPED = """\
+  typedef char v16qi __attribute__((vector_size(16)));
+  typedef long long v2di __attribute__((vector_size(16)));
+  v16qi x = (v16qi)a;
+  x = __builtin_ia32_punpcklbw128(x, (v16qi)__builtin_ia32_psrldqi128((v2di)x, 64));
+  return ({b})__builtin_ia32_punpcklbw128(x, (v16qi)__builtin_ia32_psrldqi128((v2di)x, 64));"""
+"""The same by SSE2: of one permutation GCC makes moves byte by byte."""
 _INT_ABS = "const {U} m = ({U})(a < 0); return ({V})((({U})a ^ m) - m);"
 SCALAR = {
     "max": "return a > b ? a : b;",
@@ -330,7 +337,12 @@ class C(Printer):
         body = f"  return ({b})__builtin_shufflevector(a, a, {order});"
         if source.lanes == 16:
             zipped = _ZIPPED_TWICE.format(a=a, b=b)
-            body = f"#if defined(__ARM_NEON) && !defined(__aarch64__)\n{zipped}\n#else\n{body}\n#endif"
+            halves = _HALVES_ZIPPED.format(a=a, b=b)
+            body = (
+                f"#if defined(__ARM_NEON) && !defined(__aarch64__)\n{zipped}\n"
+                "#elif defined(__SSE2__) && !defined(__SSSE3__) && !defined(__clang__)\n"
+                f"{halves}\n#else\n{body}\n#endif"
+            )
         return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n{body}\n}}")
 
     def looked_up(self, e: Op) -> str:

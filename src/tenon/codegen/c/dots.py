@@ -85,6 +85,15 @@ _NEON_WORDS = (
     "  const words high = __builtin_convertvector(x.h[1], words) * __builtin_convertvector(y.h[1], words);\n"
 )
 _NEON: Native = (
+    # GCC widens bytes one by one.
+    (
+        "defined(__aarch64__) && !defined(__clang__)",
+        "typedef short words __attribute__((vector_size(16)));\n  words low, high;\n"
+        '  __asm__("smull %0.8h, %1.8b, %2.8b" : "=w"(low) : "w"(a), "w"(b));\n'
+        '  __asm__("smull2 %0.8h, %1.16b, %2.16b" : "=w"(high) : "w"(a), "w"(b));\n'
+        '  __asm__("addp %0.8h, %0.8h, %1.8h" : "+w"(low) : "w"(high));\n'
+        '  __asm__("sadalp %0.4s, %1.8h" : "+w"(acc) : "w"(low));\n  return acc;',
+    ),
     (
         "defined(__aarch64__)",
         _NEON_WORDS + "  words sums;\n"
@@ -106,9 +115,19 @@ def native(name: str, lanes: int) -> Native:
         instruction = "usmmla" if name == "mmla" else "smmla"
         product = f'__asm__("{instruction} %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
         return (("defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8)", product),)
-    pairs = tuple((test, _by_pairs(name, product)) for test, product in _PAIRS.get(lanes, ()))
+    pairs = tuple(each for test, product in _PAIRS.get(lanes, ()) for each in _pairs(name, test, product, lanes))
     arm = _arm(name) if lanes == 4 else ()
     return (_vnni(lanes) if name == "dot4" and lanes in _SIZES else ()) + arm + pairs
+
+
+def _pairs(name: str, test: str, product: str, lanes: int) -> Native:
+    """By a product of pairs, of which the second form is GCC's on x86."""
+    if "__builtin_ia32" not in product or "defined(__clang__)" in test:
+        return ((test, _by_pairs(name, product)),)
+    ordered = _in_order(name, product, "v" if lanes == 16 else "x")
+    if lanes == 16:
+        return ((test, ordered),)
+    return ((f"{test} && defined(__clang__)", _by_pairs(name, product)), (test, ordered))
 
 
 def _arm(name: str) -> Native:
@@ -148,3 +167,11 @@ def _vnni(lanes: int) -> Native:
 def _by_pairs(name: str, product: str) -> str:
     even, odd = (product % (f"a{i}", f"b{i}") for i in (0, 1))
     return f"{_WORDS}{_LEFT[name]}  return ({{V}})(({{U}})acc + ({{U}}){even} + ({{U}}){odd});"
+
+
+def _in_order(name: str, product: str, register: str) -> str:
+    """The same for GCC, which would compute the products of many sums before it adds any, and spill them."""
+    even, odd = (product % (f"a{i}", f"b{i}") for i in (0, 1))
+    wall = f'  __asm__("" : "+{register}"(acc));\n'
+    adds = "".join(f"  acc = ({{V}})(({{U}})acc + ({{U}}){each});\n{wall}" for each in (even, odd))
+    return f"{_WORDS}{_LEFT[name]}{adds}  return acc;"
