@@ -143,7 +143,9 @@ def _compiler(name: str | None) -> object:
     if name is not None:
         return [(word, _status(which(word) or word)) for word in name.split()]
     zig = find_spec("ziglang")
-    return zig and zig.origin and (zig.origin, _status(os.path.join(os.path.dirname(zig.origin), "zig")))
+    if zig is None:  # as ``toolchain.compiler.find``
+        return [(word, _status(which(word) or word)) for word in ("gcc", "clang")]
+    return zig.origin and (zig.origin, _status(os.path.join(os.path.dirname(zig.origin), "zig")))
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """Find a C compiler and run it.
 
 zig (the PyPI package ``ziglang``: clang and lld for every target) is the default and compiles for all targets.
-A gcc or clang that the user names compiles for the machine it was built for.
+A gcc or clang that the user names, or that there is where zig is missing, compiles for the machine it was built for.
 
 Every run happens in an empty folder with relative file names, so the same text gives the same bytes wherever
 and whenever it is compiled, and every result is kept in the cache.
@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tenon.atomic_write import scratch
-from tenon.errors import ToolchainError
+from tenon.errors import ToolchainError, warn
 from tenon.options import Options, child_environment
 from tenon.private_files import is_private
 from tenon.targets import Target
@@ -47,12 +47,14 @@ _ZIG_REMEDY = "install it with `pip install ziglang`, or name a gcc or clang wit
 
 @dataclass(frozen=True)
 class Compiler:
-    """A command that compiles and links.  ``triple`` is the machine a gcc or clang compiles for; zig's is ""."""
+    """A command that compiles and links.  ``triple`` is the machine a gcc or clang compiles for; zig's is "".
+    ``in_place_of_zig``: nobody named it, zig is missing."""
 
     command: tuple[str, ...]
     version: str
     triple: str
     folder: Path
+    in_place_of_zig: bool = False
     _running: Children = field(default_factory=Children, repr=False, compare=False)
 
     @property
@@ -104,9 +106,12 @@ class Compiler:
             return ("-target", target.triple)
         ours, theirs = self.triple.split("-")[0], target.triple.split("-")[0]
         if ours != theirs or target.freestanding:
+            remedy = "leave out --compiler and TENON_CC to use zig, which compiles for all"
+            if self.in_place_of_zig:
+                remedy = "install zig, which compiles for all, with `pip install ziglang`"
             raise ToolchainError(
-                f"{self.command[0]} compiles for {self.triple}, not for target {target.name} "
-                f"({target.triple}): leave out --compiler and TENON_CC to use zig, which compiles for all"
+                f"{self.command[0]} compiles for {self.triple}, not for target {target.name} ({target.triple}): "
+                f"{remedy}"
             )
         return ()
 
@@ -180,16 +185,32 @@ def _environment(folder: Path, libraries: Path | None) -> dict[str, str]:
     )
 
 
+SYSTEM_COMPILERS = ("gcc", "clang")
+"""What compiles where zig is missing: the first that is on the path."""
+
+
 def find(options: Options) -> Compiler:
-    """The compiler that the options ask for.  Raises ToolchainError if it is not installed."""
-    return named(options.compiler, options.cache) if options.compiler else zig(options.cache)
+    """The compiler that the options ask for; without zig the one of this system, with a TenonWarning.  Raises
+    ToolchainError if it is not installed."""
+    if options.compiler:
+        return named(options.compiler, options.cache)
+    other = next((name for name in SYSTEM_COMPILERS if shutil.which(name)), None)
+    if other is None or _zig() is not None:
+        return zig(options.cache)
+    warn(f"the C compiler zig is not installed (`pip install ziglang`): {other} compiles instead")
+    return replace(named(other, options.cache), in_place_of_zig=True)
+
+
+def _zig() -> str | None:
+    """The path of zig, if it is installed."""
+    spec = importlib.util.find_spec("ziglang")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return next((str(path) for place in places if (path := Path(place) / "zig").is_file()), None)
 
 
 def zig(folder: Path) -> Compiler:
     """The zig that comes with Tenon; it keeps what it makes in ``folder``."""
-    spec = importlib.util.find_spec("ziglang")
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    program = next((str(path) for place in places if (path := Path(place) / "zig").is_file()), None)
+    program = _zig()
     if program is None:
         raise ToolchainError(f"the C compiler zig is not installed: {_ZIG_REMEDY}")
     version = _answer(program, "version")
