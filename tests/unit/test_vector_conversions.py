@@ -18,7 +18,7 @@ from tenon.ir.types import DType
 from tenon.targets import find
 from tenon.targets.host_cpu import fits
 
-BYTES, WORDS, WIDE = (DType.I8, DType.U8), (DType.I16, DType.U16), (DType.I32, DType.F32)
+BYTES, WORDS, WIDE = (DType.I8, DType.U8), (DType.I16, DType.U16), (DType.I32, DType.F32, DType.F64)
 PAIRS = [
     (a, b) for a in (*BYTES, *WORDS, *WIDE) for b in (*BYTES, *WORDS, *WIDE) if conversions.slow(Type(a, 4), Type(b, 4))
 ]
@@ -36,7 +36,7 @@ def kernel(source: DType, target: DType, lanes: int) -> Kernel:
 
 def numbers(source: DType, target: DType) -> np.ndarray:
     """All bytes, the ends of wider types, and floats that the target has."""
-    span = np.iinfo(target.numpy if source is DType.F32 else source.numpy)
+    span = np.iinfo(target.numpy if source in (DType.F32, DType.F64) else source.numpy)
     whole = np.linspace(max(span.min, -(1 << 24)), min(span.max, 1 << 24), COUNT).astype(np.int64)
     if source is DType.I32:
         whole[:8] = [span.min, span.max, 255, 256, -1, -256, 127, 128]

@@ -1,5 +1,5 @@
-"""Conversions between vectors of bytes, of 16 and 32 bits and of f32, for GCC, which converts element by element where
-widths differ by a factor of four, or where floats are at one end of other widths.
+"""Conversions of vectors for GCC, which goes element by element where widths differ by a factor of four, as between
+bytes and i32, or where floats are at one end of other widths; and transpositions of bytes.
 
 They go through i32; what x86 has an instruction for takes that, everything else halves or doubles the width in steps.
 """
@@ -11,12 +11,30 @@ from tenon.ir.types import DType
 
 _BYTES = (DType.I8, DType.U8, DType.BOOL)
 _WORDS = (DType.I16, DType.U16)
+_FLOATS = (DType.F32, DType.F64)
 _WIDE = (DType.I32, DType.U32, DType.Q8)
 _TYPES = {"v16qi": ("char", 16), "v8hi": ("short", 16), "v4si": ("int", 16), "v2di": ("long long", 16),
           "v16si": ("int", 64)}  # fmt: skip
 """GCC's names for the operands of its builtins: element and bytes."""
 Native = tuple[tuple[str, str], ...]
 """(preprocessor condition, body) pairs: the first that holds is compiled.  A and B are the types."""
+
+ZIPPED_TWICE = """\
+  typedef signed char eight __attribute__((vector_size(8)));
+  union {{ {a} v; eight h[2]; {b} w; }} x = {{ a }}, y;
+  y.h[0] = __builtin_shufflevector(x.h[0], x.h[1], 0, 8, 1, 9, 2, 10, 3, 11);
+  y.h[1] = __builtin_shufflevector(x.h[0], x.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  x.h[0] = __builtin_shufflevector(y.h[0], y.h[1], 0, 8, 1, 9, 2, 10, 3, 11);
+  x.h[1] = __builtin_shufflevector(y.h[0], y.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
+  return x.w;"""
+"""Four by four bytes transposed by instructions that ARMv7 has: of one permutation clang makes moves byte by byte."""
+HALVES_ZIPPED = """\
+  typedef char v16qi __attribute__((vector_size(16)));
+  typedef long long v2di __attribute__((vector_size(16)));
+  v16qi x = (v16qi)a;
+  x = __builtin_ia32_punpcklbw128(x, (v16qi)__builtin_ia32_psrldqi128((v2di)x, 64));
+  return ({b})__builtin_ia32_punpcklbw128(x, (v16qi)__builtin_ia32_psrldqi128((v2di)x, 64));"""
+"""The same by SSE2: of one permutation GCC makes moves byte by byte."""
 
 
 def _with_types(*lines: str) -> str:
@@ -84,15 +102,15 @@ def slow(source: Type, target: Type) -> bool:
     """Whether GCC converts such vectors element by element."""
     a, b = source.dtype, target.dtype
     if a in _BYTES:
-        return b in _WIDE or b is DType.F32
+        return b in _WIDE or b in _FLOATS
     if a in _WORDS:
-        return b is DType.F32
-    return (a in _WIDE and b in _BYTES) or (a is DType.F32 and b in (*_BYTES, *_WORDS))
+        return b in _FLOATS
+    return (a in _WIDE and b in _BYTES) or (a in _FLOATS and b in (*_BYTES, *_WORDS))
 
 
 def middle(source: Type, target: Type) -> Type:
     """What a slow conversion goes through: i32, or 16 bits on the way between bytes and that."""
-    if DType.F32 in (source.dtype, target.dtype):
+    if source.dtype in _FLOATS or target.dtype in _FLOATS:
         return Type(DType.I32, source.lanes)
     narrow = source.dtype if source.dtype in _BYTES else target.dtype
     return Type(DType.I16 if narrow is DType.I8 else DType.U16, source.lanes)
@@ -100,7 +118,7 @@ def middle(source: Type, target: Type) -> Type:
 
 def native(source: Type, target: Type) -> Native:
     """How x86 converts between bytes and 32 bits."""
-    if DType.F32 in (source.dtype, target.dtype):
+    if source.dtype in _FLOATS or target.dtype in _FLOATS:
         return ()
     if target.dtype in _BYTES:
         return _NARROWED.get(source.lanes, ())

@@ -78,22 +78,6 @@ _ZERO_SAFE = {
     "mod": "return b == 0 ? 0 : {minus_rest}({E})(a % b);",
 }
 """Division of integers by what may be zero: the result is zero then, and nothing overflows."""
-_ZIPPED_TWICE = """\
-  typedef signed char eight __attribute__((vector_size(8)));
-  union {{ {a} v; eight h[2]; {b} w; }} x = {{ a }}, y;
-  y.h[0] = __builtin_shufflevector(x.h[0], x.h[1], 0, 8, 1, 9, 2, 10, 3, 11);
-  y.h[1] = __builtin_shufflevector(x.h[0], x.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
-  x.h[0] = __builtin_shufflevector(y.h[0], y.h[1], 0, 8, 1, 9, 2, 10, 3, 11);
-  x.h[1] = __builtin_shufflevector(y.h[0], y.h[1], 4, 12, 5, 13, 6, 14, 7, 15);
-  return x.w;"""
-"""Four by four bytes transposed by instructions that ARMv7 has: of one permutation clang makes moves byte by byte."""
-_HALVES_ZIPPED = """\
-  typedef char v16qi __attribute__((vector_size(16)));
-  typedef long long v2di __attribute__((vector_size(16)));
-  v16qi x = (v16qi)a;
-  x = __builtin_ia32_punpcklbw128(x, (v16qi)__builtin_ia32_psrldqi128((v2di)x, 64));
-  return ({b})__builtin_ia32_punpcklbw128(x, (v16qi)__builtin_ia32_psrldqi128((v2di)x, 64));"""
-"""The same by SSE2: of one permutation GCC makes moves byte by byte."""
 _INT_ABS = "const {U} m = ({U})(a < 0); return ({V})((({U})a ^ m) - m);"
 SCALAR = {
     "max": "return a > b ? a : b;",
@@ -336,8 +320,8 @@ class C(Printer):
         name = f"interleave4_{source}"
         body = f"  return ({b})__builtin_shufflevector(a, a, {order});"
         if source.lanes == 16:
-            zipped = _ZIPPED_TWICE.format(a=a, b=b)
-            halves = _HALVES_ZIPPED.format(a=a, b=b)
+            zipped = conversions.ZIPPED_TWICE.format(a=a, b=b)
+            halves = conversions.HALVES_ZIPPED.format(a=a, b=b)
             body = (
                 f"#if defined(__ARM_NEON) && !defined(__aarch64__)\n{zipped}\n"
                 "#elif defined(__SSE2__) && !defined(__SSSE3__) && !defined(__clang__)\n"
