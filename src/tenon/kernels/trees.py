@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -27,8 +27,8 @@ WALKS = 8
 SHALLOW = 8
 """Steps that walks always take all of."""
 
-STRIDE = 4
-"""Steps of walks in deeper trees between two tests whether all are at leaves."""
+STRIDE, SHORT_STRIDE = 4, 2
+"""Steps of walks in deeper trees between two tests whether all are at leaves: of several walks, and of one."""
 
 CACHED = 1 << 16
 """Bytes of nodes that several blocks of rows walk before the next ones."""
@@ -255,7 +255,7 @@ def _block(
             sums[r] = t.y[rows.first + r, 0]
     for start, count, several in segments(trees[1], together):
         with k.loop("t", count) as n:
-            _walks(k, s, t, rows, (trees[0] + start + n * several, several), sums, machine)
+            _walks(k, s, t, rows, _Trees(trees[0] + start + n * several, several), sums, machine)
     if sums is not None:
         with k.unroll("r", rows.count) as r:
             t.y[rows.first + r, 0] = sums[r]
@@ -273,16 +273,33 @@ def _each_target(k: Builder, s: Walk, machine: Machine, store: object) -> None:
             store(start // lanes + j, lanes)
 
 
-def _walks(
-    k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], sums: Tensor | None, machine: Machine
-) -> None:
-    """Some trees (the first, and how many) of some rows, from roots to leaves; the last tree is the deepest."""
-    first, together = trees
+@dataclass(frozen=True)
+class _Trees:
+    """Trees that are walked together: the first, how many, and of one tree its first slot."""
+
+    first: Index
+    count: int
+    base: Index | None = None
+
+    def root(self, t: _Tables, g: Index) -> Expr | Index:
+        return t.roots[self.first + g] if self.base is None else self.base
+
+
+def _walks(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, sums: Tensor | None, machine: Machine) -> None:
+    """Some trees of some rows, from roots to leaves; the last tree is the deepest."""
+    if trees.count > 1:
+        return _walked(k, s, t, rows, trees, sums, machine)
+    with k.bind("root", t.roots[trees.first], s.slots - s.reach + 1) as base:
+        return _walked(k, s, t, rows, replace(trees, base=base), sums, machine)
+
+
+def _walked(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, sums: Tensor | None, machine: Machine) -> None:
+    first, together = trees.first, trees.count
     at = k.local("at", rows.count * together, dtype=I32)
     with k.unroll("u", rows.count * together) as u:
         at[u] = 0
     last = t.depths[first + together - 1]
-    if s.depth <= SHALLOW:
+    if s.depth <= (SHALLOW if rows.count * together > 1 else SHORT_STRIDE):
         with k.bind("depth", last, s.depth + 1) as depth, k.loop("d", depth):
             _level(k, s, t, rows, trees, at)
     else:
@@ -290,61 +307,64 @@ def _walks(
     with (
         k.unroll("r", rows.count) as r,
         k.unroll("g", together) as g,
-        _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+        _node(k, s, at[r * together + g], trees.root(t, g)) as here,
     ):
         own = None if sums is None else (sums, r)
         _add_leaf(k, s, t, rows.first + r, here, first + g, own, machine)
 
 
-def _level(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], at: Tensor) -> None:
+def _level(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, at: Tensor) -> None:
     """A step of every walk."""
-    first, together = trees
+    together = trees.count
     with (
         k.unroll("r", rows.count) as r,
         k.unroll("g", together) as g,
-        _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+        _node(k, s, at[r * together + g], trees.root(t, g)) as here,
     ):
         _step(k, s, t, rows.first + r, here, at, r * together + g)
 
 
-def _until_leaves(
-    k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], at: Tensor, depth: Expr
-) -> None:
+def _until_leaves(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, at: Tensor, depth: Expr) -> None:
     """Steps of walks, a few at a time, until all are at leaves: trees are seldom as deep everywhere."""
-    first, together = trees
+    together = trees.count
     left = k.local("left", 1, dtype=I32)
     left[0] = 1
-    chunks = (s.depth + STRIDE - 1) // STRIDE
+    stride = STRIDE if rows.count * together > 1 else SHORT_STRIDE
+    chunks = (s.depth + stride - 1) // stride
     with (
-        k.bind("chunks", (depth + (STRIDE - 1)) >> 2, chunks + 1) as count,
+        k.bind("chunks", (depth + (stride - 1)) >> (stride // 2), chunks + 1) as count,
         k.loop("c", count),
         k.bind("walking", op("and", op("not_equal", left[0], 0), 1), 2) as walking,
         k.when(walking - 1),
     ):
-        with k.loop("d", STRIDE):
+        with k.loop("d", stride, kind="serial" if stride == STRIDE else "unroll"):
             _level(k, s, t, rows, trees, at)
         left[0] = 0
         with (
             k.unroll("r", rows.count) as r,
             k.unroll("g", together) as g,
-            _node(k, s, at[r * together + g], t.roots[first + g]) as here,
+            _node(k, s, at[r * together + g], trees.root(t, g)) as here,
         ):
             ahead = op("xor", cast(t.links[here, 1], I32), at[r * together + g])  # but for the side, 0 at a leaf
             left[0] = op("or", left[0], ahead >> 1)
 
 
 @contextmanager
-def _node(k: Builder, s: Walk, at: Expr, root: Expr) -> Iterator[Index]:
+def _node(k: Builder, s: Walk, at: Expr, root: Expr | Index) -> Iterator[Index]:
     """The slot that a walk is at."""
-    with k.bind("root", root, s.slots - s.reach + 1) as first, k.bind("n", op("and", at, s.reach - 1), s.reach) as n:
-        yield first + n
+    with k.bind("n", op("and", at, s.reach - 1), s.reach) as n:
+        if isinstance(root, Index):
+            yield root + n
+        else:
+            with k.bind("root", root, s.slots - s.reach + 1) as first:
+                yield first + n
 
 
 def _step(k: Builder, s: Walk, t: _Tables, row: Index, here: Index, at: Tensor, u: Index) -> None:
     """A step of walk ``u``: to the first child, or to the second where the key is above the threshold."""
     with k.bind("c", op("and", cast(t.links[here, 0], I32), s.width - 1), s.width) as c:
         above = cast(less(t.thresholds[here], t.keys[row, c]), I32)
-        at[u] = op("scalar", op("or", cast(t.links[here, 1], I32), op("and", above, 1)))
+        at[u] = op("scalar", op("add", cast(t.links[here, 1], I32), op("and", above, 1)))
 
 
 def _add_leaf(
