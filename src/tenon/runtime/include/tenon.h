@@ -156,8 +156,8 @@ typedef int (*TenonTransform)(void *context, uint8_t *data, size_t bytes);
 
 /* How to open; TENON_OPEN_OPTIONS_INIT first, then set fields.  A NULL pointer means the defaults.  The fields from
    `model_name` to `compile_seconds` are for models: files of any format that `tenon compile` reads.  They are compiled by
-   the command that TENON names, else by `tenon`, else by `python3 -I -m tenon`; the bundle is kept in TENON_CACHE (default:
-   XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options.
+   the command that TENON names, else by `tenon`, else by `python3 -I -m tenon`; the bundle is kept in TENON_CACHE
+   (default: XDG_CACHE_HOME/tenon or ~/.cache/tenon) by the model's content and these options.
 
    The key of an encrypted bundle or model (tenon encrypt) is `key`, else what `key_function` gives, else that of `key_file`
    (32 bytes or 64 hexadecimal digits), else that of the environment: 64 digits in TENON_KEY, or the name of a file in
