@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod, sqrt
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class TfliteNet:
     def any(self) -> Tensor:
         return self.pick(self.pool[-3:]) if self.pool and self.chance(0.85) else self.image()
 
-    def add(self, type: str, inputs: Sequence[int], made: Tensor, **options: object) -> Tensor:
+    def add(self, type: str, inputs: Sequence[int], made: Tensor, **options: Any) -> Tensor:
         self.model.add(type, inputs, [made.index], **options)
         self.read.update(inputs)
         self.pool.append(made)

@@ -3,12 +3,15 @@ neighbours that its nearest resize picks."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from evaluate import evaluate
 from tenon import importers
 from tenon.ir.graph import Array
+from tenon.ir.types import DType
 from tenon.passes.integers import to_integers
 from tflite_models import Model
 
@@ -24,7 +27,7 @@ def ints(*numbers: object) -> Array:
 @pytest.mark.parametrize(("dtype", "zero"), [("i8", -7), ("u8", 30), ("i16", 0)])
 @pytest.mark.parametrize("type", ["SPACE_TO_BATCH_ND", "PAD"])
 def test_padding_is_the_zero_point(type: str, dtype: str, zero: int, arithmetic: str) -> None:
-    numpy = {"i8": np.int8, "u8": np.uint8, "i16": np.int16}[dtype]
+    numpy = DType(dtype).numpy
     x = RNG.integers(np.iinfo(numpy).min, np.iinfo(numpy).max, (1, 4, 6, 3)).astype(numpy)
     pads = ints([1, 1], [2, 4])
     padded = np.pad(x, [(0, 0), *pads.tolist(), (0, 0)], constant_values=zero)
@@ -46,8 +49,8 @@ def test_padding_is_the_zero_point(type: str, dtype: str, zero: int, arithmetic:
 # ------------------------------------------------------------------------------------------- one-hot
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_one_hot_has_no_class_below_zero(axis: int, dtype: type) -> None:
-    classes = np.array([[0, -1, 4], [5, -5, 2]], dtype)
+def test_one_hot_has_no_class_below_zero(axis: int, dtype: type[np.integer[Any]]) -> None:
+    classes: Array = np.array([[0, -1, 4], [5, -5, 2]], dtype)
     expected = np.moveaxis(np.where(classes[..., None] == np.arange(5), 3, 1), -1, axis).astype(np.int32)
     model = Model()
     x = model.tensor("x", classes.shape, "i32" if dtype is np.int32 else "i64")
@@ -73,7 +76,7 @@ def test_nearest_neighbours(align_corners: bool, half_pixel: bool) -> None:
         for out in (1, 2, 3, 5, 7, 8, 10, 16, 17):
             model = Model()
             x, y = model.tensor("x", (1, n, 1, 1)), model.tensor("y", (1, out, 1, 1))
-            flags = {"align_corners": align_corners, "half_pixel_centers": half_pixel}
+            flags: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel}
             model.add("RESIZE_NEAREST_NEIGHBOR", [x, model.constant("size", ints(out, 1))], [y], **flags)
             data = np.arange(n, dtype=np.float32).reshape(1, n, 1, 1)
             (output,) = evaluate(importers.load(model.bytes([x], [y])), {"x": data}).values()
