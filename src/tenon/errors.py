@@ -69,6 +69,14 @@ class UnsupportedError(ModelError):
         super().__init__("\n".join([head, *(f"  - {line}" for line in lines)]))
 
 
+def prefixed(error: TenonError, where: str) -> TenonError:
+    """The same error, whose message begins with where it occurred."""
+    named = type(error).__new__(type(error))
+    vars(named).update(vars(error))
+    named.args = (f"{where}: {error}",)
+    return named
+
+
 MAX_LAYERS_NAMED = 3
 """Layers listed for a problem that occurs in more of them."""
 

@@ -23,8 +23,9 @@ from onnx_models import model, node
 from real import shared
 from tenon.deployment import DeployedModel, conversion, read_deployment
 from tenon.deployment.base import ModelSource
+from tenon.deployment.conversion import convert
 from tenon.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
-from tenon.errors import FormatError, InputError
+from tenon.errors import FormatError, InputError, TenonError, UnsupportedError
 from tenon.wire.encryption import WrongKeyError
 
 IMAGE = [1, 3, 4, 6]
@@ -219,9 +220,9 @@ def test_missing_files_of_all_models_are_listed_before_anything_is_compiled(tmp_
     done = command("convert", "--config", written(tmp_path, content), "-o", "out", cwd=tmp_path)
     assert done.returncode == 2
     text = " ".join(done.stderr.split())
-    for words in ("changed: ", "the SHA-256 is", "absent: ", "half: "):
+    for words in ("models.changed.sha256: ", "the SHA-256 is", "models.absent.model: ", "models.half.weights: "):
         assert words in text
-    assert "good: " not in text
+    assert "models.good" not in text
     assert not (tmp_path / "out").exists()
 
 
@@ -435,7 +436,7 @@ def test_problems_of_a_mace_file(tmp_path: Path) -> None:
     assert any("runtme: there is no such key; did you mean 'runtime'?" in line for line in found)
     assert any("input_data_formats.0: input should be" in line for line in found)
     (problem,) = problems(mace(tmp_path, part={"input_shapes": ["1,2", "3,4"]}))
-    assert problem.endswith("input_shapes: has 2 values for 1 tensors")
+    assert problem.endswith("input_shapes: has 2 values for the 1 of input_tensors")
     (problem,) = problems(mace(tmp_path, {"validation_threshold": {"TPU": 1.0}}))
     assert "validation_threshold.TPU: is none of CPU, GPU" in problem
 
@@ -478,6 +479,47 @@ def test_bad_values_of_mace_are_reported_at_their_lines(key: str, with_subgraphs
     (problem,) = problems(path)
     assert words in problem, problem
     assert line <= int(problem.partition(":")[0]) <= line + 2, problem
+
+
+LATER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "model_file_path": ({"model_file_path": "none.onnx"}, {}),
+    "model_sha256_checksum": ({"model_sha256_checksum": "ab" * 32}, {}),
+    "weight_file_path": ({"weight_file_path": "none.bin"}, {}),
+    "dockerfile_path": ({"dockerfile_path": "none"}, {}),
+    "input_tensors": ({}, {"input_tensors": "zzz"}),
+    "output_tensors": ({}, {"output_tensors": "zzz"}),
+    "check_tensors": ({"check_tensors": "zzz"}, {}),
+    "input_shapes": ({}, {"input_shapes": "1,4,6"}),
+    "input_data_formats": ({}, {"input_data_formats": "NCHW"}),
+    "input_data_types": ({}, {"input_data_types": "bfloat16"}),
+    "output_data_types": ({}, {"output_data_types": "int16"}),
+    "quantize": ({"quantize": 1}, {}),
+    "quantize_range_file": ({"quantize": 1, "quantize_range_file": "none.txt"}, {}),
+    "validation_inputs_data": ({"validation_inputs_data": "none.npy"}, {}),
+    "validation_outputs_data": ({"validation_outputs_data": "none.npy"}, {}),
+    "accuracy_validation_script": ({"accuracy_validation_script": "none.py"}, {}),
+}
+"""Values of MACE's keys that are found to be wrong when files are read and models are converted."""
+
+
+@pytest.mark.parametrize("key", LATER)
+def test_errors_of_conversions_name_the_key(key: str, tmp_path: Path) -> None:
+    network(tmp_path / "net.onnx")
+    path = mace(tmp_path, *LATER[key])
+    with pytest.raises(TenonError) as error:
+        convert(read_deployment(path), tmp_path / "out")
+    lines = path.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.strip(" -").startswith(f"{key}:"))
+    text = str(error.value)
+    assert key in text
+    assert f"deploy.yml:{line}: models.net." in text or f"line {line})" in text
+
+
+def test_unsupported_models_are_reported_with_their_key(tmp_path: Path) -> None:
+    made = model([node("Unheard", ["x"], ["relu"])], {"x": (1, 4, 6, 3)}, ["relu"])
+    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(UnsupportedError, match=r"deploy.yml:\d+: models.net.model_file_path: .*Unheard"):
+        convert(read_deployment(mace(tmp_path)), tmp_path / "out")
 
 
 def test_a_checksum_needs_its_file(tmp_path: Path) -> None:

@@ -9,6 +9,12 @@ from typing import Any, Literal
 
 from tenon.errors import InputError
 
+PLACES = (
+    "model", "sha256", "weights", "weights_sha256", "inputs", "outputs", "tensors", "shapes", "input types",
+    "output types", "quantize",
+)  # fmt: skip
+"""What ``DeployedModel.places`` has beside files."""
+
 Files = tuple[str, ...]
 """Paths or http(s) addresses."""
 
@@ -52,7 +58,8 @@ class DeployedModel:
     ``options`` are fields of ``Options``; ``quantize`` are keyword arguments of ``tenon.quantize`` or None for a model
     that stays as it is; ``thresholds`` the least cosine similarity by kind of network ("cpu", "quantized") or by
     target; ``accuracy`` are scripts of MACE's; ``notes`` say which keys have no effect, and why.  ``needed`` are
-    further files that the deployment names, and ``tensors`` tensors that the model has to have.
+    further files that the deployment names, and ``tensors`` tensors that the model has to have.  ``places`` say where
+    the deployment file has what, for messages: ``PLACES``, and files by their paths.
 
     Raises InputError for a name that leads out of the folder of the bundles.
     """
@@ -69,6 +76,11 @@ class DeployedModel:
     notes: tuple[str, ...] = ()
     needed: Files = ()
     tensors: tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, *what: str) -> str:
+        """The place of the first of these that the deployment file has, else the model's name."""
+        return next((self.places[each] for each in what if each in self.places), self.name)
 
     def __post_init__(self) -> None:
         if problem := name_problem(self.name):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -14,7 +15,7 @@ from tenon.bundle.names import identifier
 from tenon.bundle.packages import engine_factory
 from tenon.deployment.base import DeployedModel, Deployment, Port
 from tenon.deployment.files import fetch_models
-from tenon.errors import InputError, TenonError
+from tenon.errors import InputError, TenonError, prefixed
 from tenon.ir.graph import Graph, Value
 from tenon.options import DataType, Options
 from tenon.passes.io_adapters import data_format
@@ -63,7 +64,7 @@ def convert(
                 bundle.save(folder, emit=bundle.parts_with(bundle.options.emit))
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
-            raise type(error)(f"{model.name}: {error}") from error
+            raise prefixed(error, model.name) from error
     in_code = dict.fromkeys(identifier(model.name) for model in chosen if "mace" in model.options.get("emit", ()))
     if len(in_code) > 1:
         write(Path(out) / "mace_engine_factory.h", engine_factory(tuple(in_code)))
@@ -110,11 +111,39 @@ def imported(model: DeployedModel, progress: Progress) -> Graph:
     progress(f"{model.name}: import")
     source, inputs, outputs = model.source, _names(model.inputs), _names(model.outputs)
     if model.tensors:  # raises for those that the model does not have
-        load(source.file, weights=source.weights, inputs=inputs, outputs=model.tensors)
-    graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs)
+        with placed(model, model.tensors):
+            load(source.file, weights=source.weights, inputs=inputs, outputs=model.tensors)
+    with placed(model):
+        graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs)
     if shapes := _shapes(model, graph):
-        graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs, shapes=shapes)
+        with placed(model, "shapes"):
+            graph = load(source.file, weights=source.weights, inputs=inputs, outputs=outputs, shapes=shapes)
     return graph
+
+
+@contextmanager
+def placed(model: DeployedModel, what: str | Sequence[str] = ()) -> Iterator[None]:
+    """A context manager that says of errors where the deployment file has what is wrong: ``what`` of ``PLACES``, or
+    names of tensors or none, in which case it is what the error names, else the model."""
+    try:
+        yield
+    except TenonError as error:
+        place = what if isinstance(what, str) else _named_by(model, what, str(error))
+        if place not in model.places:
+            raise
+        raise prefixed(error, model.places[place]) from error
+
+
+def _named_by(model: DeployedModel, tensors: Sequence[str], error: str) -> str:
+    """What of ``PLACES`` names the tensor that an error is about."""
+    names = {
+        "inputs": [port.name for port in model.inputs],
+        "outputs": [port.name for port in model.outputs],
+        "tensors": tensors,
+    }
+    if "no tensor is called" not in error:
+        return "model"
+    return next((place for place, known in names.items() if any(f"'{name}'" in error for name in known)), "model")
 
 
 def quantized(model: DeployedModel, graph: Graph, progress: Progress) -> Graph:
@@ -125,7 +154,8 @@ def quantized(model: DeployedModel, graph: Graph, progress: Progress) -> Graph:
     def step(what: str, at: int, total: int) -> None:
         progress(f"{model.name}: {what} {at}/{total}")
 
-    return quantize(graph, preprocess=model.options.get("preprocess"), step=step, **model.quantize).graph
+    with placed(model, "quantize"):
+        return quantize(graph, preprocess=model.options.get("preprocess"), step=step, **model.quantize).graph
 
 
 def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:
@@ -162,15 +192,16 @@ def options_of(model: DeployedModel, graph: Graph, target: str) -> Options:
     settings: dict[str, Any] = {
         "target": target,
         "data_formats": {p.name: p.format for p in ports if p.format not in (None, "NONE") and p.name in images},
-        "data_types": {p.name: _type(p) for p in ports if p.type is not None},
+        "data_types": {p.name: _type(model, p) for p in ports if p.type is not None},
         "ranges": {p.name: p.range for p in model.inputs if p.range is not None},
         **model.options,
     }
     return Options.from_environment(name=identifier(model.name), **settings)
 
 
-def _type(port: Port) -> DataType:
+def _type(model: DeployedModel, port: Port) -> DataType:
     for known in get_args(DataType):
         if port.type == known:
             return cast(DataType, known)
-    raise InputError(f"'{port.name}': there is no element type '{port.type}': use {', '.join(get_args(DataType))}")
+    with placed(model, "input types" if port in model.inputs else "output types"):
+        raise InputError(f"'{port.name}': there is no element type '{port.type}': use {', '.join(get_args(DataType))}")

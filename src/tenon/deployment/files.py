@@ -25,17 +25,20 @@ def fetch_models(models: Sequence[DeployedModel], progress: Callable[[str], None
     problems: dict[str, None] = {}
     for model in models:
         source = model.source
-        for file, sha256 in ((source.file, source.sha256), (source.weights, source.weights_sha256)):
+        both = ((source.file, source.sha256, "model", "sha256"),
+                (source.weights, source.weights_sha256, "weights", "weights_sha256"))  # fmt: skip
+        for file, sha256, key, checksum in both:
             if file is None:
                 continue
             progress(f"{model.name}: read {Path(file).name}")
             try:
                 read(file, sha256)
             except TenonError as error:
-                problems[f"{model.name}: {error}"] = None
+                there = sha256 is not None and Path(file).is_file()
+                problems[f"{model.at(*([checksum] if there else []), key)}: {error}"] = None
         for file in _others(model):
             if not file.lower().startswith(ADDRESSES) and not Path(file).exists():
-                problems[f"{model.name}: {file}: there is no such file"] = None
+                problems[f"{model.at(file)}: {file}: there is no such file"] = None
     if problems:
         raise InputError("\n".join(problems))
 

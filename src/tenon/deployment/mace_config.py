@@ -44,6 +44,9 @@ _WITHOUT_EFFECT = {
     "backend": "validation runs the framework of the platform",
 }  # fmt: skip
 
+_FILES = ("validation_inputs_data", "validation_outputs_data", "accuracy_validation_script")
+"""Keys that list files."""
+
 _TYPES = Literal["float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "int64"]
 _FORMATS = Literal["NHWC", "NCHW", "NONE", "HWIO", "OIHW", "HWOI", "OHWI", "AUTO"]
 
@@ -263,7 +266,34 @@ class _Merged:
             tuple(self.notes()),
             self.needed(),
             self.key("check_tensors"),
+            self.places(),
         )
+
+    def places(self) -> dict[str, str]:
+        """Where the file has what, for messages."""
+        keys = {
+            "model": "model_file_path", "sha256": "model_sha256_checksum", "weights": "weight_file_path",
+            "weights_sha256": "weight_sha256_checksum", "inputs": "input_tensors", "outputs": "output_tensors",
+            "tensors": "check_tensors", "shapes": "input_shapes", "input types": "input_data_types",
+            "output types": "output_data_types", "quantize": "quantize",
+        }  # fmt: skip
+        if not self.key("quantize"):
+            keys["quantize"] = "quantize_large_weights"
+        places = {what: self.document.place(self.place(key)) for what, key in keys.items()}
+        if self.key("input_data_formats"):
+            line = self.document.line(self.place("input_data_formats"))
+            places["shapes"] += f" (in the order of input_data_formats, line {line})"
+        files = {
+            "quantize_range_file": (self.key("quantize_range_file"),), "dockerfile_path": (self.model.dockerfile_path,),
+            **{key: self.key(key) for key in _FILES},
+        }  # fmt: skip
+        folder = self.document.path.parent
+        return places | {
+            located(folder, name): self.document.place(self.place(key))
+            for key, names in files.items()
+            for name in names
+            if name
+        }
 
     def ports(self, kind: Literal["input", "output"]) -> tuple[Port, ...]:
         names: Sequence[str] = self.key(f"{kind}_tensors")
@@ -286,7 +316,8 @@ class _Merged:
         if len(values) == 1 and broadcast:
             values *= count
         if values and len(values) != count:
-            self.report(key, f"has {len(values)} values for {count} tensors")
+            what = "input_tensors" if "input" in key else "output_tensors"
+            self.report(key, f"has {len(values)} values for the {count} of {what}")
         return (values + [None] * count)[:count]
 
     def options(self) -> dict[str, Any]:

@@ -188,7 +188,24 @@ def _deployed(document: Document, name: str, model: ModelSection, options: Mappi
         quantize,
         {**model.validate_.model_dump(exclude={"targets"}), **model.validate_.targets},
         needed=(ranges,) if ranges else (),
+        places=_places(document, name, model),
     )
+
+
+def _places(document: Document, name: str, model: ModelSection) -> dict[str, str]:
+    """Where the file has what, for messages."""
+    where: KeyPath = ("models", name)
+    keys = {key: key for key in ("model", "sha256", "weights", "weights_sha256", "inputs", "outputs", "quantize")}
+    keys |= {"shapes": "inputs", "input types": "inputs", "output types": "outputs"}
+    data = {
+        located(document.path.parent, file): document.place((*where, key, port, "data"))
+        for key, ports in (("inputs", model.inputs), ("outputs", model.outputs))
+        for port, section in ports.items() for file in section.data
+    }  # fmt: skip
+    places = {what: document.place((*where, key)) for what, key in keys.items()}
+    if model.quantize and model.quantize.ranges:
+        data[located(document.path.parent, model.quantize.ranges)] = document.place((*where, "quantize", "ranges"))
+    return places | data
 
 
 def _port(document: Document, name: str, section: PortSection) -> Port:

@@ -76,6 +76,10 @@ class Document:
         shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in ".".join(map(str, where)))
         self.problems.append((self.line(where), f"{shown}: {what}" if shown else what))
 
+    def place(self, where: KeyPath) -> str:
+        """Where a key is, for messages: file, line and path."""
+        return f"{self.path}:{self.line(where)}: {'.'.join(map(str, where))}"
+
     def check(self) -> None:
         """Raise InputError that lists all problems, in the order of the file."""
         if self.problems:
