@@ -121,7 +121,8 @@ def near_halves(factor: np.float32, zero: int, largest: int) -> Array:
     halves = (np.arange(-256, 256) + 0.5) / float(factor)
     near = np.rint(halves)[:, None] + np.arange(-3, 4)
     sums = np.concatenate([near.reshape(-1), rng.integers(-largest, largest + 1, 4000), [largest, -largest, 0]])
-    return sums[np.abs(sums) <= largest].astype(np.int32)
+    inside: Array = sums[np.abs(sums) <= largest].astype(np.int32)
+    return inside
 
 
 @pytest.mark.parametrize("zero", [0, -128, 127, 5])
@@ -130,7 +131,7 @@ def test_fixed_point_rounds_as_floats_do(zero: int) -> None:
     made = ties = 0
     for bits in range(3, 31):
         for mantissa in (1.0, 1.5, np.float32(1 / 3) * 3, *rng.uniform(1, 2, 12)):
-            factor, largest = np.float32(mantissa * 200 / 2.0**bits), (1 << bits) - 1
+            factor, largest = np.float32(float(mantissa) * 200 / 2.0**bits), (1 << bits) - 1
             known = even_factors(np.array([factor]), zero, np.array([largest]))
             if known is None:
                 continue
@@ -138,7 +139,7 @@ def test_fixed_point_rounds_as_floats_do(zero: int) -> None:
             sums = near_halves(factor, zero, largest)
             s = sums << left
             t = OPERATIONS["sqrdmulh"](s, np.int64(m)) + c
-            ties += np.count_nonzero((t & ((1 << int(r)) - 1)) == 0)
+            ties += int(np.count_nonzero((t & ((1 << int(r)) - 1)) == 0))
             got = OPERATIONS["shift_even"](t, s, np.array(m), np.array(c), np.array(r))
             expected = Factors("float", np.array([factor])).apply(sums) + zero
             np.testing.assert_array_equal(np.clip(got, -128, 127), np.clip(expected, -128, 127))

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from compiled import Library
 from tenon.codegen.c import conversions
 from tenon.ir.build import Builder
+from tenon.ir.graph import Array
 from tenon.ir.loops import Kernel, Type, cast
 from tenon.ir.types import DType
 from tenon.targets import find
@@ -34,9 +36,10 @@ def kernel(source: DType, target: DType, lanes: int) -> Kernel:
     return k.done()
 
 
-def numbers(source: DType, target: DType) -> np.ndarray:
+def numbers(source: DType, target: DType) -> Array:
     """All bytes, the ends of wider types, and floats that the target has."""
-    span = np.iinfo(target.numpy if source in (DType.F32, DType.F64) else source.numpy)
+    kind: Any = target.numpy if source in (DType.F32, DType.F64) else source.numpy
+    span = np.iinfo(kind)
     whole = np.linspace(max(span.min, -(1 << 24)), min(span.max, 1 << 24), COUNT).astype(np.int64)
     if source is DType.I32:
         whole[:8] = [span.min, span.max, 255, 256, -1, -256, 127, 128]

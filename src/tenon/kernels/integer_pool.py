@@ -46,8 +46,8 @@ class IntegerPool:
             return cast(minimum(maximum(mean, self.low), self.high), self.y.dtype)
         total = total - self.x_zero * taps
         if machine.rounds_in_integers and self.requantize.rounding == "float":
-            values = np.array([self.factors[0] / count], np.float32)
-            even = in_integers(self.requantize, values, np.array([taps * _FARTHEST[self.x.dtype]]))
+            factor = np.array([self.factors[0] / count], np.float32)
+            even = in_integers(self.requantize, factor, np.array([taps * _FARTHEST[self.x.dtype]]))
             if even is not None:
                 return even[0](total, [Const(int(number), Type(I32)) for (number,) in even[1]])
         types = [F32 if name == "factor" else I32 for name in self.requantize.rows]

@@ -158,7 +158,8 @@ class Product:
         """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
         whatever its factor, unless something is added to it."""
         count = len(self.weights)
-        dead = ~self.weights.reshape(count, -1).any(1) & (self.added is None)
+        live = self.weights.reshape(count, -1).any(axis=1) if self.added is None else np.ones(count, bool)
+        dead: Array = np.logical_not(live)
         known = self._fixed(dead) if self.factors.rounding == "double" else self._of_floats(dead)
         if known is None and self.factors.rounding == "float" and self.in_floats:
             values = np.broadcast_to(self.factors.values, count)
