@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from fuzzing.quantised_volumes import chained, convolved, pooled
 from tenon.ir.graph import Array
 
 T = TypeVar("T")
@@ -402,7 +403,8 @@ class OnnxNet:
 MAKERS: tuple[Callable[[OnnxNet], None], ...] = (
     OnnxNet.matrices, OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm,
     *(OnnxNet.binary,) * 3, OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary,
-    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved, OnnxNet.probabilities, *(OnnxNet.dynamic,) * 2,
+    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved, OnnxNet.probabilities, convolved, pooled, chained,
+    *(OnnxNet.dynamic,) * 2,
 )  # fmt: skip
 
 

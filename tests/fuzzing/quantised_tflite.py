@@ -48,6 +48,7 @@ class TfliteNet:
     inputs: list[Tensor] = field(default_factory=list)
     pool: list[Tensor] = field(default_factory=list)
     read: set[int] = field(default_factory=set)
+    wide: list[int] = field(default_factory=list)
 
     # ------------------------------------------------------------------------------------- chances
     def chance(self, p: float) -> bool:
@@ -310,6 +311,13 @@ class TfliteNet:
 
     def softmax(self) -> None:
         x = self.fine() if self.dtype == "i16" else self.any()
+        if self.dtype == "i8" and self.chance(0.2):  # to 16 bits, which nothing else reads
+            name = f"t{len(self.model.tensors)}"
+            wide = self.model.tensor(name, x.shape, "i16", scale=[2.0**-16], zero=[-(1 << 15)])
+            self.model.add("SOFTMAX", [x.index], [wide], beta=self.pick((1.0, 0.5)))
+            self.read.add(x.index)
+            self.wide.append(wide)
+            return
         y = self.tensor(x.shape, *((2.0**-15, 0) if self.dtype == "i16" else (1 / 256, self.range[0])))
         self.add("SOFTMAX", [x.index], y, beta=self.pick((1.0, 1.0, 0.5)))
 
@@ -371,7 +379,7 @@ class TfliteNet:
     # ------------------------------------------------------------------------------------------ all
     def bytes(self) -> bytes:
         outputs = [t.index for t in self.pool if t.index not in self.read and t not in self.inputs]
-        return self.model.bytes([t.index for t in self.inputs], outputs)
+        return self.model.bytes([t.index for t in self.inputs], [*outputs, *self.wide])
 
 
 MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
