@@ -5,6 +5,7 @@ Whatever reads, looks for or lists files of a model does it here, so that ``depe
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import stat
@@ -97,8 +98,18 @@ def mark_private() -> None:
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a regular file of that name, which may be a symbolic link to one."""
-    present = os.path.isfile(path)
+    """Whether there is a regular file of that name, which may be a symbolic link to one.
+
+    Raises OSError for a name that no file can have here, such as one that is too long.
+    """
+    try:
+        present = stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        present = False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        present = False
     if not present and (collected := _dependencies.get()):
         collected.absent.add(os.path.abspath(path))
     return present

@@ -22,7 +22,7 @@ from onnx_models import gated
 from tenon import importers
 from tenon.engine.image import read_image
 from tenon.errors import FormatError, InputError, ResourceError, UnsupportedError
-from tenon.input_file import read_regular
+from tenon.input_file import is_regular, matching_names, read_regular
 from tenon.ir import writer
 from tenon.model_files import model_file
 from tenon.wire import archive
@@ -282,3 +282,9 @@ def test_broken_pipe_errors_are_not_converted() -> None:
 
     with pytest.raises(BrokenPipeError):
         tenon.compile(SMALL, progress=fails)
+
+
+def test_links_in_circles_beside_a_model_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "loop.bin").symlink_to("loop.bin")
+    assert not is_regular(tmp_path / "loop.bin")
+    assert matching_names(tmp_path, "*.bin") == ["loop.bin"]
