@@ -518,7 +518,7 @@ def test_errors_of_conversions_name_the_key(key: str, tmp_path: Path) -> None:
 def test_unsupported_models_are_reported_with_their_key(tmp_path: Path) -> None:
     made = model([node("Unheard", ["x"], ["relu"])], {"x": (1, 4, 6, 3)}, ["relu"])
     (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
-    with pytest.raises(UnsupportedError, match=r"deploy.yml:\d+: models.net.model_file_path: .*Unheard"):
+    with pytest.raises(UnsupportedError, match=r"(?s)deploy.yml:\d+: models.net.model_file_path: .*Unheard"):
         convert(read_deployment(mace(tmp_path)), tmp_path / "out")
 
 

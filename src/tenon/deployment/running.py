@@ -12,7 +12,7 @@ from tenon.deployment.conversion import Progress, chosen_models, imported, optio
 from tenon.engine import Engine, open_bundle
 from tenon.engine.device import Device
 from tenon.engine.timing import Times, time_runs
-from tenon.errors import TenonError
+from tenon.errors import TenonError, prefixed
 from tenon.pipeline import compile
 from tenon.targets.host_cpu import runs_here
 
@@ -64,7 +64,7 @@ def time_deployment(
                 with running(compile(graph, options_of(model, graph, target)), open_on) as engine:
                     found.append(_timed(model.name, target, engine, rounds, warmup))
         except TenonError as error:
-            raise type(error)(f"{model.name}: {error}") from error
+            raise prefixed(error, model.name) from error
     return found
 
 

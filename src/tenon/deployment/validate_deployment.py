@@ -18,7 +18,7 @@ from tenon.deployment.running import Opener, running
 from tenon.deployment.validate import Validation, is_quantised, own_runtime, validate
 from tenon.engine import Engine
 from tenon.engine.device import Device
-from tenon.errors import InputError, TenonError
+from tenon.errors import InputError, TenonError, prefixed
 from tenon.ir.graph import Array, Graph, Value
 from tenon.peers import PEERS
 from tenon.pipeline import compile
@@ -86,7 +86,7 @@ def validate_deployment(
                     accuracy = {Path(s).name: evaluate(engine, metric=s) for s in model.accuracy}
                 found.append(ModelValidation(model.name, target, made, reason, accuracy or None))
         except TenonError as error:
-            raise type(error)(f"{model.name}: {error}") from error
+            raise prefixed(error, model.name) from error
     return found
 
 
