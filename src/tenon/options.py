@@ -215,7 +215,7 @@ class Options:
     system, with algorithms selected for one thread."""
 
     compiler: str | None = None
-    """A gcc or clang, by name or path; None: the bundled zig."""
+    """A gcc or clang, by name or path; None: the bundled zig, or that of the system where there is none."""
 
     cache: Path = field(default_factory=default_cache)
     """Folder of compiled objects; can be deleted at any time.  Downloads are in TENON_CACHE or its default."""
