@@ -7,9 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tenon
 from interpret import interpret
 from lowered import MACHINES, make_site, run_site
+from onnx_models import model, node
 from tenon.errors import FormatError
+from tenon.ir.evaluate import evaluate
 from tenon.ir.graph import Graph
 from tenon.ir.text import parse_type
 from tenon.ir.types import ALL_CHANNELS, F32, ROW_MAJOR, Layout, LayoutKind, TensorType, tensor
@@ -129,3 +132,21 @@ def test_one_reorder_per_layout_kind() -> None:
     assert first.type.layout.kind is LayoutKind.BLOCKED
     assert all(min(pair) >= 2 for pair in first.type.layout.halo)
     assert all(v.type.layout.kind is LayoutKind.ROW_MAJOR for v in graph.outputs)
+
+
+@pytest.mark.parametrize("zeros", [(3, 200), (0, 7), (5, 5)])
+def test_convolutions_of_one_image_with_other_zero_points(zeros: tuple[int, int]) -> None:
+    """Each reads a halo of its own zero point: one of them a copy."""
+    rng = np.random.default_rng(0)
+    initializers = {f"z{i}": np.array(zero, np.uint8) for i, zero in enumerate(zeros)}
+    initializers |= {f"w{i}": rng.integers(-128, 127, (16, 16, 3, 3)).astype(np.int8) for i in range(2)}
+    nodes = [node("Relu", ["x"], ["r"]), node("DynamicQuantizeLinear", ["r"], ["q", "scale", "zero"])]
+    nodes += [node("ConvInteger", ["q", f"w{i}", f"z{i}"], [f"i{i}"], pads=[1, 1, 1, 1]) for i in range(2)]
+    nodes += [node("Cast", [f"i{i}"], [f"y{i}"], to=1) for i in range(2)]
+    made = model(nodes, {"x": [1, 16, 7, 13]}, ["y0", "y1"], initializers).SerializeToString()
+    graph = tenon.load(made)
+    x = rng.normal(size=(1, 16, 7, 13)).astype(np.float32)
+    expected = evaluate(graph, {"x": x})
+    results = tenon.open(tenon.compile(graph)).run({"x": x})
+    for name in ("y0", "y1"):
+        np.testing.assert_array_equal(results[name], expected[name])

@@ -54,7 +54,8 @@ def normal_axis(name: str, axis: int, rank: int) -> int:
 def same_memory(a: TensorType, b: TensorType) -> bool:
     """Whether the leading bytes of ``a`` are ``b``, the same logical tensor in its layout."""
     if a.physical == b.physical and a.layout.block == b.layout.block:
-        return a.layout.halos(a.rank) == b.layout.halos(b.rank)
+        halo = a.layout.halos(a.rank)
+        return halo == b.layout.halos(b.rank) and (a.layout.fill == b.layout.fill or not any(map(any, halo)))
     wide, flat = (a, b) if b.layout.in_order else (b, a)
     lined = flat.layout.in_order and math.prod(wide.physical[2:-1]) == 1
     full = wide.dims[1] % wide.block == 0 or (wide is a and wide.dims[0] == 1)

@@ -42,6 +42,7 @@ class _Assignment:
         self.graph = graph
         self.setting = setting
         self.converted: dict[tuple[Value, _Kind], Value] = {}
+        self.copies: dict[tuple[Value, int], Value] = {}
         self.constants: dict[tuple[Value, Layout], Value] = {}
         self.halos: dict[Value, Halo] = {}
         self.fills: dict[Value, int] = {}
@@ -83,7 +84,8 @@ class _Assignment:
             if need == _zero(value.type.rank):
                 return value
             if self.fills.setdefault(value, layout.fill) != layout.fill:
-                raise InternalError(f"readers want halos of {layout.fill} and of {self.fills[value]} around {value}")
+                value = self.refilled(value, layout.fill, before)
+                have = self.halos.get(value, _zero(value.type.rank))
             self.halos[value] = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(have, need, strict=True))
         return value
 
@@ -94,16 +96,27 @@ class _Assignment:
             self.constants[value, layout] = self.graph.constant(value.name, value.array, layout)
         return self.constants[value, layout]
 
+    def refilled(self, value: Value, fill: int, before: Node | None) -> Value:
+        """A copy for readers whose halo holds another number: convolutions of one tensor with other zero points."""
+        if (value, fill) not in self.copies:
+            copy = self.copied(value, _kind(value.type.layout), before)
+            self.copies[value, fill], self.fills[copy] = copy, fill
+        return self.copies[value, fill]
+
     def reordered(self, value: Value, kind: _Kind, before: Node | None) -> Value:
         if (value, kind) not in self.converted:
-            layout = _bare(kind, value.type.rank)
-            origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
-            origin = replace(origin, type="Reorder")
-            name = f"{value.name}{layout}"
-            node = self.graph.add(Reorder(layout.block, layout.halo), [value], [name], origin, before=before)
-            node.output.type = node.output.type.with_layout(layout)
-            self.converted[value, kind] = node.output
+            self.converted[value, kind] = self.copied(value, kind, before)
         return self.converted[value, kind]
+
+    def copied(self, value: Value, kind: _Kind, before: Node | None) -> Value:
+        layout = _bare(kind, value.type.rank)
+        origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
+        node = self.graph.add(
+            Reorder(layout.block, layout.halo), [value], [f"{value.name}{layout}"], replace(origin, type="Reorder"),
+            before=before,
+        )  # fmt: skip
+        node.output.type = node.output.type.with_layout(layout)
+        return node.output
 
     def outward(self, value: Value, i: int) -> Value:
         """A graph output: row-major and computed, so that it has a buffer of its own."""
@@ -116,8 +129,10 @@ class _Assignment:
 
     def unify(self) -> None:
         """Values that are adjacent in one buffer (parts of a concatenation or split) have equal halos."""
-        pairs = []
+        pairs, copies = [], {id(copy) for copy in self.copies.values()}
         for node in self.graph:
+            if id(node.outputs[0]) in copies:
+                continue
             for alias in operator(node).alias(site(node, self.setting)):
                 a, b = node.input(alias.input), node.outputs[alias.output]
                 if _kind(a.type.layout) == _kind(b.type.layout) and a.type.layout.image:
