@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.ir.graph import Node, Value
+from tenon.ir.graph import Array, Node, Value
 from tenon.ir.quantised import integers_of
 from tenon.ir.types import DType
 from tenon.ops.requantize import added_factors, largest_added, largest_sums
@@ -17,8 +17,11 @@ from tenon.options import Arithmetic
 from tenon.passes.base import Match, attribute, make
 from tenon.passes.integers.arithmetic import overflows, product_factors
 from tenon.passes.integers.chain import Chain
-from tenon.passes.integers.operands import BYTES, Operand, bias, operand, transpose, weights
+from tenon.passes.integers.operands import BYTES, Grid, Operand, bias, operand, transpose, weights
 from tenon.passes.integers.transposed import Spread, by_output, unsupported
+
+LARGEST_RANK = 4
+"""Axes of the images that kernels of convolutions in integers take."""
 
 
 def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
@@ -95,15 +98,46 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand |
         rest += [*([None] if factors.shifts is None else []), added.value, match.constant("added_factors", plus[0])]
         more = {"added_zero": added.grid.zero, "added_shift": plus[1]}
     kind = "IntegerWideConv" if in_64_bits else "IntegerConv"
+    if data.ndim > LARGEST_RANK and factors.rounding == "float" and added is None and found.slope == 1:
+        window = _windows(node, data.shape[2:]) if spread is None else _spread_windows(node, spread)
+        made = by_loop_nest(
+            match, x, data.astype(np.int32) - given.zero, b, factors.values, found.grid, (low, high), window
+        )
+        return found.finish(match, made if spread is None else spread.interleaved(match, made))
     if matrix:
         return found.finish(match, _rows(match, x.value, rest, node, common, wide=in_64_bits))
     if spread is not None:
-        before, after = spread.window()
-        op = make(kind, **common, group=attribute(node, "group"), pads=(*before, *after))
+        op = make(kind, **common, **_spread_windows(node, spread))
         made = match.add(op, x.value, *rest, origin=node.origin)
         return found.finish(match, spread.interleaved(match, made))
     op = make(kind, **common, **more, **_windows(node, data.shape[2:]))
     return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
+
+
+def _spread_windows(node: Node, spread: Spread) -> dict[str, Any]:
+    before, after = spread.window()
+    return {"group": attribute(node, "group"), "pads": (*before, *after)}
+
+
+def by_loop_nest(
+    match: Match, x: Operand, taps: Array, b: Array | None, factors: Array, grid: Grid, bounds: tuple[int, int],
+    window: dict[str, Any],
+) -> Value:  # fmt: skip
+    """A convolution of more than two spatial axes: sums of i32 by the generic loop nest, times factors in f32, rounded
+    halves to even as by ``IntegerConv``."""
+
+    def number(value: float, kind: type) -> Value:
+        return match.constant("number", np.array(value, kind))
+
+    channels = (1, -1, *(1,) * (taps.ndim - 2))
+    image = match.add("Sub", match.add(make("Cast", to="i32"), x.value), number(x.grid.zero, np.int32))
+    rest = [match.constant("weights", taps)] + ([] if b is None else [match.constant("bias", b.astype(np.int32))])
+    sums = match.add(make("Conv", **window), image, *rest, origin=match.root.origin)
+    scales = match.constant("factors", factors.astype(np.float32).reshape(channels))
+    rounded = match.add("Round", match.add("Mul", match.add(make("Cast", to="f32"), sums), scales))
+    shifted = match.add("Add", rounded, number(grid.zero, np.float32))
+    low, high = (number(bound, np.float32) for bound in bounds)
+    return match.add(make("Cast", to=grid.dtype.value), match.add("Min", match.add("Max", shifted, low), high))
 
 
 def _windows(node: Node, kernel: tuple[int, ...]) -> dict[str, Any]:
