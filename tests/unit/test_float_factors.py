@@ -16,6 +16,7 @@ from integer_products import CASES, EVEN, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered, run_site
 from tenon.algorithms.integer_pairs import PairsWinograd
+from tenon.codegen.c.dialect import C
 from tenon.ir.build import Builder
 from tenon.ir.graph import Array
 from tenon.ir.loops import op
@@ -184,6 +185,18 @@ def test_factors_out_of_reach() -> None:
     assert even_factors(np.array([1.5], np.float32), 0, np.array([(1 << 31) - 1])) is None
     assert even_factors(np.array([2.0**-18, 0.9], np.float32), 0, np.array([1 << 29, 1 << 29])) is None
     assert even_factors(np.array([2.0**-12, 2.0**-9], np.float32), 0, largest) is not None
+
+
+def test_vectors_of_two_take_no_instruction_of_four() -> None:
+    """Helium reduces whole registers only."""
+    texts = []
+    for lanes in (2, 4):
+        k, unit = Builder("k"), C()
+        params = [k.param("a", 4, dtype=I32).vec(lanes) for _ in range(5)]
+        k.param("y", 4, dtype=I32, out=True).vec(lanes)[0] = op("shift_even", *(a[0] for a in params))
+        unit.kernel(k.done())
+        texts.append(unit.text())
+    assert ["vminv" in text for text in texts] == [False, True]
 
 
 @pytest.mark.parametrize("lanes", [1, 4])

@@ -397,6 +397,7 @@ class C(Printer):
             return f"  return a < 0 ? ({{E}})(0 - ({wide})a) : a;" if integer else "  " + SCALAR[name]
         portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
         native = [*NATIVE.get((name, t.dtype, t.lanes), []), *pairs.LANE_BY_LANE.get(name, [])]
+        native += pairs.FOUR_LANES.get(name, []) if t.lanes == 4 else []
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
             native.insert(0, _by_clang(name, t))
         if name == "dot2":

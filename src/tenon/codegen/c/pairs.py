@@ -156,14 +156,6 @@ NATIVE = {
 """(preprocessor condition, body), for one lane."""
 
 LANE_BY_LANE = {
-    "shift_even": [
-        (
-            "defined(__GNUC__) && defined(__ARM_FEATURE_MVE)",
-            "const {V} none = ({V}){{0}} - 1, low = t & ~({V})(({U})none << ({U})r);\n  {V} y = t >> r;\n"
-            '  uint32_t least = 0xffffffffu;\n  __asm__("vminv.u32 %0, %q1" : "+r"(least) : "w"(low));\n'
-            "  if (__builtin_expect(!least, 0)) " + _LANES_EVEN + "\n  return y;",
-        ),
-    ],
     "nearest_add": [
         (
             f"{_DSP} && defined(__ARM_FP)",
@@ -183,3 +175,15 @@ LANE_BY_LANE = {
     ],
 }
 """The same for vectors whose lanes are computed one by one: vector conversions neither round so nor saturate sums."""
+
+FOUR_LANES = {
+    "shift_even": [
+        (
+            "defined(__GNUC__) && defined(__ARM_FEATURE_MVE)",
+            "const {V} none = ({V}){{0}} - 1, low = t & ~({V})(({U})none << ({U})r);\n  {V} y = t >> r;\n"
+            '  uint32_t least = 0xffffffffu;\n  __asm__("vminv.u32 %0, %q1" : "+r"(least) : "w"(low));\n'
+            "  if (__builtin_expect(!least, 0)) " + _LANES_EVEN + "\n  return y;",
+        ),
+    ],
+}
+"""For vectors of four words."""
