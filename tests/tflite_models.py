@@ -164,12 +164,10 @@ class Model:
     def constant(self, name: str, data: Array, **quantization: Any) -> int:
         return self.tensor(name, data.shape, DType.of(data.dtype).value, data, **quantization)
 
-    def add(
-        self, type: str, inputs: Sequence[int], outputs: Sequence[int], version: int = 1, custom_bytes: bytes = b"",
-        **options: Any,
-    ) -> None:  # fmt: skip
-        """An operator with builtin options named as in the schema's table; an unknown type is a custom one, whose
-        options are a FlexBuffer of ``options``, or ``custom_bytes``."""
+    def add(self, type: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
+        """An operator of the ``version`` (1) with builtin options named as in the schema's table; an unknown type is a
+        custom one, whose options are a FlexBuffer of ``options``, or ``custom_bytes``."""
+        version, custom_bytes = options.pop("version", 1), options.pop("custom_bytes", b"")
         code = CODES.get(type, 32)
         custom = {} if type in CODES else {1: type}
         self.codes.append({0: ("i8", min(code, 127)), 2: ("i32", version), 3: ("i32", code), **custom})

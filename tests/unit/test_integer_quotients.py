@@ -59,7 +59,9 @@ class Operator:
             y = model.tensor("y", shape, "bool")
         else:
             y = model.tensor("y", shape, self.to or self.dtype, scale=[self.result[0]], zero=[self.result[1]])
-        options = {"activation": self.activation} if self.type in ("DIV", "FULLY_CONNECTED", "L2_NORMALIZATION") else {}
+        options: dict[str, float] = (
+            {"activation": self.activation} if self.type in ("DIV", "FULLY_CONNECTED", "L2_NORMALIZATION") else {}
+        )
         options |= {"beta": self.beta} if self.type == "SOFTMAX" else {}
         model.add(self.type, operands, [y], **options)
         return model.bytes(inputs, [y])
