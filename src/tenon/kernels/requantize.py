@@ -61,8 +61,8 @@ class Requantize:
             return rounded_to_even(scaled, self.zero, self.low, self.high, self.dtype)
         if self.rounding == "even":
             total = total << self.left
-            high = sqrdmulh(total, given["multiplier"]) + given["added"]
-            value = op("shift_even", high, total, given["multiplier"], given["added"], given["right"])
+            high = sqrdmulh(total, given["multiplier"]) + given["offset"]
+            value = op("shift_even", high, total, given["multiplier"], given["offset"], given["right"])
             return cast(minimum(maximum(value, self.low), self.high), self.dtype)
         if self.slope != 1:
             total = maximum(total, sqrdmulh(total, fixed_slope(self.slope)))
@@ -142,7 +142,7 @@ def in_integers(s: Requantize, values: Array, largest: Array) -> tuple[Requantiz
     if known is None:
         return None
     rows, left = known
-    return replace(s, rounding="even", rows=("multiplier", "added", "right"), left=left), rows
+    return replace(s, rounding="even", rows=("multiplier", "offset", "right"), left=left), rows
 
 
 _ONES = 1.5 * 2.0**23
