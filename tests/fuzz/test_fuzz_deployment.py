@@ -18,7 +18,7 @@ models:
   faces:
     <<: *all
     model: ${HOME}/faces.prototxt
-    sha256: ab12
+    sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
     inputs: {image: {shape: [1, 3, 24, 32], format: NCHW, type: float32, range: [-1, 1], data: [a.npy, b.npy]}}
     outputs: [boxes, scores]
     quantize: {data: photos, scheme: int8, samples: 128, exclude: a}

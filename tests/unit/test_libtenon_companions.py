@@ -73,7 +73,7 @@ class Models:
     def __init__(self, program: Path, bundle: Path, place: Path) -> None:
         self.program, self.place = program, place
         script = place / "compiler"
-        script.write_text(f'#!/bin/sh\necho start >> "{place}/starts"\ncp "{bundle}" "$4"\n')
+        script.write_text(f'#!/bin/sh\necho start >> "{place}/starts"\ncp "{bundle}" "${{3#--output=}}"\n')
         script.chmod(0o755)
         self.env = {**os.environ, "TENON": str(script), "TENON_CACHE": str(place / "cache")}
 

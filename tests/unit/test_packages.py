@@ -335,7 +335,9 @@ def test_packages_for_cortex_m_compile_with_arms_gcc(tmp_path: Path) -> None:
     flags = json.loads((tmp_path / "library.json").read_text())["build"]["flags"]
     assert "-mcpu=cortex-m4" in flags
     gcc = needed("arm-none-eabi-gcc")
-    run(gcc, "-std=c99", "-Wall", "-Wextra", "-Werror", *flags, "-Iinclude", "-c", "src/digits.c", cwd=tmp_path)
+    for abi in ("-mfloat-abi=hard", "-mfloat-abi=softfp"):  # the application's choice
+        words = (*flags, abi, "-Iinclude", "-c", "src/digits.c")
+        run(gcc, "-std=c99", "-Wall", "-Wextra", "-Werror", *words, cwd=tmp_path)
     run(gcc, "-std=c99", "-Wall", "-Werror", *flags, "-Iinclude", "-c", "src/digits_weights.c", cwd=tmp_path)
     sections = run(needed("nm"), "digits_weights.o", cwd=tmp_path).decode()
     assert re.search(r" R digits_weights$", sections, re.MULTILINE), "read-only: stays in flash"
