@@ -162,6 +162,16 @@ def test_warnings_of_the_import_are_repeated(
     assert len(compilations) == 1
 
 
+def test_an_open_batch_is_said_each_time(capsys: pytest.CaptureFixture[str], compilations: list[str]) -> None:
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "net.onnx")
+    for _ in range(2):
+        assert run_main(tenon.cli.main, ["benchmark", "net.onnx", "--rounds", "1"]) == 0
+        assert "the batch of input 'x' is not bound" in " ".join(capsys.readouterr().err.split())
+    assert len(compilations) == 1
+
+
 def test_entries_that_others_may_write_are_not_opened(
     capsys: pytest.CaptureFixture[str], compilations: list[str], tmp_path: Path
 ) -> None:

@@ -45,9 +45,13 @@ are compared by content."""
 
 @dataclass
 class CompiledModel:
-    """The entry of a model with options; ``base`` is its path without suffix, None where nothing may be kept."""
+    """The entry of a model with options; ``base`` is its path without suffix, None where nothing may be kept.
+
+    ``assumed`` are the batch dimensions that are 1 because nothing bound them (``Program.assumed``).
+    """
 
     base: Path | None
+    assumed: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     dependencies: Dependencies | None = None
 
@@ -73,6 +77,7 @@ class CompiledModel:
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # when it was last used
+        self.assumed = tuple((name, dim) for name, dim in record["assumed"])
         for text in record["warnings"]:
             warn(text)
         return path
@@ -102,6 +107,7 @@ class CompiledModel:
             "absent": sorted(files.absent),
             "listed": [[folder, pattern, names] for (folder, pattern), names in sorted(files.listed.items())],
             "warnings": self.warnings,
+            "assumed": bundle.program.assumed,
             "written": time.time_ns(),
         }
         path = self.base.with_suffix(".tenon")

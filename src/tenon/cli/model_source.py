@@ -225,7 +225,9 @@ def _engine_or_bundle(
     )
     if (path := kept.bundle) is not None:
         with suppress(BundleError):  # a damaged one is compiled again
-            return _opened(path, threads)
+            engine = _opened(path, threads)
+            note_open_batches(kept.assumed)
+            return engine
     with stages(f"compiling {source.name}") as progress, kept.compiling():
         bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
     if not here or not runs_here(bundle.target.name):
