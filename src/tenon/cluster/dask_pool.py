@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -87,16 +88,49 @@ def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[A
 
 
 @contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect garbage before, and not inside.
+
+    A client that could not connect stops its loop when it is collected, for which it takes a lock of its class that is
+    not re-entrant; where another client holds this lock in the same thread, as it starts or stops, both would wait
+    for ever.
+    """
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _client(address: str | LocalCluster) -> Client:
+    with _without_collection():
+        return Client(address, timeout=_SECONDS)
+
+
+@contextmanager
+def _closed(resource: Any) -> Iterator[Any]:
+    """The client or cluster, closed afterwards."""
+    try:
+        yield resource
+    finally:
+        with _without_collection():
+            resource.close()
+
+
+@contextmanager
 def connected(address: str) -> Iterator[DaskPool]:
     """A pool at an address, or of new processes ("local:N")."""
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with dask.config.set({"distributed.scheduler.allowed-failures": _DEATHS - 1}):
         if address.partition(":")[0] == "local":
-            with _started(address) as cluster, Client(cluster, timeout=_SECONDS) as client:
+            with _closed(_started(address)) as cluster, _closed(_client(cluster)) as client:
                 yield _checked(client, address)
             return
         try:
-            client = Client(address, timeout=_SECONDS)
+            client = _client(address)
         except (OSError, ValueError, TimeoutError) as error:
             raise InputError(f"--cluster {address}: no scheduler answers there: {error}") from None
         except TypeError:
@@ -104,7 +138,7 @@ def connected(address: str) -> Iterator[DaskPool]:
                 f"--cluster {address}: TLS needs certificates: name them in Dask's configuration "
                 "(DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__TLS__CLIENT__CERT and ...__TLS__CLIENT__KEY)"
             ) from None
-        with client:
+        with _closed(client):
             yield _checked(client, address)
 
 
@@ -112,7 +146,8 @@ def _started(address: str) -> LocalCluster:
     """New processes; again where one of them ended while it was started."""
     for last in range(_DEATHS - 1, -1, -1):
         try:
-            return _local(address)
+            with _without_collection():
+                return _local(address)
         except RuntimeError as error:
             if not last:
                 raise _ended(address) from error
