@@ -229,18 +229,15 @@ def _engine_or_bundle(
             note_open_batches(kept.assumed)
             return engine
     with stages(f"compiling {source.name}") as progress, kept.compiling():
-        bundle = _compiled(source, options, threads, progress, only_speed=only_speed)
+        bundle = _compiled(source, chosen, progress, only_speed=only_speed)
     if not here or not runs_here(bundle.target.name):
         return bundle
     return _opened(kept.keep(bundle) or bundle, threads)
 
 
-def _compiled(
-    source: Source, options: Mapping[str, Any], threads: Threads, progress: Stages, *, only_speed: bool
-) -> tenon.Bundle:
-    chosen = Options.from_environment(**{**options, "threads": threads.count})
+def _compiled(source: Source, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
     graph = source.load(progress)
-    bundle = tenon.compile(weighted(graph) if only_speed else graph, chosen, progress=progress)
+    bundle = tenon.compile(weighted(graph) if only_speed else graph, options, progress=progress)
     progress("compile")
     note_open_batches(bundle.program.assumed)
     return bundle
@@ -256,7 +253,8 @@ def compiled(source: Source, options: Mapping[str, Any], progress: Stages) -> te
     """A model, compiled for one thread, in memory.  Raises InputError for a bundle on disk."""
     if source.bundle:
         raise InputError(f"{source.model}: --cluster takes a model, which is compiled here and run there")
-    return _compiled(source, options, ALONE, progress, only_speed=False)
+    chosen = Options.from_environment(**{**options, "threads": ALONE.count})
+    return _compiled(source, chosen, progress, only_speed=False)
 
 
 def _opened(bundle: tenon.Bundle | str | Path, threads: Threads, target: str = "") -> tenon.Engine:
