@@ -64,7 +64,10 @@ KNOWN = {
     "QuantizeLinear per_axis": "it wants the zero point as a vector",
     "ReduceLogSumExp odd": "infinity less infinity is not a number",
     "Resize linear_corners_broken": "it divides by the unrounded extent, which onnxruntime and PyTorch do not",
-    "Resize linear_same_extents": "it interpolates where no extent changes, which onnxruntime and PyTorch do not",
+    **{
+        f"Resize {mode}_same_extents": "it resamples where no extent changes, which onnxruntime and PyTorch do not"
+        for mode in ("nearest", "linear", "cubic")
+    },
     "Slice from_before_the_first": "it slices as NumPy does: see test_slices_with_any_bounds_follow_the_standard",
     "Softsign rank0": "it takes no scalar",
 }

@@ -307,7 +307,7 @@ DOES_NOTHING: dict[str, tuple[dict[str, object], list[Array | None]]] = {
     "Transpose": ({"perm": (1, 0, 2, 3)}, [X[:, :1]]),
     "Pad": ({}, [X, number(0, 0, 0, 0, 0, 0, 0, 0)]),
     "Slice": ({}, [X, number(0, 0), number(4, 5), number(2, 3)]),
-    "Resize": ({}, [X, None, np.ones(4, np.float32)]),
+    "Resize": ({}, [X, None, np.array([1, 1, 1.2, 1.1], np.float32)]),
     "MaxPool": ({"kernel_shape": (1, 1)}, [X]),
     "AveragePool": ({"kernel_shape": (1, 1)}, [X]),
 }

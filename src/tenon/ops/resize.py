@@ -64,7 +64,7 @@ class Resize(Operator):
 
     Where ONNX's reference evaluator differs from PyTorch, whose exporters write most of these nodes, this is what
     onnxruntime and PyTorch compute: with align_corners the last elements meet, whatever a fractional scale times the
-    extent is, and linear interpolation of a tensor whose extents all stay the same copies it.
+    extent is, and a tensor whose extents all stay the same is copied.
     """
 
     antialias: int = 0
@@ -162,7 +162,7 @@ class Resize(Operator):
         roi, scales, sizes = (*given, None, None, None)[:3]
         axes = [normal_axis("Resize", a, len(dims)) for a in self.axes] or list(range(len(dims)))
         taps_by_axis = dict[int, Taps]()
-        if self.mode == "linear" and self.keeps(dims, scales, sizes):
+        if self.keeps(dims, scales, sizes):
             return taps_by_axis
         for axis, (n, (out, scale)) in enumerate(zip(dims, self.scales(dims, scales, sizes), strict=True)):
             part = (0.0, 1.0)
@@ -217,10 +217,7 @@ class Resize(Operator):
         return too_many(int(np.prod([len(spans(t)) for t in taps_by_axis.values()])))
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
-        scales = inputs[2] if len(inputs) > 2 else None
-        whole = scales is None or (scales.data is not None and bool((scales.data == 1).all()))
-        copied = self.mode == "linear" or self.coordinate_transformation_mode == "align_corners"
-        return (whole or copied) and self.coordinate_transformation_mode != "tf_crop_and_resize"
+        return self.coordinate_transformation_mode != "tf_crop_and_resize"
 
     def layouts(self, site: Site) -> Layouts:
         taps_by_axis = self.resampled(site.input(0).dims, site.constants[1:])
@@ -290,6 +287,7 @@ class Resize(Operator):
         yield case("linear_same_extents", (1, 5, 3, 4), [1.0, 1.0, 1.2, 1.2], mode="linear")
         yield case("linear_one_extent", (1, 5, 3, 4), [1.0, 1.0, 1.2, 2.0], mode="linear")
         yield case("nearest_same_extents", (1, 5, 4, 4), [1.0, 1.0, 1.2, 1.2], nearest_mode="floor")
+        yield case("cubic_same_extents", (1, 5, 4, 4), [1.0, 1.0, 1.2, 1.2], mode="cubic")
         yield case("antialias", (1, 2, 8, 8), [1.0, 1.0, 0.6, 0.5], mode="linear", antialias=1)
         yield case("not_larger", (1, 2, 4, 6), [7, 8], axes=(2, 3), keep_aspect_ratio_policy="not_larger")
 
