@@ -32,7 +32,7 @@ def _tabulated(match: Match) -> Result:
     assert codes is not None
     quant = node.output.type.quant
     scale, zero = (quant.scale[0], quant.zero_point[0]) if quant else (0.0, 0)
-    return match.add(make("Lookup", scale=scale, zero=zero), source, match.constant("table", codes))
+    return match.add(make("Lookup", scale=scale, zero=zero), source, match.constant("table", codes.reshape(-1)))
 
 
 def _source(value: Value) -> Value:
