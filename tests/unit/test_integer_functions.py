@@ -12,10 +12,12 @@ import tenon
 from evaluate import evaluate
 from tenon import importers
 from tenon.ir.graph import Array, Graph
+from tenon.ir.types import DType, tensor
 from tenon.ops.integer_functions import IntegerSigmoid, argument, interpolated, sigmoid_table, softmax_tables
+from tenon.ops.move import Concat
 from tenon.ops.requantize import quantized_multiplier
 from tenon.passes.integers import to_integers
-from tenon.passes.integers.digest import is_exact
+from tenon.passes.integers.digest import expected_digest, is_exact
 from tflite_models import Model
 
 X = np.array([[-32768, -20000, -3001, -700, -1, 0, 1, 5, 999, 4096, 12345, 32767]], np.int16)
@@ -338,3 +340,31 @@ def test_absolute_values_of_8_bits_are_rounded_by_each_runtime() -> None:
         assert not to_integers(graph, arithmetic)  # type: ignore[arg-type]
         (got,) = evaluate(graph, {"x": np.array([[-4, 4]], np.int8)}).values()
         assert got.reshape(-1).tolist() == expected
+
+
+@pytest.mark.parametrize("rank", [0, 1, 4])
+def test_a_function_of_a_function_and_one_number_is_a_table(rank: int) -> None:
+    """Adding a number to LOGISTIC: one table, whatever the rank of the number is."""
+    model = Model()
+    x = model.tensor("x", (1, 2, 3, 4), "i8", scale=[0.05], zero=[3])
+    c = model.constant("c", np.full((1,) * rank, 100, np.int8), scale=[0.01], zero=[0])
+    between = model.tensor("s", (1, 2, 3, 4), "i8", scale=[1 / 256], zero=[-128])
+    y = model.tensor("y", (1, 2, 3, 4), "i8", scale=[0.01], zero=[-100])
+    model.add("LOGISTIC", [x], [between])
+    model.add("ADD", [between, c], [y])
+    graph = converted(model.bytes([x], [y]))
+    assert [node.op.name for node in graph] == ["Lookup"]
+    data = np.arange(-12, 12).astype(np.int8).reshape(1, 2, 3, 4)
+    (got,) = evaluate(graph, {"x": data}).values()
+    real = 1 / (1 + np.exp(-0.05 * (data.astype(float) - 3))) + 1
+    assert np.abs((got.astype(float) + 100) * 0.01 - real).max() <= 0.01
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F8E4M3, DType.I4])
+def test_inputs_in_storage_formats_leave_no_digest(dtype: DType) -> None:
+    """Beside integers: random bits may be no number, and a bundle with such an input can be saved."""
+    graph = Graph("g")
+    x, q = graph.add_input("x", tensor(dtype, 1, 3, 2, 2)), graph.add_input("q", tensor(DType.I8, 4))
+    graph.outputs = [graph.add(Concat(1), [x, x], ["s"]).output, graph.add(Concat(0), [q, q], ["m"]).output]
+    assert is_exact(graph)
+    assert expected_digest(graph) == ""
