@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 import tenon
-from tenon.engine.compare import relative_error
+from tenon.runtime.engine.compare import relative_error
 
 ROOT = Path(__file__).resolve().parents[1]
 ZOO = ROOT.parent / "shared" / "zoo"

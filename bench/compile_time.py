@@ -27,7 +27,7 @@ ticks = [("", perf_counter())]
 def tick(name):
     ticks.append((name, perf_counter()))
 import tenon
-import tenon.pipeline, tenon.bundle.writer
+import tenon.pipeline, tenon.runtime.bundle.writer
 tick("import")
 stage = {"generate": "plan"}  # a stage is announced when it begins
 graph = tenon.load(sys.argv[1])

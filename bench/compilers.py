@@ -27,11 +27,11 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
-from tenon.bundle import Bundle
-from tenon.engine.instruction_count import count, missing
 from tenon.errors import ToolchainError
-from tenon.targets import find
-from tenon.targets.host_cpu import fits
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import fits
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.instruction_count import count, missing
 
 COMPILERS = ("zig", "gcc", "clang", "aarch64-linux-gnu-gcc")
 TARGETS = (

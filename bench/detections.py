@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import numpy as np
 
 import tenon
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import F32, tensor
-from tenon.ops.base import Operator
-from tenon.ops.data_dependent import NonMaxSuppression
-from tenon.ops.detection import DetectionOutput, Proposal
-from tenon.ops.indexing import TopK
-from tenon.ops.post_process import DetectionPostProcess
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.base import Operator
+from tenon.network.ops.data_dependent import NonMaxSuppression
+from tenon.network.ops.detection import DetectionOutput, Proposal
+from tenon.network.ops.indexing import TopK
+from tenon.network.ops.post_process import DetectionPostProcess
 
 Inputs = Mapping[str, Array]
 SCALES = (10.0, 10.0, 5.0, 5.0)

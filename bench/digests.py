@@ -18,12 +18,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
-from tenon.engine.device import Device
-from tenon.engine.verify import verify
 from tenon.errors import TenonError
-from tenon.ir.graph import Graph
+from tenon.network.graph.graph import Graph
+from tenon.network.passes.integers import is_quantised
 from tenon.options import Arithmetic
-from tenon.passes.integers import is_quantised
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.verify import verify
 
 TARGETS = ("host", "aarch64", "cortex-m4", "wasm32", "riscv64")
 SHOWN = 12

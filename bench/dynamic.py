@@ -28,9 +28,9 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import tenon
-from tenon.engine.compare import relative_error
-from tenon.targets import find
-from tenon.targets.host_cpu import model as processor
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import model as processor
+from tenon.runtime.engine.compare import relative_error
 
 Node = onnx.NodeProto
 Array = np.ndarray[Any, Any]

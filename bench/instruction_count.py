@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tenon.bundle import Bundle
-from tenon.engine.instruction_count import Counted
-from tenon.engine.instruction_count import count as count_instructions
-from tenon.engine.io import Feeds
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.instruction_count import Counted
+from tenon.runtime.engine.instruction_count import count as count_instructions
+from tenon.runtime.engine.io import Feeds
 
 
 def missing() -> str:

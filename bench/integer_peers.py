@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 import tenon
-from tenon.exporters.save import save
+from tenon.formats.exporters.save import save
 
 if TYPE_CHECKING:
     from ai_edge_litert.interpreter import Interpreter

@@ -30,9 +30,9 @@ from integer_peers import Feeds, litert, opened
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import tenon
-from tenon.engine.profile import profile
-from tenon.targets import find
-from tenon.targets.host_cpu import model
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import model
+from tenon.runtime.engine.profile import profile
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50")
 TYPES = {"u8": QuantType.QUInt8, "i8": QuantType.QInt8}

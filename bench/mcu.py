@@ -24,8 +24,8 @@ import instruction_count
 
 import tenon
 from tenon.atomic_write import scratch
-from tenon.bundle import Bundle
-from tenon.toolchain.size import sizes
+from tenon.machine.toolchain.size import sizes
+from tenon.runtime.bundle import Bundle
 
 TARGETS = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from tenon.sdk import save_sdk
+from tenon.runtime.sdk import save_sdk
 
 RUNS = "20"
 

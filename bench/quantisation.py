@@ -28,9 +28,9 @@ import numpy as np
 from PIL import Image
 
 import tenon
-from tenon.exporters.onnx import to_onnx
-from tenon.passes import optimize
-from tenon.quantization import quantize
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network.passes import optimize
+from tenon.tools.quantization import quantize
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -21,11 +21,11 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
-from tenon.engine.instruction_count import count
-from tenon.ir.graph import Graph
+from tenon.machine.targets import targets
+from tenon.machine.targets.base import Group
+from tenon.network.graph.graph import Graph
 from tenon.options import Arithmetic
-from tenon.targets import targets
-from tenon.targets.base import Group
+from tenon.runtime.engine.instruction_count import count
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

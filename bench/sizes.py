@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import tenon
-from tenon.bundle import Bundle
-from tenon.bundle.link import link_freestanding, program_objects
-from tenon.targets import find
-from tenon.toolchain.size import Sizes, sizes
+from tenon.machine.targets import find
+from tenon.machine.toolchain.size import Sizes, sizes
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.bundle.link import link_freestanding, program_objects
 
 MODEL = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 TARGETS = ("cortex-m0plus", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "riscv32imc", "armv7", "aarch64",

@@ -12,12 +12,12 @@ import argparse
 from pathlib import Path
 
 import tenon
-from tenon.engine.instruction_count import count, missing
-from tenon.engine.verify import fixed_feeds
 from tenon.errors import TenonError
-from tenon.ir.fixed_input import answer_digest
-from tenon.targets import find, targets
-from tenon.toolchain.size import sizes
+from tenon.machine.targets import find, targets
+from tenon.machine.toolchain.size import sizes
+from tenon.network.graph.fixed_input import answer_digest
+from tenon.runtime.engine.instruction_count import count, missing
+from tenon.runtime.engine.verify import fixed_feeds
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 SHOWN = 16  # characters of a digest

@@ -27,8 +27,8 @@ from tree_files import KINDS, file, rows_of
 
 import tenon
 from tenon.atomic_write import scratch
-from tenon.bundle import Bundle
-from tenon.toolchain.size import sizes
+from tenon.machine.toolchain.size import sizes
+from tenon.runtime.bundle import Bundle
 
 
 def main() -> int:

@@ -18,10 +18,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
-from tenon.algorithms.estimate import BARRIER, slowest
-from tenon.codegen.count import count
-from tenon.codegen.threads import Sharing, barriers
-from tenon.plan.program import Program
+from tenon.machine.algorithms.estimate import BARRIER, slowest
+from tenon.machine.codegen.threads import Sharing, barriers
+from tenon.machine.plan.program import Program
+from tenon.machine.proofs.count import count
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import argparse
 from pathlib import Path
 
 import tenon
-from tenon.engine.peak import peak_macs, read_bandwidth
-from tenon.engine.profile import Row, profile, rate
+from tenon.runtime.engine.peak import peak_macs, read_bandwidth
+from tenon.runtime.engine.profile import Row, profile, rate
 
 ROOT = Path(__file__).resolve().parents[1]
 

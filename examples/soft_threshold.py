@@ -13,10 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tenon.ir.graph import Array, Value
-from tenon.ir.types import TensorType
-from tenon.ops.base import Case, Site
-from tenon.plugins import Source, SourceOperator, register_operator
+from tenon.plugins import Array, Case, Site, Source, SourceOperator, TensorType, Value, register_operator
 
 C = """\
 static inline void soft_threshold(const float *x, float *y, int64_t count, float limit) {

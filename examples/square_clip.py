@@ -13,12 +13,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from tenon.ir.build import Builder, lane_segments
-from tenon.ir.graph import Array, Value
-from tenon.ir.loops import minimum
-from tenon.ir.types import TensorType
-from tenon.ops.base import Case, Input, Operator, Output, Site, Step
-from tenon.plugins import register_operator
+from tenon.plugins import (
+    Array,
+    Builder,
+    Case,
+    Input,
+    Operator,
+    Output,
+    Site,
+    Step,
+    TensorType,
+    Value,
+    lane_segments,
+    minimum,
+    register_operator,
+)
 
 
 @register_operator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, bitcast, interleave4, op
-from tenon.ir.types import I32, DType
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, bitcast, interleave4, op
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32, DType
 
 NAMES = ("dot4", "dot4_signed", "dot4_narrow")
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
-from tenon.importers.caffe.node import CaffeLayer
-from tenon.importers.caffe.schema import SCHEMA
-from tenon.ir.graph import Array, Graph
-from tenon.wire.protobuf import Message
-from tenon.wire.protobuf_write import serialise
+from tenon.formats import importers
+from tenon.formats.importers.caffe.node import CaffeLayer
+from tenon.formats.importers.caffe.schema import SCHEMA
+from tenon.formats.wire.protobuf import Message
+from tenon.formats.wire.protobuf_write import serialise
+from tenon.network.graph.graph import Array, Graph
 
 Blobs = Mapping[str, Sequence[Array]]
 

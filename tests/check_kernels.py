@@ -1,6 +1,6 @@
 """Re-proves the text form of a kernel by running all of its iterations at once, without its data.
 
-Shares nothing with ``tenon.codegen``: its own parser, and concrete numbers in place of inequalities.  A *frame* holds
+Shares nothing with ``machine.proofs``: its own parser, and concrete numbers in place of inequalities.  A *frame* holds
 one row for every iteration that reaches a statement, with the values of the loop variables; a loop multiplies rows, a
 condition removes some, and a value bound from data takes every value of its range.  Every index of every row is
 compared with the shape.  For each register and stack array the accesses of all rows are put in the order in which they

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lowered import Ask, NotLoweredError, make_site
-from tenon.codegen.bounds import prove
-from tenon.codegen.c.dialect import C
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel
-from tenon.ir.work_items import WorkItems, linearise
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Case, Step
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.work_items import WorkItems, linearise
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.proofs.bounds import prove
+from tenon.network.graph.graph import Array
+from tenon.network.ops.base import Case, Step
 
 STRICT = ("-std=gnu99", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 

@@ -58,7 +58,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="module")
 def every_kernel_divided() -> Iterator[None]:
     """Threads share the kernels of small networks too."""
-    from tenon.codegen import threads
+    from tenon.machine.codegen import threads
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "TINY", 0)

@@ -27,8 +27,8 @@ from typing import Any
 from flat import damaged_tables, is_flat
 from nested import damaged_json, damaged_member, is_archive, json_in
 from tenon.errors import InputError, ModelError
-from tenon.ir.graph import Graph
-from tenon.ir.verify import verify
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.verify import verify
 from wire import damaged_message, fields, grafted_message, renamed_field
 
 COUNT = int(os.environ.get("TENON_FUZZ", "300"))

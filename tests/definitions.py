@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 
 def conv2d(x: Array, w: Array) -> Array:

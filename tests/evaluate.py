@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Graph
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph
 
 __all__ = ["difference", "evaluate", "random_inputs"]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 import tenon
 from onnx_models import model, node
-from tenon.bundle.container import Container, container_of
-from tenon.bundle.encrypted_files import encrypt
-from tenon.bundle.writer import save_container
-from tenon.wire.encryption import seal
+from tenon.formats.wire.encryption import seal
+from tenon.runtime.bundle.container import Container, container_of
+from tenon.runtime.bundle.encrypted_files import encrypt
+from tenon.runtime.bundle.writer import save_container
 
 TARGETS = ("riscv64-v", "armv7")
 """Targets beside that of this machine, in the files of ``sealed_pair``."""

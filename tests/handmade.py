@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon.bundle import Bundle, Origin
-from tenon.codegen.backend import TextUnit
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel
-from tenon.ir.preprocessing import Preprocessing
-from tenon.ir.types import DType, tensor
+from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.plan.program import Call, Constant, Memory, Place, Port, Program, Region
+from tenon.machine.targets import find
+from tenon.network.graph.graph import Array
+from tenon.network.graph.preprocessing import Preprocessing
+from tenon.network.graph.types import DType, tensor
 from tenon.options import Emit, Options, default_cache
-from tenon.plan.program import Call, Constant, Memory, Place, Port, Program, Region
-from tenon.targets import find
+from tenon.runtime.bundle import Bundle, Origin
 
 COUNT = 10
 

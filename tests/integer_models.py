@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from real import shared
-from tenon.ir.graph import Array, Graph
+from tenon.network.graph.graph import Array, Graph
 from tenon.options import Arithmetic
 
 MODELS = ("ad", "ic", "kws", "mcunet", "person", "speech", "sww", "vww")

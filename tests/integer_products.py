@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.ir.graph import Array
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.requantize import added_factors, quantized_multipliers
+from tenon.network.graph.graph import Array
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.requantize import added_factors, quantized_multipliers
 
 Shape = tuple[int, ...]
 CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {

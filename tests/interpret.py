@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from loop_operations import MIXED, OPERATIONS, KernelError, convert, numpy_type
-from tenon.ir.graph import Array
-from tenon.ir.index import Index, Var
-from tenon.ir.loops import (
+from tenon.machine.kernel_ir.index import Index, Var
+from tenon.machine.kernel_ir.loops import (
     Alloc,
     Barrier,
     Bind,
@@ -39,6 +38,7 @@ from tenon.ir.loops import (
     Stmt,
     Store,
 )
+from tenon.network.graph.graph import Array
 
 # -------------------------------------------------------------------------------------------- running
 Env = dict[Var, int]

@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 Arrays = Mapping[str, Array]
 

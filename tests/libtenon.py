@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tenon.sdk import mace, save_sdk, tengine
-from tenon.sdk.libtenon import POSIX, RUNTIME, SOURCES, target_rows
-from tenon.targets import find
+from tenon.machine.targets import find
+from tenon.runtime.sdk import mace, save_sdk, tengine
+from tenon.runtime.sdk.libtenon import POSIX, RUNTIME, SOURCES, target_rows
 
 CLIENTS = Path(__file__).parent / "c"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wcast-qual", "-Wundef", "-Werror")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 
 
 class KernelError(Exception):

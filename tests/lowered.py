@@ -11,12 +11,12 @@ import pytest
 
 from interpret import interpret
 from loop_operations import numpy_type
-from tenon.ir.graph import Array, Value
-from tenon.ir.loops import Kernel
-from tenon.ir.types import ROW_MAJOR, DType, Layout, TensorType
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
-from tenon.ops.elementwise import BLOCKED
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
+from tenon.network.ops.base import Arg, Input, Layouts, Operator, Output, Scratch, Site, Weights
+from tenon.network.ops.elementwise import BLOCKED
 
 MACHINES = {
     "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=(DType.U8,)),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 Shape = tuple[int, ...]
 FLAT: Shape = (30,)

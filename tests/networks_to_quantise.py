@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
-from tenon.ir.graph import Array, Graph
+from tenon.network.graph.graph import Array, Graph
 
 
 def built(

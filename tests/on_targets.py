@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tenon.bundle import Bundle
-from tenon.engine.device import Device
-from tenon.engine.verify import verify
 from tenon.errors import ToolchainError
-from tenon.targets import find, targets
-from tenon.targets.host import missing
+from tenon.machine.targets import find, targets
+from tenon.machine.targets.host import missing
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.verify import verify
 
 COMPILED = [name for name, row in targets().items() if row.object != "none"]
 """All that have machine code."""

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 Inputs = Mapping[str, Sequence[int | str | None] | None]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tenon import ops
-from tenon.ir.graph import Graph
-from tenon.ir.text import parse
+from tenon.network import ops
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.text import parse
 
 FLOATS = """
 graph "floats" {

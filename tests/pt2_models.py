@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.importers.pytorch.load import KINDS
-from tenon.ir.graph import Array
+from tenon.formats.importers.pytorch.load import KINDS
+from tenon.network.graph.graph import Array
 
 NUMBERS = {kind: number for number, kind in KINDS.items()}
 

@@ -8,11 +8,11 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from evaluate import evaluate
-from tenon.importers import load
-from tenon.ir.graph import Array, Graph
+from tenon.formats.importers import load
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.passes.integers import to_integers
 from tenon.options import Arithmetic
-from tenon.passes.integers import to_integers
-from tenon.quantization.by_ranges import profiled, quantize_by_ranges
+from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
 
 RNG = np.random.default_rng(3)
 CONSTANTS: dict[str, Array] = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
-from tenon.ops.requantize import limits
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.requantize import limits
 from tflite_models import OPTION_TYPES, Model
 
 IMAGE = (1, 4, 6, 8)

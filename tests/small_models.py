@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 from wire import field, message
 
 Option = int | float | str | Sequence[int] | Sequence[float]

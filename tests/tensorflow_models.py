@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.importers.tensorflow.schema import DTYPES
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
+from tenon.formats.importers.tensorflow.schema import DTYPES
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate
-from tenon import importers
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")

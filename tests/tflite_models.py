@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.importers.tflite import schema
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
-from tenon.wire.flatbuffer import KINDS
+from tenon.formats.importers.tflite import schema
+from tenon.formats.wire.flatbuffer import KINDS
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 
 Fields = Mapping[int, Any]
 """Values by slot: (kind, number), text, arrays, other tables, or lists of tables."""

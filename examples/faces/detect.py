@@ -18,9 +18,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import tenon
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.preprocessing import Preprocessing
+from tenon.images import Preprocessing, read_image
 
 SCALED = Preprocessing(mean=(127,), scale=(1 / 128,))
 PRIORS = {

@@ -16,42 +16,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tenon.bundle import Bundle as Bundle
     from tenon.compat.compilation import compile as compile
-    from tenon.deployment import convert as convert
-    from tenon.deployment import evaluate as evaluate
-    from tenon.deployment import read_deployment as read_deployment
-    from tenon.engine import Engine as Engine
-    from tenon.engine import open_bundle
-    from tenon.engine.detect import detect as detect
     from tenon.errors import TenonError as TenonError
-    from tenon.ir.graph import Graph as Graph
+    from tenon.machine.targets import targets as targets
+    from tenon.network.graph.graph import Graph as Graph
     from tenon.options import Options as Options
     from tenon.pipeline import inspect as inspect
     from tenon.pipeline import load as load
-    from tenon.quantization import quantize as quantize
-    from tenon.targets import targets as targets
+    from tenon.runtime.bundle import Bundle as Bundle
+    from tenon.runtime.engine import Engine as Engine
+    from tenon.runtime.engine import open_bundle
+    from tenon.runtime.engine.detect import detect as detect
+    from tenon.tools.deployment import convert as convert
+    from tenon.tools.deployment import evaluate as evaluate
+    from tenon.tools.deployment import read_deployment as read_deployment
+    from tenon.tools.quantization import quantize as quantize
 
     open = open_bundle
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Bundle": "tenon.bundle",
-    "Engine": "tenon.engine",
-    "Graph": "tenon.ir.graph",
+    "Bundle": "tenon.runtime.bundle",
+    "Engine": "tenon.runtime.engine",
+    "Graph": "tenon.network.graph.graph",
     "Options": "tenon.options",
     "TenonError": "tenon.errors",
     "compile": "tenon.compat.compilation",
-    "convert": "tenon.deployment",
-    "detect": "tenon.engine.detect",
-    "evaluate": "tenon.deployment",
+    "convert": "tenon.tools.deployment",
+    "detect": "tenon.runtime.engine.detect",
+    "evaluate": "tenon.tools.deployment",
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
-    "open": "tenon.engine:open_bundle",
-    "quantize": "tenon.quantization",
-    "read_deployment": "tenon.deployment",
-    "targets": "tenon.targets:",
+    "open": "tenon.runtime.engine:open_bundle",
+    "quantize": "tenon.tools.quantization",
+    "read_deployment": "tenon.tools.deployment",
+    "targets": "tenon.machine.targets:",
 }
 """The module of each public name; ``module:name`` if it has another name there, ``module:`` for the module itself."""
 

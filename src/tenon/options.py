@@ -177,7 +177,7 @@ class Options:
     multiply-accumulates; results of integers do not change.  InputError where nothing fits."""
 
     preprocess: dict[str, Any] = field(default_factory=dict)
-    """Image preprocessing, overriding that of the model: fields of ``ir.preprocessing.Preprocessing``."""
+    """Image preprocessing, overriding that of the model: fields of ``graph.preprocessing.Preprocessing``."""
 
     head: dict[str, Any] = field(default_factory=dict)
     """Format of detection outputs that are not recognised: fields of ``passes.heads.Described``, and "priors"."""

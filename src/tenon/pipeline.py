@@ -12,24 +12,40 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from tenon import importers, passes
-from tenon.algorithms.base import Limits
 from tenon.atomic_write import write_all
-from tenon.bundle import Bundle, Origin, Tuned
-from tenon.bundle.banner import banner
-from tenon.bundle.compiler_flags import check
-from tenon.bundle.names import identifier
-from tenon.cluster import open_pool
-from tenon.codegen.backend import find as find_backend
-from tenon.codegen.c.strict import strict_machine
-from tenon.codegen.c.unit import CUnit
-from tenon.codegen.obfuscate import obfuscated, port_names
 from tenon.errors import InputError, ModelError, Problem, guarded
-from tenon.importers.pytorch import is_torch
-from tenon.ir.bind import Shapes, bind, fix, with_open_batches
-from tenon.ir.fixed import Values
-from tenon.ir.graph import Graph
-from tenon.kernels.machine import in_halves
+from tenon.formats import importers
+from tenon.formats.importers.pytorch import is_torch
+from tenon.formats.wire.encryption import Key
+from tenon.formats.wire.stored_files import Transform, stored_as
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.c.strict import strict_machine
+from tenon.machine.codegen.c.unit import CUnit
+from tenon.machine.codegen.obfuscate import obfuscated, port_names
+from tenon.machine.kernels.machine import in_halves
+from tenon.machine.plan.arithmetic import computes, products_in_f32, quickest, why_wide
+from tenon.machine.plan.choose import choose, choose_alike
+from tenon.machine.plan.describe import Description, describe, operators
+from tenon.machine.plan.lower import Weighed, plan
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.plan.program import Memory, Program
+from tenon.machine.plan.ram import plan_within
+from tenon.machine.targets import Target, find
+from tenon.machine.targets.runner import Runner
+from tenon.network import passes
+from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
+from tenon.network.graph.fixed import Values
+from tenon.network.graph.graph import Graph
+from tenon.network.passes.base import Pass
+from tenon.network.passes.detection_outputs import find_heads
+from tenon.network.passes.heads import with_head
+from tenon.network.passes.integers import is_quantised, to_integers
+from tenon.network.passes.integers.digest import expected_digest
+from tenon.network.passes.integers.requantised import requantised_moves
+from tenon.network.passes.io_adapters import adapted
+from tenon.network.passes.precision import STORED, precision, states_f16
+from tenon.network.passes.preprocessing import compile_in, described
 from tenon.options import (
     INTEGER_WINOGRAD_BYTES,
     THREADS,
@@ -39,29 +55,14 @@ from tenon.options import (
     usual_limits,
     with_options,
 )
-from tenon.passes.base import Pass
-from tenon.passes.detection_outputs import find_heads
-from tenon.passes.heads import with_head
-from tenon.passes.integers import is_quantised, to_integers
-from tenon.passes.integers.digest import expected_digest
-from tenon.passes.integers.requantised import requantised_moves
-from tenon.passes.io_adapters import adapted
-from tenon.passes.precision import STORED, precision, states_f16
-from tenon.passes.preprocessing import compile_in, described
-from tenon.plan.arithmetic import computes, products_in_f32, quickest, why_wide
-from tenon.plan.choose import choose, choose_alike
-from tenon.plan.describe import Description, describe, operators
-from tenon.plan.lower import Weighed, plan
-from tenon.plan.lowering_context import Setting
-from tenon.plan.program import Memory, Program
-from tenon.plan.ram import plan_within
-from tenon.targets import Target, find
-from tenon.targets.runner import Runner
-from tenon.tune.probe import probed
-from tenon.tune.search import Bench, LayerTimes, kind_of, search
-from tenon.tune.table import Table, Times
-from tenon.wire.encryption import Key
-from tenon.wire.stored_files import Transform, stored_as
+from tenon.runtime.bundle import Bundle, Origin, Tuned
+from tenon.runtime.bundle.banner import banner
+from tenon.runtime.bundle.compiler_flags import check
+from tenon.runtime.bundle.names import identifier
+from tenon.tools.cluster import open_pool
+from tenon.tools.tune.probe import probed
+from tenon.tools.tune.search import Bench, LayerTimes, kind_of, search
+from tenon.tools.tune.table import Table, Times
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
@@ -99,7 +100,7 @@ def load(
     WrongKeyError.
     """
     if is_torch(model):
-        from tenon.importers.pytorch import export
+        from tenon.formats.importers.pytorch import export
 
         return export.load(model, example_inputs, inputs, outputs, values)
     return importers.load(
@@ -315,7 +316,7 @@ def rewrite(
     inspected and timed.  ``verify`` compares the result of every pass with what it was given. Raises ModelError, and
     InputError for options that do not fit.
     """
-    from tenon.exporters.rewrite import Request, rewritten
+    from tenon.formats.exporters.rewrite import Request, rewritten
 
     request = Request(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
     failures = Path.cwd() if verify else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 SINGLE = 2.0**-23
 """How far, relative to the largest of them, results in single precision may be from the exact ones."""

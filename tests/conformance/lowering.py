@@ -10,7 +10,7 @@ import tenon
 from conformance.cases import Conformance
 from conformance.run import flat, imported, ports
 from tenon.errors import TenonError
-from tenon.targets import targets
+from tenon.machine.targets import targets
 
 _chosen: list[Conformance] = []
 

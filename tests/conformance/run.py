@@ -12,9 +12,9 @@ import numpy as np
 import tenon
 from conformance.cases import Conformance
 from tenon.errors import ModelError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.strings import decoded, encoded, width
-from tenon.toolchain.compiler import Compiler
+from tenon.machine.toolchain.compiler import Compiler
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.strings import decoded, encoded, width
 
 _ROUNDING = {"bfloat16": 2 * 2.0**-7, "float16": 2 * 2.0**-10}
 """Two units in the last place, relative to the least number that has them."""

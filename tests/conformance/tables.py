@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from conformance.cases import Conformance
 from conformance.exact import EXACT
 from conformance.harness import PASSED, Outcome
-from tenon import ops
-from tenon.decompositions.onnx.compose import COMPOSED
-from tenon.decompositions.strings.strings import STRINGS
-from tenon.importers.onnx.control import CONTROL
-from tenon.importers.onnx.gradient import RULES
-from tenon.targets import targets
+from tenon.formats.decompositions.onnx.compose import COMPOSED
+from tenon.formats.decompositions.strings.strings import STRINGS
+from tenon.formats.importers.onnx.control import CONTROL
+from tenon.formats.importers.onnx.gradient import RULES
+from tenon.machine.targets import targets
+from tenon.network import ops
 
 HEAD = """\
 # Operators

@@ -17,7 +17,7 @@ from on_targets import skip_without_device
 from onnx_models import model, node
 from ssh_server import SshServer, ssh_server
 from tenon.cli import main
-from tenon.devices import RemoteRunner, ask, read_devices, target_of
+from tenon.tools.devices import RemoteRunner, ask, read_devices, target_of
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from adb_daemon import AdbDaemon, adb_server
-from tenon.devices import DeviceSpec, RemoteRunner, known_devices
-from tenon.devices.deploy import deploy, state
-from tenon.devices.link import LostError
 from tenon.errors import DeviceError
+from tenon.tools.devices import DeviceSpec, RemoteRunner, known_devices
+from tenon.tools.devices.deploy import deploy, state
+from tenon.tools.devices.link import LostError
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from evaluate import difference, evaluate
 from onnx_models import model as onnx_model
 from onnx_models import node
 from tenon.cli import main
-from tenon.engine.engine import Engine
 from tenon.errors import InputError
-from tenon.ir.bind import bind
-from tenon.ir.graph import Array
+from tenon.network.graph.bind import bind
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine.engine import Engine
 
 SHAPES = [{"x": (1, 3, 16, 16)}, {"x": (4, 3, 16, 16)}, {"x": (1, 3, 24, 20)}]
 """Two batches and two sizes of images."""

@@ -26,12 +26,12 @@ from detectors import bright_areas
 from installed import succeeds
 from installed import tenon as command
 from real import DIGITS, ROOT, held_out_digits, shared
-from tenon.engine.detect import detections
-from tenon.engine.device import run_on_device
-from tenon.engine.image import read_image
 from tenon.errors import InputError, ToolchainError
-from tenon.ir.graph import Array
-from tenon.web.npm import package_name
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine.detect import detections
+from tenon.runtime.engine.device import run_on_device
+from tenon.runtime.engine.image import read_image
+from tenon.runtime.web.npm import package_name
 
 HOSTILE = '</script><script>document.body.dataset.error="ran"</script>'
 RUNS = "Number(document.body.dataset.runs ?? 0)"

@@ -11,11 +11,11 @@ import pytest
 import tenon
 from on_targets import EMULATED, skip_without_device
 from real import DIGITS
-from tenon.bundle import link
-from tenon.targets import find
-from tenon.targets.host import runner_of
-from tenon.targets.runner import Local
-from tenon.toolchain import compiler, musl
+from tenon.machine.targets import find
+from tenon.machine.targets.host import runner_of
+from tenon.machine.targets.runner import Local
+from tenon.machine.toolchain import compiler, musl
+from tenon.runtime.bundle import link
 
 TARGETS = [name for name in EMULATED if "-linux-musl" in find(name).triple and find(name).c_library]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from caffe_models import caffemodel, head, layer, random, run
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 cv2: Any = pytest.importorskip("cv2", reason="OpenCV is not installed")
 

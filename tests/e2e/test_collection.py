@@ -18,8 +18,8 @@ from PIL import Image
 import tenon
 from evaluate import difference, evaluate, random_inputs
 from real import SHARED, shared
-from tenon import importers
-from tenon.ir.graph import Array, Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Array, Graph
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order

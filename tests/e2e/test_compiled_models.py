@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import tenon
 from real import ROOT, shared
 from tenon.cli.app import app
-from tenon.engine.compare import relative_error
+from tenon.runtime.engine.compare import relative_error
 
 TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order
 

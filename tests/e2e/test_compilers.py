@@ -19,10 +19,10 @@ from onnx import helper, numpy_helper
 import tenon
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, OTHER_SYSTEMS
 from onnx_models import node, random
-from tenon.bundle import Bundle
-from tenon.bundle.names import library_name
+from tenon.machine.toolchain.compiler import zig
 from tenon.options import Emit
-from tenon.toolchain.compiler import zig
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.bundle.names import library_name
 
 OLDEST = os.environ.get("TENON_OLDEST_ZIG", "")
 

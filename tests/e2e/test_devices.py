@@ -21,17 +21,17 @@ from command_line import run_main
 from on_targets import COMPILED, EMULATED, selected, skip_without_device
 from onnx_models import model, node
 from programs import needed
-from tenon.bundle.names import executable_name, library_name
 from tenon.cli import main
-from tenon.codegen.backend import TextUnit
-from tenon.engine.device import Device, run_on_device
-from tenon.engine.instruction_count import count
-from tenon.engine.profile import profile
 from tenon.errors import InputError, ToolchainError
+from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.targets import find
+from tenon.machine.targets.host import runner_of
+from tenon.machine.targets.runner import Finished, Local, Session
 from tenon.pipeline import tune
-from tenon.targets import find
-from tenon.targets.host import runner_of
-from tenon.targets.runner import Finished, Local, Session
+from tenon.runtime.bundle.names import executable_name, library_name
+from tenon.runtime.engine.device import Device, run_on_device
+from tenon.runtime.engine.instruction_count import count
+from tenon.runtime.engine.profile import profile
 
 X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 

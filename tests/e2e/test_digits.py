@@ -11,8 +11,8 @@ import pytest
 import tenon
 from on_targets import COMPILED, selected, skip_without_device
 from real import DIGITS, held_out_digits
-from tenon.engine.device import Device
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine.device import Device
 
 
 @pytest.fixture(scope="module")

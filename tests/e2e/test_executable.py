@@ -19,10 +19,10 @@ from command_line import run_main
 from handmade import expected
 from real import shared
 from tenon.cli import main
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.preprocessing import Preprocessing
-from tenon.toolchain.compiler import Compiler
+from tenon.machine.toolchain.compiler import Compiler
+from tenon.network.graph.preprocessing import Preprocessing
+from tenon.runtime.engine.image import read_image
 
 X = np.arange(0, 250, 25, dtype=np.float32).reshape(1, 1, 2, 5)
 PGM = b"P5 5 2 255\n" + X.astype(np.uint8).tobytes()

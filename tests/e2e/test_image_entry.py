@@ -17,11 +17,11 @@ import tenon
 from detectors import bright_areas
 from installed import tenon as command
 from real import DIGITS, ROOT
-from tenon.bundle import Bundle
-from tenon.engine.detect import detections
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.detect import detections
+from tenon.runtime.engine.image import read_image
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import tenon as package
 from installed import environment, succeeds, tenon, tenon_script
 from real import DIGITS, held_out_digits
-from tenon.bundle.delta import delta
-from tenon.bundle.encrypted_files import encrypt
 from tenon.cli.app import app
+from tenon.runtime.bundle.delta import delta
+from tenon.runtime.bundle.encrypted_files import encrypt
 from tflite_models import quantised_convolution
 
 MODEL = str(DIGITS / "digits.onnx")
@@ -220,7 +220,7 @@ def use(name):
     found = getattr(tenon, name)
     if name == "targets":
         assert "aarch64" in found(), found
-        assert set(found()) == set(__import__("tenon.targets", fromlist=["targets"]).targets())
+        assert set(found()) == set(__import__("tenon.machine.targets", fromlist=["targets"]).targets())
     elif name == "inspect":
         assert found({MODEL!r}, target="null")[0].macs > 0
     elif name == "load":
@@ -297,7 +297,7 @@ def test_public_names_after_every_submodule() -> None:
 
 def test_public_names_are_not_shadowed_by_submodules() -> None:
     _python(
-        f"{_USES}\nimport tenon.targets\nfrom tenon import targets\nassert targets is tenon.targets\n"
+        f"{_USES}\nimport tenon.machine.targets\nfrom tenon import targets\nassert targets is tenon.machine.targets\n"
         f"for name in {PUBLIC!r}: use(name)"
     )
 

@@ -9,9 +9,9 @@ import pytest
 
 import tenon
 from integer_models import MODELS, inputs, model, records
-from tenon.ir.evaluate import evaluate
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.passes.integers import to_integers
 from tenon.options import Arithmetic
-from tenon.passes.integers import to_integers
 
 REFERENCE_RECORDS = 4
 """Records that are computed by the references, which take a while."""

@@ -19,12 +19,12 @@ import pytest
 import tenon
 import tflm_signal as definition
 from real import ROOT, shared
-from tenon.engine.device import Device
-from tenon.importers.tflite.content import TfliteOperation
-from tenon.importers.tflite.load import parse
-from tenon.ir.graph import Array
-from tenon.model_files.model_file import ModelFile
-from tenon.wire.flatbuffer import flex_map
+from tenon.formats.importers.tflite.content import TfliteOperation
+from tenon.formats.importers.tflite.load import parse
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.wire.flatbuffer import flex_map
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine.device import Device
 
 FRAME = "serving_default_audio_frame:0"
 WORDS = {"yes": "yes", "no": "no", "silence": "silence", "noise": "silence"}

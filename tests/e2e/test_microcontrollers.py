@@ -18,11 +18,11 @@ import tenon
 from integer_models import MODELS, inputs, model, records
 from on_targets import skip_without_device
 from real import DIGITS, ROOT
-from tenon.bundle import Bundle, read_manifest
-from tenon.codegen.backend import TextUnit
-from tenon.engine.device import Device, _probe
-from tenon.engine.instruction_count import Counted, count
-from tenon.toolchain.size import sizes
+from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.toolchain.size import sizes
+from tenon.runtime.bundle import Bundle, read_manifest
+from tenon.runtime.engine.device import Device, _probe
+from tenon.runtime.engine.instruction_count import Counted, count
 
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
 CALLER = 16

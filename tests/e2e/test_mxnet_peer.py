@@ -11,8 +11,8 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import importers
 from tenon.errors import ModelError
+from tenon.formats import importers
 
 PYTHON = os.environ.get("TENON_MXNET", "")
 

@@ -9,10 +9,10 @@ import pytest
 
 import tenon
 from real import DIGITS, held_out_digits, shared
-from tenon.bundle.manifest import read_manifest
-from tenon.ir.graph import Array
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.network.graph.graph import Array
 from tenon.options import Precision
-from tenon.targets.host_cpu import runs_here
+from tenon.runtime.bundle.manifest import read_manifest
 
 NAMES: tuple[Precision, ...] = ("bf16", "fp16")
 EVERY: tuple[Precision, ...] = ("fp32", *NAMES)
@@ -46,8 +46,8 @@ def test_weights_have_half_the_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.006)])
 def test_face_detector_on_a_photo(precision: Precision, tolerance: float) -> None:
     """Tolerances are twice the errors over 17 photos: 0.025 and 0.0032 of scores, 0.0051 and 0.0008 of boxes."""
-    from tenon.engine.image import read_image
-    from tenon.ir.preprocessing import Preprocessing
+    from tenon.network.graph.preprocessing import Preprocessing
+    from tenon.runtime.engine.image import read_image
 
     model = shared("models/onnx/version-RFB-320/version-RFB-320.onnx")
     photo = shared("models/images/coral_grace_hopper.bmp")

@@ -12,8 +12,8 @@ import pytest
 from evaluate import difference, evaluate
 from ncnn_layers import CASES, SCALE, Case, blobs, exact, int8_weights, param, plain, scales
 from real import shared
-from tenon import importers
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 ncnn: Any = pytest.importorskip("ncnn", reason="ncnn is not installed")
 

@@ -9,7 +9,7 @@ import pytest
 
 from evaluate import difference, evaluate, random_inputs
 from real import shared
-from tenon import importers
+from tenon.formats import importers
 from tenon.pipeline import rewrite
 
 MODELS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
+from tenon.formats import importers
 
 paddle = pytest.importorskip("paddle", reason="Paddle is not installed")
 written = pytest.importorskip("paddle_programs")

@@ -18,7 +18,7 @@ from installed import environment, tenon_script
 from on_targets import skip_without_device
 from programs import PATH, needed
 from real import ROOT
-from tenon.targets import find
+from tenon.machine.targets import find
 
 PAGES = ROOT / "docs" / "platforms"
 STAND_INS = ROOT / "tests" / "stand_ins"

@@ -17,7 +17,7 @@ import pytest
 from documented import CONSOLE, alike, blocks, check_page, shell
 from installed import environment, tenon_script
 from real import ROOT
-from tenon.targets import find
+from tenon.machine.targets import find
 
 README = ROOT / "README.md"
 

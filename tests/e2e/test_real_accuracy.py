@@ -10,7 +10,7 @@ import pytest
 
 import tenon
 from real import shared
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +42,8 @@ def test_area_under_the_curve_of_keywords(keywords: tuple[tenon.Bundle, Path, Ar
 
 WORDS = """
 import numpy as np
-from tenon.metrics import Evaluation
-from tenon.metrics.text import WordErrorRate
+from tenon.tools.metrics import Evaluation
+from tenon.tools.metrics.text import WordErrorRate
 
 LABELS = {labels}
 

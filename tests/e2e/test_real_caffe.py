@@ -11,11 +11,12 @@ import tenon
 from caffe_models import random_weights
 from evaluate import difference, evaluate, random_inputs
 from real import SHARED, shared
-from tenon import importers, passes
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.graph import Array, Graph
+from tenon.formats import importers
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.machine.plan.describe import describe
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph
 from tenon.pipeline import rewrite
-from tenon.plan.describe import describe
 
 TOLERANCE = 1e-4
 MACS = {

@@ -10,8 +10,8 @@ import pytest
 
 import tenon
 from real import ROOT, SHARED, shared
-from tenon import importers
-from tenon.plan.describe import describe
+from tenon.formats import importers
+from tenon.machine.plan.describe import describe
 
 YOLO = "models/darknet/yolo-fastest-1.1"
 

@@ -13,9 +13,9 @@ from PIL import Image
 import tenon
 from evaluate import difference, evaluate
 from real import SHARED, shared
-from tenon import importers
-from tenon.ir.graph import Array
-from tenon.plan.describe import describe
+from tenon.formats import importers
+from tenon.machine.plan.describe import describe
+from tenon.network.graph.graph import Array
 
 FACES = {"input": (1, 3, 240, 320)}
 
@@ -126,7 +126,7 @@ def test_affine_graphs() -> None:
 
 def test_every_file_is_recognised_as_one_format() -> None:
     """No file of the model collection is recognised as another format."""
-    from tenon.model_files.model_file import read_file
+    from tenon.formats.model_files.model_file import read_file
 
     expected = {"caffe": "Caffe", "darknet": "Darknet", "ncnn": "ncnn", "tmfile": "Tengine", "caffe2": "Caffe2",
             "megengine": "MegEngine", "oneflow": "OneFlow", "onnx": "ONNX"}  # fmt: skip

@@ -13,10 +13,11 @@ import pytest
 from onnx import numpy_helper
 
 from evaluate import difference, evaluate, random_inputs
-from tenon import importers, passes
-from tenon.ir.graph import Array
-from tenon.ir.text import parse, show
-from tenon.ops import constructors
+from tenon.formats import importers
+from tenon.network import passes
+from tenon.network.graph.graph import Array
+from tenon.network.graph.text import parse, show
+from tenon.network.ops import constructors
 
 SHARED = Path(__file__).parents[2] / "../shared"
 MODELS = SHARED / "models/onnx"

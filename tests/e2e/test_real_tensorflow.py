@@ -11,9 +11,10 @@ import pytest
 import tenon
 from evaluate import difference, evaluate
 from real import SHARED, shared
-from tenon import importers, passes
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array, Graph
+from tenon.formats import importers
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph
 
 TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions in another order
 SINGLE = "models/tflite_fp32/glow_single_ops"

@@ -22,16 +22,16 @@ from command_line import run_main
 from on_targets import skip_without_device
 from onnx_models import model, node
 from ssh_server import SshServer, ssh_server
-from tenon.bundle.encrypted_files import encrypt
 from tenon.cli import main
-from tenon.codegen.backend import TextUnit
-from tenon.devices import RemoteRunner, ask, find_devices, read_devices, target_of
-from tenon.devices import remote as remote_module
-from tenon.devices.deploy import deploy, state
-from tenon.devices.link import LostError
-from tenon.devices.remote import Connection
-from tenon.engine.device import Device
 from tenon.errors import DeviceError
+from tenon.machine.codegen.backend import TextUnit
+from tenon.runtime.bundle.encrypted_files import encrypt
+from tenon.runtime.engine.device import Device
+from tenon.tools.devices import RemoteRunner, ask, find_devices, read_devices, target_of
+from tenon.tools.devices import remote as remote_module
+from tenon.tools.devices.deploy import deploy, state
+from tenon.tools.devices.link import LostError
+from tenon.tools.devices.remote import Connection
 
 X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 

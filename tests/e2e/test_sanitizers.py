@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from compiled import build_libraries
 from lowered import MACHINES, Ask, run_lowered
-from tenon.ops import registry
+from tenon.network.ops import registry
 
 machine = MACHINES[sys.argv[1]]
 ask = Ask(blocked=True, surplus=1)

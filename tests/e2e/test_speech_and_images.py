@@ -11,7 +11,7 @@ import pytest
 import tenon
 from evaluate import evaluate, random_inputs
 from real import shared
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 
 def test_silero_vad_agrees_with_onnxruntime(tmp_path: Path) -> None:

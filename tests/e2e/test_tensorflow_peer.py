@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evaluate import difference, evaluate
-from tenon import importers
+from tenon.formats import importers
 from tensorflow_peer import (
     IMAGE,
     Shape,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate
-from tenon import importers
+from tenon.formats import importers
 from tensorflow_peer import (
     IMAGE,
     Shape,

@@ -19,10 +19,10 @@ import pytest
 import tenon
 from onnx_models import model, node
 from real import DIGITS, held_out_digits, zoo_model
-from tenon.bundle import Bundle
-from tenon.bundle.link import runtime
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.bundle.link import runtime
 
 pytestmark = pytest.mark.usefixtures("every_kernel_divided")
 

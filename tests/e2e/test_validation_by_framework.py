@@ -12,7 +12,7 @@ import pytest
 from command_line import run_main
 from real import shared
 from tenon.cli import main
-from tenon.peers import PEERS
+from tenon.tools.peers import PEERS
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import tenon
 from real import DIGITS, shared
 from tenon.cli.app import app
 from tenon.errors import ModelError
-from tenon.ir.random_weights import with_random_weights
+from tenon.network.graph.random_weights import with_random_weights
 from tenon.pipeline import rewrite
 
 MODEL = DIGITS / "digits.onnx"

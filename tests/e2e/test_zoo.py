@@ -10,7 +10,7 @@ import pytest
 
 import tenon
 from real import zoo_model, zoo_names
-from tenon.engine.compare import relative_error
+from tenon.runtime.engine.compare import relative_error
 
 LONG = frozenset(
     {

@@ -11,8 +11,8 @@ from damage import Outcomes
 from fuzzing.corpus import models, recording, unpack, words
 from fuzzing.files import Run, damaged, keep
 from onnx_models import classifier
-from tenon import importers
-from tenon.importers.darknet import load as darknet
+from tenon.formats import importers
+from tenon.formats.importers.darknet import load as darknet
 
 NET = b"[net]\nheight=4\nwidth=4\nchannels=1\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n"
 WEIGHTS = bytes([0, 0, 0, 0, 2]) + bytes(15 + 4 * 4)

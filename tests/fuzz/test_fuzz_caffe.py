@@ -13,14 +13,14 @@ from caffe_models import blob, head, layer
 from caffe_models import random as numbers
 from damage import COUNT, FIELDS, flipped, survive
 from real import shared
-from tenon import importers
-from tenon.exporters.caffe import optimise
-from tenon.exporters.rewrite import Request, Rewritten, rewritten
-from tenon.importers.caffe.schema import SCHEMA
-from tenon.ir.graph import Graph
-from tenon.model_files.model_file import ModelFile
-from tenon.wire.protobuf_write import serialise
-from tenon.wire.prototext import parse
+from tenon.formats import importers
+from tenon.formats.exporters.caffe import optimise
+from tenon.formats.exporters.rewrite import Request, Rewritten, rewritten
+from tenon.formats.importers.caffe.schema import SCHEMA
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.wire.protobuf_write import serialise
+from tenon.formats.wire.prototext import parse
+from tenon.network.graph.graph import Graph
 
 TEXT = (
     head(1, 3, 8, 8)

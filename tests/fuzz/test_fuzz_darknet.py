@@ -6,8 +6,8 @@ import pytest
 
 from damage import COUNT, survive
 from real import shared
-from tenon import importers
-from tenon.ir.graph import Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph
 
 SMALL = b"""[net]
 height=16

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tenon.deployment import read_deployment
 from tenon.errors import TenonError
+from tenon.tools.deployment import read_deployment
 
 SEEDS = {
     "tenon": """\

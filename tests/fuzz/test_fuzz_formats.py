@@ -31,8 +31,8 @@ from small_models import (
     pir_operator,
     tmfile,
 )  # fmt: skip
-from tenon import importers
-from tenon.ir.graph import Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph
 
 FACES = {"input": (1, 3, 240, 320)}
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from damage import COUNT, survive
 from keras_models import archive, sequential, small
-from tenon import importers
-from tenon.ir.graph import Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph
 
 
 def test_h5() -> None:

@@ -7,9 +7,9 @@ import pytest
 from damage import COUNT, survive, verified
 from onnx_models import classifier, gated
 from real import shared
-from tenon import importers
-from tenon.ir.bind import ANY_RANK, bind
-from tenon.ir.graph import Graph
+from tenon.formats import importers
+from tenon.network.graph.bind import ANY_RANK, bind
+from tenon.network.graph.graph import Graph
 
 MNIST = "models/onnx/mnist/mnist.onnx"
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from damage import COUNT, survive
 from real import shared
-from tenon import importers
-from tenon.ir.graph import Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph
 from tensorflow_models import const, graph, node, placeholder, saved_model
 
 

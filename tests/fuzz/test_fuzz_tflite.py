@@ -6,7 +6,7 @@ import pytest
 
 from damage import COUNT, survive
 from real import shared
-from tenon import importers
+from tenon.formats import importers
 from tflite_models import convolution
 
 NAMES = {

@@ -19,14 +19,14 @@ from fuzzing.judge import Batch, Configuration, Report, judge
 from fuzzing.known import excused
 from fuzzing.peer import answer
 from tenon.errors import ShapeError
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ops import registry
-from tenon.ops.region import RoiAlign
+from tenon.machine.targets import find as find_target
+from tenon.machine.toolchain.compiler import Compiler, find
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops import registry
+from tenon.network.ops.region import RoiAlign
 from tenon.options import Options, Precision, child_environment
-from tenon.targets import find as find_target
-from tenon.toolchain.compiler import Compiler, find
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
@@ -85,7 +85,7 @@ def judged(made: Sample, compiler: Compiler) -> Report:
 
 
 def test_wrong_kernel_is_detected(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenon.ops.pointwise import Neg
+    from tenon.network.ops.pointwise import Neg
 
     # Kernels are cached by shape: no other test has this one.
     made = graph_of({"x": np.ones((41, 7, 43), np.float32)}, ("Neg", ("x",), {}), ("Exp", ("v0",), {}))
@@ -95,7 +95,7 @@ def test_wrong_kernel_is_detected(compiler: Compiler, monkeypatch: pytest.Monkey
 
 
 def test_wrong_reference_is_detected(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenon.ops.pointwise import Ceil
+    from tenon.network.ops.pointwise import Ceil
 
     monkeypatch.setattr(Ceil, "reference", lambda self, x: np.floor(x))
     made = graph_of({"x": np.full((3, 5), 0.5, np.float32)}, ("Ceil", ("x",), {}))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tenon.bundle.link import HEADERS, runtime
-from tenon.engine.image import read_image
+from tenon.runtime.bundle.link import HEADERS, runtime
+from tenon.runtime.engine.image import read_image
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(7)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from fuzzing.quantised import ARITHMETICS, KINDS, judge_quantised, quantised, union
-from tenon import passes
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array
-from tenon.ir.verify import verify
-from tenon.ops.fused import Fused
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.integer_product import IntegerProduct
-from tenon.targets import find
-from tenon.targets.host import missing
+from tenon.machine.targets import find
+from tenon.machine.targets.host import missing
+from tenon.network import passes
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array
+from tenon.network.graph.verify import verify
+from tenon.network.ops.fused import Fused
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_product import IntegerProduct
 
 SEEDS = range(12)
 

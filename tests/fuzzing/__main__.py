@@ -23,12 +23,12 @@ from fuzzing.cluster import Batch, on_pool
 from fuzzing.judge import Configuration, Report, judge_apart
 from fuzzing.quantised import TARGETS as QUANTISED_TARGETS
 from fuzzing.quantised import judge_quantised, quantised
-from tenon.cluster import open_pool
 from tenon.errors import ToolchainError
+from tenon.machine.targets import targets
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.options import Options, Precision
-from tenon.targets import targets
-from tenon.targets.host_cpu import runs_here
-from tenon.toolchain.compiler import Compiler, find
+from tenon.tools.cluster import open_pool
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 ORDER: tuple[Precision, ...] = ("fp32", "fp32", "fp16", "fp32", "bf16")
@@ -176,7 +176,7 @@ def progress(found: Report, report: Report, seeds: range, speed: float) -> None:
 
 def show(report: Report) -> None:
     from fuzzing.generate import sample
-    from tenon.ir.text import show as text
+    from tenon.network.graph.text import show as text
 
     for finding in {finding.seed: finding for finding in report.findings}.values():
         made = (quantised if finding.quantised else sample)(finding.seed)

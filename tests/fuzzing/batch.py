@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from fuzzing.generate import Sample
-from tenon.codegen.c import BACKEND
-from tenon.codegen.threads import phases
-from tenon.ir.graph import Array, Graph
-from tenon.ops.base import Limits
-from tenon.passes import optimize
-from tenon.passes.precision import precision
-from tenon.plan.lower import plan
-from tenon.plan.lowering_context import Setting
-from tenon.plan.program import ALIGNMENT, Program
-from tenon.targets import Target
-from tenon.toolchain.compiler import BASE_FLAGS, Compiler
+from tenon.machine.codegen.c import BACKEND
+from tenon.machine.codegen.threads import phases
+from tenon.machine.plan.lower import plan
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.plan.program import ALIGNMENT, Program
+from tenon.machine.targets import Target
+from tenon.machine.toolchain.compiler import BASE_FLAGS, Compiler
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.ops.base import Limits
+from tenon.network.passes import optimize
+from tenon.network.passes.precision import precision
 
 FLAGS = (*(f for f in BASE_FLAGS if f != "-O3"), "-fPIC", "-shared")
 """Faster to compile than the flags of bundles; the code and the warnings, which are errors, are the same."""

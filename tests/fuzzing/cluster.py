@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 
 from fuzzing.judge import LONGEST, Report
-from tenon.cluster import Pool, WorkItem, content_key
-from tenon.cluster.pool import ordered
 from tenon.errors import ResourceError
-from tenon.tune.table import generator_version
+from tenon.tools.cluster import Pool, WorkItem, content_key
+from tenon.tools.cluster.pool import ordered
+from tenon.tools.tune.table import generator_version
 
 AHEAD = 4
 """Batches that wait for each worker."""

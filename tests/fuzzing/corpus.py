@@ -1,4 +1,4 @@
-"""A corpus of small valid models: those that the tests pass to ``tenon.importers``, recorded when they load.
+"""A corpus of small valid models: those that the tests pass to ``tenon.formats.importers``, recorded when they load.
 
     pytest --record-models FOLDER tests/unit      # puts FOLDER/<format>/<hash>.zip there
 
@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tenon import importers
 from tenon.errors import InputError, ModelError
-from tenon.importers import FORMATS
-from tenon.ir.graph import Graph
-from tenon.model_files.model_file import ModelFile
+from tenon.formats import importers
+from tenon.formats.importers import FORMATS
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.network.graph.graph import Graph
 from tenon.options import child_environment
 
 LARGEST = 100_000

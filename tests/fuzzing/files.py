@@ -17,7 +17,7 @@ from time import monotonic
 
 from damage import Outcomes, bounded, insert_keyword, kept, kinds, splice_from_donor
 from fuzzing.corpus import ROOT, Recorded, gather, models, unpack, words
-from tenon.importers import FORMATS
+from tenon.formats.importers import FORMATS
 
 SLICE = 200
 """Files between time checks."""

@@ -14,18 +14,18 @@ from fuzzing.idioms import IDIOMS
 from fuzzing.moves import MOVES
 from fuzzing.numbers import ordinary, special
 from tenon.errors import TenonError, UnsupportedError
-from tenon.ir.graph import Array, Graph, Node, Origin, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ir.verify import impossible_quantisation
-from tenon.ir.writer import HOSTILE
-from tenon.kernels.machine import Machine
-from tenon.ops import registry
-from tenon.ops.base import Case, Operator
-from tenon.ops.region import RoiAlign
-from tenon.passes import optimize
-from tenon.passes.tolerance import UNIT
-from tenon.plan.lower import check
-from tenon.plan.lowering_context import Setting, site
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.lower import check
+from tenon.machine.plan.lowering_context import Setting, site
+from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.graph.verify import impossible_quantisation
+from tenon.network.graph.writer import HOSTILE
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case, Operator
+from tenon.network.ops.region import RoiAlign
+from tenon.network.passes import optimize
+from tenon.network.passes.tolerance import UNIT
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tenon.errors import TenonError
-from tenon.ir.graph import Value
-from tenon.ir.writer import HOSTILE
+from tenon.network.graph.graph import Value
+from tenon.network.graph.writer import HOSTILE
 
 if TYPE_CHECKING:
     from fuzzing.generate import Generator

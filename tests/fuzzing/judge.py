@@ -20,11 +20,11 @@ from fuzzing.generate import Sample, sample
 from fuzzing.known import excused
 from fuzzing.peer import Refused, answer
 from tenon.errors import TenonError
-from tenon.ir.graph import Array, Node
+from tenon.machine.targets import find as find_target
+from tenon.machine.toolchain.compiler import Compiler
+from tenon.network.graph.graph import Array, Node
+from tenon.network.passes.tolerance import MARGIN, Extra, Reference, no_extra
 from tenon.options import Precision
-from tenon.passes.tolerance import MARGIN, Extra, Reference, no_extra
-from tenon.targets import find as find_target
-from tenon.toolchain.compiler import Compiler
 
 LEVELS = (0, 1, 2)
 LONGEST = 600

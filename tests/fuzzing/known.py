@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from fuzzing.generate import Sample
-from tenon.ir.graph import Node
-from tenon.ops.conv import ConvTranspose
+from tenon.network.graph.graph import Node
+from tenon.network.ops.conv import ConvTranspose
 
 WILD: dict[str, str] = {
     "Clip": "Clip: a bound that is absent is the largest finite number",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.ir.graph import Value
+from tenon.network.graph.graph import Value
 
 if TYPE_CHECKING:
     from fuzzing.generate import Generator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tenon.errors import TenonError
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.graph import Array, Graph, Value
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network.graph.graph import Array, Graph, Value
 
 
 class Refused(Exception):  # noqa: N818  it is a verdict

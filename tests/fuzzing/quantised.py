@@ -14,16 +14,16 @@ import tenon
 from fuzzing.judge import Finding, Report
 from fuzzing.quantised_onnx import onnx_file
 from fuzzing.quantised_tflite import tflite
-from tenon import importers
-from tenon.engine.device import Device
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import TensorType
-from tenon.ops.requantize import limits
+from tenon.formats import importers
+from tenon.machine.toolchain import compiler
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.types import TensorType
+from tenon.network.ops.requantize import limits
+from tenon.network.passes.integers import to_integers
+from tenon.network.passes.integers.digest import is_exact
+from tenon.network.passes.tolerance import Reference
 from tenon.options import Arithmetic
-from tenon.passes.integers import to_integers
-from tenon.passes.integers.digest import is_exact
-from tenon.passes.tolerance import Reference
-from tenon.toolchain import compiler
+from tenon.runtime.engine.device import Device
 
 KINDS: dict[str, Callable[[np.random.Generator], bytes]] = {
     "tflite": tflite,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.ir.types import DType
+from tenon.network.graph.types import DType
 
 if TYPE_CHECKING:
     from fuzzing.quantised_tflite import Tensor, TfliteNet

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from fuzzing.quantised_volumes import chained, convolved, pooled
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 T = TypeVar("T")
 Shape = tuple[int, ...]

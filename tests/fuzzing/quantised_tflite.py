@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fuzzing.quantised_moves import MOST_ELEMENTS, blocks, moved, multiplied
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
-from tenon.ops.requantize import limits
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.requantize import limits
 from tflite_models import Model
 
 T = TypeVar("T")

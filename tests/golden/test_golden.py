@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate, random_inputs
-from tenon import ops, passes
-from tenon.ir.graph import Graph
-from tenon.ir.text import parse, show
-from tenon.passes.base import Pass, run
+from tenon.network import ops, passes
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.text import parse, show
+from tenon.network.passes.base import Pass, run
 
 CASES = sorted(p for p in (Path(__file__).parent / "passes").glob("*.txt") if not p.name.endswith(".expected.txt"))
 PASSES = {p.name: p for p in passes.PIPELINE}

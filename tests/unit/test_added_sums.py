@@ -16,16 +16,16 @@ from compiled import Library
 from evaluate import evaluate
 from integer_products import ADDED, with_added
 from lowered import Ask, make_site, run_lowered, run_site
-from tenon import importers
-from tenon.algorithms import registry
 from tenon.errors import ShapeError
-from tenon.ir.graph import Graph, Value
-from tenon.ir.types import DType, TensorType
-from tenon.kernels.machine import Machine
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.requantize import added_factors
+from tenon.formats import importers
+from tenon.machine.algorithms import registry
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Graph, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.requantize import added_factors
+from tenon.network.passes.integers import to_integers
 from tenon.options import Arithmetic
-from tenon.passes.integers import to_integers
 
 MACHINES = {
     "integer_pairs": Machine(lanes=1, registers=28, block=4, pairs=True),

@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowered import MACHINES, make_site, run_site, settle
-from tenon.algorithms import registry
-from tenon.algorithms.base import Algorithm, Limits, Problem, Step, Weights
-from tenon.algorithms.direct import Direct
-from tenon.algorithms.integers import IntegerDirect
-from tenon.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
-from tenon.algorithms.winograd import ERROR
-from tenon.ir.graph import Array
-from tenon.ir.types import F32, DType
-from tenon.kernels.conv import Conv
-from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
-from tenon.ops import conv as operator
-from tenon.ops.base import Operator, Site
-from tenon.ops.integer_conv import IntegerConv
+from tenon.machine.algorithms import registry
+from tenon.machine.algorithms.base import Algorithm, Limits, Problem, Step, Weights
+from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.integers import IntegerDirect
+from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
+from tenon.machine.algorithms.winograd import ERROR
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, DType
+from tenon.network.ops import conv as operator
+from tenon.network.ops.base import Operator, Site
+from tenon.network.ops.integer_conv import IntegerConv
 
 MACHINE = MACHINES["lanes4"]
 TAPS = ((1, 1), (3, 3), (5, 5), (1, 7), (3, 1))

@@ -5,78 +5,98 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import tenon
-from tenon.importers import FORMATS
-from tenon.ops import registry
+from tenon.formats.importers import FORMATS
+from tenon.network.ops import registry
 
 SOURCE = Path(tenon.__file__).parent
+WINGS = ("network", "formats", "machine", "runtime", "tools", "compat", "cli")
+"""Folders of the package, each with the rooms of one subject; ``compat`` and ``cli`` are one room each."""
 ORDER = [
-    "runtime",
+    "runtime/c",
     "errors",
     "input_file",
     "atomic_write",
     "private_files",
     "validation",
-    "ir",
+    "network/graph",
     "options",
-    "kernels",
-    "algorithms",
-    "ops",
-    "wire",
-    "model_files",
-    "graph_builder",
-    "decompositions",
-    "importers",
-    "exporters",
-    "passes",
-    "plan",
-    "codegen",
-    "targets",
-    "toolchain",
-    "web",
-    "bundle",
-    "sdk",
-    "engine",
-    "cluster",
-    "tune",
+    "machine/kernel_ir",
+    "machine/kernels",
+    "machine/algorithms",
+    "network/ops",
+    "formats/wire",
+    "formats/model_files",
+    "formats/graph_builder",
+    "formats/decompositions",
+    "formats/importers",
+    "formats/exporters",
+    "network/passes",
+    "machine/plan",
+    "machine/proofs",
+    "machine/codegen",
+    "machine/targets",
+    "machine/toolchain",
+    "runtime/web",
+    "runtime/bundle",
+    "runtime/sdk",
+    "runtime/engine",
+    "tools/cluster",
+    "tools/tune",
     "pipeline",
-    "plugins",
-    "metrics",
-    "peers",
-    "quantization",
-    "deployment",
-    "devices",
+    "runtime/plugins",
+    "tools/metrics",
+    "tools/peers",
+    "tools/quantization",
+    "tools/deployment",
+    "tools/devices",
     "cli",
     "compat",
 ]
 """Rooms in the order in which data passes through them; imports point only to rooms before one's own."""
+PUBLIC = ["deployment", "devices", "images", "metrics", "plugins", "quantization"]
+"""Modules that give names of the rooms to programs; nothing inside imports them."""
 
 
 def modules() -> list[Path]:
-    return [p for p in sorted(SOURCE.rglob("*.py")) if p.relative_to(SOURCE).stem[:2] != "__" or p.parent != SOURCE]
+    """All modules but the package itself, its wings and what is public."""
+    tops = {"__init__", "__main__", *PUBLIC}
+    above = [p for p in SOURCE.glob("*.py") if p.stem in tops] + [SOURCE / wing / "__init__.py" for wing in WINGS[:5]]
+    return [p for p in sorted(SOURCE.rglob("*.py")) if p not in above]
+
+
+def room_of(parts: Sequence[str]) -> str:
+    """The room of a dotted or slashed path inside the package."""
+    return "/".join(parts[: 2 if parts[0] in WINGS and parts[0] not in ORDER else 1])
 
 
 def room(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return room_of(path.relative_to(SOURCE).with_suffix("").parts)
 
 
 def imported(path: Path) -> set[str]:
-    """Packages that a module imports, at its top or inside functions; imports for type checkers only do not count."""
+    """Rooms that a module imports, at its top or inside functions; imports for type checkers only do not count."""
     targets = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "tenon" else [f"tenon.{a.name}" for a in node.names]
+            deep = node.module != "tenon" and node.module.removeprefix("tenon.") not in WINGS
+            names = [node.module] if deep else [f"{node.module}.{a.name}" for a in node.names]
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names]
-        targets |= {name.split(".")[1] for name in names if name.startswith("tenon.")}
+        targets |= {room_of(name.split(".")[1:]) for name in names if name.startswith("tenon.")}
     return targets
 
 
 def test_every_package_is_listed_in_the_order() -> None:
     assert {room(p) for p in modules()} == set(ORDER)
+    assert {p.parent.name for p in SOURCE.glob("*/__init__.py")} == set(WINGS)
 
 
 def test_imports_point_upwards() -> None:
@@ -90,28 +110,26 @@ def test_imports_point_upwards() -> None:
 
 
 def test_importers_do_not_import_each_other() -> None:
-    importers = SOURCE / "importers"
+    importers = SOURCE / "formats" / "importers"
     formats = {p.name for p in importers.iterdir() if p.is_dir()} - {"shared", "__pycache__"}
     for path in importers.glob("*/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tenon.importers."):
-                other = str(node.module).split(".")[2]
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tenon.formats.importers."):
+                other = str(node.module).split(".")[3]
                 assert other == path.parent.name or other not in formats, f"{path} imports {node.module}"
 
 
 def test_every_format_is_a_package() -> None:
     modules = {format.module for format in FORMATS.values()}
-    formats = {p.name for p in (SOURCE / "importers").iterdir() if p.is_dir()} - {"shared", "__pycache__"}
-    assert modules == {f"tenon.importers.{format}.load" for format in formats}
+    formats = {p.name for p in (SOURCE / "formats" / "importers").iterdir() if p.is_dir()} - {"shared", "__pycache__"}
+    assert modules == {f"tenon.formats.importers.{format}.load" for format in formats}
 
 
 def test_class_names_of_importers_are_unique() -> None:
     """Classes without an underscore, which other files may import."""
-    rooms = ("wire", "model_files", "graph_builder", "decompositions", "importers", "exporters")
     names = Counter(
         node.name
-        for name in rooms
-        for path in (SOURCE / name).rglob("*.py")
+        for path in (SOURCE / "formats").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
@@ -140,8 +158,9 @@ def test_modules_have_no_import_cycles() -> None:
 
 
 def test_operators_do_not_refer_to_targets() -> None:
-    for path in [p for room in ("ops", "algorithms", "kernels") for p in SOURCE.glob(f"{room}/*.py")]:
-        assert not imported(path) & {"targets", "toolchain", "codegen"}, path
+    rooms = ("network/ops", "machine/algorithms", "machine/kernels")
+    for path in [p for room in rooms for p in SOURCE.glob(f"{room}/*.py")]:
+        assert not imported(path) & {"machine/targets", "machine/toolchain", "machine/codegen"}, path
 
 
 def test_public_names() -> None:
@@ -151,6 +170,14 @@ def test_public_names() -> None:
     ]  # fmt: skip
     for name in tenon.__all__:
         assert getattr(tenon, name) is not None
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_modules(name: str) -> None:
+    module = import_module(f"tenon.{name}")
+    assert all(getattr(module, each) is not None for each in module.__all__)
+    inside = [str(p.relative_to(SOURCE)) for p in modules() if f"tenon/{name}" in {f"tenon/{r}" for r in imported(p)}]
+    assert not inside, "rooms import each other, not what is public"
 
 
 def test_sizes_of_files() -> None:
@@ -174,9 +201,12 @@ def test_number_of_core_operators_is_as_documented() -> None:
     assert len(registry()) <= int(stated[1]), "a new operator should be a composition of others; else say so there"
 
 
+ROOMS_OF_WEIGHTS = ("machine/kernels", "machine/algorithms", "machine/plan", "runtime/bundle")
+
+
 def test_packed_weights_do_not_depend_on_blas() -> None:
     """The same model gives the same bytes on every machine; the order of summation in BLAS depends on the processor."""
-    for path in [p for room in ("kernels", "algorithms", "plan", "bundle") for p in SOURCE.glob(f"{room}/*.py")]:
+    for path in [p for room in ROOMS_OF_WEIGHTS for p in SOURCE.glob(f"{room}/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 called = node.func.attr

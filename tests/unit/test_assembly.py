@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tenon.errors import InternalError
-from tenon.targets import find
-from tenon.toolchain import compiler
-from tenon.toolchain.assembly import LIBRARY_FRAME, Frame, frames, stack_bound
+from tenon.machine.targets import find
+from tenon.machine.toolchain import compiler
+from tenon.machine.toolchain.assembly import LIBRARY_FRAME, Frame, frames, stack_bound
 
 SOURCE = b"""
 int outside(int *p);

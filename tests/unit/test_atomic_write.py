@@ -27,11 +27,11 @@ from caffe_models import caffemodel, head, layer, random
 from tenon.atomic_write import scratch, write, write_all, writing
 from tenon.cli import main
 from tenon.cli.draw import draw
-from tenon.engine.detect import Detection
 from tenon.errors import InputError, TenonWarning
-from tenon.model_files.model_file import read
+from tenon.formats.model_files.model_file import read
+from tenon.machine.toolchain.cache import Cache
 from tenon.pipeline import rewrite
-from tenon.toolchain.cache import Cache
+from tenon.runtime.engine.detect import Detection
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = Path(tenon.__file__).parent
@@ -151,9 +151,9 @@ def test_temporary_folders_are_always_removed() -> None:
 def test_only_atomic_write_opens_files_for_writing() -> None:
     """Every other writer writes into a temporary folder that is moved into place, or removed, as a whole."""
     inside = {
-        "atomic_write.py", "bundle/folder.py", "sdk/folder.py", "toolchain/compiler.py", "targets/runner.py",
-        "engine/loading.py", "runtime/wasm_probe.py",
-        "wire/reproducible_archives.py",  # tar archives in memory
+        "atomic_write.py", "runtime/bundle/folder.py", "runtime/sdk/folder.py", "machine/toolchain/compiler.py",
+        "machine/targets/runner.py", "runtime/engine/loading.py", "runtime/c/wasm_probe.py",
+        "formats/wire/reproducible_archives.py",  # tar archives in memory
     }  # fmt: skip
     writers = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
@@ -246,7 +246,7 @@ def test_images_and_calls_on_a_full_disk(input_files: Path, tmp_path: Path, monk
         assert snapshot(tmp_path) == before
     with pytest.warns(TenonWarning, match="nothing is kept"):
         Cache(tmp_path / "cache").put("0123", b"content")
-    monkeypatch.setattr("tenon.model_files.download._fetch", lambda url, progress: (b"model", True))
+    monkeypatch.setattr("tenon.formats.model_files.download._fetch", lambda url, progress: (b"model", True))
     assert read("http://example.com/net.onnx", cache=tmp_path / "fetched").data == b"model"
     assert snapshot(tmp_path) == before
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 import tenon
-import tenon.codegen
+import tenon.machine.codegen
 from real import DIGITS
-from tenon.codegen.backend import find
 from tenon.errors import InternalError
-from tenon.ir.build import Builder
-from tenon.ir.index import Index, Var
-from tenon.ir.loop_parse import parse
-from tenon.ir.loop_text import show
-from tenon.ir.loops import Alloc, Barrier, Buffer, Kernel, Loop, Stmt, Type
-from tenon.ir.types import DType
+from tenon.machine.codegen.backend import find
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index, Var
+from tenon.machine.kernel_ir.loops import Alloc, Barrier, Buffer, Kernel, Loop, Stmt, Type
+from tenon.machine.kernel_ir.parse import parse
+from tenon.machine.kernel_ir.text import show
+from tenon.network.graph.types import DType
 
 BACKENDS = [
     m.name
-    for m in pkgutil.iter_modules(tenon.codegen.__path__)
-    if hasattr(importlib.import_module(f"tenon.codegen.{m.name}"), "BACKEND")
+    for m in pkgutil.iter_modules(tenon.machine.codegen.__path__)
+    if hasattr(importlib.import_module(f"tenon.machine.codegen.{m.name}"), "BACKEND")
 ]
 
 

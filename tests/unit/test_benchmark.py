@@ -18,13 +18,13 @@ from tenon.cli.console import duration, time_unit
 from tenon.cli.model_source import Source, Threads
 from tenon.cli.op_cases import cases
 from tenon.cli.parse import parse_processors
-from tenon.codegen.bounds import prove
-from tenon.codegen.count import count
-from tenon.engine import peak
-from tenon.engine.timing import Times, fill_randomly, measure
 from tenon.errors import FormatError, InputError
-from tenon.ir.graph import Array
-from tenon.kernels.machine import Machine
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.proofs.bounds import prove
+from tenon.machine.proofs.count import count
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine import peak
+from tenon.runtime.engine.timing import Times, fill_randomly, measure
 
 LINE = re.compile(
     r" *\S+" + "".join(rf"  {word} = +\d+\.\d\d (ms|µs|us)" for word in ("min", "max", "avg", "std", "median"))

@@ -9,9 +9,9 @@ from onnx import helper
 import tenon
 from evaluate import evaluate
 from networks_to_quantise import built, images
-from tenon.ir.graph import Graph
-from tenon.passes import optimize
-from tenon.quantization.bias_absorption import absorbed
+from tenon.network.graph.graph import Graph
+from tenon.network.passes import optimize
+from tenon.tools.quantization.bias_absorption import absorbed
 
 
 def with_offsets(padding: int = 0, group: int = 1) -> Graph:

@@ -10,12 +10,13 @@ import pytest
 from compiled import Library
 from interpret import interpret
 from loop_operations import KernelError
-from tenon.codegen.bounds import OutOfRangeError, prove
-from tenon.ir import loop_parse, loop_text
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel
-from tenon.ir.types import I64
+from tenon.machine.kernel_ir import parse as loop_parse
+from tenon.machine.kernel_ir import text as loop_text
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.proofs.bounds import OutOfRangeError, prove
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I64
 
 
 def gather(rows: int = 5, columns: int = 4, count: int = 3) -> Kernel:

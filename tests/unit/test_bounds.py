@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from tenon.codegen.bounds import OutOfRangeError, prove, upper
-from tenon.codegen.count import count
-from tenon.ir.build import Builder
-from tenon.ir.index import Index, IndexLike, Var
-from tenon.ir.loops import Kernel, Load, Type
-from tenon.ir.types import F32
-from tenon.kernels.conv import Conv, Tile, conv
-from tenon.kernels.halo import halo
-from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index, IndexLike, Var
+from tenon.machine.kernel_ir.loops import Kernel, Load, Type
+from tenon.machine.kernels.conv import Conv, Tile, conv
+from tenon.machine.kernels.halo import halo
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.proofs.bounds import OutOfRangeError, prove, upper
+from tenon.machine.proofs.count import count
+from tenon.network.graph.types import F32
 
 MACHINE = Machine(lanes=16, registers=32, block=16)
 CORRECT = Conv(Image(1, 32, 14, 14, 16, 1, 1, 1, 1), Image(1, 32, 14, 14, 16), (3, 3), top=1, left=1)

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handmade
-from tenon.bundle import Bundle, read_manifest
-from tenon.bundle.checksum import checksum
-from tenon.bundle.header import header
-from tenon.bundle.names import LONGEST, identifier, unique
-from tenon.bundle.weights import TEXT_LIMIT, weights_text
-from tenon.codegen.backend import TextUnit
 from tenon.errors import BundleError, InputError, InternalError, ToolchainError
-from tenon.ir.types import DType, tensor
+from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.plan.program import Port
+from tenon.network.graph.types import DType, tensor
 from tenon.options import Emit
-from tenon.plan.program import Port
+from tenon.runtime.bundle import Bundle, read_manifest
+from tenon.runtime.bundle.checksum import checksum
+from tenon.runtime.bundle.header import header
+from tenon.runtime.bundle.names import LONGEST, identifier, unique
+from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,17 @@ import handmade
 import tenon
 from programs import needed
 from real import DIGITS, held_out_digits
-from tenon.bundle.compiler_flags import OVERRIDE, check, flags, macros
-from tenon.bundle.header import header
-from tenon.codegen.c.strict import StrictC
 from tenon.errors import InputError
-from tenon.ir.loops import Const, Type
-from tenon.ir.preprocessing import Preprocessing
-from tenon.ir.types import DType, Quant, tensor
+from tenon.machine.codegen.c.strict import StrictC
+from tenon.machine.kernel_ir.loops import Const, Type
+from tenon.machine.plan.program import Port
+from tenon.machine.targets import find, targets
+from tenon.machine.toolchain.compiler import Compiler, zig
+from tenon.network.graph.preprocessing import Preprocessing
+from tenon.network.graph.types import DType, Quant, tensor
 from tenon.options import Emit
-from tenon.plan.program import Port
-from tenon.targets import find, targets
-from tenon.toolchain.compiler import Compiler, zig
+from tenon.runtime.bundle.compiler_flags import OVERRIDE, check, flags, macros
+from tenon.runtime.bundle.header import header
 
 MODEL = DIGITS / "digits.onnx"
 FILES: tuple[Emit, ...] = ("c", "header", "weights", "object", "library")

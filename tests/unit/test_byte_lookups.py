@@ -11,15 +11,15 @@ import pytest
 
 from compiled import Library, assembled
 from interpret import interpret
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel
-from tenon.ir.types import I32, DType
-from tenon.kernels.image import Box
-from tenon.kernels.lookup import Lookup, lookup
-from tenon.kernels.machine import Machine
-from tenon.targets import find
-from tenon.targets.host_cpu import runs_here
-from tenon.toolchain.compiler import zig
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernels.image import Box
+from tenon.machine.kernels.lookup import Lookup, lookup
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.toolchain.compiler import zig
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32, DType
 
 TARGETS = {"x86-64-avx2": 16, "x86-64-avx512": 64, "x86-64-avx512-vbmi": 64}
 """What compiles the kernels, and the entries of a table's vectors: AVX2 has no instruction, so plain C."""

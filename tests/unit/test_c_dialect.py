@@ -19,16 +19,16 @@ import pytest
 from compiled import Library, build_libraries, lowered_steps
 from lowered import EACH_BY_TURNS, MACHINES, Ask, make_site, run_lowered, settle
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
-from tenon.codegen.c.dialect import C
-from tenon.codegen.c.strict import StrictC, strict_machine
 from tenon.errors import ToolchainError
-from tenon.kernels.machine import Machine
-from tenon.ops import registry
-from tenon.ops.base import Case, Step
-from tenon.ops.conv import Conv
-from tenon.targets import targets
-from tenon.targets.host_cpu import runs_here
-from tenon.toolchain.compiler import BASE_FLAGS, Compiler, zig
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.codegen.c.strict import StrictC, strict_machine
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.targets import targets
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.toolchain.compiler import BASE_FLAGS, Compiler, zig
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case, Step
+from tenon.network.ops.conv import Conv
 
 ASK = Ask(blocked=True, surplus=1)
 CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]

@@ -10,14 +10,14 @@ import pytest
 import tenon
 from caffe_models import blob, caffemodel, head, layer, loaded, random, run
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.importers.caffe.schema import SCHEMA
-from tenon.ir.graph import Array
-from tenon.ir.preprocessing import Preprocessing
-from tenon.wire.protobuf import Message
-from tenon.wire.protobuf_write import serialise
-from tenon.wire.prototext import parse
+from tenon.formats import importers
+from tenon.formats.importers.caffe.schema import SCHEMA
+from tenon.formats.wire.protobuf import Message
+from tenon.formats.wire.protobuf_write import serialise
+from tenon.formats.wire.prototext import parse
+from tenon.network.graph.graph import Array
+from tenon.network.graph.preprocessing import Preprocessing
 
 W, B = random(4, 2, 3, 3), random(4)
 X = random(1, 2, 5, 5)

@@ -12,9 +12,9 @@ import pytest
 from definitions import conv2d
 from evaluate import evaluate
 from small_models import Option, caffe2_fill, caffe2_net, caffe2_operator
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(11)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)

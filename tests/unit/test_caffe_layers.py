@@ -9,7 +9,7 @@ import pytest
 
 from caffe_models import head, layer, loaded, random, run
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 
 def same(output: Array, expected: Array, tolerance: float = 1e-5) -> None:

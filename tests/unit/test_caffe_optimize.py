@@ -12,11 +12,11 @@ import tenon
 from caffe_models import Blobs, caffemodel, head, layer, random
 from command_line import run_main
 from evaluate import difference, evaluate
-from tenon import importers
 from tenon.errors import FormatError, InputError
-from tenon.exporters.caffe import Optimised, Settings, optimise
-from tenon.ir.graph import Array
-from tenon.model_files.model_file import ModelFile
+from tenon.formats import importers
+from tenon.formats.exporters.caffe import Optimised, Settings, optimise
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.network.graph.graph import Array
 from tenon.pipeline import rewrite
 
 NORM = [random(4), random(4) + 2, np.array([2.0])]

@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import DType, Quant, TensorType
-from tenon.ir.verify import verify
-from tenon.ops.integer_arithmetic import IntegerAdd
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.integer_lookup import Lookup
-from tenon.ops.integer_pool import IntegerAveragePool
-from tenon.ops.pool import MaxPool
-from tenon.ops.requantize import quantized_multiplier, quantized_multipliers
-from tenon.passes import optimize
-from tenon.passes.base import run
-from tenon.passes.channels import CHANNELS, WHOLE
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.types import DType, Quant, TensorType
+from tenon.network.graph.verify import verify
+from tenon.network.ops.integer_arithmetic import IntegerAdd
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_lookup import Lookup
+from tenon.network.ops.integer_pool import IntegerAveragePool
+from tenon.network.ops.pool import MaxPool
+from tenon.network.ops.requantize import quantized_multiplier, quantized_multipliers
+from tenon.network.passes import optimize
+from tenon.network.passes.base import run
+from tenon.network.passes.channels import CHANNELS, WHOLE
 
 ZERO = -5
 """The zero point of every activation."""

@@ -9,11 +9,11 @@ import pytest
 from check_kernels import FaultError, check
 from compiled import lowered_steps
 from lowered import EACH_BY_TURNS, MACHINES, Ask
-from tenon.codegen.bounds import ConflictError, prove
-from tenon.ir.loop_text import show
-from tenon.ir.loops import Kernel
-from tenon.ops import registry
-from tenon.ops.base import Case
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.proofs.bounds import ConflictError, prove
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case
 
 ASKS = (Ask(), Ask(blocked=True), Ask(blocked=True, surplus=1))
 

@@ -22,18 +22,18 @@ import pytest
 import tenon
 from onnx_models import model, node
 from real import ROOT
-from tenon import cluster
-from tenon.cluster import WorkItem, content_key, open_pool
-from tenon.cluster.pool import Pool, ThisProcess, Worker, ordered
-from tenon.deployment.evaluation import evaluate
 from tenon.errors import InputError, ResourceError
-from tenon.ir.text import show
+from tenon.machine.targets import find
+from tenon.machine.targets.runner import Local
+from tenon.network.graph.text import show
 from tenon.options import Options
 from tenon.pipeline import tune
-from tenon.targets import find
-from tenon.targets.runner import Local
-from tenon.tune import search as search_module
-from tenon.tune.search import Bench, check_workers
+from tenon.tools import cluster
+from tenon.tools.cluster import WorkItem, content_key, open_pool
+from tenon.tools.cluster.pool import Pool, ThisProcess, Worker, ordered
+from tenon.tools.deployment.evaluation import evaluate
+from tenon.tools.tune import search as search_module
+from tenon.tools.tune.search import Bench, check_workers
 
 pytest.importorskip("distributed", reason="Dask is an optional dependency: pip install distributed")
 
@@ -161,14 +161,14 @@ def test_keys_are_of_the_content() -> None:
     [("local:0", "from 1 to 256"), ("local:x", "from 1 to 256"), ("tcp://127.0.0.1:1", "no scheduler answers there")],
 )
 def test_addresses_that_do_not_work(address: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenon.cluster.dask_pool._SECONDS", 1)
+    monkeypatch.setattr("tenon.tools.cluster.dask_pool._SECONDS", 1)
     with pytest.raises(InputError, match=f"--cluster {address}: .*{words}"), open_pool(address):
         pass
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(sys.modules, "tenon.cluster.dask_pool", raising=False)
+    monkeypatch.delitem(sys.modules, "tenon.tools.cluster.dask_pool", raising=False)
     monkeypatch.delattr(cluster, "dask_pool", raising=False)
     with pytest.raises(InputError, match="pip install distributed"), open_pool("local"):
         pass
@@ -267,7 +267,7 @@ def test_calibration_on_workers_gives_the_same_network(through: str, monkeypatch
     samples = np.random.default_rng(1).standard_normal((11, 1, 4, 6, 6)).astype(np.float32)
     samples[3] *= 20
     if through == "parts":
-        monkeypatch.setattr("tenon.quantization.post_training.open_pool", lambda address: nullcontext(Parts()))
+        monkeypatch.setattr("tenon.tools.quantization.post_training.open_pool", lambda address: nullcontext(Parts()))
     for method in ("moving-average", "entropy"):
         how: Any = {"method": method, "range_search": False, "rounding": "nearest", "equalisation": False}
         here = tenon.quantize(graph, list(samples), **how)
@@ -277,7 +277,7 @@ def test_calibration_on_workers_gives_the_same_network(through: str, monkeypatch
 
 
 def test_evaluation_on_workers_gives_the_same_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenon.deployment.evaluation.open_pool", lambda address: nullcontext(Parts()))
+    monkeypatch.setattr("tenon.tools.deployment.evaluation.open_pool", lambda address: nullcontext(Parts()))
     bundle = tenon.compile(network(), threads=1)
     samples = list(np.random.default_rng(2).standard_normal((37, 1, 4, 6, 6)).astype(np.float32))
     truth = [int(n) for n in np.random.default_rng(3).integers(0, 288, 37)]

@@ -13,10 +13,10 @@ import exact_onnxruntime
 import tenon
 from networks_to_quantise import images, separable
 from tenon.errors import InputError
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.graph import Graph
-from tenon.quantization.comparison import compare
-from tenon.quantization.post_training import Quantized
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network.graph.graph import Graph
+from tenon.tools.quantization.comparison import compare
+from tenon.tools.quantization.post_training import Quantized
 
 QUICK: dict[str, Any] = {"method": "min-max", "range_search": False, "rounding": "nearest", "equalisation": False}
 

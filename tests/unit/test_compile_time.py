@@ -13,12 +13,12 @@ import pytest
 
 import tenon
 from onnx_models import model, node, random
-from tenon.ir.graph import Graph, Node, Value
-from tenon.ir.ordering import Order
-from tenon.ir.types import F32, tensor
-from tenon.ops.pointwise import Add
-from tenon.plan import arena
-from tenon.plan import order as planned
+from tenon.machine.plan import arena
+from tenon.machine.plan import order as planned
+from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.graph.ordering import Order
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.pointwise import Add
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 

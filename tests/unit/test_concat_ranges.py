@@ -76,7 +76,15 @@ def test_maces_range_file(schema: str, model: Path) -> None:
     """The command writes what ``tenon.quantize`` makes of the same file."""
     folder = model.parent
     words = ["--model_file", "net.onnx", "--quantize_range_file", "net.range", "--output", "made.onnx"]
-    line = [sys.executable, "-m", "tenon.compat.mace", "quantize_range_file", *words, "--quantize_schema", schema]
+    line = [
+        sys.executable,
+        "-m",
+        "tenon.compat.mace",
+        "quantize_range_file",
+        *words,
+        "--quantize_schema",
+        schema,
+    ]
     for more in ([], ["--change_concat_ranges"]):
         done = subprocess.run(
             [*line, *more], cwd=folder, env=environment(), capture_output=True, text=True, check=False

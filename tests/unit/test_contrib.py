@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 
 import exact_onnxruntime
 from evaluate import evaluate
-from tenon import importers
-from tenon.decompositions.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
-from tenon.decompositions.onnx.qonnx import QONNX
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.decompositions.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
+from tenon.formats.decompositions.onnx.qonnx import QONNX
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(7)
 U8, I8, I32 = np.uint8, np.int8, np.int32

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from onnx_models import model, node
 from pt2_models import call, pt2
 from small_models import mxnet_symbol, paddle, paddle_operator
-from tenon import importers
 from tenon.errors import ShapeError, UnsupportedError
+from tenon.formats import importers
 from tflite_models import Model
 from wire import field, message
 

@@ -12,7 +12,7 @@ import pytest
 import tenon
 from real import DIGITS, SHARED, held_out_digits
 from tenon.compat.tengine.convert_tool import convert_tool
-from tenon.ir.evaluate import evaluate
+from tenon.network.graph.evaluate import evaluate
 
 MODEL = DIGITS / "digits.onnx"
 

@@ -11,14 +11,14 @@ from keras_models import functional, h5, layer, start
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
 from small_models import caffe2_net, caffe2_operator, mace_net, mxnet_symbol, ncnn_net
-from tenon import importers
 from tenon.errors import FormatError, ModelError
-from tenon.ir.graph import Graph, Origin
-from tenon.ir.types import DType, TensorType
-from tenon.ir.verify import verify
-from tenon.ir.writer import reason
-from tenon.ops import registry
-from tenon.passes import optimize
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph, Origin
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.graph.verify import verify
+from tenon.network.graph.writer import reason
+from tenon.network.ops import registry
+from tenon.network.passes import optimize
 from tensorflow_models import const, graph, node
 from tflite_models import Model
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
-from tenon.ir.graph import Array, Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Array, Graph
 
 RNG = np.random.default_rng(3)
 

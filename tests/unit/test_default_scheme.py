@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from installed import tenon as command
-from tenon.engine.instruction_count import count, missing
 from tenon.errors import InputError
-from tenon.quantization.default_scheme import default_scheme, estimated_times
-from tenon.targets import find
+from tenon.machine.targets import find
+from tenon.runtime.engine.instruction_count import count, missing
+from tenon.tools.quantization.default_scheme import default_scheme, estimated_times
 
 
 @pytest.fixture

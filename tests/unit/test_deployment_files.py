@@ -21,12 +21,12 @@ from installed import succeeds
 from installed import tenon as command
 from onnx_models import model, node
 from real import shared
-from tenon.deployment import DeployedModel, conversion, read_deployment
-from tenon.deployment.base import ModelSource
-from tenon.deployment.conversion import convert
-from tenon.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
 from tenon.errors import FormatError, InputError, TenonError, UnsupportedError
-from tenon.wire.encryption import WrongKeyError
+from tenon.formats.wire.encryption import WrongKeyError
+from tenon.tools.deployment import DeployedModel, conversion, read_deployment
+from tenon.tools.deployment.base import ModelSource
+from tenon.tools.deployment.conversion import convert
+from tenon.tools.deployment.mace_config import MaceFile, MaceModel, MaceSubgraph
 
 IMAGE = [1, 3, 4, 6]
 
@@ -381,7 +381,16 @@ def test_mace_file_with_ranges_is_quantised_without_data(tmp_path: Path) -> None
 def test_maces_command_line_converts(tmp_path: Path) -> None:
     network(tmp_path / "net.onnx")
     config = mace(tmp_path, {"dsp_mode": 1}, {"input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2})
-    words = [sys.executable, "-m", "tenon.compat.mace", "convert", "--config", str(config), "--output", "made"]
+    words = [
+        sys.executable,
+        "-m",
+        "tenon.compat.mace",
+        "convert",
+        "--config",
+        str(config),
+        "--output",
+        "made",
+    ]
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
     done = run([*words, "--target_abis", "host", "--enable_micro"])
     assert (done.returncode, done.stdout.split()) == (0, ["made/net/host"])
@@ -561,7 +570,16 @@ def test_images_of_microcontrollers_are_channels_last(enabled: bool, tmp_path: P
     part = {"input_tensors": ["x", "y"], "input_shapes": ["1,3,4,6"] * 2, "output_shapes": "1,3,4,6"}
     formats = {"input_data_formats": "NCHW", "output_data_formats": "NCHW", "data_type": "fp32_fp32"}
     config = mace(tmp_path, {} if enabled else {"micro": {"backend": "cmsis"}}, {**part, **formats})
-    words = [sys.executable, "-m", "tenon.compat.mace", "convert", "--config", str(config), "--output", "made"]
+    words = [
+        sys.executable,
+        "-m",
+        "tenon.compat.mace",
+        "convert",
+        "--config",
+        str(config),
+        "--output",
+        "made",
+    ]
     done = subprocess.run(
         [*words, *(["--enable_micro"] if enabled else [])], cwd=tmp_path, capture_output=True, text=True, check=False
     )

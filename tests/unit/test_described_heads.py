@@ -16,9 +16,9 @@ from installed import environment, succeeds
 from installed import tenon as command
 from onnx_models import model, node
 from real import DIGITS, ROOT, shared
-from tenon.engine.detect import why_none
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine.detect import why_none
 
 SIZE = (24, 40)  # height, width
 STRIDES, SIZES = (8, 16), ((10.0, 14.0), (20.0,))

@@ -11,15 +11,15 @@ import pytest
 from PIL import Image
 
 import tenon
-from tenon import ops
 from tenon.cli import main
 from tenon.cli.draw import draw
-from tenon.engine.detect import Detection, nms_indices
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.preprocessing import Heads
-from tenon.ir.types import F32, TensorType
-from tenon.passes.detection_outputs import find_heads
+from tenon.network import ops
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.preprocessing import Heads
+from tenon.network.graph.types import F32, TensorType
+from tenon.network.passes.detection_outputs import find_heads
+from tenon.runtime.engine.detect import Detection, nms_indices
 
 SIZE = (40, 80)
 """Height and width of the image; the network sees 16 x 16."""

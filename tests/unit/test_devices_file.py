@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from real import ROOT
-from tenon.deployment.mace_config import TARGETS
-from tenon.devices import DeviceSpec, RemoteRunner, ask, config, find_devices, read_devices, target_of
-from tenon.devices.deploy import deploy, rollback, state
-from tenon.devices.link import LostError
-from tenon.devices.remote import Connection, RemoteSession
 from tenon.errors import DeviceError, InputError, ToolchainError
-from tenon.targets import targets
+from tenon.machine.targets import targets
+from tenon.tools.deployment.mace_config import TARGETS
+from tenon.tools.devices import DeviceSpec, RemoteRunner, ask, config, find_devices, read_devices, target_of
+from tenon.tools.devices.deploy import deploy, rollback, state
+from tenon.tools.devices.link import LostError
+from tenon.tools.devices.remote import Connection, RemoteSession
 
 MACE = """\
 devices:

@@ -54,7 +54,7 @@ def test_nothing_installs_another_project() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    for name in [name for name in sys.modules if name.startswith("tenon.deployment")]:
+    for name in [name for name in sys.modules if name.startswith("tenon.tools.deployment")]:
         monkeypatch.delitem(sys.modules, name)
     assert run_main(tenon.cli.main, ["convert", "--config", "deploy.yml"]) == 2
     assert "pip install PyYAML" in capsys.readouterr().err

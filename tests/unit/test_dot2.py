@@ -13,17 +13,17 @@ import pytest
 
 import tenon
 from onnx_models import model, node, random
-from tenon import importers
-from tenon.engine.peak import pairs_time
 from tenon.errors import ToolchainError
-from tenon.ir.graph import Graph, Node
-from tenon.ir.types import F32, DType
+from tenon.formats import importers
+from tenon.machine.plan.arithmetic import quickest, why_wide
+from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.network.graph.graph import Graph, Node
+from tenon.network.graph.types import F32, DType
 from tenon.options import Options
-from tenon.plan.arithmetic import quickest, why_wide
-from tenon.plan.lowering_context import Setting, operator, site
-from tenon.targets import find
-from tenon.targets.host_cpu import runs_here
-from tenon.tune import probe
+from tenon.runtime.engine.peak import pairs_time
+from tenon.tools.tune import probe
 
 ROW = "x86-64-avx512-bf16"
 MACHINE = find(ROW).machine

@@ -15,14 +15,14 @@ from byte_products import NAMES, interleaved, operands, products
 from compiled import Library, assembled
 from interpret import interpret
 from lowered import Ask, make_site
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Graph, Origin
-from tenon.ir.types import DType, TensorType
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.targets import find
-from tenon.targets.host_cpu import runs_here
-from tenon.toolchain.compiler import zig
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.toolchain.compiler import zig
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph, Origin
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
 
 LANES = (1, 4, 8, 16)
 

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from evaluate import evaluate
-from tenon import importers, passes
-from tenon.ir.graph import Array, Graph
+from tenon.formats import importers
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph
 
 TYPES = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
          np.dtype(np.float32): TensorProto.FLOAT}  # fmt: skip

@@ -20,11 +20,11 @@ from given_keys import FORMS, given_key
 from onnx_models import model, node
 from opened_in_c import NOT_SIGNED, OK, WRONG_KEY, WRONG_SIZE, Api, KeyFunction, Options, Transform
 from real import ROOT
-from tenon.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder
 from tenon.cli import main
 from tenon.errors import BundleError, InputError
-from tenon.sdk import save_sdk
-from tenon.wire.encryption import MAGIC, WrongKeyError
+from tenon.formats.wire.encryption import MAGIC, WrongKeyError
+from tenon.runtime.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder
+from tenon.runtime.sdk import save_sdk
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)

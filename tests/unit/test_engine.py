@@ -15,10 +15,10 @@ import handmade
 import onnx_models
 from handmade import expected
 from tenon import compile
-from tenon.bundle.checksum import checksum
-from tenon.engine import Engine, open_bundle
-from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.errors import BundleError, InputError
+from tenon.runtime.bundle.checksum import checksum
+from tenon.runtime.engine import Engine, open_bundle
+from tenon.runtime.engine.compare import cosine_similarity, relative_error, signal_to_noise
 
 X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 
@@ -199,7 +199,9 @@ def test_sha256_is_verified_on_request(folder: Path, monkeypatch: pytest.MonkeyP
     right = checksum(bytes(content))
     content[20] ^= 1
     path.write_bytes(content)
-    monkeypatch.setattr("tenon.engine.files.checksum", lambda c: right if len(c) == len(content) else checksum(c))
+    monkeypatch.setattr(
+        "tenon.runtime.engine.files.checksum", lambda c: right if len(c) == len(content) else checksum(c)
+    )
     Engine(folder).close()
     with pytest.raises(BundleError, match=r"affine.weights.bin is damaged"):
         Engine(folder, verify=True)

@@ -12,10 +12,10 @@ from onnx import helper
 import exact_onnxruntime
 import tenon
 from networks_to_quantise import built, images, separable
-from tenon.ir.graph import Array, Graph
-from tenon.passes import optimize
-from tenon.quantization.channel_groups import channel_groups
-from tenon.quantization.equalisation import equalised, silenced
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.passes import optimize
+from tenon.tools.quantization.channel_groups import channel_groups
+from tenon.tools.quantization.equalisation import equalised, silenced
 
 
 def plain(graph: Graph) -> Graph:

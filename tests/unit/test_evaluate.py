@@ -14,10 +14,10 @@ from command_line import run_main
 from networks_to_quantise import images, separable
 from onnx_models import model, node
 from tenon.cli import main
-from tenon.engine.device import Device
 from tenon.errors import InputError
-from tenon.metrics import Evaluation
-from tenon.metrics.classification import TopK
+from tenon.runtime.engine.device import Device
+from tenon.tools.metrics import Evaluation
+from tenon.tools.metrics.classification import TopK
 
 SAMPLES = np.random.default_rng(0).uniform(0.1, 1, (6, 1, 4)).astype(np.float32)
 CLASSES = SAMPLES.reshape(6, 4).argmax(1)
@@ -159,7 +159,7 @@ def test_scripts_that_do_not_fit(tmp_path: Path) -> None:
 
 
 PLUG_IN = """
-from tenon.metrics import Evaluation
+from tenon.tools.metrics import Evaluation
 
 
 class Count:

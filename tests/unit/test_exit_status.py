@@ -10,11 +10,11 @@ import pytest
 
 from command_line import run_main
 from installed import tenon_script
-from tenon.bundle.container import Container
 from tenon.cli import list_targets, main
 from tenon.compat.mace import __main__ as mace
 from tenon.errors import BundleError, InputError
 from tenon.input_file import read_regular
+from tenon.runtime.bundle.container import Container
 
 
 def interrupt(*words: object, **options: object) -> None:

@@ -15,15 +15,15 @@ import tenon
 from lowered import NotLoweredError, run_lowered
 from onnx_models import model, node
 from tenon.errors import InternalError, ModelError, TenonError
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import DType, TensorType
-from tenon.kernels.machine import Machine
-from tenon.ops import registry
-from tenon.ops.base import Case
-from tenon.ops.fused import Fused
-from tenon.passes import optimize
-from tenon.plan.lower import plan
-from tenon.plan.lowering_context import Setting
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.lower import plan
+from tenon.machine.plan.lowering_context import Setting
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case
+from tenon.network.ops.fused import Fused
+from tenon.network.passes import optimize
 
 MACHINE = Machine(lanes=8, registers=16, block=8)
 

@@ -15,11 +15,11 @@ from libtenon import CLIENTS, needed, run, succeeded
 from on_targets import skip_without_device
 from onnx_models import model, node
 from real import ROOT
-from tenon.bundle.container import Container, container
-from tenon.sdk import save_sdk
-from tenon.sdk.libtenon import RUNTIME, hosted, link_program
-from tenon.targets import find, host_cpu, targets
-from tenon.toolchain.compiler import zig
+from tenon.machine.targets import find, host_cpu, targets
+from tenon.machine.toolchain.compiler import zig
+from tenon.runtime.bundle.container import Container, container
+from tenon.runtime.sdk import save_sdk
+from tenon.runtime.sdk.libtenon import RUNTIME, hosted, link_program
 
 NETWORK = model([node("Relu", ["x"], ["y"])], {"x": [1, 8]}, ["y"], {}).SerializeToString()
 PROCESSOR = (RUNTIME / "libtenon" / "processor.c").read_text()

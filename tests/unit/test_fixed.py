@@ -34,14 +34,14 @@ from small_models import (
     paddle_operator,
     tmfile,
 )
-from tenon import importers
 from tenon.cli.app import app
 from tenon.cli.parse import parse_values
 from tenon.errors import FormatError, InputError, ShapeError, TenonError
-from tenon.importers import FORMATS
-from tenon.ir.bind import fix
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import TensorType
+from tenon.formats import importers
+from tenon.formats.importers import FORMATS
+from tenon.network.graph.bind import fix
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import TensorType
 from tenon.pipeline import compile as compile_model
 from tenon.pipeline import inspect as inspect_model
 from tenon.pipeline import load, rewrite, tune

@@ -15,19 +15,19 @@ from compiled import Library
 from integer_products import CASES, EVEN, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered, run_site
-from tenon.algorithms.integer_pairs import PairsWinograd
-from tenon.codegen.c.dialect import C
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import op
-from tenon.ir.types import I32
-from tenon.kernels.machine import Machine
-from tenon.kernels.requantize import even_factors
-from tenon.ops.fitted_factors import fitted_factors
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.integer_pool import IntegerAveragePool
-from tenon.ops.requantize import Factors
+from tenon.machine.algorithms.integer_pairs import PairsWinograd
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import op
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.requantize import even_factors
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32
+from tenon.network.ops.fitted_factors import fitted_factors
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_pool import IntegerAveragePool
+from tenon.network.ops.requantize import Factors
 
 MACHINES = {
     "pairs": Machine(lanes=1, registers=28, block=4, pairs=True),

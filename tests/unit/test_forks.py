@@ -16,8 +16,8 @@ import pytest
 import handmade
 import tenon
 from handmade import expected
-from tenon.engine import Engine, loading
-from tenon.engine.processors import Pinning
+from tenon.runtime.engine import Engine, loading
+from tenon.runtime.engine.processors import Pinning
 
 X = np.linspace(-3, 3, 10, dtype=np.float32).reshape(1, 10)
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"

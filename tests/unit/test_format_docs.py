@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tenon.decompositions.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
-from tenon.decompositions.onnx.qonnx import QONNX
-from tenon.importers.caffe2.ops import OPERATORS as CAFFE2
-from tenon.importers.darknet.heads import HEADS
-from tenon.importers.darknet.layers import ACTIVATIONS
-from tenon.importers.darknet.layers import LAYERS as DARKNET
-from tenon.importers.darknet.recurrent import RECURRENT
-from tenon.importers.mace.ops import OPERATORS as MACE
-from tenon.importers.megengine.ops import OPERATORS as MEGENGINE
-from tenon.importers.mxnet.ops import OPERATORS as MXNET
-from tenon.importers.ncnn.layers import LAYERS as NCNN
-from tenon.importers.oneflow.ops import OPERATORS as ONEFLOW
-from tenon.importers.paddle.ops import OPERATORS as PADDLE
-from tenon.importers.pytorch.ops import OPERATORS as PYTORCH
-from tenon.importers.tengine.layers import LAYERS as TENGINE
+from tenon.formats.decompositions.onnx.contrib import DOMAINS, MICROSOFT, RUNTIME, SAME
+from tenon.formats.decompositions.onnx.qonnx import QONNX
+from tenon.formats.importers.caffe2.ops import OPERATORS as CAFFE2
+from tenon.formats.importers.darknet.heads import HEADS
+from tenon.formats.importers.darknet.layers import ACTIVATIONS
+from tenon.formats.importers.darknet.layers import LAYERS as DARKNET
+from tenon.formats.importers.darknet.recurrent import RECURRENT
+from tenon.formats.importers.mace.ops import OPERATORS as MACE
+from tenon.formats.importers.megengine.ops import OPERATORS as MEGENGINE
+from tenon.formats.importers.mxnet.ops import OPERATORS as MXNET
+from tenon.formats.importers.ncnn.layers import LAYERS as NCNN
+from tenon.formats.importers.oneflow.ops import OPERATORS as ONEFLOW
+from tenon.formats.importers.paddle.ops import OPERATORS as PADDLE
+from tenon.formats.importers.pytorch.ops import OPERATORS as PYTORCH
+from tenon.formats.importers.tengine.layers import LAYERS as TENGINE
 
 PAGES: dict[str, Iterable[str]] = {
     "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN,

@@ -14,17 +14,17 @@ from compiled import Library
 from interpret import interpret
 from lowered import Ask, make_site, run_site
 from onnx_models import model, node, random
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, fma_f16
-from tenon.ir.types import DType
-from tenon.kernels.machine import Machine, in_halves
-from tenon.kernels.rows import LONGEST_F16
-from tenon.ops.base import Case, Site
-from tenon.ops.conv import Conv
-from tenon.ops.matmul import Gemm, MatMul
-from tenon.targets import find
-from tenon.toolchain.compiler import zig
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, fma_f16
+from tenon.machine.kernels.machine import Machine, in_halves
+from tenon.machine.kernels.rows import LONGEST_F16
+from tenon.machine.targets import find
+from tenon.machine.toolchain.compiler import zig
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.base import Case, Site
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.matmul import Gemm, MatMul
 
 F16 = DType.F16
 ROW = "aarch64-fp16"

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, NotLoweredError, run_lowered
-from tenon.ir.graph import Array, Graph, Node, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ops import registry
-from tenon.ops.activation import Clip, Relu, Sigmoid
-from tenon.ops.base import Case
-from tenon.ops.convert import Cast
-from tenon.ops.elementwise import Pointwise
-from tenon.ops.fused import Fused, can_fuse, fuse
-from tenon.ops.integer_arithmetic import IntegerAdd
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_product import IntegerProduct
-from tenon.ops.pointwise import Add, Mul
-from tenon.ops.reduce import ReduceSum
-from tenon.ops.requantize import limits
+from tenon.network.graph.graph import Array, Graph, Node, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops import registry
+from tenon.network.ops.activation import Clip, Relu, Sigmoid
+from tenon.network.ops.base import Case
+from tenon.network.ops.convert import Cast
+from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.fused import Fused, can_fuse, fuse
+from tenon.network.ops.integer_arithmetic import IntegerAdd
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_product import IntegerProduct
+from tenon.network.ops.pointwise import Add, Mul
+from tenon.network.ops.reduce import ReduceSum
+from tenon.network.ops.requantize import limits
 
 
 class Net:

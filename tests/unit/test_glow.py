@@ -31,11 +31,11 @@ from tenon.compat.glow.names import legal_name
 from tenon.compat.glow.options import IMAGES, LOADER, parse
 from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
-from tenon.ir.graph import Array
-from tenon.quantization.glow_profile import Profile
-from tenon.quantization.glow_profile import parse as parse_profile
-from tenon.quantization.relative_entropy import least_entropy_range
-from tenon.targets import targets
+from tenon.machine.targets import targets
+from tenon.network.graph.graph import Array
+from tenon.tools.quantization.glow_profile import Profile
+from tenon.tools.quantization.glow_profile import parse as parse_profile
+from tenon.tools.quantization.relative_entropy import least_entropy_range
 
 CLASSES = 10
 

@@ -19,9 +19,9 @@ from tenon.compat.glow.model import quantised
 from tenon.compat.glow.options import LOADER, parse
 from tenon.compat.glow.tuner import halved
 from tenon.errors import InputError
-from tenon.ir.graph import Array
-from tenon.quantization.glow_profile import Profile, Range
-from tenon.quantization.glow_profile import parse as parse_profile
+from tenon.network.graph.graph import Array
+from tenon.tools.quantization.glow_profile import Profile, Range
+from tenon.tools.quantization.glow_profile import parse as parse_profile
 
 SHAPE = (1, 1, 8, 8)
 CLASSES = 4

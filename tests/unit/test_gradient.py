@@ -13,7 +13,7 @@ import tenon
 from evaluate import evaluate
 from onnx_models import node
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 DOMAIN = "ai.onnx.preview.training"
 

@@ -22,9 +22,9 @@ from real import DIGITS
 from tenon.cli.graph_layout import GAP, arrange
 from tenon.cli.graph_page import page
 from tenon.cli.profile_page import page as profile_page
-from tenon.engine.profile import profile
-from tenon.ir.dot import to_dot
-from tenon.ir.graph import Graph
+from tenon.network.graph.dot import to_dot
+from tenon.network.graph.graph import Graph
+from tenon.runtime.engine.profile import profile
 
 HOSTILE = '</script><script>document.body.dataset.error="ran"</script>"\'&<b>\\'
 

@@ -9,9 +9,9 @@ from onnx import helper
 import tenon
 from evaluate import evaluate
 from networks_to_quantise import built, images
-from tenon.ir.graph import Graph
-from tenon.passes import optimize
-from tenon.quantization.head_scales import with_head_scales
+from tenon.network.graph.graph import Graph
+from tenon.network.passes import optimize
+from tenon.tools.quantization.head_scales import with_head_scales
 
 
 def detector(kinds: bool = True) -> Graph:

@@ -19,14 +19,14 @@ from onnx import helper
 
 import tenon
 from onnx_models import gated
-from tenon import importers
-from tenon.engine.image import read_image
 from tenon.errors import FormatError, InputError, ResourceError, UnsupportedError
+from tenon.formats import importers
+from tenon.formats.model_files import model_file
+from tenon.formats.wire import archive
+from tenon.formats.wire.archive import Archive
 from tenon.input_file import is_regular, matching_names, read_regular
-from tenon.ir import writer
-from tenon.model_files import model_file
-from tenon.wire import archive
-from tenon.wire.archive import Archive
+from tenon.network.graph import writer
+from tenon.runtime.engine.image import read_image
 
 TENON = Path(sys.executable).with_name("tenon")
 SMALL = gated().SerializeToString()

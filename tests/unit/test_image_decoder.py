@@ -13,7 +13,7 @@ from PIL import Image
 import tenon
 from evaluate import evaluate
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array, Graph
+from tenon.network.graph.graph import Array, Graph
 
 
 def random_pixels(height: int, width: int, channels: int) -> Array:

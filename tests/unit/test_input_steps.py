@@ -7,10 +7,10 @@ import pytest
 
 import tenon
 from networks_to_quantise import separable
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
-from tenon.quantization.input_steps import step_ranges
-from tenon.quantization.scheme import SCHEMES
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.tools.quantization.input_steps import step_ranges
+from tenon.tools.quantization.scheme import SCHEMES
 
 STEP = 0.5847029
 

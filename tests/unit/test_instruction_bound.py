@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tenon.toolchain.control_flow import UnboundedError, functions
-from tenon.toolchain.instruction_bound import InstructionBounds
+from tenon.machine.toolchain.control_flow import UnboundedError, functions
+from tenon.machine.toolchain.instruction_bound import InstructionBounds
 
 
 def assembled(**bodies: tuple[str, ...]) -> InstructionBounds:

@@ -17,17 +17,17 @@ from integer_products import Shape
 from interpret import interpret
 from loop_operations import OPERATIONS
 from lowered import make_site, run_site
-from tenon.algorithms import registry
-from tenon.algorithms.base import Limits
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, op
-from tenon.ir.types import I32, DType
-from tenon.ops.base import Site
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.requantize import quantized_multipliers
-from tenon.targets import find
-from tenon.toolchain.compiler import zig
+from tenon.machine.algorithms import registry
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, op
+from tenon.machine.targets import find
+from tenon.machine.toolchain.compiler import zig
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32, DType
+from tenon.network.ops.base import Site
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.requantize import quantized_multipliers
 
 MACHINE = find("aarch64-i8mm").machine
 BLOCKS = registry.parse("integer-blocks")

@@ -11,14 +11,14 @@ from compiled import Library
 from integer_products import CASES, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
-from tenon.codegen.c.dialect import C
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, dot16, vector4
-from tenon.ir.types import I32
-from tenon.kernels.machine import Machine
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, dot16, vector4
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
 
 MACHINE = Machine(lanes=4, registers=8, block=4, pairs=True, dot16=True)
 CONSTANT = (1, 2, 3, 4)

@@ -10,14 +10,14 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import importers
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import DType, tensor
-from tenon.ops.integer_functions import IntegerSigmoid, argument, interpolated, sigmoid_table, softmax_tables
-from tenon.ops.move import Concat
-from tenon.ops.requantize import quantized_multiplier
-from tenon.passes.integers import to_integers
-from tenon.passes.integers.digest import expected_digest, is_exact
+from tenon.formats import importers
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import DType, tensor
+from tenon.network.ops.integer_functions import IntegerSigmoid, argument, interpolated, sigmoid_table, softmax_tables
+from tenon.network.ops.move import Concat
+from tenon.network.ops.requantize import quantized_multiplier
+from tenon.network.passes.integers import to_integers
+from tenon.network.passes.integers.digest import expected_digest, is_exact
 from tflite_models import Model
 
 X = np.array([[-32768, -20000, -3001, -700, -1, 0, 1, 5, 999, 4096, 12345, 32767]], np.int16)

@@ -17,18 +17,18 @@ from compiled import Library
 from integer_products import CASES, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
-from tenon.codegen.c.dialect import C
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loop_text import show
-from tenon.ir.loops import Kernel, op
-from tenon.ir.types import F32, I32, DType
-from tenon.kernels import integer_pairs
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Weights
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.quantize import QuantizeLinear
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, op
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels import integer_pairs
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, I32, DType
+from tenon.network.ops.base import Weights
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.quantize import QuantizeLinear
 
 MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
 

@@ -14,12 +14,12 @@ import pytest
 import quantised_operators
 import tenon
 from evaluate import evaluate
-from tenon import importers
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
-from tenon.ops.integer_div import IntegerDiv
-from tenon.ops.requantize import quantized_multiplier
-from tenon.passes.integers import to_integers
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.integer_div import IntegerDiv
+from tenon.network.ops.requantize import quantized_multiplier
+from tenon.network.passes.integers import to_integers
 from tflite_models import Model
 
 Grid = tuple[float, int]

@@ -14,15 +14,15 @@ from compiled import Library
 from integer_products import CASES, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
-from tenon.codegen.c.dialect import C
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, op
-from tenon.ir.types import I32
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Scratch
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, op
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32
+from tenon.network.ops.base import Scratch
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
 
 MACHINES = {n: Machine(lanes=1, registers=n, block=4, scalar=True) for n in (12, 8)}
 CONSTANT = (1, 2, 3, 4)

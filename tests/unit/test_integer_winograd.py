@@ -14,16 +14,16 @@ import tenon
 from compiled import Library
 from integer_products import Shape, operands, operator
 from lowered import Ask, make_site, run_site
-from tenon.algorithms import registry
-from tenon.codegen.c import element_tile
-from tenon.codegen.c.dialect import C
-from tenon.ir.graph import Array, Graph, Origin
-from tenon.ir.loops import Const, Kernel, Loop, Store
-from tenon.ir.types import DType, TensorType
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Site
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.requantize import quantized_multipliers
+from tenon.machine.algorithms import registry
+from tenon.machine.codegen.c import element_tile
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.kernel_ir.loops import Const, Kernel, Loop, Store
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array, Graph, Origin
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops.base import Site
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.requantize import quantized_multipliers
 
 MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
 WINOGRAD = registry.parse("pairs-winograd")

@@ -12,15 +12,15 @@ import tenon
 from integer_products import Shape
 from lowered import MACHINES, Ask, make_site, run_site
 from on_targets import assert_stated_digest
-from tenon.ir.graph import Array
-from tenon.ir.loop_text import show
-from tenon.ir.types import DType
-from tenon.kernels.integer_depthwise import halves
-from tenon.kernels.machine import Machine
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.integer_product import IntegerProduct
-from tenon.ops.requantize import quantized_multipliers
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels.integer_depthwise import halves
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_product import IntegerProduct
+from tenon.network.ops.requantize import quantized_multipliers
 from tflite_models import Model
 
 BYTES = {name: machine for name, machine in MACHINES.items() if machine.dot4} | {

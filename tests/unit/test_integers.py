@@ -16,30 +16,30 @@ import exact_onnxruntime
 import tenon
 from lowered import MACHINES, make_site, run_lowered, run_site, settle
 from on_targets import assert_stated_digest
-from tenon import importers
-from tenon.bundle import read_manifest
-from tenon.engine.device import Device
-from tenon.engine.verify import verify
 from tenon.errors import ToolchainError
-from tenon.ir.evaluate import evaluate
-from tenon.ir.fixed_input import fixed_input
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.text import parse_type, show_type
-from tenon.ir.types import DType, Layout, Quant, TensorType
-from tenon.kernels.requantize import Rounding
-from tenon.ops import registry
-from tenon.ops.integer_arithmetic import IntegerAdd, _reciprocal
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.integer_softmax import IntegerSoftmax
-from tenon.ops.move import Transpose
-from tenon.ops.requantize import Factors, quantized_multiplier, rescaled
-from tenon.ops.shape import Reshape
+from tenon.formats import importers
+from tenon.machine.kernels.requantize import Rounding
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.fixed_input import fixed_input
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.text import parse_type, show_type
+from tenon.network.graph.types import DType, Layout, Quant, TensorType
+from tenon.network.ops import registry
+from tenon.network.ops.integer_arithmetic import IntegerAdd, _reciprocal
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_softmax import IntegerSoftmax
+from tenon.network.ops.move import Transpose
+from tenon.network.ops.requantize import Factors, quantized_multiplier, rescaled
+from tenon.network.ops.shape import Reshape
+from tenon.network.passes import optimize
+from tenon.network.passes.integers import to_integers
+from tenon.network.passes.integers.arithmetic import product_factors
 from tenon.options import Arithmetic
-from tenon.passes import optimize
-from tenon.passes.integers import to_integers
-from tenon.passes.integers.arithmetic import product_factors
 from tenon.pipeline import inspect
+from tenon.runtime.bundle import read_manifest
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.verify import verify
 from tflite_models import Model
 
 ARITHMETICS: tuple[Arithmetic, ...] = ("tflm", "litert", "onnx")

@@ -7,10 +7,10 @@ import pytest
 
 from interpret import interpret
 from loop_operations import OPERATIONS, KernelError
-from tenon.ir.build import Builder, guarded
-from tenon.ir.graph import Array
-from tenon.ir.loops import OPS, Kernel, bitcast, broadcast, cast, dot4, less, op, reduce_lanes, select
-from tenon.ir.types import F32, I32, DType
+from tenon.machine.kernel_ir.build import Builder, guarded
+from tenon.machine.kernel_ir.loops import OPS, Kernel, bitcast, broadcast, cast, dot4, less, op, reduce_lanes, select
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, I32, DType
 
 
 def run(kernel: Kernel, *inputs: Array, shape: tuple[int, ...], dtype: type = np.float32) -> Array:

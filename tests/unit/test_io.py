@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import tenon
-from tenon.engine import Engine
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
+from tenon.runtime.engine import Engine
 
 ROWS, COLUMNS = 3, 4
 A, B, C = (np.arange(12, dtype=np.float32).reshape(ROWS, COLUMNS) * s + s for s in (1, 10, 100))

@@ -11,15 +11,16 @@ from onnx import TensorProto, helper
 
 import tenon
 from evaluate import evaluate
-from tenon import importers, ops
-from tenon.bundle import read_manifest
 from tenon.cli.parse import parse_assignments, parse_list
-from tenon.engine.timing import fill_randomly
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.text import parse
-from tenon.ir.types import F32, Quant, TensorType
-from tenon.passes.io_adapters import adapted, data_format
+from tenon.formats import importers
+from tenon.network import ops
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.text import parse
+from tenon.network.graph.types import F32, Quant, TensorType
+from tenon.network.passes.io_adapters import adapted, data_format
+from tenon.runtime.bundle import read_manifest
+from tenon.runtime.engine.timing import fill_randomly
 
 RNG = np.random.default_rng(1)
 X = RNG.uniform(-1, 1, (1, 3, 4, 6)).astype(np.float32)

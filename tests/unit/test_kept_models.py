@@ -21,7 +21,7 @@ from command_line import run_main
 from small_models import ncnn_net
 from tenon.cli import compiled_models
 from tenon.errors import TenonWarning, warn
-from tenon.wire.encryption import encrypt_content
+from tenon.formats.wire.encryption import encrypt_content
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,10 @@ def test_options_have_bundles_of_their_own(
 def test_what_is_not_kept(capsys: pytest.CaptureFixture[str], words: list[str], tmp_path: Path) -> None:
     """Passes are verified every time, and a bundle for another processor is not opened here."""
     _save(Path("net.onnx"), 2)
-    assert run_main(tenon.cli.main, ["run", "net.onnx", "--input", "x=x.npy", *words]) in (0, 2)  # 2: no emulator
+    assert run_main(tenon.cli.main, ["run", "net.onnx", "--input", "x=x.npy", *words]) in (
+        0,
+        2,
+    )  # 2: no emulator
     assert not list((tmp_path / "cache").glob("compiled/*.tenon"))
 
 
@@ -146,7 +149,7 @@ def test_an_encrypted_model_is_not_kept(capsys: pytest.CaptureFixture[str], tmp_
 def test_warnings_of_the_import_are_repeated(
     capsys: pytest.CaptureFixture[str], compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tenon.importers.onnx.load as module
+    import tenon.formats.importers.onnx.load as module
 
     load = module.load
 
@@ -223,20 +226,12 @@ def test_running_a_kept_model_imports_neither_compiler_nor_devices(tmp_path: Pat
     for _ in range(2):
         ended = subprocess.run(words, capture_output=True, text=True, check=True)
     modules = set(re.findall(r"\|\s*(tenon[\w.]*|onnx)$", ended.stderr, re.MULTILINE))
-    rooms = {name.split(".")[1] for name in modules if "." in name}
-    assert "engine" in rooms
-    assert not rooms & {
-        "deployment",
-        "devices",
-        "cluster",
-        "importers",
-        "passes",
-        "ops",
-        "plan",
-        "codegen",
-        "quantization",
-    }
-    assert not [name for name in modules if name == "onnx" or name.startswith("tenon.bundle.packages")]
+    rooms = {".".join(name.split(".")[1:3]) for name in modules if "." in name}
+    assert "runtime.engine" in rooms
+    tools = {f"tools.{room}" for room in ("deployment", "devices", "cluster", "quantization")}
+    compiler = {"formats.importers", "network.passes", "network.ops", "machine.plan", "machine.codegen"}
+    assert not rooms & (tools | compiler)
+    assert not [name for name in modules if name == "onnx" or name.startswith("tenon.runtime.bundle.packages")]
 
 
 def test_tenon_warning_is_the_kind_that_is_kept() -> None:

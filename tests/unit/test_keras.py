@@ -15,12 +15,12 @@ import pytest
 from evaluate import evaluate
 from keras_models import archive, functional, h5, layer, sequential, small, start
 from real import ROOT
-from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.importers.keras.layers import ACTIVATIONS, LAYERS
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import Quant
-from tenon.wire.hdf5 import Hdf5File
+from tenon.formats import importers
+from tenon.formats.importers.keras.layers import ACTIVATIONS, LAYERS
+from tenon.formats.wire.hdf5 import Hdf5File
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import Quant
 
 
 def run(graph: Graph, *inputs: Array) -> list[Array]:

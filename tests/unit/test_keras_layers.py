@@ -10,9 +10,9 @@ import pytest
 
 from evaluate import evaluate
 from keras_models import archive, functional, h5, layer, start
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(17)
 Q = RNG.uniform(-1, 1, (1, 3, 6)).astype(np.float32)

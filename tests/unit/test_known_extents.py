@@ -12,10 +12,10 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import ModelError, ShapeError, UnsupportedError
-from tenon.ir.bind import bind
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.bind import bind
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(2)
 CONSTANTS = (

@@ -12,18 +12,18 @@ from interpret import interpret
 from lowered import MACHINES, make_site, run_site
 from onnx_models import model, node
 from tenon.errors import FormatError
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Graph
-from tenon.ir.text import parse_type
-from tenon.ir.types import ALL_CHANNELS, F32, ROW_MAJOR, Layout, LayoutKind, TensorType, tensor
-from tenon.kernels.conv import Conv, Tile, conv, pack
-from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
-from tenon.ops.activation import Relu
-from tenon.ops.conv import Conv as ConvOperator
-from tenon.ops.move import Reorder
-from tenon.plan.layouts import assign_layouts
-from tenon.plan.lowering_context import Setting
+from tenon.machine.kernels.conv import Conv, Tile, conv, pack
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.layouts import assign_layouts
+from tenon.machine.plan.lowering_context import Setting
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.text import parse_type
+from tenon.network.graph.types import ALL_CHANNELS, F32, ROW_MAJOR, Layout, LayoutKind, TensorType, tensor
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.conv import Conv as ConvOperator
+from tenon.network.ops.move import Reorder
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A machine that is busy with other things draws slowly."""

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tenon
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 from tenon.options import Arithmetic
 from tenon.pipeline import inspect
 

@@ -36,18 +36,18 @@ from libtenon import (
 )
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
-from tenon.bundle import read_manifest
-from tenon.bundle.checksum import checksum, checksum_of_format_2
-from tenon.bundle.container import Container, container
-from tenon.bundle.layout import layout, layout_source
-from tenon.bundle.writer import save_container
 from tenon.cli import main
 from tenon.errors import BundleError, InputError, ToolchainError
-from tenon.sdk import save_sdk
-from tenon.sdk.libtenon import RUNTIME
-from tenon.targets import find
-from tenon.toolchain.compiler import zig
-from tenon.toolchain.stub_library import stub_library
+from tenon.machine.targets import find
+from tenon.machine.toolchain.compiler import zig
+from tenon.machine.toolchain.stub_library import stub_library
+from tenon.runtime.bundle import read_manifest
+from tenon.runtime.bundle.checksum import checksum, checksum_of_format_2
+from tenon.runtime.bundle.container import Container, container
+from tenon.runtime.bundle.layout import layout, layout_source
+from tenon.runtime.bundle.writer import save_container
+from tenon.runtime.sdk import save_sdk
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 MODEL = DIGITS / "digits.onnx"
 FORMS = ("digits", "digits.tenon", "fat.tenon", "format_2.tenon", "memory:digits.tenon")

@@ -11,9 +11,9 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tenon
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Expr, Let, Op
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Expr, Let, Op
+from tenon.network.graph.graph import Array
 
 LENGTH = 2000
 MOST_SECONDS = 60

@@ -12,14 +12,14 @@ import tenon
 from interpret import interpret
 from lowered import make_site
 from onnx_models import model, node
-from tenon.codegen.bounds import prove
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.types import F32
-from tenon.kernels import rows
-from tenon.kernels.machine import Machine
-from tenon.kernels.reduce import Reduction, reduction
-from tenon.ops.matmul import MatMul
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernels import rows
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.reduce import Reduction, reduction
+from tenon.machine.proofs.bounds import prove
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32
+from tenon.network.ops.matmul import MatMul
 
 N = 1 << 20
 PRIME = N + 7

@@ -16,19 +16,19 @@ from compiled import Library
 from lowered import MACHINES, make_site, run_lowered, run_site
 from networks_to_quantise import built
 from on_targets import assert_stated_digest
-from tenon import importers
 from tenon.errors import ShapeError
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Graph
-from tenon.ir.text import parse_type
-from tenon.kernels.rows import CHAINS
-from tenon.ops.lookup_softmax import LookupLogSoftmax, LookupSoftmax, exponentials, logarithm
-from tenon.ops.softmax import Softmax
+from tenon.formats import importers
+from tenon.machine.kernels.rows import CHAINS
+from tenon.machine.targets import find
+from tenon.machine.targets.host import missing
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.text import parse_type
+from tenon.network.ops.lookup_softmax import LookupLogSoftmax, LookupSoftmax, exponentials, logarithm
+from tenon.network.ops.softmax import Softmax
+from tenon.network.passes.integers import to_integers
+from tenon.network.passes.integers.digest import is_exact
 from tenon.options import Arithmetic
-from tenon.passes.integers import to_integers
-from tenon.passes.integers.digest import is_exact
-from tenon.targets import find
-from tenon.targets.host import missing
 
 ARITHMETICS: tuple[Arithmetic, ...] = ("tflm", "litert", "onnx")
 UNIT = 2.0**-24

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered
-from tenon.ir.graph import Array
-from tenon.ir.types import Layout
-from tenon.ops import registry
-from tenon.ops.base import Case
-from tenon.ops.elementwise import Pointwise
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import Layout
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case
+from tenon.network.ops.elementwise import Pointwise
 
 ASKS = {
     "plain": Ask(),

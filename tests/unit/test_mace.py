@@ -9,9 +9,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import MaceOptions, mace_net
-from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from wire import message
 
 RNG = np.random.default_rng(5)

@@ -32,12 +32,12 @@ from libtenon import (
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
 from small_models import mace_net
-from tenon.bundle import read_manifest
-from tenon.deployment import read_deployment
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 from tenon.options import DataType
-from tenon.quantization.by_ranges import profiled, quantize_by_ranges
-from tenon.sdk import save_sdk
+from tenon.runtime.bundle import read_manifest
+from tenon.runtime.sdk import save_sdk
+from tenon.tools.deployment import read_deployment
+from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
 
 DEPLOYMENT = """\
 library_name: digits

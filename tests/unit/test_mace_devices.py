@@ -13,8 +13,8 @@ import yaml
 from onnx_models import model, node
 from tenon.compat.mace.__main__ import main as mace
 from tenon.compat.mace.devices import add_options, selected_devices
-from tenon.devices import config
 from tenon.errors import InputError
+from tenon.tools.devices import config
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
 

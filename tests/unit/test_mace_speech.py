@@ -9,9 +9,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import MaceOptions, mace_net
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(8)
 X = RNG.uniform(-1, 1, (2, 6, 10)).astype(np.float32)

@@ -12,11 +12,11 @@ import tenon
 from interpret import interpret
 from on_targets import HOSTS
 from onnx_models import model, node
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Expr
-from tenon.kernels import math as tenon_math
-from tenon.targets.host_cpu import runs_here
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Expr
+from tenon.machine.kernels import math as tenon_math
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.network.graph.graph import Array
 
 
 def compute(function: Callable[..., Expr], *arguments: Array) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, run_lowered
-from tenon.ops import registry
+from tenon.network.ops import registry
 
 _WIDE = np.array([0.0, -0.0, 1e-300, 1e-9, 0.3, 0.5, 1.0, 2.0, 7.5, 30.0, 700.0, np.inf, np.nan])
 _EDGE = np.array([0.0, -0.0, 1e-12, 0.1, 0.5, 0.75, 0.999999, 1.0, np.nan])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, run_lowered
-from tenon.ir.types import F32, tensor
-from tenon.ops.base import Operator
-from tenon.ops.elementwise import Apply
-from tenon.ops.fused import Fused
-from tenon.ops.matmul import Gemm, MatMul
-from tenon.ops.pointwise import Add
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.base import Operator
+from tenon.network.ops.elementwise import Apply
+from tenon.network.ops.fused import Fused
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.pointwise import Add
 
 Shape = tuple[int, ...]
 

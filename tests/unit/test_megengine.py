@@ -10,10 +10,10 @@ import pytest
 
 from definitions import conv2d, conv_transpose2d
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.importers.megengine.load import hashed
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.importers.megengine.load import hashed
+from tenon.network.graph.graph import Array
 from tflite_models import Fields, flatbuffer
 
 RNG = np.random.default_rng(13)

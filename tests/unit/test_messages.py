@@ -17,9 +17,9 @@ import tensorflow_models as tf
 from caffe_models import caffemodel, head, layer, random
 from onnx_models import model, node
 from small_models import MXNET, mxnet_parameters, mxnet_stored, mxnet_symbol, paddle_tensor
-from tenon import importers
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.importers.unsupported_formats import FORMATS, foreign
+from tenon.formats import importers
+from tenon.formats.importers.unsupported_formats import FORMATS, foreign
 
 
 def torch_archive() -> bytes:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tenon.errors import FormatError, InputError
-from tenon.metrics import METRICS, Evaluation, Metric, read_evaluation
-from tenon.metrics.classification import AreaUnderCurve, TopK
-from tenon.metrics.detection import MeanAveragePrecision, overlap
-from tenon.metrics.text import WordErrorRate, ctc_labels, edit_distance
-from tenon.quantization.ground_truth import read_truth, truth_in_archive
+from tenon.tools.metrics import METRICS, Evaluation, Metric, read_evaluation
+from tenon.tools.metrics.classification import AreaUnderCurve, TopK
+from tenon.tools.metrics.detection import MeanAveragePrecision, overlap
+from tenon.tools.metrics.text import WordErrorRate, ctc_labels, edit_distance
+from tenon.tools.quantization.ground_truth import read_truth, truth_in_archive
 
 
 def test_top_k_counts_equal_scores_in_the_order_of_classes() -> None:
@@ -91,7 +91,7 @@ def test_a_drop_is_positive_where_the_metric_is_worse() -> None:
 def test_plug_ins(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from tenon.metrics import Evaluation\nfrom tenon.metrics.classification import TopK\n"
+        "from tenon.tools.metrics import Evaluation\nfrom tenon.tools.metrics.classification import TopK\n"
         "whole = Evaluation(lambda: TopK(3))\n"
         "def made():\n    return whole\n"
         "def score(outputs, number):\n    return number\n"

@@ -17,9 +17,9 @@ import tenon
 from libtenon import BUILDS, CLIENTS, checked, needed, needs_plain_build, run, sanitizer_flags, succeeded
 from on_targets import skip_without_device
 from real import DIGITS, held_out_digits
-from tenon.bundle.link import link_freestanding
-from tenon.sdk.libtenon import RUNTIME
-from tenon.targets.host import runner_of
+from tenon.machine.targets.host import runner_of
+from tenon.runtime.bundle.link import link_freestanding
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 MODEL = DIGITS / "digits.onnx"
 PAGE = Path(__file__).parents[2] / "docs" / "micro.md"

@@ -19,15 +19,15 @@ from browser import results
 from installed import SCRIPT, environment
 from networks_to_quantise import images, separable
 from tenon.errors import InputError
-from tenon.ir.types import DType
-from tenon.quantization import compare
-from tenon.quantization.half_precision import in_fp16, layer_name
-from tenon.quantization.mixed_precision import TYPES, Contract, _Search
-from tenon.quantization.placement import placement
-from tenon.quantization.recipe import Request, recipe
-from tenon.quantization.report import Point, standard_error
-from tenon.quantization.samples import finite, numbered_samples
-from tenon.quantization.scheme import SCHEMES
+from tenon.network.graph.types import DType
+from tenon.tools.quantization import compare
+from tenon.tools.quantization.half_precision import in_fp16, layer_name
+from tenon.tools.quantization.mixed_precision import TYPES, Contract, _Search
+from tenon.tools.quantization.placement import placement
+from tenon.tools.quantization.recipe import Request, recipe
+from tenon.tools.quantization.report import Point, standard_error
+from tenon.tools.quantization.samples import finite, numbered_samples
+from tenon.tools.quantization.scheme import SCHEMES
 
 SIMPLE: dict[str, Any] = {"methods": ("min-max",), "range_search": False, "rounding": "nearest", "equalisation": False}
 
@@ -236,7 +236,7 @@ def test_standard_error_of_shares() -> None:
 
 
 def command(tmp_path: Path, *more: str) -> list[str]:
-    from tenon.exporters.onnx import to_onnx
+    from tenon.formats.exporters.onnx import to_onnx
 
     (tmp_path / "net.onnx").write_bytes(to_onnx(separable(None)).SerializeToString())
     np.save(tmp_path / "x.npy", np.concatenate(images(12)))

@@ -14,9 +14,9 @@ from onnx_models import model as onnx_model
 from onnx_models import node
 from real import shared
 from small_models import ncnn_net
-from tenon.bundle.names import identifier
-from tenon.importers import load
-from tenon.ir.graph import Array
+from tenon.formats.importers import load
+from tenon.network.graph.graph import Array
+from tenon.runtime.bundle.names import identifier
 
 SCALES = (2.0, 3.0)
 

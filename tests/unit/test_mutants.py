@@ -20,14 +20,14 @@ from interpret import interpret
 from loop_operations import KernelError
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered, run_site
 from mutants import mutants
-from tenon.codegen.bounds import ConflictError, OutOfRangeError, prove
 from tenon.errors import FormatError
-from tenon.ir.graph import Array
-from tenon.ir.loop_parse import parse
-from tenon.ir.loop_text import show
-from tenon.ir.loops import Kernel
-from tenon.ops import registry
-from tenon.ops.base import Case
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.parse import parse
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.proofs.bounds import ConflictError, OutOfRangeError, prove
+from tenon.network.graph.graph import Array
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case
 
 ASK = Ask(blocked=True)
 MEMORY = ("is read before it is written", "dimension", "negative", "its range is empty", "store to the constant")
@@ -232,5 +232,5 @@ def detected(name: str) -> bool:
 
 @pytest.mark.parametrize(("module", "operator", "line", "faulty"), CHANGES)
 def test_faults_in_generators_are_detected(module: str, operator: str, line: str, faulty: str) -> None:
-    with changed(importlib.import_module(f"tenon.kernels.{module}"), line, faulty):
+    with changed(importlib.import_module(f"tenon.machine.kernels.{module}"), line, faulty):
         assert detected(operator)

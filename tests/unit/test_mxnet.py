@@ -11,9 +11,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import MXNET, Node, mxnet_parameters, mxnet_stored, mxnet_symbol
-from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-1, 1, (1, 4, 6, 6)).astype(np.float32)

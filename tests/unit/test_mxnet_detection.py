@@ -7,11 +7,11 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Node, mxnet_parameters, mxnet_symbol
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.preprocessing import Heads
-from tenon.passes.detection_outputs import find_heads
+from tenon.formats import importers
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.preprocessing import Heads
+from tenon.network.passes.detection_outputs import find_heads
 
 RNG = np.random.default_rng(3)
 

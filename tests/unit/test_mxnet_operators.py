@@ -10,9 +10,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Node, mxnet_parameters, mxnet_symbol
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(6)
 X = RNG.uniform(-1, 1, (2, 4, 6, 5)).astype(np.float32)

@@ -18,10 +18,10 @@ from small_models import (
     paddle_operator,
     paddle_tensor,
 )
-from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.importers.megengine.load import hashed
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.importers.megengine.load import hashed
+from tenon.network.graph.graph import Array
 
 X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 W = np.random.default_rng(6).uniform(-1, 1, (3, 4, 1, 1)).astype(np.float32)

@@ -11,16 +11,17 @@ import pytest
 import tenon
 from evaluate import evaluate
 from onnx_models import model, node
-from tenon import importers, passes
-from tenon.algorithms.base import Algorithm
-from tenon.algorithms.winograd import ERROR, Winograd
-from tenon.ir.graph import Array
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Limits
+from tenon.formats import importers
+from tenon.machine.algorithms.base import Algorithm
+from tenon.machine.algorithms.winograd import ERROR, Winograd
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.targets.host_cpu import processor, runs_here
+from tenon.network import passes
+from tenon.network.graph.graph import Array
+from tenon.network.ops.base import Limits
+from tenon.network.passes.precision import precision
 from tenon.options import Precision
-from tenon.passes.precision import precision
-from tenon.plan.lowering_context import Setting, operator, site
-from tenon.targets.host_cpu import processor, runs_here
 
 SCALES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4)
 """Of weights: f16 has its smallest numbers at 6e-8, whole ones from 6e-5 on, and ends at 65504."""

@@ -10,10 +10,10 @@ import pytest
 
 from evaluate import difference, evaluate
 from small_models import ncnn_net
-from tenon import importers
 from tenon.errors import FormatError, ShapeError, UnsupportedError
-from tenon.importers.ncnn.file import TYPES
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.importers.ncnn.file import TYPES
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-1, 1, (1, 3, 5, 6)).astype(np.float32)

@@ -10,9 +10,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import ncnn_net
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(7)
 MARK = bytes(4)

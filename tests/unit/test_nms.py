@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from tensorflow_models import const, graph, node, placeholder
 from tflite_models import Model
 

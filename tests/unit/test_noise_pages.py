@@ -7,7 +7,7 @@ from pathlib import Path
 from browser import results
 from tenon.cli.noise_page import page
 from tenon.cli.pareto_page import pareto_page
-from tenon.quantization.report import Noise, Point, Report, WeightNoise
+from tenon.tools.quantization.report import Noise, Point, Report, WeightNoise
 
 HOSTILE = '</script><script>document.title="ran"</script>"\'&<b>'
 NOISE = (

@@ -10,7 +10,7 @@ import pytest
 
 import onnx_models
 import tenon
-from tenon.ir.notebook import ROWS, html_table, tensors
+from tenon.network.graph.notebook import ROWS, html_table, tensors
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 LONGEST = 300

@@ -16,11 +16,11 @@ from command_line import run_main
 from libtenon import CLIENTS, client, needed, run, succeeded
 from tengine_sdk import Tengine, environment_of, sdk_and_compiler, small_bundle
 from tenon.cli import main
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array
-from tenon.ir.verify import verify
-from tenon.plugins import LibraryDevice, offloaded
-from tenon.sdk.libtenon import RUNTIME
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array
+from tenon.network.graph.verify import verify
+from tenon.runtime.plugins import LibraryDevice, offloaded
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 X = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)

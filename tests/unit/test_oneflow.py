@@ -11,9 +11,9 @@ import pytest
 
 from definitions import conv_transpose2d
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(9)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 import tenon
 from evaluate import difference, evaluate, random_inputs
 from onnx_models import classifier, gated, model, node, random
-from tenon import importers, ops
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.ir.bind import bind
-from tenon.ir.graph import Array, Graph
-from tenon.ir.verify import verify
+from tenon.formats import importers
+from tenon.network import ops
+from tenon.network.graph.bind import bind
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.verify import verify
 
 
 def load(made: onnx.ModelProto, **options: object) -> Graph:

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 import tenon
 from evaluate import evaluate
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
-from tenon.ir.strings import decoded, encoded
+from tenon.network.graph.graph import Array
+from tenon.network.graph.strings import decoded, encoded
 
 X = np.random.default_rng(0).normal(0, 1, (7, 3)).astype(np.float32)
 

@@ -13,7 +13,7 @@ import tenon
 from evaluate import evaluate
 from onnx_models import model, node
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 COUNT = 40000
 

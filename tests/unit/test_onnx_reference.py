@@ -12,13 +12,13 @@ from onnx.reference import ReferenceEvaluator
 
 from fuzzing.generate import endless
 from tenon.errors import UnsupportedError
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ops import registry
-from tenon.ops.base import Case, Operator
-from tenon.ops.region import RoiAlign
-from tenon.ops.slice_gather import Gather, Pad, Slice
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case, Operator
+from tenon.network.ops.region import RoiAlign
+from tenon.network.ops.slice_gather import Gather, Pad, Slice
 
 EVERY_CASE = {
     "Compress": "it gives no shape to the condition",

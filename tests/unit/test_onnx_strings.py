@@ -15,8 +15,8 @@ import tenon
 from evaluate import evaluate
 from tenon.cli import main
 from tenon.errors import InputError, UnsupportedError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.strings import StringError, decoded, encoded
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.strings import StringError, decoded, encoded
 
 WIDTH = 12
 ML = "ai.onnx.ml"

@@ -14,11 +14,11 @@ import onnx
 import pytest
 
 from onnx_models import model, node, random
-from tenon import importers
 from tenon.errors import ModelError
-from tenon.importers.onnx.upgrade import IMPLIED, UPGRADES
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.importers.onnx.upgrade import IMPLIED, UPGRADES
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array
 
 Change = tuple[str, str, int]
 """Operator, attribute, and the version that has the change."""

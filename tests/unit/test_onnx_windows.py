@@ -12,9 +12,9 @@ from evaluate import evaluate
 from exact_onnxruntime import session
 from onnx_models import model, node, random
 from pt2_models import call, pt2
-from tenon import importers
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network.graph.graph import Array
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9)
 SCALES = (0.4, 0.6, 0.75, 1.25, 1.3, 1.5, 2.3, 2.5, 3.0)

@@ -10,17 +10,18 @@ import pytest
 
 from evaluate import difference, evaluate, random_inputs
 from onnx_models import classifier, gated
-from tenon import importers, passes
 from tenon.errors import UnsupportedError
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.graph import Array, Graph, Origin
-from tenon.ir.types import F32, I64, tensor
-from tenon.ir.writer import Writer
-from tenon.ops.activation import Swish
-from tenon.ops.base import Operator
-from tenon.ops.detection import Proposal
-from tenon.ops.pointwise import Add
-from tenon.ops.shuffle import ChannelShuffle
+from tenon.formats import importers
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph, Origin
+from tenon.network.graph.types import F32, I64, tensor
+from tenon.network.graph.writer import Writer
+from tenon.network.ops.activation import Swish
+from tenon.network.ops.base import Operator
+from tenon.network.ops.detection import Proposal
+from tenon.network.ops.pointwise import Add
+from tenon.network.ops.shuffle import ChannelShuffle
 
 
 def onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:

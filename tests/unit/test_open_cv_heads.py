@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
-from tenon.ir.graph import Array
-from tenon.peers.open_cv_heads import DetectionHeads, without_threshold
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
+from tenon.tools.peers.open_cv_heads import DetectionHeads, without_threshold
 
 CFG = """
 [net]

@@ -12,15 +12,15 @@ from onnx import TensorProto, helper
 
 import tenon
 from source_operator import EXPECTED, PLUGIN, X, save_model
-from tenon.codegen.bounds import OutOfRangeError, prove
 from tenon.errors import InputError
-from tenon.ir.build import Builder
-from tenon.ir.loop_parse import parse
-from tenon.ir.loop_text import show
-from tenon.ir.loops import CallSource, Const, Kernel, Type
-from tenon.ir.types import DType
-from tenon.ops.base import REGISTRY
-from tenon.plugins import load_plugin
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import CallSource, Const, Kernel, Type
+from tenon.machine.kernel_ir.parse import parse
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.proofs.bounds import OutOfRangeError, prove
+from tenon.network.graph.types import DType
+from tenon.network.ops.base import REGISTRY
+from tenon.runtime.plugins import load_plugin
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tenon.ir.graph import Graph, Node, Origin, Value
-from tenon.ir.types import F32, TensorType
-from tenon.ops import registry
-from tenon.plan.order import peak, schedule
+from tenon.machine.plan.order import peak, schedule
+from tenon.network.graph.graph import Graph, Node, Origin, Value
+from tenon.network.graph.types import F32, TensorType
+from tenon.network.ops import registry
 
 OP = registry()["Concat"](axis=0)  # type: ignore[call-arg]
 

@@ -6,17 +6,17 @@ import pytest
 
 import tenon
 from networks_to_quantise import images, separable
-from tenon.ir.graph import Value
-from tenon.ir.types import DType, TensorType
-from tenon.quantization import output_noise
-from tenon.quantization.candidates import grids
-from tenon.quantization.output_noise import OutputNoise
-from tenon.quantization.post_training import float_graph
-from tenon.quantization.range_search import expected_scores
-from tenon.quantization.recipe import Recipe, Request, recipe
-from tenon.quantization.samples import Sample
-from tenon.quantization.scheme import SCHEMES
-from tenon.quantization.simulation import Simulation
+from tenon.network.graph.graph import Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.tools.quantization import output_noise
+from tenon.tools.quantization.candidates import grids
+from tenon.tools.quantization.output_noise import OutputNoise
+from tenon.tools.quantization.post_training import float_graph
+from tenon.tools.quantization.range_search import expected_scores
+from tenon.tools.quantization.recipe import Recipe, Request, recipe
+from tenon.tools.quantization.samples import Sample
+from tenon.tools.quantization.scheme import SCHEMES
+from tenon.tools.quantization.simulation import Simulation
 
 A, B, C, D = (Value(name, TensorType(DType.F32, (1,))) for name in "abcd")
 NOISE = OutputNoise(

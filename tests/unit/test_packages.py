@@ -25,11 +25,11 @@ import handmade
 import tenon
 from programs import needed
 from real import DIGITS, ROOT, held_out_digits
-from tenon.bundle.packages import FORMS
-from tenon.bundle.packages import contents as contents_module
 from tenon.cli.app import _parts
 from tenon.errors import InputError, ToolchainError
 from tenon.options import EMIT, Emit
+from tenon.runtime.bundle.packages import FORMS
+from tenon.runtime.bundle.packages import contents as contents_module
 
 VERSION = tenon.__version__
 NAMES: tuple[Emit, ...] = tuple(part for part in EMIT if part in FORMS)

@@ -8,11 +8,11 @@ import pytest
 import tenon
 from evaluate import evaluate
 from small_models import Option, paddle, paddle_operator, paddle_tensor
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.preprocessing import Heads
-from tenon.passes.detection_outputs import find_heads
+from tenon.formats import importers
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.preprocessing import Heads
+from tenon.network.passes.detection_outputs import find_heads
 
 RNG = np.random.default_rng(8)
 ANCHORS = [10, 14, 23, 27]

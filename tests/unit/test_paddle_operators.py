@@ -9,9 +9,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Option, paddle, paddle_operator, paddle_tensor
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from wire import field, message
 
 RNG = np.random.default_rng(2)

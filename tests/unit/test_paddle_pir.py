@@ -10,9 +10,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import paddle, paddle_operator, paddle_tensor, pir, pir_operator, pir_tensor
-from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(6)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)

@@ -9,14 +9,14 @@ import pytest
 
 from evaluate import evaluate, random_inputs
 from fuzzing.generate import Generator
-from tenon import passes
 from tenon.errors import InternalError
-from tenon.ir.graph import Graph, Origin
-from tenon.ir.text import show
-from tenon.ir.types import F32, tensor
-from tenon.ir.verify import verify
-from tenon.passes.base import Match, Result, apply, make, rule, run
-from tenon.passes.patterns import ANY, Any, Apply, Constant, Number, find
+from tenon.network import passes
+from tenon.network.graph.graph import Graph, Origin
+from tenon.network.graph.text import show
+from tenon.network.graph.types import F32, tensor
+from tenon.network.graph.verify import verify
+from tenon.network.passes.base import Match, Result, apply, make, rule, run
+from tenon.network.passes.patterns import ANY, Any, Apply, Constant, Number, find
 
 
 def chain(*types: str) -> Graph:
@@ -106,7 +106,7 @@ def test_failures_name_the_rule_and_the_node() -> None:
 
 
 def test_result_of_a_pass_is_verified() -> None:
-    from tenon.passes.base import rules
+    from tenon.network.passes.base import rules
 
     step = rules("none", never, level=0, ensures="", leaves=lambda op: op.name == "Relu")
     with pytest.raises(InternalError, match=r"pass 'none' left Relu\(\) at layer0"):

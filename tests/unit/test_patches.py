@@ -7,13 +7,13 @@ import pytest
 
 from evaluate import evaluate, random_inputs
 from patched_networks import FLOATS, INTEGERS, network
-from tenon.ir.graph import Array, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ir.verify import verify as check_structure
-from tenon.ops import registry
-from tenon.ops.base import Case, Operator
-from tenon.ops.patch import Span
-from tenon.passes.patches import Prefix, patched, prefixes
+from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.graph.verify import verify as check_structure
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case, Operator
+from tenon.network.ops.patch import Span
+from tenon.network.passes.patches import Prefix, patched, prefixes
 
 IN_PATCHES = {
     name: [case for case in cls.cases() if case.op.patch.__func__ is not Operator.patch]  # type: ignore[attr-defined]

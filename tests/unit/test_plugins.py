@@ -18,10 +18,10 @@ from libtenon import needed, run, succeeded
 from real import DIGITS, ROOT, held_out_digits
 from tenon.cli import main
 from tenon.errors import DeviceError, InputError
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Node
-from tenon.ops.base import REGISTRY
-from tenon.plugins import (
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Node
+from tenon.network.ops.base import REGISTRY
+from tenon.runtime.plugins import (
     Device,
     LibraryDevice,
     PartitionedEngine,
@@ -31,7 +31,7 @@ from tenon.plugins import (
     register_device,
     unregister_device,
 )
-from tenon.sdk.libtenon import RUNTIME
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 OPERATOR = ROOT / "examples" / "square_clip.py"
 MODEL = DIGITS / "digits.onnx"

@@ -17,23 +17,24 @@ from evaluate import difference, evaluate, random_inputs
 from interpret import interpret
 from lowered import MACHINES, Ask, make_site, run_site, settle
 from onnx_models import model, node, random
-from tenon import importers, passes
-from tenon.algorithms.direct import Direct
-from tenon.algorithms.winograd import Winograd
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import F32, DType
-from tenon.kernels.conv import Tile
-from tenon.kernels.machine import Machine, in_halves
-from tenon.kernels.winograd import WinogradBlocking
-from tenon.ops.base import ROUNDED, Case, Site
-from tenon.ops.conv import Conv
+from tenon.formats import importers
+from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.winograd import Winograd
+from tenon.machine.kernels.conv import Tile
+from tenon.machine.kernels.machine import Machine, in_halves
+from tenon.machine.kernels.winograd import WinogradBlocking
+from tenon.machine.plan.arithmetic import quickest
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, DType
+from tenon.network.ops.base import ROUNDED, Case, Site
+from tenon.network.ops.conv import Conv
+from tenon.network.passes.precision import precision
 from tenon.options import Options
-from tenon.passes.precision import precision
-from tenon.plan.arithmetic import quickest
-from tenon.plan.lowering_context import Setting
-from tenon.targets import find
-from tenon.targets.host_cpu import runs_here
 
 BF16, F16 = DType.BF16, DType.F16
 PAIRS = {name: replace(machine, dot2=1.0) for name, machine in MACHINES.items()}

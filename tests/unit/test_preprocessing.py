@@ -12,14 +12,15 @@ from PIL import Image
 
 import tenon
 from evaluate import evaluate
-from tenon import importers, ops
-from tenon.bundle import read_manifest
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.preprocessing import Heads, Preprocessing, planes
-from tenon.ir.types import F32, U8, DType, Quant, TensorType
-from tenon.passes.preprocessing import compile_in, described
+from tenon.formats import importers
+from tenon.network import ops
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.preprocessing import Heads, Preprocessing, planes
+from tenon.network.graph.types import F32, U8, DType, Quant, TensorType
+from tenon.network.passes.preprocessing import compile_in, described
+from tenon.runtime.bundle import read_manifest
+from tenon.runtime.engine.image import read_image
 
 SIZE = (24, 40)
 

@@ -12,9 +12,9 @@ import pytest
 
 import tenon
 from real import DIGITS
+from tenon.machine.toolchain.cache import Cache
+from tenon.machine.toolchain.compiler import zig
 from tenon.private_files import is_private, read_private, write_private
-from tenon.toolchain.cache import Cache
-from tenon.toolchain.compiler import zig
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and permissions of files are those of POSIX")
 

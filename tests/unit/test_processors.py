@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tenon.engine.processors import Pinning, choose, of_kind
 from tenon.errors import InputError
+from tenon.runtime.engine.processors import Pinning, choose, of_kind
 
 HERE = sorted(os.sched_getaffinity(0))
 

@@ -13,15 +13,15 @@ import pytest
 import handmade
 import tenon
 from onnx_models import model, node, random
-from tenon.bundle.manifest import Step
 from tenon.cli.model_source import Source, Threads
 from tenon.cli.profile import profile_model, sections
 from tenon.cli.profile_page import page
 from tenon.cli.text_table import grid, shortened
-from tenon.engine import Engine, open_bundle, timestamps
-from tenon.engine.profile import Profile, Row, profile
-from tenon.engine.timing import Times, fill_randomly
 from tenon.errors import InputError, ToolchainError
+from tenon.runtime.bundle.manifest import Step
+from tenon.runtime.engine import Engine, open_bundle, timestamps
+from tenon.runtime.engine.profile import Profile, Row, profile
+from tenon.runtime.engine.timing import Times, fill_randomly
 
 TITLES = [
     "Warm Up", "Run without statistics", "Run with statistics", "Sort by Run Order", "Sort by Computation Time",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tenon.codegen.bounds import STACK, OutOfRangeError, prove
-from tenon.ir.build import Builder
-from tenon.ir.index import Index, Var
-from tenon.ir.loop_parse import parse
-from tenon.ir.loops import Alloc, Buffer, Const, Kernel, Let, Load, Loop, Prefetch, Ref, Store, Type
-from tenon.ir.types import F32
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index, Var
+from tenon.machine.kernel_ir.loops import Alloc, Buffer, Const, Kernel, Let, Load, Loop, Prefetch, Ref, Store, Type
+from tenon.machine.kernel_ir.parse import parse
+from tenon.machine.proofs.bounds import STACK, OutOfRangeError, prove
+from tenon.network.graph.types import F32
 
 
 def kernel(body: str, sizes: str = "", params: str = "const x: f32[4], global y: f32[64]") -> Kernel:

@@ -19,17 +19,17 @@ from command_line import run_main
 from exchanged_parts import exchanged, sealed_pair
 from given_keys import FORMS, given_key
 from onnx_models import model, node
-from tenon.bundle.container import Container, container, container_of
-from tenon.bundle.delta import MAGIC, apply, delta
-from tenon.bundle.encrypted_files import decrypt, encrypt
-from tenon.bundle.sbom import sbom
-from tenon.bundle.signature import SignatureError, sign
 from tenon.cli import main
-from tenon.engine.files import choose_target
 from tenon.errors import BundleError, InputError
-from tenon.sdk.libtenon import target_rows
-from tenon.targets import find, host_cpu
-from tenon.wire.encryption import WrongKeyError, seal, unseal
+from tenon.formats.wire.encryption import WrongKeyError, seal, unseal
+from tenon.machine.targets import find, host_cpu
+from tenon.runtime.bundle.container import Container, container, container_of
+from tenon.runtime.bundle.delta import MAGIC, apply, delta
+from tenon.runtime.bundle.encrypted_files import decrypt, encrypt
+from tenon.runtime.bundle.sbom import sbom
+from tenon.runtime.bundle.signature import SignatureError, sign
+from tenon.runtime.engine.files import choose_target
+from tenon.runtime.sdk.libtenon import target_rows
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 DAMAGED, WRONG_KEY = 5, 16
@@ -434,8 +434,8 @@ def test_target_of_a_fat_bundle_can_be_chosen(
 
 @pytest.mark.parametrize(("isa", "taken"), [("rv64imafdc_zicsr_zvfoo", "riscv64"), ("rv64imafdcv_zicsr", "riscv64-v")])
 def test_processor_decides_on_riscv(isa: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenon.targets.host_cpu.processor", lambda: "riscv64")
-    monkeypatch.setattr("tenon.targets.host_cpu._listed", lambda what: isa if what == "isa" else "")
+    monkeypatch.setattr("tenon.machine.targets.host_cpu.processor", lambda: "riscv64")
+    monkeypatch.setattr("tenon.machine.targets.host_cpu._listed", lambda what: isa if what == "isa" else "")
     host_cpu.flags.cache_clear()
     host_cpu.runs_here.cache_clear()
     try:

@@ -34,12 +34,12 @@ from opened_in_c import (
     Options,
     Transform,
 )  # fmt: skip
-from tenon.bundle.container import Container, container, container_of
-from tenon.bundle.delta import apply, delta
-from tenon.bundle.encrypted_files import encrypt
-from tenon.bundle.signature import SignatureError, sign
-from tenon.sdk import save_sdk
-from tenon.sdk.libtenon import RUNTIME
+from tenon.runtime.bundle.container import Container, container, container_of
+from tenon.runtime.bundle.delta import apply, delta
+from tenon.runtime.bundle.encrypted_files import encrypt
+from tenon.runtime.bundle.signature import SignatureError, sign
+from tenon.runtime.sdk import save_sdk
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 

@@ -8,10 +8,10 @@ import pytest
 from onnx import numpy_helper
 
 from tenon.errors import FormatError
-from tenon.wire import protobuf
-from tenon.wire.protobuf import Schema
-from tenon.wire.protobuf_write import serialise
-from tenon.wire.prototext import parse, show
+from tenon.formats.wire import protobuf
+from tenon.formats.wire.protobuf import Schema
+from tenon.formats.wire.protobuf_write import serialise
+from tenon.formats.wire.prototext import parse, show
 
 ONNX = Schema(
     {

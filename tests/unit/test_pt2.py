@@ -13,9 +13,9 @@ import pytest
 
 from evaluate import difference, evaluate
 from pt2_models import call, described, pt2
-from tenon import importers
 from tenon.errors import FormatError, ModelError, UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(5)
 

@@ -12,9 +12,9 @@ import pytest
 
 from evaluate import evaluate
 from pt2_models import call, pt2
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 RNG = np.random.default_rng(6)
 

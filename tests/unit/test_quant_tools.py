@@ -19,8 +19,8 @@ from quantised_networks import CASES, make, network
 from tenon.compat.mace.__main__ import main as mace
 from tenon.compat.mace.quantize_stat import overall
 from tenon.compat.tengine import quant_tool
-from tenon.exporters.save import save
-from tenon.importers.tengine.file import read
+from tenon.formats.exporters.save import save
+from tenon.formats.importers.tengine.file import read
 
 
 @pytest.fixture

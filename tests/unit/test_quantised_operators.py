@@ -9,10 +9,10 @@ import pytest
 
 from evaluate import evaluate
 from quantised_operators import SINGLES, single, whole_range
-from tenon import importers
-from tenon.ir.graph import Graph
-from tenon.ir.types import DType
-from tenon.passes.integers import to_integers
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.types import DType
+from tenon.network.passes.integers import to_integers
 from tflite_models import Model
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "quantised.md"

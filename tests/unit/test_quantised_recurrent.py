@@ -13,11 +13,11 @@ import exact_onnxruntime
 import tenon
 from networks_to_quantise import built
 from on_targets import assert_stated_digest
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import DType
-from tenon.passes.integers import to_integers
-from tenon.targets import find
-from tenon.targets.host import missing
+from tenon.machine.targets import find
+from tenon.machine.targets.host import missing
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import DType
+from tenon.network.passes.integers import to_integers
 
 GATES = {"LSTM": 4, "GRU": 3}
 PLAIN: dict[str, Any] = {

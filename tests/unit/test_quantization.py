@@ -19,17 +19,17 @@ from quantised_networks import LAST, images, make
 from quantised_networks import network as float_network
 from real import DIGITS, held_out_digits
 from tenon.errors import InputError, ModelError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import DType
-from tenon.passes import optimize
-from tenon.quantization.calibration import observed
-from tenon.quantization.insertion import products
-from tenon.quantization.placement import placement
-from tenon.quantization.range_search import expected_scores, searched
-from tenon.quantization.ranges import BINS, METHODS, Observed
-from tenon.quantization.samples import read_samples
-from tenon.quantization.scheme import SCHEMES, named_scheme
-from tenon.quantization.simulation import Simulation
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import DType
+from tenon.network.passes import optimize
+from tenon.tools.quantization.calibration import observed
+from tenon.tools.quantization.insertion import products
+from tenon.tools.quantization.placement import placement
+from tenon.tools.quantization.range_search import expected_scores, searched
+from tenon.tools.quantization.ranges import BINS, METHODS, Observed
+from tenon.tools.quantization.samples import read_samples
+from tenon.tools.quantization.scheme import SCHEMES, named_scheme
+from tenon.tools.quantization.simulation import Simulation
 
 
 def network(residual: bool = True) -> Graph:

@@ -8,17 +8,17 @@ from onnx import helper
 
 import tenon
 from networks_to_quantise import built, images, separable
-from tenon.ir.graph import Graph
-from tenon.passes import optimize
-from tenon.quantization.bias_correction import correct
-from tenon.quantization.calibration import observed
-from tenon.quantization.candidates import Candidates, Request
-from tenon.quantization.insertion import products
-from tenon.quantization.loss import is_classifier, loss_of, relative_entropy
-from tenon.quantization.placement import placement
-from tenon.quantization.probes import Probes
-from tenon.quantization.scheme import named_scheme
-from tenon.quantization.simulation import Simulation
+from tenon.network.graph.graph import Graph
+from tenon.network.passes import optimize
+from tenon.tools.quantization.bias_correction import correct
+from tenon.tools.quantization.calibration import observed
+from tenon.tools.quantization.candidates import Candidates, Request
+from tenon.tools.quantization.insertion import products
+from tenon.tools.quantization.loss import is_classifier, loss_of, relative_entropy
+from tenon.tools.quantization.placement import placement
+from tenon.tools.quantization.probes import Probes
+from tenon.tools.quantization.scheme import named_scheme
+from tenon.tools.quantization.simulation import Simulation
 
 
 def test_scores_that_compete_count_more_than_those_far_below() -> None:

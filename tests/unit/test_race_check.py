@@ -10,13 +10,13 @@ import pytest
 
 from compiled import lowered_steps
 from lowered import MACHINES, Ask
-from tenon.codegen.bounds import ConflictError, OutOfRangeError, has_parallel, prove
-from tenon.ir.build import Builder
-from tenon.ir.index import Index, Quotient, Var
-from tenon.ir.loops import Kernel, Load, Loop, Stmt, Store, Type
-from tenon.ir.types import F32
-from tenon.ir.work_items import linearise
-from tenon.ops import registry
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index, Quotient, Var
+from tenon.machine.kernel_ir.loops import Kernel, Load, Loop, Stmt, Store, Type
+from tenon.machine.kernel_ir.work_items import linearise
+from tenon.machine.proofs.bounds import ConflictError, OutOfRangeError, has_parallel, prove
+from tenon.network.graph.types import F32
+from tenon.network.ops import registry
 
 
 def overlapping() -> Kernel:

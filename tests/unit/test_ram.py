@@ -15,13 +15,13 @@ from command_line import run_main
 from evaluate import random_inputs
 from integer_models import model
 from patched_networks import FLOATS, INTEGERS, network
-from tenon.bundle import Bundle, read_manifest
 from tenon.cli import main
 from tenon.cli.console import patches_text
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.machine.plan.program import Patches
+from tenon.network.graph.graph import Array
 from tenon.options import DataType
-from tenon.plan.program import Patches
+from tenon.runtime.bundle import Bundle, read_manifest
 
 
 def compiled(text: str, ram: int | str | None = None, target: str = "host") -> Bundle:

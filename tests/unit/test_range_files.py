@@ -13,12 +13,12 @@ from evaluate import evaluate
 from quantised_networks import CASES, images, network, ranges_of
 from tenon.cli import main
 from tenon.errors import InputError, ModelError
-from tenon.exporters.save import save
-from tenon.ir.graph import Graph
-from tenon.quantization.by_ranges import calibrated_ranges, quantize_by_ranges
-from tenon.quantization.range_files import FORMATS, format_of, ranges_text, read_ranges, write_ranges
-from tenon.quantization.scheme import named_scheme
-from tenon.quantization.trained import grid_ranges
+from tenon.formats.exporters.save import save
+from tenon.network.graph.graph import Graph
+from tenon.tools.quantization.by_ranges import calibrated_ranges, quantize_by_ranges
+from tenon.tools.quantization.range_files import FORMATS, format_of, ranges_text, read_ranges, write_ranges
+from tenon.tools.quantization.scheme import named_scheme
+from tenon.tools.quantization.trained import grid_ranges
 
 INT8, SYMMETRIC, UINT8 = (named_scheme(name) for name in ("int8", "int8-symmetric", "uint8"))
 RANGES = {"conv1/out:0": (-1.5, 2.25), "a b": (0.0, 6.0), "\u0442ensor#1": (-0.125, 1e-3)}

@@ -19,13 +19,13 @@ import tenon
 from compiled import lowered_steps
 from lowered import MACHINES, Ask
 from real import DIGITS
-from tenon.codegen.c.dialect import C
-from tenon.codegen.comments import harmless
-from tenon.codegen.printer import bare
-from tenon.ir.build import Builder
-from tenon.ir.work_items import linearise
-from tenon.ops import registry
-from tenon.targets import targets
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.codegen.comments import harmless
+from tenon.machine.codegen.printer import bare
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.work_items import linearise
+from tenon.machine.targets import targets
+from tenon.network.ops import registry
 
 ONE_ITERATION = re.compile(r"for \(.*(?:< 1;|slice_end\([^;]*, 1\);)")
 NEEDLESS = re.compile(r" = \((?:[^()]|\([^()]*\))*\);| \+ 0\b(?![.x])|[^.\w]0 \+ |\* 1\b(?!\.)|\(\(\w+\)\)")

@@ -9,16 +9,16 @@ import pytest
 from onnx import helper
 
 import tenon
-import tenon.quantization.reconstruction as reconstruction
+import tenon.tools.quantization.reconstruction as reconstruction
 from networks_to_quantise import built, images, separable
-from tenon.ir.graph import Array, Graph
-from tenon.passes import optimize
-from tenon.quantization.calibration import observed
-from tenon.quantization.insertion import products
-from tenon.quantization.placement import placement
-from tenon.quantization.reconstruction import _other, _Sums, reconstructed, reconstructs
-from tenon.quantization.rounding import descended, fitted, gptq
-from tenon.quantization.scheme import named_scheme
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.passes import optimize
+from tenon.tools.quantization.calibration import observed
+from tenon.tools.quantization.insertion import products
+from tenon.tools.quantization.placement import placement
+from tenon.tools.quantization.reconstruction import _other, _Sums, reconstructed, reconstructs
+from tenon.tools.quantization.rounding import descended, fitted, gptq
+from tenon.tools.quantization.scheme import named_scheme
 
 
 def quiet(*_: object) -> None:

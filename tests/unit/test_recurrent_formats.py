@@ -11,9 +11,9 @@ import pytest
 
 from evaluate import evaluate
 from small_models import mxnet_parameters, ncnn_net, paddle, paddle_operator, paddle_tensor, tmfile
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 
 T, IN, H = 5, 3, 4
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

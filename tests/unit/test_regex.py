@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from tenon.decompositions.strings import regex
-from tenon.decompositions.strings.regex_syntax import PatternError
+from tenon.formats.decompositions.strings import regex
+from tenon.formats.decompositions.strings.regex_syntax import PatternError
 
 PATTERNS = (
     "", "^$", "a*b+c?", "(ab|cd)*e{2,3}", "[^a-c]x.", r"\d{3}-\d{4}", "(?i)abc|x", "(?i:a)b", r"a\Bb", r"\bab\b|\b",

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, run_lowered
-from tenon.codegen.c import BACKEND
 from tenon.errors import ShapeError
-from tenon.ir.graph import Array, Graph, Origin, Value
-from tenon.ir.types import F32, I64, TensorType
-from tenon.ops.region import RoiAlign, Samples
-from tenon.plan.lower import plan
-from tenon.plan.lowering_context import Setting
-from tenon.targets import find
-from tenon.toolchain.compiler import BASE_FLAGS
+from tenon.machine.codegen.c import BACKEND
+from tenon.machine.plan.lower import plan
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.targets import find
+from tenon.machine.toolchain.compiler import BASE_FLAGS
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.types import F32, I64, TensorType
+from tenon.network.ops.region import RoiAlign, Samples
 
 BATCH = np.array([0])
 REGIONS = [[-90.3, -31.2, 140.1, 61.7], [2.3, -131.4, 4.6, 1.1], [50.2, 1.3, 99.7, 2.4], [1.2, 0.3, 0.2, 2.7]]

@@ -16,8 +16,8 @@ from command_line import run_main
 from onnx_models import model, node
 from onnx_models import random as weights_of
 from tenon.cli import main
-from tenon.plan.lifetimes import lifetimes
-from tenon.plan.program import Region
+from tenon.machine.plan.lifetimes import lifetimes
+from tenon.machine.plan.program import Region
 
 HOSTILE = '</script><b>"&'
 

@@ -12,11 +12,11 @@ from onnx import TensorProto, helper
 import tenon
 from command_line import run_main
 from evaluate import evaluate
-from tenon import importers
 from tenon.cli import main
-from tenon.ir.graph import Array
-from tenon.passes.integers import to_integers
-from tenon.passes.integers.requantised import requantised_moves
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
+from tenon.network.passes.integers import to_integers
+from tenon.network.passes.integers.requantised import requantised_moves
 from tflite_models import Model
 
 Grid = tuple[float, int]

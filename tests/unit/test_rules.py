@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from evaluate import difference, evaluate, random_inputs
-from tenon import ops, passes
-from tenon.ir.graph import Graph, Value
-from tenon.ir.text import parse
-from tenon.ir.types import F32, tensor
-from tenon.passes.base import Match, Pass, Result, Rule, apply, make
-from tenon.passes.idioms import IDIOMS
-from tenon.passes.patterns import Any, Apply, Number, Pattern
+from tenon.network import ops, passes
+from tenon.network.graph.graph import Graph, Value
+from tenon.network.graph.text import parse
+from tenon.network.graph.types import F32, tensor
+from tenon.network.passes.base import Match, Pass, Result, Rule, apply, make
+from tenon.network.passes.idioms import IDIOMS
+from tenon.network.passes.patterns import Any, Apply, Number, Pattern
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
 STEPS = {step.name: step for step in passes.PIPELINE}

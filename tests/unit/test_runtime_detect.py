@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenon.bundle.link import HEADERS, runtime
-from tenon.bundle.manifest import Tensor
-from tenon.bundle.preprocessing import detection_source, preprocessing_source
-from tenon.engine.detect import detections
-from tenon.engine.image import InputImage
-from tenon.ir.graph import Array
-from tenon.ir.preprocessing import Heads, Preprocessing, view
+from tenon.machine.targets import find as find_target
+from tenon.machine.toolchain.compiler import find
+from tenon.network.graph.graph import Array
+from tenon.network.graph.preprocessing import Heads, Preprocessing, view
 from tenon.options import Options
-from tenon.targets import find as find_target
-from tenon.toolchain.compiler import find
+from tenon.runtime.bundle.link import HEADERS, runtime
+from tenon.runtime.bundle.manifest import Tensor
+from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
+from tenon.runtime.engine.detect import detections
+from tenon.runtime.engine.image import InputImage
 
 CALL = """
 #include <stdint.h>

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tenon.bundle.link import HEADERS, runtime
-from tenon.bundle.manifest import Tensor
-from tenon.bundle.preprocessing import preprocessing_source
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.dtype import DType
-from tenon.ir.graph import Array
-from tenon.ir.preprocessing import Fit, Preprocessing, Sampling
+from tenon.machine.targets import find as find_target
+from tenon.machine.toolchain.compiler import find
+from tenon.network.graph.dtype import DType
+from tenon.network.graph.graph import Array
+from tenon.network.graph.preprocessing import Fit, Preprocessing, Sampling
 from tenon.options import Options
-from tenon.targets import find as find_target
-from tenon.toolchain.compiler import find
+from tenon.runtime.bundle.link import HEADERS, runtime
+from tenon.runtime.bundle.manifest import Tensor
+from tenon.runtime.bundle.preprocessing import preprocessing_source
+from tenon.runtime.engine.image import read_image
 
 CALL = """
 #include "image_file.h"

@@ -13,12 +13,12 @@ import pytest
 import tenon
 from real import shared
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import F32, tensor
-from tenon.passes.base import make
-from tenon.peers import PEERS, peer, runtime_for
-from tenon.peers.base import order_of, partner
-from tenon.quantization.comparison import GraphInterface, compare, opened
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, tensor
+from tenon.network.passes.base import make
+from tenon.tools.peers import PEERS, peer, runtime_for
+from tenon.tools.peers.base import order_of, partner
+from tenon.tools.quantization.comparison import GraphInterface, compare, opened
 from tflite_models import quantised_convolution
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
-from tenon.ir.graph import Graph
-from tenon.ops.integer_arithmetic import IntegerMul
+from tenon.formats import importers
+from tenon.network.graph.graph import Graph
+from tenon.network.ops.integer_arithmetic import IntegerMul
+from tenon.network.passes.integers import to_integers
 from tenon.options import Arithmetic
-from tenon.passes.integers import to_integers
 from tflite_models import Model
 
 CODES = np.arange(-128, 128, dtype=np.int8).reshape(1, 256)

@@ -14,8 +14,8 @@ import tenon
 from networks_to_quantise import built
 from tenon.cli.app import app
 from tenon.errors import InputError
-from tenon.ir.graph import Graph
-from tenon.quantization.samples import read_samples
+from tenon.network.graph.graph import Graph
+from tenon.tools.quantization.samples import read_samples
 
 
 def listener(dims: list[int]) -> Graph:
@@ -106,7 +106,7 @@ def test_pixels_are_those_of_an_independent_computation(fit: str, tmp_path: Path
 
 
 def test_a_quantised_network_is_compiled_at_once(tmp_path: Path) -> None:
-    from tenon.exporters.save import save
+    from tenon.formats.exporters.save import save
 
     weights = {"w": np.random.default_rng(0).normal(0, 1, (3, 4))}
     save(built([helper.make_node("MatMul", ["x", "w"], ["y"])], weights, [1, 3], [1, 4]), tmp_path / "net.onnx")

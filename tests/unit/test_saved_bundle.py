@@ -11,13 +11,13 @@ import pytest
 
 import handmade
 from on_targets import skip_without_device
-from tenon.bundle.link import linkable_library
-from tenon.codegen.backend import TextUnit
-from tenon.engine.device import Device
-from tenon.engine.saved_bundle import SavedBundle
 from tenon.errors import BundleError, InputError, ToolchainError
+from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.targets import find
 from tenon.options import Options
-from tenon.targets import find
+from tenon.runtime.bundle.link import linkable_library
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.saved_bundle import SavedBundle
 
 X = np.round(np.linspace(-3, 3, 10, dtype=np.float32)).reshape(1, 10)
 

@@ -12,11 +12,11 @@ import tenon
 from libtenon import CLIENTS, run, succeeded
 from on_targets import selected, skip_without_device
 from real import DIGITS, held_out_digits
-from tenon.sdk import save_sdk
-from tenon.sdk.libtenon import hosted, link_program
-from tenon.targets import find, targets
-from tenon.toolchain.compiler import Compiler, zig
-from tenon.toolchain.stub_library import stub_library
+from tenon.machine.targets import find, targets
+from tenon.machine.toolchain.compiler import Compiler, zig
+from tenon.machine.toolchain.stub_library import stub_library
+from tenon.runtime.sdk import save_sdk
+from tenon.runtime.sdk.libtenon import hosted, link_program
 
 IMAGE = held_out_digits()[0][0]
 TRIPLES = {row.triple: row.name for row in reversed(targets().values()) if row.object == "elf" and row.runner}

@@ -9,19 +9,19 @@ import pytest
 
 from evaluate import difference, evaluate, random_inputs
 from lowered import MACHINES, make_site, run_site
-from tenon import passes
-from tenon.algorithms.separable import Separable
-from tenon.codegen.bounds import prove
-from tenon.ir.graph import Graph
-from tenon.ir.types import F32, tensor
-from tenon.kernels.conv import Tile
-from tenon.kernels.strassen import StrassenBlocking
-from tenon.ops.activation import Relu
-from tenon.ops.conv import Conv
-from tenon.ops.elementwise import Apply
-from tenon.ops.fused import Fused
-from tenon.ops.pointwise import Add
-from tenon.ops.separable import SeparableConv
+from tenon.machine.algorithms.separable import Separable
+from tenon.machine.kernels.conv import Tile
+from tenon.machine.kernels.strassen import StrassenBlocking
+from tenon.machine.proofs.bounds import prove
+from tenon.network import passes
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.elementwise import Apply
+from tenon.network.ops.fused import Fused
+from tenon.network.ops.pointwise import Add
+from tenon.network.ops.separable import SeparableConv
 
 
 @pytest.mark.parametrize("name", ["lanes4", "lanes1"])

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate, random_inputs
-from tenon import passes
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import F32, tensor
-from tenon.ops.activation import Relu
-from tenon.ops.move import Concat, Split
-from tenon.ops.shuffle import ChannelShuffle
-from tenon.ops.slice_gather import Slice
-from tenon.passes.base import run
-from tenon.passes.shuffle import SHUFFLE
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.move import Concat, Split
+from tenon.network.ops.shuffle import ChannelShuffle
+from tenon.network.ops.slice_gather import Slice
+from tenon.network.passes.base import run
+from tenon.network.passes.shuffle import SHUFFLE
 
 
 def unit(*, split: bool = False, ranges: tuple[tuple[int, int], ...] = ((0, 6), (6, 12)), keep: bool = False) -> Graph:

@@ -25,12 +25,12 @@ from small_models import (
     paddle_operator,
     paddle_tensor,
 )
-from tenon import importers
-from tenon.importers.caffe2.ops import OPERATORS as CAFFE2
-from tenon.importers.keras.layers import LAYERS
-from tenon.importers.mxnet.ops import OPERATORS as MXNET
-from tenon.importers.paddle.ops import OPERATORS as PADDLE
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.formats.importers.caffe2.ops import OPERATORS as CAFFE2
+from tenon.formats.importers.keras.layers import LAYERS
+from tenon.formats.importers.mxnet.ops import OPERATORS as MXNET
+from tenon.formats.importers.paddle.ops import OPERATORS as PADDLE
+from tenon.network.graph.graph import Array
 
 IMAGE, ROWS = (1, 4, 6, 5), (1, 4, 6)
 

@@ -9,7 +9,7 @@ import pytest
 
 from compiled import Library, lowered_steps
 from lowered import MACHINES, Ask, run_lowered
-from tenon.ops import registry
+from tenon.network.ops import registry
 
 ASK = Ask(blocked=True, surplus=1)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lowered import Ask, make_site, run_lowered
-from tenon.ir.loop_text import show
-from tenon.kernels.machine import Machine
-from tenon.ops.base import Case
-from tenon.ops.conv import Conv
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels.machine import Machine
+from tenon.network.ops.base import Case
+from tenon.network.ops.conv import Conv
 
 MACHINE = Machine(lanes=1, registers=12, block=4, soft_float=True)
 LABELS = ("first_layer", "one_in_one_out", "stride_past_pads", "dilated", "same_upper", "narrow_groups", "one_axis")

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from onnx_models import gated
-from tenon import importers
 from tenon.errors import FormatError, InputError
-from tenon.model_files import download
-from tenon.model_files.model_file import read
+from tenon.formats import importers
+from tenon.formats.model_files import download
+from tenon.formats.model_files.model_file import read
 
 DATA = gated().SerializeToString()
 LOGIN = base64.b64encode(b"me:pa:ss word").decode()

@@ -18,7 +18,7 @@ from real import ROOT
 from source_operator import EXPECTED, PLUGIN, X, save_model
 from tengine_sdk import Tengine, environment_of, sdk_and_compiler, small_bundle
 from tenon.cli import main
-from tenon.ops.base import REGISTRY
+from tenon.network.ops.base import REGISTRY
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 

@@ -10,8 +10,8 @@ import pytest
 
 import tenon
 from real import DIGITS, held_out_digits
-from tenon.codegen.c import split_units as module
-from tenon.codegen.c.unit import CUnit
+from tenon.machine.codegen.c import split_units as module
+from tenon.machine.codegen.c.unit import CUnit
 
 
 @pytest.fixture

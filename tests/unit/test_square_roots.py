@@ -10,9 +10,9 @@ from onnx import helper
 
 import tenon
 from networks_to_quantise import built
-from tenon.ir.graph import Graph
-from tenon.quantization.placement import placement
-from tenon.quantization.square_roots import roots_of_squares
+from tenon.network.graph.graph import Graph
+from tenon.tools.quantization.placement import placement
+from tenon.tools.quantization.square_roots import roots_of_squares
 
 node = helper.make_node
 FACTORS = {"two": np.array(2.0), "half": np.array(0.5), "three": np.array(3.0), "e": np.array(0.01)}
@@ -86,5 +86,5 @@ def test_magnitudes_keep_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
         return made.report.outputs[0].sqnr
 
     in_float = sqnr()
-    monkeypatch.setattr("tenon.quantization.placement.roots_of_squares", lambda *_: set())
+    monkeypatch.setattr("tenon.tools.quantization.placement.roots_of_squares", lambda *_: set())
     assert in_float > max(sqnr() + 5, 33)

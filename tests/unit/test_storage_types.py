@@ -11,12 +11,12 @@ import pytest
 
 from compiled import Library
 from interpret import interpret
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, cast, dot2
-from tenon.ir.types import F32, DType
-from tenon.targets.host_cpu import runs_here
-from tenon.toolchain.compiler import zig
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, cast, dot2
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.toolchain.compiler import zig
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, DType
 
 CODES = np.arange(65536, dtype=np.uint32).astype(np.uint16)
 LANES = (1, 4, 8, 16)

@@ -10,15 +10,15 @@ import pytest
 
 from interpret import interpret
 from lowered import MACHINES
-from tenon.algorithms.strassen import best_blockings, divisible
-from tenon.codegen.bounds import prove
-from tenon.ir.types import Layout
-from tenon.kernels import strassen
-from tenon.kernels.conv import Conv, Tile
-from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
-from tenon.kernels.strassen import StrassenBlocking
-from tenon.ops.conv import Conv as Operator
+from tenon.machine.algorithms.strassen import best_blockings, divisible
+from tenon.machine.kernels import strassen
+from tenon.machine.kernels.conv import Conv, Tile
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.strassen import StrassenBlocking
+from tenon.machine.proofs.bounds import prove
+from tenon.network.graph.types import Layout
+from tenon.network.ops.conv import Conv as Operator
 
 
 def _error(

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.bundle.checksum import checksum, checksum_of_format_2
-from tenon.engine.detect import detections, image_input
-from tenon.engine.image import InputImage
 from tenon.errors import BundleError, InputError, TenonError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
+from tenon.runtime.bundle.checksum import checksum, checksum_of_format_2
+from tenon.runtime.engine.detect import detections, image_input
+from tenon.runtime.engine.image import InputImage
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 X = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)

@@ -15,24 +15,24 @@ from types import ModuleType
 import pytest
 
 from tenon.cli.list_targets import list_targets
-from tenon.codegen.backend import find as find_backend
 from tenon.errors import InputError, InternalError
-from tenon.kernels.machine import Machine
-from tenon.targets import find, host_cpu, registry, targets
-from tenon.targets.base import Group, Host, Target
-from tenon.targets.describe import how_tested, machine_code
-from tenon.targets.host import host, missing, runner_of
-from tenon.targets.registry import products
-from tenon.targets.runner import Local
-from tenon.targets.wine import Wine
+from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.targets import find, host_cpu, registry, targets
+from tenon.machine.targets.base import Group, Host, Target
+from tenon.machine.targets.describe import how_tested, machine_code
+from tenon.machine.targets.host import host, missing, runner_of
+from tenon.machine.targets.registry import products
+from tenon.machine.targets.runner import Local
+from tenon.machine.targets.wine import Wine
 
 PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
 HEAD = """\
 # Targets
 
 Written by `scripts/test tests/unit/test_targets.py --update-golden`; do not edit. A target is a row in a file of
-`src/tenon/targets`; `CONTRIBUTING.md` says how to add one. `tenon targets` prints the same, and what this machine can
-run. Pages with the commands from a model to a running program: [Raspberry Pi](platforms/raspberry-pi.md),
+`src/tenon/machine/targets`; `CONTRIBUTING.md` says how to add one. `tenon targets` prints the same, and what this
+machine can run. Pages with the commands from a model to a running program: [Raspberry Pi](platforms/raspberry-pi.md),
 [Linux](platforms/linux.md), [Android](platforms/android.md), [STM32](platforms/stm32.md),
 [ESP32-C3](platforms/esp32-c3.md), [iOS and macOS](platforms/apple.md), [Windows](platforms/windows.md),
 [browser](browser.md).
@@ -97,7 +97,7 @@ def test_rows_are_complete() -> None:
 def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     """A new target in a file of its own."""
     row = Target("novel", Machine(lanes=2), "", "", host=Host("novel-processor", frozenset({"vectors"})))
-    module = ModuleType("tenon.targets.novel")
+    module = ModuleType("tenon.machine.targets.novel")
     vars(module)["TARGETS"] = (row,)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     files = [*registry._modules(), "novel"]
@@ -222,11 +222,11 @@ def test_opening_a_bundle_reads_one_file_of_targets() -> None:
     """Opening a bundle must be fast."""
     asked = "x86-64-avx2"
     code = (
-        "import sys, tenon.engine.engine as e; before = set(sys.modules); e.runs_here(" + repr(asked) + ");"
+        "import sys, tenon.runtime.engine.engine as e; before = set(sys.modules); e.runs_here(" + repr(asked) + ");"
         "print(*sorted(m for m in set(sys.modules) - before if m.startswith('tenon.')))"
     )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert imported == ["tenon.targets.x86"]
+    assert imported == ["tenon.machine.targets.x86"]
 
 
 def test_linker_script_contains_the_memories_of_the_board() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from evaluate import evaluate
 from small_models import Words, tmfile
-from tenon import importers
 from tenon.errors import FormatError, UnsupportedError
-from tenon.importers.tengine.load import load
-from tenon.ir.graph import Array
-from tenon.model_files.model_file import ModelFile
+from tenon.formats import importers
+from tenon.formats.importers.tengine.load import load
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.network.graph.graph import Array
 
 X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 

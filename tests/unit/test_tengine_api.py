@@ -16,7 +16,7 @@ import tenon
 from libtenon import BUILDS, CLIENTS, checked, needed, needs_plain_build, run, succeeded
 from real import held_out_digits
 from tengine_sdk import MODEL, Tengine, built, environment_of, linked, sdk_and_compiler, small_bundle
-from tenon.sdk.libtenon import RUNTIME
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 MNIST = Path(__file__).parents[3] / "shared" / "models"
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")

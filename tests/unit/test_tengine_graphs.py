@@ -18,8 +18,8 @@ from real import held_out_digits
 from small_models import tmfile as layers_file
 from tengine_sdk import MODEL, Tengine, built, environment_of, sdk_and_compiler
 from tenon.compat.tengine import quant_tool
-from tenon.exporters.save import save
-from tenon.importers.tengine.file import read
+from tenon.formats.exporters.save import save
+from tenon.formats.importers.tengine.file import read
 from tenon.options import DataType
 
 OPSET = helper.make_opsetid("", 17)

@@ -10,12 +10,12 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import importers
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
-from tenon.importers.tensorflow.loops import CONTROL
-from tenon.importers.tensorflow.ops import OPERATORS
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import F32, I32
+from tenon.formats import importers
+from tenon.formats.importers.tensorflow.loops import CONTROL
+from tenon.formats.importers.tensorflow.ops import OPERATORS
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, I32
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, strings, table
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.importers.tensorflow.loops import CONTROL
-from tenon.importers.tensorflow.ops import OPERATORS
-from tenon.importers.tensorflow.output_names import OUTPUT_NAMES
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
+from tenon.formats import importers
+from tenon.formats.importers.tensorflow.loops import CONTROL
+from tenon.formats.importers.tensorflow.ops import OPERATORS
+from tenon.formats.importers.tensorflow.output_names import OUTPUT_NAMES
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model
 
 RNG = np.random.default_rng(6)

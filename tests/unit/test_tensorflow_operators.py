@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
-from tenon.ir.types import I32, DType
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32, DType
 from tensorflow_models import const, graph, node, placeholder
 
 RNG = np.random.default_rng(3)

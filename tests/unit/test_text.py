@@ -5,22 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tenon import ops
-from tenon.algorithms.direct import best_tiles
 from tenon.errors import FormatError
-from tenon.ir import loop_parse, loop_text
-from tenon.ir.build import Builder, guarded
-from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.loops import Kernel, cast, less, reduce_lanes, select
-from tenon.ir.operation_text import parse_operation, show_operation
-from tenon.ir.text import parse, parse_type, show, show_type
-from tenon.ir.types import BOOL, F32, I32, I64, DType, Layout, Quant, TensorType, tensor
-from tenon.kernels.conv import Conv, conv
-from tenon.kernels.image import Image
-from tenon.kernels.machine import Machine
-from tenon.ops.activation import Relu
-from tenon.ops.conv import Conv as ConvOperator
-from tenon.ops.pointwise import Add
+from tenon.machine.algorithms.direct import best_tiles
+from tenon.machine.kernel_ir import parse as loop_parse
+from tenon.machine.kernel_ir import text as loop_text
+from tenon.machine.kernel_ir.build import Builder, guarded
+from tenon.machine.kernel_ir.loops import Kernel, cast, less, reduce_lanes, select
+from tenon.machine.kernels.conv import Conv, conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
+from tenon.network import ops
+from tenon.network.graph.graph import Graph, Origin, Value
+from tenon.network.graph.operation_text import parse_operation, show_operation
+from tenon.network.graph.text import parse, parse_type, show, show_type
+from tenon.network.graph.types import BOOL, F32, I32, I64, DType, Layout, Quant, TensorType, tensor
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.conv import Conv as ConvOperator
+from tenon.network.ops.pointwise import Add
 
 TYPES = [
     tensor(F32),

@@ -10,15 +10,16 @@ import pytest
 
 from evaluate import evaluate
 from real import ROOT
-from tenon import importers, passes
 from tenon.errors import FormatError, InputError, UnsupportedError
-from tenon.importers.tflite.importer import dequantized
-from tenon.importers.tflite.load import parse
-from tenon.importers.tflite.ops import MOVERS, OPERATORS
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import DType, Quant
-from tenon.model_files.model_file import ModelFile
-from tenon.wire.flatbuffer import Buffer, flex_map, options
+from tenon.formats import importers
+from tenon.formats.importers.tflite.importer import dequantized
+from tenon.formats.importers.tflite.load import parse
+from tenon.formats.importers.tflite.ops import MOVERS, OPERATORS
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.wire.flatbuffer import Buffer, flex_map, options
+from tenon.network import passes
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import DType, Quant
 from tflite_models import Model, convolution, flatbuffer
 
 

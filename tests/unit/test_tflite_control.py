@@ -11,9 +11,9 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from tflite_models import Model
 
 X = np.array([1.0, -2.0, 3.0], np.float32)

@@ -25,13 +25,13 @@ from quantised_networks import (
     ranges_of,
 )
 from tenon.errors import InputError, UnsupportedError
-from tenon.exporters.save import save
-from tenon.exporters.tflite.ops import to_tflite
-from tenon.ir.graph import Array, Graph, Value
-from tenon.quantization.by_ranges import profiled, quantize_by_ranges
-from tenon.quantization.half_precision import in_fp16
-from tenon.wire.flatbuffer import Buffer
-from tenon.wire.flatbuffer_write import serialise
+from tenon.formats.exporters.save import save
+from tenon.formats.exporters.tflite.ops import to_tflite
+from tenon.formats.wire.flatbuffer import Buffer
+from tenon.formats.wire.flatbuffer_write import serialise
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
+from tenon.tools.quantization.half_precision import in_fp16
 
 
 @pytest.mark.parametrize("scheme", ["int8", pytest.param("uint8", marks=pytest.mark.slow)])

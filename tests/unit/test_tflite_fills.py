@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
-from tenon.ir.graph import Array
-from tenon.ir.types import DType
-from tenon.ops.requantize import limits
-from tenon.passes.integers import to_integers
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.requantize import limits
+from tenon.network.passes.integers import to_integers
 from tflite_models import Model
 
 RNG = np.random.default_rng(11)

@@ -11,14 +11,14 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.importers.tflite.fixed_point import sigmoid_table, tanh_table
-from tenon.importers.tflite.integer_lstm import IntegerLstm
-from tenon.ir.graph import Array, Graph
-from tenon.ops.integer_functions import IntegerSigmoid
-from tenon.ops.integer_normalize import inverse_square_root
-from tenon.passes.integers import to_integers
+from tenon.formats import importers
+from tenon.formats.importers.tflite.fixed_point import sigmoid_table, tanh_table
+from tenon.formats.importers.tflite.integer_lstm import IntegerLstm
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.ops.integer_functions import IntegerSigmoid
+from tenon.network.ops.integer_normalize import inverse_square_root
+from tenon.network.passes.integers import to_integers
 from tflite_models import Model
 
 OPTIONS = 71

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from tflite_models import Model
 
 RNG = np.random.default_rng(4)

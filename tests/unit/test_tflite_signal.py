@@ -13,9 +13,9 @@ import pytest
 import tenon
 import tflm_signal as definition
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from tflite_models import Model
 
 RNG = np.random.default_rng(7)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
 from tflite_models import Fields, Model
 
 KINDS = {1: np.int32, 2: np.uint16, 3: np.uint8}

@@ -10,9 +10,9 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import importers
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array, Graph
+from tenon.formats import importers
+from tenon.network.graph.graph import Array, Graph
 from tflite_models import Model
 
 PIECES = 9

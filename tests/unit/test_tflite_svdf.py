@@ -9,10 +9,10 @@ import pytest
 
 import tenon
 from evaluate import evaluate
-from tenon import importers
-from tenon.engine.device import Device
-from tenon.ir.graph import Array
-from tenon.ops.requantize import quantized_multiplier
+from tenon.formats import importers
+from tenon.network.graph.graph import Array
+from tenon.network.ops.requantize import quantized_multiplier
+from tenon.runtime.engine.device import Device
 from tflite_models import Model
 
 STEPS = 14

@@ -11,11 +11,11 @@ import pytest
 
 from compiled import Library
 from lowered import Ask, make_site, run_site
-from tenon.ir.graph import Array
-from tenon.kernels.lookup import thresholds
-from tenon.kernels.machine import Machine
-from tenon.ops.quantize import QuantizeLinear
-from tenon.targets import find, targets
+from tenon.machine.kernels.lookup import thresholds
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.targets import find, targets
+from tenon.network.graph.graph import Array
+from tenon.network.ops.quantize import QuantizeLinear
 
 SOFT = Machine(lanes=1, registers=8, scalar=True, soft_float=True)
 

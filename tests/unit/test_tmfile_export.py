@@ -11,13 +11,13 @@ import tenon
 from evaluate import evaluate
 from onnx_models import model as onnx_model
 from quantised_networks import CASES, LAST, images, in_integers, make, network, quantised
-from tenon import passes
 from tenon.errors import UnsupportedError
-from tenon.exporters.save import save
-from tenon.exporters.tengine.ops import to_tmfile
-from tenon.importers.tengine.file import read
-from tenon.ir.bind import bind
-from tenon.quantization.by_ranges import profiled
+from tenon.formats.exporters.save import save
+from tenon.formats.exporters.tengine.ops import to_tmfile
+from tenon.formats.importers.tengine.file import read
+from tenon.network import passes
+from tenon.network.graph.bind import bind
+from tenon.tools.quantization.by_ranges import profiled
 
 LEFT_OUT = {
     "max pool, unequal": "padding",

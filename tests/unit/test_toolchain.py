@@ -14,13 +14,13 @@ import pytest
 
 import handmade
 from on_targets import COMPILED
-from tenon.bundle.link import library, program_objects
 from tenon.errors import TenonError, TenonWarning, ToolchainError
+from tenon.machine.targets import find as find_target
+from tenon.machine.toolchain import compiler
+from tenon.machine.toolchain.cache import LARGEST, Cache, key
+from tenon.machine.toolchain.size import sizes
 from tenon.options import Options
-from tenon.targets import find as find_target
-from tenon.toolchain import compiler
-from tenon.toolchain.cache import LARGEST, Cache, key
-from tenon.toolchain.size import sizes
+from tenon.runtime.bundle.link import library, program_objects
 
 SOURCE = {"k.c": b"float k(float x);\nfloat k(float x) { return x * 3.0f + 1.0f; }\n"}
 

@@ -11,7 +11,7 @@ import pytest
 import tenon
 from evaluate import difference, evaluate
 from tenon.errors import InputError, UnsupportedError
-from tenon.importers.pytorch import is_torch
+from tenon.formats.importers.pytorch import is_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 nn: Any = torch.nn

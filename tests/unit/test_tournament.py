@@ -10,24 +10,24 @@ import pytest
 
 import tenon
 from interpret import interpret
-from tenon.codegen.bounds import prove
-from tenon.codegen.count import count
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array, Graph
-from tenon.ir.loops import cast
-from tenon.ir.types import F32, I32, DType, tensor
-from tenon.kernels.boxes import Detection
-from tenon.kernels.boxes import suppress as suppress_classes
-from tenon.kernels.data_dependent import suppress, unique
-from tenon.kernels.indexing import top_k_of_many
-from tenon.kernels.post_process import PostProcess, choose
-from tenon.kernels.proposals import Proposals, propose
-from tenon.kernels.tournament import Better, Tournament, greater, greater_or_nan, leaves, lesser
-from tenon.ops.base import Operator
-from tenon.ops.data_dependent import NonMaxSuppression
-from tenon.ops.detection import DetectionOutput, Proposal
-from tenon.ops.indexing import TopK
-from tenon.ops.post_process import DetectionPostProcess
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import cast
+from tenon.machine.kernels.boxes import Detection
+from tenon.machine.kernels.boxes import suppress as suppress_classes
+from tenon.machine.kernels.data_dependent import suppress, unique
+from tenon.machine.kernels.indexing import top_k_of_many
+from tenon.machine.kernels.post_process import PostProcess, choose
+from tenon.machine.kernels.proposals import Proposals, propose
+from tenon.machine.kernels.tournament import Better, Tournament, greater, greater_or_nan, leaves, lesser
+from tenon.machine.proofs.bounds import prove
+from tenon.machine.proofs.count import count
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, I32, DType, tensor
+from tenon.network.ops.base import Operator
+from tenon.network.ops.data_dependent import NonMaxSuppression
+from tenon.network.ops.detection import DetectionOutput, Proposal
+from tenon.network.ops.indexing import TopK
+from tenon.network.ops.post_process import DetectionPostProcess
 
 
 def taken(x: Array, better: Better, passes: int = 2) -> list[list[int]]:

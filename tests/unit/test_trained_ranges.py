@@ -13,10 +13,10 @@ import tenon
 from evaluate import evaluate
 from keras_models import archive, h5, sequential
 from tenon.errors import UnsupportedError
-from tenon.ir.graph import Array, Graph
-from tenon.quantization.range_files import write_ranges
-from tenon.quantization.scheme import named_scheme
-from tenon.quantization.trained import grid_ranges
+from tenon.network.graph.graph import Array, Graph
+from tenon.tools.quantization.range_files import write_ranges
+from tenon.tools.quantization.scheme import named_scheme
+from tenon.tools.quantization.trained import grid_ranges
 from tensorflow_models import const, graph, node, placeholder
 
 RNG = np.random.default_rng(0)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, NotLoweredError, run_lowered
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.types import F32, DType, TensorType
-from tenon.ops import registry
-from tenon.ops.base import Case, Operator
-from tenon.ops.elementwise import Pointwise
-from tenon.ops.reduce import Reduce
-from tenon.ops.shape import Same, View
-from tenon.passes.tolerance import Reference
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.types import F32, DType, TensorType
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case, Operator
+from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.reduce import Reduce
+from tenon.network.ops.shape import Same, View
+from tenon.network.passes.tolerance import Reference
 
 OPERATORS = registry()
 FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from tenon.errors import FormatError, ModelError, UnsupportedError
-from tenon.exporters.onnx import to_onnx
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array
+from tenon.formats.exporters.onnx import to_onnx
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array
 
 FEATURES = 4
 NAMES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")

@@ -16,20 +16,20 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.bundle import read_manifest
 from tenon.cli.bench_op import graph_of, select
 from tenon.errors import TenonWarning
-from tenon.ir.graph import Graph
-from tenon.ir.loop_text import show
-from tenon.ir.types import F32, tensor
-from tenon.ops.conv import Conv
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.plan.lowering_context import Setting, key
+from tenon.machine.targets import find
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.conv import Conv
 from tenon.options import Options
 from tenon.pipeline import tune
-from tenon.plan.lowering_context import Setting, key
-from tenon.targets import find
-from tenon.tune import table
-from tenon.tune.search import Bench, Job, LayerTimes, jobs
-from tenon.tune.table import Kind, Table, generator_version
+from tenon.runtime.bundle import read_manifest
+from tenon.tools.tune import table
+from tenon.tools.tune.search import Bench, Job, LayerTimes, jobs
+from tenon.tools.tune.table import Kind, Table, generator_version
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_invalid_table_is_a_warning(
         bundle = tenon.compile(graph, tuning=path)
     assert bundle.source == plain.source
     assert bundle.tuned is None
-    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    monkeypatch.setattr("tenon.tools.tune.search.measure", _estimated)
     with pytest.warns(TenonWarning) as warnings:
         (tuned,) = tune(graph, tuning=path)
     assert tuned.seconds
@@ -136,13 +136,13 @@ def test_invalid_table_is_a_warning(
 
 
 def test_full_disk_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    monkeypatch.setattr("tenon.tools.tune.search.measure", _estimated)
 
     class Full(sqlite3.Connection):
         def executemany(self, *arguments: Any) -> Any:
             raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr("tenon.tune.table.sqlite3.connect", partial(sqlite3.connect, factory=Full))
+    monkeypatch.setattr("tenon.tools.tune.table.sqlite3.connect", partial(sqlite3.connect, factory=Full))
     with pytest.warns(TenonWarning, match="cannot be written.*disk is full"):
         (tuned,) = tune(graph, tuning=tmp_path / "t.sqlite")
     assert tuned.seconds
@@ -180,7 +180,7 @@ def test_times_of_the_nearest_number_of_threads(tmp_path: Path) -> None:
 def test_times_measured_with_other_thread_counts_are_used(
     graph: Graph, tmp_path: Path, threads: int, made_for: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    monkeypatch.setattr("tenon.tools.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
     (tuned,) = tune(graph, tuning=path, threads=threads)
     bundle = tenon.compile(graph, tuning=path, threads=made_for)
@@ -218,11 +218,11 @@ def test_threads_option_of_tune(
 
 
 def test_times_of_an_older_generator_are_ignored(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    monkeypatch.setattr("tenon.tools.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
     list(tune(graph, tuning=path))
     assert tenon.compile(graph, tuning=path).tuned is not None
-    monkeypatch.setattr("tenon.tune.search.generator_version", lambda: "of tomorrow")
+    monkeypatch.setattr("tenon.tools.tune.search.generator_version", lambda: "of tomorrow")
     assert tenon.compile(graph, tuning=path).tuned is None
 
 
@@ -239,7 +239,7 @@ def test_the_generator_version_follows_its_sources(tmp_path: Path, monkeypatch: 
 
 def test_manifest_contains_the_tuned_algorithms(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bundles compiled with different tables have different digests; without tuning, the table has no effect."""
-    monkeypatch.setattr("tenon.tune.search.measure", _estimated)
+    monkeypatch.setattr("tenon.tools.tune.search.measure", _estimated)
     path = tmp_path / "t.sqlite"
     plain = tenon.compile(graph, tuning=path)
     (layer,) = tune(graph, tuning=path)

@@ -10,14 +10,14 @@ import pytest
 
 import tenon
 from interpret import interpret
-from tenon.codegen.bounds import prove
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import I32, DType, tensor
-from tenon.kernels.data_dependent import flag
-from tenon.kernels.merge import sort
-from tenon.kernels.tournament import lesser
-from tenon.ops.data_dependent import Unique
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernels.data_dependent import flag
+from tenon.machine.kernels.merge import sort
+from tenon.machine.kernels.tournament import lesser
+from tenon.machine.proofs.bounds import prove
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import I32, DType, tensor
+from tenon.network.ops.data_dependent import Unique
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 16, 17, 31])

@@ -114,8 +114,8 @@ def test_options_reach_the_function_of_the_command(
         record,
     )
     if name in ("delta", "patch"):
-        monkeypatch.setattr("tenon.bundle.delta.delta", lambda *given: given)
-        monkeypatch.setattr("tenon.bundle.delta.apply", lambda *given: given)
+        monkeypatch.setattr("tenon.runtime.bundle.delta.delta", lambda *given: given)
+        monkeypatch.setattr("tenon.runtime.bundle.delta.apply", lambda *given: given)
     words = [name, *COMMANDS[name][1]]
     assert run_main(tenon.cli.main, words) == 0, capsys.readouterr().err
     ignored = []
@@ -160,7 +160,7 @@ def test_an_option_given_twice_is_refused(name: str, capsys: pytest.CaptureFixtu
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder and a ``.tenon`` file, each a bundle of the digits network, and an input."""
-    from tenon.bundle.writer import save_container
+    from tenon.runtime.bundle.writer import save_container
 
     folder = tmp_path_factory.mktemp("bundles")
     bundle = tenon.compile(MODEL, profile=True)

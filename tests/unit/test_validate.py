@@ -12,15 +12,15 @@ import tenon
 from fuzzing.generate import sample
 from onnx_models import model as onnx_model
 from onnx_models import node as onnx_node
-from tenon import passes
 from tenon.cli import main
 from tenon.errors import InternalError
-from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.types import F32, tensor
-from tenon.passes.base import Match, Result, make, rule, rules
-from tenon.passes.patterns import ANY, Apply
-from tenon.passes.tolerance import Reference
-from tenon.passes.validate import minimised, random_inputs
+from tenon.network import passes
+from tenon.network.graph.graph import Graph, Origin, Value
+from tenon.network.graph.types import F32, tensor
+from tenon.network.passes.base import Match, Result, make, rule, rules
+from tenon.network.passes.patterns import ANY, Apply
+from tenon.network.passes.tolerance import Reference
+from tenon.network.passes.validate import minimised, random_inputs
 
 
 @rule(Apply("LeakyRelu"))

@@ -18,19 +18,19 @@ from installed import succeeds
 from installed import tenon as command
 from on_targets import skip_without_device
 from onnx_models import model, node
-from tenon.deployment import layers
-from tenon.deployment import validate as validation
-from tenon.deployment.layers import REFERENCES, CompiledLayers, compare_layers, diverging
-from tenon.deployment.limits import LIMITS
-from tenon.deployment.running import running
-from tenon.deployment.validate import reference, validate
 from tenon.errors import InputError
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import F32, DType, Quant, TensorType, tensor
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, DType, Quant, TensorType, tensor
+from tenon.network.passes.base import make
 from tenon.options import Options
-from tenon.passes.base import make
-from tenon.quantization.comparison import BundleNetwork
+from tenon.tools.deployment import layers
+from tenon.tools.deployment import validate as validation
+from tenon.tools.deployment.layers import REFERENCES, CompiledLayers, compare_layers, diverging
+from tenon.tools.deployment.limits import LIMITS
+from tenon.tools.deployment.running import running
+from tenon.tools.deployment.validate import reference, validate
+from tenon.tools.quantization.comparison import BundleNetwork
 
 IMAGE = [1, 2, 3, 4]
 SAMPLES = np.random.default_rng(0).normal(size=(5, *IMAGE)).astype(np.float32)

@@ -15,9 +15,9 @@ from command_line import run_main
 from onnx_models import model, node
 from tenon.cli import main
 from tenon.compat.mace.__main__ import main as mace
-from tenon.deployment import read_deployment, validate_deployment
 from tenon.errors import InputError
-from tenon.peers import PEERS, Runtime
+from tenon.tools.deployment import read_deployment, validate_deployment
+from tenon.tools.peers import PEERS, Runtime
 
 IMAGE = (1, 3, 4, 6)
 IN_NHWC = [1, 4, 6, 3]

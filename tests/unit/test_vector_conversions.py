@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from compiled import Library
-from tenon.codegen.c import conversions
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array
-from tenon.ir.loops import Kernel, Type, cast
-from tenon.ir.types import DType
-from tenon.targets import find
-from tenon.targets.host_cpu import fits
+from tenon.machine.codegen.c import conversions
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, Type, cast
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import fits
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 
 BYTES, WORDS, WIDE = (DType.I8, DType.U8), (DType.I16, DType.U16), (DType.I32, DType.F32, DType.F64)
 PAIRS = [

@@ -1,4 +1,4 @@
-"""``ir.verify``: every rule rejects a graph that violates it, and names the node."""
+"""``graph.verify``: every rule rejects a graph that violates it, and names the node."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tenon.errors import InternalError
-from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.types import F32, I64, DType, Quant, TensorType, tensor
-from tenon.ir.verify import STRUCTURE, verify
-from tenon.ops.activation import Relu
-from tenon.ops.integer_gemm import IntegerGemm
-from tenon.ops.pointwise import Add
+from tenon.network.graph.graph import Graph, Origin, Value
+from tenon.network.graph.types import F32, I64, DType, Quant, TensorType, tensor
+from tenon.network.graph.verify import STRUCTURE, verify
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.pointwise import Add
 
 
 def legal() -> Graph:

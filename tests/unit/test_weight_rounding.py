@@ -10,14 +10,14 @@ from onnx import helper
 
 import tenon
 from networks_to_quantise import built, images, separable
-from tenon.ir.graph import Array, Graph, Node
-from tenon.passes import optimize
-from tenon.quantization.calibration import observed
-from tenon.quantization.insertion import Product, products
-from tenon.quantization.moments import Moments, mean_shift, moments
-from tenon.quantization.placement import placement
-from tenon.quantization.rounding import ROUNDINGS, gptq, rounded
-from tenon.quantization.scheme import named_scheme
+from tenon.network.graph.graph import Array, Graph, Node
+from tenon.network.passes import optimize
+from tenon.tools.quantization.calibration import observed
+from tenon.tools.quantization.insertion import Product, products
+from tenon.tools.quantization.moments import Moments, mean_shift, moments
+from tenon.tools.quantization.placement import placement
+from tenon.tools.quantization.rounding import ROUNDINGS, gptq, rounded
+from tenon.tools.quantization.scheme import named_scheme
 
 
 def quiet(*_: object) -> None:

@@ -10,20 +10,20 @@ import pytest
 import tenon
 from interpret import interpret
 from lowered import MACHINES, Ask, make_site, run_site, settle
-from tenon.algorithms.winograd import ERROR, Winograd
-from tenon.codegen.bounds import prove
-from tenon.ir.build import Builder
-from tenon.ir.graph import Array, Graph
-from tenon.ir.types import F32, tensor
-from tenon.kernels.cook_toom import Short
-from tenon.kernels.machine import Machine
-from tenon.kernels.winograd import WinogradBlocking
-from tenon.ops.activation import Relu, Sigmoid
-from tenon.ops.base import Operator
-from tenon.ops.conv import Conv
-from tenon.ops.elementwise import Apply
-from tenon.ops.fused import Fused
-from tenon.ops.pointwise import Add
+from tenon.machine.algorithms.winograd import ERROR, Winograd
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernels.cook_toom import Short
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.winograd import WinogradBlocking
+from tenon.machine.proofs.bounds import prove
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.activation import Relu, Sigmoid
+from tenon.network.ops.base import Operator
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.elementwise import Apply
+from tenon.network.ops.fused import Fused
+from tenon.network.ops.pointwise import Add
 
 PADDED = Conv(pads=(1, 1, 1, 1))
 

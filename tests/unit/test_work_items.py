@@ -10,13 +10,13 @@ import pytest
 import tenon
 from evaluate import evaluate
 from onnx_models import model, node, random
-from tenon import importers
-from tenon.algorithms.estimate import slowest, work_items
-from tenon.codegen.count import count
-from tenon.codegen.threads import Sharing
-from tenon.ir.graph import Array
-from tenon.kernels.parallel import ENOUGH, deal, enough
-from tenon.plan.program import Program
+from tenon.formats import importers
+from tenon.machine.algorithms.estimate import slowest, work_items
+from tenon.machine.codegen.threads import Sharing
+from tenon.machine.kernels.parallel import ENOUGH, deal, enough
+from tenon.machine.plan.program import Program
+from tenon.machine.proofs.count import count
+from tenon.network.graph.graph import Array
 
 
 def conv(outputs: int, inputs: int, taps: int, size: int, stride: int = 1, group: int = 1) -> bytes:

@@ -365,7 +365,7 @@ def deploy_command(
 ) -> None:
     """Compile a model for devices, push the bundle, run it there, and make it current; a bundle is pushed as it is."""
     from tenon.cli.deploy import deploy_to_devices
-    from tenon.engine.files import check_demanded_signature
+    from tenon.runtime.engine.files import check_demanded_signature
 
     given = (device or [], devices, options.overrides())
     if not rollback:

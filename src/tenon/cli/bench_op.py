@@ -13,15 +13,15 @@ import tenon
 from tenon.cli.console import console, print_json, stages, terminal_width
 from tenon.cli.op_cases import cases
 from tenon.cli.text_table import shortened
-from tenon.engine.engine import Engine
-from tenon.engine.peak import peak_macs, read_bandwidth
-from tenon.engine.timing import fill_randomly
 from tenon.errors import InputError
-from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.types import DType, TensorType
-from tenon.ir.writer import Writer
-from tenon.ops.base import Case
+from tenon.network.graph.graph import Graph, Origin, Value
+from tenon.network.graph.types import DType, TensorType
+from tenon.network.graph.writer import Writer
+from tenon.network.ops.base import Case
 from tenon.options import Options
+from tenon.runtime.engine.engine import Engine
+from tenon.runtime.engine.peak import peak_macs, read_bandwidth
+from tenon.runtime.engine.timing import fill_randomly
 
 _LEAST, _MOST = 10, 10_000  # iterations
 _HEAD = ("Benchmark", "Time(ns)", "Iterations", "Input(MB/s)", "GMACPS", "ms", "% peak", "GB/s", "% read")

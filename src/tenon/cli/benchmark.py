@@ -7,19 +7,19 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tenon.bundle.manifest import FILE as MANIFEST
 from tenon.cli.console import console, duration, print_json, terminal_width, time_unit
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import shortened
-from tenon.devices.facts import DeviceFacts, ask, describe_conditions
-from tenon.devices.remote import Connection
-from tenon.engine import Engine
-from tenon.engine.device import Device
-from tenon.engine.instruction_count import count
-from tenon.engine.timing import Times, fill_randomly, time_runs
 from tenon.errors import InputError, TenonError
-from tenon.importers import FORMATS
+from tenon.formats.importers import FORMATS
+from tenon.runtime.bundle.manifest import FILE as MANIFEST
+from tenon.runtime.engine import Engine
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.instruction_count import count
+from tenon.runtime.engine.timing import Times, fill_randomly, time_runs
+from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
+from tenon.tools.devices.remote import Connection
 
 _NUMBERS = ("min", "max", "avg", "std", "median")
 _CELL = 11  # characters of a number and its unit, in a table

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import tenon
-from tenon.bundle import Bundle
 from tenon.cli.graph_page import page as graph_page
 from tenon.cli.model_source import Source
 from tenon.cli.profile_page import page as profile_page
 from tenon.cli.report_page import Checked, Report, page
-from tenon.engine.compare import cosine_similarity, relative_error, signal_to_noise
-from tenon.engine.profile import profile
-from tenon.engine.timing import fill_randomly
-from tenon.ir.evaluate import evaluate
-from tenon.ir.graph import Graph
+from tenon.machine.plan.lifetimes import lifetimes
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.toolchain.size import sizes
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Graph
 from tenon.options import Options
 from tenon.pipeline import inspect
-from tenon.plan.lifetimes import lifetimes
-from tenon.targets.host_cpu import runs_here
-from tenon.toolchain.size import sizes
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.compare import cosine_similarity, relative_error, signal_to_noise
+from tenon.runtime.engine.profile import profile
+from tenon.runtime.engine.timing import fill_randomly
 
 MOST_MACS = 2_000_000_000
 """Of a network that is validated: the references take about a second for it."""

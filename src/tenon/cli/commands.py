@@ -12,17 +12,17 @@ from typing import Any
 
 import tenon
 from tenon.atomic_write import write
-from tenon.bundle import read_manifest
-from tenon.bundle.container import SUFFIX
-from tenon.bundle.writer import save_container
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import Source, note_open_batches
 from tenon.errors import InputError
-from tenon.ir.graph import Graph
-from tenon.ir.text import show
+from tenon.formats.wire.stored_files import known_key
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.text import show
 from tenon.options import Emit, Options
-from tenon.wire.stored_files import known_key
+from tenon.runtime.bundle import read_manifest
+from tenon.runtime.bundle.container import SUFFIX
+from tenon.runtime.bundle.writer import save_container
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _rewrite(offload: str) -> dict[str, Any]:
     """What lets a device take parts of the network.  Raises InputError if its plug-in cannot be used."""
     if not offload:
         return {}
-    from tenon.plugins import LibraryDevice, offloaded
+    from tenon.runtime.plugins import LibraryDevice, offloaded
 
     path, _, argument = offload.partition("=")
     return {"rewrite": partial(offloaded, device=LibraryDevice(path, argument))}
@@ -160,7 +160,7 @@ def inspect_model(
     as_json: bool,
 ) -> None:
     """Print a model, and write its graph as the "dot", "html" and "text" that ``files`` names."""
-    from tenon.ir.bind import open_batches
+    from tenon.network.graph.bind import open_batches
     from tenon.pipeline import inspect
 
     if source.bundle:
@@ -219,7 +219,7 @@ def inspect_model(
 
 # --------------------------------------------------------------------------------------------- parts
 def _dot(graph: Graph) -> str:
-    from tenon.ir.dot import to_dot
+    from tenon.network.graph.dot import to_dot
 
     return to_dot(graph)
 

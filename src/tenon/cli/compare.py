@@ -12,7 +12,7 @@ from tenon.cli.console import console, print_json
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.cli.unused_options import refuse
-from tenon.quantization.comparison import Comparison, compare, is_model
+from tenon.tools.quantization.comparison import Comparison, compare, is_model
 
 WORST = 10
 """Layers that are printed."""

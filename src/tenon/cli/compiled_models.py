@@ -20,17 +20,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tenon.bundle.container import container
 from tenon.errors import InputError, TenonWarning, warn
+from tenon.formats.wire.stored_files import known_key
 from tenon.input_file import Dependencies, dependencies, names_in
+from tenon.machine.targets.host_cpu import flags
+from tenon.machine.targets.host_cpu import model as processor_model
 from tenon.options import Options, plugins
 from tenon.private_files import is_private_file, read_private, write_private
-from tenon.targets.host_cpu import flags
-from tenon.targets.host_cpu import model as processor_model
-from tenon.wire.stored_files import known_key
+from tenon.runtime.bundle.container import container
 
 if TYPE_CHECKING:
-    from tenon.bundle import Bundle
+    from tenon.runtime.bundle import Bundle
 
 LARGEST = 1 << 30
 """Bytes of the largest bundle that is kept."""

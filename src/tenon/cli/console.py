@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from tenon.bundle.manifest import PatchedLayers
-    from tenon.plan.program import Patches
+    from tenon.machine.plan.program import Patches
+    from tenon.runtime.bundle.manifest import PatchedLayers
 
 console = Console(highlight=False)
 

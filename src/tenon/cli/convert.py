@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from tenon.cli.console import console, note, print_json, size, stages, table
-from tenon.deployment import Converted, Deployment, convert, read_deployment
-from tenon.deployment.conversion import check as check_deployment
+from tenon.tools.deployment import Converted, Deployment, convert, read_deployment
+from tenon.tools.deployment.conversion import check as check_deployment
 
 
 def convert_deployment(

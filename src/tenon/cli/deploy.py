@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tenon.bundle.names import identifier
 from tenon.cli.console import console, note, print_json, size, stages, table
 from tenon.cli.model_source import Source
 from tenon.cli.unused_options import refuse
-from tenon.devices import DeviceFacts, DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
-from tenon.devices.bundles import deploy_bundle, deploy_model
-from tenon.devices.deploy import Deployed, rollback
 from tenon.errors import InputError, TenonError
+from tenon.runtime.bundle.names import identifier
+from tenon.tools.devices import DeviceFacts, DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
+from tenon.tools.devices.bundles import deploy_bundle, deploy_model
+from tenon.tools.devices.deploy import Deployed, rollback
 
 
 @dataclass(frozen=True)

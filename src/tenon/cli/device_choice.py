@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tenon.errors import InputError
 
 if TYPE_CHECKING:
-    from tenon.devices import RemoteRunner
-    from tenon.devices.remote import Connection
+    from tenon.tools.devices import RemoteRunner
+    from tenon.tools.devices.remote import Connection
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class DeviceChoice:
         if self.name is None:
             return None, dict(options)
         from tenon.cli.console import note
-        from tenon.devices import RemoteRunner, ask, find_devices, target_of
+        from tenon.tools.devices import RemoteRunner, ask, find_devices, target_of
 
         specs = find_devices([self.name], self.file)
         if len(specs) > 1:

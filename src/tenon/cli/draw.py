@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tenon.atomic_write import writing
-from tenon.engine.detect import Detection
 from tenon.errors import InputError
+from tenon.runtime.engine.detect import Detection
 
 
 def draw(path: Path, detections: Sequence[Detection], names: Sequence[str], out: Path) -> None:

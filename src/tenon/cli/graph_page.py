@@ -15,9 +15,9 @@ from tenon.cli.console import count, size
 from tenon.cli.graph_layout import Layout, Point, arrange
 from tenon.cli.graph_script import SCRIPT, STYLE
 from tenon.cli.text_table import shortened
-from tenon.ir.graph import Graph, Node, Value
-from tenon.ir.operation_text import show_operation
-from tenon.plan.lowering_context import operator
+from tenon.machine.plan.lowering_context import operator
+from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.graph.operation_text import show_operation
 
 _HUES = (212, 28, 150, 345, 265, 190, 48, 95, 310, 5)
 _NAME = 30  # characters of a name in a box

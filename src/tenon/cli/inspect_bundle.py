@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.bundle import Manifest, read_manifest
-from tenon.bundle.container import Container
-from tenon.bundle.manifest import FileRecord, Tensor
-from tenon.bundle.signature import signed_version, signer
 from tenon.cli.console import console, count, patches_text, print_json, size, table
-from tenon.engine.files import check_folder, choose_target, open_container
 from tenon.errors import BundleError
 from tenon.options import opening
+from tenon.runtime.bundle import Manifest, read_manifest
+from tenon.runtime.bundle.container import Container
+from tenon.runtime.bundle.manifest import FileRecord, Tensor
+from tenon.runtime.bundle.signature import signed_version, signer
+from tenon.runtime.engine.files import check_folder, choose_target, open_container
 
 _SHOWN = 16  # digits of a digest
 _CHUNK = 1 << 20

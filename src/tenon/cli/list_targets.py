@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.cli.console import console, print_json, table
-from tenon.targets import Target, find, targets
-from tenon.targets.base import Group
-from tenon.targets.describe import how_tested, machine_code, runs
-from tenon.targets.host import missing
-from tenon.targets.registry import products
+from tenon.machine.targets import Target, find, targets
+from tenon.machine.targets.base import Group
+from tenon.machine.targets.describe import how_tested, machine_code, runs
+from tenon.machine.targets.host import missing
+from tenon.machine.targets.registry import products
 
 _HERE = {"natively": "yes", "emulator": "emulator", "no": "no"}
 

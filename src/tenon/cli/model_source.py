@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tenon
-from tenon.bundle.container import is_container
-from tenon.bundle.manifest import FILE as MANIFEST
-from tenon.bundle.manifest import read_manifest
 from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
 from tenon.cli.unused_options import refuse
-from tenon.engine.processors import Cores
 from tenon.errors import BundleError, InputError, ModelError
+from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
-from tenon.model_files.model_file import read
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import runs_here
 from tenon.options import Options
-from tenon.targets import find
-from tenon.targets.host_cpu import runs_here
+from tenon.runtime.bundle.container import is_container
+from tenon.runtime.bundle.manifest import FILE as MANIFEST
+from tenon.runtime.bundle.manifest import read_manifest
+from tenon.runtime.engine.processors import Cores
 
 if TYPE_CHECKING:
-    from tenon.devices.remote import Connection
-    from tenon.engine.device import Device
-    from tenon.ir.graph import Graph
+    from tenon.network.graph.graph import Graph
+    from tenon.runtime.engine.device import Device
+    from tenon.tools.devices.remote import Connection
 
 Shapes = Mapping[str, Any]
 Stages = Callable[[str], None]
@@ -53,7 +53,7 @@ class Source:
     def name(self) -> str:
         """The file name of the model.  An address may contain a password, so the rest of it is not shown."""
         if "://" in self.model:
-            from tenon.model_files.download import file_name
+            from tenon.formats.model_files.download import file_name
 
             return file_name(self.model)
         return printable(Path(self.model).name)
@@ -150,7 +150,7 @@ ALONE = Threads()
 
 def weighted(graph: Graph) -> Graph:
     """The graph, with random weights if it has none."""
-    from tenon.ir.random_weights import with_random_weights
+    from tenon.network.graph.random_weights import with_random_weights
 
     return with_random_weights(graph) if graph.incomplete else graph
 
@@ -188,7 +188,7 @@ def open_engine_or_device(
     bundle = _engine_or_bundle(source, options, threads, only_speed=only_speed, here=runner is None)
     if isinstance(bundle, tenon.Engine):
         return bundle
-    from tenon.engine.device import Device
+    from tenon.runtime.engine.device import Device
 
     _check_alone(threads, bundle.target.name)
     device = Device(bundle, runner)
@@ -199,7 +199,7 @@ def open_engine_or_device(
 
 def _on_device(source: Source, options: Mapping[str, Any], threads: Threads, runner: Connection) -> Device:
     """A saved bundle on a device."""
-    from tenon.devices.bundles import open_on_device
+    from tenon.tools.devices.bundles import open_on_device
 
     source.check_bundle_options(options, "target", "preprocess", "profile", "compiler")
     device = open_on_device(runner, source.model, Options.from_environment(compiler=options.get("compiler")))

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from tenon.cli.page_frame import cards, frame, section, table
-from tenon.quantization import Noise, WeightNoise
+from tenon.tools.quantization import Noise, WeightNoise
 
 GOOD, FAIR = 30.0, 20.0
 """dB from which a bar is green, and yellow."""

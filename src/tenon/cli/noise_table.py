@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tenon.cli.console import console, table
-from tenon.quantization import Noise
+from tenon.tools.quantization import Noise
 
 
 def print_noise(title: str, rows: Sequence[Noise]) -> None:

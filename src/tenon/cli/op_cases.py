@@ -10,19 +10,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tenon.ir.types import DType
-from tenon.ops.activation import Gelu, HardSwish, Relu, Sigmoid, Tanh
-from tenon.ops.base import Case, Operator
-from tenon.ops.conv import Conv, ConvTranspose
-from tenon.ops.integer_conv import IntegerConv
-from tenon.ops.matmul import Gemm, MatMul
-from tenon.ops.move import Concat, Transpose
-from tenon.ops.normalize import LayerNormalization
-from tenon.ops.pointwise import Add, Mul
-from tenon.ops.pool import AveragePool, MaxPool
-from tenon.ops.reduce import GlobalAveragePool, ReduceMean
-from tenon.ops.resize import Resize
-from tenon.ops.softmax import Softmax
+from tenon.network.graph.types import DType
+from tenon.network.ops.activation import Gelu, HardSwish, Relu, Sigmoid, Tanh
+from tenon.network.ops.base import Case, Operator
+from tenon.network.ops.conv import Conv, ConvTranspose
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.move import Concat, Transpose
+from tenon.network.ops.normalize import LayerNormalization
+from tenon.network.ops.pointwise import Add, Mul
+from tenon.network.ops.pool import AveragePool, MaxPool
+from tenon.network.ops.reduce import GlobalAveragePool, ReduceMean
+from tenon.network.ops.resize import Resize
+from tenon.network.ops.softmax import Softmax
 
 Ints = tuple[int, ...]
 

@@ -25,7 +25,7 @@ from tenon.cli.parse import (
 if TYPE_CHECKING:
     from tenon.cli.device_choice import DeviceChoice
     from tenon.cli.model_source import Source, Threads
-    from tenon.engine.processors import Cores
+    from tenon.runtime.engine.processors import Cores
 
 # ---------------------------------------------------------------------------------- the model
 Shape = Annotated[
@@ -60,8 +60,8 @@ class KeyOptions:
         if self.key_file is None:
             yield
             return
-        from tenon.wire.encryption import read_key
-        from tenon.wire.stored_files import stored_as
+        from tenon.formats.wire.encryption import read_key
+        from tenon.formats.wire.stored_files import stored_as
 
         with stored_as(read_key(self.key_file)):
             yield
@@ -86,14 +86,14 @@ class SignatureOptions:
         if self.public_key is None and self.minimum_version is None:
             yield
             return
-        from tenon.engine.files import signed_by
+        from tenon.runtime.engine.files import signed_by
 
         with signed_by(self.public_key, self.minimum_version or 0):
             yield
 
     def demand_bundles(self, *models: str) -> None:
         """Raises InputError for a model that is no bundle, where a signature is demanded."""
-        from tenon.engine.files import refuse_unsigned
+        from tenon.runtime.engine.files import refuse_unsigned
 
         for model in models if self.public_key is not None else ():
             if not source_of(model).bundle:
@@ -147,8 +147,8 @@ def sources_of(models: list[str], shape: list[str] | None, value: list[str] | No
 
 def _completed_target(incomplete: str) -> list[str]:
     """Target names for shell completion."""
-    from tenon.targets import targets
-    from tenon.targets.registry import products
+    from tenon.machine.targets import targets
+    from tenon.machine.targets.registry import products
 
     return [name for name in ("host", *sorted([*targets(), *products()])) if name.startswith(incomplete)]
 
@@ -362,7 +362,7 @@ Cluster = Annotated[
 # ---------------------------------------------------------------------------------- preprocessing
 @dataclass(frozen=True)
 class PreprocessOptions:
-    """How an image becomes an input.  All fields but ``bgr`` are named as in ``ir.preprocessing.Preprocessing``."""
+    """How an image becomes an input.  All fields but ``bgr`` are named as in ``graph.preprocessing.Preprocessing``."""
 
     mean: Annotated[
         str | None, typer.Option("--mean", help="Subtracted from pixel values: one number, or one per channel.")

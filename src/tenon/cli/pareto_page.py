@@ -10,7 +10,7 @@ from typing import Any
 
 from tenon.cli.console import size
 from tenon.cli.page_frame import frame, table
-from tenon.quantization import Point, Report
+from tenon.tools.quantization import Point, Report
 
 COSTS = (("time", "estimated time"), ("weights", "weights, bytes"), ("ram", "RAM, bytes"), ("bits", "bits of a weight"))
 """Fields of a point that the page can put along its axis."""

@@ -11,7 +11,7 @@ from tenon.errors import InputError
 from tenon.input_file import open_regular, read_regular
 
 if TYPE_CHECKING:
-    from tenon.ir.graph import Array
+    from tenon.network.graph.graph import Array
 
 Shapes = dict[str, int | tuple[int, ...]]
 

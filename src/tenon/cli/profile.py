@@ -11,8 +11,8 @@ from tenon.cli.console import console, duration, print_json, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.text_table import grid
-from tenon.engine.profile import Profile, Row, profile, rate
-from tenon.engine.timing import Times
+from tenon.runtime.engine.profile import Profile, Row, profile, rate
+from tenon.runtime.engine.timing import Times
 
 _RUN = ("round", "first({unit})", "curr({unit})", "min({unit})", "max({unit})", "avg({unit})", "std(us)")
 _OPERATOR = (

@@ -8,7 +8,7 @@ from string import Template
 from tenon.cli.page_frame import OTHER, cards, frame, table
 from tenon.cli.page_frame import colours as hues
 from tenon.cli.text_table import shortened
-from tenon.engine.profile import Profile, Row, rate
+from tenon.runtime.engine.profile import Profile, Row, rate
 
 _NAME, _LABEL = 32, 30  # characters of a name that have room in the table, and beside a bar
 

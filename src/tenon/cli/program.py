@@ -79,7 +79,7 @@ def _load_plugins() -> None:
     from tenon.options import plugins
 
     if paths := plugins():
-        from tenon.plugins import load_plugin
+        from tenon.runtime.plugins import load_plugin
 
         for path in paths:
             load_plugin(path)

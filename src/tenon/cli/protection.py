@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenon.atomic_write import write, write_all
-from tenon.bundle.container import Container
-from tenon.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder, is_bundle
-from tenon.bundle.sbom import sbom
-from tenon.bundle.signature import check_signature, sign, signed_version, signer
 from tenon.cli.console import console, print_json, size
 from tenon.errors import InputError
+from tenon.formats.wire.encryption import Key, key_of_digits
 from tenon.options import variable
-from tenon.wire.encryption import Key, key_of_digits
+from tenon.runtime.bundle.container import Container
+from tenon.runtime.bundle.encrypted_files import decrypt, decrypt_folder, encrypt, encrypt_folder, is_bundle
+from tenon.runtime.bundle.sbom import sbom
+from tenon.runtime.bundle.signature import check_signature, sign, signed_version, signer
 
 
 def chosen_key(key_file: Path | None, key_env: str | None) -> Key:

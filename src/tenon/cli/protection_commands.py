@@ -49,7 +49,7 @@ def encrypt_command(
 ) -> None:
     """Encrypt a bundle's manifest, code and weights, or the files of a model, with AES-256-GCM."""
     from tenon.cli.protection import chosen_key, encrypt_to
-    from tenon.engine.files import check_demanded_signature
+    from tenon.runtime.engine.files import check_demanded_signature
 
     check_demanded_signature(source)
     encrypt_to(source, out, chosen_key(key_file, key_env), as_json=json)
@@ -67,7 +67,7 @@ def decrypt_command(
 ) -> None:
     """Decrypt an encrypted bundle, or the encrypted files of a model."""
     from tenon.cli.protection import chosen_key, decrypt_to
-    from tenon.engine.files import check_demanded_signature
+    from tenon.runtime.engine.files import check_demanded_signature
 
     check_demanded_signature(source)
     decrypt_to(source, out, chosen_key(key_file, key_env), as_json=json)
@@ -122,7 +122,7 @@ def sbom_command(
 ) -> None:
     """Write the bill of materials of a bundle as CycloneDX JSON."""
     from tenon.cli.protection import write_sbom
-    from tenon.engine.files import check_demanded_signature
+    from tenon.runtime.engine.files import check_demanded_signature
 
     check_demanded_signature(bundle)
     write_sbom(bundle, out, key_file, key_env, as_json=json)
@@ -138,9 +138,9 @@ def delta_command(
     json: Json = False,
 ) -> None:
     """Write what turns one .tenon file into another."""
-    from tenon.bundle.delta import delta
     from tenon.cli.protection import written
-    from tenon.engine.files import check_demanded_signature
+    from tenon.runtime.bundle.delta import delta
+    from tenon.runtime.engine.files import check_demanded_signature
 
     check_demanded_signature(new)
     written(out, delta(old, new), as_json=json)
@@ -156,7 +156,7 @@ def patch_command(
     json: Json = False,
 ) -> None:
     """Apply a delta to a .tenon file; the digests of both files are verified."""
-    from tenon.bundle.delta import apply
     from tenon.cli.protection import written
+    from tenon.runtime.bundle.delta import apply
 
     written(out, apply(old, patch, signed.public_key, signed.minimum_version or 0), as_json=json)

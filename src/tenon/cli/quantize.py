@@ -11,22 +11,22 @@ from typing import Any
 
 import tenon
 from tenon.atomic_write import write
-from tenon.bundle.container import SUFFIX
-from tenon.bundle.names import library_name
-from tenon.bundle.writer import save_container
 from tenon.cli.console import console, print_json, size, stages
 from tenon.cli.model_source import Source
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
-from tenon.exporters.save import ENDINGS
+from tenon.formats.exporters.save import ENDINGS
 from tenon.options import Options
 from tenon.pipeline import find_target
-from tenon.quantization import Quantized, Report
-from tenon.quantization.default_scheme import AUTO
-from tenon.quantization.mixed_precision import TYPES
-from tenon.quantization.post_training import SEPARATE
+from tenon.runtime.bundle.container import SUFFIX
+from tenon.runtime.bundle.names import library_name
+from tenon.runtime.bundle.writer import save_container
+from tenon.tools.quantization import Quantized, Report
+from tenon.tools.quantization.default_scheme import AUTO
+from tenon.tools.quantization.mixed_precision import TYPES
+from tenon.tools.quantization.post_training import SEPARATE
 
 OF_TMFILES = "int8-symmetric"
 """The scheme of .tmfile files where none is asked for: Tengine's int8 has no zero points."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from tenon.bundle.manifest import Manifest, Step
 from tenon.cli.console import count, size
 from tenon.cli.page_frame import OTHER, cards, colours, frame, section, table
-from tenon.plan.lifetimes import Lifetime
-from tenon.toolchain.size import Sizes
+from tenon.machine.plan.lifetimes import Lifetime
+from tenon.machine.toolchain.size import Sizes
+from tenon.runtime.bundle.manifest import Manifest, Step
 
 _WIDTH, _HEIGHT, _MARGIN = 1200, 360, 70  # of the diagram of the memory
 

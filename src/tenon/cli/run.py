@@ -19,14 +19,14 @@ from tenon.cli.model_source import Source, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
 from tenon.cli.unused_options import refuse
-from tenon.engine import Engine
-from tenon.engine.detect import Detection, detections, image_input, raw_boxes, why_none
-from tenon.engine.image import InputImage, read_image
 from tenon.errors import InputError
-from tenon.ir.dtype import Array
+from tenon.network.graph.dtype import Array
+from tenon.runtime.engine import Engine
+from tenon.runtime.engine.detect import Detection, detections, image_input, raw_boxes, why_none
+from tenon.runtime.engine.image import InputImage, read_image
 
 if TYPE_CHECKING:
-    from tenon.engine.device import Device
+    from tenon.runtime.engine.device import Device
 
 
 TOP = 5

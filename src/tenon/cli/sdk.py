@@ -6,9 +6,9 @@ from pathlib import Path
 from time import perf_counter
 
 from tenon.cli.console import console, print_json, size, stages, table
+from tenon.machine.targets import find
 from tenon.options import Options
-from tenon.sdk import save_sdk
-from tenon.targets import find
+from tenon.runtime.sdk import save_sdk
 
 
 def write_sdk(target: str | None, compiler: str | None, out: Path, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, weighted
 from tenon.options import Options
 from tenon.pipeline import tune
-from tenon.tune.search import LayerTimes
+from tenon.tools.tune.search import LayerTimes
 
 
 def tune_models(

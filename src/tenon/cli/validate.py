@@ -11,10 +11,15 @@ from tenon.cli.console import console, note, print_json, stages, table
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import Source, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
-from tenon.deployment import ModelValidation, read_deployment, validate_deployment
-from tenon.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
-from tenon.deployment.limits import LIMITS, kind_of
-from tenon.deployment.validate import (
+from tenon.errors import InputError
+from tenon.network.graph.bind import with_open_batches
+from tenon.network.graph.graph import Array
+from tenon.options import Options
+from tenon.runtime.engine.device import Device
+from tenon.tools.deployment import ModelValidation, read_deployment, validate_deployment
+from tenon.tools.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
+from tenon.tools.deployment.limits import LIMITS, kind_of
+from tenon.tools.deployment.validate import (
     OutputCheck,
     Validation,
     is_quantised,
@@ -23,13 +28,8 @@ from tenon.deployment.validate import (
     reference,
     validate,
 )
-from tenon.engine.device import Device
-from tenon.errors import InputError
-from tenon.ir.bind import with_open_batches
-from tenon.ir.graph import Array
-from tenon.options import Options
-from tenon.quantization.comparison import interface_graph
-from tenon.quantization.samples import Sample, random_samples
+from tenon.tools.quantization.comparison import interface_graph
+from tenon.tools.quantization.samples import Sample, random_samples
 
 WORST = 10
 """Layers that are printed."""

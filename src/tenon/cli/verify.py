@@ -7,10 +7,10 @@ from typing import Any
 import tenon
 from tenon.cli.console import console, note, print_json, stages
 from tenon.cli.model_source import Source, open_engine
-from tenon.engine.device import Device
-from tenon.engine.verify import Verdict, verify
 from tenon.errors import InputError
 from tenon.options import Options
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.verify import Verdict, verify
 
 
 def verify_model(source: Source, options: dict[str, Any], *, as_json: bool) -> None:

@@ -9,15 +9,15 @@ from tenon import pipeline
 from tenon.errors import InputError, guarded
 
 if TYPE_CHECKING:
-    from tenon.bundle import Bundle
     from tenon.compat.glow.bundle import GlowBundle
-    from tenon.ir.bind import Shapes
-    from tenon.ir.fixed import Values
-    from tenon.ir.graph import Graph
+    from tenon.formats.wire.encryption import Key
+    from tenon.formats.wire.stored_files import Transform
+    from tenon.network.graph.bind import Shapes
+    from tenon.network.graph.fixed import Values
+    from tenon.network.graph.graph import Graph
     from tenon.options import OptionKeywords, Options
     from tenon.pipeline import Model, Progress
-    from tenon.wire.encryption import Key
-    from tenon.wire.stored_files import Transform
+    from tenon.runtime.bundle import Bundle
 
 
 @overload

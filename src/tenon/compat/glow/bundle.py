@@ -10,17 +10,17 @@ from typing import Literal, Unpack
 
 import tenon
 from tenon.atomic_write import write_all
-from tenon.bundle import Bundle
-from tenon.bundle.names import identifier
 from tenon.compat.glow.entries import Entry, info, source
 from tenon.compat.glow.header import Placeholder, Regions, header
 from tenon.compat.glow.names import array_type_text, legal_name
 from tenon.errors import InputError, guarded
-from tenon.ir.bind import Shapes
-from tenon.ir.graph import Graph
+from tenon.machine.plan.program import ALIGNMENT
+from tenon.network.graph.bind import Shapes
+from tenon.network.graph.graph import Graph
 from tenon.options import OptionKeywords
 from tenon.pipeline import Model
-from tenon.plan.program import ALIGNMENT
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.bundle.names import identifier
 
 _PER_LINE = 20
 

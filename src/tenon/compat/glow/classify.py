@@ -12,7 +12,7 @@ from tenon.compat.glow.model import dump_graphs, emit, load, options, quantised,
 from tenon.compat.glow.options import Arguments
 from tenon.compat.glow.profiler import dump_profile
 from tenon.errors import InputError
-from tenon.ir.graph import Array
+from tenon.network.graph.graph import Array
 
 
 def classify(arguments: Arguments) -> int:

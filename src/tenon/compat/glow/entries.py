@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenon.bundle import Bundle
 from tenon.compat.glow.header import Placeholder, Regions
 from tenon.compat.glow.names import elements
-from tenon.ir.loops import Buffer
-from tenon.plan.program import Call, Region
+from tenon.machine.kernel_ir.loops import Buffer
+from tenon.machine.plan.program import Call, Region
+from tenon.runtime.bundle import Bundle
 
 _REGIONS = "uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations"
 

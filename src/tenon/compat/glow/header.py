@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tenon import __version__
 from tenon.compat.glow.names import elements, type_text
-from tenon.plan.program import Port
+from tenon.machine.plan.program import Port
 
 _RULE = "// ---------------------------------------------------------------"
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tenon.compat.glow.options import Arguments
-from tenon.engine.image import read_image
 from tenon.errors import InputError
-from tenon.ir.graph import Array, Graph, Value
-from tenon.ir.preprocessing import Preprocessing, planes
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.preprocessing import Preprocessing, planes
+from tenon.runtime.engine.image import read_image
 
 _MODES = {"": (0.0, 1.0), "0to255": (0.0, 1.0), "0to1": (0.0, 1 / 255), "neg1to1": (127.5, 1 / 127.5),
           "neg128to127": (128.0, 1.0)}  # fmt: skip

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 import tenon
-from tenon import ops
 from tenon.atomic_write import write
 from tenon.compat.glow.bundle import GlowBundle, bundle_of, object_files
 from tenon.compat.glow.model_input import ModelInput, model_input
@@ -18,17 +17,18 @@ from tenon.compat.glow.options import Arguments
 from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
 from tenon.input_file import read_regular
-from tenon.ir.dot import to_dot
-from tenon.ir.graph import Graph, Origin, Value
-from tenon.ir.preprocessing import planes
-from tenon.ir.types import DType, Quant, TensorType
-from tenon.ir.writer import Names
+from tenon.machine.targets import targets
+from tenon.network import ops
+from tenon.network.graph.dot import to_dot
+from tenon.network.graph.graph import Graph, Origin, Value
+from tenon.network.graph.preprocessing import planes
+from tenon.network.graph.types import DType, Quant, TensorType
+from tenon.network.graph.writer import Names
 from tenon.options import DataType, OptionKeywords, Precision
-from tenon.quantization.by_ranges import profiled, quantize_by_ranges
-from tenon.quantization.glow_profile import Profile, Range, graph_hash
-from tenon.quantization.glow_profile import parse as parse_profile
-from tenon.quantization.relative_entropy import least_entropy_range
-from tenon.targets import targets
+from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
+from tenon.tools.quantization.glow_profile import Profile, Range, graph_hash
+from tenon.tools.quantization.glow_profile import parse as parse_profile
+from tenon.tools.quantization.relative_entropy import least_entropy_range
 
 _SCHEMES = {
     "asymmetric": "int8-per-tensor",

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from tenon.ir.dtype import Array
-from tenon.ir.types import DType
-from tenon.plan.program import Port
+from tenon.machine.plan.program import Port
+from tenon.network.graph.dtype import Array
+from tenon.network.graph.types import DType
 
 _ELEMENTS = {
     DType.F32: "float", DType.F16: "float16", DType.BF16: "bfloat16", DType.F64: "float64", DType.I8: "i8",

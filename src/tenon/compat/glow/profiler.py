@@ -14,9 +14,9 @@ from tenon.compat.glow.model import load, refuse_unsupported
 from tenon.compat.glow.options import Arguments
 from tenon.errors import InputError
 from tenon.input_file import read_regular
-from tenon.ir.graph import Array, Graph, Value
-from tenon.quantization.by_ranges import profiled
-from tenon.quantization.glow_profile import Profile
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.tools.quantization.by_ranges import profiled
+from tenon.tools.quantization.glow_profile import Profile
 
 _FORM = "write -input-dataset=INPUT,rawbin|rawtxt,file|dir,PATH"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.errors import InputError
-from tenon.targets import targets
+from tenon.machine.targets import targets
 
 _X86 = {"x86-64", "x86_64", "amd64", "x86"}
 _ARM = ("arm", "thumb")

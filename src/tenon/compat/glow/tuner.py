@@ -13,9 +13,9 @@ from tenon.compat.glow.model import by_profile, load, loaded_profile, options, r
 from tenon.compat.glow.options import Arguments
 from tenon.errors import InputError
 from tenon.input_file import read_regular
-from tenon.ir.graph import Array, Graph
-from tenon.quantization.by_ranges import tensors_with_ranges
-from tenon.quantization.glow_profile import Profile, Range
+from tenon.network.graph.graph import Array, Graph
+from tenon.tools.quantization.by_ranges import tensors_with_ranges
+from tenon.tools.quantization.glow_profile import Profile, Range
 
 
 def tune(arguments: Arguments) -> int:

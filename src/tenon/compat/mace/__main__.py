@@ -18,13 +18,13 @@ from tenon.compat.mace.encrypt import add_options as add_encrypt_options
 from tenon.compat.mace.encrypt import encrypted_models, single_model
 from tenon.compat.mace.quantize_stat import log_line, range_file
 from tenon.compat.mace.validation_output import print_validations
-from tenon.deployment import Deployment, time_deployment, validate_deployment
-from tenon.deployment.mace_config import TARGETS, with_micro
-from tenon.deployment.running import Opener
 from tenon.errors import InputError
-from tenon.quantization.by_ranges import calibrated_ranges
-from tenon.quantization.samples import read_samples
-from tenon.wire.stored_files import known_key
+from tenon.formats.wire.stored_files import known_key
+from tenon.tools.deployment import Deployment, time_deployment, validate_deployment
+from tenon.tools.deployment.mace_config import TARGETS, with_micro
+from tenon.tools.deployment.running import Opener
+from tenon.tools.quantization.by_ranges import calibrated_ranges
+from tenon.tools.quantization.samples import read_samples
 
 _RUNS = 1 << 20
 """Most samples of a folder."""

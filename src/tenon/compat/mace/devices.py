@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tenon.deployment.mace_config import TARGETS
-from tenon.deployment.running import Opener
-from tenon.devices import DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
-from tenon.engine.device import Device
 from tenon.errors import InputError
+from tenon.runtime.engine.device import Device
+from tenon.tools.deployment.mace_config import TARGETS
+from tenon.tools.deployment.running import Opener
+from tenon.tools.devices import DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
 
 RANDOM = "random"
 """The word for any one device."""

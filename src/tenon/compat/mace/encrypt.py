@@ -9,10 +9,10 @@ from pathlib import Path
 
 import tenon
 from tenon.atomic_write import scratch, write
-from tenon.bundle.encrypted_files import encrypt
-from tenon.deployment import Deployment
-from tenon.deployment.base import DeployedModel, ModelSource
 from tenon.errors import InputError
+from tenon.runtime.bundle.encrypted_files import encrypt
+from tenon.tools.deployment import Deployment
+from tenon.tools.deployment.base import DeployedModel, ModelSource
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

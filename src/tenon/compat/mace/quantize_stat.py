@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.input_file import read_regular
-from tenon.quantization.ranges import narrowed_ends
+from tenon.tools.quantization.ranges import narrowed_ends
 
 _LINE = re.compile(r".*Tensor range @@(?P<name>.+)@@(?P<low>[^,@]+),(?P<high>[^,@]+)")
 _MARK = "Tensor range @@"

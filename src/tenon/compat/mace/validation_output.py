@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.cli.console import note
-from tenon.deployment.validate import OutputCheck
-from tenon.deployment.validate_deployment import ModelValidation
+from tenon.tools.deployment.validate import OutputCheck
+from tenon.tools.deployment.validate_deployment import ModelValidation
 
 _MARGIN = 10
 """Blanks on either side of a text between lines of stars."""

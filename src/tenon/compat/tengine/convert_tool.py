@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tenon
-from tenon import __version__, passes
+from tenon import __version__
 from tenon.atomic_write import write
 from tenon.cli.parse import parse_bindings
 from tenon.errors import SYSTEM_ERRORS, FormatError, InputError, TenonError, explained
-from tenon.exporters.tengine.ops import to_tmfile
-from tenon.ir.bind import Shapes, bind
-from tenon.ir.graph import Graph
+from tenon.formats.exporters.tengine.ops import to_tmfile
+from tenon.network import passes
+from tenon.network.graph.bind import Shapes, bind
+from tenon.network.graph.graph import Graph
 
 TWO_FILES = ("caffe", "mxnet", "darknet", "ncnn", "oneflow", "paddle")
 """Formats of a structure (-p) and its weights (-m); either option may name either file."""

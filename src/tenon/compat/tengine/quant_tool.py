@@ -20,13 +20,13 @@ import tenon
 from tenon import __version__
 from tenon.cli.program import run_command
 from tenon.errors import InputError, ShapeError
-from tenon.exporters.save import save
-from tenon.ir.graph import Graph
-from tenon.quantization.by_ranges import calibrated_ranges, equalised_model, quantize_by_ranges
-from tenon.quantization.comparison import compare
-from tenon.quantization.range_files import Ranges, read_ranges, write_ranges
-from tenon.quantization.samples import SUFFIXES, Sample, read_samples, sample_files
-from tenon.quantization.scheme import named_scheme
+from tenon.formats.exporters.save import save
+from tenon.network.graph.graph import Graph
+from tenon.tools.quantization.by_ranges import calibrated_ranges, equalised_model, quantize_by_ranges
+from tenon.tools.quantization.comparison import compare
+from tenon.tools.quantization.range_files import Ranges, read_ranges, write_ranges
+from tenon.tools.quantization.samples import SUFFIXES, Sample, read_samples, sample_files
+from tenon.tools.quantization.scheme import named_scheme
 
 _LETTERS = "m:a:f:o:i:g:s:w:b:c:y:k:z:t:h"
 _DFQ, _EQ = 3, 4
@@ -246,7 +246,7 @@ def _check_letter_box(settings: Settings, graph: Graph) -> None:
 
 
 def _input_names(model: str) -> list[str]:
-    from tenon.importers.tengine.file import read
+    from tenon.formats.importers.tengine.file import read
     from tenon.input_file import read_regular
 
     network = read(read_regular(Path(model)))

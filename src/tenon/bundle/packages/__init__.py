@@ -1,9 +1,0 @@
-"""A network as other build systems want it: one module for each package form, all over the same files of a bundle."""
-
-from __future__ import annotations
-
-from tenon.bundle.packages.contents import Contents
-from tenon.bundle.packages.forms import FORMS, Form
-from tenon.bundle.packages.mace import engine_factory
-
-__all__ = ["FORMS", "Contents", "Form", "engine_factory"]

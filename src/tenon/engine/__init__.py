@@ -1,5 +1,0 @@
-"""Run bundles from Python."""
-
-from tenon.engine.engine import Engine, open_bundle
-
-__all__ = ["Engine", "open_bundle"]

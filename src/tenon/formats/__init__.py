@@ -1,0 +1,1 @@
+"""Model files: reading and writing them, and the decompositions of their operators."""

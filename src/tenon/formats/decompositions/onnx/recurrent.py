@@ -1,0 +1,295 @@
+"""LSTM, GRU and RNN of ONNX, unrolled over time: the products of all inputs in one matrix product, then step by step.
+
+Equations and the order of gates: the ONNX operator specifications (LSTM: i, o, f, c; GRU: z, r, h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tenon.formats.decompositions.onnx.node import OnnxNode
+from tenon.formats.graph_builder.errors import RefusedError
+from tenon.network.graph.graph import Value
+
+_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
+_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
+
+
+_CLIPPED = 2
+"""Activations whose operands ``clip`` bounds: those of gates.  As in onnxruntime, the cell state of an LSTM is not
+clipped before the third."""
+
+
+Multiply = Callable[[Value, int, int], Value]
+"""f(rows, number of the input that has the weights, direction) -> their product."""
+
+
+@dataclass
+class RecurrentCell:
+    """One direction of a recurrent layer.  ``gates`` is how many matrices are stacked in W and R.
+
+    What is made of weights alone is made once, not at each of its steps.
+    """
+
+    layer: OnnxNode
+    direction: int
+    gates: int
+    backwards: bool
+    activations: list[Callable[[Value], Value]] = field(default_factory=list)
+    made: dict[tuple[object, ...], tuple[Value, Value]] = field(default_factory=dict)
+    multiply: Multiply | None = None
+
+    def once(self, type: str, x: Value, *bounds: int, **attributes: Any) -> Value:
+        """An operator on ``x`` and constants, made anew only where ``x`` is computed at run time."""
+        key = (type, id(x), *bounds, *attributes.values())
+        if key not in self.made or not x.constant:
+            self.made[key] = x, self.layer.add(type, x, *self.numbers(type, bounds), **attributes)
+        return self.made[key][1]
+
+    def numbers(self, type: str, bounds: Sequence[int]) -> list[Value]:
+        if type == "Gather":
+            return [self.layer.constant(np.array(bounds[0], np.int64), "number")]
+        return [self.layer.int_constant(name, [n]) for name, n in zip("sea", bounds, strict=False)]
+
+    @property
+    def hidden(self) -> int:
+        return self.layer.dims_of(2)[2]
+
+    def part(self, i: int) -> Value | None:
+        """This direction's part of input ``i``."""
+        if not self.layer.has(i):
+            return None
+        return self.pick(self.layer.input(i), self.direction, 0)
+
+    def pick(self, x: Value, i: int, axis: int) -> Value:
+        return self.once("Gather", x, i, axis=axis)
+
+    def cut(self, x: Value, first: int, count: int = 1) -> Value:
+        """Gates ``first .. first + count`` of the last axis."""
+        size = self.hidden
+        return self.once("Slice", x, first * size, (first + count) * size, -1)
+
+    def rows(self, x: Value, first: int, count: int) -> Value:
+        """Gates ``first .. first + count`` of the first axis."""
+        size = self.hidden
+        return self.once("Slice", x, first * size, (first + count) * size, 0)
+
+    def transposed(self, x: Value) -> Value:
+        return self.once("Transpose", x, perm=(1, 0))
+
+    def zeros(self, batch: int) -> Value:
+        return self.layer.constant(np.zeros((batch, self.hidden), self.layer.input(0).type.dtype.numpy), "zeros")
+
+    def add(self, a: Value, b: Value | None) -> Value:
+        return a if b is None else self.layer.add("Add", a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self.layer.add("Mul", a, b)
+
+    def product(self, a: Value, b: Value) -> Value:
+        return self.layer.add("MatMul", a, b)
+
+    def by_weights(self, a: Value, i: int) -> Value:
+        """The product of rows with all weights of input ``i``."""
+        if self.multiply is not None:
+            return self.multiply(a, i, self.direction)
+        weights = self.part(i)
+        assert weights is not None
+        return self.product(a, self.transposed(weights))
+
+
+def _activation(
+    node: OnnxNode, name: str, alpha: float | None, beta: float | None, limit: float | None
+) -> Callable[[Value], Value]:
+    """The function of that name, of numbers clipped to ``limit``."""
+
+    def clipped(x: Value) -> Value:
+        if limit is None:
+            return x
+        return node.add("Clip", x, node.typed_scalar("low", -limit), node.typed_scalar("high", limit))
+
+    a = _ALPHA.get(name, 0.0) if alpha is None else alpha
+    b = _BETA.get(name, 0.0) if beta is None else beta
+    simple = {"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus"}
+    known = {n.lower(): n for n in (*simple, *_ALPHA)}
+    name = known.get(name.lower(), name)
+    if name in simple:
+        return lambda x: node.add(name, clipped(x))
+    if name in ("LeakyRelu", "Elu", "ThresholdedRelu"):
+        return lambda x: node.add(name, clipped(x), alpha=a)
+    if name == "HardSigmoid":
+        return lambda x: node.add(name, clipped(x), alpha=a, beta=b)
+    if name == "Affine":
+        return lambda x: node.add(
+            "Add", node.add("Mul", clipped(x), node.typed_scalar("a", a)), node.typed_scalar("b", b)
+        )
+    if name == "ScaledTanh":
+        return lambda x: node.add(
+            "Mul", node.add("Tanh", node.add("Mul", clipped(x), node.typed_scalar("b", b))), node.typed_scalar("a", a)
+        )
+    raise RefusedError(f"the activation {name} is not supported")
+
+
+def _cells(node: OnnxNode, gates: int, defaults: Sequence[str]) -> list[RecurrentCell]:
+    direction = node.attributes.get("direction", "forward")
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    names = node.attributes.get("activations") or [*defaults] * len(backwards)
+    alphas = list(node.attributes.get("activation_alpha") or ())
+    betas = list(node.attributes.get("activation_beta") or ())
+    cells = []
+    for i, back in enumerate(backwards):
+        cell = RecurrentCell(node, i, gates, back)
+        for j, name in enumerate(names[i * len(defaults) : (i + 1) * len(defaults)]):
+            alpha = alphas.pop(0) if alphas and name in _ALPHA else None
+            beta = betas.pop(0) if betas and name in _BETA else None
+            limit = node.attributes.get("clip") if j < _CLIPPED else None
+            cell.activations.append(_activation(node, name, alpha, beta, limit))
+        cells.append(cell)
+    return cells
+
+
+Step = Callable[[RecurrentCell, Value, Sequence[Value]], list[Value]]
+"""f(cell, gates of the input, state) -> the next state; the first part of a state is the hidden one."""
+
+
+def _run(
+    node: OnnxNode,
+    cells: Sequence[RecurrentCell],
+    states: Sequence[int],
+    step: Step,
+    prepare: Callable[[RecurrentCell], Value | None],
+) -> list[Value]:
+    """Outputs Y, Y_h (and Y_c): every step of every direction."""
+    if node.attributes.get("layout"):
+        return _batch_first(node, cells, states, step, prepare)
+    x = node.input(0)
+    return _steps(node, cells, x, [[cell.part(i) for i in states] for cell in cells], step, prepare)
+
+
+def _batch_first(
+    node: OnnxNode,
+    cells: Sequence[RecurrentCell],
+    states: Sequence[int],
+    step: Step,
+    prepare: Callable[[RecurrentCell], Value | None],
+) -> list[Value]:
+    x = node.add("Transpose", node.input(0), perm=(1, 0, 2))
+    starts: list[list[Value | None]] = [
+        [cell.pick(node.input(i), cell.direction, 1) if node.has(i) else None for i in states] for cell in cells
+    ]
+    y, *last = _steps(node, cells, x, starts, step, prepare)
+    return [node.add("Transpose", y, perm=(2, 0, 1, 3)), *(node.add("Transpose", v, perm=(1, 0, 2)) for v in last)]
+
+
+def _steps(
+    node: OnnxNode,
+    cells: Sequence[RecurrentCell],
+    x: Value,
+    starts: Sequence[Sequence[Value | None]],
+    step: Step,
+    prepare: Callable[[RecurrentCell], Value | None],
+) -> list[Value]:
+    length, batch, _ = x.type.dims
+    lengths = node.input(4) if node.has(4) else None
+    if lengths is not None and lengths.data is not None and (lengths.data == length).all():
+        lengths = None
+    sides, ends = [], []
+    for cell, start in zip(cells, starts, strict=True):
+        products = cell.add(cell.by_weights(x, 1), prepare(cell))
+        state = [cell.zeros(batch) if v is None else v for v in start]
+        hidden: list[Value] = []
+        for t in reversed(range(length)) if cell.backwards else range(length):
+            new = step(cell, cell.pick(products, t, 0), state)
+            if lengths is None:
+                state = new
+                hidden.append(state[0])
+                continue
+            column = node.add("Unsqueeze", lengths, node.int_constant("column", [1]))
+            inside = node.add("Less", node.constant(np.array(t, lengths.type.dtype.numpy), "t"), column)
+            state = [node.add("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
+            hidden.append(node.add("Where", inside, state[0], cell.zeros(batch)))
+        ordered = hidden[::-1] if cell.backwards else hidden
+        axes = node.int_constant("axes", [0, 1])
+        sides.append(node.add("Concat", *(node.add("Unsqueeze", h, axes) for h in ordered), axis=0))
+        ends.append(state)
+    y = node.add("Concat", *sides, axis=1)
+    first = node.int_constant("first", [0])
+    last = [
+        node.add("Concat", *(node.add("Unsqueeze", v, first) for v in parts), axis=0)
+        for parts in zip(*ends, strict=True)
+    ]
+    return [y, *last]
+
+
+def _bias(cell: RecurrentCell) -> tuple[Value | None, Value | None]:
+    """The biases of the input's and of the state's products."""
+    both = cell.part(3)
+    return (None, None) if both is None else (cell.cut(both, 0, cell.gates), cell.cut(both, cell.gates, cell.gates))
+
+
+def _whole_bias(cell: RecurrentCell) -> Value | None:
+    w, r = _bias(cell)
+    return None if w is None or r is None else cell.add(w, r)
+
+
+def _rnn_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
+    return [cell.activations[0](cell.add(x, cell.by_weights(state[0], 2)))]
+
+
+def rnn(node: OnnxNode) -> list[Value]:
+    return _run(node, _cells(node, 1, ["Tanh"]), [5], _rnn_step, _whole_bias)
+
+
+def _lstm_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
+    f, g, h = cell.activations
+    hidden, memory = state
+    gates = cell.add(x, cell.by_weights(hidden, 2))
+    peep = cell.part(7)
+    peeps = [None if peep is None else cell.cut(peep, i) for i in range(3)]
+
+    def gate(i: int, memory: Value) -> Value:
+        own = cell.cut(gates, i)
+        through = peeps[i] if i < 3 else None
+        return own if through is None else cell.add(own, cell.mul(through, memory))
+
+    entering = f(gate(0, memory))
+    if cell.layer.attributes.get("input_forget"):
+        kept = cell.layer.add("Sub", cell.layer.typed_scalar("one", 1), entering)
+    else:
+        kept = f(gate(2, memory))
+    new = cell.add(cell.mul(kept, memory), cell.mul(entering, g(cell.cut(gates, 3))))
+    return [cell.mul(f(gate(1, new)), h(new)), new]
+
+
+def lstm(node: OnnxNode, multiply: Multiply | None = None) -> list[Value]:
+    """``multiply`` computes the products with weights where they are not those of the inputs in f32."""
+    cells = _cells(node, 4, ["Sigmoid", "Tanh", "Tanh"])
+    return _run(node, [replace(cell, multiply=multiply) for cell in cells], [5, 6], _lstm_step, _whole_bias)
+
+
+def _gru_step(cell: RecurrentCell, x: Value, state: Sequence[Value]) -> list[Value]:
+    f, g = cell.activations
+    layer, hidden = cell.layer, state[0]
+    recurrent, (_, bias) = cell.part(2), _bias(cell)
+    assert recurrent is not None
+    late = layer.attributes.get("linear_before_reset", 0)
+    early = cell.product(hidden, cell.transposed(cell.rows(recurrent, 0, 2)))
+    early = cell.add(early, None if bias is None else cell.cut(bias, 0, 2))
+    both = f(cell.add(cell.cut(x, 0, 2), early))
+    update, reset = cell.cut(both, 0), cell.cut(both, 1)
+    matrix, rest = cell.transposed(cell.rows(recurrent, 2, 1)), None if bias is None else cell.cut(bias, 2)
+    if late:
+        through = cell.mul(reset, cell.add(cell.product(hidden, matrix), rest))
+    else:
+        through = cell.add(cell.product(cell.mul(reset, hidden), matrix), rest)
+    fresh = g(cell.add(cell.cut(x, 2), through))
+    other = cell.mul(layer.add("Sub", layer.typed_scalar("one", 1), update), fresh)
+    return [cell.add(other, cell.mul(update, hidden))]
+
+
+def gru(node: OnnxNode) -> list[Value]:
+    return _run(node, _cells(node, 3, ["Sigmoid", "Tanh"]), [5], _gru_step, lambda cell: _bias(cell)[0])

@@ -1,1 +1,0 @@
-"""ONNX: every operator of every version, as the core operators of ``tenon.ops``."""

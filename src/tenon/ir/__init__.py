@@ -1,1 +1,0 @@
-"""The two intermediate representations: the graph of operators, and the loop IR of kernels."""

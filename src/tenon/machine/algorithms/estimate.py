@@ -1,0 +1,88 @@
+"""The cost model that algorithms share: time in multiply-adds of a vector of f32."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.storage_types import NARROW
+
+
+# ------------------------------------------------------------------------------------------------- inner loops
+@dataclass(frozen=True)
+class Arithmetic:
+    """Time of a step of the inner loop in multiply-adds of f32: of a product of vectors, and of widening a vector of
+    weights and a broadcast value before."""
+
+    product: float = 1.0
+    weight: float = 0.0
+    value: float = 0.0
+
+
+IN_F32 = Arithmetic()
+
+_WIDENED = 1.0
+"""Two instructions, of which one finds a unit that multiplies nothing."""
+
+
+def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
+    """What the inner loop of direct sums takes besides loads."""
+    if s.pairs(machine):
+        return Arithmetic(machine.dot2)
+    if s.halves(machine):
+        return IN_F32
+    return Arithmetic(1.0, *(_WIDENED * (dtype in NARROW) for dtype in (s.weights, s.x.dtype)))
+
+
+def steps(s: Conv, machine: Machine) -> int:
+    """Steps of the inner loop of direct sums for one position: taps and channels, or pairs of them."""
+    channels = -(-(s.x.channels // s.groups) // (2 if s.pairs(machine) == "channels" else 1))
+    return max(1, s.kernel[0] * s.row(machine) * channels)
+
+
+def step_time(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) -> float:
+    """Time of one step of the inner loop: ``positions * vecs`` multiply-adds, ``vecs`` weight loads and
+    ``positions`` broadcasts, which a machine may fold into the multiply-add."""
+    loads: float = vecs + positions
+    if not machine.folds_broadcast:
+        loads *= 1.1
+    # More than two weights at a time leave the compiler less room; measured 2 % a vector.
+    adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2)) * a.product + vecs * a.weight + positions * a.value
+    return max(adds, loads, machine.chains) + 0.04 * loads
+
+
+def fits(positions: int, vecs: int, machine: Machine) -> bool:
+    """Do accumulators, weights and a broadcast value stay in registers, with one to spare?"""
+    folded = machine.folds_broadcast and vecs == 1
+    return positions * vecs + vecs + (not folded) <= machine.registers - 2
+
+
+# ------------------------------------------------------------------------------------------ memory and threads
+BARRIER = 4000.0
+"""Time until all threads have met, in multiply-adds of a vector: about half a microsecond."""
+
+
+def overlapped(compute: float, memory: float) -> float:
+    """Arithmetic and memory traffic at the same time: the longer, and some of the shorter that shows."""
+    return max(compute, memory) + 0.3 * min(compute, memory)
+
+
+def work_items(*extents: int, inside: int = 1, threads: int = 1) -> int:
+    """The work items of nested loops by ``kernels.parallel.deal``; the loops inside all of them have ``inside``
+    iterations in all."""
+    kinds, last = deal(*extents, threads=threads)
+    items = math.prod(n for n, kind in zip(extents, kinds, strict=True) if kind == "parallel")
+    return max(1, items * (inside if last == "parallel" else 1))
+
+
+def slowest(items: int, threads: int) -> float:
+    """The share of all work that is done when the thread that has the most of ``items`` equal ones is done."""
+    return -(-items // threads) / items if threads > 1 else 1.0
+
+
+def streamed(threads: int) -> float:
+    """How many times as much of main memory several threads get as one: about four processors' worth."""
+    return float(min(threads, 4))

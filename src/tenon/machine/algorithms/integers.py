@@ -1,0 +1,143 @@
+"""Direct sums of quantised integers, requantised: tiles as of ``direct``, and how long they take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Cost,
+    Input,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+    WithoutParameters,
+    in_floats,
+)
+from tenon.machine.algorithms.direct import Direct, Loop, best_tiles, estimate
+from tenon.machine.algorithms.estimate import Arithmetic
+from tenon.machine.kernels import integer_blocks, integer_conv
+from tenon.machine.kernels.conv import Conv, Tile
+from tenon.machine.kernels.integer_conv import IntegerConv
+from tenon.machine.kernels.machine import Machine
+
+_FINISH = 12.0
+"""Time to requantise a vector of sums and to store it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IntegerStage(Stage):
+    """A convolution of integers about to be lowered.
+
+    ``described`` is what its kernel computes and ``weights`` the integers that it stores; ``operands`` are what the
+    kernel takes between weights and output: bias, factors, mask.
+    """
+
+    described: IntegerConv
+
+
+@dataclass(frozen=True)
+class IntegerDirect(Algorithm):
+    """Direct sums of integers in i32, by register tiles of ``tile``."""
+
+    tile: Tile
+    name: ClassVar[str] = "integer"
+    offered: ClassVar[int] = 8
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        """One convolution of integers, but for a depthwise one and those by pairs (``algorithms.integer_pairs``)."""
+        s = problem[0]
+        return len(problem) == 1 and not in_floats(problem) and not s.paired and (not s.depthwise or s.groups == 1)
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        (s,) = problem
+        return [cls(tile) for tile in best_tiles(s.flattened(), machine, count, _loop(s, machine))]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(Direct.of_numbers(numbers).tile)
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return Direct(self.tile).numbers
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return self.name, self.tile.vecs
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        (s,) = problem
+        elements = s.padded * s.taps * s.x.channels // s.groups
+        return Cost(estimate(s.flattened(), machine, self.tile, _loop(s, machine)), elements * s.weights.bytes)
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        ((wanted,), (stage,)) = problem, stages
+        assert isinstance(stage, IntegerStage)
+        s = replace(stage.described, conv=stage.described.conv.flattened())
+        tile = self.tile
+        if s.conv.extent != wanted.flattened().extent:  # a halo keeps the rows apart: the tile is one of the long row
+            tile = best_tiles(s.conv, machine, 1, _loop(s.conv, machine))[0]
+        packed = map(Weights, integer_conv.pack(stage.constant, s, machine, tile.vecs))
+        return [Step(integer_conv.conv(s, machine, tile), (Input(0), *packed, *stage.operands, Output()))]
+
+
+@dataclass(frozen=True)
+class IntegerBlocks(WithoutParameters):
+    """Sums by products of blocks, two positions by two channels (``kernels.integer_blocks``)."""
+
+    name: ClassVar[str] = "integer-blocks"
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        return len(problem) == 1 and integer_blocks.applies(problem[0], machine)
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        s = problem[0].flattened()
+        pairs = -(-s.x.blocks // 2)
+        # A product of blocks is one for each position and vector of outputs, and inputs of four positions are
+        # interleaved.  Up to three positions of a row are left: their inputs are loaded by words, for two at a time.
+        whole, left = s.extent[1] // 4 * 4, s.extent[1] % 4
+        product = (whole + 3 * -(-left // 2)) / s.extent[1]
+        loop = Loop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
+        tile = Tile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
+        return Cost(estimate(s, machine, tile, loop), s.padded * 8 * pairs * s.taps)
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        (stage,) = stages
+        assert isinstance(stage, IntegerStage)
+        s = replace(stage.described, conv=stage.described.conv.flattened())
+        (direct,) = IntegerDirect.candidates((s.conv,), machine, Limits(), 1)
+        slower = False
+        if s.conv.extent != problem[0].flattened().extent:  # a halo keeps the rows apart: they may be too short
+            slower = direct.cost((s.conv,), machine).time < self.cost((s.conv,), machine).time
+        if slower or s.weight_zero or not s.fours(machine):  # weights have a zero point, or 4 bits
+            return direct.lower(problem, stages, machine)
+        packed = map(Weights, integer_blocks.pack(stage.constant, s))
+        return [Step(integer_blocks.conv(s, machine), (Input(0), *packed, *stage.operands, Output()))]
+
+
+def depthwise_cost(s: Conv, machine: Machine) -> Cost:
+    """Of a depthwise convolution of integers, which one algorithm computes (``kernels.integer_depthwise``), with the
+    halo that it asks for."""
+    if s.x.dtype.bytes == s.weights.bytes == 1 and integer_conv.taps_in_fours(s.dilation[1], machine):
+        sums = s.kernel[0] * -(-s.kernel[1] // 4) * machine.dot4_time
+    else:
+        sums = s.taps * 2.0  # each value is widened
+    vectors = s.y.n * math.prod(s.extent) * -(-s.padded // s.lanes(machine))
+    return Cost(vectors * (sums + _FINISH), s.padded * s.taps * s.weights.bytes)
+
+
+def _loop(s: Conv, machine: Machine) -> Loop:
+    """The inner loop, as if the weights allowed the best products of the machine."""
+    channels = -(-s.x.channels // s.groups)
+    if integer_conv.in_fours(s, machine):
+        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(machine.dot4_time), _FINISH)
+    return Loop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)

@@ -1,0 +1,83 @@
+"""All algorithms, and the choice among them by estimate."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from tenon.machine.algorithms.base import Algorithm, Limits, Problem
+from tenon.machine.algorithms.depthwise import Depthwise
+from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.integer_pairs import PairsDirect, PairsWinograd
+from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDirect
+from tenon.machine.algorithms.separable import Separable
+from tenon.machine.algorithms.strassen import Strassen
+from tenon.machine.algorithms.winograd import Winograd
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+
+ALGORITHMS: tuple[type[Algorithm], ...] = (
+    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, IntegerBlocks, PairsDirect, PairsWinograd,
+)  # fmt: skip
+"""Of candidates with equal times the first is taken."""
+
+EVERY = 1 << 16
+"""More candidates than there are."""
+
+
+def candidates(
+    problem: Problem, machine: Machine, limits: Limits, weights: Array | None = None
+) -> tuple[Algorithm, ...]:
+    """Algorithms for a problem, best first by estimate; () if none applies.
+
+    ``weights``, [channels out, channels in / groups, kh, kw], are those of the last convolution: how far transformed
+    weights are off in 16 bits depends on them.
+    """
+    allowed: dict[tuple[str | int, ...], bool] = {}
+    kept = []
+    for algorithm in _sorted(problem, machine, limits):
+        most, numerics = algorithm.most_error(limits), algorithm.numerics
+        if numerics not in allowed:
+            allowed[numerics] = most == math.inf or algorithm.error(problem, weights) <= most
+        if allowed[numerics]:
+            kept.append(algorithm)
+    return tuple(kept)
+
+
+@lru_cache(maxsize=1024)
+def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorithm, ...]:
+    kinds = [kind for kind in ALGORITHMS if kind.applies(problem, machine)]
+    listed = [each for kind in kinds for each in kind.candidates(problem, machine, limits, kind.offered)]
+    return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))
+
+
+def best(problem: Problem, machine: Machine) -> Algorithm:
+    """The best of the algorithm that always applies to one convolution: direct sums, by channels where it is a
+    depthwise one."""
+    kind = Depthwise if Depthwise.applies(problem, machine) else Direct
+    return kind.candidates(problem, machine, Limits(), 1)[0]
+
+
+def packed_alike(problem: Problem, machine: Machine, other: Algorithm) -> Algorithm | None:
+    """An algorithm that packs the weights of ``problem`` as ``other`` packs those of the same layer in another shape;
+    None if there is none."""
+    kind = type(other)
+    if not kind.applies(problem, machine):
+        return None
+    listed = kind.candidates(problem, machine, Limits(), EVERY)
+    return next((each for each in listed if each.packing == other.packing), None)
+
+
+@lru_cache(maxsize=1024)
+def parse(key: str) -> Algorithm:
+    """The algorithm that ``Algorithm.key`` is the text of.  Raises ValueError if there is none."""
+    name, *pairs = key.split(" ")
+    kind = next((kind for kind in ALGORITHMS if kind.name == name), None)
+    try:
+        numbers = {field: int(number) for field, _, number in (pair.partition("=") for pair in pairs)}
+        algorithm = None if kind is None else kind.of_numbers(numbers)
+    except (KeyError, ValueError):
+        algorithm = None
+    if algorithm is None or algorithm.key != key:
+        raise ValueError(f"'{key}' is no algorithm; there are {', '.join(kind.name for kind in ALGORITHMS)}")
+    return algorithm

@@ -1,0 +1,36 @@
+"""The C backend: C99 with GCC's and Clang's vector extensions, for any CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.machine.codegen.backend import Backend, Launch, require_supported
+from tenon.machine.codegen.c.dialect import C
+from tenon.machine.codegen.c.unit import CUnit, print_unit
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.plan.program import Program
+
+
+class CBackend:
+    """Kernels are functions; a step is a call, of which each thread runs a slice of the work items."""
+
+    launch: Launch = "call"
+    spaces = frozenset({"global", "const", "scratch", "stack", "register"})
+    loops = frozenset({"serial", "unroll", "parallel"})
+
+    def __init__(self, dialect: type[C] = C) -> None:
+        self.dialect = dialect
+
+    def kernel(self, kernel: Kernel) -> str:
+        """A kernel and its helper functions."""
+        require_supported(self, kernel)
+        unit = self.dialect()
+        unit.kernel(kernel)
+        return unit.text()
+
+    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> CUnit:
+        """One C file."""
+        return print_unit(self, programs, header, profile=profile, banner=banner, dialect=self.dialect)
+
+
+BACKEND: Backend = CBackend()

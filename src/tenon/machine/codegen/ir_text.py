@@ -1,0 +1,73 @@
+"""The backend that prints the loop IR: kernels as text (``kernel_ir.text``), and the steps that call them.
+
+For developers of kernels: ``tenon compile --emit ir`` writes it beside the C of any target. It cannot be compiled;
+``kernel_ir.parse.parse`` parses each kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.machine.codegen.backend import Backend, Launch, Step, TextUnit, require_supported, steps_of
+from tenon.machine.codegen.comments import call_facts
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernel_ir.work_items import WorkItems
+from tenon.machine.plan.program import Place, Program
+
+
+class IRText:
+    """All memory spaces and loop kinds can be printed; a step names its kernel and the addresses of its operands."""
+
+    launch: Launch = "call"
+    spaces = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
+    loops = frozenset({"serial", "unroll", "parallel", *(f"{k}.{axis}" for k in ("block", "thread") for axis in "xyz")})
+
+    def kernel(self, kernel: Kernel) -> str:
+        """The kernel's text."""
+        require_supported(self, kernel)
+        return show(kernel)
+
+    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
+        """All kernels, each once, then the steps of each program; there are no entry points, so that neither ``header``
+        nor ``profile`` changes anything."""
+        kernels: dict[Kernel, str] = {}
+        texts: dict[str, str] = {}  # names by what follows them
+
+        def printed(kernel: Kernel, slices: WorkItems | None) -> str:
+            if kernel not in kernels:
+                name, text = kernel.name, self.kernel(kernel).removeprefix(f"kernel {kernel.name}")
+                while text not in texts and name in texts.values():
+                    name = _next(name, kernel.name)
+                kernels[kernel] = texts.setdefault(text, name)
+            return kernels[kernel]
+
+        steps = tuple(steps_of(p, self, printed) for p in programs)
+        shown = [f"kernel {name}{text}" for text, name in texts.items()]
+        listed = [_program(p, own) for p, own in zip(programs, steps, strict=True)]
+        return TextUnit(banner + "\n".join([*shown, *listed]), steps)
+
+
+def _next(name: str, stem: str) -> str:
+    number = name.removeprefix(stem).removeprefix("_")
+    return f"{stem}_{int(number or 1) + 1}"
+
+
+def _program(program: Program, steps: Sequence[Step]) -> str:
+    lines = [f"program {program.name}() {{"]
+    for step in steps:
+        if step.barrier:
+            lines.append("  barrier")
+        buffers, places = step.call.kernel.params, step.call.args
+        operands = ", ".join(f"{b.name} = {_place(p)}" for b, p in zip(buffers, places, strict=True))
+        items = f" over {step.work_items.length} work items" if step.work_items else ""
+        lines += [f"  // {call_facts(step.call)}", f"  {step.function}({operands}){items}"]
+    return "\n".join([*lines, "}", ""])
+
+
+def _place(place: Place) -> str:
+    copies = f" ({place.copies} copies, {place.stride} bytes apart)" if place.stride else ""
+    return f"{place.region} + {place.offset}{copies}"
+
+
+BACKEND: Backend = IRText()

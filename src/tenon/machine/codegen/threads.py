@@ -1,0 +1,123 @@
+"""How threads share the calls of a program: which calls are divided among them, and where all wait for each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.errors import InternalError
+from tenon.machine.kernel_ir.loops import Buffer, Kernel
+from tenon.machine.kernel_ir.work_items import WorkItems, linearise
+from tenon.machine.plan.program import Call, Place, Program
+from tenon.machine.proofs.bounds import ConflictError, prove
+from tenon.machine.proofs.count import count
+
+TINY = 8000
+"""Instructions of a kernel that is not worth dividing: in two, it saves as much time as a barrier takes."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A call, and how its work items are divided; thread 0 alone runs it when ``slices`` is None."""
+
+    call: Call
+    slices: WorkItems | None
+
+
+class Sharing:
+    """Proves kernels and decides which threads run them.
+
+    A kernel whose parallel iterations cannot be shown to be independent is correct when one thread runs them all.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def part(self, call: Call) -> Part:
+        """Raises OutOfRangeError if the kernel cannot be proved."""
+        same = _same(call)
+        apart = _apart(call.kernel, tuple((same or {}).items()))
+        slices = _items(call.kernel) if same is not None and apart and self.threads > 1 else None
+        own = min(self.threads, slices.length) if slices else 1
+        if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
+            raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
+        return Part(call, slices)
+
+
+@lru_cache(maxsize=1024)
+def _apart(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
+    """Whether parallel iterations are independent.  Raises OutOfRangeError if not even one thread may run it."""
+    try:
+        prove(kernel, dict(same))
+    except ConflictError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _items(kernel: Kernel) -> WorkItems | None:
+    """The work items of a kernel that is worth dividing."""
+    return linearise(kernel) if count(kernel).instructions >= TINY else None
+
+
+def barriers(parts: Sequence[Part]) -> Iterator[bool]:
+    """For every call: must all threads have finished the calls before it?
+
+    Not if it depends on none of those since the last barrier, nor if thread 0 alone runs both.
+    """
+    since: list[Part] = []
+    for part in parts:
+        must = any((part.slices or p.slices) and _depends(part.call, p.call) for p in since)
+        if must:
+            since = []
+        since.append(part)
+        yield must
+
+
+def phases(program: Program) -> int:
+    """How many phases a run has: parts of the program between barriers."""
+    sharing = Sharing(program.threads)
+    return 1 + sum(barriers([sharing.part(call) for call in program.calls]))
+
+
+def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
+    return zip(call.kernel.params, call.args, strict=True)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return math.prod(extent.const for extent in buffer.shape) * buffer.type.bytes
+
+
+def _overlap(a: Buffer, p: Place, b: Buffer, q: Place) -> bool:
+    end_p, end_q = (x.offset + _bytes(buf) + x.beyond for buf, x in ((a, p), (b, q)))
+    return p.region == q.region and p.offset < end_q and q.offset < end_p
+
+
+def _depends(later: Call, earlier: Call) -> bool:
+    """Does one write what the other reads or writes?  Clearing a halo and filling its inside do not conflict."""
+    clears = later.clears or earlier.clears
+    for a, p in _arguments(later):
+        for b, q in _arguments(earlier):
+            writes = (a.space != "const") + (b.space != "const")
+            inside = clears and writes == 2 and p == q
+            if writes and not inside and _overlap(a, p, b, q):
+                return True
+    return False
+
+
+def _same(call: Call) -> dict[Buffer, Buffer] | None:
+    """Operands with exactly the memory of a result; None if any overlaps a result in another way."""
+    found: dict[Buffer, Buffer] = {}
+    arguments = list(_arguments(call))
+    for i, (a, p) in enumerate(arguments):
+        for b, q in arguments[i + 1 :]:
+            if a.space == b.space == "const" or not _overlap(a, p, b, q):
+                continue
+            source, result = (b, a) if b.space == "const" else (a, b)
+            alike = p == q and a.shape == b.shape and a.type == b.type
+            if not alike or source.space != "const" or result.space != "global":
+                return None
+            found[source] = result
+    return found

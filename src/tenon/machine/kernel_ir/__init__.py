@@ -1,0 +1,1 @@
+"""The loop IR of kernels: loops, loads, stores and expressions over buffers."""

@@ -1,0 +1,435 @@
+"""The loop IR.  Every kernel is one of these trees: a dialect prints it, ``proofs.bounds`` proves it.
+
+    index  I ::= int | I + I | I * int | v | I // int | I % int
+    var    v ::= 0 <= v < every one of below: (I, ...)              a symbolic size is a var too
+    fact   F ::= I >= 0                                             conjunctions only
+    type   T ::= dtype x lanes
+    buffer B ::= name, element type, shape (I, ...), space (global const scratch shared stack register)
+    expr   E ::= const | ref | load B[I, ...] : T | op(name, E...) : T | F, ... ? E : E
+    stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier
+               | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
+       | call name(B... ; const...) "C source"
+    kind     ::= serial unroll parallel block.x|y|z thread.x|y|z
+    kernel   ::= name, params B..., sizes v..., { S... }
+
+Three ideas carry it.  Indices stay per dimension, so proofs never see a flattened address.  Unrolling is
+printing: an ``unroll`` loop stays a loop in the tree, so proofs and counts stay small.  Values are
+lane-polymorphic: one generator with lanes = 16, 8, 4 or 1 serves every machine.
+
+A new primitive is a row of ``OPS`` with a printed form per dialect, never a new node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tenon.machine.kernel_ir.index import Index, Var
+from tenon.network.graph.types import DType
+
+
+# ---------------------------------------------------------------------------------------------- values
+@dataclass(frozen=True, slots=True)
+class Type:
+    """``lanes`` elements of ``dtype`` side by side."""
+
+    dtype: DType
+    lanes: int = 1
+
+    @property
+    def bytes(self) -> int:
+        return self.lanes * self.dtype.bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype}x{self.lanes}" if self.lanes > 1 else str(self.dtype)
+
+
+class Expr:
+    """A value.  Compared by identity: a node used twice is computed once (see ``Builder.emit``)."""
+
+    __slots__ = ()
+    type: Type
+
+    def __add__(self, other: Value) -> Expr:
+        return op("add", self, other)
+
+    def __sub__(self, other: Value) -> Expr:
+        return op("sub", self, other)
+
+    def __mul__(self, other: Value) -> Expr:
+        return op("mul", self, other)
+
+    def __truediv__(self, other: Value) -> Expr:
+        return op("div", self, other)
+
+    def __lshift__(self, other: Value) -> Expr:
+        return op("shl", self, other)
+
+    def __rshift__(self, other: Value) -> Expr:
+        return op("shr", self, other)
+
+    def __radd__(self, other: Value) -> Expr:
+        return op("add", other, self)
+
+    def __rsub__(self, other: Value) -> Expr:
+        return op("sub", other, self)
+
+    def __rmul__(self, other: Value) -> Expr:
+        return op("mul", other, self)
+
+    def __rtruediv__(self, other: Value) -> Expr:
+        return op("div", other, self)
+
+    def __neg__(self) -> Expr:
+        return op("neg", self)
+
+
+Value = Expr | float | int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Expr):
+    value: float | int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ref(Expr):
+    """The value of a Let."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Expr):
+    buffer: Buffer
+    index: tuple[Index, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op(Expr):
+    name: str
+    args: tuple[Expr, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarded(Expr):
+    """``value`` where every fact is >= 0, else ``other``.  Lazy: loads in ``value`` are proved under the facts."""
+
+    facts: tuple[Index, ...]
+    value: Expr
+    other: Expr
+
+    @property
+    def type(self) -> Type:  # type: ignore[override]
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A row of the operation table: how many arguments, and what the result's type follows from.
+
+    ``result`` is "same" (as the first argument), "mask" (signed integers of that width), "arg1" (as the second),
+    "scalar" (one lane of the first) or "given" (by the caller that builds the operation).
+    """
+
+    arity: int
+    result: str = "same"
+
+
+# Integers wrap around; their quotient and remainder by zero are zero.
+OPS: dict[str, Primitive] = {
+    **{name: Primitive(2) for name in ("add", "sub", "mul", "div", "max", "min", "mod")},
+    **{name: Primitive(2) for name in ("shl", "shr", "and", "or", "xor")},
+    **{name: Primitive(1) for name in ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")},
+    **{name: Primitive(2, "mask") for name in ("less", "less_equal", "equal", "not_equal")},
+    "select": Primitive(3, "arg1"),  # mask ? a : b, lane by lane
+    "cast": Primitive(1, "given"),  # by value; float to integer truncates, to a narrower float rounds to nearest even
+    "bitcast": Primitive(1, "given"),  # by bits, same width in all
+    # Four vectors of bytes, one behind the other, as words: each has one byte of every vector, the first's lowest.
+    "interleave4": Primitive(1, "given"),
+    "broadcast": Primitive(1, "given"),  # one lane to many
+    **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
+    "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
+    "dot4_signed": Primitive(3),  # of four i8 * i8 products
+    # Four i32, of two rows by two columns, plus the products of two rows of eight u8 (``mmla_signed``: of i8) by two
+    # rows of eight i8, four words each.
+    "mmla": Primitive(3),
+    "mmla_signed": Primitive(3),
+    # Of vectors of four: the first or the last two lanes of both, by turns ("words") or side by side ("halves").
+    **{name: Primitive(2) for name in ("low_words", "high_words", "low_halves", "high_halves")},
+    "dot16": Primitive(3, "given"),  # an i32 + the sum of the sixteen i8 * i8 products in two vectors of four words
+    "vector4": Primitive(4, "given"),  # four scalars side by side
+    # Bytes, as numbers without a sign, by the entries of a table of 256 in 4 vectors of 64 or 16 of 16.
+    "lookup4": Primitive(5, "given"),
+    "lookup16": Primitive(17, "given"),
+    "dot4_narrow": Primitive(3),  # the same, where no byte of the second factor is -128: two products fit 16 bits
+    # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
+    # takes subnormal operands, products and sums for zeros.
+    "dot2": Primitive(3),
+    "fma_f16": Primitive(3),  # acc + a * b of f16, rounded once
+    "fma_f16_scalar": Primitive(3, "given"),  # the same, where b is one number
+    # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
+    "sqrdmulh": Primitive(2),
+    # Words of 32 bits as pairs of 16: the low half first.  (``dot2_i16``: acc + both products; sums wrap around.)
+    "dot2_i16": Primitive(3),
+    "even_bytes": Primitive(1),  # the first and the third byte of a word, each with its sign, as a pair
+    "odd_bytes": Primitive(1),  # the second and the fourth
+    "pair_i16": Primitive(2),  # the low halves of two words
+    **{name: Primitive(2) for name in ("add_i16x2", "sub_i16x2")},  # of pairs, half by half; each wraps around
+    "mulh_add": Primitive(3),  # (a * b + 2**31) >> 32 of i32 in 64 bits, plus c
+    # Of t, s, m, c, r, i32 with m from 2**30 and r from 1 on: t >> r, but where the lowest r bits of t are zero, c >> r
+    # plus the product of s and m / 2**(31 + r) in f32, rounded to the nearest integer, halves to even.
+    "shift_even": Primitive(5),
+    "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
+    # An f32 rounded to the nearest integer, halves to even, plus an i32; both results are saturated to i32.
+    "nearest_add": Primitive(2, "arg1"),
+    # The same with halves away from zero and a sum that wraps around; integers of 2**28 and more may be off by one, and
+    # are saturated to 2**29.
+    "nearest_away_add": Primitive(2, "arg1"),
+    "scalar": Primitive(1),  # the operand, a scalar, which compilers do not compute together with others as a vector
+    "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
+}
+
+_MASK = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
+_FOLD: dict[str, Callable[[float, float], float]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "max": max, "min": min,
+}  # fmt: skip
+_UNIT = {"mul": 1, "div": 1, "sub": 0, "shl": 0, "shr": 0}  # x op unit is x to the bit; x + 0.0 is not
+
+
+def op(name: str, *args: Value, type: Type | None = None) -> Expr:
+    """Build an operation: lift numbers, fold constants, compute broadcasts once at one lane."""
+    row = OPS[name]
+    if len(args) != row.arity:
+        raise TypeError(f"{name} takes {row.arity} arguments, not {len(args)}")
+    model = next(a for a in reversed(args) if isinstance(a, Expr))
+    lanes = max(a.type.lanes for a in args if isinstance(a, Expr))
+    lifted = tuple(a if isinstance(a, Expr) else Const(a, Type(model.type.dtype)) for a in args)
+    if name in _FOLD and all(isinstance(a, Const) for a in lifted):
+        a, b = lifted
+        assert isinstance(a, Const)
+        assert isinstance(b, Const)
+        return Const(_FOLD[name](a.value, b.value), model.type)
+    if name in _UNIT and isinstance(lifted[1], Const) and lifted[1].value == _UNIT[name]:
+        return lifted[0]
+    if lanes > 1 and row.result in ("same", "mask", "arg1") and all(map(_one_lane, lifted)):
+        return broadcast(op(name, *map(_narrow, lifted)), lanes)
+    lifted = tuple(broadcast(a, lanes) for a in lifted)
+    if type is None:
+        first = lifted[0].type
+        type = {
+            "same": first,
+            "arg1": lifted[min(1, row.arity - 1)].type,
+            "mask": Type(_MASK[first.dtype.bytes], lanes),
+            "scalar": Type(first.dtype),
+        }[row.result]
+    return Op(name, lifted, type)
+
+
+def _one_lane(a: Expr) -> bool:
+    return a.type.lanes == 1 or (isinstance(a, Op) and a.name == "broadcast")
+
+
+def _narrow(a: Expr) -> Expr:
+    return a.args[0] if isinstance(a, Op) and a.name == "broadcast" else a
+
+
+def broadcast(a: Expr, lanes: int) -> Expr:
+    return a if a.type.lanes == lanes else Op("broadcast", (a,), Type(a.type.dtype, lanes))
+
+
+def maximum(a: Value, b: Value) -> Expr:
+    """The maximum; NaN if ``b`` is NaN, so pass a bound as ``a``.  If only ``a`` is NaN, the result is either."""
+    return op("max", a, b)
+
+
+def minimum(a: Value, b: Value) -> Expr:
+    """The minimum; NaN as for ``maximum``."""
+    return op("min", a, b)
+
+
+def less(a: Value, b: Value) -> Expr:
+    """A mask: all ones or zero per lane."""
+    return op("less", a, b)
+
+
+def select(mask: Expr, a: Value, b: Value) -> Expr:
+    return op("select", mask, a, b)
+
+
+def cast(a: Expr, dtype: DType) -> Expr:
+    return a if a.type.dtype is dtype else op("cast", a, type=Type(dtype, a.type.lanes))
+
+
+def bitcast(a: Expr, dtype: DType) -> Expr:
+    """The same bits as elements of ``dtype``, as many lanes as that makes."""
+    return op("bitcast", a, type=Type(dtype, a.type.bytes // dtype.bytes))
+
+
+def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
+    return op("dot4", acc, a, b)
+
+
+def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
+    """``acc``, one i32, plus all products of the bytes, with their signs, of two vectors of four i32."""
+    return Op("dot16", (acc, a, b), acc.type)
+
+
+def vector4(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
+    """Four scalars of a type as a vector."""
+    return Op("vector4", (a, b, c, d), Type(a.type.dtype, 4))
+
+
+def lookup(x: Expr, tables: Sequence[Expr]) -> Expr:
+    """For every byte of ``x``, as a number without a sign, its entry in a table of 256 bytes.
+
+    The table is in vectors of one type, one behind the other; ``x`` has their dtype and at most as many lanes.
+    """
+    return Op(f"lookup{len(tables)}", (x, *tables), x.type)
+
+
+def interleave4(a: Expr) -> Expr:
+    """Four vectors of bytes, one behind the other, as one vector of words."""
+    return op("interleave4", a, type=Type(DType.Q8, a.type.lanes // 4))
+
+
+def sqrdmulh(a: Expr, b: Value) -> Expr:
+    """The rounding doubling high product of i32: ``a * b / 2**31``, halves up."""
+    return op("sqrdmulh", a, b)
+
+
+def dot2(acc: Expr, a: Expr, b: Expr) -> Expr:
+    return op("dot2", acc, a, b)
+
+
+def fma_f16(acc: Expr, a: Expr, b: Expr) -> Expr:
+    """``acc + a * b``, rounded once; ``b`` may have one lane."""
+    if acc.type.lanes > b.type.lanes == 1:
+        return Op("fma_f16_scalar", (acc, a, b), acc.type)
+    return op("fma_f16", acc, a, b)
+
+
+def reduce_lanes(how: str, a: Expr) -> Expr:
+    """add, max or min over the lanes of ``a``."""
+    return op("reduce_" + how, a) if a.type.lanes > 1 else a
+
+
+# ------------------------------------------------------------------------------------------ statements
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """``space`` is global (written by the kernel), const, scratch (private memory of the thread that runs the
+    iteration, undefined before and after it), shared, stack or register."""
+
+    name: str
+    type: Type  # of one element; register tiles hold whole vectors
+    shape: tuple[Index, ...]  # only the outermost extent may be symbolic
+    space: str = "global"
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        out = [1]
+        for extent in reversed(self.shape[1:]):
+            if extent.terms:
+                raise TypeError(f"{self.name}: only the outermost extent may be symbolic")
+            out.append(out[-1] * extent.const)
+        return tuple(reversed(out)) if self.shape else ()
+
+    def flat(self, idx: tuple[Index, ...]) -> Index:
+        return sum((i * s for i, s in zip(idx, self.strides, strict=True)), Index())
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    ref: Ref
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    buffer: Buffer
+    index: tuple[Index, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    buffer: Buffer
+    index: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    var: Var
+    body: tuple[Stmt, ...]
+    kind: str = "serial"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Let an integer from data index buffers and bound loops: ``var`` is ``value``, clamped into its range.
+
+    A value out of range is an error of the model or the caller; clamping prevents accesses out of bounds.
+    """
+
+    var: Var
+    value: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    facts: tuple[Index, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Print the body as a separate function.  ``about`` describes it in a comment of the generated code."""
+
+    name: str
+    body: tuple[Stmt, ...]
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSource:
+    """Call a C function that is given as text, with whole parameters of the kernel and then numbers.
+
+    For operators of plug-ins: nothing inside the function is proved.
+    """
+
+    function: str
+    source: str
+    buffers: tuple[Buffer, ...]
+    numbers: tuple[Const, ...] = ()
+
+
+Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline | CallSource
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A function over buffers.  Parameters in space "const" are read, those in "global" written.
+
+    ``about`` describes the kernel in a comment of the generated code: one sentence in ASCII without a full stop.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    sizes: tuple[Var, ...]
+    body: tuple[Stmt, ...]
+    about: str = ""

@@ -1,0 +1,89 @@
+"""Sums of quantised integers over windows, averaged or requantised.  Windows are clipped as in ``kernels.pool``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, cast, maximum, minimum, op, select
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.pool import UNROLLED, Segment
+from tenon.machine.kernels.requantize import Requantize, in_integers
+from tenon.network.graph.types import F32, I32, DType
+
+
+@dataclass(frozen=True)
+class IntegerPool:
+    """What to compute of the sum over every window of ``count`` elements (the product of its segments' weights).
+
+    Without ``requantize`` it is divided by the count, halves away from zero, and clamped between ``low`` and ``high``.
+    With it, ``x_zero`` is subtracted from every element, and the sum times the factor that ``factors`` are the rows of,
+    for "float" divided by the count, is requantised.
+    """
+
+    x: Image
+    y: Image
+    rows: tuple[Segment, ...]
+    cols: tuple[Segment, ...]
+    dilation: tuple[int, int]
+    low: int
+    high: int
+    x_zero: int = 0
+    requantize: Requantize | None = None
+    factors: tuple[float | int, ...] = ()
+    clear: bool = False
+
+    def result(self, total: Expr, taps: int, count: int, machine: Machine) -> Expr:
+        """An element from the sum of ``taps`` elements of x."""
+        if self.requantize is None:
+            half = select(op("less", total, 0), -(count // 2), count // 2)
+            mean = op("div", total + half, count)
+            return cast(minimum(maximum(mean, self.low), self.high), self.y.dtype)
+        total = total - self.x_zero * taps
+        if machine.rounds_in_integers and self.requantize.rounding == "float":
+            factor = np.array([self.factors[0] / count], np.float32)
+            even = in_integers(self.requantize, factor, np.array([taps * _FARTHEST[self.x.dtype]]))
+            if even is not None:
+                return even[0](total, [Const(int(number), Type(I32)) for (number,) in even[1]])
+        types = [F32 if name == "factor" else I32 for name in self.requantize.rows]
+        values = [f / count if t is F32 else f for f, t in zip(self.factors, types, strict=True)]
+        rows = [Const(v, Type(t)) for v, t in zip(values, types, strict=True)]
+        return self.requantize(total, rows)
+
+
+_FARTHEST = {DType.I8: 255, DType.U8: 255, DType.I16: 65535}
+"""The largest distance of an element from its zero point."""
+
+
+@lru_cache(maxsize=256)
+def integer_pool(s: IntegerPool, machine: Machine) -> Kernel:
+    """Parameters: x, mask when ``clear``, y.  Blocks are whole vectors, or vectors one lane wide."""
+    k = Builder(f"integer_pool_{s.y.shown}", f"Average pooling of {s.x.shown} to {s.y.shown}, in integers")
+    lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
+    padded = s.y.blocks * s.y.block
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    m = k.param("m", padded, dtype=I32) if s.clear else None
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    (kind,), inside = deal(padded // lanes)
+    with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes, kind=kind) as c:
+        channel = c * lanes
+        for rows in s.rows:
+            for cols in s.cols:
+                with k.loop("i", rows.count, kind=inside) as i, k.loop("j", cols.count) as j:
+                    acc = k.local("a", 1, dtype=I32, lanes=lanes)
+                    acc[0] = 0
+                    unroll = "unroll" if rows.taps * cols.taps <= UNROLLED // 4 else "serial"
+                    with k.loop("ky", rows.taps, kind=unroll) as ky, k.loop("kx", cols.taps, kind=unroll) as kx:
+                        row = i * rows.step + ky * s.dilation[0] + rows.start
+                        col = j * cols.step + kx * s.dilation[1] + cols.start
+                        acc[0] = acc[0] + cast(x.vec(lanes)[s.x.place(n, channel, row, col, lanes)], I32)
+                    value = s.result(acc[0], rows.taps * cols.taps, int(rows.weight * cols.weight), machine)
+                    if m is not None:
+                        value = cast(select(m.vec(lanes)[c], cast(value, I32), 0), value.type.dtype)
+                    y.vec(lanes)[s.y.place(n, channel, i + rows.first, j + cols.first, lanes)] = value
+    return k.done()

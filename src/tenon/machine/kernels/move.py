@@ -1,0 +1,402 @@
+"""Copies between tensors in any two layouts, to which every operator that only moves data is lowered.
+
+A ``Piece`` is a loop nest over logical positions: each axis of the source and of the target is an affine function
+of the loops.  It is rewritten to physical dimensions (a blocked channel axis becomes a block number and a lane),
+loops with the same strides on both sides are merged, and elements contiguous on both sides are copied in vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
+from tenon.machine.kernel_ir.index import Index, IndexLike
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import deal
+from tenon.network.graph.types import TensorType
+
+UNROLLED = 512
+"""Most copies that one body may hold."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """floor((start + sum of coefficient * loop) / by): ``terms`` are (loop, coefficient)."""
+
+    start: int = 0
+    terms: tuple[tuple[int, int], ...] = ()
+    by: int = 1
+
+    def coefficient(self, loop: int) -> int:
+        return dict(self.terms).get(loop, 0)
+
+    def without(self, loop: int) -> Affine:
+        return replace(self, terms=tuple(t for t in self.terms if t[0] != loop))
+
+    def at(self, loops: Sequence[IndexLike]) -> Index:
+        total = Index((), self.start)
+        for i, k in self.terms:
+            total = total + loops[i] * k
+        return total // self.by
+
+
+def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> Affine:
+    """(start + step * loop) // by."""
+    return Affine(start, ((loop, step),) if step else (), by)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """For every position of a loop nest of these extents: target = source, or = ``value`` without a source; None
+    stands for a number that is known at run time.
+
+    ``unrolled`` counts the innermost loops that are worth unrolling when the copy cannot be vectorised.
+    """
+
+    extents: tuple[int, ...]
+    target: tuple[Affine, ...]
+    source: tuple[Affine, ...] | None = None
+    value: float | None = 0.0
+    unrolled: int = 0
+
+
+@lru_cache(maxsize=512)
+def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ...], machine: Machine) -> Kernel:
+    """Parameters: x (unless None), the value of pieces where it is None, y.  Lanes past the last channel of ``y`` are
+    set to zero."""
+    if not y.rank:
+        y = replace(y, shape=(1,))
+        pieces = tuple(replace(p, target=(Affine(),)) for p in pieces)
+    if x is not None and not x.rank:
+        x = replace(x, shape=(1,))
+        pieces = tuple(replace(p, source=None if p.source is None else (Affine(),)) for p in pieces)
+    parts = [part for piece in (*pieces, *_padding(y)) for part in _split(piece, x, y)]
+    nests = [_physical(part, x, y) for part in parts if math.prod(part.extents)]
+    y_shape, x_shape, nests = _joined(y.physical, () if x is None else x.physical, nests)
+    k = Builder(name, "Copies elements to other positions: " + name.replace("_", " "))
+    source = None if x is None else k.param("x", *x_shape, dtype=x.dtype)
+    given = k.param("v", 1, dtype=y.dtype)[0] if any(p.value is None for p in pieces) else None
+    target = k.param("y", *y_shape, dtype=y.dtype, out=True)
+    for nest in nests:
+        if nest.source is None and nest.value is None:
+            assert given is not None
+            nest = replace(nest, value=k.let("v", given))
+        _emit(k, nest, source, target, machine)
+    return k.done()
+
+
+def whole(rank: int) -> tuple[Affine, ...]:
+    """The identity map: every axis is its own loop."""
+    return tuple(along(i) for i in range(rank))
+
+
+def _padding(y: TensorType) -> list[Piece]:
+    """Zeros for the lanes past the last channel."""
+    if y.layout.in_order or y.dims[1] % y.block == 0:
+        return []
+    dims, block = y.dims, y.block
+    extents = (dims[0], -dims[1] % block, *dims[2:])
+    target = (along(0), along(1, dims[1]), *(along(i) for i in range(2, len(dims))))
+    return [Piece(extents, target)]
+
+
+# ------------------------------------------------------------------------------------ blocked channels
+def _split(p: Piece, x: TensorType | None, y: TensorType) -> list[Piece]:
+    """Split the loop over blocked channels into units that lie inside one block on both sides."""
+    sides = [(y, p.target), *([(x, p.source)] if x is not None and p.source is not None else [])]
+    blocked = [(t.block, axes[1]) for t, axes in sides if not t.layout.in_order and t.block > 1]
+    loops = [loop for _, axis in blocked for loop, k in axis.terms if k == 1 and p.extents[loop] > 1]
+    if not loops:
+        return [p]
+    loop = max(loops, key=lambda i: p.extents[i])
+    unit = 0
+    for block, axis in blocked:
+        if axis.coefficient(loop) == 1:
+            unit = math.gcd(unit, block, axis.start, *(k for i, k in axis.terms if i != loop))
+    if unit <= 1:
+        return [p]
+    count, rest = divmod(p.extents[loop], unit)
+    parts = []
+    for first, iterations, width in ((0, count, unit), (count, 1, rest)):
+        if iterations and width:
+            extents = (*p.extents[:loop], iterations, *p.extents[loop + 1 :], width)
+            source = None if p.source is None else tuple(_cut(a, loop, first, unit, len(p.extents)) for a in p.source)
+            target = tuple(_cut(a, loop, first, unit, len(p.extents)) for a in p.target)
+            unrolled = p.unrolled + 1
+            parts.append(replace(p, extents=extents, target=target, source=source, unrolled=unrolled))
+    return parts
+
+
+def _cut(a: Affine, loop: int, first: int, unit: int, lane: int) -> Affine:
+    """``loop`` becomes (first + loop) * unit + lane."""
+    k = a.coefficient(loop)
+    if not k:
+        return a
+    terms = ((i, c * unit) if i == loop else (i, c) for i, c in a.terms)
+    return replace(a, start=a.start + k * first * unit, terms=(*terms, (lane, k)))
+
+
+# ------------------------------------------------------------------------------- physical dimensions
+@dataclass(frozen=True)
+class _Dim:
+    """An index in one physical dimension of that extent: scale * (outer / by, or outer mod by) + inner."""
+
+    extent: int
+    inner: Affine
+    outer: Affine | None = None
+    by: int = 1
+    rest: bool = False
+    scale: int = 1
+
+    def at(self, loops: Sequence[IndexLike]) -> Index:
+        inner = self.inner.at(loops)
+        if self.outer is None:
+            return inner
+        outer = self.outer.at(loops)
+        return (outer % self.by if self.rest else outer // self.by) * self.scale + inner
+
+    def uses(self, loop: int) -> bool:
+        return bool(self.inner.coefficient(loop) or (self.outer and self.outer.coefficient(loop)))
+
+    def walks(self, loop: int) -> bool:
+        """Whether ``loop`` has stride one."""
+        outer = self.outer is not None and self.outer.coefficient(loop)
+        return self.inner.coefficient(loop) == 1 and self.inner.by == 1 and not outer
+
+
+_Side = tuple[_Dim, ...]
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A piece in physical dimensions."""
+
+    extents: tuple[int, ...]
+    target: _Side
+    source: _Side | None
+    value: float | Expr | None
+    unrolled: int
+
+
+def _physical(p: Piece, x: TensorType | None, y: TensorType) -> _Nest:
+    source = None if x is None or p.source is None else _dims(p.source, x, p.extents)
+    return _Nest(p.extents, _dims(p.target, y, p.extents), source, p.value, p.unrolled)
+
+
+def _dims(axes: tuple[Affine, ...], t: TensorType, extents: tuple[int, ...]) -> _Side:
+    axes = tuple(replace(a, terms=tuple((i, k) for i, k in a.terms if extents[i] > 1)) for a in axes)
+    shape = t.physical
+    if t.layout.in_order:
+        return tuple(_Dim(n, a) for n, a in zip(shape, axes, strict=True))
+    number, lane = _channel(axes[1], shape[1], t.block, extents)
+    halos = t.layout.halos(t.rank)
+    spatial = (
+        _Dim(n, replace(a, start=a.start + before * a.by))
+        for n, a, (before, _) in zip(shape[2:-1], axes[2:], halos, strict=True)
+    )
+    return (_Dim(shape[0], axes[0]), number, *spatial, lane)
+
+
+def _channel(channel: Affine, blocks: int, block: int, extents: tuple[int, ...]) -> tuple[_Dim, _Dim]:
+    """Block number and lane of a channel."""
+    if block == 1:
+        return _Dim(blocks, channel), _Dim(1, Affine())
+    steps = [k * (extents[i] - 1) for i, k in channel.terms]
+    low = channel.start + sum(s for s in steps if s < 0)
+    high = channel.start + sum(s for s in steps if s > 0)
+    if low // block == high // block:
+        inside = replace(channel, start=channel.start - low // block * block)
+        return _Dim(blocks, Affine(low // block)), _Dim(block, inside)
+    walked = (i for i, k in reversed(channel.terms) if k == 1)
+    lane = next((i for i in walked if extents[i] <= _unit(channel.without(i), block)), None)
+    base, inner = (channel, Affine()) if lane is None else (channel.without(lane), along(lane))
+    unit = _unit(base, block)
+    outer = Affine(base.start // unit, tuple((i, k // unit) for i, k in base.terms))
+    return _Dim(blocks, Affine(), outer, block // unit), _Dim(block, inner, outer, block // unit, True, unit)
+
+
+def _unit(channel: Affine, block: int) -> int:
+    return math.gcd(block, channel.start, *(k for _, k in channel.terms))
+
+
+# -------------------------------------------------------------------------------------- joining loops
+def _joined(
+    y_shape: tuple[int, ...], x_shape: tuple[int, ...], nests: list[_Nest]
+) -> tuple[tuple[int, ...], tuple[int, ...], list[_Nest]]:
+    """Merge neighbouring dimensions of both buffers wherever every nest traverses them as one."""
+    for d in reversed(range(len(y_shape) - 1)):
+        for e in (*reversed(range(len(x_shape) - 1)), None):
+            joined = [_join(nest, d, e) for nest in nests]
+            if joined and all(joined):
+                nests = [n for n in joined if n is not None]
+                y_shape = _merged(y_shape, d)
+                x_shape = x_shape if e is None else _merged(x_shape, e)
+                break
+    return y_shape, x_shape, nests
+
+
+def _merged(shape: tuple[int, ...], d: int) -> tuple[int, ...]:
+    return (*shape[:d], shape[d] * shape[d + 1], *shape[d + 2 :])
+
+
+def _join(nest: _Nest, d: int, e: int | None) -> _Nest | None:
+    """The nest with dimensions d, d + 1 of the target and e, e + 1 of the source merged, or None."""
+    target = _join_side(nest.target, d, nest.extents)
+    if target is None:
+        return None
+    side, pair = target
+    source = nest.source
+    if source is not None:
+        if e is None:
+            if pair and any(dim.uses(loop) for dim in source for loop in pair):
+                return None
+        else:
+            joined = _join_side(source, e, nest.extents)
+            if joined is None or joined[1] != pair:
+                return None
+            source = joined[0]
+    extents = list(nest.extents)
+    if pair:
+        outer, inner = pair
+        if any(dim.uses(outer) for dim in (*side, *(source or ()))):
+            return None
+        extents[inner] *= extents[outer]
+        extents[outer] = 1
+    return replace(nest, extents=tuple(extents), target=side, source=source)
+
+
+def _join_side(side: _Side, d: int, extents: tuple[int, ...]) -> tuple[_Side, tuple[int, int] | None] | None:
+    """The side with dimensions d, d + 1 merged, and the (outer, inner) loops that must be fused for it."""
+    high, low = side[d], side[d + 1]
+    if high.outer is not None or low.outer is not None or high.inner.by != 1:
+        return None
+    n = low.extent
+    start = high.inner.start * n
+    if n == 1 and not low.inner.terms:
+        return (*side[:d], _Dim(high.extent, high.inner), *side[d + 2 :]), None
+    if low.inner.start or low.inner.by != 1 or len(low.inner.terms) != 1:
+        return None
+    inner, k = low.inner.terms[0]
+    if k != 1 or extents[inner] != n or any(dim.uses(inner) for i, dim in enumerate(side) if i != d + 1):
+        return None
+    if not high.inner.terms:
+        return (*side[:d], _Dim(high.extent * n, along(inner, start)), *side[d + 2 :]), None
+    outer = next((i for i, c in reversed(high.inner.terms) if c == 1), None)
+    if outer is None or any(dim.uses(outer) for i, dim in enumerate(side) if i != d):
+        return None
+    terms = tuple((i, c * n) for i, c in high.inner.terms if i != outer)
+    return (*side[:d], _Dim(high.extent * n, Affine(start, (*terms, (inner, 1)))), *side[d + 2 :]), (outer, inner)
+
+
+# ------------------------------------------------------------------------------------------- emitting
+def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machine: Machine) -> None:
+    vector = _vector_loop(nest)
+    if vector is None and (turned := _turned(nest)):
+        _emit_turned(k, nest, source, target, turned)
+        return
+    lanes = 1
+    if vector is not None and machine.lanes > 1:
+        lanes = max(1, machine.lanes * 4 // target.buffer.type.dtype.bytes)
+    order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i != vector]
+    unroll = _unrolled(nest, order) if vector is None else set()
+    shared = [i for i in order if i not in unroll]
+    kinds, inside = deal(*(nest.extents[i] for i in shared))
+    kind = {**dict.fromkeys(unroll, "unroll"), **dict(zip(shared, kinds, strict=True))}
+    loops: list[IndexLike] = [0] * len(nest.extents)
+    with ExitStack() as stack:
+        if vector is None and not shared:
+            stack.enter_context(k.loop("all", 1, kind="parallel"))
+        for i in order:
+            loops[i] = stack.enter_context(k.loop("ijklmn"[i % 6], nest.extents[i], kind=kind[i]))
+        if vector is None:
+            _copy(k, nest, source, target, loops, 1, False)
+            return
+        spread = nest.source is not None and not any(dim.uses(vector) for dim in nest.source)
+        for start, iterations, width in lane_segments(nest.extents[vector], lanes):
+            with k.loop("v", iterations, kind=inside) as v:
+                loops[vector] = v * width + start
+                _copy(k, nest, source, target, loops, width, spread)
+
+
+SQUARE = 16
+"""Elements along each side of a transposition's square tiles: a cache line of f32."""
+
+
+def _turned(nest: _Nest) -> tuple[int, int] | None:
+    """The loops of stride one in the target and in the source, if they differ and are long enough for square tiles."""
+    if nest.source is None:
+        return None
+    candidates = [
+        next((i for i, n in enumerate(nest.extents) if n > 1 and side[-1].walks(i)), None)
+        for side in (nest.target, nest.source)
+    ]
+    to, of = candidates
+    if to is None or of is None or to == of:
+        return None
+    return (to, of) if nest.extents[to] >= SQUARE // 2 and nest.extents[of] >= SQUARE // 4 else None
+
+
+def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int]) -> None:
+    """Transpose in square tiles, so that every cache line is read or written once.  Otherwise each line is revisited
+    many times, and lines a power of two apart evict each other."""
+    order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i not in turned]
+    cuts = [segments(nest.extents[i], SQUARE) for i in turned]
+    squares = [sum(iterations for _, iterations, _ in cut) for cut in cuts]
+    kinds, _ = deal(*(nest.extents[i] for i in order), *squares)
+    loops: list[IndexLike] = [0] * len(nest.extents)
+    with ExitStack() as stack:
+        for i, kind in zip(order, kinds, strict=False):
+            loops[i] = stack.enter_context(k.loop("ijklmn"[i % 6], nest.extents[i], kind=kind))
+        for down, rows, height in cuts[0]:
+            with k.loop("r", rows, kind=kinds[-2]) as r:
+                for right, columns, width in cuts[1]:
+                    with k.loop("s", columns, kind=kinds[-1]) as c, k.loop("q", width) as q, k.loop("p", height) as p:
+                        loops[turned[0]] = r * height + down + p
+                        loops[turned[1]] = c * width + right + q
+                        _copy(k, nest, source, target, loops, 1, False)
+
+
+def _vector_loop(nest: _Nest) -> int | None:
+    """The longest loop with stride one in the target, and stride one or zero in the source."""
+    candidates = []
+    for loop, n in enumerate(nest.extents):
+        *outer, last = nest.target
+        if n == 1 or not last.walks(loop) or any(dim.uses(loop) for dim in outer):
+            continue
+        if nest.source is not None and any(dim.uses(loop) for dim in nest.source):
+            *outer, last = nest.source
+            if not last.walks(loop) or any(dim.uses(loop) for dim in outer):
+                continue
+        candidates.append(loop)
+    return max(candidates, key=lambda i: nest.extents[i], default=None)
+
+
+def _unrolled(nest: _Nest, order: list[int]) -> set[int]:
+    """The innermost loops to unroll: at most those that the piece marks, within the budget."""
+    loops: set[int] = set()
+    copies = 1
+    marked = range(len(nest.extents) - nest.unrolled, len(nest.extents))
+    for i in reversed(order):
+        copies *= nest.extents[i]
+        if i not in marked or copies > UNROLLED:
+            break
+        loops.add(i)
+    return loops
+
+
+def _copy(
+    k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], lanes: int, spread: bool
+) -> None:
+    """Copy one vector; ``spread`` broadcasts one element of the source."""
+    dtype = target.buffer.type.dtype
+    to = tuple(dim.at(loops) for dim in nest.target)
+    value = nest.value if isinstance(nest.value, Expr) else Const(nest.value or 0.0, Type(dtype))
+    if nest.source is not None and source is not None:
+        at = tuple(dim.at(loops) for dim in nest.source)
+        value = Load(source.buffer, at, Type(dtype, 1 if spread else lanes))
+    k.store(target.buffer, to, broadcast(value, lanes))

@@ -1,0 +1,164 @@
+"""Pooling over windows of blocked images.
+
+Windows are clipped at the edges: positions whose windows are clipped in the same way form a segment with loops of its
+own, so that kernels have no bounds checks and images need no halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, Tensor, segments
+from tenon.machine.kernel_ir.index import Index, IndexLike
+from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum
+from tenon.machine.kernels.epilogue import finish
+from tenon.machine.kernels.image import Epilogue, Image, identity
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.rows import LONGEST, in_blocks
+from tenon.machine.kernels.storage_types import computed, loaded
+from tenon.network.graph.types import I32, DType
+
+UNROLLED = 64
+"""The most taps that are unrolled in one tile."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Windows ``first .. + count`` along one axis.
+
+    The first reads ``taps`` elements from ``start`` on; each next one starts ``step`` further and has ``grow``
+    more taps (clipped less at the front) or fewer (clipped more at the back).
+    ``weight`` is a tap's weight in an average.
+    """
+
+    first: int
+    count: int
+    start: int
+    taps: int
+    step: int
+    weight: float = 1.0
+    grow: int = 0
+
+    @property
+    def most(self) -> int:
+        """The most taps that a window has."""
+        return self.taps + max(0, self.grow * (self.count - 1))
+
+    def extent(self, i: Index) -> IndexLike:
+        """The number of taps of window ``i``."""
+        return i * self.grow + self.taps if self.grow else self.taps
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What to compute: the maximum of every window, or when ``average`` the sum over its two weights' product."""
+
+    x: Image
+    y: Image
+    rows: tuple[Segment, ...]
+    cols: tuple[Segment, ...]
+    dilation: tuple[int, int]
+    average: bool = False
+    operands: tuple[Image, ...] = ()
+    epilogue: Epilogue = identity
+    clear: bool = False
+
+
+def lowest(dtype: DType) -> float | int:
+    """The identity of maximum."""
+    if dtype.is_float or dtype.is_small_float:
+        return float("-inf")
+    return -(1 << (8 * dtype.bytes - 1)) if dtype.is_signed else 0
+
+
+@dataclass(frozen=True, eq=False)
+class _PoolContext:
+    """What all tiles of a kernel share: vector ``c`` of the channels of image ``n``."""
+
+    k: Builder
+    s: Pool
+    lanes: int
+    x: Tensor
+    mask: Expr | None
+    operands: Sequence[Tensor]
+    y: Tensor
+    n: Index
+    c: Index
+
+
+@lru_cache(maxsize=256)
+def pool(s: Pool, machine: Machine) -> Kernel:
+    """Parameters: x, mask when ``clear``, operands, y.  Blocks are whole vectors, or vectors one lane wide."""
+    kind = "average" if s.average else "max"
+    k = Builder(
+        f"{kind}_pool_{s.y.channels}_{s.y.h}x{s.y.w}", f"{kind.capitalize()} pooling of {s.x.shown} to {s.y.shown}"
+    )
+    lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
+    padded = s.y.blocks * s.y.block
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    m = k.param("m", padded, dtype=I32) if s.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    (kind,), inside = deal(padded // lanes)
+    with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes, kind=kind) as c:
+        mask = None if m is None else k.let("mask", m.vec(lanes)[c])
+        parts = _PoolContext(k, s, lanes, x, mask, operands, y, n, c)
+        for rows in s.rows:
+            with k.loop("i", rows.count, kind=inside) as i:
+                for cols in s.cols:
+                    width = _width(cols, rows.taps * cols.taps, machine)
+                    for start, iterations, size in segments(cols.count, width):
+                        with k.loop("j", iterations) as j:
+                            _tile(parts, rows, cols, i, j * size + start, size)
+    return k.done()
+
+
+def _width(cols: Segment, taps: int, machine: Machine) -> int:
+    """The number of neighbouring windows in one tile, whose accumulations are independent."""
+    if cols.grow:
+        return 1
+    return max(1, min(cols.count, 8, machine.registers // 2, UNROLLED // taps))
+
+
+def _tile(p: _PoolContext, rows: Segment, cols: Segment, i: Index, j: Index, size: int) -> None:
+    """``size`` windows along a row, from window (i, j) of their segments on."""
+    k, s, lanes = p.k, p.s, p.lanes
+    channel = p.c * lanes
+    acc = k.local("a", size, lanes=lanes, dtype=computed(s.x.dtype))
+    with k.unroll("q", size) as q:
+        acc[q] = 0.0 if s.average else lowest(computed(s.x.dtype))
+    for ky, kx, sums in _taps(p, rows, cols, (i, j), acc, size):
+        with k.unroll("q", size) as q:
+            row = i * rows.step + ky * s.dilation[0] + rows.start
+            col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
+            value = loaded(p.x.vec(lanes)[s.x.place(p.n, channel, row, col, lanes)])
+            sums[q] = sums[q] + value if s.average else maximum(sums[q], value)
+    with k.unroll("q", size) as q:
+        result = acc[q] * (1.0 / (rows.weight * cols.weight)) if s.average else acc[q]
+        _finish(p, i + rows.first, j + q + cols.first, result)
+
+
+def _taps(
+    p: _PoolContext, rows: Segment, cols: Segment, window: tuple[Index, Index], acc: Tensor, size: int
+) -> Iterator[tuple[Index, Index, Tensor]]:
+    """Loops over the taps of a window: (row, column, registers for its result)."""
+    k = p.k
+    extents = rows.extent(window[0]), cols.extent(window[1])
+    if p.s.average and rows.most * cols.most > LONGEST:
+        for (ky, kx), (sums,) in in_blocks(k, [("ky", rows.most), ("kx", cols.most)], [acc]):
+            inside = [n - 1 - tap for n, tap in zip(extents, (ky, kx), strict=True) if isinstance(n, Index)]
+            with k.when(*inside):
+                yield ky, kx, sums
+        return
+    even = not rows.grow and not cols.grow
+    kind = "unroll" if even and rows.taps * cols.taps * size <= UNROLLED else "serial"
+    with k.loop("ky", extents[0], kind=kind) as ky, k.loop("kx", extents[1], kind=kind) as kx:
+        yield ky, kx, acc
+
+
+def _finish(p: _PoolContext, row: Index, col: Index, value: Expr) -> None:
+    """Epilogue and store of one vector."""
+    finish(p.s, p.y, p.operands, (p.n, p.c * p.lanes, row, col), p.lanes, value, p.mask)

@@ -1,0 +1,82 @@
+"""Selects the fastest arithmetic of a product, on a machine that multiplies numbers of 16 bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenon.errors import Problem
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.plan.program import Program
+from tenon.network.graph.graph import Graph, Node
+from tenon.network.graph.types import F32, DType
+from tenon.network.ops.fused import Fused
+
+_TYPES = {
+    DType.BF16: {"stored": (F32, DType.BF16), "wide": (F32, F32), "narrow": (DType.BF16, DType.BF16)},
+    DType.F16: {"stored": (F32, DType.F16), "narrow": (DType.F16, DType.F16)},
+}
+"""The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally fast ones the first is taken.
+Weights in f16 are asked for to save memory, those in bf16 to save time."""
+
+_CONVERTED = 1.1
+"""The factor by which an f32 product must be faster where most are of 16 bits, because its image is converted."""
+
+
+def computes(machine: Machine, dtype: DType) -> bool:
+    """Whether a machine has instructions for products of ``dtype``, of 16 bits."""
+    return machine.dot2 > 0 if dtype is DType.BF16 else machine.half
+
+
+def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
+    """The fastest arithmetic by estimate for a product by constant weights in f32 that may be stored as ``dtype``."""
+    times = {name: time for name, (time, _) in _estimates(node, setting, dtype).items()}
+    return min(times, key=lambda name: times[name])
+
+
+def why_wide(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
+    """Why ``quickest`` does not compute a product in ``dtype``: the algorithm that is faster in f32."""
+    found = _estimates(node, setting, dtype)
+    narrow, by = found.pop("narrow")
+    time, wide = min(found.values())
+    if wide == by != "direct":
+        return f"{wide} is faster, and computes in f32"
+    return f"{wide} in f32 takes {time / narrow:.0%} of the estimated time of {by} in {dtype}"
+
+
+def products_in_f32(graph: Graph, program: Program, setting: Setting) -> list[Problem]:
+    """The products of images and weights in f16 that ``program``, compiled from ``graph``, computes in f32, and why."""
+    narrow = {call.layer for call in program.calls if "fma_f16" in str(call.kernel)}
+    found = []
+    for node in graph:
+        types = {v.type.dtype for v in node.inputs[:2] if v is not None}
+        op = operator(node)
+        base = op.base if isinstance(op, Fused) else op
+        if not base.bilinear or types != {DType.F16} or (node.origin.layer or node.output.name) in narrow:
+            continue
+        here = site(node, setting)
+        algorithm = here.algorithm or next(iter(op.candidates(here)), None)
+        why = "its channels do not fill vectors of f16"
+        if algorithm is not None and algorithm.name != "direct":
+            why = f"{algorithm.name} is faster, and computes in f32"
+        found.append(Problem(str(node.origin), why))
+    return found
+
+
+def _estimates(node: Node, setting: Setting, dtype: DType) -> dict[str, tuple[float, str]]:
+    """The estimated time of each arithmetic, and the name of the algorithm."""
+    op, here = operator(node), site(node, setting)
+    found = {}
+    for name, (image, weights) in _TYPES[dtype].items():
+        x, w, *rest = here.inputs
+        assert x is not None
+        assert w is not None
+        inputs = (replace(x, dtype=image), replace(w, dtype=weights), *rest)
+        outputs = tuple(replace(y, dtype=image) for y in here.outputs)
+        typed = replace(here, inputs=inputs, outputs=outputs)
+        algorithm = next((each.name for each in op.candidates(typed)), "it")
+        found[name] = op.cost(typed).time, algorithm
+    if dtype is DType.F16 or setting.machine.dot2 < 2:
+        time, algorithm = found["narrow"]
+        found["narrow"] = time / _CONVERTED, algorithm
+    return found

@@ -1,0 +1,102 @@
+"""The operators of a model and their cost, for ``inspect`` and reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tenon.machine.plan.lowering_context import operator
+from tenon.machine.plan.program import Patches, Program
+from tenon.network.graph.graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A graph input or output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node: its name in the model's file, its operator, its result and its multiply-accumulates."""
+
+    name: str
+    op: str
+    output: str
+    macs: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """Counts are of the graph as given; ``compiled`` counts the operators that are left to compile.  Bytes, and
+    ``compiled``, are None where the graph was not planned."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    operators: dict[str, int]
+    parameters: int
+    parameter_bytes: int
+    macs: int
+    layers: tuple[Layer, ...]
+    peak_ram: int | None = None
+    arena: int | None = None
+    arena_bound: int | None = None
+    weights: int | None = None
+    largest: str = ""
+    """The layer at which the most bytes of activations are alive."""
+    patches: Patches | None = None
+    compiled: dict[str, int] | None = None
+    arithmetic: str = "float"
+    left_in_float: tuple[tuple[str, str], ...] = ()
+    """Layers of a quantised model that are not computed in integers, and with a precision of 16 bits those that are
+    computed in f32; and why."""
+    requantised: tuple[tuple[str, str], ...] = ()
+    """Layers that only move integers, to a tensor of another scale or zero point, and both quantisations."""
+
+
+def describe(graph: Graph, program: Program | None = None) -> Description:
+    """Describe a graph, and its memory if the program compiled from it is given.
+
+    A graph with unbound dimensions has no multiply-accumulates yet: they count as 0.
+    """
+    layers = tuple(_layer(node) for node in graph)
+    constants = [v.array for v in graph.constants()]
+    memory = program.memory if program else None
+    return Description(
+        name=graph.name,
+        inputs=tuple(Tensor(v.name, str(v.type.dtype), v.type.shape) for v in graph.inputs),
+        outputs=tuple(
+            Tensor(v.name, str(v.type.dtype) if v.typed else "?", v.type.shape if v.typed else ())
+            for v in graph.outputs
+        ),
+        operators=operators(graph),
+        parameters=sum(a.size for a in constants),
+        parameter_bytes=sum(a.nbytes for a in constants),
+        macs=sum(layer.macs for layer in layers),
+        layers=layers,
+        peak_ram=memory.peak if memory else None,
+        arena=memory.activations if memory else None,
+        arena_bound=memory.bound if memory else None,
+        weights=memory.constant if memory else None,
+        largest=program.largest if program else "",
+        patches=program.patches if program else None,
+    )
+
+
+def operators(graph: Graph) -> dict[str, int]:
+    """How many of each operator, the most frequent first."""
+    return dict(Counter(node.op.name for node in graph).most_common())
+
+
+def _layer(node: Node) -> Layer:
+    known = all(v.typed for v in node.outputs) and all(v is None or v.typed for v in node.inputs)
+    macs = 0
+    if known:
+        types = [None if v is None else v.type for v in node.inputs]
+        macs = operator(node).macs(types, [v.type for v in node.outputs])
+    output = str(node.output.type) if known else "?"
+    return Layer(node.origin.layer or node.output.name, node.op.name, output, macs)

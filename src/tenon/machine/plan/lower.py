@@ -1,0 +1,237 @@
+"""From a planned graph to a program: kernels, their arguments, and the placement of every buffer."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tenon.errors import Problem, UnsupportedError
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.work_items import linearise
+from tenon.machine.kernels.halo import halo
+from tenon.machine.kernels.image import Image
+from tenon.machine.plan.arena import Block, bound, fullest, place
+from tenon.machine.plan.buffer_sharing import Storage, share
+from tenon.machine.plan.layouts import assign_layouts
+from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.plan.node_info import facts
+from tenon.machine.plan.order import orders, schedule
+from tenon.machine.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
+from tenon.network.graph.graph import Array, Graph, Node, Value
+from tenon.network.graph.types import LARGEST_BUFFER, TensorType
+from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
+
+
+def plan(
+    graph: Graph, setting: Setting, name: str, weights: Weighed | None = None, *, try_orders: bool = False
+) -> Program:
+    """Lay out, order, place and lower ``graph``, which is changed.
+
+    Several programs may share ``weights``: each has those that were placed before it and its own.  With ``try_orders``
+    the order of execution is that with the shortest arena, not the one with the fewest bytes alive before sharing.
+    Raises UnsupportedError listing every node that cannot be compiled.
+    """
+    check(graph, setting)
+    assign_layouts(graph, setting)
+    check_sizes(graph)
+    schedule(graph)
+    if try_orders:
+        _reorder_by_arena(graph, setting)
+    program = _Lowering(graph, setting, share(graph, setting), weights or Weighed()).program(name)
+    return replace(program, error=max((operator(n).error(site(n, setting)) for n in graph), default=0.0))
+
+
+def _reorder_by_arena(graph: Graph, setting: Setting) -> None:
+    """Keep the order of which the placed arena is shortest."""
+    candidates, lengths = orders(graph), list[int]()
+    for order in candidates if len(candidates) > 1 else []:
+        graph.reorder(order)
+        lengths.append(_Lowering(graph, setting, share(graph, setting), Weighed()).program("").memory.activations)
+    if lengths:
+        graph.reorder(candidates[lengths.index(min(lengths))])
+
+
+def check(graph: Graph, setting: Setting) -> None:
+    """Raise UnsupportedError naming every node whose operator does not support it and every tensor too large."""
+    check_sizes(graph)
+    problems = []
+    for node in graph:
+        if why := operator(node).supported(site(node, setting)):
+            shapes = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
+            problems.append(Problem(f"{node.origin} [{node.op.name}({shapes})]", why))
+    if problems:
+        raise UnsupportedError(graph.source or graph.name, problems)
+
+
+def check_sizes(graph: Graph) -> None:
+    """Raise UnsupportedError naming every tensor that generated code could not address."""
+    problems = [
+        Problem(
+            str(value.producer.origin) if value.producer else f"'{value.name}'",
+            f"{value.type} takes {value.type.nbytes} bytes; a tensor must have less than {LARGEST_BUFFER}",
+            "use a smaller shape",
+        )
+        for value in dict.fromkeys((*graph.inputs, *graph.values()))
+        if not value.type.addressable
+    ]
+    if problems:
+        raise UnsupportedError(graph.source or graph.name, problems)
+
+
+def aligned(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """A kernel and its arguments; ``clears`` when it only zeroes a halo."""
+
+    kernel: Kernel
+    args: tuple[Arg, ...]
+    clears: bool
+
+
+class Weighed:
+    """The constant region: arrays by content, each once."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.offsets: dict[bytes, int] = {}
+        self.constants: list[Constant] = []
+
+    def offset(self, data: Array) -> int:
+        data = np.ascontiguousarray(data)
+        key = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
+        if key not in self.offsets:
+            self.offsets[key] = self.size
+            self.constants.append(Constant(self.size, data))
+            self.size = aligned(self.size + data.nbytes)
+        return self.offsets[key]
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, setting: Setting, storage: Storage, weights: Weighed) -> None:
+        self.graph = graph
+        self.setting = setting
+        self.storage = storage
+        self.constants = weights
+        self.places: dict[Value, Place] = {}
+        self.mutable = 0
+
+    def program(self, name: str) -> Program:
+        initial = self.graph.initial
+        inputs = [replace(self.port(v), initial=initial.get(v.name, ())) for v in self.graph.inputs]
+        outputs = [self.port(v) for v in self.graph.outputs]
+        lowered = {n: self.steps(n) for n in self.graph if n not in self.storage.silent}
+        blocks, owners = self.blocks(lowered)
+        offsets, length = place(blocks)
+        for owner, offset in zip(owners, offsets, strict=True):
+            if isinstance(owner, Value):
+                self.places[owner] = Place(Region.ACTIVATIONS, offset)
+        scratch = {
+            o: Place(Region.ACTIVATIONS, at) for o, at in zip(owners, offsets, strict=True) if isinstance(o, tuple)
+        }
+        calls = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
+        memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
+        largest = self.graph.nodes[fullest(blocks)] if blocks else None
+        return Program(
+            name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory, self.setting.threads,
+            largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
+            assumed=tuple(self.graph.assumed.items()),
+        )  # fmt: skip
+
+    def port(self, value: Value) -> Port:
+        """Placement in the mutable region of a graph input or output, and of the values that share its memory."""
+        root, offset = self.storage.root(value)
+        if root not in self.places:
+            self.places[root] = Place(Region.MUTABLE, self.mutable)
+            self.mutable = aligned(self.mutable + root.type.nbytes)
+        return Port(value.name, value.type, self.places[root].offset + offset)
+
+    def place(self, value: Value) -> Place:
+        if value.data is not None:
+            return Place(Region.CONSTANT, self.constants.offset(value.type.layout.pack(value.data)))
+        root, offset = self.storage.root(value)
+        if root.data is not None:
+            return Place(Region.CONSTANT, self.place(root).offset + offset)
+        home = self.places[root]
+        return Place(home.region, home.offset + offset)
+
+    def steps(self, node: Node) -> list[_Lowered]:
+        lowered = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
+        clears = [
+            _Lowered(halo(Image.of(v.type), self.setting.machine, v.type.layout.fill), (Output(i),), True)
+            for i, v in enumerate(node.outputs)
+            if has_halo(v.type) and v not in self.storage.kept
+        ]
+        return clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
+
+    def blocks(self, lowered: dict[Node, list[_Lowered]]) -> tuple[list[Block], list[Value | tuple[Node, str]]]:
+        """Lifetimes of all blocks in the arena."""
+        step = {node: i for i, node in enumerate(self.graph)}
+        lives: dict[Value, tuple[int, int]] = {}
+        for value in self.graph.values():
+            root, _ = self.storage.root(value)
+            if value.producer is None or root in self.places or root.data is not None:
+                continue
+            first = step[value.producer]
+            last = max([first, *(step[user] for user in value.uses)])
+            a, b = lives.get(root, (first, last))
+            lives[root] = min(a, first), max(b, last)
+        blocks = [Block(aligned(v.type.nbytes), *life) for v, life in lives.items()]
+        owners: list[Value | tuple[Node, str]] = list(lives)
+        for node, steps in lowered.items():
+            scratch: dict[str, int] = {}
+            for s in steps:
+                for arg in s.args:
+                    if isinstance(arg, Scratch):
+                        size = aligned(arg.nbytes) * self.copies(arg, s.kernel)
+                        scratch[arg.name] = max(scratch.get(arg.name, 0), size)
+            for name, nbytes in scratch.items():
+                blocks.append(Block(nbytes, step[node], step[node]))
+                owners.append((node, name))
+        return blocks, owners
+
+    def calls(self, node: Node, steps: list[_Lowered], scratch: dict[tuple[Node, str], Place]) -> list[Call]:
+        op = operator(node)
+        types = [None if v is None else v.type for v in node.inputs]
+        macs = op.macs(types, [v.type for v in node.outputs])
+        layer = node.origin.layer or node.output.name
+        main = max((i for i, s in enumerate(steps) if not s.clears), default=-1)
+        known = facts(node)
+        return [
+            Call(
+                s.kernel,
+                tuple(self.argument(node, s.kernel, a, scratch) for a in s.args),
+                layer,
+                op.name,
+                macs if i == main else 0,
+                known,
+                s.clears,
+            )
+            for i, s in enumerate(steps)
+        ]
+
+    def copies(self, scratch: Scratch, kernel: Kernel) -> int:
+        """The number of threads that need a copy of such memory at once: at most the number of work items."""
+        if not scratch.per_thread:
+            return 1
+        shared = linearise(kernel)
+        return min(self.setting.threads, shared.length if shared else 1)
+
+    def argument(self, node: Node, kernel: Kernel, arg: Arg, scratch: dict[tuple[Node, str], Place]) -> Place:
+        if isinstance(arg, Input):
+            return self.place(node.input(arg.i))
+        if isinstance(arg, Output):
+            return self.place(node.outputs[arg.i])
+        if isinstance(arg, Weights):
+            return Place(Region.CONSTANT, self.constants.offset(arg.data))
+        home = scratch[node, arg.name]
+        copies = self.copies(arg, kernel)
+        return replace(home, stride=aligned(arg.nbytes), copies=copies) if copies > 1 else home
+
+
+def has_halo(type: TensorType) -> bool:
+    return any(before or after for before, after in type.layout.halo)

@@ -1,0 +1,1 @@
+"""Properties of kernels, proved before they are printed, and the count of their operations."""

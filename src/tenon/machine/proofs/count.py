@@ -1,0 +1,71 @@
+"""Operation counts of a kernel, made on the tree: what a run costs before anything is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenon.machine.kernel_ir.index import Var
+from tenon.machine.kernel_ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
+from tenon.machine.proofs.bounds import upper
+
+_FREE = {"broadcast", "bitcast"}
+_PRODUCTS = {
+    "dot4": 4,
+    "dot4_signed": 4,
+    "dot16": 16,
+    "mmla": 8,
+    "mmla_signed": 8,
+    "dot4_narrow": 4,
+    "dot2": 2,
+    "fma_f16": 1,
+    "fma_f16_scalar": 1,
+    "dot2_i16": 2,
+}
+
+
+@dataclass
+class Count:
+    macs: int = 0  # multiplies that feed an add, per lane; dot4 counts four, dot2 two
+    instructions: int = 0  # vector operations: a*b+c is one, a broadcast folded into arithmetic none
+    loaded: int = 0  # bytes from memory; registers are free
+    stored: int = 0  # bytes to memory
+
+
+def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
+    """Counts for one call, with the kernel's symbolic sizes given by name."""
+    total = Count()
+    env: dict[Var, int] = {v: (sizes or {})[v.name] for v in kernel.sizes}
+
+    def expr(e: Expr, times: int) -> None:
+        if isinstance(e, Load):
+            if e.buffer.space != "register":
+                total.loaded += times * e.type.bytes
+                total.instructions += times * (e.type.lanes > 1)
+        elif isinstance(e, Guarded):
+            expr(e.value, times)
+        elif isinstance(e, Op):
+            lanes = e.args[0].type.lanes
+            fused = e.name in ("add", "sub") and any(isinstance(a, Op) and a.name == "mul" for a in e.args)
+            if e.name in _PRODUCTS:
+                total.macs += _PRODUCTS[e.name] * times * lanes
+            elif e.type.dtype.is_float and e.name not in _FREE:
+                total.macs += times * lanes * fused
+            total.instructions += times * (e.name not in _FREE) - times * fused
+            for a in e.args:
+                expr(a, times)
+
+    def visit(body: tuple[Stmt, ...], times: int) -> None:
+        for s in body:
+            if isinstance(s, Let | Store | Bind):
+                expr(s.value, times)
+            if isinstance(s, Store) and s.buffer.space != "register":
+                total.stored += times * s.value.type.bytes
+                total.instructions += times
+            elif isinstance(s, Loop):
+                iterations = min(upper(b.subst(env)) for b in s.var.below)
+                visit(s.body, times * int(iterations))
+            elif isinstance(s, Outline | If | Bind):
+                visit(s.body, times)
+
+    visit(kernel.body, 1)
+    return total

@@ -1,0 +1,179 @@
+"""Which elements of registers and stack arrays have certainly been written.
+
+A store gives a *record*: the buffer, the index of each dimension, and the tests that it stood under.  While the loops
+around it are open, the record holds for this iteration of theirs: a load with the same index finds it.  When a loop
+ends that certainly ran, its variable is *closed*: every value below the least number of iterations has been taken, so
+the record covers a set of elements.  A loop that may not have run, or whose variable a test depends on, takes its
+records with it; so does a test that the load does not stand under too, and a parallel loop, whose iterations other
+threads run.  What is covered without tests by records of which every variable is closed is kept element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tenon.machine.kernel_ir.index import Index, Var
+from tenon.machine.kernel_ir.loops import Buffer
+from tenon.network.graph.graph import Array
+
+_MOST = 1 << 16
+"""Elements of a set that is listed; a larger one counts as not covered."""
+
+Extents = dict[Var, int]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A store of ``width`` elements from ``index`` on, under ``guards``; ``closed`` has the variables that took every
+    value below a number."""
+
+    index: tuple[Index, ...]
+    width: int
+    guards: frozenset[Index]
+    closed: tuple[tuple[Var, int], ...] = ()
+
+    @property
+    def free(self) -> frozenset[Var]:
+        """The variables that have one value: those of loops still open."""
+        return _vars((*self.index, *self.guards)) - {v for v, _ in self.closed}
+
+
+@dataclass
+class Written:
+    """What is known at one point of a kernel."""
+
+    records: dict[Buffer, frozenset[Record]] = field(default_factory=dict)
+    cells: dict[Buffer, Array] = field(default_factory=dict)  # a bool for each element
+
+    def begin(self, buffer: Buffer) -> None:
+        """Nothing of ``buffer`` is written."""
+        self.records[buffer] = frozenset()
+        self.cells[buffer] = np.zeros([extent.const for extent in buffer.shape], bool)
+
+    def fork(self) -> Written:
+        """What is known where a block begins."""
+        return Written(dict(self.records), {b: c.copy() for b, c in self.cells.items()})
+
+    def store(self, buffer: Buffer, index: tuple[Index, ...], width: int, guards: tuple[Index, ...]) -> None:
+        if width == 1 and not guards and (at := _constant(index)) is not None:
+            self.cells[buffer][at] = True
+            return
+        self._add(buffer, Record(index, width, frozenset(guards)))
+
+    def _add(self, buffer: Buffer, record: Record) -> None:
+        if not record.free and not record.guards:
+            image = _image(record.index, record.width, dict(record.closed))
+            if image is not None:
+                self.cells[buffer][image] = True
+                return
+        self.records[buffer] |= {record}
+
+    def covers(self, buffer: Buffer, index: tuple[Index, ...], width: int, guards: tuple[Index, ...]) -> bool:
+        """Whether all that a load reads has been written."""
+        if width == 1 and (at := _constant(index)) is not None and self.cells[buffer][at]:
+            return True
+        given = frozenset(guards)
+        every = {v: v.most() + 1 for v in _vars(index)}
+        for r in self.records[buffer]:
+            if r.guards <= given and _within(r, index, width, every):
+                return True
+        image = _image(index, width, every)
+        if image is None:
+            return False
+        cells = self.cells[buffer]
+        inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(image, cells.shape, strict=True)])
+        # What lies outside of the buffer is another proof's concern.
+        return bool(cells[tuple(i[inside] for i in image)].all())
+
+    def join(self, inner: Written, var: Var, iterations: int) -> None:
+        """After a loop over ``var`` that ran at least that often, ``inner`` being known at the end of its body."""
+        if iterations < 1:
+            return
+        for buffer in self.records:
+            self.cells[buffer] |= inner.cells[buffer]
+            for r in inner.records[buffer]:
+                if var not in r.free:
+                    self._add(buffer, r)
+                elif var not in _vars(r.guards):
+                    self._add(buffer, Record(r.index, r.width, r.guards, (*r.closed, (var, iterations))))
+
+    def keep(self, inner: Written, var: Var | None = None) -> None:
+        """After a block that ran once; what depends on ``var``, which it bound, is forgotten."""
+        for buffer in self.records:
+            self.cells[buffer] |= inner.cells[buffer]
+            self.records[buffer] |= {r for r in inner.records[buffer] if var not in r.free}
+
+    def under(self, inner: Written, guards: Iterable[Index]) -> None:
+        """After a block that ran where ``guards`` hold: what it wrote is written under them."""
+        tests = frozenset(guards)
+        for buffer in self.records:
+            self.records[buffer] |= inner.records[buffer]
+            fresh = inner.cells[buffer] & ~self.cells[buffer]
+            if fresh.any():
+                for at in np.argwhere(fresh).tolist():
+                    self._add(buffer, Record(tuple(Index((), i) for i in at), 1, tests))
+
+
+def _vars(indices: Iterable[Index]) -> frozenset[Var]:
+    return frozenset().union(*(a.vars for i in indices for a, _ in i.terms))
+
+
+def _constant(index: tuple[Index, ...]) -> tuple[int, ...] | None:
+    return None if any(i.terms for i in index) else tuple(i.const for i in index)
+
+
+def _within(r: Record, index: tuple[Index, ...], width: int, every: Extents) -> bool:
+    """Whether ``r`` covers the load, dimension by dimension.  One closed variable in two dimensions covers no box."""
+    closed = dict(r.closed)
+    seen: set[Var] = set()
+    for d, (have, want) in enumerate(zip(r.index, index, strict=True)):
+        last = d == len(index) - 1
+        moving = _vars((have,)) & closed.keys()
+        if moving & seen or (moving and _vars((have,)) - closed.keys()):
+            return False
+        seen |= moving
+        if not moving:
+            if have != want or (last and width > r.width):
+                return False
+            continue
+        has = _line(have, r.width if last else 1, closed)
+        asks = _line(want, width if last else 1, every)
+        if has is None or asks is None or not np.isin(asks, has).all():
+            return False
+    return True
+
+
+def _line(index: Index, width: int, extents: Mapping[Var, int]) -> Array | None:
+    """The values of one dimension."""
+    image = _image((index,), width, extents)
+    return None if image is None else np.unique(image[0])
+
+
+def _image(index: tuple[Index, ...], width: int, extents: Mapping[Var, int]) -> tuple[Array, ...] | None:
+    """The elements of ``width`` from ``index`` on, for every value of the variables; None if there are too many."""
+    names = sorted(_vars(index), key=lambda v: v.depth)
+    total = width
+    for v in names:
+        total *= extents[v]
+    if total > _MOST:
+        return None
+    axes = np.meshgrid(*(np.arange(extents[v]) for v in names), np.arange(width), indexing="ij", sparse=True)
+    env = dict(zip(names, axes[:-1], strict=True))
+    values = [_values(i, env) for i in index]
+    values[-1] = values[-1] + axes[-1]
+    return tuple(np.broadcast_arrays(*values))
+
+
+def _values(index: Index, env: Mapping[Var, Array]) -> Array:
+    total: Array = np.array(index.const)
+    for atom, k in index.terms:
+        if isinstance(atom, Var):
+            value = env[atom]
+        else:
+            of = _values(atom.of, env)
+            value = of % atom.by if atom.rest else of // atom.by
+        total = total + k * value
+    return total

@@ -1,0 +1,42 @@
+"""WebAssembly: with 128-bit SIMD, with relaxed SIMD, and scalar."""
+
+from dataclasses import replace
+
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.targets.base import Group, Product, Target
+from tenon.machine.targets.runner import Wasmtime
+from tenon.network.graph.types import DType
+
+_SIMD = Target(
+    "wasm32",
+    Machine(lanes=4, registers=16, dot4=(DType.I8, DType.U8), dot4_time=1.4),
+    "wasm32-freestanding",
+    "generic+simd128",
+    about="WebAssembly with SIMD",
+    object="wasm",
+    pointer=4,
+    freestanding=True,
+    runner=Wasmtime(),
+    group=Group.BROWSER,
+)
+
+TARGETS = (
+    _SIMD,
+    replace(
+        _SIMD,
+        name="wasm32-relaxed",
+        cpu="generic+simd128+relaxed_simd",
+        about="WebAssembly with relaxed SIMD, as far as the compiler uses it",
+        tier=2,
+    ),
+    replace(
+        _SIMD,
+        name="wasm32-scalar",
+        machine=Machine(lanes=1, registers=16),
+        cpu="generic",
+        about="WebAssembly without SIMD",
+        tier=2,
+    ),
+)
+
+PRODUCTS = (Product("browser", "wasm32", "Chrome 91, Firefox 89, Safari 16.4 and later, Node.js 16", Group.BROWSER),)

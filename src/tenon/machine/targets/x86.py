@@ -1,0 +1,98 @@
+"""x86-64: SSE2, AVX2 with FMA, AVX-512, and AVX-512 with products of bf16."""
+
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.targets.base import Group, Host, Product, Target
+from tenon.network.graph.types import DType
+
+_LINUX = "x86_64-linux-gnu"
+_AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
+_AVX512 = _AVX2 | {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
+_VNNI = (DType.U8,)
+_PAIRS = (DType.U8, DType.I8)  # as pairs of i16, whatever they were
+_WIDE = ("-mprefer-vector-width=512",)
+
+# A product of pairs of bf16 takes four multiply-adds of f32 on Xeons with AMX and one on Zen 4: to compile for a
+# processor that is not known gets what loses nowhere.  "host" is measured (``tune.probe``).
+SSE2 = Target(
+    "x86-64",
+    Machine(lanes=4, registers=16, block=4, prefetch=True, dot4=_PAIRS),
+    _LINUX,
+    "x86_64",
+    about="Any x86-64 (SSE2)",
+    gcc=("-march=x86-64",),
+    host=Host("x86-64"),
+    group=Group.DESKTOP,
+)
+AVX2 = Target(
+    "x86-64-avx2",
+    Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=_PAIRS),
+    _LINUX,
+    "x86_64_v3",
+    about="x86-64 with AVX2 and FMA",
+    gcc=("-march=x86-64-v3",),
+    host=Host("x86-64", _AVX2),
+    group=Group.DESKTOP,
+)
+TARGETS = (
+    SSE2,
+    AVX2,
+    Target(
+        "x86-64-avx2-vnni",
+        Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=_VNNI),
+        _LINUX,
+        "x86_64_v3+avxvnni",
+        about="x86-64 with AVX2 and its integer dot product (AVX-VNNI)",
+        gcc=("-march=x86-64-v3", "-mavxvnni"),
+        host=Host("x86-64", _AVX2 | {"avx_vnni"}),
+        group=Group.DESKTOP,
+    ),
+    Target(
+        "x86-64-avx512",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_PAIRS, lookup=64),
+        _LINUX,
+        "x86_64_v4",
+        _WIDE,
+        about="x86-64 with AVX-512",
+        gcc=("-march=x86-64-v4",),
+        host=Host("x86-64", _AVX512),
+        group=Group.DESKTOP,
+    ),
+    Target(
+        "x86-64-avx512-vnni",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, lookup=64),
+        _LINUX,
+        "x86_64_v4+avx512vnni",
+        _WIDE,
+        about="x86-64 with AVX-512 and its integer dot product (VNNI)",
+        gcc=("-march=x86-64-v4", "-mavx512vnni"),
+        host=Host("x86-64", _AVX512 | {"avx512_vnni"}),
+        group=Group.DESKTOP,
+    ),
+    Target(
+        "x86-64-avx512-vbmi",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, lookup=64),
+        _LINUX,
+        "x86_64_v4+avx512vnni+avx512vbmi",
+        _WIDE,
+        about="x86-64 with AVX-512, its integer dot product (VNNI) and permutations of bytes (VBMI)",
+        gcc=("-march=x86-64-v4", "-mavx512vnni", "-mavx512vbmi"),
+        host=Host("x86-64", _AVX512 | {"avx512_vnni", "avx512vbmi"}),
+        group=Group.DESKTOP,
+    ),
+    Target(
+        "x86-64-avx512-bf16",
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, dot2=4.0, lookup=64),
+        _LINUX,
+        "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi",
+        _WIDE,
+        about="x86-64 with AVX-512, VNNI, VBMI and products of bf16",
+        gcc=("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", "-mavx512vbmi"),
+        host=Host("x86-64", _AVX512 | {"avx512_bf16", "avx512_vnni", "avx512vbmi"}),
+        group=Group.DESKTOP,
+    ),
+)
+
+PRODUCTS = (
+    Product("linux-x86_64", "x86-64-avx2", "Linux on x86-64 of 2013 and later (AVX2)", Group.DESKTOP),
+    Product("intel-n100", "x86-64-avx2-vnni", "Intel N100 (Alder Lake-N)", Group.BOARD),
+)

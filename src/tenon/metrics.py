@@ -1,0 +1,8 @@
+"""Accuracy of networks: metrics over predictions and what is true (docs/accuracy.md)."""
+
+from __future__ import annotations
+
+from tenon.tools.metrics import METRICS, Evaluation, Metric, read_evaluation
+from tenon.tools.metrics.classification import TopK
+
+__all__ = ["METRICS", "Evaluation", "Metric", "TopK", "read_evaluation"]

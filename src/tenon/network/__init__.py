@@ -1,0 +1,1 @@
+"""The network: its graph, the operators, and the passes that rewrite graphs."""

@@ -1,0 +1,1 @@
+"""The graph of operators and the values between them."""

@@ -1,0 +1,205 @@
+"""Where convolutions and matrix products of quantised integers are computed by pairs (``kernels.integer_pairs``)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from tenon.machine.algorithms.integer_pairs import PairsDirect, PairStage
+from tenon.machine.kernels import integer_dots, integer_pairs, integer_scalar
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.integer_pairs import PairConv, Rounding
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.requantize import Added, even_factors
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
+from tenon.network.ops.base import Arg, Cost, Input, Output, Scratch, Step, Weights
+from tenon.network.ops.fitted_factors import fitted_factors
+from tenon.network.ops.requantize import Factors
+
+BLOCK = 4
+"""Channels that lie side by side."""
+LARGEST_PANEL = 2048
+"""Bytes that a copy of inputs may take, where another kernel needs less."""
+
+
+def layout(type: TensorType) -> Layout:
+    """That of an image: single planes of one channel, else blocks of channels, without a halo."""
+    return ROW_MAJOR if type.dims[1] == 1 else Layout(BLOCK, ((0, 0),) * (type.rank - 2))
+
+
+def image(type: TensorType) -> Image:
+    """An image in that layout."""
+    return Image.of(type.with_layout(layout(type)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Requantized:
+    """The bias and the factors that a kernel takes, how it rounds, and ``PairConv.left``."""
+
+    bias: Array
+    factors: Array
+    rounding: Rounding = "double"
+    left: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding or in floats.
+
+    ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.
+    ``factors`` have one number for each channel, or one for all.  ``operands`` are the factors and the input that is
+    added to the sums, with ``added``, and the inputs that the epilogue reads.  ``in_floats``: the machine multiplies
+    floats fast.
+    """
+
+    conv: Conv
+    weights: Array
+    bias: Array
+    sums: Array
+    factors: Factors
+    fill: int
+    zero: int
+    low: int
+    high: int
+    in_floats: bool = False
+    added: Added | None = None
+    operands: tuple[Arg, ...] = ()
+
+    @property
+    def described(self) -> PairConv:
+        known, signed = self._requantized, self.factors.rounding == "double" and self.zero > self.low
+        return PairConv(
+            self.conv, self.fill, signed, self.low, self.high, self.factors.slope, self.added, self.zero,
+            "double" if known is None else known.rounding, 0 if known is None else known.left,
+        )  # fmt: skip
+
+    @property
+    def possible(self) -> bool:
+        """Whether the kernels requantise by such factors."""
+        return self._requantized is not None
+
+    def step(self, machine: Machine) -> Step:
+        """The kernel and its arguments, with weights packed, of a product that is possible."""
+        s, known = self.described, self._requantized
+        assert known is not None
+        bias, factors = known.bias, known.factors
+        if machine.dot16 and (step := self._by_vectors(s, bias, factors)):
+            return step
+        if not machine.pairs:
+            return self._by_scalars(s, machine, bias, factors)
+        if not self.conv.depthwise:
+            (step,) = PairsDirect().lower((self.conv,), (self.stage,), machine)
+            return step
+        words = integer_pairs.pack_depthwise(self.weights)
+        return self.stage.step(integer_pairs.depthwise(s), words, 4 * math.prod(integer_pairs.plane(s)))
+
+    def problem(self, machine: Machine) -> Conv | None:
+        """The convolution that an algorithm is chosen for; None where there is no choice."""
+        if self.conv.depthwise or machine.dot16 or not machine.pairs:
+            return None
+        return replace(self.conv, paired=True, operands=())
+
+    def cost(self, machine: Machine) -> Cost:
+        """Instructions, of a product that no algorithm is chosen for."""
+        c = self.conv
+        results = c.y.n * c.y.channels * math.prod(c.extent)
+        products = results * self.weights[0].size
+        if c.depthwise:
+            each, own = (0.6, 4.0) if machine.dot16 else (2.0, 10.0)
+        elif machine.dot16:
+            each, own = 0.11, 5.0
+        else:
+            tile = integer_scalar.channels(self.described, machine)
+            each, own = 1 + 1 / tile + 1 / integer_scalar.POSITIONS, 12.0
+        return Cost(products * each + results * own, self.weights.size)
+
+    @property
+    def stage(self) -> PairStage:
+        """The convolution in its context, of a product that is possible."""
+        known = self._requantized
+        assert known is not None
+        return PairStage(
+            self.conv, self.weights, known.bias, self.operands, described=self.described, factors=known.factors
+        )
+
+    def _by_scalars(self, s: PairConv, machine: Machine, bias: Array, factors: Array) -> Step:
+        """The same by single products (``kernels.integer_scalar``)."""
+        if self.conv.depthwise:
+            kernel, weights = integer_scalar.depthwise(s, machine), integer_pairs.pack_depthwise(self.weights)
+            room = math.prod(integer_scalar.plane(s))
+        else:
+            kernel, weights = integer_scalar.conv(s, machine), integer_scalar.pack(self.weights, s, machine)
+            room = 4 * math.prod(integer_scalar.panel(s))
+        constants = (Weights(weights), Weights(bias), Weights(factors), *self.operands)
+        return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
+
+    def _by_vectors(self, s: PairConv, bias: Array, factors: Array) -> Step | None:
+        """The same by sums of sixteen products (``kernels.integer_dots``), if the panel is not too large."""
+        if not integer_dots.fits(self.conv):
+            return None
+        if self.conv.depthwise:
+            kernel, words = integer_dots.depthwise(s), integer_dots.pack_depthwise(self.weights)
+            room = math.prod(integer_dots.plane(s))
+        else:
+            room = 4 * math.prod(integer_dots.panel(s))
+            if room > LARGEST_PANEL:
+                return None
+            kernel, words = integer_dots.conv(s), integer_dots.pack(self.weights, s)
+        constants = (Weights(words), Weights(bias), Weights(integer_dots.factors(factors)), *self.operands)
+        return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
+
+    @cached_property
+    def _requantized(self) -> _Requantized | None:
+        """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
+        whatever its factor, unless something is added to it."""
+        count = len(self.weights)
+        live = self.weights.reshape(count, -1).any(axis=1) if self.added is None else np.ones(count, bool)
+        dead: Array = np.logical_not(live)
+        known = self._fixed(dead) if self.factors.rounding == "double" else self._of_floats(dead)
+        if known is None and self.factors.rounding == "float" and self.in_floats:
+            values = np.broadcast_to(self.factors.values, count)
+            return _Requantized(self.bias, np.ascontiguousarray(values[:, None]), "float")
+        if known is None:
+            return None
+        results = np.clip(self.factors.apply(self.bias) + self.zero, self.low, self.high)
+        known.factors[dead] = np.stack([np.full(count, -(1 << 31)), 2 * results + 1, np.ones(count)], 1)[dead]
+        return replace(known, bias=np.where(dead, 0, self.bias).astype(np.int32))
+
+    def _fixed(self, dead: Array) -> _Requantized | None:
+        """Factors in fixed point, any for channels that are ``dead``."""
+        assert self.factors.shifts is not None
+        values, shifts = (np.broadcast_to(a, len(dead)) for a in (self.factors.values, self.factors.shifts))
+        known = integer_pairs.factors(
+            np.where(dead, 1 << 30, values), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
+            signed=self.zero > self.low,
+        )  # fmt: skip
+        return None if known is None else _Requantized(self.bias, known)
+
+    def _of_floats(self, dead: Array) -> _Requantized | None:
+        """The same for factors in f32, in integers."""
+        if self.factors.slope != 1:
+            return None
+        values = np.where(dead, np.float32(0.011), np.broadcast_to(self.factors.values, len(dead)))
+        sums = np.where(dead, 0, self.sums)
+        if (fitted := fitted_factors(values, self.zero, self.low, self.high, sums)) is not None:
+            return _Requantized(self.bias, integer_pairs.wrapped(fitted[0]), "double", fitted[1])
+        even = None if self.in_floats else even_factors(values, self.zero, sums)
+        return None if even is None else _Requantized(self.bias, integer_pairs.wrapped(even[0]), "even", even[1])
+
+
+def supports(c: Conv, machine: Machine) -> bool:
+    """Whether there are kernels for such images."""
+    if not (machine.pairs or machine.scalar):
+        return False
+    if (c.x.dtype, c.y.dtype, c.weights) != (DType.I8,) * 3 or c.y.block not in (BLOCK, c.y.channels):
+        return False
+    whole = c.y.channels % BLOCK == 0 or c.y.block == c.y.channels
+    if c.depthwise:
+        return whole and c.x.channels > 1 and c.dilation[1] == 1 and c.x.block == BLOCK
+    fours = c.x.block == BLOCK or (c.x.blocks == 1 and c.x.channels % BLOCK == 0)
+    return whole and c.groups == 1 and (c.x.channels == 1 or fours)

@@ -1,0 +1,28 @@
+"""The minimum and the maximum of a quantised tensor and constants: of integers of one grid."""
+
+from __future__ import annotations
+
+from math import isinf
+
+import numpy as np
+
+from tenon.network.graph.graph import Value
+from tenon.network.passes.base import Match
+from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.operands import operand
+from tenon.options import Arithmetic
+
+
+def extreme(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+    """Rounding preserves order, so that constants are rounded first."""
+    node, grid = found.core, found.grid
+    if len(node.inputs) != 2 or node.input(0).constant or not node.input(1).constant:
+        return f"{node.op.name} of two tensors is computed in float"
+    x = operand(match, node.input(0))
+    if isinstance(x, str):
+        return x
+    if not x.grid.same(grid) or grid.steps or found.scaled or not (isinf(found.low) and isinf(found.high)):
+        return f"{node.op.name} between two quantisations is computed in float"
+    steps = np.rint(node.input(1).array.astype(np.float32) / np.float32(grid.scale)) + np.float32(grid.zero)
+    limits = np.clip(steps, *grid.range).astype(grid.dtype.numpy)
+    return found.finish(match, match.add(node.op, x.value, match.constant("limits", limits), origin=node.origin))

@@ -1,0 +1,51 @@
+"""Layers that only move integers, from a tensor of one quantisation to one of another."""
+
+from __future__ import annotations
+
+from tenon.errors import Problem
+from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.ops.base import Operator
+from tenon.network.passes.integers.operands import CHOOSERS, Grid, grid_of
+
+_SELECT = CHOOSERS | {"Max", "Min", "Pad"}
+"""Operators that move or select elements and do not have the trait for it."""
+
+
+def requantised_moves(graph: Graph) -> list[Problem]:
+    """Layers whose integers are requantised here, and moved as they are by TFLite's kernels, which ignore that scales
+    differ; a node of its own that quantises (ONNX's QuantizeLinear) is none.  Empty but for imported graphs."""
+    problems = []
+    for node in graph:
+        grid = grid_of(node) if node.op.name == "QuantizeLinear" else ""
+        if not isinstance(grid, Grid):
+            continue
+        given = [g for g in _sources(node.input(0), node) if not g.same(grid)]
+        if given:
+            why = f"from {_words(given[0])} to {_words(grid)}: TFLite's kernels move the integers as they are"
+            problems.append(Problem(str(node.origin), why))
+    return problems
+
+
+def _sources(value: Value, quantize: Node, moved: bool = False) -> list[Grid]:
+    """The quantisations that movement within the layer of ``quantize``, and its fused activation, starts from."""
+    node = value.producer
+    if node is None:
+        return []
+    if node.op.name == "DequantizeLinear":
+        grid = grid_of(node)
+        return [grid] if moved and isinstance(grid, Grid) else []
+    fused = node.op.name in ("Clip", "Relu")
+    if node.origin.layer != quantize.origin.layer or not (fused or _moves(node)):
+        return []
+    data = node.inputs if node.op.name in ("Max", "Min") else node.inputs[:1]
+    return [grid for v in data if v is not None for grid in _sources(v, quantize, moved or not fused)]
+
+
+def _moves(node: Node) -> bool:
+    """Whether results are elements of the first operand; CONCATENATION rescales in TFLite, too."""
+    moves = isinstance(node.op, Operator) and node.op.moves and node.op.name != "Concat"
+    return moves or node.op.name in _SELECT
+
+
+def _words(grid: Grid) -> str:
+    return f"scale {grid.scale:.6g}, zero point {grid.zero}"

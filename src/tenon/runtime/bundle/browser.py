@@ -1,0 +1,47 @@
+"""What pages and npm packages know of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.network.graph.preprocessing import planes
+from tenon.runtime.bundle.manifest import Manifest, Tensor
+
+
+def description(manifest: Manifest) -> dict[str, Any]:
+    """The network as ``web`` describes it to JavaScript: inputs and outputs with their offsets in the module's region,
+    the input that takes an image (-1: none, or there are others beside it), labels, sizes in bytes."""
+    inputs = manifest.inputs
+    takes_image = len(inputs) == 1 and inputs[0].name in manifest.preprocessing
+    return {
+        "name": manifest.name,
+        "version": manifest.tenon,
+        "target": manifest.target.name,
+        "model": manifest.origin.file if manifest.origin else "",
+        "inputs": [{**_tensor(tensor), "image": _image(tensor, manifest)} for tensor in inputs],
+        "outputs": [_tensor(tensor) for tensor in manifest.outputs],
+        "imageInput": 0 if takes_image else -1,
+        "detects": takes_image and manifest.heads is not None,
+        "labels": list(manifest.labels),
+        "weights": manifest.memory.constant,
+        "memory": manifest.memory.peak,
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "offset": tensor.offset,
+        "scale": tensor.scale,
+        "zeroPoint": tensor.zero_point,
+    }
+
+
+def _image(tensor: Tensor, manifest: Manifest) -> dict[str, int] | None:
+    shape = planes(tensor.shape)
+    if shape is None or tensor.name not in manifest.preprocessing:
+        return None
+    channels, height, width, _ = shape
+    return {"channels": channels, "height": height, "width": width}

@@ -1,0 +1,343 @@
+"""``manifest.json``: description of a bundle, its origin, and checksums of all files.
+
+It contains no dates and no absolute paths: the same input and options give the same bytes.
+
+Annotations are evaluated eagerly, which makes opening bundles faster than evaluating them from strings.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
+
+from tenon.errors import BundleError
+from tenon.network.graph.notebook import html_table, tensor_rows, tensors
+from tenon.network.graph.preprocessing import Heads, Preprocessing
+from tenon.validation import MisfitError, least, plain, reader
+
+try:
+    from _blake2 import blake2b  # hashlib's own, without loading OpenSSL
+except ImportError:
+    from hashlib import blake2b
+
+FILE = "manifest.json"
+_DIGEST = '\n "digest": "{}"'
+FORMAT: Literal[3] = 3
+_FORMATS = (2, 3)
+_KEYS = {"preprocessing": "pictures"}
+"""Fields of ``Manifest`` whose key in the file differs."""
+
+Size = Annotated[int, least(0)]
+"""Bytes, or an offset in bytes."""
+
+
+class Origin(NamedTuple):
+    """The model file that a bundle was compiled from."""
+
+    file: str
+    sha256: str
+    format: str = "onnx"
+
+
+class Tuned(NamedTuple):
+    """How measured times were used: the number of layers whose algorithm they selected, and a digest of these layers
+    and algorithms."""
+
+    layers: Annotated[int, least(1)]
+    sha256: str
+
+
+class PatchedLayers(NamedTuple):
+    """The first ``layers`` layers, up to ``last``, are computed in ``number`` patches of ``rows`` rows of its result;
+    that takes ``extra_macs`` more multiply-accumulates than at once."""
+
+    number: Annotated[int, least(1)]
+    rows: Annotated[int, least(1)]
+    layers: Annotated[int, least(1)]
+    last: str
+    extra_macs: int
+
+
+class MadeFor(NamedTuple):
+    """The target that a bundle's code was compiled for; ``byte_order`` is that of weights, inputs and outputs."""
+
+    name: str
+    triple: str
+    cpu: str
+    pointer: int
+    object: str
+    byte_order: Literal["little", "big"] = "little"
+
+
+class Tensor(NamedTuple):
+    """An input or output: row-major at ``offset`` of the mutable region.
+
+    ``extent``: an axis, and the name of the output with the number of valid entries along it.
+    ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
+    ``range``: minimum and maximum of an input, if known.
+    ``scale``, ``zero_point``: a quantised element stands for scale * (element - zero point).
+    ``initial``: what an input holds in the first run, if the model states it: one number for all elements, or every
+    element.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: Size
+    bytes: Size
+    extent: tuple[int, str] | None = None
+    string: bool = False
+    range: tuple[float, float] | None = None
+    scale: float | None = None
+    zero_point: int | None = None
+    initial: tuple[float, ...] | None = None
+
+    @property
+    def type(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Step(NamedTuple):
+    """A kernel call: the layer and operator that it belongs to, and its multiply-accumulates.
+
+    ``instructions`` is the most that the call executes, if that was computed.  The other fields describe the node:
+    shape of its output, shape of its weights or window, attributes (empty if it has none), and bytes read and written.
+    """
+
+    layer: str
+    op: str
+    kernel: str
+    macs: int
+    output: tuple[int, ...] = ()
+    filter: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    group: int = 1
+    bytes: int = 0
+    instructions: int | None = None
+
+
+class Binding(NamedTuple):
+    """The network for one choice of input shapes, with its own entry point, inputs and outputs.
+
+    ``mutable`` and ``activations`` are the bytes needed by this binding.
+    """
+
+    entry: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    mutable: Size
+    activations: Size
+    phases: Annotated[int, least(1)] = 1
+
+
+class MemoryUse(NamedTuple):
+    """Bytes.  ``bound`` is a lower bound of the activations' size; ``peak`` is the size of all writable
+    memory without the stack; ``stack`` is the most that a run takes of that, if it was computed."""
+
+    constant: Size
+    mutable: Size
+    activations: Size
+    bound: int
+    peak: int
+    alignment: Annotated[int, least(1)]
+    stack: int | None = None
+
+
+class CodeSize(NamedTuple):
+    """Bytes of machine code and of its constants."""
+
+    code: int
+    data: int
+
+
+class FileRecord(NamedTuple):
+    """Size of a file, its SHA-256, and the checksum verified when a bundle is opened (``bundle.checksum``), of the form
+    that the manifest's format has."""
+
+    bytes: Size
+    sha256: str
+    checksum: str
+
+
+def _stays_inside(files: dict[str, FileRecord]) -> str:
+    outside = [name for name in files if name in ("", "..") or os.path.basename(name) != name]
+    return f"names a file {outside[0]!r}, which is not a plain file name" if outside else ""
+
+
+class Manifest(NamedTuple):
+    """Description of a bundle.
+
+    ``threads`` is the maximum number of threads, ``phases`` the number of phases of a run, and ``error`` the largest
+    additional error of a layer relative to the RMS of an output channel, on random data, compared with direct f32 sums:
+    the error of its algorithm (Winograd, Strassen) and of weights and activations in 16 bits.
+    ``bindings`` lists all bindings, if there are several; the other fields describe the first one, except ``memory``,
+    which suffices for all.
+    ``tuned`` is None if all algorithms were selected by estimate.
+    ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs,
+    ``labels`` the names of the classes, if known.
+    ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
+    digest of the outputs for the fixed input (``graph.fixed_input``), by the references of the operators.
+    ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
+    ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
+    ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
+    """
+
+    tenon: str
+    name: str
+    entry: str
+    options: dict[str, str | int | float | bool | list[str] | None]
+    target: MadeFor
+    memory: MemoryUse
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    kernels: dict[str, int]
+    nodes: tuple[Step, ...]
+    files: Annotated[dict[str, FileRecord], _stays_inside]
+    threads: Annotated[int, least(1)] = 1
+    phases: Annotated[int, least(1)] = 1
+    error: float = 0.0
+    origin: Origin | None = None
+    compiler: str | None = None
+    size: CodeSize | None = None
+    preprocessing: Mapping[str, Preprocessing] = MappingProxyType({})
+    heads: Heads | None = None
+    labels: tuple[str, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+    tuned: Tuned | None = None
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
+    answer: str = ""
+    instructions: int | None = None
+    patches: PatchedLayers | None = None
+    digest: str = ""
+    format: Literal[2, 3] = FORMAT
+
+    def __repr__(self) -> str:
+        return f"Manifest('{self.name}', {self.target.name}: {self.ports()})"
+
+    def ports(self) -> str:
+        """Inputs and outputs on a line."""
+        inputs, outputs = (tensors((t.name, t.type) for t in group) for group in (self.inputs, self.outputs))
+        return f"{inputs} -> {outputs}"
+
+    def html(self, title: str) -> str:
+        """Inputs, outputs and sizes as a small table, for notebooks."""
+        inputs, outputs = ([(t.name, t.type) for t in group] for group in (self.inputs, self.outputs))
+        sizes = (("weights", self.memory.constant), ("peak RAM", self.memory.peak))
+        about = [("target", "", self.target.name), ("threads", "", f"1 to {self.threads}")]
+        rows = [*tensor_rows(inputs, outputs), *((name, "", f"{n:,} B") for name, n in sizes), *about]
+        return html_table(f"{title} {self.name}", rows, ("", "name", "type"))
+
+    def every_binding(self) -> tuple[Binding, ...]:
+        """All bindings; a single one if ``bindings`` is empty."""
+        return self.bindings or (self.first_binding(),)
+
+    def first_binding(self) -> Binding:
+        """The first binding, with the memory of the whole bundle."""
+        memory = self.memory
+        return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
+
+    def json(self) -> dict[str, Any]:
+        """The content of the file, with the keys that the file has."""
+        return {_KEYS.get(name, name): value for name, value in plain(self).items()}
+
+    def text(self) -> str:
+        """The file, with its digest."""
+        fields = sorted(self._replace(digest="").json().items())
+        blank = "{\n " + ",\n ".join(f'"{key}": {_field(value)}' for key, value in fields) + "\n}\n"
+        return blank.replace(_DIGEST.format(""), _DIGEST.format(_digest(blank.encode())), 1)
+
+
+def _field(value: Any) -> str:
+    """JSON in a line, or in one for each item of a list of objects: short, because it is read whenever a bundle is
+    opened."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(_field, value)) + "\n ]"
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def shared_library(name: str) -> str:
+    """The file name of a bundle's shared library."""
+    return f"lib{name}.so"
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a bundle.  Raises BundleError if there is none, or it is damaged or was changed."""
+    path = os.path.join(folder, FILE)
+    return parse_manifest(_read(folder, path), path)
+
+
+def parse_manifest(raw: bytes, path: str) -> Manifest:
+    """The manifest with these bytes; ``path`` is for messages.  Raises BundleError if it is damaged or was changed."""
+    content = _json(raw, path)
+    version = content.get("format") if isinstance(content, dict) else None
+    if isinstance(version, int) and version not in _FORMATS:
+        remedy = "install a newer Tenon" if version > FORMAT else "compile the model again"
+        known = " and ".join(map(str, _FORMATS))
+        raise BundleError(f"{path} has format {version} and this Tenon reads {known}: {remedy}")
+    try:
+        manifest: Manifest = reader(Manifest)(_fields(content))
+    except MisfitError as misfit:
+        where = ".".join(_KEYS.get(str(name), str(name)) for name in misfit.where) or "top level"
+        raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None
+    blank = raw.replace(_DIGEST.format(manifest.digest).encode(), _DIGEST.format("").encode(), 1)
+    if _digest(blank) != manifest.digest:
+        raise BundleError(f"{path} was changed or damaged (its digest differs): compile the model again")
+    if why := _contradiction(manifest):
+        raise BundleError(f"{path} is damaged: {why}: compile the model again")
+    return manifest
+
+
+def names_in(folder: str | os.PathLike[str]) -> set[str]:
+    """The files of a bundle of this or an older format, as its manifest lists them.  Raises BundleError."""
+    path = os.path.join(folder, FILE)
+    content = _json(_read(folder, path), path)
+    files = content.get("files") if isinstance(content, dict) and "tenon" in content else None
+    if not isinstance(files, dict):
+        raise BundleError(f"{path} is not of a bundle")
+    return {FILE, *files}
+
+
+def _read(folder: str | os.PathLike[str], path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is not a bundle: it holds no {FILE}") from None
+    except NotADirectoryError:
+        raise BundleError(f"{folder} is not a bundle: it is not a folder") from None
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _json(raw: bytes, path: str) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
+
+
+def _fields(content: Any) -> Any:
+    """The JSON with the fields' names as keys."""
+    names = {key: name for name, key in _KEYS.items()}
+    return {names.get(key, key): value for key, value in content.items()} if isinstance(content, dict) else content
+
+
+def _contradiction(manifest: Manifest) -> str:
+    """An inconsistency between fields, or ""."""
+    inputs, outputs = ({t.name for t in tensors} for tensors in (manifest.inputs, manifest.outputs))
+    if missing := sorted(manifest.preprocessing.keys() - inputs):
+        return f"preprocessing of {missing[0]!r}, which is not an input"
+    heads = manifest.heads
+    if heads is None:
+        return ""
+    if missing := sorted(set(heads.outputs) - outputs):
+        return f"detections in {missing[0]!r}, which is no output"
+    counts = {"lists": (3, 4), "boxes": (2,)}.get(heads.kind, (1,))
+    return "" if len(heads.outputs) in counts else f"detections in {len(heads.outputs)} outputs"
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=32).hexdigest()

@@ -1,0 +1,110 @@
+"""The parts of a manifest that a program, its options and its target say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from tenon.machine.codegen.threads import phases
+from tenon.machine.plan.program import ALIGNMENT, Memory, Port, Program
+from tenon.machine.targets import Target
+from tenon.options import Options
+from tenon.runtime.bundle.checksum import checksum
+from tenon.runtime.bundle.manifest import Binding, FileRecord, MadeFor, MemoryUse, Step, Tensor
+
+
+def recorded_options(options: Options, target: Target) -> dict[str, Any]:
+    """The options that decide what code a bundle has."""
+    return {
+        "target": options.target,
+        "c99": options.c99,
+        "optimize": options.optimize,
+        "precision": options.precision,
+        "dot2": target.machine.dot2 or None,
+        "winograd": options.winograd,
+        "strassen": options.strassen,
+        "max_winograd_error": options.max_winograd_error,
+        "max_weights": options.max_weights,
+        "ram": options.ram,
+        "verify": options.verify,
+        "profile": options.profile,
+    }
+
+
+def made_for(target: Target) -> MadeFor:
+    """The target as a manifest names it."""
+    return MadeFor(
+        name=target.name,
+        triple=target.triple,
+        cpu=target.cpu,
+        pointer=target.pointer,
+        object=target.object,
+        byte_order=target.byte_order,
+    )
+
+
+def memory_use(memory: Memory, stack: int | None) -> MemoryUse:
+    """The memory of a program in bytes; ``stack`` is None where no bound is known."""
+    return MemoryUse(
+        constant=memory.constant,
+        mutable=memory.mutable,
+        activations=memory.activations,
+        bound=memory.bound,
+        peak=memory.peak,
+        alignment=ALIGNMENT,
+        stack=stack,
+    )
+
+
+def phase_count(program: Program) -> int:
+    """The phases between which threads of a program wait for each other; 1 for one thread."""
+    return phases(program) if program.threads > 1 else 1
+
+
+def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[Step, ...]:
+    """The kernel calls of a program, with the most ``instructions`` of each, where these are known."""
+    return tuple(
+        Step(
+            layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, instructions=most,
+            **asdict(call.facts),
+        )
+        for call, most in zip(program.calls, instructions or (None,) * len(program.calls), strict=True)
+    )  # fmt: skip
+
+
+def binding(program: Program) -> Binding:
+    """A program as one binding of a bundle."""
+    return Binding(
+        entry=program.name,
+        inputs=tuple(map(tensor, program.inputs)),
+        outputs=tuple(map(tensor, program.outputs)),
+        mutable=program.memory.mutable,
+        activations=program.memory.activations,
+        phases=phase_count(program),
+    )
+
+
+def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Tensor:
+    """An input or output; ``ranges`` are those of inputs by name, "" for all others."""
+    quant = port.quant
+    return Tensor(
+        name=port.name,
+        dtype=str(port.type.dtype),
+        shape=port.type.dims,
+        offset=port.offset,
+        bytes=port.type.nbytes,
+        extent=port.extent,
+        string=port.string,
+        range=ranges.get(port.name, ranges.get("")),
+        scale=quant.scale[0] if quant else None,
+        zero_point=quant.zero_point[0] if quant else None,
+        initial=port.initial or None,
+    )
+
+
+def file_record(content: bytes) -> FileRecord:
+    """Length and digests of a file."""
+    return FileRecord(len(content), hashlib.sha256(content).hexdigest(), checksum(content))

@@ -1,0 +1,358 @@
+"""A compiled network in memory, and writing it to disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from tenon import __version__
+from tenon.atomic_write import write
+from tenon.errors import InputError, InternalError, guarded
+from tenon.formats.wire.encryption import Key, read_key
+from tenon.machine.codegen.backend import Unit
+from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.comments import harmless
+from tenon.machine.plan.program import Program
+from tenon.machine.targets import Target
+from tenon.machine.toolchain.compiler import Compiler, find
+from tenon.machine.toolchain.size import sizes
+from tenon.network.graph.preprocessing import Heads, Preprocessing
+from tenon.options import EMIT, PARTS, Emit, Options
+from tenon.runtime.bundle import link
+from tenon.runtime.bundle.banner import banner
+from tenon.runtime.bundle.browser import description
+from tenon.runtime.bundle.container import SUFFIX, container, parts_of
+from tenon.runtime.bundle.encrypted_files import encrypted_container
+from tenon.runtime.bundle.folder import write_folder
+from tenon.runtime.bundle.header import header, with_bounds
+from tenon.runtime.bundle.image_entry import SOURCES, image_header, image_source
+from tenon.runtime.bundle.layout import layout
+from tenon.runtime.bundle.manifest import FILE, CodeSize, Manifest, Origin, PatchedLayers, Tuned
+from tenon.runtime.bundle.manifest_parts import (
+    binding,
+    file_record,
+    made_for,
+    memory_use,
+    phase_count,
+    recorded_options,
+    steps,
+    tensor,
+)
+from tenon.runtime.bundle.names import executable_name, identifier, library_name
+from tenon.runtime.bundle.packages import FORMS, Contents
+from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
+from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
+from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.runtime.web import npm_package, page
+from tenon.runtime.web.npm import tarball_name
+
+_ON_REQUEST: frozenset[Emit] = frozenset(EMIT) - (PARTS - {"ir"})
+_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm", "archive", "cmake", "tar"})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bundle:
+    """A program, its generated code and its target.
+
+    ``unit`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is generated on first
+    use. ``more`` are the programs of further bindings; the memory and constants of ``program`` are those of all
+    bindings.
+    """
+
+    program: Program
+    unit: Unit
+    target: Target
+    options: Options
+    origin: Origin | None = None
+    preprocessing: Mapping[str, Preprocessing] = field(default_factory=dict)
+    heads: Heads | None = None
+    more: tuple[Program, ...] = ()
+    tuned: Tuned | None = None
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
+    expected: Callable[[], str] | None = None  # the digest of the answer to the fixed input, by the references
+
+    def __post_init__(self) -> None:
+        if identifier(self.name) != self.name:
+            raise InternalError(f"'{self.name}' cannot name an entry point: use {identifier(self.name)}")
+
+    @classmethod
+    def of(cls, program: Program, target: Target, options: Options) -> Bundle:
+        """A program printed for a target, without an origin."""
+        unit = find_backend(target.backend).program([program], f"{program.name}.h")
+        return cls(program, unit, target, options)
+
+    def __repr__(self) -> str:
+        about = self.interface
+        return (
+            f"Bundle('{self.name}', {self.target.name}: {about.ports()}, {self.program.memory.constant:,} B of weights)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.interface.html("Bundle")
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    @property
+    def parts(self) -> tuple[Emit, ...]:
+        """Default parts of a bundle for its target: all supported ones except the executable and the loop IR."""
+        possible = [part for part in EMIT if part not in _ON_REQUEST]
+        if self.target.object == "none":
+            possible = [part for part in possible if part not in _COMPILED]
+        elif library_name(self.name, self.target) is None:
+            possible.remove("library")
+        return tuple(possible)
+
+    def parts_with(self, emit: Sequence[Emit]) -> tuple[Emit, ...]:
+        """The parts that ``emit`` asks for: parts of a bundle (``options.PARTS``) are all that is written, others are
+        written in addition to the default ones; () if it is empty."""
+        return (*self.parts, *emit) if emit and PARTS.isdisjoint(emit) else tuple(emit)
+
+    @cached_property
+    def source(self) -> str:
+        """The text of the unit."""
+        return self.unit.text()
+
+    @cached_property
+    def answer(self) -> str:
+        """The digest of the answer to the fixed input that every target gives; empty where it is not known."""
+        return "" if self.expected is None else self.expected()
+
+    @cached_property
+    def header(self) -> str:
+        top = banner(self.program, self.target, self.options, self.origin, more=self.more)
+        return header(
+            self.program,
+            profile=self.options.profile,
+            more=self.more,
+            banner=top,
+            preprocessing=self.preprocessing,
+        )
+
+    @cached_property
+    def weights(self) -> bytes:
+        return self.program.weights(self.target.byte_order)
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        return find(self.options)
+
+    @cached_property
+    def object(self) -> bytes:
+        """Raises ToolchainError if there is no compiler, or it refuses the source."""
+        texts = self.unit.split() if self.target.object == "elf" else [self.source]
+        return link.object_of(self.compiler, self.target, self.name, texts, self.header)
+
+    @cached_property
+    def bounds(self) -> StaticBounds | None:
+        """Stack and instructions of a run at most, on a target without operating system; None: not computed."""
+        if not self.target.linker_script or not self.compiler.zig:
+            return None
+        programs = (self.program, *self.more)
+        steps = self.unit.steps or ((),) * len(programs)
+        entries = {p.name: [step.function for step in own] for p, own in zip(programs, steps, strict=True)}
+        return static_bounds(self.compiler, self.target, self.unit.split(), self.header, entries)
+
+    @property
+    def stack(self) -> int | None:
+        """The most bytes of stack that a run takes, on a target without operating system; None: it is not computed."""
+        return self.bounds.stack if self.bounds else None
+
+    @property
+    def instructions(self) -> Instructions | None:
+        """The most instructions that a run of the first binding executes; None: no bound is known."""
+        return self.bounds.instructions.get(self.name) if self.bounds else None
+
+    @cached_property
+    def library(self) -> bytes:
+        threaded = self.program.threads > 1 or self.options.profile
+        entries = tuple(program.name for program in (self.program, *self.more))
+        text = layout(self.interface)
+        return link.library(self.compiler, self.target, entries, self.object, text, threaded=threaded)
+
+    @cached_property
+    def executable(self) -> bytes:
+        threaded = self.program.threads > 1
+        parts = self.name, self.object, self.header, self.weights, self._tables()
+        images = any(port.name in self.preprocessing for port in self.program.inputs)
+        return link.executable(self.compiler, self.target, *parts, threaded=threaded, takes_images=images)
+
+    def _image_entry(self) -> dict[str, bytes]:
+        """The C files with entry points for images."""
+        images = [port.name for port in self.program.inputs if port.name in self.preprocessing]
+        if len(images) != 1 or len(self.program.inputs) != 1:
+            raise InputError(f"'{self.name}' does not take exactly one image: leave out --emit image")
+        source = image_source(self.name, {file: link.runtime(file).decode() for file in SOURCES}, self._tables())
+        return {f"{self.name}_image.h": image_header(self.name).encode(), f"{self.name}_image.c": source.encode()}
+
+    def _tables(self) -> dict[str, str]:
+        """C files that say how an image becomes an input, and outputs detections."""
+        inputs, outputs = (tuple(map(tensor, ports)) for ports in (self.program.inputs, self.program.outputs))
+        return {
+            "preprocessing": preprocessing_source(inputs, self.preprocessing),
+            "detection": detection_source(outputs, self.heads, self.options.labels),
+        }
+
+    @cached_property
+    def web_module(self) -> bytes:
+        """The WebAssembly module of pages and npm packages, including the weights."""
+        parts = self.name, self.object, self.header, self.weights, self._tables()
+        return link.web_module(self.compiler, self.target, *parts)
+
+    @guarded
+    def save(
+        self,
+        folder: str | Path,
+        emit: Sequence[Emit] = (),
+        progress: Callable[[str], None] = lambda stage: None,
+        key: Key | None = None,
+    ) -> Path:
+        """Write the bundle and return its folder; a name that ends in ``.tenon`` is that of a single file.  Repeated
+        calls write the same bytes.
+
+        ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
+        "html" (a page that runs the network in a browser), "npm" (an npm package), "image" (C entry
+        points that take images and give detections), or a form of ``packages.FORMS``
+        ("cmake", "arduino", ...); the manifest is always written.
+        (): those in the options, else ``parts``.  An older
+        bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
+        if the folder holds something else or cannot be written, ToolchainError if compilation fails.
+        ``progress`` is called with the name of a stage that takes minutes: building a C library for executables, which
+        is kept.  ``key`` encrypts a ``.tenon`` file, so that what is written is never readable without it.
+        """
+        if Path(folder).suffix == SUFFIX:
+            if emit:
+                raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
+            return save_container(folder, [self], key)
+        if key is not None:
+            raise InputError(f"{folder}: only {SUFFIX} files are encrypted: give the name of one")
+        parts = self._parts(emit or self.options.emit)
+        if "exe" in parts and self.compiler.builds_c_library(self.target):
+            progress(f"building the C library for {self.target.triple}, once; this can take minutes")
+        files = self._files(parts)
+        files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
+        code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}
+        return write_folder(Path(folder), files, frozenset(code))
+
+    def loaded_files(self) -> dict[str, bytes]:
+        """The files that opening the bundle needs: manifest, library and weights.  Raises InputError for a target that
+        loads no libraries."""
+        files = self._files(self._parts(("library", "weights")))
+        files.pop(f"{self.name}.weights.txt", None)
+        files[FILE] = self.manifest(files, compiled=True).text().encode()
+        return files
+
+    @property
+    def interface(self) -> Manifest:
+        """The manifest without files: inputs, outputs, memory and steps.  Nothing is compiled for it."""
+        return self.manifest({}, compiled=False)
+
+    def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
+        """The manifest of a bundle with these files; ``compiled``: with what machine code says of itself."""
+        program, size = self.program, sizes(self.object) if compiled else None
+        bound = self.instructions if compiled else None
+        return Manifest(
+            tenon=__version__,
+            name=self.name,
+            entry=self.name,
+            origin=self.origin,
+            options=recorded_options(self.options, self.target),
+            compiler=self.compiler.version if compiled else None,
+            target=made_for(self.target),
+            threads=program.threads,
+            phases=phase_count(program),
+            error=program.error,
+            memory=memory_use(program.memory, self.stack if compiled else None),
+            inputs=tuple(tensor(port, self.options.ranges) for port in program.inputs),
+            outputs=tuple(map(tensor, program.outputs)),
+            bindings=tuple(map(binding, (program, *self.more))) if self.more else (),
+            preprocessing=dict(self.preprocessing),
+            heads=self.heads,
+            labels=self.options.labels,
+            tuned=self.tuned,
+            arithmetic=self.arithmetic,
+            answer=self.answer if compiled else "",
+            patches=PatchedLayers(**asdict(program.patches)) if program.patches else None,
+            kernels=dict(Counter(call.kernel.name for call in program.calls)),
+            nodes=steps(program, bound.calls if bound else None),
+            instructions=bound.total if bound else None,
+            size=CodeSize(code=size.code, data=size.data) if size else None,
+            files={name: file_record(content) for name, content in files.items()},
+        )
+
+    def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
+        possible = set(self.parts)
+        if unknown := [part for part in emit if part not in EMIT]:
+            raise InputError(f"cannot emit '{unknown[0]}': choose from {', '.join(EMIT)}")
+        if missing := set(emit) - possible - _ON_REQUEST:
+            raise InputError(f"target {self.target.name} has no {' or '.join(sorted(missing))} to emit")
+        return set(emit) or possible
+
+    def _files(self, parts: set[Emit]) -> dict[str, bytes]:
+        name, files = self.name, dict[str, bytes]()
+        if "c" in parts:
+            files[f"{name}.c"] = self.source.encode()
+        if "header" in parts:
+            bounds = self.bounds if "object" in parts else None
+            files[f"{name}.h"] = with_bounds(self.header, (self.program, *self.more), bounds).encode()
+        if "object" in parts:
+            files[f"{name}.o"] = self.object
+        if "weights" in parts:
+            files[f"{name}.weights.bin"] = self.weights
+            if len(self.weights) <= TEXT_LIMIT:
+                files[f"{name}.weights.txt"] = weights_text(self.weights)
+        if "library" in parts:
+            files[library_name(name, self.target) or name] = self.library
+        if "ir" in parts:
+            programs = (self.program, *self.more)
+            files[f"{name}.ir"] = find_backend("ir_text").program(programs, f"{name}.h").text().encode()
+        if "exe" in parts:
+            files[executable_name(name, self.target)] = self.executable
+        if "image" in parts:
+            files |= self._image_entry()
+        if parts & {"html", "npm"}:
+            about = description(self.interface)
+            if "html" in parts:
+                files[f"{name}.html"] = page(about, self.web_module).encode()
+            if "npm" in parts:
+                files[tarball_name(name)] = npm_package(about, self.web_module)
+        packaged = [form for part, form in FORMS.items() if part in parts]
+        return {**files, **dict(form.written(self._contents(files)) for form in packaged)}
+
+    def _contents(self, files: Mapping[str, bytes]) -> Contents:
+        """What packages are made of; ``files`` are those of the bundle."""
+        model = f" of {self.origin.file}" if self.origin else ""
+        return Contents(
+            name=self.name,
+            version=__version__,
+            about=harmless(f"Neural network {self.name}{model} for {self.target.name}"),
+            header=self.header,
+            source=self.source,
+            weights=self.weights,
+            manifest=lambda: self.manifest(files, compiled=True).text(),
+            layout=lambda: layout(self.interface, quantised=True),
+            target=self.target,
+            archive=self._archive,
+            library=(lambda: self.library) if library_name(self.name, self.target) else None,
+        )
+
+    def _archive(self) -> bytes:
+        """The static library of the network and its weights."""
+        network = self.object
+        weights = link.weights_object(self.compiler, self.target, self.weights, f"{self.name}_weights")
+        return self.compiler.archive({f"{self.name}.o": network, f"{self.name}_weights.o": weights})
+
+
+def save_container(path: str | Path, bundles: Sequence[Bundle], key: Key | None = None) -> Path:
+    """Write the bundles, each for another target, to one ``.tenon`` file, encrypted if there is a ``key``; the first
+    has precedence over equals."""
+    targets = {bundle.target.name: bundle.loaded_files() for bundle in bundles}
+    if len(targets) < len(bundles):
+        raise InputError("a target is named twice")
+    write(path, container(targets) if key is None else encrypted_container(parts_of(targets), read_key(key)))
+    return Path(path)

@@ -1,0 +1,52 @@
+"""The bindings of a bundle: entry points for different input shapes that share memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from tenon.errors import InputError
+from tenon.network.graph.dtype import Array
+from tenon.runtime.bundle.manifest import Binding
+from tenon.runtime.engine.io import Given, strings, views
+from tenon.runtime.engine.thread_pool import ThreadPool
+
+
+class Bound:
+    """A binding in an engine: its inputs and outputs as arrays, and its thread pool."""
+
+    def __init__(
+        self, binding: Binding, mutable: Array, library: ctypes.CDLL, threads: int, processors: frozenset[int]
+    ) -> None:
+        """``mutable`` is the region; the binding uses its beginning."""
+        self.binding, self.region = binding, mutable
+        self.inputs = views(mutable, binding.inputs)
+        self.outputs = views(mutable, binding.outputs)
+        self.strings = strings(binding.inputs)
+        self.pool = ThreadPool(library, binding.entry, binding.phases, threads, processors)
+
+    def fits(self, given: Given) -> bool:
+        """Whether the given arrays have the shapes of the inputs."""
+        return all(
+            given[name][0].shape == (array.shape[:-1] if name in self.strings else array.shape)
+            for name, array in self.inputs.items()
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}[{','.join(map(str, array.shape))}]" for name, array in self.inputs.items())
+
+
+def fitting(bindings: Sequence[Bound], given: Given) -> int:
+    """The number of the binding for arrays of these shapes.  Raises InputError if none of several bindings fits; a
+    single binding is always returned, since ``io.fill`` reports mismatches in detail.
+    """
+    if len(bindings) == 1:
+        return 0
+    number = next((i for i, bound in enumerate(bindings) if bound.fits(given)), None)
+    if number is None:
+        shapes = ", ".join(f"{name}{list(array.shape)}" for name, (array, _) in given.items())
+        listed = "; ".join(map(str, bindings))
+        raise InputError(
+            f"no binding takes {shapes}: this bundle was compiled for {listed}: compile it with one more --shape"
+        )
+    return number

@@ -1,0 +1,274 @@
+"""Run a bundle on this machine, on NumPy arrays, by the entry point that C programs call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tenon.errors import BundleError, InputError, InternalError, guarded
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.network.graph.dtype import Array
+from tenon.runtime.bundle.manifest import Manifest, MemoryUse
+from tenon.runtime.engine import files
+from tenon.runtime.engine.bindings import Bound, fitting
+from tenon.runtime.engine.io import Feeds, cropped, fill, named
+from tenon.runtime.engine.locks import Locked
+from tenon.runtime.engine.processors import Cores, choose
+
+if TYPE_CHECKING:
+    from tenon.formats.wire.encryption import Key
+    from tenon.runtime.bundle import Bundle
+    from tenon.runtime.bundle.signature import PublicKey
+    from tenon.runtime.engine.timestamps import StampedThreadPool
+
+
+@guarded
+def open_bundle(
+    bundle: Bundle | str | os.PathLike[str],
+    *,
+    threads: int = 1,
+    affinity: Sequence[int] = (),
+    cores: Cores = "all",
+    verify: bool = False,
+    target: str = "",
+    key: Key | None = None,
+    public_key: PublicKey | None = None,
+    transform: Callable[[bytes], bytes] | None = None,
+    minimum_version: int = 0,
+) -> Engine:
+    """An engine for a bundle: a folder or ``.tenon`` file written by ``Bundle.save`` or ``tenon compile``, or a bundle
+    in memory.
+
+    It runs with ``threads`` threads, on the processors in ``affinity`` or on the ``cores`` of one kind ("all", "big" or
+    "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
+
+    Of a ``.tenon`` file, ``target`` is the one whose code is taken, by default the best for this machine; ``key``
+    decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them), and where
+    there is one, a bundle that is not encrypted is refused; ``public_key`` (a PEM file, or 32 bytes) is that of who
+    has to have signed it, as ``minimum_version`` or a later one; ``transform`` makes the content of a bundle of what
+    is stored.
+    Raises BundleError for a damaged bundle, one made for another machine, a wrong key or signature, InputError for more
+    threads than the bundle supports and for processors that are not there.
+    """
+    if isinstance(bundle, str | os.PathLike):
+        how = files.Opening(target, key, public_key, transform, minimum_version)
+        return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
+    _check_machine(bundle.interface, bundle.name)
+    from tenon.atomic_write import scratch
+
+    with scratch() as place:
+        folder = bundle.save(place / bundle.name, ("library", "weights"))
+        return Engine(folder, threads=threads, affinity=affinity, cores=cores, opening=files.OWN)
+
+
+class Engine(Locked):
+    """A bundle, loaded.
+
+    ``inputs`` and ``outputs`` map names to arrays that are views of the network's memory: to avoid copies, write inputs
+    there and call ``run()`` without feeds.  Weights are mapped read-only and shared; each engine has its own
+    mutable and activations regions, so use one engine per thread (``fork``).  Using one engine in several threads is
+    safe if results are copied: runs are serialised.  A forked process (``os.fork``, ``multiprocessing``) can use the
+    engine too, even while other threads run it: it has its own memory and threads.
+
+    Each run uses ``threads`` threads: the calling one, and workers that are kept until ``close``.  Results are
+    bit-identical for any number of threads.  They run on the processors numbered in ``affinity``, or
+    on those of one kind ("all", "big" or "little"); a thread that calls ``run`` stays on them until ``close``.
+
+    The checksums of code and weights (``bundle.checksum``, with ``verify`` also SHA-256) are verified before use.  This
+    detects damage; it does not make untrusted bundles safe, which contain native code.
+
+    Raises BundleError if a file is missing or damaged or the bundle was made for another machine, InputError for more
+    threads than the bundle was made for and for processors that are not there.
+    """
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        threads: int = 1,
+        affinity: Sequence[int] = (),
+        cores: Cores = "all",
+        verify: bool = False,
+        opening: files.Opening = files.USUAL,
+    ) -> None:
+        place = files.bundle_files(os.fspath(folder), opening)
+        self.manifest = place.manifest()
+        _check_machine(self.manifest, place.label(""))
+        _check_threads(self.manifest, threads)
+        processors = choose(affinity, cores)
+        library, weights = files.library(self.manifest, place, verify), files.weights(self.manifest, place, verify)
+        self._attach(library, weights, threads, processors)
+
+    def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
+        memory = self.manifest.memory
+        self._library, self._weights = library, weights
+        super().__init__()
+        self._closed = False
+        mutable = -(-memory.mutable // memory.alignment) * memory.alignment
+        arena = _aligned(mutable + memory.activations, memory.alignment)
+        region = arena[: memory.mutable]
+        every = self.manifest.every_binding()
+        self._bindings = [Bound(binding, region, library, threads, processors) for binding in every]
+        self._select(0)
+        self._arena = arena
+        self._stamped: StampedThreadPool | None = None
+        base = arena.ctypes.data
+        self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
+
+    def _select(self, number: int) -> None:
+        self._number, chosen = number, self._bindings[number]
+        self.inputs, self.outputs, self._pool = chosen.inputs, chosen.outputs, chosen.pool
+
+    def select(self, number: int) -> None:
+        """Let ``inputs``, ``outputs`` and ``run()`` without feeds be those of one of ``manifest.bindings``.
+
+        Bindings share memory: the contents of the previous binding's inputs and outputs are lost.  Raises InputError
+        for an invalid number, and if the engine is closed.
+        """
+        with self._lock:
+            self._check_open()
+            if not 0 <= number < len(self._bindings):
+                raise InputError(f"'{self.name}' has no binding {number}: they are 0 to {len(self._bindings) - 1}")
+            self._select(number)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def threads(self) -> int:
+        """Number of threads of a run."""
+        return self._pool.threads
+
+    @property
+    def memory(self) -> MemoryUse:
+        """Bytes of each region, the peak, and its lower bound."""
+        return self.manifest.memory
+
+    def touch(self) -> None:
+        """Read the mutable and activations regions, so that they are in the caches as after previous layers of a
+        network.
+        """
+        self._arena.sum()
+
+    def run(self, feeds: Feeds | None = None, *, copy: bool = True) -> dict[str, Array]:
+        """Run once and return the outputs by name.
+
+        ``feeds`` maps every input's name to an array of exactly its shape and dtype (any strides), or is the array
+        itself if there is one input; None runs on what ``inputs`` holds.  Arrays of other libraries (DLPack,
+        ``__array__``, buffers) are accepted, and lists of numbers, which are converted to the input's dtype if they
+        fit. Feeds are read before inputs are written, so they may be views of ``inputs`` and ``outputs``.
+
+        With ``copy=False`` the result shares memory with ``outputs`` and the next run overwrites it.  Inputs and
+        outputs of strings are arrays of Python's strings (in ``inputs`` and ``outputs``, of their bytes).  In a bundle
+        for several shapes the feeds' shapes choose among them, and ``inputs`` and ``outputs`` become those of the
+        chosen binding.  Other Python threads run meanwhile.  Raises InputError if a feed does not fit or the engine is
+        closed.
+        """
+        with self._lock:
+            self._check_open()
+            if feeds is not None:
+                given = named(self.inputs, feeds)
+                self._select(fitting(self._bindings, given))
+                chosen = self._bindings[self._number]
+                fill(self.inputs, given, chosen.region, chosen.strings)
+            if status := self._pool.run(self._arguments):
+                raise InternalError(f"'{self.name}' returned {status}")
+            found = cropped(self.outputs, self._bindings[self._number].binding.outputs)
+            return {name: array.copy() for name, array in found.items()} if copy else found
+
+    def timestamps(self) -> Array:
+        """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.
+
+        Of a bundle for several shapes, the first binding runs.
+        Threads synchronise after every call.  Raises InputError if the bundle was compiled without ``profile``.
+        """
+        from tenon.runtime.engine.timestamps import StampedThreadPool
+
+        if not self.manifest.options.get("profile"):
+            raise InputError(
+                f"the kernels of '{self.name}' cannot be timed: compile the model again with --profile (profile=True)"
+            )
+        with self._lock:
+            self._check_open()
+            self._select(0)
+            if self._stamped is None:
+                pool = self._pool
+                calls = len(self.manifest.nodes)
+                self._stamped = StampedThreadPool(
+                    self._library, self.manifest.entry, calls, pool.threads, pool.processors
+                )
+            return self._stamped.stamps(self._arguments)
+
+    def fork(self) -> Engine:
+        """A second engine with the same code and weights, and its own memory; for use in another thread."""
+        self._check_open()
+        twin = object.__new__(Engine)
+        twin.manifest = self.manifest
+        twin._attach(self._library, self._weights, self._pool.threads, self._pool.processors)
+        return twin
+
+    def close(self) -> None:
+        """Stop the threads and release the memory.  Arrays that share it keep it alive."""
+        with self._lock:
+            self._closed = True
+            for bound in self._bindings:
+                bound.pool.stop()
+            if self._stamped:
+                self._stamped.stop()
+            self.inputs, self.outputs, self._bindings = {}, {}, []
+            self._arena = self._weights = np.empty(0, np.uint8)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.manifest.target.name}: {self.manifest.ports()}"
+        return f"Engine('{self.name}', {state})"
+
+    def _repr_html_(self) -> str:
+        return self.manifest.html("Closed engine" if self._closed else "Engine")
+
+
+def _check_machine(manifest: Manifest, what: str) -> None:
+    made_for = manifest.target
+    if runs_here(made_for.name):
+        return
+    raise BundleError(
+        f"{what} was made for {made_for.name} ({made_for.triple or 'no machine'}, {made_for.cpu or 'no processor'}) "
+        f"and this machine is {platform.machine()} or lacks its instructions: compile the model again for "
+        "--target host"
+    )
+
+
+def _check_threads(manifest: Manifest, threads: int) -> None:
+    if not 1 <= threads <= manifest.threads:
+        raise InputError(
+            f"threads={threads}: the bundle '{manifest.name}' was made for 1 to {manifest.threads}"
+            + (f": compile the model again with threads={threads}" if threads > 1 else "")
+        )
+
+
+def _aligned(size: int, alignment: int) -> Array:
+    """``size`` zero bytes that start at a multiple of ``alignment``."""
+    whole = np.zeros(size + alignment, np.uint8)
+    start = -whole.ctypes.data % alignment
+    return whole[start : start + size]

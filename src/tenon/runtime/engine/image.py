@@ -1,0 +1,132 @@
+"""Preprocess image files to network inputs, and map positions back to the image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.input_file import open_regular
+from tenon.network.graph.dtype import Array
+from tenon.network.graph.preprocessing import AS_IT_IS, Box, Preprocessing, letterbox, planes, view
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Photo
+
+
+@dataclass(frozen=True)
+class InputImage:
+    """An image as a network sees it.
+
+    ``pixels`` is the input.  ``size`` is (width, height) of the image and ``view`` the part of it that the input shows,
+    in pixels of the image; larger than the image with letterbox.  ``inner`` is (height, width) that the network works
+    on, which differs from the input's if preprocessing is compiled in.
+    """
+
+    pixels: Array
+    size: tuple[int, int]
+    view: Box
+    inner: tuple[int, int]
+
+    def on_image(self, boxes: Array) -> Array:
+        """Boxes [n, 4] (left, top, right, bottom over the input's size) in pixels of the image, clipped to the
+        image."""
+        left, top, right, bottom = self.view
+        origin, extent = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
+        return np.asarray((boxes * extent + origin).clip(0, np.array(self.size * 2)))
+
+
+def read_image(
+    path: str | Path, shape: Sequence[int], preprocessing: Preprocessing = AS_IT_IS, dtype: Any = np.float32
+) -> InputImage:
+    """An image as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
+
+    It is fitted, resized and scaled as ``preprocessing`` says.  Raises InputError for a file that is not an image, and
+    for a shape that cannot hold one.
+    """
+    layout = planes(shape)
+    if layout is None:
+        raise InputError(f"an input of shape {list(shape)} cannot hold an image: give it with --input name=file.npy")
+    channels, height, width, last = layout
+    photo = _opened(path, channels)
+    if preprocessing.within:
+        return _bytes(photo, layout[:3], preprocessing)
+    pixels = np.asarray(_fitted(photo, height, width, preprocessing), np.float32).reshape(height, width, channels)
+    if preprocessing.channels == "bgr":
+        pixels = pixels[:, :, ::-1]
+    pixels = (pixels - _per_channel("mean", preprocessing.mean, channels)) * _per_channel(
+        "scale", preprocessing.scale, channels
+    )
+    given = np.dtype(dtype)
+    if given.kind in "iu":
+        limits = np.iinfo(given)
+        pixels = np.round(pixels).clip(limits.min, limits.max)
+    ordered = pixels if last else pixels.transpose(2, 0, 1)
+    shown = view(preprocessing, photo.height, photo.width, height, width)
+    return InputImage(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
+
+
+def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessing) -> InputImage:
+    """For an input with preprocessing compiled in: the image is only resized."""
+    from PIL import Image
+
+    channels, height, width = shape
+    pixels = np.asarray(photo.resize((width, height), Image.Resampling.BILINEAR)).reshape(height, width, channels)
+    inner = preprocessing.within or (height, width)
+    x, y = photo.width / width, photo.height / height
+    left, top, right, bottom = view(preprocessing, height, width, *inner)
+    return InputImage(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
+
+
+def _opened(path: str | Path, channels: int) -> Photo:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with open_regular(path) as raw, Image.open(raw) as file:
+            return _narrowed(ImageOps.exif_transpose(file)).convert("L" if channels == 1 else "RGB")
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path}: not a readable image ({error})") from None
+
+
+def _narrowed(photo: Photo) -> Photo:
+    """Scale 16-bit grey to 8 bits; Pillow would clip it."""
+    from PIL import Image
+
+    if photo.mode != "I" and not photo.mode.startswith("I;16"):
+        return photo
+    wide = np.asarray(photo, np.float64).clip(0, 65535)
+    return Image.fromarray(np.rint(wide / 65535 * 255).astype(np.uint8))
+
+
+def _fitted(photo: Photo, height: int, width: int, preprocessing: Preprocessing) -> Photo:
+    """The image fitted to the input's size."""
+    from PIL import Image
+
+    wide, high = photo.size
+    if preprocessing.fit == "letterbox":
+        left, top, inner_width, inner_height = letterbox(high, wide, height, width)
+        framed = Image.new(photo.mode, (width, height), (preprocessing.border,) * len(photo.getbands()))
+        inner = _resized(photo, (inner_height, inner_width), (0.0, 0.0, float(wide), float(high)), preprocessing)
+        framed.paste(inner, (left, top))
+        return framed
+    return _resized(photo, (height, width), view(preprocessing, high, wide, height, width), preprocessing)
+
+
+def _resized(photo: Photo, size: tuple[int, int], view: Box, preprocessing: Preprocessing) -> Photo:
+    from PIL import Image
+
+    height, width = size
+    if preprocessing.sampling == "smooth":
+        return photo.resize((width, height), Image.Resampling.BILINEAR, box=view)
+    point = Image.Resampling.BILINEAR if preprocessing.sampling == "bilinear" else Image.Resampling.NEAREST
+    return photo.transform((width, height), Image.Transform.EXTENT, view, point)
+
+
+def _per_channel(name: str, values: Sequence[float], channels: int) -> Array:
+    if len(values) not in (1, channels):
+        raise InputError(f"--{name} has {len(values)} values for {channels} channel(s): give one, or one per channel")
+    return np.asarray(values, np.float32)

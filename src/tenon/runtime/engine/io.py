@@ -1,0 +1,119 @@
+"""Validate feeds and copy them to the network's inputs; views of inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.network.graph.arrays import as_array, fitted
+from tenon.network.graph.dtype import Array, DType
+from tenon.network.graph.strings import StringError, decoded, encoded
+from tenon.runtime.bundle.manifest import Tensor
+
+Feeds = Mapping[str, Any] | Any
+"""Arrays, or objects that ``graph.arrays`` converts, by input name; or a single one for the only input."""
+
+Given = Mapping[str, tuple[Array, Any]]
+"""Every feed by input name, as an array and as the original object."""
+
+
+def views(region: Array, tensors: tuple[Tensor, ...]) -> dict[str, Array]:
+    """Views of a byte region as the given tensors."""
+    return {t.name: region[t.offset : t.offset + t.bytes].view(DType(t.dtype).numpy).reshape(t.shape) for t in tensors}
+
+
+def cropped(outputs: Mapping[str, Array], tensors: tuple[Tensor, ...]) -> dict[str, Array]:
+    """The outputs, cropped to their valid extents and with strings decoded."""
+    results = dict(outputs)
+    for tensor in tensors:
+        if tensor.extent is not None:
+            axis, name = tensor.extent
+            count = min(int(outputs[name].item()), tensor.shape[axis])
+            results[tensor.name] = outputs[tensor.name][(slice(None),) * axis + (slice(0, count),)]
+        if tensor.string:
+            results[tensor.name] = decoded(results[tensor.name])
+    return results
+
+
+def strings(tensors: tuple[Tensor, ...]) -> frozenset[str]:
+    """The names of those that hold strings."""
+    return frozenset(t.name for t in tensors if t.string)
+
+
+def named(inputs: Mapping[str, Array], feeds: Feeds) -> Given:
+    """The feeds by name.  Raises InputError for unknown or missing names, and for objects that are not arrays."""
+    if not isinstance(feeds, Mapping):
+        if len(inputs) != 1:
+            raise InputError(f"give a dict of arrays: this network has inputs {_list(inputs)}")
+        feeds = {next(iter(inputs)): feeds}
+    if unknown := [name for name in feeds if name not in inputs]:
+        raise InputError(f"no input named '{unknown[0]}': this network's inputs are {_list(inputs)}")
+    if missing := [name for name in inputs if name not in feeds]:
+        raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(inputs)}")
+    return {name: (as_array(name, value), value) for name, value in feeds.items()}
+
+
+def fill(
+    inputs: Mapping[str, Array],
+    given: Given,
+    region: Array,
+    texts: Set[str] = frozenset(),
+) -> None:
+    """Copy every feed into the input of its name; all is checked before anything is written.
+
+    ``given`` is the result of ``named``, ``region`` the memory of all inputs.  Feeds may be views of it; their values
+    before the call are used.  The inputs in ``texts`` take arrays of strings, or of their
+    bytes.  Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
+    """
+    checked = {name: _checked(name, array, value, inputs[name], texts) for name, (array, value) in given.items()}
+    for name, array in checked.items() if len(checked) > 1 else ():
+        if array is not inputs[name] and np.may_share_memory(array, region):
+            checked[name] = array.copy()
+    for name, array in checked.items():
+        inputs[name][...] = array  # NumPy handles a feed that overlaps its own input
+
+
+def _bytes(name: str, value: Array, target: Array) -> Array:
+    """The bytes of an array of strings; other arrays are returned unchanged."""
+    if value.dtype.kind not in "OSU":
+        return value
+    if value.shape != target.shape[:-1]:
+        raise InputError(
+            f"input '{name}' has shape {_shape(value)} and the network takes strings of {_shape(target[..., 0])}"
+        )
+    try:
+        return encoded(value, target.shape[-1])
+    except StringError as error:
+        raise InputError(
+            f"input '{name}': {error}: compile the model with --shape {name}.width=N for longer strings"
+        ) from None
+
+
+def _checked(name: str, array: Array, value: Any, target: Array, texts: Set[str]) -> Array:
+    array = _bytes(name, array, target) if name in texts else fitted(array, value, target.dtype)
+    if array.dtype != target.dtype:
+        raise InputError(
+            f"input '{name}' has dtype {array.dtype} and the network takes {target.dtype}: convert it with "
+            f".astype(np.{target.dtype.name})"
+        )
+    if array.shape != target.shape:
+        raise InputError(
+            f"input '{name}' has shape {_shape(array)} and the network takes {_shape(target)}"
+            + (": same number of elements, so .reshape may be meant" if array.size == target.size else "")
+        )
+    return array
+
+
+def _list(inputs: Mapping[str, Array]) -> str:
+    return ", ".join(f"'{name}' ({_describe(array)})" for name, array in inputs.items()) or "none"
+
+
+def _describe(array: Array) -> str:
+    return f"{array.dtype}{_shape(array)}"
+
+
+def _shape(array: Array) -> str:
+    return "[" + ",".join(map(str, array.shape)) + "]"

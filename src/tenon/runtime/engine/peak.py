@@ -1,0 +1,130 @@
+"""The measured peak of a machine: multiply-adds per second and bytes read per second.
+
+Both are measured with kernels in loop IR, compiled like every network, so that percentages of the peak show the
+headroom of kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, bitcast, dot2
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.program import Call, Constant, Memory, Place, Port, Program, Region
+from tenon.machine.targets import Target, find
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.targets.runner import Runner
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, DType, TensorType
+from tenon.options import Options
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.engine import open_bundle
+from tenon.runtime.engine.timing import measure
+
+_SPARE = 6  # registers that are not accumulators
+_CHAINS = 24  # independent multiply-adds: above latency times throughput of all known processors
+_STEPS = 4  # multiply-adds of each chain per loop iteration
+_ITERATIONS = 20_000
+_ROUNDS = 25
+_UNROLL = 8
+_TRAFFIC = 32 << 20  # bytes read per timed run
+
+
+def peak_macs(target: str = "host", runner: Runner | None = None) -> float:
+    """fp32 multiply-adds per second of one thread, on ``runner`` if given."""
+    return _peak_here(target) if runner is None else _peak(target, runner)
+
+
+@lru_cache(maxsize=4)
+def _peak_here(target: str) -> float:
+    return _peak(target, None)
+
+
+def _peak(target: str, runner: Runner | None) -> float:
+    row = find(target)
+    kernel, chains = _multiply_adds(row.machine)
+    lanes = row.machine.lanes
+    rng = np.random.default_rng(0)
+    seeds = rng.uniform(0.5, 1.5, (chains + 2, lanes)).astype(np.float32)
+    seeds[0], seeds[1] = 0.999, 0.001  # the chains tend to 1: no overflow, no denormals
+    return chains * lanes * _STEPS * _ITERATIONS / _seconds(kernel, seeds, row, runner)
+
+
+def pairs_time(target: Target) -> float:
+    """The time of a bf16 pair product relative to that of an fp32 multiply-add, on a machine that has both. They are
+    timed alternately, at the same clock rate.
+    """
+    lanes = target.machine.lanes
+    plain, chains = _multiply_adds(target.machine)
+    pairs, _ = _multiply_adds(target.machine, pairs=True)
+    seeds = np.full((chains + 2, lanes), 0.5, np.float32)
+    times = [(_seconds(plain, seeds, target), _seconds(pairs, seeds, target)) for _ in range(3)]
+    return min(t for _, t in times) / min(t for t, _ in times)
+
+
+@lru_cache(maxsize=64)
+def read_bandwidth(nbytes: int, target: str = "host") -> float:
+    """Bytes per second at which one thread repeatedly reads an array of about ``nbytes``.
+
+    A small array comes from the first cache, a large one from memory.  Sizes are rounded up to a power of two.
+    """
+    row = find(target)
+    step = 4 * row.machine.lanes * _UNROLL
+    size = min(max(1 << max(0, math.ceil(math.log2(max(nbytes, 1)))), step), 256 << 20)
+    kernel = _reads(row.machine, size // step, max(1, _TRAFFIC // size))
+    data = np.ones(size // 4, np.float32)
+    return size * max(1, _TRAFFIC // size) / _seconds(kernel, data, row)
+
+
+def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, int]:
+    """A kernel of independent chains x = x * a + b, or for ``pairs`` x = x + a . b, and the number of chains."""
+    lanes, chains = machine.lanes, min(_CHAINS, machine.registers - _SPARE)
+    k = Builder("peak_pairs" if pairs else "peak_multiply_adds")
+    given = k.param("given", chains + 2, lanes)
+    out = k.param("out", lanes, out=True)
+    x = k.local("x", chains, lanes=lanes)
+    a, b = k.let("a", given.vec(lanes)[0, 0]), k.let("b", given.vec(lanes)[1, 0])
+    with k.unroll("i", chains) as i:
+        x[i] = given.vec(lanes)[i + 2, 0]
+    with k.loop("iteration", _ITERATIONS), k.unroll("step", _STEPS), k.unroll("i", chains) as i:
+        x[i] = dot2(x[i], bitcast(a, DType.B2), bitcast(b, DType.B2)) if pairs else x[i] * a + b
+    with k.unroll("i", chains - 1) as i:
+        x[0] = x[0] + x[i + 1]
+    out.vec(lanes)[0] = x[0]
+    return k.done(), chains
+
+
+def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
+    """A kernel that sums an array ``rounds`` times."""
+    lanes = machine.lanes
+    k = Builder("peak_reads")
+    given = k.param("given", iterations, _UNROLL * lanes)
+    out = k.param("out", lanes, out=True)
+    x = k.local("x", _UNROLL, lanes=lanes)
+    with k.unroll("i", _UNROLL) as i:
+        x[i] = given.vec(lanes)[0, i]
+    with k.loop("round", rounds), k.loop("iteration", iterations) as t, k.unroll("i", _UNROLL) as i:
+        x[i] = x[i] + given.vec(lanes)[t, i]
+    with k.unroll("i", _UNROLL - 1) as i:
+        x[0] = x[0] + x[i + 1]
+    out.vec(lanes)[0] = x[0]
+    return k.done()
+
+
+def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None = None) -> float:
+    """The shortest time of some runs of a kernel over ``data``, which are the weights of a network of one call."""
+    places = (Place(Region.CONSTANT, 0), Place(Region.MUTABLE, 0))
+    port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
+    call = Call(kernel, places, kernel.name, kernel.name)
+    memory = Memory(data.nbytes, 64, 0, 0)
+    program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
+    bundle = Bundle.of(program, target, Options.from_environment())
+    if runner is not None or not runs_here(target.name):
+        return Device(bundle, runner).time(_ROUNDS).min / 1e3
+    with open_bundle(bundle) as engine:
+        return measure(lambda: engine.run(copy=False), _ROUNDS).min / 1e3

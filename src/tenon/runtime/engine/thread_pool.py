@@ -1,0 +1,81 @@
+"""The thread pool of an engine (see ``runtime/c/threads.c``)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Sequence
+
+from tenon.errors import InternalError
+from tenon.runtime.engine.processors import Pinning
+
+_process = os.getpid()
+"""This process: a system call in every run would take longer than some layers."""
+
+
+def _forked() -> None:
+    global _process
+    _process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class ThreadPool:
+    """Runs an entry point with ``threads`` threads.
+
+    Worker threads are native threads, which never execute Python and sleep between runs.  A forked child has none of
+    them and starts its own.
+    """
+
+    def __init__(self, library: ctypes.CDLL, entry: str, phases: int, threads: int, processors: frozenset[int]) -> None:
+        self.threads, self.processors = threads, processors
+        self._pinning = Pinning(processors)
+        self._alone = library[entry]
+        self._pool = f"{entry}_thread_pool_"
+        self._library, self._phase, self._phases = library, f"{entry}_phase", phases
+        self._process = 0
+        self._stop: weakref.finalize[[Callable[[ctypes.c_void_p], object], ctypes.c_void_p, int], ThreadPool] | None = (
+            None
+        )
+
+    def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
+        """Returns what the network returned."""
+        self._pinning.pin()
+        if self.threads == 1:
+            return int(self._alone(*regions))
+        self._share(regions)
+        return 0
+
+    def _share(self, regions: Sequence[ctypes.c_void_p]) -> None:
+        if self._process != _process:
+            self._start()
+        self._run(self._handle, *regions)
+
+    def _start(self) -> None:
+        library = self._library
+        start = library[f"{self._pool}start"]
+        start.restype = ctypes.c_void_p
+        phase = ctypes.cast(library[self._phase], ctypes.c_void_p)
+        address = start(phase, self._phases, self.threads)
+        if not address:
+            raise InternalError(f"the system has no room for {self.threads - 1} more threads")
+        if self._stop:
+            self._stop.detach()
+        self._process, self._handle = _process, ctypes.c_void_p(address)
+        self._run = library[f"{self._pool}run"]  # looked up once, which takes as long as short layers
+        self._stop = weakref.finalize(self, _stop, library[f"{self._pool}stop"], self._handle, self._process)
+
+    def stop(self) -> None:
+        """Stop the threads.  The next run starts them again."""
+        if self._stop:
+            self._stop()
+        self._process = 0
+        self._pinning.release()
+
+
+def _stop(stop: Callable[[ctypes.c_void_p], object], handle: ctypes.c_void_p, process: int) -> None:
+    if process == _process:
+        stop(handle)

@@ -1,0 +1,16 @@
+"""Plug-ins: devices that run parts of networks, and operators of one's own."""
+
+from __future__ import annotations
+
+from tenon.network.ops.base import register as register_operator
+from tenon.network.ops.c_source import Source, SourceOperator
+from tenon.runtime.plugins.device import Device, Part, find_device, register_device, unregister_device
+from tenon.runtime.plugins.engine import PartitionedEngine
+from tenon.runtime.plugins.library import LibraryDevice, load_plugin
+from tenon.runtime.plugins.offload import offloaded
+from tenon.runtime.plugins.partition import Section, partition
+
+__all__ = [
+    "Device", "LibraryDevice", "Part", "PartitionedEngine", "Section", "Source", "SourceOperator", "find_device",
+    "load_plugin", "offloaded", "partition", "register_device", "register_operator", "unregister_device",
+]  # fmt: skip

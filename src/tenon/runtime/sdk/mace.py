@@ -1,0 +1,55 @@
+"""``libmace``: MACE's C++ API over libtenon (``runtime/c/mace``, and the classes in ``runtime/c/include/mace``), and
+the command ``mace_run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenon.machine.targets import Target
+from tenon.machine.toolchain.compiler import Compiler
+from tenon.runtime.sdk.libtenon import (
+    RUNTIME,
+    compile_source,
+    file_names,
+    hosted,
+    link_program,
+    link_shared,
+    platform_source,
+)
+
+SOURCES = ("engine.c", "environment.c", "run.c", "tensors.c")
+PROGRAM = ("mace_run.c", "mace_run_flags.c", "mace_run_times.c")
+_INCLUDE = RUNTIME / "include"
+HEADERS = tuple(sorted(str(path.relative_to(_INCLUDE)) for path in (_INCLUDE / "mace").rglob("*.h")))
+
+
+def library_name(target: Target) -> str:
+    """The file name of the shared library."""
+    return {"elf": "libmace.so", "macho": "libmace.dylib", "coff": "mace.dll"}[target.object]
+
+
+def mace_library(compiler: Compiler, target: Target, libtenon: bytes) -> bytes:
+    """The shared library, which needs the ``libtenon`` beside it: that library, or what is linked to use it."""
+    row = hosted(target)
+    objects = {f"{Path(name).stem}.o": _compiled(compiler, row, name) for name in SOURCES}
+    objects["platform.o"] = compile_source(compiler, row, "libtenon", platform_source(row))
+    names = file_names(row)
+    beside = names.link if row.object == "coff" else names.file
+    return link_shared(compiler, row, objects, library_name(row), "mace_core_*", {beside: libtenon})
+
+
+def mace_run(compiler: Compiler, target: Target, library: bytes) -> bytes:
+    """The command, which needs libtenon and the ``library`` of ``mace_library`` in the folder lib beside its own.
+
+    Not for Windows: what is linked to use a DLL is made only for libtenon.
+    """
+    row = hosted(target)
+    objects = {f"{Path(name).stem}.o": _compiled(compiler, row, name) for name in PROGRAM}
+    return link_program(compiler, row, objects, {library_name(row): library})
+
+
+def _compiled(compiler: Compiler, row: Target, name: str) -> bytes:
+    folder = RUNTIME / "mace"
+    headers = {header: (folder / header).read_bytes() for header in ("core.h", "tensors.h", "mace_run.h")}
+    headers["mace_core.h"] = (_INCLUDE / "mace" / "public" / "mace_core.h").read_bytes()
+    return compile_source(compiler, row, "mace", name, ("-I.",), headers)

@@ -1,0 +1,6 @@
+"""Pages and npm packages that run a network in the browser, from the templates in this folder."""
+
+from tenon.runtime.web.npm import npm_package
+from tenon.runtime.web.page import page
+
+__all__ = ["npm_package", "page"]

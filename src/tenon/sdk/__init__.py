@@ -1,7 +1,0 @@
-"""libtenon, the C library that runs bundles, built for a target with its headers and the files of build systems."""
-
-from __future__ import annotations
-
-from tenon.sdk.folder import save_sdk
-
-__all__ = ["save_sdk"]

@@ -1,0 +1,1 @@
+"""Work with networks and bundles: quantisation, tuning, deployment files, devices, metrics, comparison."""

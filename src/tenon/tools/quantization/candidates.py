@@ -1,0 +1,215 @@
+"""What a search for a recipe compares: calibrated networks with ranges and repairs, and their noise at the outputs.
+
+Half of the samples give ranges and repairs, the other half judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tenon.errors import ModelError
+from tenon.network.graph.graph import Array, Graph, Node, Value
+from tenon.tools.cluster import Pool
+from tenon.tools.quantization.calibration import Step, observed
+from tenon.tools.quantization.input_steps import step_ranges
+from tenon.tools.quantization.insertion import Product, products
+from tenon.tools.quantization.loss import Loss, Quality, quality_of
+from tenon.tools.quantization.moments import Moments, mean_shift, moments
+from tenon.tools.quantization.placement import Placement, placement, root
+from tenon.tools.quantization.probes import scores
+from tenon.tools.quantization.range_search import expected_scores
+from tenon.tools.quantization.ranges import HISTOGRAMS, METHODS, Observed, Range, usual_range
+from tenon.tools.quantization.recurrent_states import GATES_RANGE, is_of_gates
+from tenon.tools.quantization.samples import Sample
+from tenon.tools.quantization.scheme import Grid, Scheme
+from tenon.tools.quantization.simulation import Simulation
+
+AUTO = ("min-max", "percentile", "mse")
+"""Methods that ``auto`` chooses from."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations, ``separate``
+    results of products that get a grid before a LeakyRelu; ``joined``: a concatenation and its parts have one grid;
+    ``states`` are tensors of 16 bits in recurrent cells."""
+
+    scheme: Scheme
+    methods: Sequence[str] = AUTO
+    equalisation: bool | None = None
+    rounding: str = "auto"
+    bias_correction: bool = True
+    range_search: bool = True
+    exclude: Sequence[str] = ()
+    wide: Sequence[str] = ()
+    threads: int = 1
+    step: Step = lambda stage, done, total: None
+    pool: Pool | None = None
+    separate: Collection[str] = ()
+    joined: bool = False
+    states: Collection[str] = ()
+
+
+@dataclass
+class Recipe:
+    """``graph`` is equivalent to the float graph, and its ``placed`` tensors get ``grids``, its weights ``products``.
+
+    ``shifts`` are what biases have to add to the sums of products, an array of channels each, where that was measured
+    together with the weights.  ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was
+    tried, ``without`` that before it, ``applied`` what is part of the recipe.
+    """
+
+    graph: Graph
+    placed: Placement
+    ranges: Mapping[Value, Range]
+    products: list[Product]
+    method: str
+    methods: dict[str, float] = field(default_factory=dict)
+    repairs: dict[str, float] = field(default_factory=dict)
+    without: dict[str, float] = field(default_factory=dict)
+    applied: list[str] = field(default_factory=list)
+    shifts: Sequence[Array] | None = None
+
+
+class Candidates:
+    """Makes candidates of ``graph``, which is in floats and is not changed, and measures them."""
+
+    def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
+        self.graph, self.samples, self.request = graph, samples, request
+        self.fitted, self.unseen = samples[::2], samples[1::2] or samples
+        self.corrects = request.bias_correction  # by predicted shifts, unless they make it worse
+        self.known: dict[tuple[Graph, bool], dict[Node, Moments]] = {}
+        self.expected = expected_scores(graph, self.unseen, request.threads)
+        self.by_noise = False  # alone, also of classifiers
+        self.room = 1.0  # factor of the ranges of outputs
+        self.steps = step_ranges(graph, samples, symmetric=request.scheme.symmetric)
+
+    def _calibrated(self, graph: Graph) -> Recipe:
+        """Without repairs, with ranges by the first method."""
+        request = self.request
+        placed = placement(
+            graph, request.exclude, request.wide, request.separate, joined=request.joined, states=request.states
+        )
+        if not placed.tensors:
+            raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
+        method = request.methods[0]
+        ranges = self._ranges(graph, placed, [method])[method]
+        found = Recipe(graph, placed, ranges, [], method)
+        found.products = self._products(found)
+        return found
+
+    def _ranges(self, graph: Graph, placed: Placement, methods: Sequence[str]) -> dict[str, dict[Value, Range]]:
+        seen = self._observed(graph, placed, methods, self.fitted)
+        found = {name: {v: METHODS[name](each) for v, each in seen.items()} for name in methods}
+        for ranges in found.values():
+            for value in ends(graph, placed):
+                low, high = ranges[value]
+                ranges[value] = low * self.room, high * self.room
+            ranges.update(self._of_steps(graph))
+            if self.request.joined:
+                ranges.update(joined_ranges(placed, ranges))
+        return found
+
+    def _of_steps(self, graph: Graph) -> dict[Value, Range]:
+        """The ranges of inputs that are integers of 8 bits themselves."""
+        return {v: self.steps[v.name] for v in graph.inputs if v.name in self.steps}
+
+    def _observed(
+        self, graph: Graph, placed: Placement, methods: Sequence[str], samples: Sequence[Sample]
+    ) -> dict[Value, Observed]:
+        histograms, threads, step = bool(HISTOGRAMS & set(methods)), self.request.threads, self.request.step
+        return observed(
+            graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step, pool=self.request.pool
+        )
+
+    def _grids(self, found: Recipe) -> dict[Value, Grid]:
+        return grids(found.placed, found.ranges, self.request.scheme)
+
+    def _products(self, found: Recipe) -> list[Product]:
+        return products(found.placed, self._grids(found), self.request.scheme)
+
+    def _simulated(self, found: Recipe) -> Simulation:
+        given, scheme, threads = self._grids(found), self.request.scheme, self.request.threads
+        simulation = Simulation(found.graph, found.placed, found.products, given, scheme, threads)
+        simulation.by_noise |= self.by_noise
+        return simulation
+
+    def _moments(self, found: Recipe, *, second: bool = False) -> dict[Node, Moments]:
+        if (found.graph, True) in self.known:
+            second = True
+        if (found.graph, second) not in self.known:
+            self.known[found.graph, second] = moments(
+                found.graph, found.products, self.fitted, threads=self.request.threads, step=self.request.step,
+                second=second,
+            )  # fmt: skip
+        return self.known[found.graph, second]
+
+    def _all_moments(self, found: Recipe) -> dict[Node, Moments]:
+        """From all samples."""
+        known = self.known[found.graph, True] = moments(
+            found.graph, found.products, self.samples, threads=self.request.threads, step=self.request.step
+        )
+        return known
+
+    def _shift(self, found: Recipe, simulation: Simulation) -> None:
+        """Make up for the shifts of means that weights cause, as they are known or else predicted: at once for all
+        layers."""
+        if found.shifts is not None:
+            pairs = zip(simulation.shifts, found.shifts, strict=True)
+            simulation.shifts = [known.reshape(each.shape).astype(np.float32) for each, known in pairs]
+        elif self.corrects:
+            known = self._moments(found)
+            for i, each in enumerate(found.products):
+                if each.node in known and each.takes_bias:
+                    shift = mean_shift(each, known[each.node])
+                    simulation.shifts[i] = -shift.reshape(simulation.shifts[i].shape).astype(np.float32)
+
+    def _tried(self, found: Recipe, simulation: Simulation) -> Quality:
+        self._shift(found, simulation)
+        return self._quality(found, simulation)
+
+    def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
+        """That of the outputs on samples that nothing was fitted to, or a part of them."""
+        return quality_of(self._loss(found, simulation, part))
+
+    def _loss(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Loss:
+        simulation.set_grids(self._grids(found))
+        return simulation.noise(self.unseen[part], self.expected[part])[-1]
+
+    def _judged(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
+        """From here on by the noise alone, if all answers are those in floats: no candidate can have more of them."""
+        if not simulation.by_noise and not self._loss(found, simulation).changed:
+            self.by_noise = simulation.by_noise = True
+            return Quality(best.sqnr, best.sqnr)
+        return best
+
+
+def ends(graph: Graph, placed: Placement) -> set[Value]:
+    """The tensors whose grids the outputs have."""
+    known = set(placed.tensors)
+    return {placed.end(root(v)) for v in scores(graph) if root(v) in known}
+
+
+def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
+    """Those of tensors that others have the grid of: the least that have all of theirs."""
+    found = {end: ranges[end] for end in map(placed.end, placed.parts)}
+    for part in placed.parts:
+        if part in ranges:
+            end = placed.end(part)
+            found[end] = min(ranges[part][0], found[end][0]), max(ranges[part][1], found[end][1])
+    return found
+
+
+def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
+    """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one, and so
+    has what gates of recurrent cells are functions of."""
+
+    def range_of(end: Value) -> Range:
+        usual = GATES_RANGE if end in placed.states and is_of_gates(end) else usual_range(end)
+        return usual or ranges[end]
+
+    ends = {value: placed.end(value) for value in placed.tensors}
+    return {value: placed.scheme_of(end, scheme).activation_grid(*range_of(end)) for value, end in ends.items()}

@@ -1,0 +1,172 @@
+"""Tensors whose channels can be scaled together: the weights on both sides of them take up the factors.
+
+A group reaches from the products that compute a tensor, through operators that commute with a positive factor for each
+channel (ReLU, pools, additions of tensors of the same group), to the products that read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.graph.quantised import bounds
+from tenon.network.passes.base import attribute
+from tenon.tools.quantization.placement import PRODUCTS
+from tenon.tools.quantization.simulation import channel_axis
+
+_COMMUTE = frozenset({
+    "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity", "LeakyRelu", "MaxPool", "PRelu", "Relu",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Channels of a tensor lie along ``axis``, each ``repeat`` times in a row."""
+
+    axis: int
+    repeat: int = 1
+
+
+@dataclass
+class Group:
+    """``makers`` compute its tensors, ``readers`` read them as data; ``limited`` are its Clip nodes."""
+
+    channels: int
+    makers: list[Node] = field(default_factory=list)
+    readers: list[tuple[Node, Place]] = field(default_factory=list)
+    limited: list[Node] = field(default_factory=list)
+    tensors: dict[Value, Place] = field(default_factory=dict)
+
+
+def channel_groups(graph: Graph) -> list[Group]:
+    """The groups of ``graph`` in the order of their first makers."""
+    found: list[Group] = []
+    seen: set[Value] = set()
+    for node in graph:
+        if has_own_weights(node) and node.output not in seen:
+            axis = channel_axis(node)
+            group = Group(node.output.type.dims[axis])
+            fits = _grown(graph, group, node.output, Place(axis))
+            seen |= group.tensors.keys()
+            if fits and group.readers:
+                found.append(group)
+    return found
+
+
+def _grown(graph: Graph, group: Group, start: Value, place: Place) -> bool:
+    """Add all tensors that have the channels of ``start``; false if any of them cannot be scaled."""
+    todo, fits = [(start, place)], True
+    while todo:
+        value, at = todo.pop()
+        known = group.tensors.get(value)
+        if known is not None:
+            fits = fits and known == at
+            continue
+        group.tensors[value] = at
+        if value.producer is None or graph.is_output(value) or value.type.dims[at.axis] != group.channels * at.repeat:
+            fits = False
+            continue
+        before = _before(group, value.producer, at)
+        fits = fits and before is not None
+        todo += before or []
+        for reader in dict.fromkeys(value.uses):
+            after = _after(group, reader, value, at)
+            fits = fits and after is not None
+            todo += after or []
+    return fits
+
+
+def _before(group: Group, node: Node, at: Place) -> list[tuple[Value, Place]] | None:
+    """The operands of ``node`` with the channels of its result; None if it does not commute with factors."""
+    if has_own_weights(node):
+        if node in group.makers:
+            return []
+        group.makers.append(node)
+        return [] if at == Place(channel_axis(node)) else None
+    if node.op.name == "Add":
+        alike = all(not v.constant and v.type.dims == node.output.type.dims for v in map(node.input, (0, 1)))
+        return [(node.input(i), at) for i in (0, 1)] if alike else None
+    data = node.input(0)
+    if node.op.name in ("Flatten", "Reshape", "Squeeze"):
+        place = _place_before(data.type.dims, node.output.type.dims, at)
+        return None if place is None else [(data, place)]
+    if node.op.name == "Transpose":
+        return [(data, Place(attribute(node, "perm")[at.axis], at.repeat))]
+    return [(data, at)] if _commutes(node, at) else None
+
+
+def _after(group: Group, node: Node, value: Value, at: Place) -> list[tuple[Value, Place]] | None:
+    """The results of ``node`` with the channels of its operand; None if it does not commute with factors."""
+    if any(v is value for v in node.inputs[1:]) and node.op.name != "Add":
+        return None
+    if has_own_weights(node):
+        if not _reads_channels(node, at):
+            return None
+        group.readers.append((node, at))
+        return []
+    if node.op.name == "Add":
+        return [(node.output, at)]
+    if node.op.name in ("Flatten", "Reshape", "Squeeze"):
+        place = _place_after(value.type.dims, node.output.type.dims, at)
+        return None if place is None else [(node.output, place)]
+    if node.op.name == "Transpose":
+        return [(node.output, Place(list(attribute(node, "perm")).index(at.axis), at.repeat))]
+    if not _commutes(node, at):
+        return None
+    if node.op.name == "Clip":
+        group.limited.append(node)
+    return [(node.output, at)]
+
+
+def has_own_weights(node: Node) -> bool:
+    """Whether it has constant weights that nothing else reads."""
+    if node.op.name not in PRODUCTS or not node.input(1).constant or len(node.input(1).uses) != 1:
+        return False
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and (not bias.constant or len(bias.uses) != 1):
+        return False
+    if node.op.name == "Gemm":
+        return bool(attribute(node, "alpha") == attribute(node, "beta") == 1.0) and not attribute(node, "transA")
+    if node.op.name == "ConvTranspose":
+        return bool(attribute(node, "group") == 1)
+    return node.op.name == "Conv" or node.input(1).type.rank == 2
+
+
+def _reads_channels(node: Node, at: Place) -> bool:
+    return at.axis == (1 if node.op.name in ("Conv", "ConvTranspose") else node.input(0).type.rank - 1)
+
+
+def _commutes(node: Node, at: Place) -> bool:
+    name = node.op.name
+    if name == "Clip":
+        limits = bounds(node)
+        return limits is not None and limits[0] == 0.0
+    if name == "Pad":
+        value = node.inputs[2] if len(node.inputs) > 2 else None
+        zero = value is None or (value.constant and not value.array.any())
+        return node.output.type.dims[at.axis] == node.input(0).type.dims[at.axis] and bool(zero)
+    if name == "ReduceMean":
+        axes = node.inputs[1] if len(node.inputs) > 1 else None
+        rank = node.input(0).type.rank
+        kept = axes is not None and axes.constant and at.axis not in {int(a) % rank for a in axes.array.reshape(-1)}
+        return kept and node.output.type.rank == rank
+    return name in _COMMUTE
+
+
+def _place_after(before: tuple[int, ...], after: tuple[int, ...], at: Place) -> Place | None:
+    """Where channels are after axes that follow theirs were joined to it, or axes of one element left out."""
+    if before[: at.axis] != after[: at.axis] or len(after) <= at.axis:
+        return None
+    rest = 1
+    for n in before[at.axis + 1 :]:
+        rest *= n
+    if len(after) == at.axis + 1 and after[at.axis] == before[at.axis] * rest:
+        return Place(at.axis, at.repeat * rest)
+    same = after[at.axis] == before[at.axis] and rest == 1 and all(n == 1 for n in after[at.axis + 1 :])
+    return at if same else None
+
+
+def _place_before(before: tuple[int, ...], after: tuple[int, ...], at: Place) -> Place | None:
+    """Where channels of the operand are that ``at`` is the place of in the result."""
+    places = (Place(at.axis), at)
+    return next((p for p in places if len(before) > p.axis and _place_after(before, after, p) == at), None)

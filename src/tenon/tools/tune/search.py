@@ -1,0 +1,208 @@
+"""Measure the candidate algorithms of every layer, on this machine or on that of the target's runner.
+
+Each candidate is compiled as a network of one layer, without the surrounding layout conversions.  Runs of a layer's
+candidates are interleaved, so that drift of the clock rate affects all of them, and each run starts with its weights
+out of the caches (``layer_timers``).  The result is the minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from tenon.errors import InputError
+from tenon.machine.algorithms.base import Algorithm
+from tenon.machine.plan.lower import plan
+from tenon.machine.plan.lowering_context import Setting, key, operator, site
+from tenon.machine.plan.program import Program
+from tenon.machine.targets import Target
+from tenon.machine.targets.runner import Connectable, Runner
+from tenon.network.graph.graph import Graph, Node, Value
+from tenon.options import Options
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.locks import exclusive
+from tenon.tools.cluster import Pool, WorkItem, content_key
+from tenon.tools.cluster.pool import ThisProcess, check_target, executes
+from tenon.tools.tune.layer_timers import LayerTimer, machine_of, open_timer
+from tenon.tools.tune.table import Kind, Table, generator_version
+
+Progress = Callable[[int, int, str], None]
+"""Called with the number of finished layers, the number of all layers, and the next layer."""
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Measured times of a layer's candidates, and the candidate selected by the estimate."""
+
+    layer: str
+    count: int
+    seconds: dict[str, float]
+    estimated: str
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds.values())
+
+    @property
+    def excess(self) -> float:
+        """Time of the estimate's selection relative to the best."""
+        return self.seconds[self.estimated] / self.best
+
+
+@dataclass(frozen=True)
+class Job:
+    """A layer to measure: a node that represents ``count`` equal ones."""
+
+    node: Node
+    candidates: tuple[Algorithm, ...]
+    count: int
+
+
+def jobs(graph: Graph, setting: Setting) -> list[Job]:
+    """The distinct layers of a graph that have more than one candidate."""
+    by_layer: dict[str, Job] = {}
+    for node in graph:
+        name = key(node)
+        if name in by_layer:
+            by_layer[name] = replace(by_layer[name], count=by_layer[name].count + 1)
+            continue
+        candidates = operator(node).candidates(site(node, setting))
+        if len(candidates) > 1:
+            by_layer[name] = Job(node, candidates, 1)
+    return list(by_layer.values())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What layers are measured on and with: ``runner`` reaches a device, instead of what runs the target's programs."""
+
+    target: Target
+    setting: Setting
+    options: Options
+    threads: int = 1
+    repeat: int = 12
+    runner: Runner | None = None
+
+
+def search(
+    graph: Graph,
+    bench: Bench,
+    table: Table,
+    *,
+    pool: Pool | None = None,
+    progress: Progress = lambda done, total, layer: None,
+) -> Iterator[LayerTimes]:
+    """Measure the layers that are not in the table, by the workers of ``pool``, else one by one here; yield the others
+    from the table.
+
+    Times measured in an emulator are stored, but not used for compilation.  Raises InputError for workers that differ,
+    or cannot run the target's code.
+    """
+    pool = pool or ThisProcess()
+    work = jobs(graph, bench.setting)
+    kind = replace(kind_of(bench.target, bench.options, bench.threads), target=machine_of(bench.target, bench.runner))
+    known = table.times(kind)
+    found: dict[int, dict[str, float]] = {}
+    missing: list[int] = []
+    for i, job in enumerate(work):
+        candidates = {each.key for each in job.candidates}
+        found[i] = {c: t for c, t in known.get(key(job.node), {}).items() if c in candidates}
+        if len(found[i]) < len(candidates):  # all are measured together: times of another run are not comparable
+            missing.append(i)
+    if missing:
+        check_workers(pool, bench)
+    measured = pool.results([work_item(work[i], bench, kind) for i in missing])
+    waiting = set(missing)
+    for i, job in enumerate(work):
+        progress(i, len(work), key(job.node))
+        while i in waiting:  # results come as they are there, and are kept at once
+            number, seconds = next(measured)
+            table.put(kind, key(work[missing[number]].node), seconds)
+            found[missing[number]] = seconds
+            waiting.remove(missing[number])
+        yield LayerTimes(key(job.node), job.count, found[i], job.candidates[0].key)
+    progress(len(work), len(work), "")
+
+
+def work_item(job: Job, bench: Bench, kind: Kind) -> WorkItem:
+    """The measurement of a layer, for a worker that has the device, if there is one."""
+    name = key(job.node)
+    address = content_key("layer", kind, name, [each.key for each in job.candidates], bench.repeat)
+    device = bench.runner.spec.name if isinstance(bench.runner, Connectable) else ""
+    resources = {device: 1.0} if device else {}
+    return WorkItem(address, measure_alone, (_single_layer(job.node), job.candidates, bench), resources)
+
+
+def check_workers(pool: Pool, bench: Bench) -> None:
+    """Raise InputError for workers that do not measure the same thing.  A device is the same for all."""
+    if isinstance(pool, ThisProcess) or bench.runner is not None:
+        return
+    if bench.target.runner is None or any(executes(worker, bench.target) for worker in pool.workers):
+        check_target(pool, bench.target)
+        if len(models := sorted({worker.model for worker in pool.workers})) > 1:
+            raise InputError(f"workers have different processors ({', '.join(models)}): tune on workers of one kind")
+
+
+def measure_alone(graph: Graph, candidates: tuple[Algorithm, ...], bench: Bench) -> dict[str, float]:
+    """The times of a layer's candidates, on a device, or while nothing else is measured on this machine."""
+    (node,) = graph
+    job = Job(node, candidates, 1)
+    if isinstance(bench.runner, Connectable):
+        with bench.runner.connected() as connection:
+            return measure(job, replace(bench, runner=connection))
+    with exclusive(bench.options.cache / "measuring.lock"):
+        return measure(job, bench)
+
+
+def kind_of(target: Target, options: Options, threads: int) -> Kind:
+    """The rows of the table that are about code made so, for that many threads."""
+    from tenon.machine.toolchain.compiler import find
+
+    return Kind(target.name, find(options).version, threads, generator_version())
+
+
+def measure(job: Job, bench: Bench) -> dict[str, float]:
+    """Seconds of every candidate, the least of ``bench.repeat`` interleaved runs."""
+    setting, target = bench.setting, bench.target
+
+    def build(algorithm: Algorithm) -> LayerTimer:
+        program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
+        return open_timer(Bundle.of(program, target, bench.options), bench.threads, bench.runner)
+
+    with ThreadPoolExecutor(2) as pool:
+        timers = list(pool.map(build, job.candidates))
+    best = [float("inf")] * len(timers)
+    contenders = list(range(len(timers)))
+    for attempt in range(bench.repeat):
+        for i in contenders:
+            best[i] = min(best[i], timers[i].seconds())
+        if attempt == 2:
+            fastest = min(best)
+            contenders = [i for i in contenders if best[i] < 1.5 * fastest]
+    for timer in timers:
+        timer.close()
+    return {each.key: t for each, t in zip(job.candidates, best, strict=True)}
+
+
+def single_layer_program(node: Node, setting: Setting) -> Program:
+    """A program of one layer, without layout conversions, which neighbours would share."""
+    program = plan(_single_layer(node), setting, "layer")
+    return replace(program, calls=tuple(c for c in program.calls if c.op != "Reorder"))
+
+
+def _single_layer(node: Node) -> Graph:
+    """A graph of this node alone, whose inputs are the node's."""
+    graph = Graph("layer")
+    twin: dict[Value, Value] = {}
+    for value in node.inputs:
+        if value is not None and value not in twin:
+            twin[value] = (
+                Value(value.name, value.type, value.data)
+                if value.constant
+                else graph.add_input(f"x{len(twin)}", value.type)
+            )
+    inputs = [None if v is None else twin[v] for v in node.inputs]
+    new = graph.add(node.op, inputs, [f"y{i}" for i in range(len(node.outputs))], node.origin)
+    graph.outputs = list(new.outputs)
+    return graph

@@ -1,6 +1,0 @@
-"""Pages and npm packages that run a network in the browser, from the templates in this folder."""
-
-from tenon.web.npm import npm_package
-from tenon.web.page import page
-
-__all__ = ["npm_package", "page"]
