@@ -21,15 +21,17 @@ from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.text import show
 from tenon.network.graph.types import DType
 
+PACKAGE = f"{tenon.machine.codegen.__name__}."
 BACKENDS = [
-    m.name
-    for m in pkgutil.iter_modules(tenon.machine.codegen.__path__)
-    if hasattr(importlib.import_module(f"tenon.machine.codegen.{m.name}"), "BACKEND")
+    m.name.removeprefix(PACKAGE)
+    for m in pkgutil.walk_packages(tenon.machine.codegen.__path__, PACKAGE)
+    if hasattr(importlib.import_module(m.name), "BACKEND")
 ]
+"""Every module in the package, at any depth, that has a backend."""
 
 
 def test_backends_are_found_by_name() -> None:
-    assert BACKENDS == ["c", "ir_text"]
+    assert BACKENDS == ["c", "c.strict", "ir_text"]
     with pytest.raises(InternalError, match="no backend 'novel'"):
         find("novel")
     with pytest.raises(InternalError, match="no backend 'bounds'"):
@@ -48,12 +50,18 @@ def test_every_backend_prints_a_kernel(name: str) -> None:
 
 @pytest.mark.usefixtures("every_kernel_divided")
 @pytest.mark.parametrize("threads", [1, 4])
-def test_backends_print_the_same_steps(threads: int) -> None:
-    program = tenon.compile(DIGITS / "digits.onnx", threads=threads, target="x86-64-avx2", no_tuning=True).program
-    (c,), (text,) = (find(name).program([program], "digits.h").steps for name in BACKENDS)
-    assert [(s.call, s.work_items, s.barrier) for s in c] == [(s.call, s.work_items, s.barrier) for s in text]
-    assert [s.call for s in c] == list(program.calls)
-    assert any(s.work_items for s in c) == any(s.barrier for s in c) == (threads > 1)
+@pytest.mark.parametrize("c99", ["gnu", "strict"])
+def test_backends_print_the_same_steps(c99: str, threads: int) -> None:
+    """Every backend prints a program for strict C99, and all but that one print vectors."""
+    how = {"threads": threads, "target": "x86-64-avx2", "no_tuning": True}
+    program = tenon.compile(DIGITS / "digits.onnx", c99=c99, **how).program  # type: ignore[arg-type]
+    able = [name for name in BACKENDS if c99 == "strict" or name != "c.strict"]
+    (first,), *others = (find(name).program([program], "digits.h").steps for name in able)
+    for (steps,) in others:
+        assert [(s.call, s.work_items, s.barrier) for s in steps] == [(s.call, s.work_items, s.barrier) for s in first]
+    assert len(others) == len(able) - 1 >= 1
+    assert [s.call for s in first] == list(program.calls)
+    assert any(s.work_items for s in first) == any(s.barrier for s in first) == (threads > 1)
 
 
 @pytest.mark.parametrize(

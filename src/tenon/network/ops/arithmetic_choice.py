@@ -44,3 +44,4 @@ class ArithmeticChoice(Operator):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         yield Case(cls(), (np.arange(6, dtype=np.int8), np.arange(1, 7, dtype=np.int8)), (), 0, label="two")
+        yield Case(cls(), ((2, 3), (2, 3)), (), 0, label="floats")
