@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 
 from interpret import interpret
 from loop_operations import numpy_type
@@ -25,12 +24,6 @@ MACHINES = {
     "lanes1": Machine(lanes=1, registers=16, block=4, pairs=True),
 }
 """The vector widths that every operator is tested with."""
-
-EACH_BY_TURNS = [
-    *(pytest.param(machine, 3 * i, 3 * len(MACHINES)) for i, machine in enumerate(MACHINES)),
-    *(pytest.param(machine, 0, 1, marks=pytest.mark.slow) for machine in MACHINES),
-]
-"""Machine, first case and stride of sweeps: every third case on one of the machines; with -m slow, all on each."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

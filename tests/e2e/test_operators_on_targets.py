@@ -19,6 +19,7 @@ from compiled import lowered_steps
 from interpret import interpret
 from lowered import Ask, run_lowered
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
+from operator_cases import CASES
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine, in_halves
@@ -27,14 +28,12 @@ from tenon.machine.targets import Target, find
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType, tensor
-from tenon.network.ops import registry
 from tenon.network.ops.base import Case
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.device import Device
 
 ASK = Ask(blocked=True, surplus=1)
-CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
 
 
 @dataclass

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from compiled import Library, build_libraries, lowered_steps
-from lowered import EACH_BY_TURNS, MACHINES, Ask, make_site, run_lowered, settle
+from lowered import MACHINES, Ask, make_site, run_lowered, settle
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
+from operator_cases import CASES, LOWERED, selected, sweep
 from tenon.errors import ToolchainError
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.strict import StrictC, strict_machine
@@ -26,12 +27,10 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets import targets
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.toolchain.compiler import BASE_FLAGS, Compiler, zig
-from tenon.network.ops import registry
 from tenon.network.ops.base import Case, Step
 from tenon.network.ops.conv import Conv
 
 ASK = Ask(blocked=True, surplus=1)
-CASES: list[Case] = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
 COMPILERS = {
     "gcc": ("gcc",),
     "clang": ("clang",),
@@ -66,16 +65,13 @@ def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[
     return len(lowered)
 
 
-@pytest.mark.parametrize(("machine", "start", "stride"), EACH_BY_TURNS)
-def test_c_matches_the_interpreter(machine: str, start: int, stride: int, tmp_path: Path) -> None:
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        pytest.skip("gcc is not installed")
-    cases = CASES[start::stride]
-    assert (
-        assert_same(MACHINES[machine], [gcc, "-O1", "-march=native", "-ffp-contract=off"], tmp_path, cases)
-        > 500 // stride
-    )
+@pytest.mark.parametrize("name", ["gcc", pytest.param("zig", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("selection", "machine"), sweep())
+def test_c_matches_the_interpreter(selection: str, machine: str, name: str, tmp_path: Path) -> None:
+    compiler(name)
+    how = [*COMPILERS[name], "-O1", "-march=native", "-ffp-contract=off"]
+    cases = selected(selection)
+    assert assert_same(MACHINES[machine], how, tmp_path, cases) == len(cases)
 
 
 def covering(machine: Machine) -> list[Case]:
@@ -96,9 +92,9 @@ def test_strict_c99_matches_the_interpreter(every: bool, tmp_path: Path) -> None
     if gcc is None:
         pytest.skip("gcc is not installed")
     machine = strict_machine(targets()["x86-64-avx512-bf16"].machine)
-    cases = CASES if every else covering(machine)
+    cases = list(LOWERED.values()) if every else covering(machine)
     how = [gcc, "-O1", "-ffp-contract=off", "-pedantic"]
-    assert assert_same(machine, how, tmp_path, cases, StrictC) > (900 if every else 40)
+    assert assert_same(machine, how, tmp_path, cases, StrictC) == len(cases) > 40
 
 
 BY_TURNS = [(target, ("gcc", "clang")[i % 2]) for i, target in enumerate(X86) if i % 3 == 0]
@@ -125,11 +121,12 @@ def test_compilers_accept_every_helper(target: str, name: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", COMPILERS)
 @pytest.mark.parametrize("target", X86)
 def test_compilers_agree_on_every_case(target: str, name: str, tmp_path: Path) -> None:
-    how, machine = command(name, target, "-O3"), targets()[target].machine
+    how, machine, cases = command(name, target, "-O3"), targets()[target].machine, list(LOWERED.values())
     if runs_here(target):
-        assert assert_same(machine, how, tmp_path, CASES) > 900
+        assert assert_same(machine, how, tmp_path, cases) == len(cases)
     else:
-        assert len([case for _, part in build_libraries(CASES, machine, ASK, tmp_path, how) for case in part]) > 900
+        built = build_libraries(cases, machine, ASK, tmp_path, how)
+        assert sum(len(part) for _, part in built) == len(cases)
 
 
 # ------------------------------------------------------------------------------ all algorithms of a convolution

@@ -8,17 +8,14 @@ import pytest
 
 from check_kernels import FaultError, check
 from compiled import lowered_steps
-from lowered import EACH_BY_TURNS, MACHINES, Ask
+from lowered import MACHINES, Ask
+from operator_cases import selected, sweep
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.proofs.bounds import ConflictError, prove
-from tenon.network.ops import registry
 from tenon.network.ops.base import Case
 
 ASKS = (Ask(), Ask(blocked=True), Ask(blocked=True, surplus=1))
-
-
-CASES = [case for _, cls in sorted(registry().items()) for case in cls.cases()]
 
 
 def kernels(machine: str, cases: Sequence[Case]) -> Iterator[Kernel]:
@@ -41,11 +38,12 @@ def fault(text: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("machine", "start", "stride"), EACH_BY_TURNS)
-def test_both_proofs_agree_on_every_kernel(machine: str, start: int, stride: int) -> None:
+@pytest.mark.parametrize(("selection", "machine"), sweep())
+def test_both_proofs_agree_on_every_kernel(selection: str, machine: str) -> None:
     """Also on which kernels need to run on one thread."""
     count = accesses = 0
-    for kernel in kernels(machine, CASES[start::stride]):
+    cases = selected(selection)
+    for kernel in kernels(machine, cases):
         text = show(kernel)
         try:
             prove(kernel)
@@ -53,8 +51,8 @@ def test_both_proofs_agree_on_every_kernel(machine: str, start: int, stride: int
         except ConflictError:
             assert fault(text) in ("", "threads"), text
         count += 1
-    assert count > 1000 // stride
-    assert accesses > 10 * count
+    assert count > (len(cases) if "::" in selection else 0)
+    assert accesses > count
 
 
 ONE = "1.0: f32"

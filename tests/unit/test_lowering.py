@@ -10,26 +10,19 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered
-from tenon.network.graph.graph import Array
-from tenon.network.graph.types import Layout
-from tenon.network.ops import registry
+from operator_cases import BY_OPERATOR, CASES, DECLINED, LOWERED, NAMED
+from tenon.machine.targets import targets
+from tenon.network.graph.graph import Array, Graph, Origin
+from tenon.network.graph.types import DType, Layout, TensorType
 from tenon.network.ops.base import Case
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.passes import optimize
 
 ASKS = {
     "plain": Ask(),
     "blocked": Ask(blocked=True),
     "surplus": Ask(blocked=True, surplus=1),
 }
-
-
-def _cases() -> Iterator[tuple[str, Case]]:
-    for name, cls in sorted(registry().items()):
-        for i, case in enumerate(cls.cases()):
-            yield f"{name}-{case.label or i}", case
-
-
-CASES = dict(_cases())
 
 
 def assert_close(got: Array, expected: Array, tolerance: float) -> None:
@@ -55,37 +48,66 @@ def check(case: Case, machine: str, ask: Ask) -> list[Array]:
 
 
 def placements(case: Case, machine: str) -> Iterator[Ask]:
-    """The values of ``Ask`` that lead to different layouts. Skips the test if the operator declines the case."""
+    """The values of ``Ask`` that lead to different layouts.  Raises NotLoweredError if the operator declines."""
     seen = set()
     for ask in ASKS.values():
-        try:
-            site = make_site(case.op, case.arrays(), MACHINES[machine], case.constant, ask)
-        except NotLoweredError as why:
-            pytest.skip(f"not lowered: {why}")
+        site = make_site(case.op, case.arrays(), MACHINES[machine], case.constant, ask)
         if (types := (site.inputs, site.outputs)) not in seen:
             seen.add(types)
             yield ask
 
 
 def _sweep() -> Iterator[Any]:
-    """Each case on the widest vectors and, by turns, on one of the others; with -m slow, on those left."""
+    """Each case on the widest vectors and, by turns, on one of the others; with -m slow, on those left.  The
+    quick tests run the first case of every operator."""
     widest, *others = MACHINES
-    for i, name in enumerate(CASES):
-        yield name, widest
+    first = {next((name for name, _ in own if name in LOWERED), "") for own in BY_OPERATOR.values()}
+    for i, name in enumerate(LOWERED):
+        yield pytest.param(name, widest, marks=pytest.mark.quick if name in first else ())
         for j, machine in enumerate(others):
             yield pytest.param(name, machine, marks=() if j == i % len(others) else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("name", "machine"), list(_sweep()))
 def test_lowering_agrees_with_the_reference(name: str, machine: str) -> None:
-    for ask in placements(CASES[name], machine):
-        check(CASES[name], machine, ask)
+    for ask in placements(LOWERED[name], machine):
+        check(LOWERED[name], machine, ask)
 
 
-@pytest.mark.parametrize("name", CASES)
+def test_names_of_cases_are_unique() -> None:
+    assert len(NAMED) == len(CASES)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", DECLINED)
+def test_declined_cases_are_rewritten_by_the_passes(name: str) -> None:
+    """The operator declines the case for the stated reason, and no such node is left when kernels are chosen."""
+    case, arrays = NAMED[name], NAMED[name].arrays()
+    with pytest.raises(NotLoweredError, match=DECLINED[name]):
+        make_site(case.op, arrays, MACHINES["lanes4"], case.constant)
+    graph = Graph("declined")
+    values = [
+        None if a is None
+        else graph.constant(f"c{i}", a) if i in case.constant
+        else graph.add_input(f"x{i}", TensorType(DType.of(a.dtype), a.shape))
+        for i, a in enumerate(arrays)
+    ]  # fmt: skip
+    graph.outputs = list(graph.add(case.op, values, ["y"], Origin("", "y", case.op.name)).outputs)
+    optimize(graph)
+    assert case.op not in [node.op for node in graph]
+
+
+@pytest.mark.parametrize("target", targets())
+def test_no_other_case_is_declined_on_any_target(target: str) -> None:
+    machine = targets()[target].machine
+    for case in LOWERED.values():
+        make_site(case.op, case.arrays(), machine, case.constant, Ask(blocked=True))
+
+
+@pytest.mark.parametrize("name", LOWERED)
 def test_aliases_do_not_change_results(name: str) -> None:
     """Results with aliases and in place equal those with separate buffers."""
-    case = CASES[name]
+    case = LOWERED[name]
     for ask in placements(case, "lanes4"):
         site = make_site(case.op, case.arrays(), MACHINES["lanes4"], case.constant, ask)
         if case.op.alias(site):
@@ -96,13 +118,13 @@ def test_aliases_do_not_change_results(name: str) -> None:
                 check(case, "lanes4", replace(ask, overwrite=i))
 
 
-POINTWISE = [name for name, case in CASES.items() if isinstance(case.op, Pointwise)]
+POINTWISE = [name for name, case in LOWERED.items() if isinstance(case.op, Pointwise)]
 
 
 @pytest.mark.parametrize("name", POINTWISE)
 def test_pointwise_results_do_not_depend_on_the_lanes(name: str) -> None:
     """There are no sums across lanes, so all machines compute the same bits."""
-    case = CASES[name]
+    case = LOWERED[name]
     results = [check(case, machine, Ask(blocked=True))[0].tobytes() for machine in MACHINES]
     assert len(set(results)) == 1
 
@@ -111,6 +133,6 @@ def test_pointwise_operators_keep_blocked_layout() -> None:
     """Ensures that the placements include blocked images: blocked input, blocked output, with any small operands."""
     image = Layout(8, ((0, 0), (0, 0)))
     for name in ("Relu-rank4", "Add-images", "Add-channel", "Add-scale", "Add-plane", "PRelu-channel", "Clip-relu6"):
-        case = CASES[name]
+        case = LOWERED[name]
         site = make_site(case.op, case.arrays(), MACHINES["lanes8"], case.constant, Ask(blocked=True))
         assert site.input(0).layout == site.output.layout == image, name

@@ -292,13 +292,14 @@ class IntegerConv(IntegerProduct):
             known = conv_case(cls, rng, label, x, w, more, "double")
             op = cls("none", 3, to="i32", **more)
             yield replace(known, op=op, inputs=(*known.inputs[:3], None), constant=(1, 2), label=f"{label}_sums")
-        slope = conv_case(cls, rng, "3x3", *shapes["3x3"][:2], shapes["3x3"][2] | {"slope": 0.1}, "float")
+        slope = conv_case(cls, rng, "3x3_slope", *shapes["3x3"][:2], shapes["3x3"][2] | {"slope": 0.1}, "float")
         yield with_added(slope, rng, DType.U8)
         yield conv_case(cls, rng, "3x3_even", (1, 36, 4, 8), (4, 36, 3, 3), {"pads": (1, 1, 1, 1)}, "double")
         yield conv_case(cls, rng, "u8", (1, 6, 5, 5), (5, 6, 3, 3), {"to": "u8", "w_zero": 121}, "double", np.uint8)
         yield conv_case(cls, rng, "u8_from_zero", (1, 6, 5, 5), (5, 6, 1, 1), {"to": "u8"}, "double", np.uint8)
         yield from (
-            conv_case(cls, rng, f"{label}_wide", *shapes[label], "double", wide=True) for label in ("3x3", "depthwise")
+            conv_case(cls, rng, f"{label}_lowest", *shapes[label], "double", wide=True)
+            for label in ("3x3", "depthwise")
         )
         x, w, more = shapes["groups"]
         yield conv_case(cls, rng, "groups_u8", x, w, more | {"to": "u8", "w_zero": 121}, "double", np.uint8)

@@ -1,0 +1,61 @@
+"""The cases of all operators, those that an operator declines, and the selections of them that sweeps run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from lowered import MACHINES
+from tenon.network.ops import registry
+from tenon.network.ops.base import Case
+
+DECLINED = {
+    "BatchNormalization-images": "statistics computed at run time",
+    "Conv-three_axes": "3 spatial axes",
+    "ConvTranspose-three_axes": "3 spatial axes",
+    "MaxPool-three_axes": "3 spatial axes",
+    "Resize-antialias": "antialias",
+}
+"""Cases that an operator does not lower, with a part of its reason.  The passes rewrite such nodes before planning; the
+cases are there for type inference and the reference."""
+
+
+def _cases() -> Iterator[tuple[str, list[tuple[str, Case]]]]:
+    for operator, cls in sorted(registry().items()):
+        yield operator, [(f"{operator}-{case.label or i}", case) for i, case in enumerate(cls.cases())]
+
+
+BY_OPERATOR: dict[str, list[tuple[str, Case]]] = dict(_cases())
+"""The cases of every operator with their names: the operator's, a hyphen, and the case's label or number."""
+
+CASES: list[Case] = [case for own in BY_OPERATOR.values() for _, case in own]
+
+NAMED: dict[str, Case] = {name: case for own in BY_OPERATOR.values() for name, case in own}
+
+LOWERED: dict[str, Case] = {name: case for name, case in NAMED.items() if name not in DECLINED}
+
+
+def selected(selection: str) -> list[Case]:
+    """The cases that an operator lowers, by its name, or those of a slice of all operators' cases ("3::12")."""
+    if selection in BY_OPERATOR:
+        return [case for name, case in BY_OPERATOR[selection] if name not in DECLINED]
+    start, _, stride = selection.partition("::")
+    return list(LOWERED.values())[int(start) :: int(stride)]
+
+
+def sweep(machines: Sequence[str] = tuple(MACHINES), share: int = 3) -> list[Any]:
+    """Parameters (selection, machine) of a test: one of ``share`` cases, each on one of the machines; with -m slow, the
+    cases of every operator on each of the machines, so that "-m slow -k '[Conv-'" runs all cases of Conv.
+    """
+    stride = share * len(machines)
+    sampled = [
+        pytest.param(f"{share * i}::{stride}", machine, id=f"sample-{machine}") for i, machine in enumerate(machines)
+    ]
+    return sampled + [
+        pytest.param(operator, machine, id=f"{operator}-{machine}", marks=pytest.mark.slow)
+        for operator in BY_OPERATOR
+        for machine in machines
+        if selected(operator)
+    ]
