@@ -196,3 +196,59 @@ def test_scales_are_applied_as_sums_are_stored() -> None:
     graph = optimised(model)
     assert "IntegerGemm+Cast+Mul" in kernels(graph)
     assert onnx.load_from_string(model).graph.output[0].name == graph.outputs[0].name
+
+
+RUN_TIME = helper.make_node("DynamicQuantizeLinear", ["v"], ["p", "ws", "wz"])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((7, 64), (64, 33)), ((2, 3, 5, 16), (2, 3, 16, 9)), ((4, 1, 6, 7), (3, 7, 17)), ((3, 1, 5), (5, 20))],
+)
+def test_product_of_two_matrices_at_run_time(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """Batches broadcast; rows of bytes need not be whole words."""
+    rng = np.random.default_rng(13)
+    feeds = {"x": rng.standard_normal(a).astype(np.float32), "v": (rng.standard_normal(b) + 1).astype(np.float32)}
+    node = helper.make_node("MatMulInteger", ["q", "p", "z", "wz"], ["i"])
+    model = file([QUANTISE, RUN_TIME, node, *SCALED], feeds, {})
+    check(model, feeds, "IntegerMatMul")
+    assert "IntegerMatMul+Cast+Mul" in kernels(optimised(model))
+
+
+@pytest.mark.parametrize("dtypes", [(np.int8, np.int8), (np.uint8, np.int8), (np.uint8, np.uint8)])
+@pytest.mark.parametrize("zeros", ["both", "left", "right", "none", "constant"])
+def test_sums_of_two_matrices_at_run_time(dtypes: tuple[type[np.integer[Any]], ...], zeros: str) -> None:
+    rng = np.random.default_rng(14)
+    x, v = integers(rng, dtypes[0], 2, 6, 21), integers(rng, dtypes[1], 2, 21, 18)
+    known = {"z": np.array(101, dtypes[0]), "wz": np.array(-3 if dtypes[1] is np.int8 else 255, dtypes[1])}
+    names = [n if zeros in ("both", "constant", side) else "" for n, side in (("z", "left"), ("wz", "right"))]
+    node = helper.make_node("MatMulInteger", ["x", "v", *names], ["y"])
+    given = {n: a for n, a in known.items() if n in names}
+    feeds, constants = {"x": x, "v": v}, given if zeros == "constant" else {}
+    feeds |= {} if constants else given
+    check(file([node], feeds, constants, TensorProto.INT32), feeds, "IntegerMatMul", 0)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_sums_of_constants_in_batches(side: int) -> None:
+    """A constant that is no single matrix of weights is packed at run time, too."""
+    rng = np.random.default_rng(15)
+    pair = [integers(rng, np.uint8, 3, 4, 12), integers(rng, np.uint8, 3, 12, 7)]
+    feeds, constants = {"a": pair[0]}, {"b": pair[1]}
+    if side == 0:
+        feeds, constants = {"b": pair[1]}, {"a": pair[0]}
+    feeds |= {"z": np.array(9, np.uint8), "wz": np.array(200, np.uint8)}
+    node = helper.make_node("MatMulInteger", ["a", "b", "z", "wz"], ["y"])
+    constants_too = {n: feeds.pop(n) for n in (("wz",) if side else ("z",))}
+    check(file([node], feeds, constants | constants_too, TensorProto.INT32), feeds, "IntegerMatMul", 0)
+
+
+def test_matrix_of_zero_points_stays_in_i32() -> None:
+    """One for each row of the left matrix, as the specification allows."""
+    rng = np.random.default_rng(16)
+    feeds = {"x": integers(rng, np.uint8, 4, 8), "v": integers(rng, np.uint8, 8, 5), "z": integers(rng, np.uint8, 4)}
+    node = helper.make_node("MatMulInteger", ["x", "v", "z"], ["y"])
+    model = file([node], feeds, {}, TensorProto.INT32)
+    (expected,) = evaluate(importers.load(model), feeds).values()
+    with tenon.open(tenon.compile(model)) as engine:
+        assert np.array_equal(engine.run(feeds)["y"], expected)

@@ -135,6 +135,12 @@ def depthwise_cost(s: Conv, machine: Machine) -> Cost:
     return Cost(vectors * (sums + _FINISH), s.padded * s.taps * s.weights.bytes)
 
 
+def product_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
+    """The best tiles of a product whose weights are packed at run time, four channels at a time."""
+    loop = Loop(max(1, -(-s.x.channels // 4)), Arithmetic(machine.dot4_time), _FINISH)
+    return best_tiles(s, machine, count, loop)
+
+
 def _loop(s: Conv, machine: Machine) -> Loop:
     """The inner loop, as if the weights allowed the best products of the machine."""
     channels = -(-s.x.channels // s.groups)

@@ -25,9 +25,9 @@ from tenon.machine.kernels.storage_types import loaded
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
-_FLIP = -0x7F7F7F80
+FLIP = -0x7F7F7F80
 """0x80808080: what adds 128 to each byte, or subtracts it."""
-_ONES = 0x01010101
+ONES = 0x01010101
 """Four weights of one."""
 
 
@@ -35,7 +35,7 @@ def flips(machine: Machine) -> Array:
     """A vector of words that turn bytes into those of the other sign.  Kernels read it from memory: of a vector that
     compilers know to be one number they make a scalar, and turn each activation before it is broadcast, in two more
     instructions."""
-    return np.full(machine.lanes, _FLIP, np.int32)
+    return np.full(machine.lanes, FLIP, np.int32)
 
 
 def in_fours(s: Conv, machine: Machine) -> bool:
@@ -287,8 +287,8 @@ def _window_sums(p: IntegerConvContext, r: Run, at: tuple[Index, Index, Index, I
     with k.unroll("p", height) as i, k.unroll("q", width) as j:
         sums[i, j] = 0
     for start, blocks, channels in dense._depths(s, r):
-        for first, count, lanes in _word_segments(-(-channels // 4), p.machine.lanes):
-            ones, flip = Const(_ONES, Type(I32)), p.flip(lanes)
+        for first, count, lanes in word_segments(-(-channels // 4), p.machine.lanes):
+            ones, flip = Const(ONES, Type(I32)), p.flip(lanes)
             acc = k.local("a", height, width, dtype=I32, lanes=lanes)
             with k.unroll("p", height) as i, k.unroll("q", width) as j:
                 acc[i, j] = 0
@@ -309,7 +309,7 @@ def _window_sums(p: IntegerConvContext, r: Run, at: tuple[Index, Index, Index, I
     return sums
 
 
-def _word_segments(words: int, lanes: int) -> list[tuple[int, int, int]]:
+def word_segments(words: int, lanes: int) -> list[tuple[int, int, int]]:
     """``lane_segments`` of words, but for vectors of two, of which no machine has products."""
     return [(a, n * 2, 1) if each == 2 else (a, n, each) for a, n, each in lane_segments(words, lanes)]
 

@@ -1,15 +1,17 @@
-"""Products of two matrices of quantised integers that are both computed at run time, requantised."""
+"""Products of two matrices of quantised integers that are both computed at run time, requantised or as sums."""
 
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tenon.machine.kernel_ir.build import Builder, lane_segments
+from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index, index
-from tenon.machine.kernel_ir.loops import Const, Kernel, Type, broadcast, cast
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast
+from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.integer_wide import from_wide_sum
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
@@ -21,8 +23,10 @@ from tenon.network.graph.types import I32, I64, DType
 class IntegerMatMul:
     """``size`` is (M, K, N); ``batch`` has for each outer axis its extent and the steps of both operands, in matrices.
 
-    ``zeros`` are subtracted from the operands, of ``dtypes``; ``factors`` is one number of a type for each row of
-    ``requantize``.
+    ``zeros`` are subtracted from the operands, of ``dtypes``, and so is a number known at run time only from those that
+    are ``dynamic``; ``factors`` is one number of a type for each row of ``requantize``.  ``epilogue`` is applied to
+    results before they are stored, of type ``to``; its ``operands`` are images of one row that has all rows of all
+    matrices as columns.
     """
 
     size: tuple[int, int, int]
@@ -31,35 +35,96 @@ class IntegerMatMul:
     dtypes: tuple[DType, DType]
     requantize: Requantize
     factors: tuple[tuple[float | int, DType], ...]
+    to: DType
+    dynamic: tuple[bool, bool] = (False, False)
+    operands: tuple[Image, ...] = ()
+    epilogue: Epilogue = identity
+
+    @property
+    def matrices(self) -> tuple[int, int]:
+        """How many matrices each operand has."""
+        left, right = (1 + sum((extent - 1) * steps[side] for extent, *steps in self.batch) for side in (0, 1))
+        return left, right
+
+    @property
+    def products(self) -> int:
+        """How many matrices the result has."""
+        return math.prod(extent for extent, _, _ in self.batch)
+
+    @property
+    def wide(self) -> bool:
+        """Whether sums take 64 bits."""
+        return DType.I16 in self.dtypes
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What sums become: the operands of the epilogue, and y [rows of all matrices, N]."""
+
+    s: IntegerMatMul
+    operands: list[Tensor]
+    y: Tensor
+
+    @classmethod
+    def of(cls, k: Builder, s: IntegerMatMul) -> Results:
+        """Declares the parameters."""
+        operands = [k.param("r", *image.shape, dtype=image.dtype) for image in s.operands]
+        return cls(s, operands, k.param("y", s.products * s.size[0], s.size[2], dtype=s.to, out=True))
+
+    def store(self, row: Index, column: Index, lanes: int, total: Expr) -> None:
+        """Requantise ``lanes`` sums, apply the epilogue and store them; ``column`` counts elements."""
+        s = self.s
+        factors = [Const(value, Type(dtype)) for value, dtype in s.factors]
+        value = from_wide_sum(s.requantize, total, factors) if s.wide else s.requantize(total, factors)
+        read = [
+            broadcast(tensor.vec(image.lanes(lanes))[image.at(0, column, 0, row, lanes)], lanes)
+            for image, tensor in zip(s.operands, self.operands, strict=True)
+        ]
+        self.y.vec(lanes)[row, column // lanes] = s.epilogue(value, *read)
+
+
+def zero_points(k: Builder, dynamic: Sequence[bool]) -> list[Tensor | None]:
+    """Declares a parameter i32 [1] for each zero point that is known at run time."""
+    return [k.param("z", 1, dtype=I32) if each else None for each in dynamic]
+
+
+@contextmanager
+def batches(k: Builder, s: IntegerMatMul, *inner: int) -> Iterator[tuple[tuple[Index, Index, Index], Sequence[str]]]:
+    """Loops over the outer axes: the matrix of each operand and of the result, and the kinds of the ``inner`` loops."""
+    kinds, _ = deal(*(extent for extent, _, _ in s.batch), *inner)
+    with ExitStack() as stack:
+        a = b = y = index(0)
+        for (extent, step_a, step_b), kind in zip(s.batch, kinds, strict=False):
+            i = stack.enter_context(k.loop("i", extent, kind=kind))
+            a, b, y = a + i * step_a, b + i * step_b, y * extent + i
+        yield (a, b, y), kinds[len(s.batch) :]
 
 
 @lru_cache(maxsize=256)
 def integer_matmul(s: IntegerMatMul, machine: Machine) -> Kernel:
-    """Parameters: a [matrices, M, K], b [matrices, K, N], y [matrices, M, N]."""
+    """Parameters: a [matrices, M, K], b [matrices, K, N], dynamic zero points, operands, y."""
     m, deep, n = s.size
     k = Builder(f"integer_matmul_{m}x{deep}x{n}", f"[{m}, {deep}] times [{deep}, {n}], in integers")
-    lefts, rights = (1 + sum((extent - 1) * steps[side] for extent, *steps in s.batch) for side in (0, 1))
-    a = k.param("a", lefts, m, deep, dtype=s.dtypes[0])
-    b = k.param("b", rights, deep, n, dtype=s.dtypes[1])
-    y = k.param("y", math.prod(extent for extent, _, _ in s.batch), m, n, dtype=s.requantize.dtype, out=True)
-    factors = [Const(value, Type(dtype)) for value, dtype in s.factors]
-    kinds, _ = deal(*(extent for extent, _, _ in s.batch), m)
-    with ExitStack() as stack:
-        at: list[Index] = [index(0)] * 3
-        for (extent, step_a, step_b), kind in zip(s.batch, kinds, strict=False):
-            i = stack.enter_context(k.loop("i", extent, kind=kind))
-            at = [at[0] + i * step_a, at[1] + i * step_b, at[2] * extent + i]
-        row = stack.enter_context(k.loop("r", m, kind=kinds[-1]))
-        wide = DType.I16 in s.dtypes  # sums of 64 bits
-        for start, count, lanes in lane_segments(n, 1 if wide else machine.lanes):
+    a = k.param("a", s.matrices[0], m, deep, dtype=s.dtypes[0])
+    b = k.param("b", s.matrices[1], deep, n, dtype=s.dtypes[1])
+    zeros = zero_points(k, s.dynamic)
+    results = Results.of(k, s)
+    sums = I64 if s.wide else I32
+    with batches(k, s, m) as (at, (kind,)), k.loop("r", m, kind=kind) as row:
+        for start, count, lanes in lane_segments(n, 1 if s.wide else machine.lanes):
             with k.loop("j", count) as j:
                 col = j + start // lanes
-                total = k.local("t", 1, dtype=I64 if wide else I32, lanes=lanes)
+                total = k.local("t", 1, dtype=sums, lanes=lanes)
                 total[0] = 0
                 with k.loop("d", deep) as d:
-                    left = cast(a[at[0], row, d], I32) - s.zeros[0]
-                    right = cast(b.vec(lanes)[at[1], d, col], I32) - s.zeros[1]
-                    total[0] = total[0] + cast(broadcast(left, lanes) * right, I64 if wide else I32)
-                result = from_wide_sum(s.requantize, total[0], factors) if wide else s.requantize(total[0], factors)
-                y.vec(lanes)[at[2], row, col] = result
+                    left = _centred(a[at[0], row, d], s.zeros[0], zeros[0])
+                    right = _centred(b.vec(lanes)[at[1], d, col], s.zeros[1], zeros[1])
+                    total[0] = total[0] + cast(broadcast(left, lanes) * right, sums)
+                results.store(at[2] * m + row, col * lanes, lanes, total[0])
     return k.done()
+
+
+def _centred(x: Expr, known: int, zero: Tensor | None) -> Expr:
+    """Integers less their zero point, in i32."""
+    less = cast(x, I32) - known
+    return less if zero is None else less - zero[0]

@@ -43,7 +43,7 @@ class IntegerGemm(IntegerProduct):
         return self.rounding == "none"
 
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
-        return _operand(operand, output.dims) is not None
+        return row_image(operand, output.dims) is not None
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = typed(inputs)[:2]
@@ -70,7 +70,7 @@ class IntegerGemm(IntegerProduct):
         n, deep, outs = math.prod(physical[:batch]), math.prod(physical[batch:]), site.output.dims[-1]
         x = Image(1, deep, 1, n, deep, dtype=site.input(0).dtype)
         y = Image(1, outs, 1, n, outs, dtype=site.output.dtype)
-        images = [_operand(site.input(i), site.output.dims) for i in site.extras]
+        images = [row_image(site.input(i), site.output.dims) for i in site.extras]
         operands = tuple(image for image in images if image is not None)
         return dense.Conv(x, y, weights=stored_type(site.input(1).dtype), operands=operands, epilogue=site.epilogue)
 
@@ -147,7 +147,7 @@ class IntegerGemm(IntegerProduct):
         yield Case(op, (x, w, b, *quantized_multipliers([0.011])), (1, 2, 3, 4), 0, label="images")
 
 
-def _operand(operand: TensorType, output: Ints) -> Image | None:
+def row_image(operand: TensorType, output: Ints) -> Image | None:
     """An operand that broadcasts to rows [..., M], as the image of one row of positions that a kernel reads; None
     where no image can express it."""
     dims = (1,) * (len(output) - operand.rank) + operand.dims

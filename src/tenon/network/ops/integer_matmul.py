@@ -5,21 +5,40 @@ Sources: the TensorFlow Lite quantization specification (BATCH_MATMUL); ONNX's Q
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.machine.algorithms.integers import product_tiles
 from tenon.machine.kernels import integer_matmul as kernels
-from tenon.machine.kernels.requantize import Rounding
+from tenon.machine.kernels import integer_matmul_words as by_words
+from tenon.machine.kernels.integer_conv import flips as flips_of
+from tenon.machine.kernels.requantize import Requantize, Rounding
 from tenon.network.graph.graph import Array, Value
-from tenon.network.graph.types import ROW_MAJOR, DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Layouts, Operator, Output, Site, Step, register, typed
+from tenon.network.graph.types import I32, ROW_MAJOR, DType, Quant, TensorType
+from tenon.network.ops.base import (
+    Accuracy,
+    Arg,
+    Case,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Scratch,
+    Site,
+    Step,
+    Weights,
+    register,
+    typed,
+)
 from tenon.network.ops.integer_arithmetic import Fixed
-from tenon.network.ops.integer_product import ACTIVATIONS
+from tenon.network.ops.integer_gemm import row_image
+from tenon.network.ops.integer_product import ACTIVATIONS, SUMMED
 from tenon.network.ops.requantize import Factors, clamped, quantized_multiplier, row_type
 
 
@@ -30,6 +49,9 @@ class IntegerMatMul(Operator):
 
     The sum of (a - ``zeros[0]``) * (b - ``zeros[1]``) times ``fixed``, a fixed-point factor, or ``factor`` in f32 with
     the rounding "float", plus ``zeros[2]``, is clamped between ``low`` and ``high``.  ``scale`` is that of the result.
+
+    With the rounding "none" the result is the sums, in i32.  The third and the fourth input, where they are given, are
+    integers of i32 that are subtracted from a and b, too: zero points that are known at run time.
     """
 
     rounding: Rounding = "double"
@@ -40,13 +62,27 @@ class IntegerMatMul(Operator):
     scale: float = 1.0
     factor: float = 1.0
     fixed: Fixed = (0, 0)
-    arity: ClassVar[tuple[int, int]] = (2, 2)
+    arity: ClassVar[tuple[int, int]] = (2, 4)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    fusable: ClassVar[bool] = True
+
+    @property
+    def fused_types(self) -> frozenset[DType]:
+        return SUMMED
+
+    @property
+    def takes_epilogue(self) -> bool:
+        return self.rounding == "none"
+
+    def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
+        return row_image(operand, output.dims) is not None
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        a, b = typed(inputs)
+        a, b, *zeros = typed(inputs)
         if any(t.dtype not in ACTIVATIONS for t in (a, b)):
             raise ShapeError(f"{self.name}: {a} and {b} are not quantised integers")
+        if any(t.dtype is not I32 or t.size != 1 for t in zeros) or (zeros and self.rounding != "none"):
+            raise ShapeError(f"{self.name}: {', '.join(map(str, zeros))} are not zero points of i32, each one number")
         if a.rank < 2 or b.rank < 2 or a.dims[-1] != b.dims[-2]:
             raise ShapeError(f"{self.name}: {list(a.dims)} and {list(b.dims)} are not two matrices that fit")
         try:
@@ -54,6 +90,8 @@ class IntegerMatMul(Operator):
         except ValueError:
             raise ShapeError(f"{self.name}: batches of {list(a.dims)} and {list(b.dims)} do not broadcast") from None
         dims = (*map(int, batch), a.dims[-2], b.dims[-1])
+        if self.rounding == "none":
+            return (TensorType(I32, dims),)
         return (TensorType(DType(self.to), dims, quant=Quant((self.scale,), (self.zeros[2],))),)
 
     def zero_points(self) -> tuple[int, int]:
@@ -62,23 +100,41 @@ class IntegerMatMul(Operator):
     def factors(self) -> Factors:
         return Factors.single(self.rounding, self.factor, self.fixed)
 
-    def reference(self, a: Array, b: Array) -> Array:
-        left, right = a.astype(np.int64) - self.zeros[0], b.astype(np.int64) - self.zeros[1]
+    def reference(self, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array:
+        left, right = (
+            x.astype(np.int64) - known - (0 if zero is None else int(zero.reshape(())))
+            for x, known, zero in zip((a, b), self.zeros, (a_zero, b_zero), strict=False)
+        )
+        if self.rounding == "none":
+            sums: Array = (left @ right).astype(np.int32)
+            return sums
         return clamped(self.factors().apply(left @ right) + self.zeros[2], self.low, self.high, DType(self.to))
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((ROW_MAJOR, ROW_MAJOR), (ROW_MAJOR,))
+        return Layouts((ROW_MAJOR,) * len(site.inputs), (ROW_MAJOR,))
+
+    def described(self, site: Site) -> kernels.IntegerMatMul:
+        """The product, and what its sums become."""
+        a, b, y = site.input(0), site.input(1), site.output
+        size, batch = (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
+        if self.rounding != "none":
+            known = self.factors()
+            factors = tuple((row[0].item(), row_type(self.rounding, name)) for name, row in known.rows().items())
+            stage = known.kernel(self.zeros[2], self.low, self.high, DType(self.to))
+            return kernels.IntegerMatMul(size, batch, self.zeros[:2], (a.dtype, b.dtype), stage, factors, y.dtype)
+        images = (row_image(site.input(i), y.dims) for i in site.extras)
+        return kernels.IntegerMatMul(
+            size, batch, self.zeros[:2], (a.dtype, b.dtype), Requantize("none", 0, 0, 0, I32, ()), (), y.dtype,
+            (_dynamic(site, 2), _dynamic(site, 3)), tuple(i for i in images if i is not None), site.epilogue,
+        )  # fmt: skip
 
     def lower(self, site: Site) -> list[Step]:
-        a, b, y = site.input(0), site.input(1), site.output
-        known = self.factors()
-        kernel = known.kernel(self.zeros[2], self.low, self.high, DType(self.to))
-        s = kernels.IntegerMatMul(
-            (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2]), self.zeros[:2],
-            (a.dtype, b.dtype), kernel,
-            tuple((row[0].item(), row_type(self.rounding, name)) for name, row in known.rows().items()),
-        )  # fmt: skip
-        return [Step(kernels.integer_matmul(s, site.machine), (Input(0), Input(1), Output()))]
+        s = self.described(site)
+        zeros = [Input(2 + i) for i, dynamic in enumerate(s.dynamic) if dynamic]
+        rest: tuple[Arg, ...] = (*map(Input, site.extras), Output())
+        if not by_words.applies(s, site.machine):
+            return [Step(kernels.integer_matmul(s, site.machine), (Input(0), Input(1), *zeros, *rest))]
+        return _by_words(by_words.Words(s, site.machine), zeros, rest)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None
@@ -102,6 +158,50 @@ class IntegerMatMul(Operator):
         for op in (cls("reduced", low=-32768, high=32767, to="i16", fixed=fixed),
                    cls("single", low=-32768, high=32767, to="i16", fixed=fixed)):  # fmt: skip
             yield Case(op, (i16[0], i8), (), 0, label=f"i16_i8_{op.rounding}")
+        yield from _sums(cls, rng)
+
+
+def _sums(cls: Callable[..., IntegerMatMul], rng: np.random.Generator) -> Iterable[Case]:
+    """Sums as results, of all types of bytes, with zero points known when compiling, at run time, in part, or 0."""
+    dtypes: tuple[type[np.integer[Any]], ...] = (np.int8, np.uint8)
+    sizes = ((2, 5, 8, 19), (1, 3, 7, 33), (1, 1, 6, 5), (3, 9, 3, 1), (1, 7, 70, 36))
+    for i, (size, left, right) in enumerate(itertools.product(sizes, dtypes, dtypes)):
+        n, m, deep, wide = size
+        a = rng.integers(*_ends(left), (n, m, deep)).astype(left)
+        b = rng.integers(*_ends(right), (n, deep, wide)).astype(right)
+        p, q = (np.array([rng.integers(*_ends(dtype))], np.int32) for dtype in (left, right))
+        known = (int(p[0]), int(q[0]), 0)
+        label = f"sums_{m}x{deep}x{wide}_{np.dtype(left).name}_{np.dtype(right).name}"
+        operands, zeros = (((p, q), (0, 0, 0)), ((p, None), (0, 3, 0)), ((None, q), (0, 0, 0)), ((), known))[i % 4]
+        yield Case(cls("none", zeros, to="i32"), (a, b, *operands), (), 0, label=label)
+        yield Case(cls("none", to="i32"), (a, b), (), 0, label=f"{label}_no_zeros")
+
+
+def _ends(dtype: type[np.integer[Any]]) -> tuple[int, int]:
+    kind = np.iinfo(dtype)
+    return kind.min, kind.max + 1
+
+
+def _dynamic(site: Site, i: int) -> bool:
+    """Whether an operand is a zero point: those of an epilogue come after the operator's own."""
+    return site.has(i) and i not in site.extras
+
+
+def _by_words(p: by_words.Words, zeros: Sequence[Input], rest: Sequence[Arg]) -> list[Step]:
+    """Pack, sum up what zero points need, multiply."""
+    left, right = p.s.dynamic
+    rows: Arg = Scratch("rows", 4 * math.prod(p.rows)) if p.ragged else Input(0)
+    panels = Scratch("panels", 4 * math.prod(p.panels))
+    columns = [Scratch("columns", 4 * math.prod(p.panels) // p.deep)] if p.offsets[0] else []
+    sums = [Scratch("sums", 4 * math.prod(p.rows[:2]))] if p.offsets[1] else []
+    steps = [Step(by_words.pack_rows(p), (Input(0), rows))] if p.ragged else []
+    read = zeros if p.offsets[0] else ()
+    steps.append(Step(by_words.pack_panels(p), (Input(1), *read, panels, *columns)))
+    if p.offsets[1]:
+        steps.append(Step(by_words.row_sums(p), (rows, *(zeros[left:] if right else ()), *sums)))
+    flips = [Weights(flips_of(p.machine))] if p.shifts[0] else []
+    (tile,) = product_tiles(p.conv, p.machine, 1)
+    return [*steps, Step(by_words.product(p, tile), (rows, panels, *flips, *columns, *sums, *rest))]
 
 
 def _batch(a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:

@@ -15,6 +15,7 @@ from tenon.network.graph.graph import Array, Node, Value
 from tenon.network.graph.types import I32, DType
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_matmul import IntegerMatMul
 from tenon.network.ops.window import Window
 from tenon.network.passes.base import Match, Result, attribute, rule, rules
 from tenon.network.passes.patterns import Apply
@@ -73,17 +74,32 @@ def _scalar(match: Match, zero: Value | None) -> Value | None:
 
 @rule(Apply("MatMul"))
 def matrix_of_bytes(match: Match) -> Result:
-    """a matrix product in i32 of bytes and constants is one of integer kernels"""
+    """a matrix product in i32 of bytes is one of integer kernels"""
     node = match.root
     a, b = node.input(0), node.input(1)
-    if node.output.type.dtype is not I32 or a.type.rank < 2 or b.type.rank != 2:
+    if node.output.type.dtype is not I32 or a.type.rank < 2 or b.type.rank < 2 or not node.output.type.size:
         return None
     x, known = bytes_of(a), weights_of(b)
-    if x is None or known is None or not node.output.type.size:
-        return None
+    if x is None or known is None or b.type.rank != 2:
+        return _both_at_run_time(match, a, b)
     weights = match.constant("weights", np.ascontiguousarray(known[0].T))
     op = IntegerGemm("none", x.known, known[1], to="i32", batch=a.type.rank - 1)
     return match.add(op, x.value, weights, None, _scalar(match, x.zero))
+
+
+def _both_at_run_time(match: Match, a: Value, b: Value) -> Result:
+    """Either may be constant bytes, too."""
+    left, right = _factor(match, a), _factor(match, b)
+    if left is None or right is None or not a.type.size:
+        return None
+    op = IntegerMatMul("none", (left.known, right.known, 0), to="i32")
+    return match.add(op, left.value, right.value, _scalar(match, left.zero), _scalar(match, right.zero))
+
+
+def _factor(match: Match, value: Value) -> Bytes | None:
+    """A matrix as bytes, computed at run time or constant."""
+    known = weights_of(value)
+    return bytes_of(value) if known is None else Bytes(match.constant("weights", known[0]), known[1])
 
 
 @rule(Apply("Conv"))
@@ -129,5 +145,5 @@ INTEGER_SUMS = rules(
     matrix_of_bytes,
     convolution_of_bytes,
     level=1,
-    ensures="products of bytes by constants are computed by integer kernels",
+    ensures="products of bytes are computed by integer kernels",
 )

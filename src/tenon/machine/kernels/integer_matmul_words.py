@@ -1,0 +1,267 @@
+"""Products of two matrices of bytes that are both computed at run time, four products at a time.
+
+The right matrices are packed first: four rows are one row of words, a panel for each vector of columns.  Tiles of rows
+by vectors of columns are then summed in registers, as in ``kernels.integer_conv``.  With zero points p and q, the sum
+of (a - p) * (b - q) is that of a * b, less p times the sum of a column of (b - q), less q times the sum of a row of a:
+both are computed once, in passes before, so that zero points may be known at run time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes
+from tenon.machine.kernels.conv import Conv, Run, Tile, runs, tiles
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.integer_conv import FLIP, ONES, word_segments
+from tenon.machine.kernels.integer_matmul import IntegerMatMul, Results, batches, zero_points
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import deal
+from tenon.network.graph.types import I32, DType
+
+_BYTES = (DType.I8, DType.U8)
+
+
+def applies(s: IntegerMatMul, machine: Machine) -> bool:
+    """Whether the machine multiplies any bytes four at a time, and more than one row shares what is packed."""
+    plain = all(dtype in _BYTES for dtype in s.dtypes)
+    return plain and bool(machine.dot4) and not machine.narrow_dot4 and s.size[0] > 1
+
+
+@dataclass(frozen=True)
+class Words:
+    """The product ``s`` on a machine: which bytes it multiplies, and the sizes of what is packed."""
+
+    s: IntegerMatMul
+    machine: Machine
+
+    @property
+    def conv(self) -> Conv:
+        """One of the products as a convolution of one row of positions, for the choice of tiles."""
+        m, deep, n = self.s.size
+        return Conv(Image(1, deep, 1, m, deep, dtype=self.s.dtypes[0]), Image(1, n, 1, m, n, dtype=self.s.to))
+
+    @property
+    def deep(self) -> int:
+        """Words of a row."""
+        return -(-self.s.size[1] // 4)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last word of a row is not whole, so that rows are copied."""
+        return self.s.size[1] % 4 != 0
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """The left matrices in words."""
+        return self.s.matrices[0], self.s.size[0], self.deep
+
+    @property
+    def panels(self) -> tuple[int, int, int, int]:
+        """The right matrices in words."""
+        lanes = self.machine.lanes
+        return self.s.matrices[1], -(-self.s.size[2] // lanes), self.deep, lanes
+
+    @property
+    def multiplied(self) -> DType:
+        """The type of left bytes as ``loops.dot4`` takes them; right ones are i8."""
+        own = self.s.dtypes[0]
+        return own if own in self.machine.dot4 else self.machine.dot4[0]
+
+    @property
+    def shifts(self) -> tuple[int, int]:
+        """What is added to left and to right bytes before they are multiplied."""
+        left = 0 if self.s.dtypes[0] is self.multiplied else 128 if self.multiplied is DType.U8 else -128
+        return left, -128 if self.s.dtypes[1] is DType.U8 else 0
+
+    @property
+    def zeros(self) -> tuple[int, int]:
+        """The known parts of the zero points of shifted bytes."""
+        (p, q), (left, right) = self.s.zeros, self.shifts
+        return p + left, q + right
+
+    @property
+    def offsets(self) -> tuple[bool, bool]:
+        """Whether sums of columns and sums of rows are needed: where the zero point of the other side is not 0."""
+        by_column, by_row = (known != 0 or dynamic for known, dynamic in zip(self.zeros, self.s.dynamic, strict=True))
+        return by_column, by_row
+
+    def multiply_add(self, acc: Expr, left: Expr, right: Expr) -> Expr:
+        return op("dot4" if self.multiplied is DType.U8 else "dot4_signed", acc, left, right)
+
+    def flipped(self, x: Expr) -> Expr:
+        """Left words as they are multiplied."""
+        return op("xor", x, Const(FLIP, Type(x.type.dtype))) if self.shifts[0] else x
+
+    def whole(self, side: int, zero: Tensor | None) -> Expr:
+        """The zero point of shifted bytes, in i32."""
+        known = Const(self.zeros[side], Type(I32))
+        return known if zero is None else zero[0] + known
+
+
+@lru_cache(maxsize=256)
+def pack_rows(p: Words) -> Kernel:
+    """Parameters: a [matrices, M, K], its rows in whole words, the last one filled with what counts as zero."""
+    (matrices, m, deep), length, dtype = p.rows, p.s.size[1], p.s.dtypes[0]
+    k = Builder(f"rows_{m}x{length}", f"{m} rows of {length} bytes in whole words")
+    a = k.param("a", matrices * m, length, dtype=dtype)
+    words = k.param("w", matrices * m, 4 * deep, dtype=dtype, out=True)
+    (kind,), _ = deal(matrices * m)
+    with k.loop("i", matrices * m, kind=kind) as i:
+        for start, count, lanes in lane_segments(length, 4 * p.machine.lanes):
+            with k.loop("j", count) as j:
+                words.vec(lanes)[i, j + start // lanes] = a.vec(lanes)[i, j + start // lanes]
+        for byte in range(length, 4 * deep):
+            words[i, byte] = Const(-p.shifts[0], Type(dtype))
+    return k.done()
+
+
+@lru_cache(maxsize=256)
+def pack_panels(p: Words) -> Kernel:
+    """Parameters: b [matrices, K, N], dynamic zero points, its panels of words, and i32 [matrices, panels, lanes] if
+    left zero points are not 0: what every sum of a column has less for them."""
+    (matrices, panels, deep, wide), (_, length, n) = p.panels, p.s.size
+    k = Builder(f"panels_{length}x{n}", f"[{length}, {n}] in words of four rows, and sums of columns")
+    b = k.param("b", matrices, length, n, dtype=p.s.dtypes[1])
+    zeros = zero_points(k, p.s.dynamic if p.offsets[0] else ())
+    words = k.param("w", matrices, panels, deep, wide, dtype=I32, out=True)
+    sums = k.param("c", matrices, panels, wide, dtype=I32, out=True) if p.offsets[0] else None
+    segments = word_segments(n, wide)
+    (outer, inner), _ = deal(matrices, max(count for _, count, _ in segments))
+    with k.loop("i", matrices, kind=outer) as i:
+        for start, count, lanes in segments:
+            with k.loop("j", count, kind=inner) as j:
+                _panel(k, p, b, (words, sums), zeros, (i, j + start // lanes), lanes)
+    return k.done()
+
+
+def _panel(
+    k: Builder, p: Words, b: Tensor, out: tuple[Tensor, Tensor | None], zeros: Sequence[Tensor | None],
+    at: tuple[Index, Index], lanes: int,
+) -> None:  # fmt: skip
+    """Pack ``lanes`` columns; ``at`` is the matrix and the vector of columns."""
+    (matrix, col), (words, sums), length, wide = at, out, p.s.size[1], p.panels[-1]
+    panel, place = col * lanes // wide, col * lanes % wide // lanes
+    total = k.local("s", 1, dtype=I32, lanes=lanes)
+    total[0] = 0
+
+    def word(row: Index | int, rows: int) -> None:
+        made = k.let("word", _word([b.vec(lanes)[matrix, row * 4 + i, col] for i in range(rows)], p.shifts[1]))
+        words.vec(lanes)[matrix, panel, row, place] = made
+        if sums is not None:
+            total[0] = p.multiply_add(total[0], broadcast(Const(ONES, Type(I32)), lanes), made)
+
+    with k.loop("d", length // 4) as d:
+        word(d, 4)
+    if p.ragged:
+        word(length // 4, length % 4)
+    if sums is not None:
+        known = p.whole(1, zeros[1])
+        sums.vec(lanes)[matrix, panel, place] = (total[0] - known * length) * (
+            Const(0, Type(I32)) - p.whole(0, zeros[0])
+        )
+
+
+def _word(rows: Sequence[Expr], shift: int) -> Expr:
+    """Vectors of bytes, one from each row, as words; bytes of rows that are not there are 0."""
+    made: Expr | None = None
+    for i, row in enumerate(rows):
+        byte = cast(row, I32)
+        byte = byte if i == 3 else op("and", byte, 255)
+        byte = byte << (8 * i)
+        made = byte if made is None else op("or", made, byte)
+    assert made is not None
+    flips = sum(128 << (8 * i) for i in range(len(rows)))
+    return op("xor", made, flips - (1 << 32) if flips >> 31 else flips) if shift else made
+
+
+@lru_cache(maxsize=256)
+def row_sums(p: Words) -> Kernel:
+    """Parameters: the left matrices in words, the right zero point if it is dynamic, i32 [matrices, M]: what every sum
+    of a row has less for right zero points."""
+    matrices, m, deep = p.rows
+    k = Builder(f"row_sums_{m}x{4 * deep}", f"sums of {m} rows of {4 * deep} bytes")
+    a = k.param("a", matrices * m, deep, dtype=DType.Q8)
+    (zero,) = zero_points(k, p.s.dynamic[1:])
+    sums = k.param("r", matrices * m, dtype=I32, out=True)
+    (kind,), _ = deal(matrices * m)
+    with k.loop("i", matrices * m, kind=kind) as i:
+        total = k.local("s", 1, dtype=I32)
+        total[0] = 0
+        for start, count, lanes in word_segments(deep, p.machine.lanes):
+            acc = k.local("a", 1, dtype=I32, lanes=lanes)
+            acc[0] = 0
+            with k.loop("d", count) as d:
+                left = p.flipped(a.vec(lanes)[i, d + start // lanes])
+                acc[0] = p.multiply_add(acc[0], left, broadcast(Const(ONES, Type(I32)), lanes))
+            total[0] = total[0] + reduce_lanes("add", acc[0])
+        sums[i] = total[0] * (Const(0, Type(I32)) - p.whole(1, zero))
+    return k.done()
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """What every tile of a kernel shares; ``columns`` and ``sums`` are what zero points add to sums."""
+
+    k: Builder
+    p: Words
+    a: Tensor
+    b: Tensor
+    flips: Tensor | None
+    columns: Tensor | None
+    sums: Tensor | None
+    results: Results
+
+
+@lru_cache(maxsize=256)
+def product(p: Words, tile: Tile) -> Kernel:
+    """Parameters: the left matrices in words, the panels, ``integer_conv.flips`` where left bytes are shifted, sums of
+    columns and of rows where they are needed, operands, y."""
+    s, (m, deep, n) = p.s, p.s.size
+    k = Builder(f"integer_matmul_{m}x{deep}x{n}", f"[{m}, {deep}] times [{deep}, {n}], in integers")
+    a = k.param("a", *p.rows, dtype=DType.Q8)
+    b = k.param("b", *p.panels, dtype=I32)
+    flips = k.param("f", p.machine.lanes, dtype=DType.Q8) if p.shifts[0] else None
+    columns = k.param("c", p.panels[0], p.panels[1], p.panels[3], dtype=I32) if p.offsets[0] else None
+    sums = k.param("s", *p.rows[:2], dtype=I32) if p.offsets[1] else None
+    parts = _Product(k, p, a, b, flips, columns, sums, Results.of(k, s))
+    with batches(k, s) as (at, _):
+        for r in runs(p.conv, p.machine, tile.vecs):
+            for o, _top, left, _height, width in tiles(k, r.iterations, (1, m), tile, p.machine.threads):
+                with k.outline(f"{width}x{r.vecs}v{r.lanes}", f"{width} rows by {r.width} columns"):
+                    _tile(parts, r, at, (o * r.width + r.start, left), width)
+    return k.done()
+
+
+def _tile(t: _Product, r: Run, at: tuple[Index, Index, Index], place: tuple[Index, Index], height: int) -> None:
+    """``place`` is the first column, in elements, and the first row."""
+    k, p, (first, top), wide = t.k, t.p, place, t.p.panels[-1]
+    acc = k.local("a", height, r.vecs, dtype=I32, lanes=r.lanes)
+
+    def column(v: Index | int) -> tuple[Index, Index]:
+        col = first + v * r.lanes
+        return col // wide, col % wide // r.lanes
+
+    with k.unroll("q", height) as i:
+        less = None if t.sums is None else k.let("z", broadcast(t.sums[at[0], top + i], r.lanes))
+        with k.unroll("t", r.vecs) as v:
+            panel, lane = column(v)
+            start = Const(0, Type(I32)) if t.columns is None else t.columns.vec(r.lanes)[at[1], panel, lane]
+            acc[i, v] = start if less is None else start + less
+    flip = None if t.flips is None else k.let("flip", t.flips.vec(r.lanes)[0])
+    unroll = next(u for u in range(min(p.machine.unroll, p.deep), 0, -1) if p.deep % u == 0)
+    with k.loop("d", p.deep // unroll) as outer, k.unroll("u", unroll) as u:
+        d = outer * unroll + u
+        places = [column(v) for v in range(r.vecs)]
+        right = [k.let(f"w{v}", t.b.vec(r.lanes)[at[1], panel, d, lane]) for v, (panel, lane) in enumerate(places)]
+        with k.unroll("q", height) as i:
+            word = broadcast(t.a[at[0], top + i, d], r.lanes)
+            left = k.let("v", word if flip is None else op("xor", word, flip))
+            for vec, each in enumerate(right):
+                acc[i, vec] = p.multiply_add(acc[i, vec], left, each)
+    with k.unroll("q", height) as i, k.unroll("t", r.vecs) as v:
+        t.results.store(at[2] * p.s.size[0] + top + i, first + v * r.lanes, r.lanes, acc[i, v])
