@@ -15,6 +15,7 @@ import tenon
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
 from tenon.runtime.engine import Engine
+from tenon.runtime.engine.io import fill_plain
 
 ROWS, COLUMNS = 3, 4
 A, B, C = (np.arange(12, dtype=np.float32).reshape(ROWS, COLUMNS) * s + s for s in (1, 10, 100))
@@ -46,6 +47,16 @@ def engine(saved: Path) -> Iterator[Engine]:
         yield opened
 
 
+@pytest.fixture(params=["one binding", "two bindings"])
+def each(request: pytest.FixtureRequest, saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine of a bundle for one shape, which copies plain arrays without looking for a binding, and of two."""
+    if request.param == "one binding":
+        saved = tenon.compile(model(), name="one").save(tmp_path_factory.mktemp("one") / "out")
+    with tenon.open(saved) as opened:
+        opened.run({"a": A, "b": B, "c": C})
+        yield opened
+
+
 def answer(a: Array, b: Array, c: Array) -> Array:
     return np.asarray(a - b - 2 * c)
 
@@ -72,10 +83,42 @@ OVERLAPS: dict[str, Callable[[Engine], dict[str, Array]]] = {
 
 
 @pytest.mark.parametrize("name", OVERLAPS)
-def test_overlapping_feeds_are_read_before_inputs_are_written(engine: Engine, name: str) -> None:
-    feeds = OVERLAPS[name](engine)
+def test_overlapping_feeds_are_read_before_inputs_are_written(each: Engine, name: str) -> None:
+    feeds = OVERLAPS[name](each)
     expected = answer(*(np.array(getattr(feeds[n], "array", feeds[n])) for n in "abc"))
-    np.testing.assert_array_equal(engine.run(feeds)["d"], expected)
+    np.testing.assert_array_equal(each.run(feeds)["d"], expected)
+
+
+PLAIN: dict[str, tuple[dict[str, Any], bool]] = {
+    "arrays": ({"a": A.copy(), "b": B.copy(), "c": C.copy()}, True),
+    "the same array": (dict.fromkeys("abc", A.copy()), True),
+    "a view": ({"a": A[:], "b": B.copy(), "c": C.copy()}, False),
+    "a list": ({"a": A.tolist(), "b": B.copy(), "c": C.copy()}, False),
+    "another type": ({"a": A.astype(np.float64), "b": B.copy(), "c": C.copy()}, False),
+    "another order of bytes": ({"a": A.astype(">f4"), "b": B.copy(), "c": C.copy()}, False),
+    "another shape": ({"a": A.T.copy(), "b": B.copy(), "c": C.copy()}, False),
+    "a part": ({"a": A.copy(), "b": B.copy()}, False),
+    "another name": ({"a": A.copy(), "b": B.copy(), "x": C.copy()}, False),
+    "one more": ({"a": A.copy(), "b": B.copy(), "c": C.copy(), "x": C.copy()}, False),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_arrays_are_copied_at_once(name: str) -> None:
+    """All inputs are written, or none is."""
+    feeds, taken = PLAIN[name]
+    inputs = {n: np.full((ROWS, COLUMNS), -1, np.float32) for n in "abc"}
+    assert fill_plain(inputs, feeds) == taken
+    for n, held in inputs.items():
+        np.testing.assert_array_equal(held, feeds[n] if taken else -1)
+
+
+def test_a_view_is_taken_by_a_single_input() -> None:
+    """NumPy copies what overlaps the only input."""
+    own = np.arange(12, dtype=np.float32).reshape(ROWS, COLUMNS)
+    expected = own[::-1].copy()
+    assert fill_plain({"a": own}, {"a": own[::-1]})
+    np.testing.assert_array_equal(own, expected)
 
 
 def test_overlaps_between_bindings(engine: Engine) -> None:
@@ -136,9 +179,9 @@ LIKE: dict[str, Callable[[Array], Any]] = {
 
 
 @pytest.mark.parametrize("name", LIKE)
-def test_array_likes(engine: Engine, name: str) -> None:
+def test_array_likes(each: Engine, name: str) -> None:
     like = LIKE[name]
-    np.testing.assert_array_equal(engine.run({"a": like(A), "b": like(B), "c": C})["d"], answer(A, B, C))
+    np.testing.assert_array_equal(each.run({"a": like(A), "b": like(B), "c": C})["d"], answer(A, B, C))
 
 
 def test_array_likes_select_bindings(engine: Engine) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Binding
-from tenon.runtime.engine.io import Given, strings, views
+from tenon.runtime.engine.io import Given, cropped, strings, views
 from tenon.runtime.engine.thread_pool import ThreadPool
 
 
@@ -23,7 +23,12 @@ class Bound:
         self.inputs = views(mutable, binding.inputs)
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
+        self._whole = not any(t.string or t.extent for t in binding.outputs)
         self.pool = ThreadPool(library, binding.entry, binding.phases, threads, processors)
+
+    def results(self) -> dict[str, Array]:
+        """The outputs, cropped to their valid extents and with strings decoded."""
+        return dict(self.outputs) if self._whole else cropped(self.outputs, self.binding.outputs)
 
     def fits(self, given: Given) -> bool:
         """Whether the given arrays have the shapes of the inputs."""

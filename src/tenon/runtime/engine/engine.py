@@ -17,7 +17,7 @@ from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Manifest, MemoryUse
 from tenon.runtime.engine import files
 from tenon.runtime.engine.bindings import Bound, fitting
-from tenon.runtime.engine.io import Feeds, cropped, fill, named
+from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
 
@@ -180,15 +180,19 @@ class Engine(Locked):
         """
         with self._lock:
             self._check_open()
-            if feeds is not None:
-                given = named(self.inputs, feeds)
-                self._select(fitting(self._bindings, given))
-                chosen = self._bindings[self._number]
-                fill(self.inputs, given, chosen.region, chosen.strings)
+            if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds)):
+                self._fill(feeds)
             if status := self._pool.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
-            found = cropped(self.outputs, self._bindings[self._number].binding.outputs)
+            found = self._bindings[self._number].results()
             return {name: array.copy() for name, array in found.items()} if copy else found
+
+    def _fill(self, feeds: Feeds) -> None:
+        """Select the binding that takes the feeds, and copy them to its inputs."""
+        given = named(self.inputs, feeds)
+        self._select(fitting(self._bindings, given))
+        chosen = self._bindings[self._number]
+        fill(self.inputs, given, chosen.region, chosen.strings)
 
     def timestamps(self) -> Array:
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.

@@ -56,6 +56,26 @@ def named(inputs: Mapping[str, Array], feeds: Feeds) -> Given:
     return {name: (as_array(name, value), value) for name, value in feeds.items()}
 
 
+def fill_plain(inputs: Mapping[str, Array], feeds: Feeds) -> bool:
+    """Copy the feeds if they are a dict of NumPy arrays of the inputs' shapes and dtypes, which small networks run on
+    in less time than ``named`` and ``fill`` take; else nothing is written, and the result is False.
+
+    Of several arrays, none is a view: arrays that own their memory do not overlap the inputs.
+    """
+    if type(feeds) is not dict or len(feeds) != len(inputs):
+        return False
+    several = len(feeds) > 1
+    for name, array in feeds.items():
+        target = inputs.get(name)
+        if type(array) is not np.ndarray or target is None or (several and array.base is not None):
+            return False
+        if array.dtype != target.dtype or array.shape != target.shape:
+            return False
+    for name, array in feeds.items():
+        inputs[name][...] = array
+    return True
+
+
 def fill(
     inputs: Mapping[str, Array],
     given: Given,

@@ -43,7 +43,8 @@ class ThreadPool:
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """Returns what the network returned."""
-        self._pinning.pin()
+        if self.processors:
+            self._pinning.pin()
         if self.threads == 1:
             return int(self._alone(*regions))
         self._share(regions)
