@@ -23,6 +23,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import even_factors
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32
+from tenon.network.ops.base import Weights
 from tenon.network.ops.fitted_factors import fitted_factors
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
@@ -87,6 +88,43 @@ def test_winograd(machine: str) -> None:
     assert conv.lower(site)[0].kernel.name.startswith("integer_winograd")
     (got,) = run_site(conv, site, arrays)
     np.testing.assert_array_equal(got, conv.evaluate(arrays)[0])
+
+
+MIXED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "dense": ((1, 8, 5, 7), (16, 8, 1, 1), {"pads": (0, 0, 0, 0)}),
+    "window": ((1, 4, 5, 6), (12, 4, 3, 3), {"pads": (1, 1, 1, 1), "zero": -20}),
+    "depthwise": ((1, 16, 5, 9), (16, 1, 3, 3), {"group": 16, "pads": (1, 1, 1, 1), "zero": 7}),
+}  # fmt: skip
+
+
+def mixed(name: str, blocks: set[int]) -> tuple[IntegerConv, list[Array]]:
+    """A convolution of which a channel in each of these blocks of four is multiplied by a power of two: many products
+    are halves, which no fixed point rounds as floats do."""
+    x, w, more = MIXED[name]
+    conv, arrays = floats(more), given(x, w)
+    arrays[3][:] = 0.0123
+    for block in blocks:
+        arrays[3][4 * block + 2] = np.float32(2.0**-6)
+    return conv, arrays
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_blocks_are_rounded_each_in_its_way(name: str, tmp_path: Path) -> None:
+    """Fixed point does for most channels; a block of four with another is compared with halves."""
+    machine, library = MACHINES["dots"], Library()
+    cases = [mixed(name, blocks) for blocks in ({0}, {1}, {2}, {0, 1, 2})]
+    steps = [conv.lower(make_site(conv, arrays, machine, CONSTANT))[0] for conv, arrays in cases]
+    for step in steps:
+        library.add(step.kernel)
+    library.build(tmp_path, ("gcc", "-O2"))
+    for (conv, arrays), step, block in zip(cases, steps, (0, 1, 2, None), strict=True):
+        table = next(a.data for a in step.args if isinstance(a, Weights) and a.data.ndim == 2)
+        assert len(table) == (3 if block is None else 4)
+        if block is not None:
+            assert np.flatnonzero(table[3]).tolist() == [4 * block + i for i in range(4)]
+        (expected,) = conv.evaluate(arrays)
+        np.testing.assert_array_equal(run_lowered(conv, arrays, machine, CONSTANT)[0], expected)
+        np.testing.assert_array_equal(run_lowered(conv, arrays, machine, CONSTANT, execute=library)[0], expected)
 
 
 def test_compiled(tmp_path: Path) -> None:

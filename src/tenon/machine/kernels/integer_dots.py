@@ -9,6 +9,7 @@ the same for cores without vectors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
@@ -32,7 +33,7 @@ from tenon.machine.kernel_ir.loops import (
     vector4,
 )
 from tenon.machine.kernels.conv import Conv, described
-from tenon.machine.kernels.integer_pairs import Operands, PairConv, columns, row_of
+from tenon.machine.kernels.integer_pairs import Operands, PairConv, Rounding, columns, row_of
 from tenon.machine.kernels.requantize import fixed_slope
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
@@ -94,6 +95,13 @@ def factors(pairs: Array) -> Array:
     return rows
 
 
+def mixed(pairs: Array, fitted: Array, by_floats: Array) -> Array:
+    """i32 [4, channels] of the factors of "even" rounding and of those that are fitted: the latter, but in blocks of
+    four of which a channel is one of ``by_floats``; the last row is 1 there, else 0."""
+    chosen = np.repeat(by_floats.reshape(-1, CHANNELS).any(axis=1), CHANNELS)
+    return np.concatenate([np.where(chosen, factors(pairs), factors(fitted)), chosen[None].astype(np.int32)])
+
+
 @dataclass(frozen=True, eq=False)
 class _DotContext:
     k: Builder
@@ -111,22 +119,44 @@ class _DotContext:
         own = self.operands.factor(self.k, block * 4, 4)
         return [*(self.k.let(name, self.q.vec(4)[i, block]) for i, name in enumerate("mhr")), *own]
 
-    def store(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr]) -> None:
-        """Requantise the sums of four channels and store them; ``at`` is (image, channel, row, column)."""
+    def finish(self, block: Index, places: Sequence[tuple[Index, Index, Index, Index]], totals: Sequence[Expr]) -> None:
+        """Requantise vectors of sums of the same four channels and store them; places are (image, channel, row,
+        column)."""
+        s, factors = self.s, self.factors(block)
+        if s.fitted_left is None:
+            self._store(places, totals, factors, s.rounding, s.left)
+            return
+        with self.k.bind("e", self.q[3, block * 4], 2) as even:
+            with self.k.when(-even):
+                self._store(places, totals, factors, "double", s.fitted_left)
+            with self.k.when(even - 1):
+                self._store(places, totals, factors, s.rounding, s.left)
+
+    def _store(
+        self, places: Sequence[tuple[Index, Index, Index, Index]], totals: Sequence[Expr], factors: list[Expr],
+        rounding: Rounding, left: int,
+    ) -> None:  # fmt: skip
+        for at, total in zip(places, totals, strict=True):
+            value = cast(self._requantised(at, total, factors, rounding, left), DType.I8)
+            result = cast(self.operands.finished(self.k, value, at, 4), DType.I8)
+            self.y.vec(4)[self.s.conv.y.place(*at, 4)] = result
+
+    def _requantised(
+        self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr], rounding: Rounding, left: int
+    ) -> Expr:
         s, (multiplier, added, right, *own) = self.s, factors
         if own:
             total = self.k.let("t", self.operands.add(at, 4, total, own[0]))
         if s.slope != 1:
             total = self.k.let("t", maximum(total, sqrdmulh(total, fixed_slope(s.slope))))
-        if s.left:
-            total = self.k.let("t", total << s.left)
+        if left:
+            total = self.k.let("t", total << left)
         high = self.k.let("p", sqrdmulh(total, multiplier))
-        if s.signed and s.rounding == "double":
+        if s.signed and rounding == "double":
             high = high + (high >> 31)
         high = high + added
-        value = high >> right if s.rounding == "double" else op("shift_even", high, total, multiplier, added, right)
-        value = cast(minimum(maximum(value, s.low), s.high), DType.I8)
-        self.y.vec(4)[s.conv.y.place(*at, 4)] = cast(self.operands.finished(self.k, value, at, 4), DType.I8)
+        value = high >> right if rounding == "double" else op("shift_even", high, total, multiplier, added, right)
+        return minimum(maximum(value, s.low), s.high)
 
 
 def _begin(
@@ -136,7 +166,8 @@ def _begin(
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
     weights, b = k.param("w", *w[1], dtype=w[0]), k.param("b", c.y.channels, dtype=I32)
-    q, operands = k.param("q", 3, c.y.channels, dtype=I32), Operands.begin(k, s)
+    rows = 3 if s.fitted_left is None else 4
+    q, operands = k.param("q", rows, c.y.channels, dtype=I32), Operands.begin(k, s)
     t = k.param("t", *scratch[1], dtype=scratch[0], scratch=True)
     return _DotContext(k, s, x, weights, b, q, t, k.param("y", *c.y.shape, dtype=DType.I8, out=True), operands)
 
@@ -144,7 +175,8 @@ def _begin(
 # ------------------------------------------------------------------------------------------------ dense
 @lru_cache(maxsize=512)
 def conv(s: PairConv) -> Kernel:
-    """Parameters: x, words of weights (``pack``), bias in i32, ``factors``, a panel (i32 of ``panel``), y."""
+    """Parameters: x, words of weights (``pack``), bias in i32, ``factors`` (or ``mixed``), a panel (i32
+    of ``panel``), y."""
     c = s.conv
     k = Builder(f"integer_dots{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}", f"{described(c)}, by vectors")
     iterations = c.y.channels // CHANNELS
@@ -229,15 +261,15 @@ def _tile(p: _DotContext, at: tuple[Index, Index, Index], width: int, iterations
                 weights = k.let("w", p.w.vec(4)[o, d, v, 0])
                 for i, x in enumerate(inputs):
                     acc[v, i] = dot16(acc[v, i], x, weights)
-        factors = p.factors(o)
-        for i in range(width):
-            p.store((n, o * CHANNELS, row, col + i), vector4(*(acc[v, i] for v in range(CHANNELS))), factors)
+        totals = [vector4(*(acc[v, i] for v in range(CHANNELS))) for i in range(width)]
+        p.finish(o, [(n, o * CHANNELS, row, col + i) for i in range(width)], totals)
 
 
 # -------------------------------------------------------------------------------------------- depthwise
 @lru_cache(maxsize=512)
 def depthwise(s: PairConv) -> Kernel:
-    """Parameters: x, weights (``pack_depthwise``), bias, ``factors``, an image of four channels (i8 of ``plane``), y.
+    """Parameters: x, weights (``pack_depthwise``), bias, ``factors`` (or ``mixed``), an image of four channels (i8
+    of ``plane``), y.
 
     x and y may be the same memory where they have the same shape.
     """
@@ -281,9 +313,7 @@ def _results(p: _DotContext, at: tuple[Index, Index, Index, Index], count: int) 
         for i in range(count):
             y, x = row * c.stride[0] + ky * c.dilation[0], (col + i) * c.stride[1] + kx * c.dilation[1]
             acc[i] = acc[i] + cast(p.scratch.vec(4)[y, x, 0], I32) * weight
-    factors = p.factors(block)
-    for i in range(count):
-        p.store((n, block * 4, row, col + i), acc[i], factors)
+    p.finish(block, [(n, block * 4, row, col + i) for i in range(count)], [acc[i] for i in range(count)])
 
 
 def fits(c: Conv) -> bool:

@@ -45,7 +45,9 @@ class PairConv:
     The border of x is ``fill``, and ``zero`` the zero point of the results.  ``signed``: results may lie below it, so
     that halves must be rounded away from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of
     ``kernels.requantize``; with ``added``, the first operand of ``conv`` is added to the sums, which are then shifted
-    to the ``left``.
+    to the ``left``.  With ``fitted_left``, of "even" rounding and for kernels by vectors only, the factors of most
+    blocks of four channels give the same results by "double" rounding, of sums that are shifted by that
+    (``integer_dots.mixed``).
     """
 
     conv: Conv
@@ -58,6 +60,7 @@ class PairConv:
     zero: int = 0
     rounding: Rounding = "double"
     left: int = 0
+    fitted_left: int | None = None
 
     @property
     def words(self) -> bool:

@@ -21,19 +21,33 @@ _AROUND = 3
 """How far the first sum of a step may lie from where real numbers have it."""
 
 
+Row = tuple[int, int, int]
+"""Of a channel: a multiplier from 2**30 on, what is added, and a shift to the right."""
+
+
 def fitted_factors(values: Array, zero: int, low: int, high: int, largest: Array) -> tuple[Array, int] | None:
     """Rows in i32, [3, channels], of multipliers from 2**30 on, of what is added and of shifts to the right, and a
-    shift to the left of the sums before; None where there are none.
+    shift to the left of the sums before; None where a channel has none.
 
     ``values`` are the factors in f32, and ``largest`` the largest magnitudes of the sums, per channel.
     """
-    found = _fitted(values.astype(np.float32).tobytes(), zero, low, high, largest.astype(np.int64).tobytes())
-    return None if found is None else (found[0].copy(), found[1])
+    found = fitted_rows(values, zero, low, high, largest)
+    if found is None:
+        return None
+    rows = [row for row in found[0] if row is not None]
+    return (np.array(rows, np.int32).T.copy(), found[1]) if len(rows) == len(found[0]) else None
+
+
+def fitted_rows(
+    values: Array, zero: int, low: int, high: int, largest: Array
+) -> tuple[tuple[Row | None, ...], int] | None:
+    """The same for each channel, None for those that have none; None where no shift to the left does for all."""
+    return _fitted(values.astype(np.float32).tobytes(), zero, low, high, largest.astype(np.int64).tobytes())
 
 
 @lru_cache(maxsize=256)
-def _fitted(factors: bytes, zero: int, low: int, high: int, bounds: bytes) -> tuple[Array, int] | None:
-    """``fitted_factors``: a layer asks for them several times while it is planned."""
+def _fitted(factors: bytes, zero: int, low: int, high: int, bounds: bytes) -> tuple[tuple[Row | None, ...], int] | None:
+    """``fitted_rows``: a layer asks for them several times while it is planned."""
     values, largest = np.frombuffer(factors, np.float32), np.frombuffer(bounds, np.int64)
     if not np.isfinite(values).all() or (values < 2.0**-100).any() or (largest >= 1 << 30).any():
         return None
@@ -43,12 +57,11 @@ def _fitted(factors: bytes, zero: int, low: int, high: int, bounds: bytes) -> tu
     left = _left(exponents, zero, largest)
     if steps is None or left is None:
         return None
-    rows = [
+    rows = tuple(
         _fit(int(m), left - int(e), left, zero, below, above)
         for m, e, below, above in zip(multipliers, exponents, *steps, strict=True)
-    ]
-    found = [row for row in rows if row is not None]
-    return (np.array(found, np.int32).T.copy(), left) if len(found) == len(rows) else None
+    )
+    return rows, left
 
 
 def _left(exponents: Array, zero: int, largest: Array) -> int | None:
@@ -79,7 +92,7 @@ def _steps(values: Array, zero: int, low: int, high: int, largest: Array) -> tup
     return below, above
 
 
-def _fit(multiplier: int, right: int, left: int, zero: int, below: Array, above: Array) -> tuple[int, int, int] | None:
+def _fit(multiplier: int, right: int, left: int, zero: int, below: Array, above: Array) -> Row | None:
     """A multiplier and an offset with these steps; None where none near the given multiplier has them."""
     slopes = multiplier + _SLOPES
     for m in slopes[(slopes >= 1 << 30) & (slopes < 1 << 31)].tolist():

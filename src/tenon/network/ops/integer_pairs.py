@@ -18,7 +18,7 @@ from tenon.machine.kernels.requantize import Added, even_factors
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import Arg, Cost, Input, Output, Scratch, Step, Weights
-from tenon.network.ops.fitted_factors import fitted_factors
+from tenon.network.ops.fitted_factors import fitted_factors, fitted_rows
 from tenon.network.ops.requantize import Factors
 
 BLOCK = 4
@@ -39,12 +39,16 @@ def image(type: TensorType) -> Image:
 
 @dataclass(frozen=True, eq=False)
 class _Requantized:
-    """The bias and the factors that a kernel takes, how it rounds, and ``PairConv.left``."""
+    """The bias and the factors that a kernel takes, how it rounds, and ``PairConv.left``; of "even" rounding also the
+    factors that are fitted, but for channels that must be multiplied by floats, and the shift to the left of sums."""
 
     bias: Array
     factors: Array
     rounding: Rounding = "double"
     left: int = 0
+    fitted: Array | None = None
+    by_floats: Array | None = None
+    fitted_left: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +146,7 @@ class Product:
         """The same by sums of sixteen products (``kernels.integer_dots``), if the panel is not too large."""
         if not integer_dots.fits(self.conv):
             return None
+        s, table = self._by_blocks(s, factors)
         if self.conv.depthwise:
             kernel, words = integer_dots.depthwise(s), integer_dots.pack_depthwise(self.weights)
             room = math.prod(integer_dots.plane(s))
@@ -150,8 +155,18 @@ class Product:
             if room > LARGEST_PANEL:
                 return None
             kernel, words = integer_dots.conv(s), integer_dots.pack(self.weights, s)
-        constants = (Weights(words), Weights(bias), Weights(integer_dots.factors(factors)), *self.operands)
+        constants = (Weights(words), Weights(bias), Weights(table), *self.operands)
         return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
+
+    def _by_blocks(self, s: PairConv, factors: Array) -> tuple[PairConv, Array]:
+        """The description and the factors for a kernel that rounds each block of channels by itself."""
+        known = self._requantized
+        if known is None or known.fitted is None or known.by_floats is None:
+            return s, integer_dots.factors(factors)
+        table = integer_dots.mixed(factors, known.fitted, known.by_floats)
+        if 2 * table[-1].sum() > len(self.weights):
+            return s, integer_dots.factors(factors)
+        return replace(s, fitted_left=known.fitted_left), table
 
     @cached_property
     def _requantized(self) -> _Requantized | None:
@@ -167,7 +182,10 @@ class Product:
         if known is None:
             return None
         results = np.clip(self.factors.apply(self.bias) + self.zero, self.low, self.high)
-        known.factors[dead] = np.stack([np.full(count, -(1 << 31)), 2 * results + 1, np.ones(count)], 1)[dead]
+        constant = np.stack([np.full(count, -(1 << 31)), 2 * results + 1, np.ones(count)], 1)
+        for factors in (known.factors, known.fitted):
+            if factors is not None:
+                factors[dead] = constant[dead]
         return replace(known, bias=np.where(dead, 0, self.bias).astype(np.int32))
 
     def _fixed(self, dead: Array) -> _Requantized | None:
@@ -189,7 +207,15 @@ class Product:
         if (fitted := fitted_factors(values, self.zero, self.low, self.high, sums)) is not None:
             return _Requantized(self.bias, integer_pairs.wrapped(fitted[0]), "double", fitted[1])
         even = None if self.in_floats else even_factors(values, self.zero, sums)
-        return None if even is None else _Requantized(self.bias, integer_pairs.wrapped(even[0]), "even", even[1])
+        if even is None:
+            return None
+        known = _Requantized(self.bias, integer_pairs.wrapped(even[0]), "even", even[1])
+        found = fitted_rows(values, self.zero, self.low, self.high, sums)
+        if found is None:
+            return known
+        rows = np.array([row or (1 << 30, 0, 1) for row in found[0]], np.int32).T
+        by_floats = np.array([row is None for row in found[0]])
+        return replace(known, fitted=integer_pairs.wrapped(rows), by_floats=by_floats, fitted_left=found[1])
 
 
 def supports(c: Conv, machine: Machine) -> bool:
