@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Rewriting the assertions of all files takes four times as long as reading what was kept from the run before.
+    sys.dont_write_bytecode = False
     if folder := config.getoption("--record-models"):
         from fuzzing.corpus import recording
 
@@ -25,9 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.close)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m quick``, files without such tests are not even imported, which takes longer than the tests."""
+    quick = config.getoption("-m") == "quick" and collection_path.suffix == ".py"
+    return True if quick and "mark.quick" not in collection_path.read_text() else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked slow, unless -m is given."""
-    if config.getoption("-m"):
+    """Deselect tests marked slow, unless -m names them."""
+    if "slow" in config.getoption("-m"):
         return
     slow = {item for item in items if item.get_closest_marker("slow")}
     config.hook.pytest_deselected(items=list(slow))

@@ -14,6 +14,8 @@ from real import DIGITS, held_out_digits
 from tenon.network.graph.graph import Array
 from tenon.runtime.engine.device import Device
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(scope="module")
 def host_answers() -> Array:

@@ -16,6 +16,8 @@ from tenon.network.graph.graph import Graph
 from tenon.network.graph.text import parse, show
 from tenon.network.passes.base import Pass, run
 
+pytestmark = pytest.mark.quick
+
 CASES = sorted(p for p in (Path(__file__).parent / "passes").glob("*.txt") if not p.name.endswith(".expected.txt"))
 PASSES = {p.name: p for p in passes.PIPELINE}
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 import tenon
 from tenon.formats.importers import FORMATS
 from tenon.network.ops import registry
+
+pytestmark = pytest.mark.quick
 
 SOURCE = Path(tenon.__file__).parent
 WINGS = ("network", "formats", "machine", "runtime", "tools", "compat", "cli")
@@ -80,10 +83,17 @@ def room(path: Path) -> str:
     return room_of(path.relative_to(SOURCE).with_suffix("").parts)
 
 
+@cache
+def syntax(path: Path) -> ast.Module:
+    """The syntax tree of a file, which several tests walk."""
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Rooms that a module imports, at its top or inside functions; imports for type checkers only do not count."""
     targets = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax(path)):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
             deep = node.module != "tenon" and node.module.removeprefix("tenon.") not in WINGS
@@ -113,7 +123,7 @@ def test_importers_do_not_import_each_other() -> None:
     importers = SOURCE / "formats" / "importers"
     formats = {p.name for p in importers.iterdir() if p.is_dir()} - {"shared", "__pycache__"}
     for path in importers.glob("*/*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(syntax(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tenon.formats.importers."):
                 other = str(node.module).split(".")[3]
                 assert other == path.parent.name or other not in formats, f"{path} imports {node.module}"
@@ -130,7 +140,7 @@ def test_class_names_of_importers_are_unique() -> None:
     names = Counter(
         node.name
         for path in (SOURCE / "formats").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(syntax(path))
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert not [name for name, count in names.items() if count > 1]
@@ -146,7 +156,7 @@ def test_modules_have_no_import_cycles() -> None:
     arrows: dict[str, set[str]] = {}
     for name, path in known.items():
         imports = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(syntax(path)):
             if isinstance(node, ast.ImportFrom) and node.module:
                 parts = {f"{node.module}.{a.name}" for a in node.names} & set(known)
                 imports |= parts or ({node.module} & set(known))
@@ -207,7 +217,7 @@ ROOMS_OF_WEIGHTS = ("machine/kernels", "machine/algorithms", "machine/plan", "ru
 def test_packed_weights_do_not_depend_on_blas() -> None:
     """The same model gives the same bytes on every machine; the order of summation in BLAS depends on the processor."""
     for path in [p for room in ROOMS_OF_WEIGHTS for p in SOURCE.glob(f"{room}/*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(syntax(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 called = node.func.attr
                 assert called not in ("tensordot", "matmul", "dot", "inner", "vdot"), f"{path}:{node.lineno}"

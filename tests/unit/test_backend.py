@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -20,6 +21,7 @@ from tenon.machine.kernel_ir.loops import Alloc, Barrier, Buffer, Kernel, Loop, 
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.text import show
 from tenon.network.graph.types import DType
+from tenon.options import Options
 
 PACKAGE = f"{tenon.machine.codegen.__name__}."
 BACKENDS = [
@@ -51,10 +53,10 @@ def test_every_backend_prints_a_kernel(name: str) -> None:
 @pytest.mark.usefixtures("every_kernel_divided")
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("c99", ["gnu", "strict"])
-def test_backends_print_the_same_steps(c99: str, threads: int) -> None:
+def test_backends_print_the_same_steps(c99: Literal["gnu", "strict"], threads: int) -> None:
     """Every backend prints a program for strict C99, and all but that one print vectors."""
-    how = {"threads": threads, "target": "x86-64-avx2", "no_tuning": True}
-    program = tenon.compile(DIGITS / "digits.onnx", c99=c99, **how).program  # type: ignore[arg-type]
+    options = Options(threads=threads, target="x86-64-avx2", no_tuning=True, c99=c99)
+    program = tenon.compile(DIGITS / "digits.onnx", options).program
     able = [name for name in BACKENDS if c99 == "strict" or name != "c.strict"]
     (first,), *others = (find(name).program([program], "digits.h").steps for name in able)
     for (steps,) in others:

@@ -19,6 +19,8 @@ from tenon.formats.wire.prototext import parse
 from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Preprocessing
 
+pytestmark = pytest.mark.quick(importer="caffe")
+
 W, B = random(4, 2, 3, 3), random(4)
 X = random(1, 2, 5, 5)
 

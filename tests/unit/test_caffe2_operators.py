@@ -16,6 +16,8 @@ from tenon.errors import UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
 
+pytestmark = pytest.mark.quick(importer="caffe2")
+
 RNG = np.random.default_rng(11)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 P = np.abs(X) / 2 + np.float32(0.1)

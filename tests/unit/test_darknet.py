@@ -15,6 +15,8 @@ from tenon.errors import FormatError, UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array, Graph
 
+pytestmark = pytest.mark.quick(importer="darknet")
+
 RNG = np.random.default_rng(3)
 
 

@@ -22,6 +22,8 @@ from tenon.formats.wire.hdf5 import Hdf5File
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import Quant
 
+pytestmark = pytest.mark.quick(importer="keras")
+
 
 def run(graph: Graph, *inputs: Array) -> list[Array]:
     return list(evaluate(graph, {v.name: a for v, a in zip(graph.inputs, inputs, strict=True)}).values())

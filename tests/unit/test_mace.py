@@ -14,6 +14,8 @@ from tenon.formats import importers
 from tenon.network.graph.graph import Array
 from wire import message
 
+pytestmark = pytest.mark.quick(importer="mace")
+
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-1, 1, (1, 6, 5, 4)).astype(np.float32)
 

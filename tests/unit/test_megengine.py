@@ -16,6 +16,8 @@ from tenon.formats.importers.megengine.load import hashed
 from tenon.network.graph.graph import Array
 from tflite_models import Fields, flatbuffer
 
+pytestmark = pytest.mark.quick(importer="megengine")
+
 RNG = np.random.default_rng(13)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 W = RNG.uniform(-1, 1, (2, 4, 3, 3)).astype(np.float32)

@@ -15,6 +15,8 @@ from tenon.errors import FormatError, ShapeError, UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
 
+pytestmark = pytest.mark.quick(importer="mxnet")
+
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-1, 1, (1, 4, 6, 6)).astype(np.float32)
 

@@ -15,6 +15,8 @@ from tenon.formats import importers
 from tenon.formats.importers.ncnn.file import TYPES
 from tenon.network.graph.graph import Array
 
+pytestmark = pytest.mark.quick(importer="ncnn")
+
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-1, 1, (1, 3, 5, 6)).astype(np.float32)
 W = RNG.uniform(-1, 1, (4, 3, 3, 3)).astype(np.float32)

@@ -15,6 +15,8 @@ from tenon.errors import UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
 
+pytestmark = pytest.mark.quick(importer="oneflow")
+
 RNG = np.random.default_rng(9)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 P = np.abs(X) + np.float32(0.5)

@@ -20,6 +20,8 @@ from tenon.network.graph.bind import bind
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.verify import verify
 
+pytestmark = pytest.mark.quick(importer="onnx")
+
 
 def load(made: onnx.ModelProto, **options: object) -> Graph:
     graph = importers.load(made.SerializeToString(), **options)  # type: ignore[arg-type]

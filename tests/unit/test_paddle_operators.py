@@ -14,6 +14,8 @@ from tenon.formats import importers
 from tenon.network.graph.graph import Array
 from wire import field, message
 
+pytestmark = pytest.mark.quick(importer="paddle")
+
 RNG = np.random.default_rng(2)
 X = RNG.uniform(-1, 1, (2, 4, 6, 5)).astype(np.float32)
 M = RNG.uniform(-1, 1, (4, 5)).astype(np.float32)

@@ -17,6 +17,8 @@ from tenon.errors import FormatError, ModelError, UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
 
+pytestmark = pytest.mark.quick(importer="pytorch")
+
 RNG = np.random.default_rng(5)
 
 

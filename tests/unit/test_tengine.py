@@ -15,6 +15,8 @@ from tenon.formats.importers.tengine.load import load
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.graph import Array
 
+pytestmark = pytest.mark.quick(importer="tengine")
+
 X = np.random.default_rng(5).uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
 
 

@@ -18,6 +18,8 @@ from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import F32, I32
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, strings, table
 
+pytestmark = pytest.mark.quick(importer="tensorflow")
+
 
 def run(loaded: Graph, *inputs: Any) -> list[Array]:
     feeds = {v.name: np.asarray(a, v.type.dtype.numpy) for v, a in zip(loaded.inputs, inputs, strict=True)}

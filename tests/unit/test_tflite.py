@@ -22,6 +22,8 @@ from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import DType, Quant
 from tflite_models import Model, convolution, flatbuffer
 
+pytestmark = pytest.mark.quick(importer="tflite")
+
 
 def run(data: bytes, *inputs: Array) -> list[Array]:
     graph = importers.load(data)
