@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lowered import Ask, NotLoweredError, make_site
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems, linearise
@@ -33,7 +34,7 @@ def lowered_steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
 class Library:
     """Kernels by their printed text. Usage: ``add`` all of them, ``build``, then pass the library as ``execute``."""
 
-    def __init__(self, slices: int = 1, dialect: type[C] = C) -> None:
+    def __init__(self, slices: int = 1, dialect: type[C99] = C) -> None:
         """Kernels with parallel loops run in ``slices`` slices, the last one first."""
         self.slices = slices
         self.unit = dialect()
@@ -79,7 +80,7 @@ def build_libraries(
     folder: Path,
     command: Sequence[str],
     size: int = 50,
-    dialect: type[C] = C,
+    dialect: type[C99] = C,
 ) -> list[tuple[Library, list[Case]]]:
     """The cases that lower, ``size`` to a library, since compile times grow faster than linearly with the size of a
     file.

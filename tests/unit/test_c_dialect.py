@@ -21,6 +21,7 @@ from lowered import MACHINES, Ask, make_site, run_lowered, settle
 from on_targets import COMPILED, ONE_OF_EACH_MACHINE, X86
 from operator_cases import CASES, LOWERED, selected, sweep
 from tenon.errors import ToolchainError
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.strict import StrictC, strict_machine
 from tenon.machine.kernels.machine import Machine
@@ -53,7 +54,7 @@ def command(name: str, target: str, *flags: str) -> list[str]:
     return [*COMPILERS[name], *machine, *row.flags, "-fno-math-errno", "-ffp-contract=off", *flags]
 
 
-def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[Case], dialect: type[C] = C) -> int:
+def assert_same(machine: Machine, how: Sequence[str], folder: Path, cases: list[Case], dialect: type[C99] = C) -> int:
     """Compare compiled C with the interpreter, bit for bit; returns the number of cases compared."""
     groups = build_libraries(cases, machine, ASK, folder, how, dialect=dialect)
     lowered = [(library, case) for library, part in groups for case in part]

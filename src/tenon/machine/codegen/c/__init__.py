@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.machine.codegen.backend import Backend, Launch, require_supported
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.unit import CUnit, print_unit
 from tenon.machine.kernel_ir.loops import Kernel
@@ -18,7 +19,7 @@ class CBackend:
     spaces = frozenset({"global", "const", "scratch", "stack", "register"})
     loops = frozenset({"serial", "unroll", "parallel"})
 
-    def __init__(self, dialect: type[C] = C) -> None:
+    def __init__(self, dialect: type[C99] = C) -> None:
         self.dialect = dialect
 
     def kernel(self, kernel: Kernel) -> str:

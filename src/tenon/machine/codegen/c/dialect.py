@@ -6,17 +6,19 @@ body that any compiler takes.  No intrinsics headers, no libm.
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tenon.machine.codegen.c import byte_lookups, conversions, dots, half, pairs, tiles
 from tenon.machine.codegen.c.alternatives import first_of
 from tenon.machine.codegen.c.assembly_tile import Tile
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
-from tenon.machine.codegen.c.literals import float_literal
-from tenon.machine.codegen.printer import COMPARE, INFIX, Printer, bare, factor
-from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Barrier, Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
+from tenon.machine.codegen.clike import computable, offset_text
+from tenon.machine.codegen.float_literals import float_literal
+from tenon.machine.codegen.printer import COMPARE, INFIX, bare
+from tenon.machine.codegen.scalar_functions import BODIES, ZERO_SAFE
+from tenon.machine.kernel_ir.loops import Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
 from tenon.network.graph.types import DType
 
 # V: the vector, I: its signed integer twin, E: the element, N: lanes, B: bits of an element, S: suffix of builtins
@@ -50,6 +52,7 @@ PORTABLE = {
     "reduce_add": "{tree} return v[0];",
     "reduce_max": "{tree} return v[0];",
     "reduce_min": "{tree} return v[0];",
+    "mul_rounded": BODIES["mul_rounded"],
     "dot2": half.DOT2_VECTOR,
     **half.FMA_VECTOR,
     **dots.VECTOR,
@@ -73,43 +76,7 @@ ROUNDED = {
     16: [("defined(__AVX512F__)", _WALL % "v")],
 }
 """A product of floats behind a wall that no addition is fused across."""
-_ZERO_SAFE = {
-    "div": "return b == 0 ? 0 : {minus}({E})(a / b);",
-    "mod": "return b == 0 ? 0 : {minus_rest}({E})(a % b);",
-}
-"""Division of integers by what may be zero: the result is zero then, and nothing overflows."""
 _INT_ABS = "const {U} m = ({U})(a < 0); return ({V})((({U})a ^ m) - m);"
-SCALAR = {
-    "max": "return a > b ? a : b;",
-    "min": "return a < b ? a : b;",
-    "select": "return m ? a : b;",
-    "abs": "return __builtin_fabs{S}(a);",
-    "sqrt": "return __builtin_sqrt{S}(a);",
-    "floor": "return __builtin_floor{S}(a);",
-    "ceil": "return __builtin_ceil{S}(a);",
-    "trunc": "return __builtin_trunc{S}(a);",
-    "round": (
-        "const {E} p = a < 0 ? -a : a;\n"
-        "  const {E} r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
-        "  return __builtin_copysign{S}(r, a);"
-    ),
-    "dot2": half.DOT2_SCALAR,
-    "fma_f16": half.FMA_ONE,
-    "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
-    "scalar": "return a;",
-    **dots.SCALAR,
-    **pairs.SCALAR,
-}
-TAKES = {
-    "div": "{V} a, {V} b", "mod": "{V} a, {V} b", "dot2": half.DOT2_TAKES, **half.FMA_TAKES,
-    "max": "{V} a, {V} b", "min": "{V} a, {V} b", "select": "{I} m, {V} a, {V} b",
-    **dots.TAKES,
-    "abs": "{V} a", "sqrt": "{V} a", "floor": "{V} a", "ceil": "{V} a", "trunc": "{V} a", "round": "{V} a",
-    "reduce_add": "{V} v", "reduce_max": "{V} v", "reduce_min": "{V} v",
-    "sqrdmulh": "{V} a, {V} b", "mul_rounded": "{V} a, {V} b", "scalar": "{V} a",
-    **pairs.TAKES,
-}  # fmt: skip
-
 _CLANG = {"max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
 NATIVE: dict[tuple[str, DType, int], list[tuple[str, str]]] = {}
 """(operation, dtype, lanes) -> [(preprocessor condition, body)], in addition to clang's builtins for every width."""
@@ -136,51 +103,40 @@ NATIVE["sqrt", DType.F32, 16] = [
 NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32_sqrtps256(a);")]
 NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
 NATIVE["scalar", DType.I32, 1] = [("defined(__GNUC__)", '__asm__("" : "+r"(a));\n  return a;')]
-_RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
-"""How tightly float operations bind: an operand on the left needs parentheses below that rank, on the right at it."""
 _ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
-_UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 _UNSIGNED_HELPERS = {"dot2", *dots.VECTOR, *pairs.TAKES}
-_TWIN = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
-_WHOLE = {DType.F32: "8388608.0f", DType.F64: "4503599627370496.0"}  # from here on every float is an integer
 _MAGNITUDE = {1: "0x7f", 2: "0x7fff", 4: "0x7fffffff", 8: "0x7fffffffffffffffLL"}
 
 
-class C(Printer):
-    """One translation unit of C."""
+class C(C99):
+    """One translation unit of GNU C."""
 
-    names: ClassVar[dict[DType, str]] = {
-        DType.F32: "float", DType.F64: "double", DType.F16: "uint16_t", DType.BOOL: "uint8_t", DType.Q8: "int32_t",
-        DType.I64: "int64_t", DType.I32: "int32_t", DType.I16: "int16_t", DType.I8: "int8_t",
-        DType.U64: "uint64_t", DType.U32: "uint32_t", DType.U16: "uint16_t", DType.U8: "uint8_t",
-        DType.BF16: "uint16_t", DType.B2: "int32_t",
-        DType.F8E4M3: "uint8_t", DType.F8E4M3U: "uint8_t", DType.F8E5M2: "uint8_t",
-        DType.F8E5M2U: "uint8_t", DType.F8E8M0: "uint8_t", DType.F4E2M1: "uint8_t",
-        DType.I4: "uint8_t", DType.U4: "uint8_t", DType.I2: "uint8_t", DType.U2: "uint8_t",
-    }  # fmt: skip
-    int_type = "intptr_t"
+    builtin = "__builtin_"
     in_portable_form = False
     """Whether what is being printed has another form."""
     has_assembly = False
     """Whether anything has two forms: a compiler that takes one of them may need no helper of the other."""
-    outlined = "TENON_OUTLINE void "
+    takes: ClassVar[Mapping[str, str]] = {
+        **C99.takes,
+        **dict.fromkeys(("reduce_add", "reduce_max", "reduce_min"), "{V} v"),
+    }
     first_of = staticmethod(first_of)
 
     def type(self, t: Type) -> str:
-        if t.dtype in (DType.Q8, DType.B2):
-            t = Type(DType.I32, t.lanes)
-        if t.dtype is DType.BOOL:
-            t = Type(DType.U8, t.lanes)
-        return super().type(t)
+        if t.lanes == 1:
+            return super().type(t)
+        dtype = {DType.Q8: DType.I32, DType.B2: DType.I32, DType.BOOL: DType.U8}.get(t.dtype, t.dtype)
+        self.vectors[Type(dtype, t.lanes)] = name = f"{dtype}x{t.lanes}"
+        return name
 
     def load(self, t: Type, pointer: str, at: int) -> str:
         if t.lanes == 1:
-            return f"{pointer}[{at}]"
+            return super().load(t, pointer, at)
         return f"*(const {self.type(t)}_at *){_address(pointer, at)}"
 
     def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
         if t.lanes == 1:
-            return f"{pointer}[{at}] = {value};"
+            return super().stored(t, pointer, at, value)
         return f"*({self.type(t)}_at *){_address(pointer, at)} = {value};"
 
     def splat(self, text: str, t: Type) -> str:
@@ -189,42 +145,16 @@ class C(Printer):
             return f"({over}){{0}}"
         key = f"splat_{over}"
         helper = (
-            f"TENON_INLINE {over} {key}({self.names[t.dtype]} a) {{\n"
+            f"{self.inline}{over} {key}({self.names[t.dtype]} a) {{\n"
             f"  return a - ({over}){{0}}; /* unlike a + 0, it keeps the sign of -0 */\n}}"
         )
         return f"{self.require(key, lambda: helper)}({bare(text)})"
 
-    def literal(self, e: Const) -> str:
-        if e.type.dtype is DType.F16:
-            return str(int.from_bytes(struct.pack("<e", e.value), "little"))
-        if e.type.dtype.carrier is not e.type.dtype:
-            return str(e.type.dtype.bits(e.value))
-        if not e.type.dtype.is_float:
-            suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}.get(e.type.dtype, "")
-            whole = int(e.value)
-            return f"({whole + 1}{suffix} - 1)" if whole in (-(2**31), -(2**63)) else f"{whole}{suffix}"
-        return float_literal(float(e.value), "" if e.type.dtype is DType.F64 else "f")
+    def not_finite(self, e: Const) -> str:
+        return float_literal(float(e.value), self.suffix(e.type.dtype))
 
-    def infix(self, e: Op, a: str, b: str) -> str:
-        """Integers wrap around: what is too wide for C's int arithmetic is done without a sign, then cut."""
-        t, sign = e.type, INFIX[e.name]
-        _computable(e.args[0].type)
-        if t.dtype.is_float and e.name in _RANK:
-            return f"({_loose(e, 0, a)} {sign} {_loose(e, 1, b)})"
-        if t.dtype.is_float or (t.lanes == 1 and e.name in ("and", "or", "xor")):
-            return f"({a} {sign} {b})"
-        if e.name == "div":
-            if _safe(e.args[1]):
-                return f"({a} / {b})"
-            return f"{self.helper('div', t)}({bare(self.value(e.args[0]))}, {bare(self.value(e.args[1]))})"
-        if t.lanes > 1:
-            return self.lanes_infix(e, a, b)
-        own = self.names[t.dtype]
-        if e.name == "shr" or t.dtype in (DType.U32, DType.U64, DType.Q8):
-            return f"({a} {sign} {b})"
-        wide = "uint64_t" if t.dtype is DType.I64 else "uint32_t"
-        right = b if e.name == "shl" else f"({wide}){b}"
-        return f"({own})(({wide}){a} {sign} {right})"
+    def integer_infix(self, e: Op, a: str, b: str) -> str:
+        return self.lanes_infix(e, a, b) if e.type.lanes > 1 else super().integer_infix(e, a, b)
 
     def lanes_infix(self, e: Op, a: str, b: str) -> str:
         """Signed lanes are computed as their unsigned twins, to wrap around; a scalar spreads by itself."""
@@ -241,47 +171,28 @@ class C(Printer):
         text = f"({operand(e.args[0], a)} {INFIX[e.name]} {operand(e.args[1], b)})"
         return f"({self.type(t)}){text}" if wraps else text
 
-    def unsigned(self, t: Type) -> str:
-        """The type of as many unsigned integers of the same width."""
-        return self.type(Type(_UNSIGNED[t.dtype.bytes], t.lanes))
-
-    def adds_up(self, t: Type) -> bool:
-        return not t.dtype.is_signed
-
     def call(self, e: Op, args: list[str]) -> str:
-        t, source = self.type(e.type), e.args[0].type
-        if e.name == "neg":
-            if e.type.dtype.is_float:
-                return f"(-{args[0]})"
-            if e.type.lanes > 1:
-                return f"({t})(-({self.unsigned(e.type)}){args[0]})"
-            wide = "uint64_t" if e.type.dtype.bytes == 8 else "uint32_t"
-            return f"({t})(0 - ({wide}){args[0]})"
-        if e.name not in ("cast", "bitcast", "broadcast", "select", *half.FMA_TAKES):
-            _computable(source)
-        if e.name in COMPARE:
-            test = f"({args[0]} {COMPARE[e.name]} {args[1]})"
-            return f"({t}){test}" if e.type.lanes > 1 else f"(-({t}){test})"
-        if e.name == "mod" and _safe(e.args[1]):
-            return f"({args[0]} % {args[1]})"
-        if e.name == "cast" and {source.dtype, e.type.dtype} & {DType.F16, DType.BF16}:
-            return f"{self.conversion(source, e.type)}({bare(args[0])})"
-        if e.name == "cast" and e.type.lanes > 1:
-            return self.converted(bare(args[0]), source, e.type)
-        if e.name == "cast":
-            return f"({t}){args[0]}"
-        if e.name == "bitcast" and e.type == Type(DType.I32) and (memory := self.word_in_memory(e.args[0])):
-            return memory
-        if e.name == "bitcast":
-            return f"(({t}){args[0]})" if e.type.lanes > 1 else f"{self.bits(source, e.type)}({bare(args[0])})"
         if e.name == "vector4":
-            return f"({t}){{{', '.join(map(bare, args))}}}"
+            return f"({self.type(e.type)}){{{', '.join(map(bare, args))}}}"
         if e.name == "interleave4":
-            return f"{self.interleaved(source, e.type)}({bare(args[0])})"
+            return f"{self.interleaved(e.args[0].type, e.type)}({bare(args[0])})"
         if e.name in byte_lookups.TABLES:
             return f"{self.looked_up(e)}({', '.join(map(bare, args))})"
-        over = e.args[1].type if e.name == "select" else source
-        return f"{self.helper(e.name, over)}({', '.join(map(bare, args))})"
+        if e.name == "bitcast" and e.type == Type(DType.I32) and (memory := self.word_in_memory(e.args[0])):
+            return memory
+        return (self.lanes_call(e, args) if e.type.lanes > 1 else "") or super().call(e, args)
+
+    def lanes_call(self, e: Op, args: list[str]) -> str:
+        """What vectors are written as that is no call of a helper function; empty for what is one."""
+        t, source = self.type(e.type), e.args[0].type
+        if e.name == "neg" and not e.type.dtype.is_float:
+            return f"({t})(-({self.unsigned(e.type)}){args[0]})"
+        if e.name in COMPARE:
+            computable(source)
+            return f"({t})({args[0]} {COMPARE[e.name]} {args[1]})"
+        if e.name == "cast" and not {source.dtype, e.type.dtype} & {DType.F16, DType.BF16}:
+            return self.converted(bare(args[0]), source, e.type)
+        return f"(({t}){args[0]})" if e.name == "bitcast" else ""
 
     def converted(self, value: str, source: Type, target: Type) -> str:
         """A vector in another type."""
@@ -308,12 +219,6 @@ class C(Printer):
         pointer, at = self.place(e.buffer, e.index)
         return f"*(const {self.require('word_at', lambda: word)} *){_address(pointer, at)}"
 
-    def bits(self, source: Type, target: Type) -> str:
-        a, b = self.type(source), self.type(target)
-        name = f"bits_{source}_{target}"
-        helper = f"TENON_INLINE {b} {name}({a} a) {{\n  union {{ {a} a; {b} b; }} u;\n  u.a = a;\n  return u.b;\n}}"
-        return self.require(name, lambda: helper)
-
     def interleaved(self, source: Type, target: Type) -> str:
         a, b = self.type(source), self.type(target)
         order = ", ".join(str(i // 4 + i % 4 * target.lanes) for i in range(source.lanes))
@@ -337,66 +242,48 @@ class C(Printer):
             key, lambda: byte_lookups.helper(e.name, key, self.type(x), self.type(table), x.lanes, table.lanes)
         )
 
-    def helper(self, name: str, t: Type) -> str:
-        """The helper function of an operation over a type."""
-        key = f"{name}_{t.dtype}x{t.lanes}" if t.lanes > 1 else f"{name}_{t.dtype}"
-        return self.require(key, lambda: self.operation(key, name, t))
+    def result(self, name: str, t: Type) -> str:
+        return self.names[t.dtype] if name.startswith("reduce") else super().result(name, t)
 
-    def operation(self, key: str, name: str, t: Type) -> str:
-        """The text of an operation's helper function."""
-        twin = Type(_TWIN[t.dtype.bytes], t.lanes)
-        over = self.type(t)
-        words = {
-            "V": over,
-            "I": self.type(twin),
-            "U": self.unsigned(t) if name in _UNSIGNED_HELPERS or (name == "abs" and t.dtype.is_signed) else "",
-            "E": self.names[t.dtype],
-            "N": t.lanes,
-            "S": "" if t.dtype is DType.F64 else "f",
-            "whole": _WHOLE.get(t.dtype, "0"),
+    def words(self, name: str, t: Type) -> dict[str, object]:
+        """Besides: W is a vector of i64, ``tree`` halves a vector until one lane is left."""
+        return super().words(name, t) | {
             "magnitude": _MAGNITUDE[t.dtype.bytes],
             "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
-            "Q": self.type(Type(DType.I32, 4)) if name == "dot16" else "",
             "tree": self.tree(name, t) if name.startswith("reduce") else "",
-            "tie": self.require("tie_even", lambda: pairs.TIE) if name == "shift_even" else "",
-            **(self.called_by_fma(name, t) if name in half.FMA_TAKES else {}),
         }
-        result = (
-            self.names[t.dtype] if name.startswith("reduce") else words["I"] if name.startswith("nearest") else over
-        )
-        text = self.helper_body(name, t)
-        head = f"TENON_INLINE {result} {key}({TAKES[name]}) {{{{\n"
-        return f"{head}{text}\n}}}}".format(**words)
+
+    def takes_unsigned(self, name: str, t: Type) -> bool:
+        return t.lanes == 1 or name in _UNSIGNED_HELPERS or (name == "abs" and t.dtype.is_signed)
 
     def called_by_fma(self, name: str, t: Type) -> dict[str, str]:
-        """The functions that portable multiply-adds of f16 call."""
         self.has_assembly = True
         if name == "fma_f16_scalar":
             return {"each": self.helper("fma_f16", t)}
         if t.lanes > 1:
             return {"one": self.helper("fma_f16", Type(t.dtype))}
-        narrow, wide = Type(DType.F16), Type(DType.F32)
-        return {"widen": self.conversion(narrow, wide), "narrow": self.conversion(wide, narrow)}
+        return super().called_by_fma(name, t)
 
     def helper_body(self, name: str, t: Type) -> str:
-        if name in _ZERO_SAFE:
+        if name in ZERO_SAFE:
             return self.division(name, t)
-        if name == "mul_rounded":
-            return self.first_of(ROUNDED.get(t.lanes, []), "volatile {V} r = a * b;\n  return r;")
-        if t.lanes == 1 and name == "fma_f16":
-            return self.first_of(half.fma_native(name, 1), SCALAR[name])
-        if (name, t.dtype, t.lanes) in NATIVE and t.lanes == 1:
-            return self.first_of(NATIVE[name, t.dtype, 1], SCALAR[name])
-        if t.lanes == 1 and name in pairs.NATIVE:
-            return self.first_of(pairs.NATIVE[name], SCALAR[name])
-        if t.lanes == 1 and name in dots.SCALAR:
-            return self.first_of(dots.native_scalar(name), SCALAR[name])
+        return self.first_of(self.native(name, t), self.portable(name, t))
+
+    def portable(self, name: str, t: Type) -> str:
         if t.lanes == 1:
-            integer = name == "abs" and not t.dtype.is_float
-            wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
-            return f"  return a < 0 ? ({{E}})(0 - ({wide})a) : a;" if integer else "  " + SCALAR[name]
-        portable = _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
-        native = [*NATIVE.get((name, t.dtype, t.lanes), []), *pairs.LANE_BY_LANE.get(name, [])]
+            return super().portable(name, t)
+        return _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
+
+    def native(self, name: str, t: Type) -> list[tuple[str, str]]:
+        """The forms of a helper function that some processors or compilers have."""
+        if name == "mul_rounded":
+            return ROUNDED.get(t.lanes, [])
+        own = NATIVE.get((name, t.dtype, t.lanes), [])
+        if t.lanes == 1:
+            products = half.fma_native(name, 1) if name == "fma_f16" else ()
+            scalar = dots.native_scalar(name) if name in dots.SCALAR else ()
+            return [*own, *products, *pairs.NATIVE.get(name, ()), *scalar]
+        native = [*own, *pairs.LANE_BY_LANE.get(name, [])]
         native += pairs.FOUR_LANES.get(name, []) if t.lanes == 4 else []
         if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
             native.insert(0, _by_clang(name, t))
@@ -406,38 +293,19 @@ class C(Printer):
             native += half.fma_native(name, t.lanes)
         if name in dots.VECTOR or name in dots.BLOCKS:
             native += dots.native(name, t.lanes)
-        return self.first_of(native, portable)
+        return native
 
-    def conversion(self, source: Type, target: Type) -> str:
-        """The function that turns a float of 16 bits into an f32, or back."""
-        key = f"{target.dtype}_of_{source}"
-        return self.require(key, lambda: self.conversion_text(key, source, target))
-
-    def conversion_text(self, key: str, source: Type, target: Type) -> str:
-        """The text of that function."""
-        bodies = half.CONVERSIONS[source.dtype, target.dtype]
-        wide, narrow = (target, source) if target.dtype is DType.F32 else (source, target)
-        words = {
-            "F": self.type(wide),
-            "U": self.type(Type(DType.U32, wide.lanes)),
-            "H": self.type(Type(narrow.dtype, narrow.lanes)),
-            "N": wide.lanes,
-        }
-        native = bodies.native.get(wide.lanes, ()) + bodies.native.get(0, ()) if wide.lanes > 1 else ()
-        text = self.first_of(native, bodies.vector if wide.lanes > 1 else bodies.scalar)
-        head = f"TENON_INLINE {self.type(target)} {key}({self.type(source)} a) {{{{\n"
-        return f"{head}{text}\n}}}}".format(**words)
+    def conversion_body(self, bodies: half.Conversion, lanes: int) -> str:
+        if lanes == 1:
+            return super().conversion_body(bodies, lanes)
+        return self.first_of(bodies.native.get(lanes, ()) + bodies.native.get(0, ()), bodies.vector)
 
     def division(self, name: str, t: Type) -> str:
-        """``_ZERO_SAFE``, lane by lane."""
-        one = self.helper(name, Type(t.dtype)) if t.lanes > 1 else ""
-        if one:
-            return f"  {{V}} r; for (int i = 0; i < {t.lanes}; i++) r[i] = {one}(a[i], b[i]); return r;"
-        wide = "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
-        signed = t.dtype.is_signed
-        minus = f"b == -1 ? ({{E}})(0 - ({wide})a) : " if signed else ""
-        rest = "b == -1 ? 0 : " if signed else ""
-        return "  " + _ZERO_SAFE[name].replace("{minus}", minus).replace("{minus_rest}", rest)
+        """Lane by lane."""
+        if t.lanes == 1:
+            return super().division(name, t)
+        one = self.helper(name, Type(t.dtype))
+        return f"  {{V}} r; for (int i = 0; i < {t.lanes}; i++) r[i] = {one}(a[i], b[i]); return r;"
 
     def tree(self, name: str, t: Type) -> str:
         """Halve the vector until one lane holds the result."""
@@ -470,7 +338,7 @@ class C(Printer):
         self.env |= dict.fromkeys(tile.nest.vars, 0)
         names = [self.register(load.buffer, load.index) for load in tile.sums]
         places = [self.place(load.buffer, load.index) for load in (tile.weights, tile.inputs)]
-        weights, inputs = (f"{name}{_offset(at)}" for name, at in places)
+        weights, inputs = (f"{name}{offset_text(at)}" for name, at in places)
         for var in tile.nest.vars:
             del self.env[var]
         cells = (self.cell(load.buffer, name) for load, name in zip(tile.sums, names, strict=True))
@@ -479,40 +347,9 @@ class C(Printer):
             self.f.taken |= taken
             self.line(text)
 
-    def loop_head(self, loop: Loop) -> str:
-        v = loop.var.name
-        return f"TENON_LOOP for ({self.int_type} {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
-
-    def slice_head(self, loop: Loop, first: str, each: int) -> str:
-        first_name, end_name = (f"TENON_INLINE {self.int_type} slice_{name}" for name in ("first", "end"))
-        bounds = (
-            f"{first_name}({self.int_type} from, {self.int_type} each) {{ return from > 0 ? from / each : 0; }}\n"
-            f"{end_name}({self.int_type} to, {self.int_type} each, {self.int_type} count) {{\n"
-            f"  const {self.int_type} end = (to + each - 1) / each;\n"
-            "  return end < count ? end : count;\n}"
-        )
-        self.require("slice", lambda: bounds)
-        v, start = loop.var.name, "" if first == "0" else f" - {factor(first)}"
-        begin = f"slice_first(slice_from{start}, {each})"
-        end = f"slice_end(slice_to{start}, {each}, {self.bound(loop.var)})"
-        return f"TENON_LOOP for ({self.int_type} {v} = {begin}, {v}_end = {end}; {v} < {v}_end; {v}++) {{"
-
-    def slice_test(self, first: Index, each: int) -> str:
-        return f"slice_from < {self.index(first + each)} && slice_to > {self.index(first)}"
-
-    def clamp(self, value: str, below: str) -> str:
-        helper = (
-            f"TENON_INLINE {self.int_type} clamp_index(int64_t v, {self.int_type} below) {{\n"
-            f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}"
-        )
-        return f"{self.require('clamp_index', lambda: helper)}({bare(value)}, {below})"
-
     def on_prefetch(self, s: Prefetch) -> None:
         pointer, at = self.place(s.buffer, s.index)
-        self.line(f"__builtin_prefetch({pointer}{_offset(at)}, 0, 2);")
-
-    def on_barrier(self, s: Barrier) -> None:
-        raise TypeError("a barrier has no meaning on a CPU")
+        self.line(f"__builtin_prefetch({pointer}{offset_text(at)}, 0, 2);")
 
     def array(self, b: Buffer, size: int) -> str:
         return f"{self.type(b.type)} {b.name}[{size}] __attribute__((aligned(64)));"
@@ -532,16 +369,6 @@ class C(Printer):
             ]
         return "\n".join([*lines, "", *helpers, ""])
 
-    def text(self) -> str:
-        """Everything printed so far: types, helpers, functions."""
-        functions = [f"{f.comment}{self.outlined}{f.name}{f.text}" for f in self.functions.values()]
-        return "\n".join([self.head(), *functions])
-
-
-def _computable(t: Type) -> None:
-    if t.dtype in (DType.F16, DType.BF16):
-        raise TypeError(f"arithmetic of {t}, which are bits in C: cast them to f32")
-
 
 def _promoted(t: Type) -> bool:
     """Whether C computes with such scalars as int, which does not spread over narrower lanes."""
@@ -559,30 +386,9 @@ def _by_clang(name: str, t: Type) -> tuple[str, str]:
     return test, f"return {builtin}({_call(name)});"
 
 
-def _safe(divisor: Expr) -> bool:
-    """Whether nothing can go wrong in a division by it."""
-    while isinstance(divisor, Op) and divisor.name == "broadcast":
-        divisor = divisor.args[0]
-    return isinstance(divisor, Const) and divisor.value not in (0, -1)
-
-
 def _call(name: str) -> str:
     return "a, b" if name in ("max", "min") else "a"
 
 
 def _address(pointer: str, at: int) -> str:
-    return f"({pointer}{_offset(at)})" if at else pointer
-
-
-def _loose(e: Op, i: int, text: str) -> str:
-    """An operand of float arithmetic, without the parentheses that its operation's rank makes needless."""
-    arg = e.args[i]
-    while isinstance(arg, Op) and arg.name == "broadcast":
-        arg = arg.args[0]
-    if isinstance(arg, Op) and arg.name in _RANK and _RANK[arg.name] >= _RANK[e.name] + i:
-        return bare(text)
-    return text
-
-
-def _offset(at: int) -> str:
-    return f" + {at}" if at > 0 else f" - {-at}" if at < 0 else ""
+    return f"({pointer}{offset_text(at)})" if at else pointer

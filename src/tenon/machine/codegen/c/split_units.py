@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from tenon.machine.codegen.c.dialect import C
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.function import PrintedFunction
 
 _VISIBLE = "TENON_PIECE"
@@ -49,7 +49,7 @@ def split(
 
 
 def _definition(function: PrintedFunction, visible: bool) -> str:
-    return f"{function.comment}{f'{_VISIBLE} ' if visible else C.outlined}{function.name}{function.text}"
+    return f"{function.comment}{f'{_VISIBLE} ' if visible else C99.outlined}{function.name}{function.text}"
 
 
 def _groups(functions: Sequence[PrintedFunction]) -> list[_Group]:

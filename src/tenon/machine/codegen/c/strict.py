@@ -7,21 +7,14 @@ operating system may have no <math.h>.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from tenon.machine.codegen.backend import Backend
 from tenon.machine.codegen.c import CBackend
-from tenon.machine.codegen.c.dialect import C
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.file_head import EXACT
-from tenon.machine.codegen.printer import Printer
-from tenon.machine.kernel_ir.loops import Buffer, Const, Loop, Prefetch, Type
 from tenon.machine.kernels.machine import Machine
-from tenon.network.graph.types import DType
 
 _HEAD = """\
 #define TENON_LOOP
@@ -36,43 +29,12 @@ _MATH = """
 _CALLED = "fabs|sqrt|floor|ceil|trunc|copysign"
 
 
-class StrictC(C):
+class StrictC(C99):
     """One translation unit of strict C99."""
 
     def __init__(self) -> None:
         super().__init__()
         self.taken |= {f"{name}{end}" for name in _MATH.split() for end in ("", "f", "l")}
-
-    def type(self, t: Type) -> str:
-        if t.lanes > 1:
-            raise TypeError(f"{t} in strict C99, which has no vectors")
-        return super().type(t)
-
-    @staticmethod
-    def first_of(native: Sequence[tuple[str, str]], portable: str) -> str:
-        """Always the portable form."""
-        return "  " + portable
-
-    def literal(self, e: Const) -> str:
-        dtype = e.type.dtype
-        if not dtype.is_float or dtype.carrier is not dtype or math.isfinite(e.value):
-            return super().literal(e)
-        bits = Type(DType.U64 if dtype.bytes == 8 else DType.U32)
-        value = np.array(e.value, dtype.numpy).view(f"u{dtype.bytes}")
-        suffix = "ULL" if dtype.bytes == 8 else "u"
-        return f"{self.bits(bits, e.type)}({int(value):#x}{suffix})"
-
-    def operation(self, key: str, name: str, t: Type) -> str:
-        return super().operation(key, name, t).replace("__builtin_", "")
-
-    def on_loop(self, s: Loop) -> None:
-        Printer.on_loop(self, s)
-
-    def on_prefetch(self, s: Prefetch) -> None:
-        """There is none."""
-
-    def array(self, b: Buffer, size: int) -> str:
-        return Printer.array(self, b, size)
 
     def head(self) -> str:
         helpers = self.needed_helpers()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tenon.machine.codegen.backend import Backend, Step, steps_of
+from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.split_units import split
 from tenon.machine.codegen.comments import call_comment
@@ -35,7 +36,7 @@ class CUnit:
     def text(self) -> str:
         """The whole file."""
         return "\n".join(
-            [self.head, *(f"{f.comment}{C.outlined}{f.name}{f.text}" for f in self.functions), self.entries]
+            [self.head, *(f"{f.comment}{C99.outlined}{f.name}{f.text}" for f in self.functions), self.entries]
         )
 
     def split(self) -> list[str]:
@@ -69,7 +70,7 @@ def print_unit(
     *,
     profile: bool = False,
     banner: str = "",
-    dialect: type[C] = C,
+    dialect: type[C99] = C,
 ) -> CUnit:
     """The programs as one unit, printed in ``dialect``; ``profile`` adds the entry points ``<name>_profile``.
 
@@ -92,7 +93,7 @@ def print_unit(
     return CUnit(programs[0].name, head, tuple(c.functions.values()), "\n".join([*entries, ""]), steps)
 
 
-def _entries(program: Program, steps: Sequence[Step], c: C, *, profile: bool) -> Iterable[str]:
+def _entries(program: Program, steps: Sequence[Step], c: C99, *, profile: bool) -> Iterable[str]:
     """The lines of a program's entry points."""
     printed = [(step, call_comment(step.call), _call(c, step)) for step in steps]
     used = {place.region for call in program.calls for place in call.args}
@@ -150,7 +151,7 @@ def _profiled(name: str, steps: _Printed, unused: list[str]) -> list[str]:
     return [head, *unused, "  (void)part, (void)parts;", "  switch (call) {", *body, "  }", "}"]
 
 
-def _call(c: C, step: Step) -> str:
+def _call(c: C99, step: Step) -> str:
     items = step.work_items
     args = [
         f"({c.pointer_type(buffer)}){_address(items, place)}"
