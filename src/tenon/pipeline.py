@@ -31,6 +31,7 @@ from tenon.machine.plan.lower import Weighed, plan
 from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
+from tenon.machine.plan.stages import UNSEEN, Stages
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.runner import Runner
 from tenon.network import passes
@@ -123,6 +124,7 @@ def compile(
     transform: Transform | None = None,
     progress: Progress = lambda stage: None,
     rewrite: Callable[[Graph], Graph] = lambda graph: graph,
+    stages: Stages = UNSEEN,
     **changes: Unpack[OptionKeywords],
 ) -> Bundle:
     """Compile a model, or a graph returned by ``load``, for a target.
@@ -131,6 +133,7 @@ def compile(
     each of them, with one copy of the weights.  Algorithms are selected for the first; the others use the same packing
     of weights where possible.
     ``rewrite`` is applied to the graph of each binding before it is optimised (``plugins.offloaded``, for example).
+    ``stages`` is shown the graphs, the plan and the declined rules of each binding.
 
     ``changes`` are fields of ``Options`` (``target="aarch64"``, ``name="net"``); fields that are neither given there
     nor in ``options`` come from the environment.  Machine code is generated when the bundle is saved.  Raises
@@ -140,7 +143,7 @@ def compile(
         model, values = load(model, example_inputs=example_inputs, values=values), None
     chosen, target = _chosen(options, changes)
     with stored_as(key, transform):
-        return _compiled(model, chosen, target, shapes, weights, values, progress, rewrite)
+        return _compiled(model, chosen, target, shapes, weights, values, progress, rewrite, stages)
 
 
 def _compiled(
@@ -152,6 +155,7 @@ def _compiled(
     values: Values | None,
     progress: Progress,
     rewritten: Callable[[Graph], Graph],
+    stages: Stages,
 ) -> Bundle:
     """See ``compile``; options without a value are those that the target usually has."""
     progress("read")
@@ -176,7 +180,7 @@ def _compiled(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
-    programs, tuned = _programs(graphs, target, chosen, name, progress)
+    programs, tuned = _programs(graphs, target, chosen, name, progress, stages)
     progress("generate")
     origin = _origin(model, imported)
     if chosen.obfuscate:
@@ -350,10 +354,11 @@ def _prepared(
     shapes: Shapes | None,
     progress: Progress,
     left: list[Problem] | None = None,
+    stages: Stages = UNSEEN,
 ) -> tuple[Graph, Setting]:
     """The optimised graph before layout selection, and the settings of the planner."""
     progress("optimise")
-    graph = _optimised(given, target, options, shapes, left)
+    graph = _optimised(given, target, options, shapes, left, stages)
     progress("plan")
     setting = _setting(target, options)
     times: Times = {}
@@ -363,11 +368,19 @@ def _prepared(
     return graph, replace(setting, algorithms=chosen, measured=frozenset(chosen.keys() & times.keys()))
 
 
-def _plan(graph: Graph, setting: Setting, name: str, weights: Weighed, options: Options, progress: Progress) -> Program:
+def _plan(
+    graph: Graph, setting: Setting, name: str, weights: Weighed, options: Options, progress: Progress,
+    stages: Stages = UNSEEN,
+) -> Program:  # fmt: skip
     """The program of ``graph``, which is not changed, within the budget of RAM if there is one."""
     if options.ram is None:
-        return plan(graph.copy(), setting, name, weights)
-    return plan_within(graph, setting, name, weights, options.ram, progress)
+        laid_out = graph.copy()
+        program = plan(laid_out, setting, name, weights)
+        stages.planned(program, setting, laid_out)
+        return program
+    program = plan_within(graph, setting, name, weights, options.ram, progress)
+    stages.planned(program, setting, None)
+    return program
 
 
 def _named(program: Program, given: Graph) -> Program:
@@ -393,24 +406,27 @@ def _all_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]
 
 
 def _programs(
-    graphs: Sequence[Graph], target: Target, options: Options, name: str, progress: Progress
+    graphs: Sequence[Graph], target: Target, options: Options, name: str, progress: Progress, stages: Stages
 ) -> tuple[list[Program], Tuned | None]:
     """The program of each binding, and how measured times were used.
 
     The programs share a constant region; the memory sizes of the first suffice for all.
     """
     weights, programs = Weighed(), list[Program]()
-    optimised, setting = _prepared(graphs[0], target, options, None, progress)
+    stages.imported(name, graphs[0])
+    optimised, setting = _prepared(graphs[0], target, options, None, progress, stages=stages)
     settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
-            programs.append(_named(_plan(optimised, setting, name, weights, options, progress), graph))
+            programs.append(_named(_plan(optimised, setting, name, weights, options, progress, stages), graph))
             continue
-        other, chosen = _prepared(graph, target, options, None, progress)
+        entry = f"{name}_{number}"
+        stages.imported(entry, graph)
+        other, chosen = _prepared(graph, target, options, None, progress, stages=stages)
         alike = choose_alike(other, chosen, optimised, setting)
         chosen = replace(chosen, algorithms={**chosen.algorithms, **alike})
         settings.append(chosen)
-        programs.append(_named(_plan(other, chosen, f"{name}_{number}", weights, options, progress), graph))
+        programs.append(_named(_plan(other, chosen, entry, weights, options, progress, stages), graph))
     last, memories = programs[-1], [program.memory for program in programs]
     memory = Memory(
         last.memory.constant, max(m.mutable for m in memories), max(m.activations for m in memories),
@@ -447,20 +463,26 @@ def _setting(target: Target, options: Options) -> Setting:
 
 
 def _optimised(
-    given: Graph, target: Target, options: Options, shapes: Shapes | None, left: list[Problem] | None = None
-) -> Graph:
+    given: Graph, target: Target, options: Options, shapes: Shapes | None, left: list[Problem] | None = None,
+    stages: Stages = UNSEEN,
+) -> Graph:  # fmt: skip
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = used_arithmetic(options, target, given)
     if arithmetic != "float":
-        kept = to_integers(graph, arithmetic)
+        kept = to_integers(graph, arithmetic, stages.log)
+        for problem in kept:
+            stages.log(f"integers declines {problem.where}: {problem.what}")
+        stages.passed("integers", graph, int(is_quantised(graph)))
         if left is not None:
             left += kept
     narrow = _narrowing(target, options, left, stated=mixed and options.precision == "fp16")
     failures = Path.cwd() if options.verify else None
-    passes.optimize(graph, verify=options.verify, level=options.optimize, narrow=narrow, failures=failures)
+    passes.optimize(
+        graph, options.verify, options.optimize, stages.log, passed=stages.passed, narrow=narrow, failures=failures
+    )
     return graph
 
 

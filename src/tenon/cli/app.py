@@ -96,6 +96,12 @@ def compile_command(
             help="The plug-in of a device, which runs the parts of the network that it supports.",
         ),
     ] = None,
+    dump: Annotated[
+        Path | None,
+        typer.Option(
+            "--dump", metavar="DIR", help="Also write all stages as text: graphs, rules, plan, kernels, code."
+        ),
+    ] = None,
     preprocessing: PreprocessOptions,
     options: BundleOptions,
     printing: PrintOptions,
@@ -104,7 +110,7 @@ def compile_command(
     from tenon.cli.commands import Written, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    written = Written(out, _parts(emit), report, encrypt, offload or "")
+    written = Written(out, _parts(emit), report, encrypt, offload or "", dump)
     compile_model(model.source(), written, given, as_json=printing.json)
 
 

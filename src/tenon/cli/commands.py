@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,8 @@ from tenon.runtime.bundle.writer import save_container
 class Written:
     """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
 
-    ``offload`` is a device's plug-in ("PATH=ARGUMENT") that runs parts of it.
+    ``offload`` is a device's plug-in ("PATH=ARGUMENT") that runs parts of it.  ``dump`` is the folder for the stages of
+    the compilation as text.
     """
 
     out: Path
@@ -37,6 +39,7 @@ class Written:
     report: Path | None = None
     encrypt: bool = False
     offload: str = ""
+    dump: Path | None = None
 
     @property
     def key(self) -> bytes | None:
@@ -61,7 +64,7 @@ def compile_model(source: Source, written: Written, options: dict[str, Any], *, 
         raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
-        bundle = _compiled(source, options, progress, written.offload)
+        bundle = _compiled(source, options, progress, written, written.dump)
         folder = bundle.save(out, emit=bundle.parts_with(emit), progress=progress if sys.stderr.isatty() else note)
         _write_report(written.report, source, bundle, options, progress)
     manifest = read_manifest(folder)
@@ -87,19 +90,27 @@ def compile_model(source: Source, written: Written, options: dict[str, Any], *, 
 
 
 def _compiled(
-    source: Source, options: Mapping[str, Any], progress: Callable[[str], None], offload: str = ""
+    source: Source, options: Mapping[str, Any], progress: Callable[[str], None], written: Written, dump: Path | None
 ) -> tenon.Bundle:
+    from tenon.cli.dump import Dump
+    from tenon.machine.plan.stages import UNSEEN
+
+    seen = Dump(dump) if dump is not None else None
     chosen = Options.from_environment(**options, inputs=source.inputs, outputs=source.outputs)
     source.fetch(progress)
-    bundle = tenon.compile(
-        source.model,
-        chosen,
-        weights=source.weights,
-        shapes=source.bindings,
-        values=source.values,
-        progress=progress,
-        **_rewrite(offload),
-    )
+    with seen or nullcontext():
+        bundle = tenon.compile(
+            source.model,
+            chosen,
+            weights=source.weights,
+            shapes=source.bindings,
+            values=source.values,
+            progress=progress,
+            stages=seen or UNSEEN,
+            **_rewrite(written.offload),
+        )
+    if seen is not None:
+        seen.bundle(bundle)
     progress("compile")
     note_open_batches(bundle.program.assumed)
     return bundle
@@ -130,13 +141,15 @@ def _compile_to_one_file(source: Source, written: Written, options: Mapping[str,
     began, out, report, key = perf_counter(), written.out, written.report, written.key
     if written.emit:
         raise InputError(f"a {SUFFIX} file holds what is needed to run the network: leave out --emit")
-    targets = (options.get("target") or "").split(",")
+    targets = [target.strip() for target in (options.get("target") or "").split(",")]
+    dump = written.dump
+    dumps = [dump / target if dump is not None and len(targets) > 1 else dump for target in targets]
     if report is not None and len(targets) > 1:
         raise InputError("--report is about one target: compile for each of them, or leave it out")
     with stages(f"compiling {source.name}") as progress:
         bundles = [
-            _compiled(source, {**options, "target": target.strip() or None}, progress, written.offload)
-            for target in targets
+            _compiled(source, {**options, "target": target or None}, progress, written, dump)
+            for target, dump in zip(targets, dumps, strict=True)
         ]
         save_container(out, bundles, key)
         _write_report(report, source, bundles[0], options, progress)

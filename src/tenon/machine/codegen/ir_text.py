@@ -13,7 +13,8 @@ from tenon.machine.codegen.comments import call_facts
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Place, Program
+from tenon.machine.plan.program import Program
+from tenon.machine.plan.text import show_place
 
 
 class IRText:
@@ -59,15 +60,10 @@ def _program(program: Program, steps: Sequence[Step]) -> str:
         if step.barrier:
             lines.append("  barrier")
         buffers, places = step.call.kernel.params, step.call.args
-        operands = ", ".join(f"{b.name} = {_place(p)}" for b, p in zip(buffers, places, strict=True))
+        operands = ", ".join(f"{b.name} = {show_place(p)}" for b, p in zip(buffers, places, strict=True))
         items = f" over {step.work_items.length} work items" if step.work_items else ""
         lines += [f"  // {call_facts(step.call)}", f"  {step.function}({operands}){items}"]
     return "\n".join([*lines, "}", ""])
-
-
-def _place(place: Place) -> str:
-    copies = f" ({place.copies} copies, {place.stride} bytes apart)" if place.stride else ""
-    return f"{place.region} + {place.offset}{copies}"
 
 
 BACKEND: Backend = IRText()

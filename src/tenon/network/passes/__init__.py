@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.verify import verify as check
 from tenon.network.passes.affine import DECOMPOSE, FOLD
-from tenon.network.passes.base import Log, Pass, run, silent
+from tenon.network.passes.base import Log, Pass, Passed, run, silent, unseen
 from tenon.network.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.network.passes.channels import CHANNELS
 from tenon.network.passes.fuse import FUSE
@@ -63,6 +63,7 @@ def optimize(
     level: int = 2,
     log: Log = silent,
     *,
+    passed: Passed = unseen,
     narrow: Sequence[Pass] = (),
     fuse: bool = True,
     failures: Path | None = None,
@@ -74,7 +75,8 @@ def optimize(
     pipeline ends there, with a graph of ONNX's own operators.
     ``verify`` checks the graph before, and after every pass.  With ``failures``, a folder, the result of every pass is
     compared with what it was given, and a model that a pass is wrong on is written there (see ``passes.validate``).
-    ``log`` gets a line per pass that changed something and per rule that declined.
+    ``log`` gets a line per pass that changed something and per rule that declined; ``passed`` is called after each
+    pass that ran.
     Raises InternalError, naming the pass or the rule and the node, if one fails.
     """
     if verify:
@@ -82,7 +84,11 @@ def optimize(
     at = PIPELINE.index(INTEGER_SUMS)
     validator = None if failures is None else _validator(graph, failures)
     for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
-        if step.level <= level and run(graph, step, log, verify=verify) and validator:
+        if step.level > level:
+            continue
+        changes = run(graph, step, log, verify=verify)
+        passed(step.name, graph, changes)
+        if changes and validator:
             validator.check(step, graph, rounds=step in narrow)
     return graph
 

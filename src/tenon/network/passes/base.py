@@ -19,6 +19,9 @@ from tenon.network.graph.writer import Names
 from tenon.network.passes.patterns import Apply, Bound, find, sole_reader
 
 Log = Callable[[str], None]
+Passed = Callable[[str, Graph, int], None]
+"""Called after a pass with its name, the graph, and the number of changes."""
+
 Result = Value | Sequence[Value | None] | str | None
 
 MOST_SWEEPS = 200
@@ -27,6 +30,10 @@ MOST_SWEEPS = 200
 
 def silent(_: str) -> None:
     """A log that drops everything."""
+
+
+def unseen(name: str, graph: Graph, changes: int) -> None:
+    """Does nothing after a pass."""
 
 
 class Match:

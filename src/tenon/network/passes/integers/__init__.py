@@ -13,7 +13,7 @@ from functools import partial
 
 from tenon.errors import Problem
 from tenon.network.graph.graph import Graph, Value
-from tenon.network.passes.base import Match, Result, Rule, apply, attribute, make, run, silent
+from tenon.network.passes.base import Log, Match, Result, Rule, apply, attribute, make, run, silent
 from tenon.network.passes.canonicalize import DEAD
 from tenon.network.passes.integers.chain import Chain, chain
 from tenon.network.passes.integers.comparisons import comparison_rules
@@ -52,17 +52,18 @@ def is_quantised(graph: Graph) -> bool:
     return bool(names & {"QuantizeLinear", "DequantizeLinear"}) or any(name.startswith("Integer") for name in names)
 
 
-def to_integers(graph: Graph, arithmetic: Arithmetic) -> list[Problem]:
-    """Rewrite ``graph`` in place; returns what stays in float, with reasons."""
+def to_integers(graph: Graph, arithmetic: Arithmetic, log: Log = silent) -> list[Problem]:
+    """Rewrite ``graph`` in place; returns what stays in float, with reasons.  ``log`` gets a line per rule that
+    declines."""
     left: dict[int, Problem] = {}
     rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):
         return []
     apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     slice_quantised(graph)
-    apply(graph, [rule, *map(_compiled, comparison_rules(arithmetic))], silent)
-    apply(graph, [_compiled(each) for each in same_operand_rules()], silent)
-    apply(graph, [_compiled(each) for each in float_result_rules()], silent)
+    apply(graph, [rule, *map(_compiled, comparison_rules(arithmetic))], log)
+    apply(graph, [_compiled(each) for each in same_operand_rules()], log)
+    apply(graph, [_compiled(each) for each in float_result_rules()], log)
     run(graph, DEAD)
     if arithmetic != "onnx":
         _quantize_as_tflite(graph, left)
