@@ -1,7 +1,7 @@
 /* Prints the checksums of the first bytes of standard input, in the forms of formats 2 and 3: one line for each of the
    numbers of bytes that are the arguments.  Built with libtenon's sources. */
 
-#include "internal.h"
+#include "digest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

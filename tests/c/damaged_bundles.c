@@ -1,7 +1,8 @@
 /* Opens damaged copies of a .tenon file from memory: bytes changed, cut, and with right digests after a change, so that
    the damage reaches the parsers behind them.  Arguments: the file, how many copies.  Built with libtenon's sources. */
 
-#include "internal.h"
+#include "digest.h"
+#include "tenon.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
    folder, very long, empty, cut, missing, folders and pipes.  Arguments: a folder, which is filled; how many.  Built with
    libtenon's sources. */
 
-#include "internal.h"
+#include "companions.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,15 +17,13 @@ ABI = 1
 """TENON_ABI_VERSION of tenon.h."""
 
 RUNTIME = Path(__file__).parents[1] / "c"
-SOURCES = (
-    "activations.c", "aes_gcm.c", "bundle.c", "companions.c", "compile.c", "container.c", "description.c", "device.c",
-    "digest.c", "ed25519.c", "engine.c", "error.c", "handle.c", "json.c", "key.c", "layout.c", "lzma.c", "machine.c",
-    "manifest.c", "memory_pool.c", "patch.c", "processor.c", "query.c", "run.c", "shapes.c",
-)  # fmt: skip
-POSIX = ("platform_posix.c", "children_posix.c", "ownership_posix.c")
-_WINDOWS = ("platform_windows.c",)
+_ALL = sorted(path.name for path in (RUNTIME / "libtenon").iterdir())
+POSIX = tuple(name for name in _ALL if name.endswith("_posix.c"))
+_WINDOWS = tuple(name for name in _ALL if name.endswith("_windows.c"))
+SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name not in (*POSIX, *_WINDOWS))
+"""The files of libtenon for every system, besides those for one."""
+_HEADERS = tuple(name for name in _ALL if name.endswith(".h"))
 TENGINE_HEADERS = ("c_api.h", "defines.h")
-_HEADERS = ("internal.h", "platform.h", "engine.h")
 _FAST = {"aes_gcm.c": (), "digest.c": ("-O2",), "threads.c": ("-O2",)}
 """What is not compiled for the least size. With -O2, AES takes 4 kB more on AArch64, and decrypts 1.2 times as fast."""
 _FLAGS = ("-Os", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
@@ -173,7 +171,7 @@ def import_library(compiler: Compiler, target: Target, objects: Mapping[str, byt
 
 def platform_source(target: Target) -> str:
     """The C file with what libtenon needs of an operating system."""
-    return _platform(target)[0]
+    return "platform_windows.c" if target.object == "coff" else "platform_posix.c"
 
 
 def _platform(target: Target) -> tuple[str, ...]:

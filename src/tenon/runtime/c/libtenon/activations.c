@@ -1,6 +1,6 @@
 /* Memory for intermediate results: taken for the length of a run, by one engine at a time. */
 
-#include "engine.h"
+#include "activations.h"
 
 #include <stdlib.h>
 

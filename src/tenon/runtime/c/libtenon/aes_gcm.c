@@ -6,7 +6,7 @@
    carries by integer products of every fourth bit, whose sums of at most 16 stay inside the bits between; that takes a
    processor whose multiplication takes the same time for all operands, as those of 64 bits do. */
 
-#include "internal.h"
+#include "encryption.h"
 
 #include <string.h>
 

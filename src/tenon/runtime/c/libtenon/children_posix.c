@@ -2,7 +2,8 @@
 
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
-#include "internal.h"
+#include "errors.h"
+#include "platform.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The files that a model reads besides its own: what the key of its compiled bundle covers. */
 
-#include "internal.h"
+#include "companions.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,11 @@
 /* Models instead of bundles: compiled by the command `tenon`, and kept in a cache by their content. */
 
-#include "internal.h"
+#include "compile.h"
+#include "companions.h"
+#include "device.h"
+#include "errors.h"
+#include "path_list.h"
+#include "processor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,25 +22,6 @@ static void add_text(Blake2b *state, const char *text) { tn_blake2b_add(state, t
 static void add_list(Blake2b *state, const char *const *list) {
   for (; list != NULL && *list != NULL; list++) add_text(state, *list);
   add_text(state, "end of list");
-}
-
-int tn_next_of_list(const char **list, char *entry, size_t room) {
-#if defined(_WIN32)
-  const char separator = ';';
-#else
-  const char separator = ':';
-#endif
-  while (*list != NULL && **list) {
-    const char *begin = *list, *end = strchr(begin, separator);
-    const size_t length = end != NULL ? (size_t)(end - begin) : strlen(begin);
-    *list = begin + length + (end != NULL);
-    if (length == 0) continue;
-    if (length >= room) return -1;
-    memcpy(entry, begin, length);
-    entry[length] = 0;
-    return 1;
-  }
-  return 0;
 }
 
 /* Plug-ins of the compiler: those that define operators, and that of a device ("PATH=ARGUMENT"). */

@@ -17,7 +17,12 @@
    "directory" is the sealed digest of what the directory says of all other parts but the signature, with their nonces and
    tags, so that parts of files with the same key cannot be exchanged, left out or put elsewhere. */
 
-#include "internal.h"
+#include "container.h"
+#include "digest.h"
+#include "encryption.h"
+#include "errors.h"
+#include "key.h"
+#include "processor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

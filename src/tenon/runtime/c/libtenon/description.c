@@ -1,6 +1,6 @@
 /* Inputs, outputs and sizes of a network, from JSON, and whether they make sense. */
 
-#include "internal.h"
+#include "description.h"
 
 #include <string.h>
 
@@ -63,8 +63,7 @@ static int read_quantisation(const JsonValue *scale, const JsonValue *zero, Teno
   return 1;
 }
 
-int tn_read_port(Pool *pool, const JsonValue *const fields[PORT_FIELDS], Port *port) {
-  (void)pool;
+int tn_read_port(const JsonValue *const fields[PORT_FIELDS], Port *port) {
   TenonTensor *tensor = &port->tensor;
   if (!is_text(fields[0]) || !is_text(fields[1]) || !is_size(fields[3]) || !is_size(fields[4])) return 0;
   tensor->name = fields[0]->text;

@@ -1,10 +1,9 @@
-/* Devices: shared libraries, or functions of the program, that run parts of networks.
+/* Devices: shared libraries, or functions of the program, that run parts of networks. */
 
-   A bundle that was compiled with --offload has one more input, behind the others, through which its code calls the
-   device (tenon_device.h); libtenon fills it before every run and does not show it. */
-
-#include "engine.h"
-#include "tenon_device.h"
+#include "device.h"
+#include "errors.h"
+#include "path_list.h"
+#include "platform.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static void leave(void) { __atomic_store_n(&busy, 0, __ATOMIC_RELEASE); }
 
 /* ----------------------------------------------------------------------------------------------------- registration */
 
-/* Names are equal in capitals and small letters: programs for Tengine write them in capitals. */
+/* Names are equal in capitals and small letters: some programs write them in capitals. */
 static int is_name(const char *a, const char *b) {
   while (*a && ((*a ^ *b) == 0 || ((*a ^ *b) == 32 && (*a | 32) >= 'a' && (*a | 32) <= 'z'))) a++, b++;
   return *a == *b;
@@ -108,10 +107,15 @@ static const Entry *find(const char *name) {
   return found;
 }
 
+const TenonDevice *tn_find_device(const char *name) {
+  const Entry *entry = find(name);
+  return entry != NULL ? entry->device : NULL;
+}
+
 const char *tenon_device_describe(const char *name) {
-  const Entry *found = name != NULL ? find(name) : NULL;
-  if (found == NULL || found->device->describe == NULL) return found != NULL ? "" : NULL;
-  return found->device->describe(found->device->self);
+  const TenonDevice *device = name != NULL ? tn_find_device(name) : NULL;
+  if (device == NULL || device->describe == NULL) return device != NULL ? "" : NULL;
+  return device->describe(device->self);
 }
 
 TenonStatus tn_device_origin(const char *name, const char **origin) {
@@ -121,89 +125,4 @@ TenonStatus tn_device_origin(const char *name, const char **origin) {
   return *origin != NULL ? TENON_OK
                          : tn_fail(TENON_UNSUPPORTED, "device '%s' is not of a shared library, so that the compiler cannot "
                                    "ask it: open a bundle instead of a model", name);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ bundles */
-
-TenonStatus tn_attach_device(Bundle *bundle) {
-  static const char prefix[] = TENON_DEVICE_INPUT;
-  for (int i = 0; i < bundle->about.binding_count; i++) {
-    Binding *binding = &bundle->about.bindings[i];
-    const Port *last = binding->inputs + binding->input_count - 1;
-    if (binding->input_count == 0 || strncmp(last->tensor.name, prefix, sizeof prefix - 1) != 0) continue;
-    if (last->tensor.type != TENON_U64 || last->tensor.bytes < 2 * sizeof(uint64_t)) continue;
-    const Entry *entry = find(last->tensor.name + sizeof prefix - 1);
-    if (entry == NULL) return TENON_NOT_FOUND;
-    const int parts = (int)(last->tensor.bytes / sizeof(uint64_t)) - 2;
-    if (parts > bundle->part_count) bundle->part_count = parts;
-    bundle->device = entry->device;
-    binding->device_offset = last->offset;
-    binding->input_count--;
-  }
-  return TENON_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ engines */
-
-struct DeviceParts {
-  TenonDeviceCalls calls;
-  const TenonDevice *device;
-  void **parts; /* part_count of each binding; NULL before their first run */
-  int part_count, binding, failed;
-  char error[256];
-};
-
-static int failed(DeviceParts *own, const char *what) {
-  const char *why = own->device->error != NULL ? own->device->error(own->device->self) : NULL;
-  if (!__atomic_exchange_n(&own->failed, 1, __ATOMIC_RELAXED))
-    snprintf(own->error, sizeof own->error, "device %s %s: %s", own->device->name, what,
-             why != NULL && *why ? why : "it gives no reason");
-  return 1;
-}
-
-/* Called by the bundle's code, by different threads for different parts. */
-static void run_part(void *context, uint32_t number, const void *model, size_t bytes, const void *const *inputs,
-                     void *const *outputs) {
-  DeviceParts *own = context;
-  if ((int64_t)number >= own->part_count) return;
-  void **part = &own->parts[own->binding * own->part_count + (int)number];
-  if (*part == NULL && own->device->prerun(own->device->self, model, bytes, part) != 0) {
-    *part = NULL;
-    failed(own, "refuses a part of the network");
-  } else if (own->device->run(*part, inputs, outputs) != 0) {
-    failed(own, "failed");
-  }
-}
-
-DeviceParts *tn_device_parts(const Bundle *bundle) {
-  DeviceParts *own = calloc(1, sizeof *own);
-  void **parts = calloc((size_t)bundle->part_count * (size_t)bundle->about.binding_count + 1, sizeof *parts);
-  if (own == NULL || parts == NULL) {
-    free(own);
-    free(parts);
-    return NULL;
-  }
-  *own = (DeviceParts){{run_part, own}, bundle->device, parts, bundle->part_count, 0, 0, ""};
-  return own;
-}
-
-void tn_begin_parts(Engine *engine) {
-  DeviceParts *own = engine->parts;
-  const uint64_t address = (uint64_t)(uintptr_t)&own->calls, words[2] = {address, ~address};
-  own->binding = engine->binding;
-  own->failed = 0;
-  memcpy(engine->tensors + tn_engine_binding(engine)->device_offset, words, sizeof words);
-}
-
-TenonStatus tn_parts_status(const Engine *engine) {
-  const DeviceParts *own = engine->parts;
-  return own->failed ? tn_fail(TENON_RUN_FAILED, "%s: %s", engine->bundle->about.name, own->error) : TENON_OK;
-}
-
-void tn_end_parts(Engine *engine) {
-  DeviceParts *own = engine->parts;
-  for (int i = 0; own != NULL && i < own->part_count * engine->bundle->about.binding_count; i++)
-    if (own->parts[i] != NULL) own->device->postrun(own->parts[i]);
-  if (own != NULL) free(own->parts);
-  free(own);
 }

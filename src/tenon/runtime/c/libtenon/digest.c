@@ -1,6 +1,7 @@
 /* BLAKE2b (RFC 7693, without a key), and the fast checksum of files (bundle/checksum.py). */
 
-#include "internal.h"
+#include "digest.h"
+#include "processor.h"
 
 #include <string.h>
 

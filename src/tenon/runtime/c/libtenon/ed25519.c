@@ -3,7 +3,7 @@
    Nothing here is secret, so time may depend on the data.  Numbers modulo p = 2^255 - 19 have 16 limbs of 16 bits, signed
    and wide enough for sums of products. */
 
-#include "internal.h"
+#include "encryption.h"
 
 #include <string.h>
 

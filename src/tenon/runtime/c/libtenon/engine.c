@@ -1,9 +1,10 @@
-/* Create engines, choose their binding, and reach their inputs and outputs. */
+/* Engines: create and end them, their memory and their profiles. */
 
 #include "engine.h"
+#include "errors.h"
+#include "handle.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* --------------------------------------------------------------------------------------------------------- creation */
 
@@ -81,7 +82,7 @@ TenonStatus tn_take_buffers(Engine *engine, size_t activations) {
 void tn_release_buffers(Engine *engine) {
   if (engine->is_home) tn_activations_settle(engine->activations, NULL, 0);
   engine->is_home = 0;
-  tn_end_parts(engine);
+  tn_end_parts(engine->parts);
   tn_aligned_release(engine->tensors);
   free(engine->bound_inputs);
   free(engine->bound_outputs);
@@ -92,7 +93,7 @@ static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options
   const Description *about = &engine->bundle->about;
   Engine *other = NULL;
   if (options->share_activations != NULL) {
-    if ((other = tn_handle_object(ENGINE_HANDLE, options->share_activations)) == NULL) return TENON_INVALID_HANDLE;
+    if ((other = tn_engine_of(options->share_activations)) == NULL) return TENON_INVALID_HANDLE;
     tn_activations_retain(other->activations);
   }
   engine->activations = other != NULL ? other->activations : tn_activations_new();
@@ -129,7 +130,7 @@ static void end(Engine *engine) {
 
 TenonStatus tenon_engine_create(TenonBundle *handle, const TenonEngineOptions *given, TenonEngine **result) {
   TenonEngineOptions options;
-  Bundle *bundle = tn_handle_object(BUNDLE_HANDLE, handle);
+  Bundle *bundle = tn_bundle_of(handle);
   if (bundle == NULL) return TENON_INVALID_HANDLE;
   if (result == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_create: the result is NULL");
   TenonStatus status = tn_options(given, &options, sizeof options, "TENON_ENGINE_OPTIONS_INIT");
@@ -142,7 +143,7 @@ TenonStatus tenon_engine_create(TenonBundle *handle, const TenonEngineOptions *g
   engine->bundle = engine->opened = bundle;
   engine->process = tn_process();
   status = set_up(engine, &options);
-  if (status == TENON_OK && (engine->handle = tn_handle_new(ENGINE_HANDLE, engine)) == NULL)
+  if (status == TENON_OK && (engine->handle = tn_engine_handle(engine)) == NULL)
     status = tn_fail(TENON_OUT_OF_MEMORY, "no room for one more engine");
   if (status == TENON_OK) *result = engine->handle;
   else end(engine);
@@ -150,140 +151,12 @@ TenonStatus tenon_engine_create(TenonBundle *handle, const TenonEngineOptions *g
 }
 
 TenonStatus tenon_engine_destroy(TenonEngine *handle) {
-  Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
+  Engine *engine = tn_engine_of(handle);
   if (engine == NULL) return TENON_INVALID_HANDLE;
   if (!tn_stop_worker(engine))
     return tn_fail(TENON_BUSY, "%s: a callback cannot destroy its engine", engine->opened->about.name);
   tn_handle_end(handle);
   end(engine);
-  return TENON_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ inputs and outputs */
-
-static TenonStatus find_port(const Engine *engine, int number, int output, const Port **port) {
-  const Binding *binding = tn_engine_binding(engine);
-  const int count = output ? binding->output_count : binding->input_count;
-  if (number < 0 || number >= count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", engine->bundle->about.name,
-                   output ? "output" : "input", number, count);
-  *port = &(output ? binding->outputs : binding->inputs)[number];
-  return TENON_OK;
-}
-
-static TenonStatus port_of(TenonEngine *handle, int number, int output, Engine **engine, const Port **port) {
-  const TenonStatus status = tn_engine_enter(handle, engine);
-  return status == TENON_OK ? find_port(*engine, number, output, port) : status;
-}
-
-/* Also during a run, which does not change it. */
-static TenonStatus describe(const TenonEngine *handle, int number, int output, TenonTensor *tensor) {
-  const Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
-  const Port *port;
-  const TenonStatus status = engine != NULL ? find_port(engine, number, output, &port) : TENON_INVALID_HANDLE;
-  if (status != TENON_OK) return status;
-  if (tensor == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", port->tensor.name);
-  *tensor = port->tensor;
-  return TENON_OK;
-}
-
-TenonStatus tenon_engine_input(const TenonEngine *engine, int input, TenonTensor *tensor) {
-  return describe(engine, input, 0, tensor);
-}
-
-TenonStatus tenon_engine_output(const TenonEngine *engine, int output, TenonTensor *tensor) {
-  return describe(engine, output, 1, tensor);
-}
-
-static TenonStatus memory_of(TenonEngine *handle, int number, int output, void **data) {
-  Engine *engine;
-  const Port *port;
-  const TenonStatus status = port_of(handle, number, output, &engine, &port);
-  if (status != TENON_OK) return status;
-  if (data == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", port->tensor.name);
-  *data = engine->tensors + port->offset;
-  return TENON_OK;
-}
-
-TenonStatus tenon_engine_input_data(TenonEngine *engine, int input, void **data) {
-  return memory_of(engine, input, 0, data);
-}
-
-TenonStatus tenon_engine_output_data(TenonEngine *engine, int output, void **data) {
-  return memory_of(engine, output, 1, data);
-}
-
-static TenonStatus check_buffer(const Engine *engine, const Port *port, const void *data, size_t bytes) {
-  const TenonTensor *tensor = &port->tensor;
-  if (data == NULL && bytes > 0)
-    return tn_fail(TENON_INVALID_ARGUMENT, "%s: the buffer for '%s' is NULL", engine->bundle->about.name, tensor->name);
-  if (bytes == tensor->bytes) return TENON_OK;
-  return tn_fail(TENON_WRONG_SIZE, "%s: the buffer for '%s' has %zu bytes and the tensor %llu", engine->bundle->about.name,
-                 tensor->name, bytes, (unsigned long long)tensor->bytes);
-}
-
-TenonStatus tenon_engine_set_input(TenonEngine *handle, int input, const void *data, size_t bytes) {
-  Engine *engine;
-  const Port *port;
-  TenonStatus status = port_of(handle, input, 0, &engine, &port);
-  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes);
-  if (status != TENON_OK) return status;
-  if (bytes > 0) memmove(engine->tensors + port->offset, data, bytes);
-  return TENON_OK;
-}
-
-TenonStatus tenon_engine_get_output(TenonEngine *handle, int output, void *data, size_t bytes) {
-  Engine *engine;
-  const Port *port;
-  TenonStatus status = port_of(handle, output, 1, &engine, &port);
-  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes);
-  if (status != TENON_OK) return status;
-  if (bytes > 0) memmove(data, engine->tensors + port->offset, bytes);
-  return TENON_OK;
-}
-
-TenonStatus tenon_engine_bind_input(TenonEngine *handle, int input, const void *data, size_t bytes) {
-  Engine *engine;
-  const Port *port;
-  TenonStatus status = port_of(handle, input, 0, &engine, &port);
-  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes);
-  if (status == TENON_OK) engine->bound_inputs[input] = data;
-  return status;
-}
-
-TenonStatus tenon_engine_bind_output(TenonEngine *handle, int output, void *data, size_t bytes) {
-  Engine *engine;
-  const Port *port;
-  TenonStatus status = port_of(handle, output, 1, &engine, &port);
-  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes);
-  if (status == TENON_OK) engine->bound_outputs[output] = data;
-  return status;
-}
-
-static int64_t integer_at(const Engine *engine, const Port *port) {
-  const uint8_t *data = engine->tensors + port->offset;
-  int64_t wide;
-  int32_t narrow;
-  if (port->tensor.type == TENON_I64) return memcpy(&wide, data, sizeof wide), wide;
-  if (port->tensor.type == TENON_I32) return memcpy(&narrow, data, sizeof narrow), narrow;
-  return INT64_MAX; /* all of it */
-}
-
-TenonStatus tenon_engine_output_shape(TenonEngine *handle, int output, int64_t shape[TENON_MAX_RANK], int *rank) {
-  Engine *engine;
-  const Port *port;
-  const TenonStatus status = port_of(handle, output, 1, &engine, &port);
-  if (status != TENON_OK) return status;
-  if (shape == NULL || rank == NULL)
-    return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_output_shape: a result is NULL");
-  const TenonTensor *tensor = &port->tensor;
-  memcpy(shape, tensor->shape, sizeof tensor->shape);
-  *rank = tensor->rank;
-  if (tensor->extent_axis < 0) return TENON_OK;
-  const Port *counted = &tn_engine_binding(engine)->outputs[tensor->extent_output];
-  const int64_t count = counted->tensor.bytes > 0 ? integer_at(engine, counted) : INT64_MAX;
-  int64_t *extent = &shape[tensor->extent_axis];
-  if (count < *extent) *extent = count < 0 ? 0 : count;
   return TENON_OK;
 }
 
@@ -312,7 +185,7 @@ TenonStatus tenon_engine_profile(TenonEngine *handle, uint64_t *nanoseconds, siz
     status = tn_fail(nanoseconds == NULL ? TENON_INVALID_ARGUMENT : TENON_WRONG_SIZE,
                      "%s has %d steps and the array %zu", about->name, about->timed_calls, nanoseconds ? count : 0);
   else
-    status = tn_run_profiled(engine, nanoseconds);
+    status = tn_run(engine, nanoseconds);
   tn_engine_leave(engine);
   return status;
 }

@@ -3,7 +3,8 @@
    A handle is the number of a slot and the count of the slot's uses, packed into a pointer that is never followed, so a
    handle of an earlier use, or any other pointer, is not taken for a living object. */
 
-#include "internal.h"
+#include "handle.h"
+#include "errors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@ enum { INDEX_BITS = 16, MOST = 1 << INDEX_BITS };
 
 typedef struct {
   void *object;
+  const HandleKind *kind;
   uint32_t use;
-  uint16_t kind;
 } Slot;
 
 static Slot *slots; /* grows by doubling; never released, so that old handles stay recognisable */
@@ -39,13 +40,13 @@ static uint32_t free_slot(void) {
   return i;
 }
 
-void *tn_handle_new(HandleKind kind, void *object) {
+void *tn_handle_new(const HandleKind *kind, void *object) {
   void *handle = NULL;
   take();
   const uint32_t i = free_slot();
   if (i < count) {
     slots[i].object = object;
-    slots[i].kind = (uint16_t)kind;
+    slots[i].kind = kind;
     slots[i].use = (slots[i].use + 1) & (UINTPTR_MAX >> INDEX_BITS & UINT32_MAX);
     if (slots[i].use == 0) slots[i].use = 1;
     handle = (void *)((uintptr_t)slots[i].use << INDEX_BITS | i);
@@ -54,7 +55,7 @@ void *tn_handle_new(HandleKind kind, void *object) {
   return handle;
 }
 
-void *tn_handle_object(HandleKind kind, const void *handle) {
+void *tn_handle_object(const HandleKind *kind, const void *handle) {
   const uintptr_t number = (uintptr_t)handle;
   const uint32_t i = number & (MOST - 1);
   void *object = NULL;
@@ -62,12 +63,11 @@ void *tn_handle_object(HandleKind kind, const void *handle) {
   if (i < count && slots[i].kind == kind && slots[i].use == number >> INDEX_BITS) object = slots[i].object;
   leave();
   if (object == NULL) {
-    static const char names[][8] = {"", "bundle", "engine", "graph", "tensor", "node", "context"};
-    const char *what = names[kind], *ended = kind == BUNDLE_HANDLE ? "closed" : "destroyed";
     if (handle == NULL)
-      tn_fail(TENON_INVALID_HANDLE, "the %s is NULL", what);
+      tn_fail(TENON_INVALID_HANDLE, "the %s is NULL", kind->name);
     else
-      tn_fail(TENON_INVALID_HANDLE, "the handle is not of this kind (%s), or the %s was %s", what, what, ended);
+      tn_fail(TENON_INVALID_HANDLE, "the handle is not of this kind (%s), or the %s was %s", kind->name, kind->name,
+              kind->ended);
   }
   return object;
 }

@@ -1,6 +1,6 @@
 /* A parser of JSON (RFC 8259), with Python's NaN and Infinity, to a tree in a memory pool. */
 
-#include "internal.h"
+#include "json.h"
 
 #include <locale.h>
 #include <stdlib.h>

@@ -3,7 +3,9 @@
    An encrypted model (wire/encryption.py) begins with "TENONENC", the number of its form (u32, 1) and the sealed empty
    text "key-check"; only the compiler reads the rest. */
 
-#include "internal.h"
+#include "key.h"
+#include "encryption.h"
+#include "errors.h"
 
 #include <stdlib.h>
 #include <string.h>

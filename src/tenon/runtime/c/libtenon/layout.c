@@ -1,6 +1,7 @@
 /* The layout of memory that a library's code was generated for: the text that bundle/layout.py writes into it. */
 
-#include "internal.h"
+#include "description.h"
+#include "errors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static int take_port(Lines *lines, const char *word, Port *port, const char **na
   const JsonValue *value = row->first;
   for (int i = 0; i < PORT_FIELDS; i++, value = value != NULL ? value->next : NULL) fields[i] = value;
   *name = fields[5]->kind == JSON_ARRAY && fields[5]->count == 2 ? fields[5]->first->next->text : NULL;
-  return tn_read_port(lines->pool, fields, port) && take_line_end(lines);
+  return tn_read_port(fields, port) && take_line_end(lines);
 }
 
 static int take_ports(Lines *lines, const char *word, Port **ports, int *count, const char ***names) {

@@ -4,7 +4,7 @@
    The whole result is in memory, and is the dictionary.  Every read and write is checked, so that damaged data cannot
    leave a buffer. */
 
-#include "internal.h"
+#include "lzma.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
    Tables here and elsewhere hold texts, not pointers to them, each of which takes 32 more bytes of a library. */
 
-#include "internal.h"
+#include "processor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* manifest.json of a bundle (bundle/manifest.py): its digest, and what it says of the network. */
 
-#include "internal.h"
+#include "description.h"
+#include "digest.h"
+#include "errors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +67,7 @@ static int read_ports(Pool *pool, const JsonValue *list, Port **ports, int *coun
                                                   "extent", "string", "scale", "zero_point"};
     const JsonValue *fields[PORT_FIELDS];
     for (int i = 0; i < PORT_FIELDS; i++) fields[i] = tn_json_get(object, keys[i]);
-    if (!tn_read_port(pool, fields, port)) return 0;
+    if (!tn_read_port(fields, port)) return 0;
   }
   return 1;
 }

@@ -1,6 +1,6 @@
 /* Memory that is taken in pieces and released at once. */
 
-#include "internal.h"
+#include "memory_pool.h"
 
 #include <stdarg.h>
 #include <stdio.h>

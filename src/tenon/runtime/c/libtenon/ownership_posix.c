@@ -10,7 +10,7 @@
 #undef stat64
 #endif
 
-#include "internal.h"
+#include "platform.h"
 
 #include <fcntl.h>
 #include <unistd.h>

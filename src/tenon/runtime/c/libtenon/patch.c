@@ -1,6 +1,9 @@
 /* Updates of .tenon files: bundle/delta.py makes and describes them. */
 
-#include "internal.h"
+#include "container.h"
+#include "digest.h"
+#include "errors.h"
+#include "lzma.h"
 
 #include <stdio.h>
 #include <stdlib.h>

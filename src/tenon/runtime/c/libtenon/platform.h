@@ -9,10 +9,6 @@
 #include <pthread.h>
 #endif
 
-/* The text of this thread's last error; NULL if there is no memory for one. */
-enum { ERROR_TEXT = 2048 };
-char *tn_error_text(void);
-
 /* ---- files */
 typedef enum { NO_FILE, BORROWED, ALLOCATED, ALIGNED, MAPPED } FileKind;
 
@@ -100,10 +96,6 @@ int tn_can_pin(void);
 int tn_own_processors(Processors *processors);       /* of this thread; 0 if unknown */
 int tn_pin(const Processors *processors);            /* this thread */
 long tn_processor_speed(int processor);              /* capacity or highest clock rate; 0 if unknown */
-/* The features of the processor that targets ask for, between blanks; "" if they are not known. */
-void tn_processor_features(char *text, size_t size);
-enum { TN_AVX2 = 3, TN_AVX512F = 5, TN_AVX512DQ = 6, TN_KNOWN = 31 };
-uint32_t tn_processor_bits(void); /* of x86: bits with these numbers; the last one is always set */
 
 /* ---- the compiler of models */
 /* Runs a command (NULL-terminated) with `input` (at most 512 bytes, which a pipe has room for) as standard input,

@@ -5,7 +5,8 @@
 
 #define _GNU_SOURCE
 #define _DARWIN_C_SOURCE
-#include "internal.h"
+#include "platform.h"
+#include "errors.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -26,19 +27,6 @@
 #endif
 
 /* ----------------------------------------------------------------------------------------------------------- errors */
-
-static pthread_key_t key;
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static int key_status = -1;
-
-static void make_key(void) { key_status = pthread_key_create(&key, free); }
-
-char *tn_error_text(void) {
-  if (pthread_once(&key_once, make_key) != 0 || key_status != 0) return NULL;
-  char *text = pthread_getspecific(key);
-  if (text == NULL && (text = calloc(1, ERROR_TEXT)) != NULL) pthread_setspecific(key, text);
-  return text;
-}
 
 static TenonStatus system_error(const char *what, const char *path) {
   const int number = errno;

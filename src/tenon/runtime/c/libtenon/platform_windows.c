@@ -1,6 +1,7 @@
 /* Windows: files, shared libraries, locks and threads.  Models are not compiled here, and threads are not pinned. */
 
-#include "internal.h"
+#include "platform.h"
+#include "errors.h"
 
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
@@ -8,23 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static DWORD slot = TLS_OUT_OF_INDEXES;
-static INIT_ONCE slot_once = INIT_ONCE_STATIC_INIT;
-
-static BOOL CALLBACK make_slot(PINIT_ONCE once, PVOID parameter, PVOID *context) {
-  (void)once, (void)parameter, (void)context;
-  slot = TlsAlloc();
-  return TRUE;
-}
-
-char *tn_error_text(void) {
-  InitOnceExecuteOnce(&slot_once, make_slot, NULL, NULL);
-  if (slot == TLS_OUT_OF_INDEXES) return NULL;
-  char *text = TlsGetValue(slot);
-  if (text == NULL && (text = calloc(1, ERROR_TEXT)) != NULL) TlsSetValue(slot, text);
-  return text;
-}
 
 static TenonStatus system_error(const char *what, const char *path) {
   const DWORD number = GetLastError();

@@ -1,7 +1,7 @@
 /* What the processor has, by the names that Linux gives to features (targets/: Host.features). */
 
 #define _GNU_SOURCE
-#include "internal.h"
+#include "processor.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,50 +1,48 @@
 /* What a bundle is and has. */
 
-#include "internal.h"
+#include "bundle.h"
+#include "errors.h"
 
-#include <stdio.h>
 #include <string.h>
 
-static const Bundle *bundle_of(const TenonBundle *handle) { return tn_handle_object(BUNDLE_HANDLE, handle); }
-
 const char *tenon_bundle_name(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? bundle->about.name : NULL;
 }
 
 const char *tenon_bundle_target(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? bundle->about.target : NULL;
 }
 
 const char *tenon_bundle_manifest(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? (const char *)bundle->manifest.data : NULL;
 }
 
 int tenon_bundle_max_threads(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? bundle->about.threads : -1;
 }
 
 int tenon_bundle_binding_count(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? bundle->about.binding_count : -1;
 }
 
 int tenon_bundle_input_count(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? bundle->about.bindings->input_count : -1;
 }
 
 int tenon_bundle_output_count(const TenonBundle *handle) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   return bundle != NULL ? bundle->about.bindings->output_count : -1;
 }
 
 /* NULL if they cannot be read. */
 static const Description *with_steps(const TenonBundle *handle) {
-  Bundle *bundle = tn_handle_object(BUNDLE_HANDLE, handle);
+  Bundle *bundle = tn_bundle_of(handle);
   if (bundle == NULL) return NULL;
   tn_lock(&bundle->monitor);
   const TenonStatus status = tn_read_steps(&bundle->pool, bundle->about.name, &bundle->about);
@@ -60,7 +58,7 @@ int tenon_bundle_step_count(const TenonBundle *handle) {
 static TenonStatus null_result(const char *what) { return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", what); }
 
 TenonStatus tenon_bundle_memory(const TenonBundle *handle, TenonMemory *memory) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   if (bundle == NULL) return TENON_INVALID_HANDLE;
   if (memory == NULL) return null_result("tenon_bundle_memory");
   memset(memory, 0, sizeof *memory);
@@ -71,7 +69,7 @@ TenonStatus tenon_bundle_memory(const TenonBundle *handle, TenonMemory *memory) 
 }
 
 static TenonStatus describe(const TenonBundle *handle, int binding, int number, int output, TenonTensor *tensor) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   if (bundle == NULL) return TENON_INVALID_HANDLE;
   if (tensor == NULL) return null_result(output ? "tenon_bundle_output" : "tenon_bundle_input");
   const Description *about = &bundle->about;
@@ -95,7 +93,7 @@ TenonStatus tenon_bundle_output(const TenonBundle *handle, int binding, int outp
 }
 
 static TenonStatus find(const TenonBundle *handle, const char *name, int output, int *number) {
-  const Bundle *bundle = bundle_of(handle);
+  const Bundle *bundle = tn_bundle_of(handle);
   if (bundle == NULL) return TENON_INVALID_HANDLE;
   const char *what = output ? "output" : "input";
   if (name == NULL || number == NULL)
@@ -121,7 +119,7 @@ TenonStatus tenon_bundle_find_output(const TenonBundle *handle, const char *name
 }
 
 TenonStatus tenon_bundle_step(const TenonBundle *handle, int step, TenonStep *description) {
-  if (bundle_of(handle) == NULL) return TENON_INVALID_HANDLE;
+  if (tn_bundle_of(handle) == NULL) return TENON_INVALID_HANDLE;
   if (description == NULL) return null_result("tenon_bundle_step");
   const Description *about = with_steps(handle);
   if (about == NULL) return TENON_DAMAGED;

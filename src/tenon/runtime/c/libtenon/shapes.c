@@ -1,12 +1,13 @@
 /* The shapes of an engine's inputs: one of the bundle's bindings or, of a model, another bundle of it. */
 
 #include "engine.h"
+#include "errors.h"
 
 #include <string.h>
 
 /* The handle of the bundle describes only bindings of what was opened. */
 int tenon_engine_binding(const TenonEngine *handle) {
-  const Engine *engine = tn_handle_object(ENGINE_HANDLE, handle);
+  const Engine *engine = tn_engine_of(handle);
   return engine != NULL && engine->bundle == engine->opened ? engine->binding : -1;
 }
 

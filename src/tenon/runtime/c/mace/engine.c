@@ -1,7 +1,8 @@
 /* Engines in MACE's manner: made from models, bundles or code. */
 
 #include "core.h"
-#include "internal.h"
+#include "errors.h"
+#include "platform.h"
 
 #include <stdarg.h>
 #include <stdio.h>

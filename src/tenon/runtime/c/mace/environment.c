@@ -1,7 +1,7 @@
 /* The environment variables of MACE that mean something on a CPU. */
 
 #include "core.h"
-#include "internal.h"
+#include "platform.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,24 +1,30 @@
 /* Graphs: their nodes and tensors, creating them from models or node by node, and finding inputs and outputs. */
 
 #include "graph.h"
+#include "handle.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-Graph *tg_graph(graph_t handle) { return tn_handle_object(GRAPH_HANDLE, handle); }
+static const HandleKind graph_kind = {"graph", "destroyed"}, node_kind = {"node", "destroyed"},
+                        tensor_kind = {"tensor", "destroyed"};
 
-Node *tg_node(node_t handle) { return tn_handle_object(NODE_HANDLE, handle); }
+Graph *tg_graph(graph_t handle) { return tn_handle_object(&graph_kind, handle); }
+
+Node *tg_node(node_t handle) { return tn_handle_object(&node_kind, handle); }
+
+Tensor *tg_tensor(tensor_t handle) { return tn_handle_object(&tensor_kind, handle); }
 
 /* Handles are made when a program first asks for one. */
 node_t tg_node_handle(Node *node) {
-  if (node != NULL && node->handle == NULL) node->handle = tn_handle_new(NODE_HANDLE, node);
+  if (node != NULL && node->handle == NULL) node->handle = tn_handle_new(&node_kind, node);
   return node != NULL ? node->handle : NULL;
 }
 
 tensor_t tg_tensor_handle(Tensor *tensor) {
-  if (tensor != NULL && tensor->handle == NULL) tensor->handle = tn_handle_new(TENSOR_HANDLE, tensor);
+  if (tensor != NULL && tensor->handle == NULL) tensor->handle = tn_handle_new(&tensor_kind, tensor);
   return tensor != NULL ? tensor->handle : NULL;
 }
 
@@ -136,14 +142,14 @@ static int read_model(Graph *graph, const void *content, int size) {
 }
 
 static graph_t created(Graph *graph, int status) {
-  if (status == 0 && (graph->handle = tn_handle_new(GRAPH_HANDLE, graph)) != NULL) return graph->handle;
+  if (status == 0 && (graph->handle = tn_handle_new(&graph_kind, graph)) != NULL) return graph->handle;
   end_graph(graph);
   return NULL;
 }
 
 graph_t create_graph(context_t context, const char *model_format, const char *file_name, ...) {
   int size = 0;
-  if (context != NULL && tn_handle_object(CONTEXT_HANDLE, context) == NULL) return NULL;
+  if (context != NULL && !tg_is_context(context)) return NULL;
   if (model_format != NULL && !tg_is_initialised()) return tg_error("create_graph: init_tengine comes first"), NULL;
   const int in_memory = model_format != NULL && strstr(model_format, ":m") != NULL;
   if (in_memory) {

@@ -3,7 +3,8 @@
 #ifndef TENON_TENGINE_GRAPH_H
 #define TENON_TENGINE_GRAPH_H
 
-#include "internal.h"
+#include "memory_pool.h"
+#include "platform.h"
 #include "tengine/c_api.h"
 #include "tenon.h"
 
@@ -139,6 +140,7 @@ uint8_t *tg_write_tmfile(const Graph *graph, int level, size_t *size);
 
 /* ---- devices: sets a name, or -1 after a message if there is no such device */
 int tg_set_device(char *device, const char *name);
+int tg_is_context(context_t context);             /* whether it is valid; else a message */
 const char *tg_context_device(context_t context); /* of a new graph; NULL is a private context */
 
 /* ---- stages */

@@ -1,7 +1,8 @@
 /* Versions, messages, contexts, and functions of the library that have no effect in Tengine. */
 
+#include "errors.h"
 #include "graph.h"
-#include "internal.h"
+#include "handle.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,14 +88,18 @@ typedef struct {
   char name[NAME], device[NAME]; /* the device is "" of an empty context */
 } Context;
 
-static Context *context_of(context_t handle) { return tn_handle_object(CONTEXT_HANDLE, handle); }
+static const HandleKind context_kind = {"context", "destroyed"};
+
+static Context *context_of(context_t handle) { return tn_handle_object(&context_kind, handle); }
+
+int tg_is_context(context_t handle) { return context_of(handle) != NULL; }
 
 context_t create_context(const char *name, int empty_context) {
   Context *context = calloc(1, sizeof *context);
   if (context == NULL) return NULL;
   snprintf(context->name, sizeof context->name, "%s", name != NULL ? name : "");
   if (!empty_context) strcpy(context->device, "CPU");
-  context->handle = tn_handle_new(CONTEXT_HANDLE, context);
+  context->handle = tn_handle_new(&context_kind, context);
   if (context->handle != NULL) return context->handle;
   free(context);
   return NULL;

@@ -5,8 +5,6 @@
 #include <limits.h>
 #include <string.h>
 
-Tensor *tg_tensor(tensor_t handle) { return tn_handle_object(TENSOR_HANDLE, handle); }
-
 static const struct {
   TenonType type;
   int tengine, bytes;

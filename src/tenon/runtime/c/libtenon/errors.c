@@ -1,6 +1,6 @@
 /* Status names, the text of the last error of each thread, and options from older and newer programs. */
 
-#include "internal.h"
+#include "errors.h"
 
 #include <stdarg.h>
 #include <stdio.h>

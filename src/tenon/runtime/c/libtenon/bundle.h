@@ -1,0 +1,53 @@
+/* An open bundle: its code, its weights, and what it has. */
+
+#ifndef TENON_BUNDLE_H
+#define TENON_BUNDLE_H
+
+#include "container.h"
+#include "description.h"
+
+typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
+typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
+
+typedef struct {
+  int references;
+  void *handle;
+  Pool pool;
+  Description about;
+  Monitor monitor; /* of the steps, which are read when they are asked for */
+  File manifest, container, weights_file;
+  uint8_t *weights_copy;
+  const uint8_t *weights;
+  Library library;
+  RunFunction **run;
+  PhaseFunction **phase; /* NULL: one thread only */
+  PhaseFunction *profile;
+  const struct TenonDevice *device; /* that runs parts of the network, or NULL */
+  int part_count;                   /* the most of a binding */
+  const TenonOpenOptions *model;    /* how the model was opened that this is a bundle of; NULL: it is of no model, or
+                                       of an encrypted or transformed one */
+  int is_sealed_model;              /* it is of an encrypted or transformed one */
+  const char *model_path;           /* NULL: it is in memory */
+  File model_content;
+} Bundle;
+
+enum { WEIGHTS_ALIGNMENT = 64 };
+
+/* ---- life */
+Bundle *tn_bundle_new(void); /* with one reference and without a handle; NULL, and an error text, if there is no memory */
+void tn_bundle_retain(Bundle *bundle);
+void tn_bundle_release(Bundle *bundle);
+Bundle *tn_bundle_of(const TenonBundle *handle); /* NULL, and an error text, if it is not valid */
+/* Gives out a handle or, if there was an error, ends the bundle. */
+TenonStatus tn_bundle_give(Bundle *bundle, TenonStatus status, TenonBundle **result);
+
+/* ---- content */
+/* Verifies and loads manifest, weights and code. */
+TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, int skip_checksum);
+/* Finds the device that a bundle was compiled for, if any, and hides the input for it. */
+TenonStatus tn_attach_device(Bundle *bundle);
+
+/* Compiles the model of a bundle for other shapes, or finds it in the cache: a bundle without a handle. */
+TenonStatus tn_bundle_for_shapes(const Bundle *bundle, const char *const *shapes, Bundle **other);
+
+#endif

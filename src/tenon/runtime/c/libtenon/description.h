@@ -1,0 +1,52 @@
+/* What a bundle has, from its manifest and from the layout in its code. */
+
+#ifndef TENON_DESCRIPTION_H
+#define TENON_DESCRIPTION_H
+
+#include "json.h"
+#include "tenon.h"
+
+typedef struct {
+  TenonTensor tensor;
+  uint64_t offset; /* in the mutable region */
+} Port;
+
+typedef struct {
+  const char *entry;
+  uint64_t mutable_bytes, activations;
+  int phases, input_count, output_count;
+  Port *inputs, *outputs;
+  uint64_t device_offset; /* of the input through which the code calls a device */
+} Binding;
+
+typedef struct {
+  const char *file;
+  uint64_t bytes;
+  uint8_t checksum[8];
+} FileRecord;
+
+typedef struct {
+  const char *name, *target;
+  uint64_t constant, mutable_bytes, activations, alignment;
+  int format, threads, timed_calls, binding_count, step_count, file_count;
+  Binding *bindings;
+  TenonStep *steps;       /* NULL until they are asked for */
+  const JsonValue *nodes; /* from which they are read; NULL: there is nothing to read */
+  FileRecord *files;
+} Description;
+
+/* Both fail with TENON_DAMAGED and a text that begins with `origin`. */
+TenonStatus tn_read_manifest(Pool *pool, const char *text, size_t size, const char *origin, Description *description);
+TenonStatus tn_read_layout(Pool *pool, const char *text, size_t size, const char *origin, Description *description);
+/* Reads the steps if they were not. */
+TenonStatus tn_read_steps(Pool *pool, const char *origin, Description *description);
+/* Whether code of the second layout may run in memory of the first. */
+int tn_same_layout(const Description *a, const Description *b);
+/* An input or output from its JSON: [name, type, shape, offset, bytes, extent, string, scale, zero point], the last two
+   NULL if it is not quantised; 0 if it is not one. */
+enum { PORT_FIELDS = 9 };
+int tn_read_port(const JsonValue *const fields[PORT_FIELDS], Port *port);
+/* Finishes a description: names of extents, limits.  Returns NULL or what is wrong. */
+const char *tn_check_description(Description *description);
+
+#endif

@@ -1,0 +1,164 @@
+/* Loading a bundle: verify its files, map its weights, load its code, and find its device. */
+
+#include "bundle.h"
+#include "device.h"
+#include "digest.h"
+#include "errors.h"
+#include "processor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(_WIN32)
+static const char library_format[] = "%s.dll";
+#elif defined(__APPLE__)
+static const char library_format[] = "lib%s.dylib";
+#else
+static const char library_format[] = "lib%s.so";
+#endif
+
+enum { NAME = 128 };
+
+/* --------------------------------------------------------------------------------------------------- code, weights */
+
+static TenonStatus verify(const Bundle *bundle, const BundleFiles *files, const char *name, const File *file,
+                          int skip_checksum) {
+  uint8_t checksum[8];
+  const FileRecord *record = bundle->about.files, *end = record + bundle->about.file_count;
+  while (record < end && strcmp(record->file, name) != 0) record++;
+  if (record == end)
+    return tn_fail(TENON_DAMAGED, "%s was saved without %s: save it with its library and weights", files->path, name);
+  if (record->bytes == file->size) {
+    if (skip_checksum) return TENON_OK;
+    tn_checksum(file->data, file->size, bundle->about.format, checksum);
+    if (memcmp(checksum, record->checksum, sizeof checksum) == 0) return TENON_OK;
+  }
+  return tn_fail(TENON_DAMAGED, "%s: %s is damaged (its checksum differs from the manifest's): compile the model again",
+                 files->path, name);
+}
+
+static TenonStatus load_weights(Bundle *bundle, const BundleFiles *files, int skip_checksum) {
+  char name[NAME];
+  snprintf(name, sizeof name, "%s.weights.bin", bundle->about.name);
+  TenonStatus status = tn_bundle_file(files, name, 1, &bundle->weights_file);
+  if (status == TENON_OK) status = verify(bundle, files, name, &bundle->weights_file, skip_checksum);
+  if (status != TENON_OK) return status;
+  const File *file = &bundle->weights_file;
+  if (file->size != bundle->about.constant)
+    return tn_fail(TENON_DAMAGED, "%s: %s has %zu bytes and the network reads %llu: compile the model again", files->path,
+                   name, file->size, (unsigned long long)bundle->about.constant);
+  bundle->weights = file->data;
+  if ((uintptr_t)file->data % WEIGHTS_ALIGNMENT == 0) return TENON_OK;
+  bundle->weights_copy = tn_aligned_memory(file->size, WEIGHTS_ALIGNMENT);
+  if (bundle->weights_copy == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for the weights", files->path);
+  bundle->weights = memcpy(bundle->weights_copy, file->data, file->size);
+  return TENON_OK;
+}
+
+/* A function of the library; names end in what stands behind the entry point's. */
+static void *symbol(const Bundle *bundle, const char *entry, const char *end) {
+  char name[2 * NAME];
+  snprintf(name, sizeof name, "%s%s", entry, end);
+  return tn_library_symbol(&bundle->library, name);
+}
+
+static TenonStatus check_layout(Bundle *bundle, const char *origin) {
+  const char *text = symbol(bundle, bundle->about.name, "_layout");
+  const unsigned *size = symbol(bundle, bundle->about.name, "_layout_size");
+  Description own = {0};
+  if (text == NULL || size == NULL)
+    return tn_fail(TENON_DAMAGED, "%s: the library is not that of a bundle: compile the model again", origin);
+  const TenonStatus status = tn_read_layout(&bundle->pool, text, *size, origin, &own);
+  if (status != TENON_OK) return status;
+  if (tn_same_layout(&bundle->about, &own) && bundle->about.timed_calls == own.timed_calls) return TENON_OK;
+  return tn_fail(TENON_DAMAGED, "%s: the library was compiled for another layout of memory than the manifest says: copy "
+                 "the whole bundle, or compile the model again", origin);
+}
+
+static TenonStatus no_function(const char *origin, const char *entry, const char *end) {
+  return tn_fail(TENON_DAMAGED, "%s: the library has no %s%s: compile the model again", origin, entry, end);
+}
+
+static TenonStatus resolve(Bundle *bundle, const char *origin) {
+  const Description *about = &bundle->about;
+  const size_t count = (size_t)about->binding_count;
+  bundle->run = tn_pool_take(&bundle->pool, count * sizeof *bundle->run);
+  bundle->phase = about->threads > 1 ? tn_pool_take(&bundle->pool, count * sizeof *bundle->phase) : NULL;
+  if (bundle->run == NULL || (about->threads > 1 && bundle->phase == NULL))
+    return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", origin);
+  for (size_t i = 0; i < count; i++) {
+    const char *entry = about->bindings[i].entry;
+    if (!(bundle->run[i] = (RunFunction *)(uintptr_t)symbol(bundle, entry, ""))) return no_function(origin, entry, "");
+    if (bundle->phase != NULL && !(bundle->phase[i] = (PhaseFunction *)(uintptr_t)symbol(bundle, entry, "_phase")))
+      return no_function(origin, entry, "_phase");
+  }
+  if (about->timed_calls == 0) return TENON_OK;
+  const char *entry = about->bindings[0].entry;
+  bundle->profile = (PhaseFunction *)(uintptr_t)symbol(bundle, entry, "_profile");
+  return bundle->profile != NULL ? TENON_OK : no_function(origin, entry, "_profile");
+}
+
+static TenonStatus load_library(Bundle *bundle, const BundleFiles *files, int skip_checksum) {
+  char name[NAME];
+  File file = {0};
+  snprintf(name, sizeof name, library_format, bundle->about.name);
+  TenonStatus status = tn_bundle_file(files, name, 0, &file);
+  if (status == TENON_OK) status = verify(bundle, files, name, &file, skip_checksum);
+  if (status == TENON_OK) status = tn_library_load(file.data, file.size, files->path, &bundle->library);
+  tn_file_release(&file);
+  if (status == TENON_OK) status = check_layout(bundle, files->path);
+  return status == TENON_OK ? resolve(bundle, files->path) : status;
+}
+
+/* Memory that was taken for a file does, and most parts of a container, which zeros fill to whole pages. */
+static int ends_in_zero(const BundleFiles *files, const File *file) {
+  if (file->kind == ALLOCATED || file->kind == ALIGNED) return 1;
+  const uint8_t *end = file->data + file->size;
+  return file->kind == BORROWED && end < files->container + files->size && *end == 0;
+}
+
+static TenonStatus read_description(Bundle *bundle, const BundleFiles *files) {
+  File file = {0};
+  const TenonStatus status = tn_bundle_file(files, "manifest.json", 0, &file);
+  if (status != TENON_OK) return status;
+  if (!ends_in_zero(files, &file)) {
+    const char *text = tn_pool_text(&bundle->pool, (const char *)file.data, file.size);
+    const File copy = {(const uint8_t *)text, file.size, BORROWED, NULL};
+    tn_file_release(&file);
+    if (text == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for the manifest", files->path);
+    file = copy;
+  }
+  bundle->manifest = file;
+  return tn_read_manifest(&bundle->pool, (const char *)file.data, file.size, files->path, &bundle->about);
+}
+
+TenonStatus tn_attach_device(Bundle *bundle) {
+  static const char prefix[] = TENON_DEVICE_INPUT;
+  for (int i = 0; i < bundle->about.binding_count; i++) {
+    Binding *binding = &bundle->about.bindings[i];
+    const Port *last = binding->inputs + binding->input_count - 1;
+    if (binding->input_count == 0 || strncmp(last->tensor.name, prefix, sizeof prefix - 1) != 0) continue;
+    if (last->tensor.type != TENON_U64 || last->tensor.bytes < 2 * sizeof(uint64_t)) continue;
+    const TenonDevice *device = tn_find_device(last->tensor.name + sizeof prefix - 1);
+    if (device == NULL) return TENON_NOT_FOUND;
+    const int parts = (int)(last->tensor.bytes / sizeof(uint64_t)) - 2;
+    if (parts > bundle->part_count) bundle->part_count = parts;
+    bundle->device = device;
+    binding->device_offset = last->offset;
+    binding->input_count--;
+  }
+  return TENON_OK;
+}
+
+TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, int skip_checksum) {
+  TenonStatus status = read_description(bundle, files);
+  if (status != TENON_OK) return status;
+  if (strlen(bundle->about.name) > NAME - 32)
+    return tn_fail(TENON_DAMAGED, "%s: the name of the network is too long", files->path);
+  if (tn_target_features(bundle->about.target) < 0)
+    return tn_fail(TENON_WRONG_MACHINE, "%s was made for %s, whose code this machine does not execute: compile the model "
+                   "again with --target for it", files->path, bundle->about.target);
+  status = load_weights(bundle, files, skip_checksum);
+  if (status == TENON_OK) status = load_library(bundle, files, skip_checksum);
+  return status == TENON_OK ? tn_attach_device(bundle) : status;
+}

@@ -1,0 +1,132 @@
+/* The inputs and outputs of an engine. */
+
+#include "engine.h"
+#include "errors.h"
+
+#include <string.h>
+
+static TenonStatus find_port(const Engine *engine, int number, int output, const Port **port) {
+  const Binding *binding = tn_engine_binding(engine);
+  const int count = output ? binding->output_count : binding->input_count;
+  if (number < 0 || number >= count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", engine->bundle->about.name,
+                   output ? "output" : "input", number, count);
+  *port = &(output ? binding->outputs : binding->inputs)[number];
+  return TENON_OK;
+}
+
+static TenonStatus port_of(TenonEngine *handle, int number, int output, Engine **engine, const Port **port) {
+  const TenonStatus status = tn_engine_enter(handle, engine);
+  return status == TENON_OK ? find_port(*engine, number, output, port) : status;
+}
+
+/* Also during a run, which does not change it. */
+static TenonStatus describe(const TenonEngine *handle, int number, int output, TenonTensor *tensor) {
+  const Engine *engine = tn_engine_of(handle);
+  const Port *port;
+  const TenonStatus status = engine != NULL ? find_port(engine, number, output, &port) : TENON_INVALID_HANDLE;
+  if (status != TENON_OK) return status;
+  if (tensor == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", port->tensor.name);
+  *tensor = port->tensor;
+  return TENON_OK;
+}
+
+TenonStatus tenon_engine_input(const TenonEngine *engine, int input, TenonTensor *tensor) {
+  return describe(engine, input, 0, tensor);
+}
+
+TenonStatus tenon_engine_output(const TenonEngine *engine, int output, TenonTensor *tensor) {
+  return describe(engine, output, 1, tensor);
+}
+
+static TenonStatus memory_of(TenonEngine *handle, int number, int output, void **data) {
+  Engine *engine;
+  const Port *port;
+  const TenonStatus status = port_of(handle, number, output, &engine, &port);
+  if (status != TENON_OK) return status;
+  if (data == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "%s: the result is NULL", port->tensor.name);
+  *data = engine->tensors + port->offset;
+  return TENON_OK;
+}
+
+TenonStatus tenon_engine_input_data(TenonEngine *engine, int input, void **data) {
+  return memory_of(engine, input, 0, data);
+}
+
+TenonStatus tenon_engine_output_data(TenonEngine *engine, int output, void **data) {
+  return memory_of(engine, output, 1, data);
+}
+
+static TenonStatus check_buffer(const Engine *engine, const Port *port, const void *data, size_t bytes) {
+  const TenonTensor *tensor = &port->tensor;
+  if (data == NULL && bytes > 0)
+    return tn_fail(TENON_INVALID_ARGUMENT, "%s: the buffer for '%s' is NULL", engine->bundle->about.name, tensor->name);
+  if (bytes == tensor->bytes) return TENON_OK;
+  return tn_fail(TENON_WRONG_SIZE, "%s: the buffer for '%s' has %zu bytes and the tensor %llu", engine->bundle->about.name,
+                 tensor->name, bytes, (unsigned long long)tensor->bytes);
+}
+
+TenonStatus tenon_engine_set_input(TenonEngine *handle, int input, const void *data, size_t bytes) {
+  Engine *engine;
+  const Port *port;
+  TenonStatus status = port_of(handle, input, 0, &engine, &port);
+  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes);
+  if (status != TENON_OK) return status;
+  if (bytes > 0) memmove(engine->tensors + port->offset, data, bytes);
+  return TENON_OK;
+}
+
+TenonStatus tenon_engine_get_output(TenonEngine *handle, int output, void *data, size_t bytes) {
+  Engine *engine;
+  const Port *port;
+  TenonStatus status = port_of(handle, output, 1, &engine, &port);
+  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes);
+  if (status != TENON_OK) return status;
+  if (bytes > 0) memmove(data, engine->tensors + port->offset, bytes);
+  return TENON_OK;
+}
+
+TenonStatus tenon_engine_bind_input(TenonEngine *handle, int input, const void *data, size_t bytes) {
+  Engine *engine;
+  const Port *port;
+  TenonStatus status = port_of(handle, input, 0, &engine, &port);
+  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes);
+  if (status == TENON_OK) engine->bound_inputs[input] = data;
+  return status;
+}
+
+TenonStatus tenon_engine_bind_output(TenonEngine *handle, int output, void *data, size_t bytes) {
+  Engine *engine;
+  const Port *port;
+  TenonStatus status = port_of(handle, output, 1, &engine, &port);
+  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes);
+  if (status == TENON_OK) engine->bound_outputs[output] = data;
+  return status;
+}
+
+static int64_t integer_at(const Engine *engine, const Port *port) {
+  const uint8_t *data = engine->tensors + port->offset;
+  int64_t wide;
+  int32_t narrow;
+  if (port->tensor.type == TENON_I64) return memcpy(&wide, data, sizeof wide), wide;
+  if (port->tensor.type == TENON_I32) return memcpy(&narrow, data, sizeof narrow), narrow;
+  return INT64_MAX; /* all of it */
+}
+
+TenonStatus tenon_engine_output_shape(TenonEngine *handle, int output, int64_t shape[TENON_MAX_RANK], int *rank) {
+  Engine *engine;
+  const Port *port;
+  const TenonStatus status = port_of(handle, output, 1, &engine, &port);
+  if (status != TENON_OK) return status;
+  if (shape == NULL || rank == NULL)
+    return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_output_shape: a result is NULL");
+  const TenonTensor *tensor = &port->tensor;
+  memcpy(shape, tensor->shape, sizeof tensor->shape);
+  *rank = tensor->rank;
+  if (tensor->extent_axis < 0) return TENON_OK;
+  const Port *counted = &tn_engine_binding(engine)->outputs[tensor->extent_output];
+  const int64_t count = counted->tensor.bytes > 0 ? integer_at(engine, counted) : INT64_MAX;
+  int64_t *extent = &shape[tensor->extent_axis];
+  if (count < *extent) *extent = count < 0 ? 0 : count;
+  return TENON_OK;
+}
