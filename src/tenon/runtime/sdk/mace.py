@@ -17,8 +17,9 @@ from tenon.runtime.sdk.libtenon import (
     platform_source,
 )
 
-SOURCES = ("engine.c", "environment.c", "run.c", "tensors.c")
-PROGRAM = ("mace_run.c", "mace_run_flags.c", "mace_run_times.c")
+_ALL = sorted(path.name for path in (RUNTIME / "mace").iterdir())
+PROGRAM = tuple(name for name in _ALL if name.startswith("mace_run") and name.endswith(".c"))
+SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name not in PROGRAM)
 _INCLUDE = RUNTIME / "include"
 HEADERS = tuple(sorted(str(path.relative_to(_INCLUDE)) for path in (_INCLUDE / "mace").rglob("*.h")))
 
@@ -50,6 +51,6 @@ def mace_run(compiler: Compiler, target: Target, library: bytes) -> bytes:
 
 def _compiled(compiler: Compiler, row: Target, name: str) -> bytes:
     folder = RUNTIME / "mace"
-    headers = {header: (folder / header).read_bytes() for header in ("core.h", "tensors.h", "mace_run.h")}
+    headers = {header: (folder / header).read_bytes() for header in _ALL if header.endswith(".h")}
     headers["mace_core.h"] = (_INCLUDE / "mace" / "public" / "mace_core.h").read_bytes()
     return compile_source(compiler, row, "mace", name, ("-I.",), headers)

@@ -17,10 +17,8 @@ from tenon.runtime.sdk.libtenon import (
     platform_source,
 )
 
-SOURCES = (
-    "custom_kernel.c", "debug.c", "graph.c", "library.c", "node.c", "operators.c", "plugin.c", "run.c", "stages.c",
-    "tensor.c", "tmfile_read.c", "tmfile_write.c",
-)  # fmt: skip
+_ALL = sorted(path.name for path in (RUNTIME / "tengine").iterdir())
+SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name != "tm_benchmark.c")
 HEADERS = ("tengine/c_api.h", "tengine/defines.h", "tengine_c_api.h", "tengine_cpp_api.h")
 
 _SPELLINGS = {
@@ -80,7 +78,8 @@ def operator_rows() -> str:
 def tengine_library(compiler: Compiler, target: Target, libtenon: bytes) -> bytes:
     """The shared library, which needs the ``libtenon`` beside it: that library, or what is linked to use it."""
     row = hosted(target)
-    own = {"graph.h": (RUNTIME / "tengine" / "graph.h").read_bytes(), "operator_rows.h": operator_rows().encode()}
+    own = {name: (RUNTIME / "tengine" / name).read_bytes() for name in _ALL if name.endswith(".h")}
+    own["operator_rows.h"] = operator_rows().encode()
     objects = {f"{name[:-2]}.o": compile_source(compiler, row, "tengine", name, ("-I.",), own) for name in SOURCES}
     shared = ("handle.c", "memory_pool.c", platform_source(row))
     objects |= {f"{name[:-2]}.o": compile_source(compiler, row, "libtenon", name) for name in shared}

@@ -1,6 +1,8 @@
 /* Nodes that the program computes itself (struct custom_kernel_ops), between the stages that are compiled. */
 
-#include "graph.h"
+#include "custom_kernel.h"
+#include "messages.h"
+#include "tensor.h"
 
 #include <string.h>
 

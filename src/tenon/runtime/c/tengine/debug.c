@@ -1,6 +1,8 @@
 /* What can be seen of a graph: dump_graph, and the variables TG_DEBUG_*. */
 
-#include "graph.h"
+#include "debug.h"
+#include "messages.h"
+#include "tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,54 +1,13 @@
-/* Versions, messages, contexts, and functions of the library that have no effect in Tengine. */
+/* Versions, contexts, and functions of the library that have no effect in Tengine. */
 
-#include "errors.h"
-#include "graph.h"
+#include "library.h"
 #include "handle.h"
+#include "messages.h"
+#include "tenon.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static log_print_t log_output;
-static enum log_level log_level = LOG_ERR;
-
-static void print(const char *text) {
-  if (log_output != NULL) log_output(text);
-  else fputs(text, stderr);
-}
-
-void tg_log(enum log_level level, const char *format, ...) {
-  char text[256]; /* longer messages are cut, as in Tengine */
-  va_list arguments;
-  if (level > log_level) return;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  print(text);
-}
-
-int tg_error(const char *format, ...) {
-  char text[2304] = "Tengine: ";
-  const size_t begin = strlen(text);
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text + begin, sizeof text - begin - 1, format, arguments);
-  va_end(arguments);
-  strcat(text, "\n");
-  if (log_level >= LOG_ERR) print(text);
-  return -1;
-}
-
-/* What the handles complain about. */
-TenonStatus tn_fail(TenonStatus status, const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  tg_error("%s", text);
-  return status;
-}
 
 static int is_initialised;
 
@@ -70,10 +29,6 @@ int request_tengine_version(const char *version) { return (void)version, 1; }
 int get_tengine_errno(void) { return -1; }
 
 int clr_tengine_errno(void) { return -1; }
-
-void set_log_level(enum log_level level) { log_level = level; }
-
-void set_log_output(log_print_t output) { log_output = output; }
 
 size_t get_cluster_affinity_mask(int cluster) { return (void)cluster, (size_t)-1; }
 
@@ -112,7 +67,7 @@ void destroy_context(context_t handle) {
   free(context);
 }
 
-int tg_set_device(char *device, const char *name) {
+int tg_set_device(char device[NAME], const char *name) {
   if (strcmp(name, "CPU") != 0 && tenon_device_describe(name) == NULL) return tg_error("%s", tenon_last_error());
   if (strlen(name) >= NAME) return tg_error("the name of device %s is too long", name);
   strcpy(device, name);

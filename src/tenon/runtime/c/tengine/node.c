@@ -1,6 +1,8 @@
 /* Nodes: creating and connecting them, and what they are. */
 
 #include "graph.h"
+#include "messages.h"
+#include "tensor.h"
 
 #include <string.h>
 

@@ -1,6 +1,9 @@
 /* Plug-ins: shared libraries with a function that registers what they bring. */
 
-#include "graph.h"
+#include "library.h"
+#include "messages.h"
+#include "platform.h"
+#include "tenon.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,10 @@
 /* Runs: prepare a graph, run it, and end. */
 
+#include "custom_kernel.h"
+#include "debug.h"
 #include "graph.h"
+#include "messages.h"
+#include "stages.h"
 
 #include <string.h>
 

@@ -1,53 +1,16 @@
 /* Stages of a run: the parts of a network that are compiled, with the nodes between them that the program computes. */
 
-#include "graph.h"
+#include "stages.h"
+#include "custom_kernel.h"
+#include "debug.h"
+#include "messages.h"
+#include "order.h"
+#include "tensor.h"
+#include "tmfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------------------------------ order */
-
-/* Puts a node, after those that it depends on, into the order; -1 if it depends on itself. */
-static int visit(Graph *graph, Node *node, uint8_t *marks, int *count) {
-  if (marks[node->index] == 2) return 0;
-  if (marks[node->index] == 1) return tg_error("node '%s' depends on its own result", node->name);
-  marks[node->index] = 1;
-  node->level = 0;
-  for (int i = 0; i < node->input_count; i++) {
-    Node *before = node->inputs[i] != NULL ? node->inputs[i]->producer : NULL;
-    if (before == NULL) continue;
-    if (visit(graph, before, marks, count) != 0) return -1;
-    const int level = before->level + (before->kernel != NULL);
-    if (level > node->level) node->level = level;
-  }
-  marks[node->index] = 2;
-  graph->order[(*count)++] = node;
-  return 0;
-}
-
-static int sort_nodes(Graph *graph) {
-  int count = 0;
-  uint8_t *marks = calloc((size_t)graph->node_count + 1, 1);
-  graph->order = tn_pool_take(&graph->pool, (size_t)graph->node_count * sizeof(Node *));
-  int status = marks != NULL && graph->order != NULL ? 0 : tg_error("no memory for a graph");
-  for (int i = 0; i < graph->node_count && status == 0; i++) status = visit(graph, graph->nodes[i], marks, &count);
-  free(marks);
-  return status;
-}
-
-int tg_reads_across(const Graph *graph, const Node *node, int level) {
-  for (int i = 0; i < node->output_count; i++) {
-    const Tensor *tensor = node->outputs[i];
-    if (tensor->is_output || tensor->is_kept) return 1;
-    for (int n = 0; level >= 0 && tensor->consumer_count > 0 && n < graph->node_count; n++) {
-      const Node *reader = graph->nodes[n];
-      for (int j = 0; (reader->kernel != NULL || reader->level != level) && j < reader->input_count; j++)
-        if (reader->inputs[j] == tensor) return 1;
-    }
-  }
-  return 0;
-}
 
 static int check_tensors(const Graph *graph) {
   if (graph->input_count == 0 || graph->output_count == 0)
@@ -281,7 +244,7 @@ int tg_plan_stages(Graph *graph) {
     Stage *stage = add_stage(graph, NULL);
     status = open_file(graph, stage) == 0 ? map_ports(graph, stage) : -1;
   } else {
-    status = check_tensors(graph) == 0 ? sort_nodes(graph) : -1;
+    status = check_tensors(graph) == 0 ? tg_sort_nodes(graph) : -1;
     for (int i = 0; status == 0 && i < graph->node_count; i++)
       if (graph->nodes[i]->level >= levels) levels = graph->nodes[i]->level + 1;
     for (int level = 0; status == 0 && level < levels; level++) status = add_level(graph, level, kernels > 0);

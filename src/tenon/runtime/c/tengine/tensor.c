@@ -1,6 +1,7 @@
 /* Tensors: shapes, buffers, types and quantisation. */
 
-#include "graph.h"
+#include "tensor.h"
+#include "messages.h"
 
 #include <limits.h>
 #include <string.h>

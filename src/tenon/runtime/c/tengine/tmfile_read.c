@@ -1,7 +1,9 @@
 /* Reads tmfiles of version 2: tables of 32-bit words that point at each other by their offset in the file.  Every read
    is checked.  Format: source/serializer/tmfile/tm2_format.h of OAID/Tengine. */
 
-#include "graph.h"
+#include "tmfile.h"
+#include "messages.h"
+#include "tensor.h"
 
 #include <string.h>
 

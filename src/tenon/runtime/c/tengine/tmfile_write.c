@@ -1,6 +1,9 @@
 /* Writes a graph, or the part of it that one stage computes, as a tmfile: the other direction of tmfile_read.c. */
 
-#include "graph.h"
+#include "tmfile.h"
+#include "messages.h"
+#include "order.h"
+#include "tensor.h"
 
 #include <stdlib.h>
 #include <string.h>

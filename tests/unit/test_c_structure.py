@@ -1,0 +1,84 @@
+"""The C libraries of ``runtime/``: calls and includes without cycles, and which library knows which."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from c_files import bodies, calls, includes, shared_functions
+from tenon.sdk.libtenon import RUNTIME
+
+LIBRARIES = ("libtenon", "tengine", "mace")
+BASE = {"errors.h", "handle.h", "memory_pool.h", "platform.h"}
+"""The headers of libtenon that the libraries over it include: their shared libraries contain these files as well."""
+
+
+def sources(library: str, other_system: str = "_windows") -> list[Path]:
+    """The C files of a library without those for the ``other_system``."""
+    return [path for path in sorted((RUNTIME / library).glob("*.c")) if not path.stem.endswith(other_system)]
+
+
+def assert_acyclic(graph: Mapping[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" <- ".join(error.args[1])) from None
+
+
+@pytest.mark.parametrize("other_system", ["_windows", "_posix"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_files_call_each_other_without_cycles(library: str, other_system: str) -> None:
+    graph = calls(sources(library, other_system))
+    assert sum(map(len, graph.values())) >= len(graph) - 1, "the functions are not found"
+    assert_acyclic(graph)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_headers_include_each_other_without_cycles(library: str) -> None:
+    assert_acyclic({path.name: includes(path.read_text()) for path in (RUNTIME / library).glob("*.h")})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_files_include_the_headers_that_declare_their_functions(library: str) -> None:
+    headers = {path.name: path.read_text() for path in (RUNTIME / library).glob("*.h")}
+
+    def reached(name: str) -> set[str]:
+        direct = includes(headers[name]) & headers.keys()
+        return {name}.union(*map(reached, direct))
+
+    for path in sources(library):
+        text = path.read_text()
+        seen = "".join(headers[name] for name in set().union(*map(reached, includes(text) & headers.keys())))
+        own = {name for name in shared_functions(text) if name.startswith(("tn_", "tg_", "mc_", "mr_"))} - {"tn_fail"}
+        assert own <= set(re.findall(r"\w+", seen)), (path.name, own)
+
+
+def test_libtenon_knows_no_library_over_it() -> None:
+    for path in (RUNTIME / "libtenon").iterdir():
+        assert not re.search(r"(?i)tengine|mace|\b(tg|mc|mr)_", path.read_text()), path.name
+
+
+@pytest.mark.parametrize("library", ["tengine", "mace"])
+def test_libraries_over_libtenon_include_only_its_base(library: str) -> None:
+    own = {path.name for path in (RUNTIME / "libtenon").glob("*.h")}
+    for path in (RUNTIME / library).iterdir():
+        assert includes(path.read_text()) & own <= BASE, path.name
+
+
+def test_a_cycle_is_noticed(tmp_path: Path) -> None:
+    texts = {
+        "a.c": 'int tn_a(int n) { return n ? tn_b("}") : 0; }\n',
+        "b.c": "/* { */\nint tn_b(int n) {\n  for (; n; n--) { tn_c(); }\n  return n;\n}\n",
+        "c.c": "static int tn_d(void) { return 0; }\nint tn_c(void);\nint tn_c(void) { return tn_a(tn_d()); }\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    graph = calls(sorted(tmp_path.iterdir()))
+    assert graph == {"a.c": {"b.c"}, "b.c": {"c.c"}, "c.c": {"a.c"}}
+    assert bodies(texts["c.c"]) == ["tn_d", "tn_c"]
+    with pytest.raises(AssertionError, match=r"a\.c <- "):
+        assert_acyclic(graph)
