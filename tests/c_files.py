@@ -10,7 +10,6 @@ _NOT_CODE = re.compile(
     r"""/\*.*?\*/ | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | ^[ ]*\#(?:\\\n|[^\n])*""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
-_DEFINITION = re.compile(r"(\w+)\s*\([^{}]*\)\s*$")
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
@@ -30,15 +29,28 @@ def _before_blocks(text: str) -> Iterator[str]:
             begin = match.end()
 
 
+def _defined(before: str) -> str:
+    """The name of the function whose head stands before a block; "" if it is no head of a function."""
+    head = before.rstrip()
+    if not head.endswith(")"):
+        return ""
+    depth, at = 1, len(head) - 1
+    while depth and at > 0:
+        at -= 1
+        depth += {")": 1, "(": -1}.get(head[at], 0)
+    name = re.search(r"(\w+)\s*$", head[:at])
+    return name[1] if name else ""
+
+
 def bodies(text: str) -> list[str]:
     """The names of the functions that a text defines."""
-    return [name[1] for before in _before_blocks(text) if (name := _DEFINITION.search(before))]
+    return [name for before in _before_blocks(text) if (name := _defined(before))]
 
 
 def shared_functions(text: str) -> set[str]:
     """The names of the functions that a text defines for other files."""
     heads = [before for before in _before_blocks(text) if not re.search(r"\bstatic\b", before)]
-    return {name[1] for head in heads if (name := _DEFINITION.search(head))}
+    return {name for head in heads if (name := _defined(head))}
 
 
 def includes(text: str) -> set[str]:

@@ -38,6 +38,8 @@ def test_programs_with_a_part_of_the_c_library(target: str, tmp_path: Path) -> N
     parts = made.name, made.object, made.header, made.weights
     objects = link.program_objects(made.compiler, made.target, "main.c", *parts, threaded=True)
     objects |= link.table_objects(made.compiler, made.target, made._tables())
+    sources = (*link.IMAGES, "program_images.c", "labels.c", "messages.c")
+    objects |= link.runtime_objects(made.compiler, made.target, sources)
     objects |= musl.c_library(made.compiler, made.target)
     program = tmp_path / "digits"
     program.write_bytes(made.compiler.link(objects, made.target, musl.LINK_FLAGS))

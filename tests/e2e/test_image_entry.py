@@ -59,7 +59,6 @@ def test_program_in_the_documentation(areas: Bundle, folder: Path, tmp_path: Pat
         "-O1",
         "-Wall",
         "-Wextra",
-        "-Wno-unused-function",
         "-Werror",
         "-ffp-contract=off",
         f"-I{folder}",

@@ -1,15 +1,20 @@
 /* Decodes one image, or every prefix and many bit flips of it, each in a block of exactly its size so that the
    address sanitizer sees a read one byte too far.  usage: harness dump|fuzz FILE */
 
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "image_file.h"
+
+extern int tenon_png_checked;
 
 static const char *decode(const unsigned char *data, size_t size, int print) {
   unsigned char *exact = malloc(size ? size : 1);
   if (exact == NULL) exit(3);
   memcpy(exact, data, size);
   Image image = {0, 0, 0, NULL};
-  const char *problem = is_image(exact, size) ? read_image(exact, size, &image) : "no image";
+  const char *problem = tenon_is_image(exact, size) ? tenon_read_image(exact, size, &image) : "no image";
   if (problem == NULL && print) {
     printf("%ld %ld %d\n", image.width, image.height, image.channels);
     fwrite(image.pixels, (size_t)image.channels, (size_t)(image.width * image.height), stdout);
@@ -30,7 +35,7 @@ int main(int count, char **arguments) {
     if (problem != NULL) puts(problem);
     return problem != NULL;
   }
-  png_checked = 0;
+  tenon_png_checked = 0;
   for (size_t n = 0; n < size; n++) decode(data, n, 0);
   uint32_t random = 1;
   for (int i = 0; i < 20000; i++) {

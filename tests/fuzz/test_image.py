@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tenon.runtime.bundle.link import HEADERS, runtime
+from tenon.runtime.bundle.link import READERS
 from tenon.runtime.engine.image import read_image
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(7)
@@ -30,12 +31,11 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no gcc or clang here, and zig has no address sanitizer")
     folder = tmp_path_factory.mktemp("harness")
-    for name in HEADERS:
-        (folder / name).write_bytes(runtime(name))
-    flags = ["-std=c99", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
+    flags = ["-std=c99", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{RUNTIME}"]
+    sources = [str(RUNTIME / name) for name in READERS]
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     unsafe = "-DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION"
-    made = [*flags, *checks, unsafe, str(HERE / "image_harness.c"), "-o", str(folder / "harness"), "-lm"]
+    made = [*flags, *checks, unsafe, str(HERE / "image_harness.c"), *sources, "-o", str(folder / "harness"), "-lm"]
     result = subprocess.run([compiler, *made], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return folder / "harness"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from c_files import bodies, calls, includes, shared_functions
-from tenon.sdk.libtenon import RUNTIME
+from tenon.runtime.bundle.link import IMAGES
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 LIBRARIES = ("libtenon", "tengine", "mace")
 BASE = {"errors.h", "handle.h", "memory_pool.h", "platform.h"}
@@ -73,12 +74,29 @@ def test_a_cycle_is_noticed(tmp_path: Path) -> None:
     texts = {
         "a.c": 'int tn_a(int n) { return n ? tn_b("}") : 0; }\n',
         "b.c": "/* { */\nint tn_b(int n) {\n  for (; n; n--) { tn_c(); }\n  return n;\n}\n",
-        "c.c": "static int tn_d(void) { return 0; }\nint tn_c(void);\nint tn_c(void) { return tn_a(tn_d()); }\n",
+        "c.c": 'EXPORT("e") void tn_e(void (*f)(int)) { f(1); }\n'
+        "static int tn_d(void) { return 0; }\nint tn_c(void);\nint tn_c(void) { return tn_a(tn_d()); }\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     graph = calls(sorted(tmp_path.iterdir()))
     assert graph == {"a.c": {"b.c"}, "b.c": {"c.c"}, "c.c": {"a.c"}}
-    assert bodies(texts["c.c"]) == ["tn_d", "tn_c"]
+    assert bodies(texts["c.c"]) == ["tn_e", "tn_d", "tn_c"]
     with pytest.raises(AssertionError, match=r"a\.c <- "):
         assert_acyclic(graph)
+
+
+@pytest.mark.parametrize(
+    "programs", [("main.c", "program_images.c", "labels.c", "messages.c"), ("web.c", "web_library.c")]
+)
+def test_files_of_programs_call_each_other_without_cycles(programs: tuple[str, ...]) -> None:
+    graph = calls([RUNTIME / name for name in (*programs, *IMAGES)])
+    assert "detect.c" in set().union(*(graph[name] for name in programs))
+    assert_acyclic(graph)
+
+
+def test_headers_of_c_define_no_functions() -> None:
+    """Those of C++ in include/ do: what they inline keeps C++ out of the interface of the shared libraries."""
+    headers = [path for path in RUNTIME.rglob("*.h") if "include" not in path.relative_to(RUNTIME).parts]
+    assert len(headers) > 40
+    assert {path.name: bodies(path.read_text()) for path in headers if bodies(path.read_text())} == {}

@@ -15,16 +15,17 @@ from tenon.machine.toolchain.compiler import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Heads, Preprocessing, view
 from tenon.options import Options
-from tenon.runtime.bundle.link import HEADERS, runtime
+from tenon.runtime.bundle.link import HEADERS, IMAGES, runtime, runtime_objects
 from tenon.runtime.bundle.manifest import Tensor
 from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
 from tenon.runtime.engine.detect import detections
 from tenon.runtime.engine.image import InputImage
 
 CALL = """
-#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include "detect.h"
-#include "labels.h"
+#include "network.h"
 const TenonPort tenon_outputs[] = {%s};
 uint8_t tenon_mutable[1 << 20];
 int detect(const char *outputs, long size, long height, long width, double threshold, double overlap, double *to);
@@ -33,7 +34,8 @@ int detect(const char *outputs, long size, long height, long width, double thres
   size_t count;
   memcpy(tenon_mutable, outputs, (size_t)size);
   const DetectionLimits limits = {threshold, overlap};
-  if (find_detections(&tenon_preprocessing[0], tenon_mutable, height, width, limits, &found, &count) != NULL) return -1;
+  const TenonPreprocessing *how = &tenon_preprocessing[0];
+  if (tenon_find_detections(how, tenon_mutable, height, width, limits, &found, &count) != NULL) return -1;
   for (size_t i = 0; i < count; i++) {
     *to++ = (double)found[i].kind;
     *to++ = (double)found[i].score;
@@ -118,9 +120,9 @@ def compiled(folder: Path, case: str) -> tuple[Any, list[str]]:
     text += preprocessing_source((image,), {"x": preprocessing}) + detection_source(outputs, heads, ("a?", 'b"', "é"))
     target, compiler = find_target("host"), find(Options())
     files = {**{name: runtime(name) for name in HEADERS}, "call.c": text.encode()}
-    made = compiler.compile(files, "call.c", target, ("-ffp-contract=off", "-Wno-unused"))
+    objects = {**runtime_objects(compiler, target, IMAGES), "call.o": compiler.compile(files, "call.c", target)}
     place = folder / "call.so"
-    place.write_bytes(compiler.link({"call.o": made}, target, ("-shared", "-lm")))
+    place.write_bytes(compiler.link(objects, target, ("-shared", "-lm")))
     return ctypes.CDLL(str(place)), [tensor.name for tensor in outputs]
 
 

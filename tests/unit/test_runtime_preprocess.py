@@ -17,7 +17,7 @@ from tenon.network.graph.dtype import DType
 from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Fit, Preprocessing, Sampling
 from tenon.options import Options
-from tenon.runtime.bundle.link import HEADERS, runtime
+from tenon.runtime.bundle.link import HEADERS, READERS, runtime, runtime_objects
 from tenon.runtime.bundle.manifest import Tensor
 from tenon.runtime.bundle.preprocessing import preprocessing_source
 from tenon.runtime.engine.image import read_image
@@ -26,6 +26,7 @@ CALL = """
 #include "image_file.h"
 #include "preprocess.h"
 #include <stdio.h>
+#include <stdlib.h>
 %s
 const char *convert(const char *path, int number, const char *type, unsigned char *to);
 const char *convert(const char *path, int number, const char *type, unsigned char *to) {
@@ -35,10 +36,10 @@ const char *convert(const char *path, int number, const char *type, unsigned cha
   const size_t size = fread(data, 1, sizeof data, file);
   fclose(file);
   Image image = {0, 0, 0, NULL};
-  const char *problem = is_image(data, size) ? read_image(data, size, &image) : "no image";
+  const char *problem = tenon_is_image(data, size) ? tenon_read_image(data, size, &image) : "no image";
   unsigned char *fitted = NULL;
-  if (problem == NULL) problem = fit_image(&image, &tenon_preprocessing[number], &fitted);
-  if (problem == NULL && !put_pixels(fitted, &tenon_preprocessing[number], type, to)) problem = "no such type";
+  if (problem == NULL) problem = tenon_fit_image(&image, &tenon_preprocessing[number], &fitted);
+  if (problem == NULL && !tenon_put_pixels(fitted, &tenon_preprocessing[number], type, to)) problem = "no such type";
   free(fitted);
   free(image.pixels);
   return problem;
@@ -76,12 +77,15 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], A
     names = [f"x{i}" for i in range(len(CASES))]
     tensors = tuple(Tensor(name, dtype, shape, 0, 0) for name, (_, dtype, shape) in zip(names, CASES, strict=True))
     by_input = {name: preprocessing for name, (preprocessing, _, _) in zip(names, CASES, strict=True)}
-    text = CALL % preprocessing_source(tensors, by_input).replace('#include "preprocess.h"', "")
+    text = CALL % preprocessing_source(tensors, by_input)
     target, compiler = find_target("host"), find(Options())
     files = {**{name: runtime(name) for name in HEADERS}, "call.c": text.encode()}
-    made = compiler.compile(files, "call.c", target, ("-ffp-contract=off",))
+    objects = {
+        **runtime_objects(compiler, target, (*READERS, "preprocess.c")),
+        "call.o": compiler.compile(files, "call.c", target),
+    }
     place = tmp_path_factory.mktemp("c") / "call.so"
-    place.write_bytes(compiler.link({"call.o": made}, target, ("-shared", "-lm")))
+    place.write_bytes(compiler.link(objects, target, ("-shared", "-lm")))
     call = ctypes.CDLL(str(place)).convert
     call.restype = ctypes.c_char_p
 

@@ -20,7 +20,7 @@ from tenon.machine.toolchain import compiler
 from tenon.machine.toolchain.cache import LARGEST, Cache, key
 from tenon.machine.toolchain.size import sizes
 from tenon.options import Options
-from tenon.runtime.bundle.link import library, program_objects
+from tenon.runtime.bundle.link import IMAGES, library, program_objects, runtime_objects
 
 SOURCE = {"k.c": b"float k(float x);\nfloat k(float x) { return x * 3.0f + 1.0f; }\n"}
 
@@ -201,6 +201,8 @@ def test_runtime_compiles_with_every_compiler_and_network_name(program: str | No
     for main in ("main.c", "probe.c"):
         objects = program_objects(bundle.compiler, bundle.target, main, name, b"", bundle.header, b"")
         assert sizes(objects["main.o"]).code > 0
+    sources = (*IMAGES, "program_images.c", "no_images.c", "labels.c", "messages.c")
+    assert all(sizes(made).code > 0 for made in runtime_objects(bundle.compiler, bundle.target, sources).values())
 
 
 def test_sizes_of_functions_and_sections(zig: compiler.Compiler) -> None:

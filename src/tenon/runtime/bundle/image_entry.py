@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_RUNTIME = ("network.h", "elements.h", "image.h", "preprocess.h", "detect.h", "labels.h")
-"""What the C file consists of, in the order in which its parts need each other."""
+_NETWORK = "network.h"
+_IMAGES = (
+    "tables.h", "elements.h", "image.h", "preprocess.h", "detect.h",
+    "elements.c", "image.c", "preprocess.c", "detect.c",
+)  # fmt: skip
+"""What the C file consists of besides the network's own parts, in the order in which these need each other."""
 
 _SYMBOLS = ("inputs", "outputs", "preprocessing", "heads", "labels", "label_count")
 
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)
+_SHARED_FUNCTION = re.compile(r"^(?=(?:const )?\w+ \*?tenon_\w+\()", re.MULTILINE)
+"""Where the declaration or definition of a function begins that files of ``runtime/`` share."""
 
 _HEADER = """\
 /* The network {name} on images: resized and preprocessed as recorded when it was compiled, and the objects that a
@@ -67,7 +73,8 @@ def image_header(name: str) -> str:
 
 
 def image_source(name: str, runtime: Mapping[str, str], tables: Mapping[str, str]) -> str:
-    """The text of ``<name>_image.c``, which needs no other file than the headers of the bundle.
+    """The text of ``<name>_image.c``, which needs no other file than the headers of the bundle, and whose functions
+    are static but for the entry points, so that a program can have several.
 
     ``runtime`` are the hand-written C files, ``tables`` the preprocessing and the format of detections
     (``bundle.preprocessing``).
@@ -75,10 +82,11 @@ def image_source(name: str, runtime: Mapping[str, str], tables: Mapping[str, str
     words = {"NAME": name, "PREFIX": name.upper()}
     entry = re.sub("NAME|PREFIX", lambda found: words[found[0]], runtime["image_entry.c"])
     names = "".join(f"#define tenon_{symbol} {name}_tenon_{symbol}\n" for symbol in _SYMBOLS)
-    parts = [*(runtime[file] for file in _RUNTIME), *tables.values(), entry]
+    images = [_SHARED_FUNCTION.sub("static ", runtime[file]) for file in _IMAGES]
+    parts = [runtime[_NETWORK], *images, *tables.values(), entry]
     head = f'/* Entry points for images, see {name}_image.h. */\n\n#include "{name}_image.h"\n\n{names}\n'
     return head + "\n".join(_INCLUDE.sub("", part) for part in parts)
 
 
-SOURCES = (*_RUNTIME, "image_entry.c")
+SOURCES = (_NETWORK, *_IMAGES, "image_entry.c")
 """The hand-written C files that ``image_source`` needs."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +64,16 @@ C do not offer them."""
 _WASM_STACK = 1 << 20  # bytes; kernels keep tiles on the stack
 
 
-HEADERS = (
-    "network.h", "elements.h", "preprocess.h", "detect.h", "labels.h", "threads.h", "windows.h",
-    "image_file.h", "image.h", "exif.h", "png.h", "jpeg.h", "jpeg_idct.h",
-)  # fmt: skip
+HEADERS = tuple(sorted(path.name for path in _RUNTIME.glob("*.h")))
 """Hand-written C files that main programs and tables include."""
+
+READERS = (
+    "bmp.c", "exif.c", "image.c", "image_file.c", "image_format.c", "inflate.c", "jpeg.c", "jpeg_samples.c", "netpbm.c",
+    "png.c",
+)  # fmt: skip
+"""Reading image files."""
+IMAGES = (*READERS, "detect.c", "elements.c", "preprocess.c")
+"""Images as inputs, and detections in outputs."""
 
 
 def runtime(name: str) -> bytes:
@@ -84,16 +89,20 @@ def object_of(compiler: Compiler, target: Target, name: str, texts: Sequence[str
         files = {f"{name}.c": text.encode(), f"{name}.h": header.encode()}
         return compiler.compile(files, f"{name}.c", target, extra)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            objects = list(pool.map(compiled, texts))
-        except BaseException:
-            compiler.stop()
-            raise
+    objects = _in_parallel(compiler, compiled, texts)
     if len(objects) == 1:
         return objects[0]
     parts = {f"piece{i}.o": content for i, content in enumerate(objects)}
     return compiler.link(parts, target, ("-r", "-nostdlib"), "out.o")
+
+
+def _in_parallel(compiler: Compiler, compiled: Callable[[str], bytes], items: Sequence[str]) -> list[bytes]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            return list(pool.map(compiled, items))
+        except BaseException:
+            compiler.stop()
+            raise
 
 
 def library(
@@ -234,10 +243,12 @@ def executable(
             f"zig has no C library for target {target.name}: leave out --emit exe and link {name}.o or the library "
             "into your application, or name the clang of its SDK with --compiler"
         )
-    flags = () if takes_images else ("-DTENON_NO_IMAGES", "-Wno-unused-function")
     parts = name, network, header, weights
-    objects = program_objects(compiler, target, "main.c", *parts, threaded=threaded, flags=flags)
+    objects = program_objects(compiler, target, "main.c", *parts, threaded=threaded)
     objects |= table_objects(compiler, target, tables)
+    images = (*IMAGES, "program_images.c") if takes_images else ("elements.c", "image_format.c", "no_images.c")
+    system = ("windows.c",) if target.object == "coff" else ()
+    objects |= runtime_objects(compiler, target, (*images, "labels.c", "messages.c", *system))
     maths = () if target.object == "coff" else ("-lm",)
     used = "-Wl,-dead_strip" if target.object == "macho" else "-Wl,--gc-sections"
     made = _with_part_of_c_library(compiler, target, objects) or compiler.link(
@@ -263,9 +274,20 @@ def table_objects(compiler: Compiler, target: Target, tables: Mapping[str, str])
     """The objects of C files with tables, by name without ending."""
     headers = {name: runtime(name) for name in HEADERS}
     return {
-        f"{name}.o": compiler.compile({**headers, f"{name}.c": text.encode()}, f"{name}.c", target, ("-Wno-unused",))
+        f"{name}.o": compiler.compile({**headers, f"{name}.c": text.encode()}, f"{name}.c", target)
         for name, text in tables.items()
     }
+
+
+def runtime_objects(compiler: Compiler, target: Target, sources: Sequence[str]) -> dict[str, bytes]:
+    """The objects of hand-written C files, by name, whose floating-point results are the same on all targets."""
+    headers = {name: runtime(name) for name in HEADERS}
+
+    def compiled(source: str) -> bytes:
+        return compiler.compile({**headers, source: runtime(source)}, source, target, ("-ffp-contract=off",))
+
+    objects = _in_parallel(compiler, compiled, sources)
+    return {f"{Path(source).stem}.o": content for source, content in zip(sources, objects, strict=True)}
 
 
 def program_objects(
@@ -308,11 +330,11 @@ def web_module(
     ``executable``."""
     if target.object != "wasm":
         raise ToolchainError(f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32")
-    # Headers of a C library, none of whose functions are linked: web.c defines those that it needs.
+    # Headers of a C library, none of whose functions are linked: web_library.c defines those that are called.
     hosted = replace(target, triple=target.triple.replace("freestanding", "wasi"))
-    unused = ("-Wno-unused-function",)  # what programs with files need
-    objects = program_objects(compiler, hosted, "web.c", name, network, header, weights, flags=unused)
+    objects = program_objects(compiler, hosted, "web.c", name, network, header, weights)
     objects |= table_objects(compiler, hosted, tables)
+    objects |= runtime_objects(compiler, hosted, (*IMAGES, "web_library.c"))
     flags = ("-Wl,--no-entry", f"-Wl,-z,stack-size={_WASM_STACK}", "-Wl,--strip-all")
     return link_freestanding(compiler, target, objects, flags)
 

@@ -1,4 +1,4 @@
-"""Image preprocessing, the format of detections and labels as C tables (``runtime/preprocess.h``, ``detect.h``)."""
+"""Image preprocessing, the format of detections and labels as C tables (``runtime/tables.h``)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tenon.runtime.bundle.manifest import Tensor
 def preprocessing_source(inputs: tuple[Tensor, ...], preprocessing: Mapping[str, Preprocessing]) -> str:
     """The C file: a row for each input.  Raises InputError for numbers that are neither one nor one per channel."""
     rows = [_row(tensor, preprocessing.get(tensor.name)) for tensor in inputs]
-    head = '#include "preprocess.h"\n\nconst TenonPreprocessing tenon_preprocessing[] = {'
+    head = '#include "tables.h"\n\nconst TenonPreprocessing tenon_preprocessing[] = {'
     return "\n".join((head, *rows, "  {0}};\n"))  # a terminator: a network may have no input
 
 
 def detection_source(outputs: Sequence[Tensor], heads: Heads | None, labels: Sequence[str]) -> str:
     """The C file: the format of the outputs, and the names of classes."""
     names = "".join(f'  "{c_text(label)}",\n' for label in labels)
-    head = '#include "detect.h"\n#include "labels.h"\n\nconst TenonHeads tenon_heads = '
+    head = '#include "tables.h"\n\nconst TenonHeads tenon_heads = '
     table = f"const char *const tenon_labels[] = {{\n{names}  NULL}};\nconst long tenon_label_count = {len(labels)};\n"
     return f"{head}{_heads(outputs, heads)};\n\n{table}"
 

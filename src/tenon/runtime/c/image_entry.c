@@ -11,11 +11,11 @@ int NAME_image(const uint8_t *pixels, long height, long width, int channels, con
   Image image = {width, height, channels, NULL};
   if (channels != 1 && channels != 3) return PREFIX_BAD_IMAGE;
   if (height < 1 || width < 1 || height > IMAGE_LARGEST || width > IMAGE_LARGEST) return PREFIX_BAD_IMAGE;
-  if (image_allocate(&image) != NULL) return PREFIX_NO_MEMORY;
+  if (tenon_image_allocate(&image) != NULL) return PREFIX_NO_MEMORY;
   memcpy(image.pixels, pixels, (size_t)height * (size_t)width * (size_t)channels);
   unsigned char *fitted = NULL;
-  const char *problem = fit_image(&image, image_how, &fitted);
-  if (problem == NULL) put_pixels(fitted, image_how, tenon_inputs[0].type, mutableWeight + tenon_inputs[0].offset);
+  const char *problem = tenon_fit_image(&image, image_how, &fitted);
+  if (problem == NULL) tenon_put_pixels(fitted, image_how, tenon_inputs[0].type, mutableWeight + tenon_inputs[0].offset);
   free(fitted);
   free(image.pixels);
   return problem == NULL ? NAME(constantWeight, mutableWeight, activations) : PREFIX_NO_MEMORY;
@@ -27,7 +27,7 @@ long NAME_detect(const uint8_t *mutableWeight, long height, long width, double t
   size_t count = 0;
   const DetectionLimits limits = {threshold, overlap};
   if (tenon_heads.kind == HEADS_NONE || height < 1 || width < 1) return 0;
-  if (find_detections(image_how, mutableWeight, height, width, limits, &all, &count) != NULL) return -1;
+  if (tenon_find_detections(image_how, mutableWeight, height, width, limits, &all, &count) != NULL) return -1;
   const long most = room < 0 ? 0 : room, kept = (size_t)most < count ? most : (long)count;
   for (long i = 0; i < kept; i++) {
     const double *box = all[i].box;

@@ -7,18 +7,20 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "detect.h"
+#include "elements.h"
 #include "image_file.h"
 #include "labels.h"
+#include "messages.h"
 #include "network.h"
-#include "preprocess.h"
+#include "program_images.h"
+#include "settings.h"
+#include "tables.h"
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
 #endif
@@ -26,37 +28,7 @@
 #include "windows.h"
 #endif
 
-enum { MAX_REPEAT = 1000000, SHOWN = 10, SHOWN_OF_IMAGE = 5, FAILURE = 2, LARGEST_IMAGE = 1 << 30, LARGEST_LABELS = 1 << 24 /* bytes of a file */ };
-
-typedef struct {
-  double mean[3], scale[3];
-  int means, scales; /* how many are given */
-  long repeat, top, threads;
-  const char *raw_output, *labels;
-  DetectionLimits limits;
-} Settings;
-
-/* The image that was given, if any: its size, and how it became an input. */
-typedef struct {
-  long height, width;
-  TenonPreprocessing how;
-} GivenImage;
-
-static GivenImage given;
-
-/* ---------------------------------------------------------------------------------------------- messages */
-
-static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
-static void fail(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  fprintf(stderr, "%s: ", tenon_name);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
-  va_end(arguments);
-  exit(FAILURE);
-}
+enum { MAX_REPEAT = 1000000, SHOWN = 10, SHOWN_OF_IMAGE = 5, LARGEST_IMAGE = 1 << 30, LARGEST_LABELS = 1 << 24 /* bytes of a file */ };
 
 static void print_shape(FILE *to, const TenonPort *port) {
   fprintf(to, "%s[", port->type);
@@ -99,24 +71,24 @@ typedef struct {
 /* Read a file of at most `limit` bytes, or `largest` if it is an image: no input needs more. */
 static Bytes read_file(const char *path, size_t limit, size_t largest) {
   FILE *file = fopen(path, "rb");
-  if (file == NULL) fail("cannot open %s: %s", path, strerror(errno));
+  if (file == NULL) tenon_fail("cannot open %s: %s", path, strerror(errno));
   Bytes bytes = {NULL, 0};
   size_t room = 0, got = 1;
   while (got != 0 && bytes.size <= limit) {
     if (bytes.size == room) {
       room = room == 0 ? 1 << 16 : room * 2;
       unsigned char *larger = realloc(bytes.data, room);
-      if (larger == NULL) fail("not enough memory to read %s", path);
+      if (larger == NULL) tenon_fail("not enough memory to read %s", path);
       bytes.data = larger;
     }
     got = fread(bytes.data + bytes.size, 1, room - bytes.size, file);
     bytes.size += got;
-    if (is_image(bytes.data, bytes.size)) limit = largest;
+    if (tenon_is_image(bytes.data, bytes.size)) limit = largest;
   }
-  if (ferror(file)) fail("cannot read %s: %s", path, strerror(errno));
+  if (ferror(file)) tenon_fail("cannot read %s: %s", path, strerror(errno));
   fclose(file);
-  if (bytes.size > limit) fail("%s has more than the %zu bytes that this input could take", path, limit);
-  if (bytes.size == 0) fail("%s is empty", path);
+  if (bytes.size > limit) tenon_fail("%s has more than the %zu bytes that this input could take", path, limit);
+  if (bytes.size == 0) tenon_fail("%s is empty", path);
   return bytes;
 }
 
@@ -134,21 +106,21 @@ static void check_npy_type(const char *path, const char *header, const TenonPort
   const char *wanted = numpy_type(port->type);
   const char *descr = strstr(header, "'descr':");
   descr = descr == NULL ? NULL : strchr(descr + 8, '\'');
-  if (descr == NULL || descr[1] == 0) fail("%s is a damaged .npy file", path);
+  if (descr == NULL || descr[1] == 0) tenon_fail("%s is a damaged .npy file", path);
   descr++;
-  if (*descr == '>') fail("%s is big-endian: save it with .astype('<%s')", path, wanted);
+  if (*descr == '>') tenon_fail("%s is big-endian: save it with .astype('<%s')", path, wanted);
   descr++;
   if (strncmp(descr, wanted, 2) != 0 || descr[2] != '\'')
-    fail("%s holds %.*s and input '%s' takes %s: convert it with .astype('%s')", path, (int)strcspn(descr, "'"), descr,
+    tenon_fail("%s holds %.*s and input '%s' takes %s: convert it with .astype('%s')", path, (int)strcspn(descr, "'"), descr,
          port->name, wanted, wanted);
   if (strstr(header, "'fortran_order': True") != NULL)
-    fail("%s is in Fortran order: save it with numpy.ascontiguousarray", path);
+    tenon_fail("%s is in Fortran order: save it with numpy.ascontiguousarray", path);
 }
 
 static void check_npy_shape(const char *path, const char *header, const TenonPort *port) {
   const char *shape = strstr(header, "'shape':");
   shape = shape == NULL ? NULL : strchr(shape, '(');
-  if (shape == NULL) fail("%s is a damaged .npy file", path);
+  if (shape == NULL) tenon_fail("%s is a damaged .npy file", path);
   const char *at = shape + 1;
   int same = 1;
   for (int i = 0; i < port->rank; i++) {
@@ -158,7 +130,7 @@ static void check_npy_shape(const char *path, const char *header, const TenonPor
     at = end + strspn(end, ", ");
   }
   if (!same || *at != ')')
-    fail("%s has shape %.*s) and input '%s' takes another: try --help", path, (int)strcspn(shape, ")"), shape,
+    tenon_fail("%s has shape %.*s) and input '%s' takes another: try --help", path, (int)strcspn(shape, ")"), shape,
          port->name);
 }
 
@@ -177,12 +149,12 @@ static void swap_elements(uint8_t *data, size_t bytes, size_t width) {
 /* NPY format 1.0 to 3.0: magic, version, header length, a Python dict as text, then the array. */
 static void take_npy(const char *path, Bytes file, const TenonPort *port) {
   const size_t prefix = file.size > 6 && file.data[6] == 1 ? 10 : 12;
-  if (file.size < prefix) fail("%s is a truncated .npy file", path);
+  if (file.size < prefix) tenon_fail("%s is a truncated .npy file", path);
   size_t length = file.data[8] | (size_t)file.data[9] << 8;
   if (prefix == 12) length |= (size_t)file.data[10] << 16 | (size_t)file.data[11] << 24;
-  if (length > file.size - prefix) fail("%s is a truncated .npy file", path);
+  if (length > file.size - prefix) tenon_fail("%s is a truncated .npy file", path);
   char *header = malloc(length + 1);
-  if (header == NULL) fail("not enough memory to read %s", path);
+  if (header == NULL) tenon_fail("not enough memory to read %s", path);
   memcpy(header, file.data + prefix, length);
   header[length] = 0;
   check_npy_type(path, header, port);
@@ -190,34 +162,17 @@ static void take_npy(const char *path, Bytes file, const TenonPort *port) {
   free(header);
   const size_t content = file.size - prefix - length;
   if (content != port->bytes)
-    fail("%s holds %zu bytes of data and input '%s' takes %zu", path, content, port->name, port->bytes);
+    tenon_fail("%s holds %zu bytes of data and input '%s' takes %zu", path, content, port->name, port->bytes);
   memcpy(tenon_mutable + port->offset, file.data + prefix + length, port->bytes);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  swap_elements(tenon_mutable + port->offset, port->bytes, port->bytes / count_of(port));
+  swap_elements(tenon_mutable + port->offset, port->bytes, port->bytes / tenon_element_count(port));
 #endif
 }
 
 /* Class names from a file, one per line. */
 static void take_labels(const char *path) {
   const Bytes file = read_file(path, LARGEST_LABELS, LARGEST_LABELS);
-  if (!split_labels(file.data, file.size)) fail("not enough memory to read %s", path);
-}
-
-static void take_image(const char *path, Image *image, const TenonPort *port, const Settings *settings) {
-  TenonPreprocessing how = tenon_preprocessing[port - tenon_inputs];
-  if (how.whole && (settings->means || settings->scales))
-    fail("--mean and --scale: the preprocessing is compiled into this program");
-  if (settings->means) memcpy(how.mean, settings->mean, sizeof how.mean), how.means = settings->means;
-  if (settings->scales) memcpy(how.scale, settings->scale, sizeof how.scale), how.scales = settings->scales;
-  if (how.means > how.channels || how.scales > how.channels)
-    fail("input '%s' has 1 channel: give --mean and --scale one number", port->name);
-  unsigned char *fitted = NULL;
-  given = (GivenImage){image->height, image->width, how};
-  const char *problem = fit_image(image, &how, &fitted);
-  if (problem != NULL) fail("%s: %s", path, problem);
-  if (!put_pixels(fitted, &how, port->type, tenon_mutable + port->offset))
-    fail("%s is an image and input '%s' has elements of type %s: give a raw or .npy file", path, port->name, port->type);
-  free(fitted);
+  if (!tenon_split_labels(file.data, file.size)) tenon_fail("not enough memory to read %s", path);
 }
 
 static void take(const char *path, const TenonPort *port, const Settings *settings) {
@@ -225,28 +180,24 @@ static void take(const char *path, const TenonPort *port, const Settings *settin
   const size_t limit = port->bytes * 24 + (1u << 20);
   const size_t largest = tenon_preprocessing[port - tenon_inputs].channels ? LARGEST_IMAGE : limit;
   const Bytes file = read_file(path, limit, largest > limit ? largest : limit);
-  Image image = {0, 0, 0, NULL};
   if (file.size >= 6 && memcmp(file.data, "\x93NUMPY", 6) == 0) {
     take_npy(path, file, port);
-  } else if (is_image(file.data, file.size)) {
+  } else if (tenon_is_image(file.data, file.size)) {
     if (tenon_preprocessing[port - tenon_inputs].channels == 0)
-      fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
-    const char *problem = read_image(file.data, file.size, &image);
-    if (problem != NULL) fail("%s: %s", path, problem);
-    take_image(path, &image, port, settings);
+      tenon_fail("%s is an image and input '%s' cannot hold one: give a raw or .npy file", path, port->name);
+    tenon_take_image(path, file.data, file.size, port, settings);
   } else if (file.size == port->bytes) {
     memcpy(tenon_mutable + port->offset, file.data, file.size);
   } else {
-    fail("%s has %zu bytes and input '%s' takes %zu: give that many raw, or a .npy file or image", path,
+    tenon_fail("%s has %zu bytes and input '%s' takes %zu: give that many raw, or a .npy file or image", path,
          file.size, port->name, port->bytes);
   }
-  free(image.pixels);
   free(file.data);
 }
 
 static void take_all(int count, char **files, const Settings *settings) {
   char *filled = calloc((size_t)tenon_input_count + 1, 1);
-  if (filled == NULL) fail("not enough memory");
+  if (filled == NULL) tenon_fail("not enough memory");
   int next = 0;
   for (int i = 0; i < count; i++) {
     const char *path = files[i];
@@ -261,13 +212,13 @@ static void take_all(int count, char **files, const Settings *settings) {
     }
     while (chosen < 0 && next < tenon_input_count && filled[next]) next++;
     if (chosen < 0) chosen = next;
-    if (chosen >= tenon_input_count) fail("%d files given and this network has %d inputs: try --help", count, tenon_input_count);
-    if (filled[chosen]) fail("input '%s' is given twice", tenon_inputs[chosen].name);
+    if (chosen >= tenon_input_count) tenon_fail("%d files given and this network has %d inputs: try --help", count, tenon_input_count);
+    if (filled[chosen]) tenon_fail("input '%s' is given twice", tenon_inputs[chosen].name);
     take(path, &tenon_inputs[chosen], settings);
     filled[chosen] = 1;
   }
   for (int j = 0; j < tenon_input_count; j++)
-    if (!filled[j]) fail("no file for input '%s': try --help", tenon_inputs[j].name);
+    if (!filled[j]) tenon_fail("no file for input '%s': try --help", tenon_inputs[j].name);
   free(filled);
 }
 
@@ -275,17 +226,17 @@ static void take_all(int count, char **files, const Settings *settings) {
 
 static void print_value(const TenonPort *port, size_t count, size_t at) {
   /* A label belongs to a position of a vector. */
-  const char *label = count == (size_t)port->extents[port->rank ? port->rank - 1 : 0] ? label_of((long)at) : NULL;
-  printf("  %6zu  %.6g%s%s\n", at, element(tenon_mutable, port, at), label ? "  " : "", label ? label : "");
+  const char *label = count == (size_t)port->extents[port->rank ? port->rank - 1 : 0] ? tenon_label_of((long)at) : NULL;
+  printf("  %6zu  %.6g%s%s\n", at, tenon_element(tenon_mutable, port, at), label ? "  " : "", label ? label : "");
 }
 
 static void print_top(const TenonPort *port, size_t count, size_t top) {
   char *used = calloc(count, 1);
-  if (used == NULL) fail("not enough memory to print %s", port->name);
+  if (used == NULL) tenon_fail("not enough memory to print %s", port->name);
   for (size_t k = 0; k < top && k < count; k++) {
     size_t best = count;
     for (size_t i = 0; i < count; i++)
-      if (!used[i] && (best == count || element(tenon_mutable, port, i) > element(tenon_mutable, port, best))) best = i;
+      if (!used[i] && (best == count || tenon_element(tenon_mutable, port, i) > tenon_element(tenon_mutable, port, best))) best = i;
     used[best] = 1;
     print_value(port, count, best);
   }
@@ -293,51 +244,17 @@ static void print_top(const TenonPort *port, size_t count, size_t top) {
 }
 
 static void print_output(const TenonPort *port, const Settings *settings) {
-  const size_t count = count_of(port);
+  const size_t count = tenon_element_count(port);
   printf("%s ", port->name);
   print_shape(stdout, port);
   putchar('\n');
-  const long top = settings->top == 0 && given.width > 0 ? SHOWN_OF_IMAGE : settings->top;
+  const long top = settings->top == 0 && tenon_has_image() ? SHOWN_OF_IMAGE : settings->top;
   if (top > 0) {
     print_top(port, count, (size_t)top);
     return;
   }
   for (size_t i = 0; i < count && i < SHOWN; i++) print_value(port, count, i);
   if (count > SHOWN) printf("  ... %zu more: --top K or --raw-output FILE\n", count - SHOWN);
-}
-
-/* As `tenon run` prints them: a column is as wide as its longest text. */
-static void print_detections(const Settings *settings) {
-  Detection *found;
-  size_t count;
-  const char *problem = find_detections(&given.how, tenon_mutable, given.height, given.width, settings->limits, &found, &count);
-  if (problem != NULL) fail("%s", problem);
-  enum { COLUMNS = 6 };
-  static const char *const titles[COLUMNS] = {"class", "score", "left", "top", "right", "bottom"};
-  char (*texts)[COLUMNS][32] = malloc((count + 1) * sizeof *texts);
-  if (texts == NULL) fail("not enough memory for the detections");
-  int widths[COLUMNS];
-  for (int k = 0; k < COLUMNS; k++) widths[k] = (int)strlen(titles[k]);
-  for (size_t i = 0; i < count; i++) {
-    const char *label = label_of(found[i].kind);
-    snprintf(texts[i][0], sizeof texts[i][0], "%ld", found[i].kind);
-    snprintf(texts[i][1], sizeof texts[i][1], "%.3f", (double)found[i].score);
-    for (int k = 0; k < 4; k++) snprintf(texts[i][k + 2], sizeof texts[i][k + 2], "%.0f", found[i].box[k]);
-    for (int k = 0; k < COLUMNS; k++) {
-      const int width = k == 0 && label != NULL ? characters(label) : (int)strlen(texts[i][k]);
-      if (width > widths[k]) widths[k] = width;
-    }
-  }
-  for (size_t i = 0; i <= count && count > 0; i++) {
-    const char *label = i ? label_of(found[i - 1].kind) : titles[0];
-    const char *first = label != NULL ? label : texts[i - 1][0];
-    printf("%s%*s", first, widths[0] - characters(first), "");
-    for (int k = 1; k < COLUMNS; k++) printf("  %*s", widths[k], i ? texts[i - 1][k] : titles[k]);
-    putchar('\n');
-  }
-  printf("%zu found\n", count);
-  free(texts);
-  free(found);
 }
 
 /* Write atomically, with signals blocked: to a temporary file that is renamed; to devices and pipes directly. */
@@ -348,15 +265,15 @@ static void write_raw(const char *path) {
   char *target = there && beside ? realpath(path, NULL) : NULL; /* a link stays one */
   const char *place = target == NULL ? path : target;
   char *name = malloc(strlen(place) + 32);
-  if (name == NULL) fail("not enough memory to write %s", path);
+  if (name == NULL) tenon_fail("not enough memory to write %s", path);
   if (beside) sprintf(name, "%s.%ld.part", place, (long)getpid());
   else strcpy(name, path);
-  if (there && beside && access(place, W_OK) != 0) fail("cannot write %s: %s", path, strerror(errno));
+  if (there && beside && access(place, W_OK) != 0) tenon_fail("cannot write %s: %s", path, strerror(errno));
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
   FILE *file = fopen(name, "wb");
-  if (file == NULL) fail("cannot write %s: %s", path, strerror(errno));
+  if (file == NULL) tenon_fail("cannot write %s: %s", path, strerror(errno));
   size_t missing = 0;
   for (int i = 0; i < tenon_output_count; i++)
     missing += tenon_outputs[i].bytes - fwrite(tenon_mutable + tenon_outputs[i].offset, 1, tenon_outputs[i].bytes, file);
@@ -364,7 +281,7 @@ static void write_raw(const char *path) {
   if (fclose(file) != 0 || missing != 0 || (beside && rename(name, place) != 0)) {
     const int reason = errno;
     if (beside) remove(name);
-    fail("cannot write %s: %s", path, strerror(reason));
+    tenon_fail("cannot write %s: %s", path, strerror(reason));
   }
   sigprocmask(SIG_SETMASK, &before, NULL);
   free(name);
@@ -374,7 +291,7 @@ static void write_raw(const char *path) {
 /* ---------------------------------------------------------------------------------------------------- run */
 
 #ifdef _WIN32
-static double now(void) { return milliseconds(); }
+static double now(void) { return tenon_milliseconds(); }
 #else
 static double now(void) {
   struct timespec t;
@@ -392,9 +309,9 @@ static int ascending(const void *a, const void *b) {
 static TenonThreadPool *pool; /* none for one thread */
 
 static void start_threads(long threads) {
-  if (threads > tenon_max_threads) fail("--threads: this program was made for 1 to %d", tenon_max_threads);
+  if (threads > tenon_max_threads) tenon_fail("--threads: this program was made for 1 to %d", tenon_max_threads);
   if (threads > 1 && (pool = tenon_thread_pool_start(tenon_phase, tenon_phases, (int)threads)) == NULL)
-    fail("the system has no room for %ld more threads", threads - 1);
+    tenon_fail("the system has no room for %ld more threads", threads - 1);
 }
 
 static int run_once(void) {
@@ -404,7 +321,7 @@ static int run_once(void) {
 }
 #else
 static void start_threads(long threads) {
-  if (threads > 1) fail("--threads: this program was made for 1");
+  if (threads > 1) tenon_fail("--threads: this program was made for 1");
 }
 
 static int run_once(void) { return tenon_run(); }
@@ -412,12 +329,12 @@ static int run_once(void) { return tenon_run(); }
 
 static void run(long repeat) {
   double *times = malloc((size_t)repeat * sizeof *times);
-  if (times == NULL) fail("not enough memory to repeat %ld times", repeat);
+  if (times == NULL) tenon_fail("not enough memory to repeat %ld times", repeat);
   for (long i = 0; i < repeat; i++) {
     const double start = now();
     const int status = run_once();
     times[i] = now() - start;
-    if (status != 0) fail("the network returned %d", status);
+    if (status != 0) tenon_fail("the network returned %d", status);
   }
   qsort(times, (size_t)repeat, sizeof *times, ascending);
   if (repeat > 1) printf("latency: min %.3f ms, median %.3f ms of %ld runs\n", times[0], times[repeat / 2], repeat);
@@ -427,7 +344,7 @@ static void run(long repeat) {
 static double parse_fraction(const char *option, const char *text) {
   char *end;
   const double value = strtod(text, &end);
-  if (end == text || *end != 0 || !(value >= 0 && value <= 1)) fail("%s takes a number from 0 to 1, not '%s'", option, text);
+  if (end == text || *end != 0 || !(value >= 0 && value <= 1)) tenon_fail("%s takes a number from 0 to 1, not '%s'", option, text);
   return value;
 }
 
@@ -436,7 +353,7 @@ static long parse_count(const char *option, const char *text, long most) {
   errno = 0;
   const long value = strtol(text, &end, 10);
   if (end == text || *end != 0 || errno != 0 || value < 1 || value > most)
-    fail("%s takes a whole number from 1 to %ld, not '%s'", option, most, text);
+    tenon_fail("%s takes a whole number from 1 to %ld, not '%s'", option, most, text);
   return value;
 }
 
@@ -446,13 +363,13 @@ static int parse_channels(const char *option, const char *text, double *values) 
   for (const char *at = text;; at++) {
     char *end;
     values[count] = strtod(at, &end);
-    if (end == at || (*end != 0 && *end != ',')) fail("%s takes one number or three, not '%s'", option, text);
+    if (end == at || (*end != 0 && *end != ',')) tenon_fail("%s takes one number or three, not '%s'", option, text);
     count++;
     at = end;
     if (*at == 0) break;
-    if (count == 3) fail("%s takes one number or three, not '%s'", option, text);
+    if (count == 3) tenon_fail("%s takes one number or three, not '%s'", option, text);
   }
-  if (count == 2) fail("%s takes one number or three, not '%s'", option, text);
+  if (count == 2) tenon_fail("%s takes one number or three, not '%s'", option, text);
   return count;
 }
 
@@ -470,7 +387,7 @@ int main(int count, char **arguments) {
       return 0;
     }
     const char *value = i + 1 < count ? arguments[++i] : NULL;
-    if (value == NULL) fail("%s needs a value, or is no option: try --help", option);
+    if (value == NULL) tenon_fail("%s needs a value, or is no option: try --help", option);
     if (strcmp(option, "--mean") == 0) settings.means = parse_channels(option, value, settings.mean);
     else if (strcmp(option, "--scale") == 0) settings.scales = parse_channels(option, value, settings.scale);
     else if (strcmp(option, "--repeat") == 0) settings.repeat = parse_count(option, value, MAX_REPEAT);
@@ -480,16 +397,16 @@ int main(int count, char **arguments) {
     else if (strcmp(option, "--labels") == 0) settings.labels = value;
     else if (strcmp(option, "--threshold") == 0) settings.limits.threshold = parse_fraction(option, value);
     else if (strcmp(option, "--overlap") == 0) settings.limits.overlap = parse_fraction(option, value);
-    else fail("no option %s: try --help", option);
+    else tenon_fail("no option %s: try --help", option);
   }
   if (settings.labels != NULL) take_labels(settings.labels);
   take_all(files, arguments, &settings);
   start_threads(settings.threads);
   run(settings.repeat);
-  if (given.width > 0 && tenon_heads.kind != HEADS_NONE) print_detections(&settings);
+  if (tenon_has_image() && tenon_heads.kind != HEADS_NONE) tenon_print_detections(&settings);
   else
     for (int j = 0; j < tenon_output_count; j++) print_output(&tenon_outputs[j], &settings);
   if (settings.raw_output != NULL) write_raw(settings.raw_output);
-  if (fflush(stdout) != 0) fail("cannot write the answer: %s", strerror(errno));
+  if (fflush(stdout) != 0) tenon_fail("cannot write the answer: %s", strerror(errno));
   return 0;
 }

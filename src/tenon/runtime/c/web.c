@@ -1,6 +1,6 @@
 /* Entry points of the WebAssembly modules of pages and npm packages: images in, outputs and detections out.
 
-   Memory from `allocate` is valid until the next `reset`.  The module needs nothing from its host. */
+   The module needs nothing from its host: web_library.c defines what it calls of a C library. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,66 +8,11 @@
 #include <string.h>
 #include "detect.h"
 #include "image_file.h"
-#include "labels.h"
 #include "network.h"
 #include "preprocess.h"
+#include "tables.h"
 
 #define EXPORT(name) __attribute__((export_name(name)))
-
-enum { PAGE = 65536, ALIGNED = 16 };
-
-/* ------------------------------------------------------------------------------------------ the C library */
-
-extern unsigned char __heap_base;
-static uintptr_t used; /* the end of what is allocated; 0: nothing is */
-
-/* Memory is not reused before `reset`: a call needs little. */
-void *malloc(size_t size) {
-  if (used == 0) used = (uintptr_t)&__heap_base;
-  const uintptr_t start = (used + ALIGNED - 1) / ALIGNED * ALIGNED;
-  const size_t have = __builtin_wasm_memory_size(0) * (size_t)PAGE;
-  if (size > SIZE_MAX - PAGE - start) return NULL;
-  if (start + size > have) {
-    const size_t pages = (start + size - have + PAGE - 1) / PAGE;
-    if (__builtin_wasm_memory_grow(0, pages) == SIZE_MAX) return NULL;
-  }
-  used = start + size;
-  return (void *)start;
-}
-
-void free(void *memory) { (void)memory; }
-
-void *calloc(size_t count, size_t size) {
-  void *memory = malloc(count * size);
-  return memory == NULL ? NULL : memset(memory, 0, count * size);
-}
-
-char *strchr(const char *text, int character) {
-  for (; *text != (char)character; text++)
-    if (*text == 0) return NULL;
-  return (char *)(uintptr_t)text;
-}
-
-int strcmp(const char *a, const char *b) {
-  while (*a && *a == *b) a++, b++;
-  return (unsigned char)*a - (unsigned char)*b;
-}
-
-double ldexp(double value, int exponent) {
-  for (; exponent > 0; exponent--) value *= 2;
-  for (; exponent < 0; exponent++) value /= 2;
-  return value;
-}
-
-double frexp(double value, int *exponent) {
-  *exponent = 0;
-  if (value == 0 || isnan(value) || isinf(value)) return value;
-  for (; fabs(value) >= 1; ++*exponent) value /= 2;
-  for (; fabs(value) < 0.5; --*exponent) value *= 2;
-  return value;
-}
-
-/* ------------------------------------------------------------------------------------------- entry points */
 
 static struct {
   long height, width;
@@ -75,10 +20,6 @@ static struct {
 } given;
 static Detection *found;
 static Image decoded;
-
-EXPORT("reset") void tenon_web_reset(void) { used = 0; }
-
-EXPORT("allocate") void *tenon_web_allocate(size_t size) { return malloc(size); }
 
 /* The region that inputs and outputs are in. */
 EXPORT("tensors") uint8_t *tenon_web_tensors(void) { return tenon_mutable; }
@@ -90,13 +31,13 @@ EXPORT("run") int tenon_web_run(void) { return tenon_run(); }
 EXPORT("decode") const char *tenon_web_decode(const uint8_t *file, size_t size) {
   Image image = {0, 0, 0, NULL};
   decoded.pixels = NULL;
-  if (!is_image(file, size)) return "";
-  const char *problem = read_image(file, size, &image);
+  if (!tenon_is_image(file, size)) return "";
+  const char *problem = tenon_read_image(file, size, &image);
   if (problem != NULL) return problem;
   const size_t count = (size_t)image.width * (size_t)image.height;
   decoded = image;
   decoded.pixels = malloc(4 * count);
-  if (decoded.pixels == NULL) return image_memory;
+  if (decoded.pixels == NULL) return IMAGE_MEMORY;
   for (size_t i = 0; i < count; i++) {
     const unsigned char *from = image.pixels + i * (size_t)image.channels;
     const int step = image.channels == 3;
@@ -118,18 +59,18 @@ EXPORT("take_image") const char *tenon_web_take_image(int input, const uint8_t *
   const TenonPreprocessing *how = &tenon_preprocessing[input];
   if (how->channels == 0) return "this input takes no image";
   Image image = {width, height, 3, NULL};
-  const char *problem = image_allocate(&image);
+  const char *problem = tenon_image_allocate(&image);
   if (problem != NULL) return problem;
   const size_t count = (size_t)width * (size_t)height;
   for (size_t i = 0; i < count; i++) memcpy(image.pixels + 3 * i, rgba + 4 * i, 3);
   unsigned char *fitted = NULL;
-  problem = fit_image(&image, how, &fitted);
+  problem = tenon_fit_image(&image, how, &fitted);
   if (problem != NULL) return problem;
   given.height = height;
   given.width = width;
   given.input = input;
   const TenonPort *port = &tenon_inputs[input];
-  return put_pixels(fitted, how, port->type, tenon_mutable + port->offset) ? NULL : "this input takes no image";
+  return tenon_put_pixels(fitted, how, port->type, tenon_mutable + port->offset) ? NULL : "this input takes no image";
 }
 
 /* Detections in the outputs for the last image.  Returns how many, or -1 without memory; see `detections`. */
@@ -137,7 +78,7 @@ EXPORT("detect") long tenon_web_detect(double threshold, double overlap) {
   const DetectionLimits limits = {threshold, overlap};
   size_t count;
   if (tenon_heads.kind == HEADS_NONE || given.width == 0) return 0;
-  if (find_detections(&tenon_preprocessing[given.input], tenon_mutable, given.height, given.width, limits, &found, &count) != NULL)
+  if (tenon_find_detections(&tenon_preprocessing[given.input], tenon_mutable, given.height, given.width, limits, &found, &count) != NULL)
     return -1;
   return (long)count;
 }

@@ -9,10 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Declared here and not by windows.h, whose macros would get in the way. */
+/* Declared here and not by the header of Windows, whose macros would get in the way. */
 __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
-__declspec(dllimport) int __stdcall QueryPerformanceCounter(long long *ticks);
-__declspec(dllimport) int __stdcall QueryPerformanceFrequency(long long *ticks);
 
 typedef int sigset_of_windows;
 #define sigset_t sigset_of_windows
@@ -22,11 +20,6 @@ typedef int sigset_of_windows;
 #define fchmod(file, mode) ((void)0)
 #define rename(from, to) (MoveFileExA(from, to, 1 /* replaces a file */) ? 0 : -1)
 
-static double milliseconds(void) {
-  long long ticks = 0, frequency = 1;
-  QueryPerformanceCounter(&ticks);
-  QueryPerformanceFrequency(&frequency);
-  return (double)ticks * 1e3 / (double)frequency;
-}
+double tenon_milliseconds(void); /* of a clock that only goes forward */
 
 #endif

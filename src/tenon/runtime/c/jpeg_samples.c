@@ -1,10 +1,6 @@
-/* From the coefficients of JPEG images to samples: inverse DCT and upsampling, with the roundings of libjpeg. */
+/* From the coefficients of JPEG images to pixels, with the roundings of libjpeg. */
 
-#ifndef TENON_JPEG_IDCT_H
-#define TENON_JPEG_IDCT_H
-
-#include <stddef.h>
-#include <stdint.h>
+#include "jpeg_samples.h"
 
 static unsigned char jpeg_byte(int value) { return (unsigned char)(value < 0 ? 0 : value > 255 ? 255 : value); }
 
@@ -37,8 +33,7 @@ static void jpeg_idct_line(const int32_t *from, int32_t *to, int step, int shift
 #undef LESS
 }
 
-/* The 8 x 8 samples of a block. */
-static void jpeg_idct(const int16_t *block, const uint16_t *quantization, unsigned char *to, size_t stride) {
+void tenon_jpeg_idct(const int16_t *block, const uint16_t *quantization, unsigned char *to, size_t stride) {
   int32_t values[64], columns[64];
   for (int i = 0; i < 64; i++) values[i] = block[i] * quantization[i];
   for (int i = 0; i < 8; i++) jpeg_idct_line(values + i, columns + i, 8, 13 - 2);
@@ -47,13 +42,6 @@ static void jpeg_idct(const int16_t *block, const uint16_t *quantization, unsign
     for (int x = 0; x < 8; x++) to[(size_t)y * stride + (size_t)x] = jpeg_byte(values[x] + 128);
   }
 }
-
-/* The samples of a component, of which width x height belong to the image. */
-typedef struct {
-  const unsigned char *samples;
-  size_t stride;
-  long width, height;
-} JpegPlane;
 
 static const unsigned char *jpeg_row(const JpegPlane *plane, long y) {
   return plane->samples + (size_t)(y < 0 ? 0 : y < plane->height ? y : plane->height - 1) * plane->stride;
@@ -73,8 +61,7 @@ static int jpeg_fancy(const unsigned char *near, const unsigned char *other, int
   return (here * 3 + near[beside] * 3 + other[beside] + (x & 1 ? 7 : 8)) >> 4;
 }
 
-/* Enlarge a component `h` and `v` times to width x height samples, `step` bytes apart. */
-static void jpeg_upsample(const JpegPlane *plane, int h, int v, long width, long height, unsigned char *to, size_t step) {
+void tenon_jpeg_upsample(const JpegPlane *plane, int h, int v, long width, long height, unsigned char *to, size_t step) {
   const int wide = h == 2 && v <= 2 && plane->width > 2, tall = v == 2 && (wide || h == 1);
   for (long y = 0; y < height; y++) {
     const unsigned char *near = jpeg_row(plane, y / v), *other = jpeg_row(plane, y / v + (y % v ? 1 : -1));
@@ -86,4 +73,11 @@ static void jpeg_upsample(const JpegPlane *plane, int h, int v, long width, long
   }
 }
 
-#endif
+void tenon_jpeg_to_rgb(unsigned char *to, size_t count) {
+  for (size_t i = 0; i < count; i++, to += 3) {
+    const int y = to[0], cb = to[1] - 128, cr = to[2] - 128;
+    to[0] = jpeg_byte(y + ((91881 * cr + 32768) >> 16));
+    to[1] = jpeg_byte(y + ((-22554 * cb - 46802 * cr + 32768) >> 16));
+    to[2] = jpeg_byte(y + ((116130 * cb + 32768) >> 16));
+  }
+}

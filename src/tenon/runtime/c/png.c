@@ -3,200 +3,22 @@
    Results are those of Pillow: alpha and transparency are dropped, 16-bit colours keep the upper byte, 16-bit grey is
    rounded to 8 bits.  All reads are bounds-checked. */
 
-#ifndef TENON_PNG_H
-#define TENON_PNG_H
+#include "exif.h"
+#include "image_readers.h"
+#include "inflate.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "exif.h"
-#include "image.h"
 
 static const char *const png_damaged = "the PNG image is damaged";
 
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
-static int png_checked = 1; /* whether checksums of chunks are verified: they would hide mutations from fuzzing */
+int tenon_png_checked = 1; /* whether checksums of chunks are verified: they would hide mutations from fuzzing */
 #else
-enum { png_checked = 1 };
+enum { tenon_png_checked = 1 };
 #endif
-
-/* ------------------------------------------------------------------------------------- inflate (RFC 1950, 1951) */
-
-enum { LONGEST_CODE = 15, LITERALS = 288, DISTANCES = 30, END_OF_BLOCK = 256, LONGEST_ALPHABET = 320, MOST_INFLATION = 1032 };
-
-typedef struct {
-  const unsigned char *at, *end;
-  unsigned char *to;
-  size_t size, made;
-  uint32_t bits;
-  int bit_count, failed;
-} Inflater;
-
-/* A canonical Huffman code: how many codes of each length, and the symbols in the order of their codes. */
-typedef struct {
-  uint16_t count[LONGEST_CODE + 1], symbols[LONGEST_ALPHABET];
-} InflateCode;
-
-static uint32_t inflate_bits(Inflater *s, int count) {
-  while (s->bit_count < count) {
-    if (s->at == s->end) {
-      s->failed = 1;
-      return 0;
-    }
-    s->bits |= (uint32_t)*s->at++ << s->bit_count;
-    s->bit_count += 8;
-  }
-  const uint32_t value = s->bits & ((1u << count) - 1);
-  s->bits >>= count;
-  s->bit_count -= count;
-  return value;
-}
-
-/* Returns 0 for lengths that form no code; incomplete codes of one symbol are allowed. */
-static int inflate_make(InflateCode *code, const uint8_t *lengths, int count) {
-  uint16_t next[LONGEST_CODE + 2] = {0};
-  memset(code->count, 0, sizeof code->count);
-  for (int i = 0; i < count; i++) code->count[lengths[i]]++;
-  code->count[0] = 0;
-  int left = 1;
-  for (int length = 1; length <= LONGEST_CODE; length++) {
-    left = 2 * left - code->count[length];
-    if (left < 0) return 0;
-    next[length + 1] = (uint16_t)(next[length] + code->count[length]);
-  }
-  for (int i = 0; i < count; i++)
-    if (lengths[i]) code->symbols[next[lengths[i]]++] = (uint16_t)i;
-  return 1;
-}
-
-static int inflate_symbol(Inflater *s, const InflateCode *code) {
-  int value = 0, first = 0, index = 0;
-  for (int length = 1; length <= LONGEST_CODE; length++) {
-    value |= (int)inflate_bits(s, 1);
-    if (s->failed) return 0;
-    const int count = code->count[length];
-    if (value - first < count) return code->symbols[index + value - first];
-    index += count;
-    first = (first + count) << 1;
-    value <<= 1;
-  }
-  s->failed = 1;
-  return 0;
-}
-
-static void inflate_stored(Inflater *s) {
-  s->bits = 0;
-  s->bit_count = 0;
-  if (s->end - s->at < 4) {
-    s->failed = 1;
-    return;
-  }
-  const size_t length = s->at[0] | (size_t)s->at[1] << 8, check = s->at[2] | (size_t)s->at[3] << 8;
-  s->at += 4;
-  if (length != (check ^ 0xffff) || length > (size_t)(s->end - s->at) || length > s->size - s->made) {
-    s->failed = 1;
-    return;
-  }
-  memcpy(s->to + s->made, s->at, length);
-  s->at += length;
-  s->made += length;
-}
-
-static void inflate_copy(Inflater *s, const InflateCode *distances, int symbol) {
-  static const uint16_t length_base[] = {3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
-                                         31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
-  static const uint8_t length_bits[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
-  static const uint16_t distance_base[] = {1,   2,   3,   4,   5,   7,    9,    13,   17,   25,   33,   49,   65,    97,    129,
-                                           193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
-  symbol -= END_OF_BLOCK + 1;
-  if (symbol >= (int)sizeof length_bits) {
-    s->failed = 1;
-    return;
-  }
-  const size_t length = length_base[symbol] + inflate_bits(s, length_bits[symbol]);
-  const int far = inflate_symbol(s, distances);
-  if (s->failed || far >= DISTANCES) {
-    s->failed = 1;
-    return;
-  }
-  const size_t distance = distance_base[far] + inflate_bits(s, far < 2 ? 0 : far / 2 - 1);
-  if (s->failed || distance > s->made || length > s->size - s->made) {
-    s->failed = 1;
-    return;
-  }
-  for (size_t i = 0; i < length; i++, s->made++) s->to[s->made] = s->to[s->made - distance];
-}
-
-static void inflate_block(Inflater *s, const InflateCode *literals, const InflateCode *distances) {
-  while (!s->failed) {
-    const int symbol = inflate_symbol(s, literals);
-    if (s->failed || symbol == END_OF_BLOCK) return;
-    if (symbol > END_OF_BLOCK) inflate_copy(s, distances, symbol);
-    else if (s->made < s->size) s->to[s->made++] = (unsigned char)symbol;
-    else s->failed = 1;
-  }
-}
-
-static void inflate_fixed_codes(InflateCode *literals, InflateCode *distances) {
-  uint8_t lengths[LITERALS];
-  for (int i = 0; i < LITERALS; i++) lengths[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
-  inflate_make(literals, lengths, LITERALS);
-  memset(lengths, 5, DISTANCES);
-  inflate_make(distances, lengths, DISTANCES);
-}
-
-static void inflate_read_codes(Inflater *s, InflateCode *literals, InflateCode *distances) {
-  static const uint8_t order[] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
-  uint8_t lengths[LONGEST_ALPHABET + 138] = {0};
-  const int many = (int)inflate_bits(s, 5) + 257, far = (int)inflate_bits(s, 5) + 1, few = (int)inflate_bits(s, 4) + 4;
-  for (int i = 0; i < few; i++) lengths[order[i]] = (uint8_t)inflate_bits(s, 3);
-  if (s->failed || many > 286 || far > DISTANCES || !inflate_make(literals, lengths, 19)) {
-    s->failed = 1;
-    return;
-  }
-  memset(lengths, 0, sizeof lengths);
-  for (int i = 0; i < many + far && !s->failed;) {
-    const int symbol = inflate_symbol(s, literals);
-    if (symbol < 16) {
-      lengths[i++] = (uint8_t)symbol;
-      continue;
-    }
-    const int repeat = symbol == 16   ? 3 + (int)inflate_bits(s, 2)
-                       : symbol == 17 ? 3 + (int)inflate_bits(s, 3)
-                                      : 11 + (int)inflate_bits(s, 7);
-    if (symbol == 16 && i == 0) s->failed = 1;
-    const uint8_t length = symbol == 16 && i > 0 ? lengths[i - 1] : 0;
-    memset(lengths + i, length, (size_t)repeat);
-    i += repeat;
-    if (i > many + far) s->failed = 1;
-  }
-  if (s->failed || !lengths[END_OF_BLOCK] || !inflate_make(literals, lengths, many) ||
-      !inflate_make(distances, lengths + many, far))
-    s->failed = 1;
-}
-
-/* Decompress to exactly `size` bytes; returns 0 if that cannot be done.  The checksum is not verified: those of PNG
-   chunks are. */
-static int inflate_zlib(const unsigned char *data, size_t count, unsigned char *to, size_t size) {
-  if (count < 2 || (data[0] & 15) != 8 || (data[0] << 8 | data[1]) % 31 != 0 || data[1] & 32) return 0;
-  Inflater s = {data + 2, data + count, to, size, 0, 0, 0, 0};
-  InflateCode literals, distances;
-  for (int last = 0; !last && !s.failed;) {
-    last = (int)inflate_bits(&s, 1);
-    const int kind = (int)inflate_bits(&s, 2);
-    if (s.failed || kind == 3) return 0;
-    if (kind == 0) {
-      inflate_stored(&s);
-      continue;
-    }
-    if (kind == 1) inflate_fixed_codes(&literals, &distances);
-    else inflate_read_codes(&s, &literals, &distances);
-    inflate_block(&s, &literals, &distances);
-  }
-  return !s.failed && s.made == size;
-}
 
 /* ------------------------------------------------------------------------------------------------------- chunks */
 
@@ -242,14 +64,14 @@ static const char *png_header(Png *png, const unsigned char *data, size_t size) 
 /* Reads all chunks; the caller frees `png->data`. */
 static const char *png_chunks(Png *png, const unsigned char *data, size_t size) {
   png->data = malloc(size);
-  if (png->data == NULL) return image_memory;
+  if (png->data == NULL) return IMAGE_MEMORY;
   for (size_t at = 8;;) {
-    if (size - at < 12) return image_truncated;
+    if (size - at < 12) return IMAGE_TRUNCATED;
     const size_t length = big_endian(data + at);
-    if (length > size - at - 12) return image_truncated;
+    if (length > size - at - 12) return IMAGE_TRUNCATED;
     const unsigned char *type = data + at + 4, *content = data + at + 8;
     const int critical = !(type[0] & 32);
-    if (png_checked && critical && png_crc(type, length + 4) != big_endian(content + length)) return png_damaged;
+    if (tenon_png_checked && critical && png_crc(type, length + 4) != big_endian(content + length)) return png_damaged;
     if ((at == 8) != (memcmp(type, "IHDR", 4) == 0)) return png_damaged;
     if (at == 8) {
       const char *problem = png_header(png, content, length);
@@ -261,7 +83,7 @@ static const char *png_chunks(Png *png, const unsigned char *data, size_t size) 
       memcpy(png->data + png->data_size, content, length);
       png->data_size += length;
     } else if (memcmp(type, "eXIf", 4) == 0) {
-      png->orientation = exif_orientation(content, length);
+      png->orientation = tenon_exif_orientation(content, length);
     } else if (memcmp(type, "IEND", 4) == 0) {
       return NULL;
     }
@@ -356,15 +178,15 @@ static const char *png_pixels(const Png *png, Image *image) {
   const PngPass *end = png->interlaced ? png_passes + 7 : png_passes + 8;
   size_t bytes = 0;
   for (const PngPass *pass = first; pass < end; pass++) bytes += png_pass_bytes(png, pass);
-  if (bytes / MOST_INFLATION > png->data_size) return image_truncated; /* before memory is taken for it */
+  if (bytes / MOST_INFLATION > png->data_size) return IMAGE_TRUNCATED; /* before memory is taken for it */
   image->width = (long)png->width;
   image->height = (long)png->height;
   image->channels = png->colour == 3 || png->samples > 2 ? 3 : 1;
-  const char *problem = image_allocate(image);
+  const char *problem = tenon_image_allocate(image);
   if (problem != NULL) return problem;
   unsigned char *raw = malloc(bytes);
-  if (raw == NULL) return image_memory;
-  if (!inflate_zlib(png->data, png->data_size, raw, bytes)) problem = png_damaged;
+  if (raw == NULL) return IMAGE_MEMORY;
+  if (!tenon_inflate(png->data, png->data_size, raw, bytes)) problem = png_damaged;
   unsigned char *at = raw;
   for (const PngPass *pass = first; pass < end && problem == NULL; at += png_pass_bytes(png, pass), pass++)
     problem = png_take_pass(png, pass, at, image);
@@ -372,12 +194,10 @@ static const char *png_pixels(const Png *png, Image *image) {
   return problem;
 }
 
-static const char *read_png(const unsigned char *data, size_t size, Image *image) {
+const char *tenon_read_png(const unsigned char *data, size_t size, Image *image) {
   Png png = {0};
   const char *problem = png_chunks(&png, data, size);
   if (problem == NULL) problem = png_pixels(&png, image);
   free(png.data);
-  return problem == NULL ? turn_image(image, png.orientation) : problem;
+  return problem == NULL ? tenon_turn_image(image, png.orientation) : problem;
 }
-
-#endif

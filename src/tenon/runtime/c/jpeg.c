@@ -3,16 +3,12 @@
    Results are those of libjpeg with its defaults: the accurate integer IDCT, and interpolated ("fancy") upsampling of
    chroma.  All reads are bounds-checked. */
 
-#ifndef TENON_JPEG_H
-#define TENON_JPEG_H
+#include "exif.h"
+#include "image_readers.h"
+#include "jpeg_samples.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "exif.h"
-#include "image.h"
-#include "jpeg_idct.h"
 
 static const char *const jpeg_damaged = "the JPEG image is damaged";
 
@@ -325,7 +321,7 @@ static const char *jpeg_frame(Jpeg *j, const unsigned char *data, size_t size) {
   j->mcus_high = (j->height + 8 * j->v_max - 1) / (8 * j->v_max);
   /* Each block takes at least a few bits in some scan: sizes that the file cannot fill are refused before memory is
      taken for them. */
-  if ((size_t)j->mcus_wide * (size_t)j->mcus_high / 4096 > (size_t)(j->end - j->at)) return image_truncated;
+  if ((size_t)j->mcus_wide * (size_t)j->mcus_high / 4096 > (size_t)(j->end - j->at)) return IMAGE_TRUNCATED;
   for (int i = 0; i < j->count; i++) {
     JpegComponent *c = &j->components[i];
     if (j->h_max % c->h || j->v_max % c->v) return "JPEG images with such subsampling are not supported: convert it to PNG";
@@ -337,7 +333,7 @@ static const char *jpeg_frame(Jpeg *j, const unsigned char *data, size_t size) {
     c->blocks_high = j->mcus_high * c->v;
     const size_t bytes = (size_t)c->blocks_wide * (size_t)c->blocks_high * 64 * sizeof *c->coefficients;
     c->coefficients = malloc(bytes);
-    if (c->coefficients == NULL) return image_memory;
+    if (c->coefficients == NULL) return IMAGE_MEMORY;
     memset(c->coefficients, 0, bytes);
   }
   j->has_frame = 1;
@@ -367,7 +363,7 @@ static const char *jpeg_scan(Jpeg *j, const unsigned char *data, size_t size) {
                          (j->first > 0 && j->scan_count > 1)))
     return jpeg_damaged;
   jpeg_decode_scan(j);
-  return j->failed == 2 ? image_truncated : j->failed ? jpeg_damaged : NULL;
+  return j->failed == 2 ? IMAGE_TRUNCATED : j->failed ? jpeg_damaged : NULL;
 }
 
 static const char *jpeg_segment(Jpeg *j, int marker, const unsigned char *data, size_t size) {
@@ -378,7 +374,7 @@ static const char *jpeg_segment(Jpeg *j, int marker, const unsigned char *data, 
   if (marker == 0xe0 && size >= 5 && memcmp(data, "JFIF", 5) == 0) j->jfif = 1;
   if (marker == 0xee && size >= 12 && memcmp(data, "Adobe", 5) == 0) j->adobe = 1 + data[11];
   if (marker == 0xe1 && size >= 6 && memcmp(data, "Exif\0", 6) == 0)
-    j->orientation = exif_orientation(data + 6, size - 6);
+    j->orientation = tenon_exif_orientation(data + 6, size - 6);
   if (marker < 0xc0 || marker > 0xcf || marker == 0xc8 || marker == 0xcc) return NULL;
   if (marker > 0xc2) return "lossless and arithmetic-coded JPEG images are not supported: convert it to PNG";
   j->progressive = marker == 0xc2;
@@ -395,12 +391,12 @@ static const char *jpeg_segments(Jpeg *j) {
       if (j->at < j->end) marker = *j->at++;
     }
     if (marker == 0xd9 && scans > 0) return NULL;
-    if (!marker || marker == 0xd9) return image_truncated;
+    if (!marker || marker == 0xd9) return IMAGE_TRUNCATED;
     if ((marker >= 0xd0 && marker <= 0xd8) || marker == 1) continue;
-    if (j->end - j->at < 2) return image_truncated;
+    if (j->end - j->at < 2) return IMAGE_TRUNCATED;
     const size_t length = (size_t)(j->at[0] << 8 | j->at[1]);
     if (length < 2) return jpeg_damaged;
-    if (length > (size_t)(j->end - j->at)) return image_truncated;
+    if (length > (size_t)(j->end - j->at)) return IMAGE_TRUNCATED;
     const unsigned char *data = j->at + 2;
     j->at += length;
     const char *problem = jpeg_segment(j, marker, data, length - 2);
@@ -415,46 +411,41 @@ static const char *jpeg_transform(const Jpeg *j, JpegComponent *c) {
   const size_t stride = (size_t)c->blocks_wide * 8;
   if (!j->has_quantization[c->quantization]) return jpeg_damaged;
   c->samples = malloc(stride * (size_t)c->blocks_high * 8);
-  if (c->samples == NULL) return image_memory;
+  if (c->samples == NULL) return IMAGE_MEMORY;
   for (long y = 0; y < c->blocks_high; y++)
     for (long x = 0; x < c->blocks_wide; x++)
-      jpeg_idct(c->coefficients + ((size_t)y * (size_t)c->blocks_wide + (size_t)x) * 64,
+      tenon_jpeg_idct(c->coefficients + ((size_t)y * (size_t)c->blocks_wide + (size_t)x) * 64,
                 j->quantization[c->quantization], c->samples + (size_t)y * 8 * stride + (size_t)x * 8, stride);
   return NULL;
 }
 
-static void jpeg_colours(const Jpeg *j, Image *image) {
+/* Whether the three components are YCbCr. */
+static int jpeg_has_luma(const Jpeg *j) {
   const JpegComponent *c = j->components;
   const int rgb = c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B';
-  const int convert = j->jfif ? 1 : j->adobe ? j->adobe != 1 : !rgb;
-  unsigned char *to = image->pixels;
-  for (size_t i = 0; convert && i < (size_t)image->width * (size_t)image->height; i++, to += 3) {
-    const int y = to[0], cb = to[1] - 128, cr = to[2] - 128;
-    to[0] = jpeg_byte(y + ((91881 * cr + 32768) >> 16));
-    to[1] = jpeg_byte(y + ((-22554 * cb - 46802 * cr + 32768) >> 16));
-    to[2] = jpeg_byte(y + ((116130 * cb + 32768) >> 16));
-  }
+  return j->jfif ? 1 : j->adobe ? j->adobe != 1 : !rgb;
 }
 
 static const char *jpeg_pixels(Jpeg *j, Image *image) {
   image->width = j->width;
   image->height = j->height;
   image->channels = j->count;
-  const char *problem = image_allocate(image);
+  const char *problem = tenon_image_allocate(image);
   for (int i = 0; i < j->count && problem == NULL; i++) {
     JpegComponent *c = &j->components[i];
     problem = jpeg_transform(j, c);
     if (problem != NULL) break;
     const JpegPlane plane = {c->samples, (size_t)c->blocks_wide * 8, c->width, c->height};
-    jpeg_upsample(&plane, j->h_max / c->h, j->v_max / c->v, j->width, j->height, image->pixels + i, (size_t)j->count);
+    tenon_jpeg_upsample(&plane, j->h_max / c->h, j->v_max / c->v, j->width, j->height, image->pixels + i, (size_t)j->count);
   }
-  if (problem == NULL && j->count == 3) jpeg_colours(j, image);
+  if (problem == NULL && j->count == 3 && jpeg_has_luma(j))
+    tenon_jpeg_to_rgb(image->pixels, (size_t)image->width * (size_t)image->height);
   return problem;
 }
 
-static const char *read_jpeg(const unsigned char *data, size_t size, Image *image) {
+const char *tenon_read_jpeg(const unsigned char *data, size_t size, Image *image) {
   Jpeg *j = calloc(1, sizeof *j);
-  if (j == NULL) return image_memory;
+  if (j == NULL) return IMAGE_MEMORY;
   j->at = data + 2;
   j->end = data + size;
   j->orientation = 1;
@@ -466,7 +457,5 @@ static const char *read_jpeg(const unsigned char *data, size_t size, Image *imag
     free(j->components[i].samples);
   }
   free(j);
-  return problem == NULL ? turn_image(image, orientation) : problem;
+  return problem == NULL ? tenon_turn_image(image, orientation) : problem;
 }
-
-#endif

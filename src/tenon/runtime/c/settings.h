@@ -1,0 +1,16 @@
+/* What the options of executables say. */
+
+#ifndef TENON_SETTINGS_H
+#define TENON_SETTINGS_H
+
+#include "detect.h"
+
+typedef struct {
+  double mean[3], scale[3];
+  int means, scales; /* how many are given */
+  long repeat, top, threads;
+  const char *raw_output, *labels;
+  DetectionLimits limits;
+} Settings;
+
+#endif
