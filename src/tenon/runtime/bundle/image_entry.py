@@ -16,7 +16,7 @@ _SYMBOLS = ("inputs", "outputs", "preprocessing", "heads", "labels", "label_coun
 
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)
 _SHARED_FUNCTION = re.compile(r"^(?=(?:const )?\w+ \*?tenon_\w+\()", re.MULTILINE)
-"""Where the declaration or definition of a function begins that files of ``runtime/`` share."""
+"""Where the declaration or definition of a function begins that files of ``runtime/c/`` share."""
 
 _HEADER = """\
 /* The network {name} on images: resized and preprocessed as recorded when it was compiled, and the objects that a

@@ -1,4 +1,4 @@
-"""Link libraries and executables from a network's object and the C files of ``runtime/``."""
+"""Link libraries and executables from a network's object and the C files of ``runtime/c/``."""
 
 from __future__ import annotations
 
@@ -302,8 +302,8 @@ def program_objects(
     threaded: bool = False,
     flags: tuple[str, ...] = (),
 ) -> dict[str, bytes]:
-    """The objects of a program: ``main`` from ``runtime/``, compiled with ``flags``, the network, its weights, and with
-    ``threaded`` the thread pool."""
+    """The objects of a program: ``main`` from ``runtime/c/``, compiled with ``flags``, the network, its weights, and
+    with ``threaded`` the thread pool."""
     texts = {file: runtime(file) for file in (main, "network.c", *HEADERS)}
     files = {**texts, f"{name}.h": header.encode()}
     flags = (*flags, *(("-DTENON_THREAD_POOL",) if threaded else ()))
@@ -326,8 +326,8 @@ def web_module(
     weights: bytes,
     tables: Mapping[str, str],
 ) -> bytes:
-    """A WebAssembly module with the weights inside that takes images and arrays (``runtime/web.c``); ``tables`` as for
-    ``executable``."""
+    """A WebAssembly module with the weights inside that takes images and arrays (``runtime/c/web.c``); ``tables`` as
+    for ``executable``."""
     if target.object != "wasm":
         raise ToolchainError(f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32")
     # Headers of a C library, none of whose functions are linked: web_library.c defines those that are called.

@@ -1,4 +1,4 @@
-"""Image preprocessing, the format of detections and labels as C tables (``runtime/tables.h``)."""
+"""Image preprocessing, the format of detections and labels as C tables (``runtime/c/tables.h``)."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@
 enum { FIT_STRETCH, FIT_CROP, FIT_LETTERBOX };
 enum { SAMPLING_SMOOTH, SAMPLING_BILINEAR, SAMPLING_NEAREST };
 
-/* The preprocessing of an input, as in the manifest (see network/graph/preprocessing.py); `channels` is 0 if it takes no image.
-   `whole`: the preprocessing is compiled into the network, so the image is only resized; `inner_height` and
+/* The preprocessing of an input, as in the manifest (see network/graph/preprocessing.py); `channels` is 0 if it takes no
+   image.  `whole`: the preprocessing is compiled into the network, so the image is only resized; `inner_height` and
    `inner_width` are then the size that the network works on. */
 typedef struct {
   int channels, last; /* 1 or 3; whether they are the last axis */

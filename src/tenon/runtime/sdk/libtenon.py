@@ -100,7 +100,7 @@ def compile_source(
     flags: Sequence[str] = (),
     more: Mapping[str, bytes] = {},
 ) -> bytes:
-    """The object of a C file of ``runtime/``."""
+    """The object of a C file of ``runtime/c/``."""
     files = {header: (RUNTIME / "libtenon" / header).read_bytes() for header in _HEADERS}
     files |= {
         header: (RUNTIME / header).read_bytes() for header in ("threads.h", "include/tenon.h", "include/tenon_device.h")
