@@ -124,6 +124,12 @@ def _nearest_away_add(a: Array, b: Array) -> Array:
     return (((quarters * (2**30 + 1) + 2**31) >> 32) + b).astype(np.int32)
 
 
+def _nearest_quotient_add(a: Array, b: Array, c: Array, d: Array) -> Array:
+    with np.errstate(all="ignore"):
+        whole = np.rint(a / c).astype(np.float64)
+    return (np.nan_to_num(np.clip(whole, -(2**30), 2**30), nan=-(2**30)).astype(np.int64) + b).astype(np.int32)
+
+
 def _lookup(x: Array, *tables: Array) -> Array:
     return np.asarray(np.concatenate(tables)[x.view(np.uint8)])
 
@@ -167,12 +173,13 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "pair_i16": lambda a, b: (a & 0xFFFF) | (b << 16), "saturate_i8": lambda a: np.clip(a, -128, 127),
     "scalar": lambda a: a, "shift_even": _shift_even,
     "nearest_add": _nearest_add, "nearest_away_add": _nearest_away_add,
+    "nearest_quotient_add": _nearest_quotient_add,
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
 """Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
 
 
-MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add", "nearest_away_add")
+MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add", "nearest_away_add", "nearest_quotient_add")
 """Operations whose operands have different types."""
 
 

@@ -190,6 +190,9 @@ OPS: dict[str, Primitive] = {
     # The same with halves away from zero and a sum that wraps around; integers of 2**28 and more may be off by one, and
     # are saturated to 2**29.
     "nearest_away_add": Primitive(2, "arg1"),
+    # Of a, b, c, d: the quotient of f32 a / c, rounded to the nearest integer, halves to even, and clamped to 2**30, of
+    # NaN the least, plus b, an i32 of up to 24 bits.  d is 1 / c, rounded.
+    "nearest_quotient_add": Primitive(4, "arg1"),
     "scalar": Primitive(1),  # the operand, a scalar, which compilers do not compute together with others as a vector
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
 }

@@ -36,6 +36,8 @@ _VECTOR = Target(
         "Pow() uint8_f32",
         "QuantizeLinear(to='i8') i8",
         "QuantizeLinear(to='i16') i16",
+        "QuantizeLinear(to='i4') i4",
+        "QuantizeLinear(to='u2') u2",
         "QuantizeLinear(to='i16', ties='away') i16_away",
         "Cast(to='i4') f32_i4",
         "Cast(to='u2') f32_u2",

@@ -10,11 +10,12 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Const, Expr, Type, cast, less, maximum, minimum, op, select
+from tenon.machine.kernels import quantize as kernels
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.lookup import thresholds
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, I32, DType, TensorType
-from tenon.network.ops.base import Case, Site, Step, broadcast_shapes, register, typed
+from tenon.network.ops.base import Case, Input, Output, Site, Step, broadcast_shapes, register, typed
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise, alone, lower_chain
 from tenon.network.ops.integer_lookup import lower_lookup
@@ -78,9 +79,23 @@ class QuantizeLinear(Quantisation):
             low = limits(DType(self.to))[0]
             zero = self.exactly(np.zeros(1, np.float32), *site.constants[1:])[0]
             return lower_lookup(site, [table], low, keeps_zero=not zero)
+        if self.by_inverse(site):
+            zero = [Input(2)] if site.has(2) else []
+            spec = kernels.Quantize(site.output.size, DType(self.to), limits(DType(self.to)), bool(zero))
+            return [Step(kernels.quantize(spec, site.machine), (Input(0), Input(1), *zero, Output()))]
         if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
             return super().lower(site)
         return lower_chain(self.name, site, alone(_ByIntegers(self.to, ties=self.ties), site), DType(self.to))
+
+    def by_inverse(self, site: Site) -> bool:
+        """Whether vectors are multiplied by the inverse of one scale, and divided only beside halves: of f32 to 8 bits,
+        where elements lie side by side."""
+        machine, eight = site.machine, DType(self.to) in (DType.I8, DType.U8)
+        floats = site.input(0).dtype is F32 and site.input(1).dtype is F32
+        single = all(site.input(i).size == 1 for i in (1, 2) if site.has(i))
+        in_order = site.input(0).layout.in_order and site.output.layout.in_order
+        vectors = machine.lanes > 1 and not machine.pairs
+        return vectors and eight and self.ties == "even" and floats and single and in_order and site.output.size > 0
 
     def thresholds(self, site: Site) -> Array | None:
         """The least numbers of each integer; None where they are not those of one function of f32 to 8 bits."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tenon.machine.codegen.c import dots, half, pairs
+from tenon.machine.codegen.c import dots, half, pairs, quotients
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.scalar_functions import BODIES, TAKES
 from tenon.machine.kernel_ir.loops import Barrier, Type
@@ -26,6 +26,7 @@ class C99(CLike):
         "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
         **dots.SCALAR,
         **pairs.SCALAR,
+        **quotients.SCALAR,
     }
     takes: ClassVar[Mapping[str, str]] = {
         **TAKES,
@@ -34,6 +35,7 @@ class C99(CLike):
         **dots.TAKES,
         "sqrdmulh": "{V} a, {V} b",
         **pairs.TAKES,
+        **quotients.TAKES,
     }
     not_computed: ClassVar[frozenset[str]] = CLike.not_computed | half.FMA_TAKES.keys()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tenon.machine.codegen.c import byte_lookups, conversions, dots, half, pairs, tiles
+from tenon.machine.codegen.c import byte_lookups, conversions, dots, half, pairs, quotients, tiles
 from tenon.machine.codegen.c.alternatives import first_of
 from tenon.machine.codegen.c.assembly_tile import Tile
 from tenon.machine.codegen.c.c99 import C99
@@ -59,7 +59,7 @@ PORTABLE = {
     **dots.BLOCKS,
     **{name: f"return __builtin_shufflevector(a, b, {order});" for name, order in dots.SHUFFLES.items()},
 }
-PORTABLE |= pairs.VECTOR
+PORTABLE |= pairs.VECTOR | quotients.VECTOR
 PORTABLE["sqrdmulh"] = (
     "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
     " + (1 << 30)) >> 31, {V});"
@@ -104,7 +104,7 @@ NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32
 NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
 NATIVE["scalar", DType.I32, 1] = [("defined(__GNUC__)", '__asm__("" : "+r"(a));\n  return a;')]
 _ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
-_UNSIGNED_HELPERS = {"dot2", *dots.VECTOR, *pairs.TAKES}
+_UNSIGNED_HELPERS = {"dot2", *dots.VECTOR, *pairs.TAKES, *quotients.TAKES}
 _MAGNITUDE = {1: "0x7f", 2: "0x7fff", 4: "0x7fffffff", 8: "0x7fffffffffffffffLL"}
 
 
@@ -291,6 +291,8 @@ class C(C99):
             native += half.dot2_native(t.lanes)
         if name in half.FMA_TAKES:
             native += half.fma_native(name, t.lanes)
+        if name in quotients.VECTOR:
+            native += quotients.native(t.lanes)
         if name in dots.VECTOR or name in dots.BLOCKS:
             native += dots.native(name, t.lanes)
         return native
