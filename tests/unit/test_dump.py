@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_integers import net
 
 from command_line import run_main
 from onnx_models import model, node, random
@@ -16,6 +15,7 @@ from tenon.cli import main
 from tenon.machine.kernel_ir.parse import parse as parse_kernel
 from tenon.network.graph.text import parse
 from tenon.network.ops import constructors
+from tflite_models import Model
 
 HOW = ("--target", "x86-64-avx2", "--no-tuning")
 
@@ -31,6 +31,17 @@ def padded(folder: Path) -> Path:
     path = folder / "padded.onnx"
     path.write_bytes(model(nodes, {"x": ("batch", 2, 8, 8)}, ["y"], weights).SerializeToString())
     return path
+
+
+def product() -> bytes:
+    """A quantised product of a vector by a matrix."""
+    made = Model()
+    x = made.tensor("x", (1, 4), "i8", scale=[0.1], zero=[3])
+    w = made.constant("w", np.arange(-6, 6, dtype=np.int8).reshape(3, 4), scale=[0.02])
+    b = made.constant("b", np.array([5, -7, 0], np.int32), scale=[0.002])
+    y = made.tensor("y", (1, 3), "i8", scale=[0.05], zero=[-1])
+    made.add("FULLY_CONNECTED", [x, w, b], [y], activation=0)
+    return made.bytes([x], [y])
 
 
 def dumped(file: Path, *more: str) -> dict[str, str]:
@@ -78,11 +89,11 @@ def test_rules_that_decline_are_listed_with_reasons(tmp_path: Path) -> None:
     assert re.match(r"  \w+ declines .*conv", declined[0])
 
 
-def test_quantised_layers_that_stay_in_float_are_listed(tmp_path: Path) -> None:
-    (tmp_path / "net.tflite").write_bytes(net())
+def test_the_conversion_to_integers_is_a_stage(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(product())
     files = dumped(tmp_path / "net.tflite", *HOW, "--arithmetic", "tflm")
-    assert "IntegerConv" in files["integers.txt"]
-    assert "IntegerConv" not in files["import.txt"]
+    assert "IntegerGemm" in files["integers.txt"]
+    assert "IntegerGemm" not in files["import.txt"]
 
 
 def test_bindings_follow_each_other(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tenon.compat.glow.bundle import GlowBundle
     from tenon.formats.wire.encryption import Key
     from tenon.formats.wire.stored_files import Transform
+    from tenon.machine.plan.stages import Stages
     from tenon.network.graph.bind import Shapes
     from tenon.network.graph.fixed import Values
     from tenon.network.graph.graph import Graph
@@ -43,6 +44,7 @@ def compile(
     transform: Transform | None = None,
     progress: Progress = lambda stage: None,
     rewrite: Callable[[Graph], Graph] = lambda graph: graph,
+    stages: Stages = ...,
     **changes: Unpack[OptionKeywords],
 ) -> Bundle: ...
 
