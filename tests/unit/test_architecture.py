@@ -19,6 +19,8 @@ from tenon.network.ops import registry
 pytestmark = pytest.mark.quick
 
 SOURCE = Path(tenon.__file__).parent
+ROOT = SOURCE.parents[1]
+PAGES = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "design").glob("*.md"))]
 WINGS = ("network", "formats", "machine", "runtime", "tools", "compat", "cli")
 """Folders of the package, each with the rooms of one subject; ``compat`` and ``cli`` are one room each."""
 ORDER = [
@@ -205,8 +207,36 @@ def test_only_options_reads_the_environment() -> None:
     assert readers <= {"options.py"}
 
 
+def test_the_map_lists_the_packages_in_their_order() -> None:
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## The map\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([\w/]+)` \|", table, re.M) == ORDER
+    rooms = (ROOT / "docs" / "design" / "rooms.md").read_text()
+    assert re.findall(r"^\| `([\w/]+)/` \|", rooms, re.M) == [room for room in ORDER if (SOURCE / room).is_dir()]
+
+
+def test_design_pages_are_linked_and_their_links_lead_somewhere() -> None:
+    linked = set()
+    for page in PAGES:
+        targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        linked |= {(page.parent / target).resolve() for target in targets}
+    assert not [path for path in linked if not path.exists()]
+    assert set(PAGES) - {ROOT / "ARCHITECTURE.md"} <= linked
+
+
+def test_design_pages_name_modules_that_exist() -> None:
+    """``plan.layouts`` is a module of a package or a name in it; ``machine/plan/`` is a folder."""
+    rooms = {room.rpartition("/")[2]: room for room in ORDER if "/" in room and room != "runtime/c"}
+    for page in PAGES:
+        text = page.read_text()
+        for room, name in re.findall(rf"`({'|'.join(rooms)})\.(?!(?:c|h|py|yml)\b)(\w+)", text):
+            package = import_module(f"tenon.{rooms[room]}".replace("/", "."))
+            assert any((SOURCE / rooms[room]).glob(f"{name}*")) or hasattr(package, name), f"{page}: {room}.{name}"
+        for path in re.findall(rf"`((?:{'|'.join(WINGS)})/[\w/.]+)`", text):
+            assert (SOURCE / path).exists(), f"{page}: {path}"
+
+
 def test_number_of_core_operators_is_as_documented() -> None:
-    stated = re.search(r"`ops/` has at most (\d+) operators", (SOURCE.parents[1] / "ARCHITECTURE.md").read_text())
+    stated = re.search(r"`ops/` has at most (\d+) operators", (ROOT / "docs" / "design" / "operators.md").read_text())
     assert stated
     assert len(registry()) <= int(stated[1]), "a new operator should be a composition of others; else say so there"
 
