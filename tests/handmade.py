@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.codegen.backend import SourceFile, TextUnit
+from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Call, Constant, Memory, Place, Port, Program, Region
 from tenon.machine.targets import find
@@ -56,7 +58,19 @@ def bundle(
     options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
     origin, by_input = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": preprocessing} if preprocessing else {}
-    return Bundle(program(name, shape), TextUnit(source), find(target), options, origin, by_input)
+    made = program(name, shape)
+    return Bundle(made, unit(made, source), find(target), options, origin, by_input)
+
+
+def unit(program: Program, text: str) -> TextUnit:
+    """A unit whose C is ``text``, which has the program's entry points; it has no steps."""
+    file = SourceFile(f"{program.name}.c", "c", text, "c")
+    return TextUnit((file,), ((),), (entry_points(program, profiled=False),))
+
+
+def with_source(bundle: Bundle, text: str) -> Bundle:
+    """The bundle with other C."""
+    return replace(bundle, unit=unit(bundle.program, text))
 
 
 def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Program:

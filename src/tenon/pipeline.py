@@ -21,7 +21,6 @@ from tenon.formats.wire.stored_files import Transform, stored_as
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.c.strict import strict_machine
-from tenon.machine.codegen.c.unit import CUnit
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.kernels.machine import in_halves
 from tenon.machine.plan.arithmetic import computes, products_in_f32, quickest, why_wide
@@ -192,7 +191,7 @@ def _compiled(
     top = banner(first, target, chosen, origin, more=more) + check(target)
     backend = find_backend(target.backend)
     unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
-    if chosen.obfuscate and isinstance(unit, CUnit):
+    if chosen.obfuscate:
         unit = unit.without_names()
     arithmetic = used_arithmetic(chosen, target, imported)
     expected = partial(_answer, graphs[0], arithmetic)

@@ -23,7 +23,6 @@ from onnx_models import model, node
 from programs import needed
 from tenon.cli import main
 from tenon.errors import InputError, ToolchainError
-from tenon.machine.codegen.backend import TextUnit
 from tenon.machine.targets import find
 from tenon.machine.targets.host import runner_of
 from tenon.machine.targets.runner import Finished, Local, Session
@@ -62,7 +61,7 @@ def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatc
 def test_nonzero_return_code_is_an_error(target: str, cache: Path) -> None:
     skip_without_device(target)
     bundle = handmade.bundle(target, cache)
-    bundle = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", "return 7;")))
+    bundle = handmade.with_source(bundle, bundle.source.replace("return 0;", "return 7;"))
     with pytest.raises(ToolchainError, match=rf"'affine' on {_runner(target)}: the network failed"):
         run_on_device(bundle, X)
 
@@ -82,7 +81,7 @@ def test_arithmetic_without_hardware_support(target: str) -> None:
     bundle = handmade.bundle(target)
     divide = "volatile int64_t n = 100, d = 7; *(float *)(mutableWeight + 64) = (float)((double)(n / d) + 0.5);"
     divide += "\n  return 0;"
-    answer = run_on_device(replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", divide))), X)
+    answer = run_on_device(handmade.with_source(bundle, bundle.source.replace("return 0;", divide)), X)
     assert answer["y"][0, 0] == 14.5
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import tenon
 from integer_models import MODELS, inputs, model, records
 from on_targets import skip_without_device
 from real import DIGITS, ROOT
-from tenon.machine.codegen.backend import TextUnit
 from tenon.machine.toolchain.size import sizes
 from tenon.runtime.bundle import Bundle, read_manifest
 from tenon.runtime.engine.device import Device, _probe
@@ -56,7 +54,7 @@ def with_loop(bundle: Bundle, iterations: int) -> Bundle:
         f'__asm__ volatile("mov r0, #{iterations}\\n1: subs r0, r0, #1\\n bne 1b\\n str r0, [sp, #-4]\\n'
         ' str r0, [sp, #-64]" ::: "r0", "cc", "memory");\n  return 0;'
     )
-    return replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", loop)))
+    return handmade.with_source(bundle, bundle.source.replace("return 0;", loop))
 
 
 def test_instructions_are_counted_exactly(instruction_count: Any, work: Path) -> None:
@@ -146,7 +144,7 @@ def test_header_and_manifest_state_the_instructions(tmp_path: Path) -> None:
 def test_header_and_manifest_state_the_stack(tmp_path: Path) -> None:
     bundle = handmade.bundle("cortex-m4")
     array = "volatile uint8_t array[64]; for (int i = 0; i < 64; i++) array[i] = mutableWeight[i]; return array[7];"
-    bundle = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", array)))
+    bundle = handmade.with_source(bundle, bundle.source.replace("return 0;", array))
     folder = bundle.save(tmp_path / "out")
     assert f"#define AFFINE_STACK_SIZE {bundle.stack}\n" in (folder / "affine.h").read_text()
     assert read_manifest(folder).memory.stack == bundle.stack

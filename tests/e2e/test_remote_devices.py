@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +23,6 @@ from onnx_models import model, node
 from ssh_server import SshServer, ssh_server
 from tenon.cli import main
 from tenon.errors import DeviceError
-from tenon.machine.codegen.backend import TextUnit
 from tenon.runtime.bundle.encrypted_files import encrypt
 from tenon.runtime.engine.device import Device
 from tenon.tools.devices import RemoteRunner, ask, find_devices, read_devices, target_of
@@ -384,7 +382,7 @@ def test_deploying_saved_bundles(pi: SshServer, tmp_path: Path, capsys: pytest.C
     (row,) = json.loads(capsys.readouterr().out)
     there = pi.home / row["folder"]
     assert (there / "affine.tenon").read_bytes() == (tmp_path / "affine.tenon").read_bytes()
-    failing = replace(bundle, unit=TextUnit(bundle.source.replace("return 0;", "return 7;")))
+    failing = handmade.with_source(bundle, bundle.source.replace("return 0;", "return 7;"))
     failing.save(tmp_path / "affine", emit=("manifest", "weights", "object"))
     assert run_main(main, ["deploy", str(tmp_path / "affine"), *devices]) == 2
     assert "'affine' on device pi5: the network failed" in capsys.readouterr().err

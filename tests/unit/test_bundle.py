@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import handmade
 from tenon.errors import BundleError, InputError, InternalError, ToolchainError
-from tenon.machine.codegen.backend import TextUnit
+from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.plan.program import Port
 from tenon.network.graph.types import DType, tensor
 from tenon.options import Emit
@@ -81,7 +81,8 @@ def _header_with_bad_names() -> str:
     names = ['q"uo\\te', "a/b", "a.b", "a_b_BYTES", "MEM_ALIGN", "täst\n??=", "", "INPUTS", "int"]
     ports = tuple(Port(name, tensor(DType.F32, 2), 64 * i) for i, name in enumerate(names))
     scalar = Port("scalar", tensor(DType.I64), 64 * len(names))
-    return header(replace(handmade.program(), inputs=(*ports, scalar), outputs=()))
+    program = replace(handmade.program(), inputs=(*ports, scalar), outputs=())
+    return header(program, [entry_points(program, profiled=False)])
 
 
 USER = """\
@@ -277,7 +278,7 @@ def test_folder_without_write_permission(bundle: Bundle, tmp_path: Path, monkeyp
 
 def test_compiler_errors_write_nothing(bundle: Bundle, tmp_path: Path) -> None:
     with pytest.raises(ToolchainError):
-        replace(bundle, unit=TextUnit("int affine(")).save(tmp_path / "out")
+        handmade.with_source(bundle, "int affine(").save(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,6 +17,7 @@ import tenon
 from programs import needed
 from real import DIGITS, held_out_digits
 from tenon.errors import InputError
+from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.codegen.c.strict import StrictC
 from tenon.machine.kernel_ir.loops import Const, Type
 from tenon.machine.plan.program import Port
@@ -98,7 +99,8 @@ def test_quantisation_and_preprocessing_are_in_the_header(tmp_path: Path) -> Non
     outputs = (Port("y", replace(tensor(DType.U8, 1, 4), quant=Quant((1 / 3,), (7,))), 1024),)
     program = replace(handmade.program(), inputs=inputs, outputs=outputs)
     photo = Preprocessing((1.5, 2, 3), (0.25,), "bgr", "letterbox", border=9)
-    (tmp_path / "affine.h").write_text(header(program, preprocessing={"photo": photo}))
+    text = header(program, [entry_points(program, profiled=False)], preprocessing={"photo": photo})
+    (tmp_path / "affine.h").write_text(text)
     tests = """\
 #include "affine.h"
 #define IS(name, value) typedef char is_##name[(AFFINE_##name) == (value) ? 1 : -1];

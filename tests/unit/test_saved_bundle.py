@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import handmade
 from on_targets import skip_without_device
 from tenon.errors import BundleError, InputError, ToolchainError
-from tenon.machine.codegen.backend import TextUnit
 from tenon.machine.targets import find
 from tenon.options import Options
 from tenon.runtime.bundle.link import linkable_library
@@ -37,7 +35,7 @@ def test_a_library_gives_what_its_bundle_does(target: str, tmp_path: Path) -> No
     made = handmade.bundle(target, rounds=3)
     text = made.source.replace("static void kernel", f"{IMPORTS}\nstatic void kernel", 1)
     text = text.replace("y[i] = x[i] * 2.0f + w[i]", "y[i] = round_down(x[i]) * *scale + w[i]")
-    made = replace(made, unit=TextUnit(text))
+    made = handmade.with_source(made, text)
     made.save(tmp_path / "bundle", emit=("weights", "library"))
     device = Device(SavedBundle(tmp_path / "bundle", Options()))
     np.testing.assert_array_equal(device.run([X])[0]["y"], handmade.expected(X, 3))

@@ -72,7 +72,7 @@ class Dump(Stages):
         """Write the kernels and the generated code, of all bindings together."""
         self._prefix = ""
         unit = IR_TEXT.program([bundle.program, *bundle.more], f"{bundle.name}.h")
-        self._write("kernels.ir", unit.text())
+        self._write("kernels.ir", unit.files[0].text)
         self._write(f"{bundle.name}.h", bundle.header)
         self._write(f"{bundle.name}.c", bundle.source)
 

@@ -5,21 +5,22 @@ A backend is a module of this package whose ``BACKEND`` has the methods of ``Bac
 
     program  -> steps    one per kernel call, in order, with the work items that run in parallel and the barriers
     steps    -> unit     printed functions as objects: text, comment, which functions each calls
-    unit     -> text     what users read and compile, or parts of it that a compiler can work on at the same time
+    unit     -> files    what users read and compile, and the entry points that the bundle's header declares
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Literal, Protocol
 
 from tenon.errors import InternalError
 from tenon.machine.codegen.threads import Sharing, barriers
-from tenon.machine.kernel_ir.loops import Alloc, Barrier, Bind, If, Kernel, Loop, Outline, Stmt
+from tenon.machine.kernel_ir.loops import Alloc, Barrier, Kernel, Loop
+from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Call, Program
+from tenon.machine.plan.program import Call, Program, Region
 
 Launch = Literal["call", "grid"]
 """How a step runs: "call" is a function call, whose work items threads take in slices; "grid" is a launch with one
@@ -41,37 +42,92 @@ class Step:
     barrier: bool
 
 
+@dataclass(frozen=True)
+class SourceFile:
+    """A generated file.  ``compiler`` says what compiles it: "c" is the target's C compiler; a file without one is for
+    readers, or for what runs the bundle."""
+
+    name: str
+    language: Literal["c", "opencl", "ir"]
+    text: str
+    compiler: Literal["c", ""] = ""
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A C function of a unit that programs call, as the bundle's header declares it.
+
+    It takes the addresses of ``regions``, which its caller supplies, and then ``parameters``; ``about`` is the comment
+    of its declaration, ``macros`` are numbers that its callers need, by their names without the program's.
+    """
+
+    name: str
+    regions: tuple[Region, ...] = tuple(Region)
+    parameters: tuple[str, ...] = ()
+    returns: str = "int"
+    about: str = ""
+    macros: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def prototype(self) -> str:
+        """Its declaration without a semicolon."""
+        regions = region_parameters(self.regions)
+        return f"{self.returns} {self.name}({f',{_NEXT}'.join(w for w in (regions, ', '.join(self.parameters)) if w)})"
+
+
+_NEXT = "\n  "
+
+
+def region_parameters(regions: Sequence[Region] = tuple(Region)) -> str:
+    """The parameters that point to regions: weights are only read, so that they can stay in flash."""
+    return ", ".join(f"{'const ' * (region is Region.CONSTANT)}uint8_t *{region}" for region in regions)
+
+
 class Unit(Protocol):
-    """A printed translation unit."""
+    """What a backend makes of the programs of a bundle: source files with entry points."""
 
     @property
     def steps(self) -> tuple[tuple[Step, ...], ...]:
         """The steps of each program in it."""
 
-    def text(self) -> str:
-        """The whole source file."""
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """All files that users get; the first has the entry points."""
+
+    @property
+    def entry_points(self) -> tuple[tuple[EntryPoint, ...], ...]:
+        """The entry points of each program; the first runs it once on the three regions and returns 0."""
+
+    @property
+    def libraries(self) -> Mapping[str, tuple[str, ...]]:
+        """The shared libraries that its code calls besides the C library, and the functions that it calls."""
 
     def split(self) -> list[str]:
-        """Source texts to be compiled separately and linked; ``[text()]`` where that gains nothing.
+        """C texts to be compiled separately and linked; the text of the first file where that gains nothing.
 
         How many there are depends on the unit alone, so that the same program gives the same object everywhere.
         """
 
+    def without_names(self) -> Unit:
+        """The same code without names and comments that tell of the model."""
+
 
 @dataclass(frozen=True)
 class TextUnit:
-    """A unit that is a text and nothing else: it is never split."""
+    """A unit that consists of whole files."""
 
-    source: str
+    files: tuple[SourceFile, ...]
     steps: tuple[tuple[Step, ...], ...] = ()
-
-    def text(self) -> str:
-        """The text itself."""
-        return self.source
+    entry_points: tuple[tuple[EntryPoint, ...], ...] = ()
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def split(self) -> list[str]:
-        """The text, whole."""
-        return [self.source]
+        """The files that a C compiler compiles."""
+        return [file.text for file in self.files if file.compiler == "c"]
+
+    def without_names(self) -> TextUnit:
+        """The same: texts are left as they are."""
+        return self
 
 
 class Backend(Protocol):
@@ -90,6 +146,9 @@ class Backend(Protocol):
 
     def kernel(self, kernel: Kernel) -> str:
         """The text of one kernel, with all that it needs.  Raises InternalError for one that the backend cannot run."""
+
+    def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
+        """The entry points that any program of that name has, without what depends on the program."""
 
     def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> Unit:
         """One unit with the entry points of all ``programs``; equal kernels are there once.
@@ -126,19 +185,12 @@ def steps_of(
 
 def require_supported(backend: Backend, kernel: Kernel) -> None:
     """Raises InternalError for a memory space, a loop kind or a barrier that the backend's machines do not have."""
-    statements = list(_walk(kernel.body))
-    buffers = (*kernel.params, *(s.buffer for s in statements if isinstance(s, Alloc)))
+    inside = list(statements(kernel.body))
+    buffers = (*kernel.params, *(s.buffer for s in inside if isinstance(s, Alloc)))
     for space in {b.space for b in buffers} - backend.spaces:
         raise InternalError(f"kernel {kernel.name}: this target has no {space} memory")
-    for s in statements:
+    for s in inside:
         if isinstance(s, Loop) and s.kind not in backend.loops:
             raise InternalError(f"kernel {kernel.name}: this target has no {s.kind} loops")
         if isinstance(s, Barrier) and not any(kind.startswith("thread.") for kind in backend.loops):
             raise InternalError(f"kernel {kernel.name}: this target has no barriers inside a kernel")
-
-
-def _walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        if isinstance(s, Loop | Bind | If | Outline):
-            yield from _walk(s.body)

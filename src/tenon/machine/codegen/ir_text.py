@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.codegen.backend import Backend, Launch, Step, TextUnit, require_supported, steps_of
+from tenon.machine.codegen.backend import (
+    Backend,
+    EntryPoint,
+    Launch,
+    SourceFile,
+    Step,
+    TextUnit,
+    require_supported,
+    steps_of,
+)
 from tenon.machine.codegen.comments import call_facts
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
@@ -29,6 +38,10 @@ class IRText:
         require_supported(self, kernel)
         return show(kernel)
 
+    def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
+        """There are none."""
+        return ()
+
     def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
         """All kernels, each once, then the steps of each program; there are no entry points, so that neither ``header``
         nor ``profile`` changes anything."""
@@ -46,7 +59,8 @@ class IRText:
         steps = tuple(steps_of(p, self, printed) for p in programs)
         shown = [f"kernel {name}{text}" for text, name in texts.items()]
         listed = [_program(p, own) for p, own in zip(programs, steps, strict=True)]
-        return TextUnit(banner + "\n".join([*shown, *listed]), steps)
+        text = banner + "\n".join([*shown, *listed])
+        return TextUnit((SourceFile(f"{programs[0].name}.ir", "ir", text),), steps, ((),) * len(programs))
 
 
 def _next(name: str, stem: str) -> str:

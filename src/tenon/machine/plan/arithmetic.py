@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenon.errors import Problem
+from tenon.machine.kernel_ir.walk import operations
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.plan.program import Program
@@ -18,6 +19,9 @@ _TYPES = {
 }
 """The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally fast ones the first is taken.
 Weights in f16 are asked for to save memory, those in bf16 to save time."""
+
+_HALF_PRODUCTS = frozenset({"fma_f16", "fma_f16_scalar"})
+"""Products of f16 in ``kernel_ir.loops.OPS``."""
 
 _CONVERTED = 1.1
 """The factor by which an f32 product must be faster where most are of 16 bits, because its image is converted."""
@@ -46,7 +50,7 @@ def why_wide(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
 
 def products_in_f32(graph: Graph, program: Program, setting: Setting) -> list[Problem]:
     """The products of images and weights in f16 that ``program``, compiled from ``graph``, computes in f32, and why."""
-    narrow = {call.layer for call in program.calls if "fma_f16" in str(call.kernel)}
+    narrow = {call.layer for call in program.calls if not _HALF_PRODUCTS.isdisjoint(operations(call.kernel))}
     found = []
     for node in graph:
         types = {v.type.dtype for v in node.inputs[:2] if v is not None}

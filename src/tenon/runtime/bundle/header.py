@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
-from tenon.machine.codegen.c.unit import REGIONS
-from tenon.machine.codegen.threads import phases
+from tenon.machine.codegen.backend import EntryPoint
 from tenon.machine.plan.program import ALIGNMENT, Port, Program
 from tenon.network.graph.preprocessing import Preprocessing
 from tenon.runtime.bundle.header_macros import image_macros, initial_macros, quantisation_macros
@@ -42,13 +41,13 @@ _SHARED = """\
 
 def header(
     program: Program,
+    entry_points: Sequence[Sequence[EntryPoint]],
     *,
-    profile: bool = False,
     more: Sequence[Program] = (),
     banner: str = "",
     preprocessing: Mapping[str, Preprocessing] = MappingProxyType({}),
 ) -> str:
-    """The text of ``<name>.h`` (C99 and C++); ``profile`` declares the entry point for profiling.
+    """The text of ``<name>.h`` (C99 and C++), which declares the ``entry_points`` of each program.
 
     ``more`` are the programs of further bindings, with their own entry points; the regions of ``program`` suffice for
     all. ``banner`` is the comment at the top, ``preprocessing`` that of inputs that take images, by name.
@@ -56,7 +55,12 @@ def header(
     prefix = program.name.upper()
     memory = program.memory
     taken = {f"{p.name.upper()}_{word}".removeprefix(f"{prefix}_") for p in (program, *more) for word in _RESERVED}
-    others = [_binding(other, set(_RESERVED), preprocessing, profile=profile) for other in more]
+    declared, *others_declared = (
+        _declarations(each, own) for each, own in zip((program, *more), entry_points, strict=True)
+    )
+    others = [
+        _binding(other, text, set(_RESERVED), preprocessing) for other, text in zip(more, others_declared, strict=True)
+    ]
     taken |= {word.removeprefix(f"{prefix}_") for block in others for word in _DEFINED.findall(block)}
     define = [
         "/* Bytes of the three regions that the caller supplies. */",
@@ -76,7 +80,7 @@ def header(
         *_ports(program, taken, preprocessing),
         _SHARED,
         *([_several(program, more)] if more else []),
-        _prototype(program.name, _entries(program, profile=profile)),
+        declared,
         *others,
         f"#endif /* {prefix}_H */\n",
     ]
@@ -128,15 +132,15 @@ def _several(program: Program, more: Sequence[Program]) -> str:
     )
 
 
-def _binding(program: Program, taken: set[str], preprocessing: Mapping[str, Preprocessing], *, profile: bool) -> str:
-    """The declarations of a further binding."""
+def _binding(program: Program, declared: str, taken: set[str], preprocessing: Mapping[str, Preprocessing]) -> str:
+    """The text on a further binding, whose entry points are ``declared``."""
     prefix, memory = program.name.upper(), program.memory
     lines = [
         f"/* {program.name}: the bytes that it needs itself. */",
         f"#define {prefix}_MUTABLE_MEM_SIZE {memory.mutable}",
         f"#define {prefix}_ACTIVATIONS_MEM_SIZE {memory.activations}",
         *_ports(program, taken, preprocessing),
-        _prototype(program.name, _entries(program, profile=profile)),
+        declared,
     ]
     return "\n".join(lines)
 
@@ -154,11 +158,6 @@ def _ports(program: Program, taken: set[str], preprocessing: Mapping[str, Prepro
         _list(f"{prefix}_INPUTS", program.inputs),
         _list(f"{prefix}_OUTPUTS", program.outputs) + "\n",
     ]
-
-
-def _entries(program: Program, *, profile: bool) -> str:
-    """The prototypes of the additional entry points."""
-    return (_threads(program) if program.threads > 1 else "") + (_profile(program) if profile else "")
 
 
 def _port_name(port: Port, taken: set[str]) -> str:
@@ -200,42 +199,23 @@ def c_text(text: str) -> str:
     return "".join(c if c in safe else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)
 
 
-def _threads(program: Program) -> str:
-    """The prototype of the multithreaded entry point."""
-    name, prefix = program.name, program.name.upper()
-    return (
-        f"\n#define {prefix}_MAX_THREADS {program.threads}\n"
-        f"#define {prefix}_PHASES {phases(program)}\n"
-        "/* The same by several threads: one part, counted from 0, of `parts` (at most the first number above) parts\n"
-        "   of a phase.  A run is all parts of phase 0, at the same time or in any order, then all parts of phase 1,\n"
-        "   and so on; `parts` stays the same.  The outputs are complete when the last phase is. */\n"
-        f"void {name}_phase({REGIONS},\n"
-        "  int phase, int part, int parts);\n"
-    )
-
-
-def _profile(program: Program) -> str:
-    """The prototype of the profiling entry point."""
-    name, count = program.name, len(program.calls)
-    return (
-        f"\n#define {name.upper()}_CALLS {count}\n"
-        "/* The same with each kernel call a phase of its own, from 0 on, to be timed one by one. */\n"
-        f"void {name}_profile({REGIONS},\n"
-        "  int call, int part, int parts);\n"
-    )
-
-
-def _prototype(name: str, more: str = "") -> str:
+def _declarations(program: Program, entry_points: Sequence[EntryPoint]) -> str:
+    """The declarations of a program's entry points, for C and C++."""
     return (
         "#ifdef __cplusplus\n"
         'extern "C" {\n'
         "#endif\n\n"
-        "/* Runs the network once: reads the inputs, writes the outputs.  Returns 0.  Keeps nothing between calls\n"
-        "   and may run in many threads, each with its own mutable and activations regions; the activations\n"
-        "   need no initial value. */\n"
-        f"int {name}({REGIONS});\n"
-        f"{more}\n"
+        f"{_NEXT.join(_declaration(program, entry) for entry in entry_points)}\n"
         "#ifdef __cplusplus\n"
         "}\n"
         "#endif\n"
     )
+
+
+_NEXT = "\n"
+
+
+def _declaration(program: Program, entry: EntryPoint) -> str:
+    """An entry point with its comment and its macros."""
+    macros = [f"#define {program.name.upper()}_{name} {value}" for name, value in entry.macros]
+    return "\n".join([*macros, entry.about, f"{entry.prototype};", ""])

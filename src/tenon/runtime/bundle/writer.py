@@ -115,8 +115,8 @@ class Bundle:
 
     @cached_property
     def source(self) -> str:
-        """The text of the unit."""
-        return self.unit.text()
+        """The text of the file with the entry points."""
+        return self.unit.files[0].text
 
     @cached_property
     def answer(self) -> str:
@@ -128,7 +128,7 @@ class Bundle:
         top = banner(self.program, self.target, self.options, self.origin, more=self.more)
         return header(
             self.program,
-            profile=self.options.profile,
+            self.unit.entry_points,
             more=self.more,
             banner=top,
             preprocessing=self.preprocessing,
@@ -154,8 +154,7 @@ class Bundle:
         if not self.target.linker_script or not self.compiler.zig:
             return None
         programs = (self.program, *self.more)
-        steps = self.unit.steps or ((),) * len(programs)
-        entries = {p.name: [step.function for step in own] for p, own in zip(programs, steps, strict=True)}
+        entries = {p.name: [step.function for step in own] for p, own in zip(programs, self.unit.steps, strict=True)}
         return static_bounds(self.compiler, self.target, self.unit.split(), self.header, entries)
 
     @property
@@ -296,7 +295,7 @@ class Bundle:
     def _files(self, parts: set[Emit]) -> dict[str, bytes]:
         name, files = self.name, dict[str, bytes]()
         if "c" in parts:
-            files[f"{name}.c"] = self.source.encode()
+            files |= {file.name: file.text.encode() for file in self.unit.files}
         if "header" in parts:
             bounds = self.bounds if "object" in parts else None
             files[f"{name}.h"] = with_bounds(self.header, (self.program, *self.more), bounds).encode()
@@ -310,7 +309,8 @@ class Bundle:
             files[library_name(name, self.target) or name] = self.library
         if "ir" in parts:
             programs = (self.program, *self.more)
-            files[f"{name}.ir"] = find_backend("ir_text").program(programs, f"{name}.h").text().encode()
+            unit = find_backend("ir_text").program(programs, f"{name}.h")
+            files |= {file.name: file.text.encode() for file in unit.files}
         if "exe" in parts:
             files[executable_name(name, self.target)] = self.executable
         if "image" in parts:

@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 
 from tenon.errors import InputError
-from tenon.machine.codegen.c.unit import REGIONS
+from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import Target, find
 from tenon.machine.toolchain import compiler as toolchain
 from tenon.machine.toolchain.compiler import Compiler
@@ -15,6 +15,8 @@ from tenon.runtime.bundle.link import linkable_library
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.bundle.names import library_name
 from tenon.runtime.engine.files import Opening, bundle_files, part
+
+_LINE = "\n"
 
 
 class SavedBundle:
@@ -62,11 +64,11 @@ class SavedBundle:
     def header(self) -> str:
         """What ``runtime/network.c`` uses of the bundle's header, which need not be saved."""
         prefix, memory = self.name.upper(), self.interface.memory
+        entry_points = find_backend(self.target.backend).entry_points(self.name, profile=True)
         return (
             "#include <stdint.h>\n#define TENON_MEM_ALIGN(size) __attribute__((aligned(size)))\n"
             f"#define {prefix}_MUTABLE_MEM_SIZE {memory.mutable}\n"
             f"#define {prefix}_ACTIVATIONS_MEM_SIZE {memory.activations}\n"
             f"#define {prefix}_INPUTS(X)\n#define {prefix}_OUTPUTS(X)\n"
-            f"int {self.name}({REGIONS});\n"
-            f"void {self.name}_profile({REGIONS}, int step, int part, int parts);\n"
+            f"{''.join(f'{entry.prototype};{_LINE}' for entry in entry_points)}"
         )

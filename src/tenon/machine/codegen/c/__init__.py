@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.codegen.backend import Backend, Launch, require_supported
+from tenon.machine.codegen.backend import Backend, EntryPoint, Launch, require_supported
+from tenon.machine.codegen.c import entry_points
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.unit import CUnit, print_unit
@@ -28,6 +29,10 @@ class CBackend:
         unit = self.dialect()
         unit.kernel(kernel)
         return unit.text()
+
+    def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
+        """The function that runs a program, and the one that runs single steps."""
+        return (entry_points.run(name), *((entry_points.profile(name),) if profile else ()))
 
     def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> CUnit:
         """One C file."""

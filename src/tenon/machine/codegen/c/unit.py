@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from tenon.machine.codegen.backend import Backend, Step, steps_of
+from tenon.machine.codegen.backend import Backend, EntryPoint, SourceFile, Step, region_parameters, steps_of
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
+from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.codegen.c.split_units import split
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.function import PrintedFunction
@@ -16,9 +17,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Place, Program, Region
 
-REGIONS = ", ".join(f"{'const ' * (region is Region.CONSTANT)}uint8_t *{region}" for region in Region)
-"""The parameters of every entry point: weights are only read, so that they can stay in flash."""
-
+_REGIONS = region_parameters()
 _SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * part / parts, (intptr_t)(items) * (part + 1) / parts"
 
 
@@ -32,6 +31,13 @@ class CUnit:
     functions: tuple[PrintedFunction, ...]
     entries: str
     steps: tuple[tuple[Step, ...], ...] = ()
+    entry_points: tuple[tuple[EntryPoint, ...], ...] = ()
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """The whole file."""
+        return (SourceFile(f"{self.name}.c", "c", self.text(), "c"),)
 
     def text(self) -> str:
         """The whole file."""
@@ -90,7 +96,8 @@ def print_unit(
     for program, own in zip(programs, steps, strict=True):
         entries += _entries(program, own, c, profile=profile)
     head = f'{banner}#include "{header}"\n\n{c.head()}'
-    return CUnit(programs[0].name, head, tuple(c.functions.values()), "\n".join([*entries, ""]), steps)
+    declared = tuple(entry_points(program, profiled=profile) for program in programs)
+    return CUnit(programs[0].name, head, tuple(c.functions.values()), "\n".join([*entries, ""]), steps, declared)
 
 
 def _entries(program: Program, steps: Sequence[Step], c: C99, *, profile: bool) -> Iterable[str]:
@@ -109,7 +116,7 @@ _Printed = Sequence[tuple[Step, str, str]]
 
 def _single(name: str, steps: _Printed, unused: list[str]) -> list[str]:
     body = [line for _, comment, call in steps for line in (f"  {comment}", call)]
-    return [f"int {name}({REGIONS}) {{", *unused, *body, "  return 0;", "}"]
+    return [f"int {name}({_REGIONS}) {{", *unused, *body, "  return 0;", "}"]
 
 
 def _threaded(name: str, steps: _Printed, unused: list[str]) -> list[str]:
@@ -123,14 +130,14 @@ def _threaded(name: str, steps: _Printed, unused: list[str]) -> list[str]:
     body.append("    break;")
     arguments = ", ".join(Region)
     return [
-        f"void {name}_phase({REGIONS}, int phase, int part, int parts) {{",
+        f"void {name}_phase({_REGIONS}, int phase, int part, int parts) {{",
         *unused,
         "  (void)part, (void)parts;",
         "  switch (phase) {",
         *body,
         "  }",
         "}\n",
-        f"int {name}({REGIONS}) {{",
+        f"int {name}({_REGIONS}) {{",
         f"  for (int phase = 0; phase <= {number}; phase++) {name}_phase({arguments}, phase, 0, 1);",
         "  return 0;",
         "}",
@@ -147,7 +154,7 @@ def _profiled(name: str, steps: _Printed, unused: list[str]) -> list[str]:
     body = []
     for i, (step, comment, call) in enumerate(steps):
         body += [f"  case {i}:", f"    {comment}", _shared(step, call), "    break;"]
-    head = f"\nvoid {name}_profile({REGIONS}, int call, int part, int parts) {{"
+    head = f"\nvoid {name}_profile({_REGIONS}, int call, int part, int parts) {{"
     return [head, *unused, "  (void)part, (void)parts;", "  switch (call) {", *body, "  }", "}"]
 
 

@@ -1,0 +1,33 @@
+"""Walks over all statements and expressions of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenon.machine.kernel_ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Loop, Op, Outline, Stmt, Store
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements of a body, an outer one before those in it."""
+    for s in body:
+        yield s
+        if isinstance(s, Loop | Bind | If | Outline):
+            yield from statements(s.body)
+
+
+def operations(kernel: Kernel) -> dict[str, Op]:
+    """The operations that a kernel computes, by name: the first of each."""
+    named: dict[str, Op] = {}
+    seen: set[int] = set()
+    waiting: list[Expr] = [s.value for s in statements(kernel.body) if isinstance(s, Let | Store | Bind)]
+    while waiting:
+        e = waiting.pop()
+        if id(e) in seen:
+            continue
+        seen.add(id(e))
+        if isinstance(e, Op):
+            named.setdefault(e.name, e)
+            waiting += e.args
+        elif isinstance(e, Guarded):
+            waiting += (e.value, e.other)
+    return named
