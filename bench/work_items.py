@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
 from tenon.machine.algorithms.estimate import BARRIER, slowest
-from tenon.machine.codegen.threads import Sharing, barriers
+from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.plan.program import Program
 from tenon.machine.proofs.count import count
 
@@ -43,7 +43,7 @@ def parts(program: Program) -> Iterator[Part]:
     """The calls of a program, as distributed to threads."""
     sharing = Sharing(program.threads)
     all_parts = [sharing.part(call) for call in program.calls]
-    for part, barrier in zip(all_parts, barriers(all_parts), strict=True):
+    for part, barrier in zip(all_parts, barriers(all_parts, firsts(program.items)), strict=True):
         items = part.slices.length if part.slices else 1
         kernel = part.call.kernel
         yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, barrier)

@@ -25,7 +25,7 @@ int main(int count, char **arguments) {
   memset(alone, 0x3c, mutable_size); /* small floats */
   memcpy(together, alone, mutable_size);
   TENON_ENTRY(weights, alone, activations);
-  TenonThreadPool *pool = tenon_thread_pool_start(JOIN(TENON_ENTRY, _phase), SIZE(PHASES), THREADS);
+  TenonThreadPool *pool = tenon_thread_pool_start(JOIN(TENON_ENTRY, _phase), JOIN(TENON_ENTRY, _next), THREADS);
   if (pool == NULL) return 3;
   int differences = 0;
   for (int i = 0; i < RUNS; i++) {

@@ -12,7 +12,6 @@ import numpy as np
 
 from fuzzing.generate import Sample
 from tenon.machine.codegen.c import BACKEND
-from tenon.machine.codegen.threads import phases
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.plan.program import ALIGNMENT, Program
@@ -40,7 +39,6 @@ class Plan:
     sample: Sample
     level: int
     program: Program
-    phases: int
     rounded: Graph | None
     """The graph with constants in the precision of the program, if it differs from the sample's."""
 
@@ -53,7 +51,7 @@ def planned(sample: Sample, level: int, target: Target, threads: int = 1, name: 
     rounded = optimize(sample.graph.copy(), level=level, narrow=narrow, fuse=False) if narrow else None
     limits = Limits(0, 0) if sample.wild else Limits()
     program = plan(graph, Setting(target.machine, limits, threads=threads), f"g{sample.seed}_o{level}")
-    return Plan(sample, level, program, phases(program) if threads > 1 else 1, rounded)
+    return Plan(sample, level, program, rounded)
 
 
 class Library:
@@ -104,8 +102,9 @@ class Library:
         if program.threads == 1:
             self.library[program.name](*regions)
             return
-        phase = self.library[f"{program.name}_phase"]
-        for number in range(plan.phases):
+        phase, following = (self.library[f"{program.name}_{end}"] for end in ("phase", "next"))
+        number = -1
+        while (number := following(*regions, number)) >= 0:
             for part in reversed(range(program.threads)):
                 phase(*regions, number, part, program.threads)
 

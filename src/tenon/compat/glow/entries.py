@@ -33,8 +33,11 @@ def source(
     texts = [_wrapper(e, instrumented) for e in wrapped]
     if dynamic:
         texts.append(_config(name, regions, placeholders))
-    result, end, more = ("void", "_profile", ", int, int, int") if instrumented else ("int", "", "")
-    declared = [f"{result} {e.bundle.name}{end}(const uint8_t *, uint8_t *, uint8_t *{more});" for e in wrapped]
+    given = "const uint8_t *, uint8_t *, uint8_t *"
+    functions = [f"int @({given});"]
+    if instrumented:
+        functions = [f"void @_profile({given}, int, int, int);", f"int @_profile_next({given}, int);"]
+    declared = [function.replace("@", e.bundle.name) for e in wrapped for function in functions]
     return "\n".join([f'#include "{name}.h"', *declared, *texts, ""]) if texts else ""
 
 
@@ -52,6 +55,7 @@ def info(entries: Sequence[Entry]) -> str:
 
 
 def _wrapper(entry: Entry, instrumented: bool) -> str:
+    """The C function of an entry point.  A kernel call in a loop tells the addresses of the first iteration."""
     regions = f"constantWeight + {entry.constant}, mutableWeight + {entry.mutable}, activations"
     if not instrumented:
         return f"int {entry.name}({_REGIONS}) {{\n  return {entry.bundle.name}({regions});\n}}"
@@ -63,15 +67,18 @@ def _wrapper(entry: Entry, instrumented: bool) -> str:
         sizes = ", ".join(str(_bytes(buffer)) for buffer, _ in both)
         told = f"({number}, {_kind(entry, call)}, {len(read)}, {len(written)}, addresses, sizes);"
         body += [
-            "  {",
+            f"  case {number}: {{",
             f"    uint8_t *addresses[] = {{{addresses}}};",
             f"    int sizes[] = {{{sizes}}};",
             f"    glow_instrument_before{told}",
             f"    {entry.bundle.name}_profile({regions}, {number}, 0, 1);",
             f"    glow_instrument_after{told}",
+            "    break;",
             "  }",
         ]
-    return "\n".join([f"int {entry.name}({_REGIONS}) {{", *body, "  return GLOW_SUCCESS;", "}"])
+    following = f"{entry.bundle.name}_profile_next({regions}, "
+    loop = f"  for (int call = {following}-1); call >= 0; call = {following}call)) switch (call) {{"
+    return "\n".join([f"int {entry.name}({_REGIONS}) {{", loop, *body, "  }", "  return GLOW_SUCCESS;", "}"])
 
 
 _Operand = tuple[Buffer, tuple[Region, int]]

@@ -3,7 +3,8 @@
 A backend is a module of this package whose ``BACKEND`` has the methods of ``Backend``; a target names it
 (``targets.base.Target.backend``).  Everything before it (plan, proofs, work items, barriers) is the same for all:
 
-    program  -> steps    one per kernel call, in order, with the work items that run in parallel and the barriers
+    program  -> steps    one per kernel call, in order, with the work items that run in parallel and the barriers;
+                         loops and branches are those of the program's tree
     steps    -> unit     printed functions as objects: text, comment, which functions each calls
     unit     -> files    what users read and compile, and the entry points that the bundle's header declares
 """
@@ -16,7 +17,7 @@ from importlib import import_module
 from typing import Literal, Protocol
 
 from tenon.errors import InternalError
-from tenon.machine.codegen.threads import Sharing, barriers
+from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.kernel_ir.loops import Alloc, Barrier, Kernel, Loop
 from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernel_ir.work_items import WorkItems
@@ -29,7 +30,7 @@ thread of a grid for each work item."""
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel call of a program, as a backend runs it.
+    """One kernel call of a program, as a backend runs it; those of a program stand in the order of ``Program.calls``.
 
     ``function`` is the printed kernel.  ``work_items`` numbers its parallel iterations; where it is None, one thread
     runs them all (a grid of one).  With a ``barrier``, every step before must have ended everywhere: threads wait for
@@ -179,7 +180,7 @@ def steps_of(
         require_supported(backend, part.call.kernel)
     return tuple(
         Step(part.call, printed(part.call.kernel, part.slices), part.slices, barrier)
-        for part, barrier in zip(parts, barriers(parts), strict=True)
+        for part, barrier in zip(parts, barriers(parts, firsts(program.items)), strict=True)
     )
 
 

@@ -6,7 +6,7 @@ For developers of kernels: ``tenon compile --emit ir`` writes it beside the C of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tenon.machine.codegen.backend import (
     Backend,
@@ -22,8 +22,8 @@ from tenon.machine.codegen.comments import call_facts
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Program
-from tenon.machine.plan.text import show_place
+from tenon.machine.plan.program import Branch, Call, Item, Program, Repeat
+from tenon.machine.plan.text import branch_head, repeat_head, show_place
 
 
 class IRText:
@@ -69,15 +69,35 @@ def _next(name: str, stem: str) -> str:
 
 
 def _program(program: Program, steps: Sequence[Step]) -> str:
-    lines = [f"program {program.name}() {{"]
-    for step in steps:
-        if step.barrier:
-            lines.append("  barrier")
-        buffers, places = step.call.kernel.params, step.call.args
-        operands = ", ".join(f"{b.name} = {show_place(p)}" for b, p in zip(buffers, places, strict=True))
-        items = f" over {step.work_items.length} work items" if step.work_items else ""
-        lines += [f"  // {call_facts(step.call)}", f"  {step.function}({operands}){items}"]
-    return "\n".join([*lines, "}", ""])
+    lines = [f"program {program.name}() {{", *_items(program.items, iter(steps), "  "), "}", ""]
+    return "\n".join(lines)
+
+
+def _items(items: Iterable[Item], steps: Iterator[Step], margin: str) -> Iterator[str]:
+    inner = margin + "  "
+    for item in items:
+        match item:
+            case Call():
+                yield from (margin + line for line in _step(next(steps)))
+            case Repeat():
+                yield f"{margin}{repeat_head(item)} {{"
+                yield from _items(item.body, steps, inner)
+                yield margin + "}"
+            case Branch():
+                for number, body in enumerate(item.bodies):
+                    yield f"{margin}{branch_head(item, number)} {{"
+                    yield from _items(body, steps, inner)
+                    yield margin + "}"
+
+
+def _step(step: Step) -> Iterator[str]:
+    if step.barrier:
+        yield "barrier"
+    buffers, places = step.call.kernel.params, step.call.args
+    operands = ", ".join(f"{b.name} = {show_place(p)}" for b, p in zip(buffers, places, strict=True))
+    items = f" over {step.work_items.length} work items" if step.work_items else ""
+    yield f"// {call_facts(step.call)}"
+    yield f"{step.function}({operands}){items}"
 
 
 BACKEND: Backend = IRText()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.plan.program import Call, Facts, Port, Program
+from tenon.machine.plan.program import Call, Facts, Port, Program, mapped
 
 Obfuscate = Literal["layers", "all"]
 """Whose names: those of layers and of the tensors between them, or those of inputs and outputs, too."""
@@ -42,7 +42,7 @@ def obfuscated(programs: Sequence[Program], scope: Obfuscate) -> list[Program]:
     for program in programs:
         names = port_names(program, scope)
         inputs, outputs = (tuple(port(each, names) for each in ports) for ports in (program.inputs, program.outputs))
-        calls = tuple(map(call, program.calls))
+        items = mapped(program.items, call)
         patches = program.patches and replace(program.patches, last=layer(program.patches.last))
-        made.append(replace(program, inputs=inputs, outputs=outputs, calls=calls, largest="", patches=patches))
+        made.append(replace(program, inputs=inputs, outputs=outputs, items=items, largest="", patches=patches))
     return made

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tenon.errors import InternalError
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems, linearise
-from tenon.machine.plan.program import Call, Place, Program
+from tenon.machine.plan.program import Branch, Call, Item, Place, Repeat
 from tenon.machine.proofs.bounds import ConflictError, prove
 from tenon.machine.proofs.count import count
 
@@ -62,24 +62,50 @@ def _items(kernel: Kernel) -> WorkItems | None:
     return linearise(kernel) if count(kernel).instructions >= TINY else None
 
 
-def barriers(parts: Sequence[Part]) -> Iterator[bool]:
+def straight(items: Iterable[Item]) -> Iterator[list[Call]]:
+    """The calls of a tree in order, as lists without a loop or a branch between them; none of the lists is empty."""
+    run: list[Call] = []
+    for item in items:
+        match item:
+            case Call():
+                run.append(item)
+                continue
+            case Repeat():
+                bodies: tuple[tuple[Item, ...], ...] = (item.body,)
+            case Branch():
+                bodies = item.bodies
+        if run:
+            yield run
+        run = []
+        for body in bodies:
+            yield from straight(body)
+    if run:
+        yield run
+
+
+def firsts(items: Iterable[Item]) -> frozenset[int]:
+    """The numbers of the calls before which a loop or a branch begins or ends: all threads wait there, because one of
+    them decides what comes next."""
+    numbers, number = set[int](), 0
+    for calls in straight(items):
+        numbers.add(number)
+        number += len(calls)
+    return frozenset(numbers - {0})
+
+
+def barriers(parts: Sequence[Part], firsts: Collection[int] = ()) -> Iterator[bool]:
     """For every call: must all threads have finished the calls before it?
 
-    Not if it depends on none of those since the last barrier, nor if thread 0 alone runs both.
+    Yes for those numbered in ``firsts``.  Not if it depends on none of those since the last barrier, nor if thread 0
+    alone runs both.
     """
     since: list[Part] = []
-    for part in parts:
-        must = any((part.slices or p.slices) and _depends(part.call, p.call) for p in since)
+    for number, part in enumerate(parts):
+        must = number in firsts or any((part.slices or p.slices) and _depends(part.call, p.call) for p in since)
         if must:
             since = []
         since.append(part)
         yield must
-
-
-def phases(program: Program) -> int:
-    """How many phases a run has: parts of the program between barriers."""
-    sharing = Sharing(program.threads)
-    return 1 + sum(barriers([sharing.part(call) for call in program.calls]))
 
 
 def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
@@ -91,8 +117,11 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def _overlap(a: Buffer, p: Place, b: Buffer, q: Place) -> bool:
-    end_p, end_q = (x.offset + _bytes(buf) + x.beyond for buf, x in ((a, p), (b, q)))
-    return p.region == q.region and p.offset < end_q and q.offset < end_p
+    """Whether they share a byte, when both calls run in the same iteration of the loops around them."""
+    if p.advances == q.advances:
+        p, q = replace(p, advances=()), replace(q, advances=())
+    end_p, end_q = (x.highest + _bytes(buf) for buf, x in ((a, p), (b, q)))
+    return p.region == q.region and p.lowest < end_q and q.lowest < end_p
 
 
 def _depends(later: Call, earlier: Call) -> bool:

@@ -48,7 +48,7 @@ def lifetimes(program: Program) -> list[Lifetime]:
 def _bytes(buffer: Buffer, place: Place) -> int:
     """Of a buffer, with the copies that other threads have of it."""
     elements = math.prod(extent.const for extent in buffer.shape)
-    return elements * buffer.type.dtype.bytes * buffer.type.lanes + place.beyond
+    return elements * buffer.type.dtype.bytes * buffer.type.lanes + place.highest - place.lowest
 
 
 def _overlap(each: Lifetime, offset: int, size: int) -> bool:

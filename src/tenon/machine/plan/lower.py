@@ -133,11 +133,11 @@ class _Lowering:
         scratch = {
             o: Place(Region.ACTIVATIONS, at) for o, at in zip(owners, offsets, strict=True) if isinstance(o, tuple)
         }
-        calls = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
+        items = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
         memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
         largest = self.graph.nodes[fullest(blocks)] if blocks else None
         return Program(
-            name, tuple(inputs), tuple(outputs), calls, tuple(self.constants.constants), memory, self.setting.threads,
+            name, tuple(inputs), tuple(outputs), items, tuple(self.constants.constants), memory, self.setting.threads,
             largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
             assumed=tuple(self.graph.assumed.items()),
         )  # fmt: skip

@@ -1,11 +1,17 @@
-"""The result of planning: kernels to call in order, with operands at fixed offsets in three memory regions."""
+"""The result of planning: a tree of kernel calls, loops and branches over operands in three memory regions.
+
+A run executes the items of a program in order.  Loops and branches nest; every call stands once in the tree, however
+often it runs.
+"""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -27,18 +33,43 @@ class Region(StrEnum):
 
 
 @dataclass(frozen=True)
+class Advance:
+    """A place lies ``step`` bytes further in each iteration of a loop around its call, of which there are at most
+    ``count``.  ``depth`` says which loop: 0 is the outermost."""
+
+    depth: int
+    step: int
+    count: int
+
+    @property
+    def furthest(self) -> int:
+        """Bytes from the place in the first iteration to that in the last one."""
+        return self.step * (self.count - 1)
+
+
+@dataclass(frozen=True)
 class Place:
-    """A byte offset in a region.  With several ``copies``, one per thread, they are ``stride`` bytes apart."""
+    """A byte offset in a region.  With several ``copies``, one per thread, they are ``stride`` bytes apart.
+
+    The offset is that in the first iteration of all loops around the call; ``advances`` say how it moves.
+    """
 
     region: Region
     offset: int
     stride: int = 0
     copies: int = 1
+    advances: tuple[Advance, ...] = ()
 
     @property
-    def beyond(self) -> int:
-        """The offset of the last copy from the first, in bytes."""
-        return self.stride * (self.copies - 1)
+    def lowest(self) -> int:
+        """The lowest offset in any iteration, in bytes."""
+        return self.offset + sum(min(0, advance.furthest) for advance in self.advances)
+
+    @property
+    def highest(self) -> int:
+        """The highest offset of any copy in any iteration, in bytes."""
+        further = sum(max(0, advance.furthest) for advance in self.advances)
+        return self.offset + self.stride * (self.copies - 1) + further
 
 
 @dataclass(frozen=True)
@@ -95,6 +126,71 @@ class Call:
     clears: bool = False
 
 
+@dataclass(frozen=True)
+class Carried:
+    """``bytes`` at ``place`` that an iteration reads as the one before left them, the first one as the calls before the
+    loop did."""
+
+    place: Place
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A loop: ``body`` runs ``count`` times, one iteration after the other.
+
+    ``count`` is a number or the place of an i64, which is read before every iteration, so that a body that lowers it
+    ends the loop.  An entry point that runs phase by phase keeps the number of finished iterations (i32) at
+    ``counter``, in the activations.
+    """
+
+    count: int | Place
+    body: tuple[Item, ...]
+    counter: Place
+    carried: tuple[Carried, ...] = ()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A choice: of ``bodies`` that one runs whose number is the byte at ``condition``, or the last one where that is
+    larger."""
+
+    condition: Place
+    bodies: tuple[tuple[Item, ...], ...]
+
+
+Item: TypeAlias = Call | Repeat | Branch
+"""A node of the tree of a program."""
+
+
+def walk(items: Iterable[Item], times: int = 1) -> Iterator[tuple[Call, int]]:
+    """Every call once, in order, with how often it runs if every loop around it runs ``count`` times, where that is a
+    number, and every branch is taken."""
+    for item in items:
+        match item:
+            case Call():
+                yield item, times
+            case Repeat():
+                yield from walk(item.body, times * item.count if isinstance(item.count, int) else times)
+            case Branch():
+                for body in item.bodies:
+                    yield from walk(body, times)
+
+
+def mapped(items: Iterable[Item], function: Callable[[Call], Call | None]) -> tuple[Item, ...]:
+    """The same tree with every call replaced by what ``function`` returns, or left out where that is None."""
+
+    def item(each: Item) -> Item | None:
+        match each:
+            case Repeat():
+                return replace(each, body=mapped(each.body, function))
+            case Branch():
+                return replace(each, bodies=tuple(mapped(body, function) for body in each.bodies))
+        return function(each)
+
+    return tuple(made for each in items if (made := item(each)) is not None)
+
+
 @dataclass(frozen=True, eq=False)
 class Constant:
     """An array at an offset of the constant region."""
@@ -133,7 +229,7 @@ class Patches:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """A network ready for code generation.
+    """A network ready for code generation; ``items`` is the tree of its kernel calls.
 
     ``threads`` is the most that may run it.  ``error`` is the largest of any layer, over the RMS of
     an output channel, of its algorithm and of rounding to 16 bits (see ``ops.base.Operator.error``).
@@ -144,7 +240,7 @@ class Program:
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    calls: tuple[Call, ...]
+    items: tuple[Item, ...]
     constants: tuple[Constant, ...]
     memory: Memory
     threads: int = 1
@@ -155,6 +251,21 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program('{self.name}', {len(self.calls)} calls)"
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Every kernel call of the tree once, in order."""
+        return tuple(call for call, _ in walk(self.items))
+
+    @cached_property
+    def times(self) -> tuple[int, ...]:
+        """How often a run makes each of ``calls``."""
+        return tuple(times for _, times in walk(self.items))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of a run."""
+        return sum(call.macs * times for call, times in walk(self.items))
 
     def weights(self, byte_order: Literal["little", "big"] = "little") -> bytes:
         """The bytes of the constant region, for a machine of that byte order."""

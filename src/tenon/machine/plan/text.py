@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
 
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
-from tenon.machine.plan.program import Call, Place, Port, Program, Region
+from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat
 from tenon.network.graph.graph import Graph
 
 
 def show_program(program: Program) -> str:
-    """The text of a program.  A line of ``calls`` has a kernel, its operands, and the layer that it is part of."""
+    """The text of a program.  A line of ``calls`` has a kernel, its operands, and the layer that it is part of; loops
+    and branches hold further lines."""
     memory = program.memory
     lines = [
         f"program {program.name}, for at most {program.threads} threads",
@@ -22,13 +24,40 @@ def show_program(program: Program) -> str:
         "constants",
         *(f"  {Region.CONSTANT} + {c.offset}: {c.data.dtype}{list(c.data.shape)}" for c in program.constants),
         "calls",
-        *(f"  {number} {_call(call)}" for number, call in enumerate(program.calls, 1)),
+        *_items(program.items, count(1), "  "),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _port(kind: str, port: Port) -> str:
     return f"{kind} {port.name}: {port.type} at {Region.MUTABLE} + {port.offset}"
+
+
+def _items(items: Iterable[Item], numbers: Iterator[int], margin: str) -> Iterator[str]:
+    for item in items:
+        match item:
+            case Call():
+                yield f"{margin}{next(numbers)} {_call(item)}"
+            case Repeat():
+                yield f"{margin}{repeat_head(item)} {{"
+                yield from _items(item.body, numbers, f"{margin}  ")
+                yield f"{margin}}}"
+            case Branch():
+                for number, body in enumerate(item.bodies):
+                    yield f"{margin}{branch_head(item, number)} {{"
+                    yield from _items(body, numbers, f"{margin}  ")
+                    yield f"{margin}}}"
+
+
+def repeat_head(loop: Repeat) -> str:
+    """How often a loop runs, and where its iterations are counted."""
+    times = f"{loop.count}" if isinstance(loop.count, int) else f"as the i64 at {show_place(loop.count)} says"
+    return f"repeat {times}, counted at {show_place(loop.counter)}"
+
+
+def branch_head(branch: Branch, number: int) -> str:
+    """When a body of a branch runs."""
+    return f"branch {number} of {len(branch.bodies)} by the byte at {show_place(branch.condition)}"
 
 
 def _call(call: Call) -> str:
@@ -39,9 +68,10 @@ def _call(call: Call) -> str:
 
 
 def show_place(place: Place) -> str:
-    """An offset in a region, and the distance of its copies where threads have their own."""
+    """An offset in a region, how it moves in loops, and the distance of its copies where threads have their own."""
     copies = f" ({place.copies} copies, {place.stride} bytes apart)" if place.stride else ""
-    return f"{place.region} + {place.offset}{copies}"
+    moved = "".join(f" + {a.step} in each iteration of loop {a.depth}" for a in place.advances)
+    return f"{place.region} + {place.offset}{moved}{copies}"
 
 
 def show_algorithms(graph: Graph, setting: Setting) -> str:

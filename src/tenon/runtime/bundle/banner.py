@@ -29,7 +29,7 @@ def banner(
         f"Model:     {model}",
         f"Target:    {target.name} ({target.triple}, {target.cpu})",
         f"Options:   {', '.join(changed) or 'defaults'}",
-        f"Network:   {layers} layers in {len(calls)} kernel calls, {sum(c.macs for c in calls):,} multiply-accumulates",
+        f"Network:   {layers} layers in {len(calls)} kernel calls, {program.macs:,} multiply-accumulates",
         *([f"Shapes:    {1 + len(more)}, one entry point each; the figures are those of the first"] if more else []),
         f"Memory:    constantWeight {memory.constant:,} bytes, mutableWeight {memory.mutable:,} bytes,",
         f"           activations {memory.activations:,} bytes",

@@ -27,7 +27,7 @@ def layout(manifest: Manifest, *, quantised: bool = False) -> str:
         f"threads {manifest.threads} timed calls {calls}",
     ]
     for b in (manifest.first_binding(), *manifest.bindings):
-        lines.append(f"entry {b.entry} phases {b.phases} mutable {b.mutable} activations {b.activations}")
+        lines.append(f"entry {b.entry} mutable {b.mutable} activations {b.activations}")
         lines += [f"input {_tensor(t, quantised=quantised)}" for t in b.inputs]
         lines += [f"output {_tensor(t, quantised=quantised)}" for t in b.outputs]
     return "\n".join(lines)

@@ -24,13 +24,13 @@ from tenon.runtime.bundle.manifest import shared_library
 _RUNTIME = Path(__file__).parents[1] / "c"
 
 _POOL = """
-TenonThreadPool *{0}_thread_pool_start(TenonPhase *run, int phases, int threads) {{
-  return tenon_thread_pool_start(run, phases, threads);
+TenonThreadPool *{0}_thread_pool_start(TenonPhase *run, TenonNext *next, int threads) {{
+  return tenon_thread_pool_start(run, next, threads);
 }}
 void {0}_thread_pool_run(TenonThreadPool *pool, const uint8_t *weights, uint8_t *tensors, uint8_t *activations) {{
   tenon_thread_pool_run(pool, weights, tensors, activations);
 }}
-void {0}_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context) {{
+void {0}_thread_pool_watch(TenonThreadPool *pool, TenonWatch *watch, void *context) {{
   tenon_thread_pool_watch(pool, watch, context);
 }}
 void {0}_thread_pool_stop(TenonThreadPool *pool) {{ tenon_thread_pool_stop(pool); }}

@@ -130,7 +130,6 @@ class Binding(NamedTuple):
     outputs: tuple[Tensor, ...]
     mutable: Size
     activations: Size
-    phases: Annotated[int, least(1)] = 1
 
 
 class MemoryUse(NamedTuple):
@@ -170,7 +169,7 @@ def _stays_inside(files: dict[str, FileRecord]) -> str:
 class Manifest(NamedTuple):
     """Description of a bundle.
 
-    ``threads`` is the maximum number of threads, ``phases`` the number of phases of a run, and ``error`` the largest
+    ``threads`` is the maximum number of threads, and ``error`` the largest
     additional error of a layer relative to the RMS of an output channel, on random data, compared with direct f32 sums:
     the error of its algorithm (Winograd, Strassen) and of weights and activations in 16 bits.
     ``bindings`` lists all bindings, if there are several; the other fields describe the first one, except ``memory``,
@@ -197,7 +196,6 @@ class Manifest(NamedTuple):
     nodes: tuple[Step, ...]
     files: Annotated[dict[str, FileRecord], _stays_inside]
     threads: Annotated[int, least(1)] = 1
-    phases: Annotated[int, least(1)] = 1
     error: float = 0.0
     origin: Origin | None = None
     compiler: str | None = None
@@ -237,7 +235,7 @@ class Manifest(NamedTuple):
     def first_binding(self) -> Binding:
         """The first binding, with the memory of the whole bundle."""
         memory = self.memory
-        return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations, self.phases)
+        return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations)
 
     def json(self) -> dict[str, Any]:
         """The content of the file, with the keys that the file has."""

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from tenon.machine.codegen.threads import phases
 from tenon.machine.plan.program import ALIGNMENT, Memory, Port, Program
 from tenon.machine.targets import Target
 from tenon.options import Options
@@ -59,19 +58,17 @@ def memory_use(memory: Memory, stack: int | None) -> MemoryUse:
     )
 
 
-def phase_count(program: Program) -> int:
-    """The phases between which threads of a program wait for each other; 1 for one thread."""
-    return phases(program) if program.threads > 1 else 1
-
-
 def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[Step, ...]:
-    """The kernel calls of a program, with the most ``instructions`` of each, where these are known."""
+    """The kernel calls of a program, with the most ``instructions`` of each, where these are known; a call in a loop is
+    one step, whose multiply-accumulates are those of all iterations."""
     return tuple(
         Step(
-            layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs, instructions=most,
+            layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs * times, instructions=most,
             **asdict(call.facts),
         )
-        for call, most in zip(program.calls, instructions or (None,) * len(program.calls), strict=True)
+        for call, times, most in zip(
+            program.calls, program.times, instructions or (None,) * len(program.calls), strict=True
+        )
     )  # fmt: skip
 
 
@@ -83,7 +80,6 @@ def binding(program: Program) -> Binding:
         outputs=tuple(map(tensor, program.outputs)),
         mutable=program.memory.mutable,
         activations=program.memory.activations,
-        phases=phase_count(program),
     )
 
 

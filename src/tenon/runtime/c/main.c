@@ -310,7 +310,7 @@ static TenonThreadPool *pool; /* none for one thread */
 
 static void start_threads(long threads) {
   if (threads > tenon_max_threads) tenon_fail("--threads: this program was made for 1 to %d", tenon_max_threads);
-  if (threads > 1 && (pool = tenon_thread_pool_start(tenon_phase, tenon_phases, (int)threads)) == NULL)
+  if (threads > 1 && (pool = tenon_thread_pool_start(tenon_phase, tenon_next, (int)threads)) == NULL)
     tenon_fail("the system has no room for %ld more threads", threads - 1);
 }
 

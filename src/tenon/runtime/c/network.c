@@ -25,17 +25,25 @@ const size_t tenon_mutable_size = TENON_OF_BUNDLE(MUTABLE_MEM_SIZE);
 const size_t tenon_activations_size = TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE);
 
 #ifdef TENON_THREAD_POOL
-const int tenon_max_threads = TENON_OF_BUNDLE(MAX_THREADS), tenon_phases = TENON_OF_BUNDLE(PHASES);
+const int tenon_max_threads = TENON_OF_BUNDLE(MAX_THREADS);
 
 void tenon_phase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
                  int parts) {
   TENON_JOIN(TENON_ENTRY, _phase)(constantWeight, mutableWeight, activations, phase, part, parts);
+}
+
+int tenon_next(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase) {
+  return TENON_JOIN(TENON_ENTRY, _next)(constantWeight, mutableWeight, activations, phase);
 }
 #endif
 
 #if defined(TENON_STEPS) && TENON_STEPS > 0
 void tenon_step(int step) {
   TENON_JOIN(TENON_ENTRY, _profile)(tenon_weights, tenon_mutable, tenon_activations, step, 0, 1);
+}
+
+int tenon_next_step(int step) {
+  return TENON_JOIN(TENON_ENTRY, _profile_next)(tenon_weights, tenon_mutable, tenon_activations, step);
 }
 #endif
 

@@ -25,13 +25,16 @@ extern const size_t tenon_mutable_size, tenon_activations_size;
 /* Runs the network on its own regions; 0 or what the network returned. */
 int tenon_run(void);
 
-/* One step of the network, a kernel call; there where TENON_STEPS is above 0 (see probe.c). */
+/* One step of the network, a kernel call, and the step that comes after another: the first one after -1, -1 after the
+   last one; there where TENON_STEPS is above 0 (see probe.c). */
 void tenon_step(int step);
+int tenon_next_step(int step);
 
 /* Multithreaded runs (see threads.h); only with TENON_THREAD_POOL. */
-extern const int tenon_max_threads, tenon_phases;
+extern const int tenon_max_threads;
 void tenon_phase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
                  int parts);
+int tenon_next(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase);
 extern const uint8_t tenon_weights[];
 
 #endif

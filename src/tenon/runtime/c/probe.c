@@ -5,7 +5,8 @@
 
    With TENON_STEPS defined it measures time instead: receive the numbers of rounds and of warm-up runs (32 bits each)
    and one mutable region, run the network so often, and send nanoseconds (64 bits) for every round: before and after
-   it, or with TENON_STEPS above 0 before the first step and after every one.  TENON_EVICTED are bytes to read and
+   it, or with TENON_STEPS above 0 before the first step and after every one, as if all iterations of a step in a loop
+   followed each other.  TENON_EVICTED are bytes to read and
    write before every run, so that the network's own are not in the caches.
 
    The input is the file input.bin, the output the file output.bin: on Linux those of the current folder, without an
@@ -62,10 +63,15 @@ void tenon_probe(void) {
     evict();
     stamps[0] = nanoseconds();
 #if TENON_STEPS > 0
-    for (int step = 0; step < TENON_STEPS; step++) {
+    uint64_t last = stamps[0];
+    for (int step = 0; step < TENON_STEPS; step++) stamps[step + 1] = 0;
+    for (int step = tenon_next_step(-1); step >= 0; step = tenon_next_step(step)) {
       tenon_step(step);
-      stamps[step + 1] = nanoseconds();
+      const uint64_t now = nanoseconds();
+      stamps[step + 1] += now - last;
+      last = now;
     }
+    for (int step = 0; step < TENON_STEPS; step++) stamps[step + 1] += stamps[step];
 #else
     if (tenon_run() != 0) leave(NETWORK_FAILED);
     stamps[1] = nanoseconds();

@@ -2,10 +2,11 @@
 
    Each thread first runs its own part, always the same one, for cache locality.  Then it takes parts that no thread has
    started, so that a descheduled or sleeping thread delays a phase by at most one part.  The thread that finishes the
-   last part opens the next phase.
+   last part asks the network for the next phase and opens it.
 
-   Phases are numbered consecutively over all runs; the number after the last phase of a run means idle.  Waiting threads
-   spin on the number for a few microseconds, the usual wait for evenly distributed work, and then sleep.
+   What is opened has a number, a turn, counted over all runs: every phase, as often as it comes, and the idle time after a
+   run.  Waiting threads spin on the number for a few microseconds, the usual wait for evenly distributed work, and then
+   sleep.
 
    Waking threads takes longer than short networks run, and the processor that a thread is woken on is slow at first.  Where
    workers sleep, the caller runs a network alone that takes less than WORTH_WAKING; the pool measures that.  In runs that
@@ -37,7 +38,7 @@ enum { WORTH_WAKING = 200000, SOON = 20000 }; /* nanoseconds; SOON is about as l
 #define OWN_LINE __attribute__((aligned(CACHE_LINE)))
 
 typedef struct {
-  uint32_t claimed OWN_LINE; /* the last phase in which this thread's part was started, by any thread */
+  uint32_t claimed OWN_LINE; /* the last turn in which this thread's part was started, by any thread */
   TenonThreadPool *pool;
   pthread_t id;
   int index;
@@ -47,16 +48,18 @@ typedef struct {
 } Worker;
 
 struct TenonThreadPool {
-  uint32_t phase OWN_LINE; /* the open phase */
+  uint32_t turn OWN_LINE;  /* the number of the open turn */
+  int phase;               /* the network's phase in it; -1: idle */
   uint32_t sleeping;       /* threads that sleep, or are about to */
   uint32_t left OWN_LINE;  /* unfinished parts of the open phase */
-  uint32_t first OWN_LINE; /* the number of this run's first phase */
+  uint32_t idle OWN_LINE;  /* the turn in which the last run ended */
   const uint8_t *constantWeight;
   uint8_t *mutableWeight, *activations;
   TenonPhase *run;
-  void (*watch)(void *);
+  TenonNext *next;
+  TenonWatch *watch;
   void *watched;
-  uint32_t phases, stopped;
+  uint32_t stopped;
   int threads, started;
   Worker *workers;
   uint64_t alone;    /* the duration of a run by the caller alone, in nanoseconds, or until there is one the last run's */
@@ -76,47 +79,56 @@ static void pause_processor(void) {
 #endif
 }
 
-static void sleep_in(TenonThreadPool *pool, uint32_t phase) {
+static void sleep_in(TenonThreadPool *pool, uint32_t turn) {
 #if defined(__linux__)
-  syscall(SYS_futex, &pool->phase, FUTEX_WAIT_PRIVATE, phase, NULL, NULL, 0);
+  syscall(SYS_futex, &pool->turn, FUTEX_WAIT_PRIVATE, turn, NULL, NULL, 0);
 #else
-  (void)pool, (void)phase;
+  (void)pool, (void)turn;
   sched_yield();
 #endif
 }
 
-static void wait_while(TenonThreadPool *pool, uint32_t phase) {
+static void wait_while(TenonThreadPool *pool, uint32_t turn) {
   for (int i = 0; i < SPINS; i++) {
-    if (__atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE) != phase) return;
+    if (__atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE) != turn) return;
     pause_processor();
   }
-  /* Sequentially consistent, as in open_phase: either open_phase sees the count, or this thread the new number.  Each
-     thread takes itself off the count, because who opens a phase cannot tell those that it wakes from those that have
+  /* Sequentially consistent, as in open_turn: either open_turn sees the count, or this thread the new number.  Each
+     thread takes itself off the count, because who opens a turn cannot tell those that it wakes from those that have
      finished its part already and are about to sleep. */
   __atomic_add_fetch(&pool->sleeping, 1, __ATOMIC_SEQ_CST);
-  while (__atomic_load_n(&pool->phase, __ATOMIC_SEQ_CST) == phase) sleep_in(pool, phase);
+  while (__atomic_load_n(&pool->turn, __ATOMIC_SEQ_CST) == turn) sleep_in(pool, turn);
   __atomic_sub_fetch(&pool->sleeping, 1, __ATOMIC_RELAXED);
 }
 
-static void open_phase(TenonThreadPool *pool, uint32_t phase) {
-  if (pool->watch != NULL) pool->watch(pool->watched);
+/* A thread may read the phase of this turn before it sees the turn's number.  Then it has to see that all parts of the turn
+   before were claimed, for which the phase is released, too; and that the phase is -1 does not mean yet that the run has
+   ended. */
+static void open_turn(TenonThreadPool *pool, uint32_t turn, int phase) {
+  if (pool->watch != NULL) pool->watch(pool->watched, phase);
   __atomic_store_n(&pool->left, (uint32_t)pool->threads, __ATOMIC_RELAXED);
-  __atomic_store_n(&pool->phase, phase, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&pool->phase, phase, __ATOMIC_RELEASE);
+  if (phase < 0) __atomic_store_n(&pool->idle, turn, __ATOMIC_RELAXED);
+  __atomic_store_n(&pool->turn, turn, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&pool->sleeping, __ATOMIC_SEQ_CST) == 0) return;
 #if defined(__linux__)
-  syscall(SYS_futex, &pool->phase, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+  syscall(SYS_futex, &pool->turn, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 #endif
 }
 
-/* Run the thread's own part of the open phase, then parts that no thread has started. */
-static void take_part(TenonThreadPool *pool, uint32_t phase, uint32_t first, int index) {
+static int phase_after(const TenonThreadPool *pool, int phase) {
+  return pool->next(pool->constantWeight, pool->mutableWeight, pool->activations, phase);
+}
+
+/* Run the thread's own part of a turn's phase, then parts that no thread has started.  Where the turn has ended, all are. */
+static void take_part(TenonThreadPool *pool, uint32_t turn, int phase, int index) {
   for (int i = 0; i < pool->threads; i++) {
     const int part = (index + i) % pool->threads;
-    uint32_t before = phase - 1;
-    if (!__atomic_compare_exchange_n(&pool->workers[part].claimed, &before, phase, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+    uint32_t before = turn - 1;
+    if (!__atomic_compare_exchange_n(&pool->workers[part].claimed, &before, turn, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
       continue;
-    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, (int)(phase - first), part, pool->threads);
-    if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) == 0) open_phase(pool, phase + 1);
+    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, pool->threads);
+    if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) == 0) open_turn(pool, turn + 1, phase_after(pool, phase));
   }
 }
 
@@ -167,11 +179,11 @@ static void *work(void *argument) {
   __atomic_store_n(&self->system_id, (pid_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
 #endif
   for (;;) {
-    const uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
-    const uint32_t first = __atomic_load_n(&pool->first, __ATOMIC_RELAXED);
+    const uint32_t turn = __atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE);
+    const int phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
     if (__atomic_load_n(&pool->stopped, __ATOMIC_RELAXED)) return NULL;
-    if (phase - first < pool->phases) take_part(pool, phase, first, self->index);
-    wait_while(pool, phase);
+    if (phase >= 0) take_part(pool, turn, phase, self->index);
+    wait_while(pool, turn);
   }
 }
 
@@ -194,7 +206,7 @@ static int start_worker(Worker *worker) {
   return status;
 }
 
-TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int threads) {
+TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, TenonNext *next, int threads) {
   void *memory, *workers;
   if (posix_memalign(&memory, CACHE_LINE, sizeof(TenonThreadPool)) != 0) return NULL;
   if (posix_memalign(&workers, CACHE_LINE, sizeof(Worker) * (size_t)threads) != 0) {
@@ -202,8 +214,7 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int thread
     return NULL;
   }
   TenonThreadPool *pool = memory;
-  /* The state after a run: all phases are finished. */
-  *pool = (TenonThreadPool){.phase = (uint32_t)phases, .run = run, .phases = (uint32_t)phases, .threads = threads};
+  *pool = (TenonThreadPool){.phase = -1, .run = run, .next = next, .threads = threads};
   pool->workers = workers;
 #if defined(__linux__)
   pool->avoided = -1;
@@ -219,25 +230,25 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int thread
 }
 
 static void run_alone(TenonThreadPool *pool) {
-  for (uint32_t phase = 0; phase < pool->phases; phase++) {
-    if (pool->watch != NULL) pool->watch(pool->watched);
-    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, (int)phase, 0, 1);
-  }
-  if (pool->watch != NULL) pool->watch(pool->watched);
+  int phase = -1;
+  do {
+    phase = phase_after(pool, phase);
+    if (pool->watch != NULL) pool->watch(pool->watched, phase);
+    if (phase >= 0) pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, 0, 1);
+  } while (phase >= 0);
 }
 
 static void run_shared(TenonThreadPool *pool) {
-  uint32_t phase = __atomic_load_n(&pool->phase, __ATOMIC_RELAXED);
-  const uint32_t first = phase + 1;
-  for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, phase, __ATOMIC_RELAXED);
-  __atomic_store_n(&pool->first, first, __ATOMIC_RELAXED);
+  uint32_t turn = __atomic_load_n(&pool->turn, __ATOMIC_RELAXED);
+  for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, turn, __ATOMIC_RELAXED);
 #if defined(__linux__)
   if (__atomic_load_n(&pool->sleeping, __ATOMIC_RELAXED) != 0) avoid_own_processor(pool);
 #endif
-  open_phase(pool, first);
-  while ((phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE)) - first < pool->phases) {
-    take_part(pool, phase, first, 0);
-    wait_while(pool, phase);
+  open_turn(pool, turn + 1, phase_after(pool, -1));
+  while ((turn = __atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE)) != __atomic_load_n(&pool->idle, __ATOMIC_RELAXED)) {
+    const int phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
+    if (phase >= 0) take_part(pool, turn, phase, 0);
+    wait_while(pool, turn);
   }
 }
 
@@ -252,7 +263,7 @@ void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight,
   learn(pool, shared, start);
 }
 
-void tenon_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context) {
+void tenon_thread_pool_watch(TenonThreadPool *pool, TenonWatch *watch, void *context) {
   pool->watch = watch;
   pool->watched = context;
 }
@@ -260,7 +271,7 @@ void tenon_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void 
 void tenon_thread_pool_stop(TenonThreadPool *pool) {
   pool->watch = NULL;
   __atomic_store_n(&pool->stopped, 1, __ATOMIC_RELAXED);
-  open_phase(pool, pool->phase + 1);
+  open_turn(pool, pool->turn + 1, -1);
   for (int i = 1; i < pool->started; i++) pthread_join(pool->workers[i].id, NULL);
   free(pool->workers);
   free(pool);

@@ -7,20 +7,24 @@
 
 typedef struct TenonThreadPool TenonThreadPool;
 
-/* The type of a bundle's <name>_phase. */
+/* The types of a bundle's <name>_phase, which runs one part of a phase, and <name>_next, which returns the phase after
+   another: the first one after -1, -1 after the last one. */
 typedef void TenonPhase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase,
                         int part, int parts);
+typedef int TenonNext(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase);
+
+typedef void TenonWatch(void *context, int phase);
 
 /* `threads` includes the thread that calls tenon_thread_pool_run; the others inherit its processor affinity.  Returns NULL if
    memory or threads cannot be allocated. */
-TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, int phases, int threads);
+TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, TenonNext *next, int threads);
 
 /* Run the network once.  One call at a time for each pool. */
 void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
                            uint8_t *activations);
 
-/* Call `watch` before each phase and after the last one, for profiling. */
-void tenon_thread_pool_watch(TenonThreadPool *pool, void (*watch)(void *), void *context);
+/* Call `watch` with the number of each phase before it, and with -1 after the last one, for profiling. */
+void tenon_thread_pool_watch(TenonThreadPool *pool, TenonWatch *watch, void *context);
 
 void tenon_thread_pool_stop(TenonThreadPool *pool);
 

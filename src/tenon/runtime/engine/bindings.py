@@ -24,7 +24,7 @@ class Bound:
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
         self._whole = not any(t.string or t.extent for t in binding.outputs)
-        self.pool = ThreadPool(library, binding.entry, binding.phases, threads, processors)
+        self.pool = ThreadPool(library, binding.entry, threads, processors)
 
     def results(self) -> dict[str, Array]:
         """The outputs, cropped to their valid extents and with strings decoded."""

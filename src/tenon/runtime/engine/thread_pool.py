@@ -30,12 +30,12 @@ class ThreadPool:
     them and starts its own.
     """
 
-    def __init__(self, library: ctypes.CDLL, entry: str, phases: int, threads: int, processors: frozenset[int]) -> None:
+    def __init__(self, library: ctypes.CDLL, entry: str, threads: int, processors: frozenset[int]) -> None:
         self.threads, self.processors = threads, processors
         self._pinning = Pinning(processors)
         self._alone = library[entry]
         self._pool = f"{entry}_thread_pool_"
-        self._library, self._phase, self._phases = library, f"{entry}_phase", phases
+        self._library, self._phase, self._next = library, f"{entry}_phase", f"{entry}_next"
         self._process = 0
         self._stop: weakref.finalize[[Callable[[ctypes.c_void_p], object], ctypes.c_void_p, int], ThreadPool] | None = (
             None
@@ -59,8 +59,8 @@ class ThreadPool:
         library = self._library
         start = library[f"{self._pool}start"]
         start.restype = ctypes.c_void_p
-        phase = ctypes.cast(library[self._phase], ctypes.c_void_p)
-        address = start(phase, self._phases, self.threads)
+        phase, following = (ctypes.cast(library[name], ctypes.c_void_p) for name in (self._phase, self._next))
+        address = start(phase, following, self.threads)
         if not address:
             raise InternalError(f"the system has no room for {self.threads - 1} more threads")
         if self._stop:

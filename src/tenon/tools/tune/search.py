@@ -15,7 +15,7 @@ from tenon.errors import InputError
 from tenon.machine.algorithms.base import Algorithm
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
-from tenon.machine.plan.program import Program
+from tenon.machine.plan.program import Program, mapped
 from tenon.machine.targets import Target
 from tenon.machine.targets.runner import Connectable, Runner
 from tenon.network.graph.graph import Graph, Node, Value
@@ -188,7 +188,7 @@ def measure(job: Job, bench: Bench) -> dict[str, float]:
 def single_layer_program(node: Node, setting: Setting) -> Program:
     """A program of one layer, without layout conversions, which neighbours would share."""
     program = plan(_single_layer(node), setting, "layer")
-    return replace(program, calls=tuple(c for c in program.calls if c.op != "Reorder"))
+    return replace(program, items=mapped(program.items, lambda call: call if call.op != "Reorder" else None))
 
 
 def _single_layer(node: Node) -> Graph:

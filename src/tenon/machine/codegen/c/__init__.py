@@ -32,7 +32,7 @@ class CBackend:
 
     def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
         """The function that runs a program, and the one that runs single steps."""
-        return (entry_points.run(name), *((entry_points.profile(name),) if profile else ()))
+        return (entry_points.run(name), *(entry_points.profile(name) if profile else ()))
 
     def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> CUnit:
         """One C file."""

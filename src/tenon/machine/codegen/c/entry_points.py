@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tenon.machine.codegen.backend import EntryPoint
-from tenon.machine.codegen.threads import phases
 from tenon.machine.plan.program import Program
 
 _RUN = """\
@@ -11,10 +10,17 @@ _RUN = """\
    and may run in many threads, each with its own mutable and activations regions; the activations
    need no initial value. */"""
 _PHASE = """\
-/* The same by several threads: one part, counted from 0, of `parts` (at most the first number above) parts
-   of a phase.  A run is all parts of phase 0, at the same time or in any order, then all parts of phase 1,
-   and so on; `parts` stays the same.  The outputs are complete when the last phase is. */"""
+/* The same by several threads: one part, counted from 0, of `parts` (at most the number above) parts of a
+   phase.  A run is all parts of the first phase, at the same time or in any order, then all parts of the
+   phase that comes next, and so on; `parts` stays the same. */"""
+_NEXT = """\
+/* The phase that comes after another, to be asked for once, when all parts of that one have ended: after -1
+   the first phase, and -1 when the run is complete. */"""
 _PROFILE = "/* The same with each kernel call a phase of its own, from 0 on, to be timed one by one. */"
+_NEXT_CALL = "/* The kernel call that comes after another, as above; one in a loop comes several times. */"
+
+SUFFIXES = ("", "_phase", "_next", "_profile", "_profile_next")
+"""What the names of entry points end in."""
 
 
 def run(name: str) -> EntryPoint:
@@ -22,22 +28,29 @@ def run(name: str) -> EntryPoint:
     return EntryPoint(name, about=_RUN)
 
 
-def phase(program: Program) -> EntryPoint:
-    """The function of which each thread runs a part."""
-    macros = ("MAX_THREADS", program.threads), ("PHASES", phases(program))
-    return EntryPoint(f"{program.name}_phase", parameters=_shared("phase"), returns="void", about=_PHASE, macros=macros)
+def phases(program: Program) -> tuple[EntryPoint, EntryPoint]:
+    """The function of which each thread runs a part, and the one that says which phase comes next."""
+    macros = (("MAX_THREADS", program.threads),)
+    return (
+        EntryPoint(f"{program.name}_phase", parameters=_shared("phase"), returns="void", about=_PHASE, macros=macros),
+        EntryPoint(f"{program.name}_next", parameters=("int phase",), about=_NEXT),
+    )
 
 
-def profile(name: str, calls: int | None = None) -> EntryPoint:
-    """The function that runs a single step; ``calls`` is the number of steps where it is known."""
+def profile(name: str, calls: int | None = None) -> tuple[EntryPoint, EntryPoint]:
+    """The function that runs a single step, and the one that says which comes next; ``calls`` is the number of steps
+    where it is known."""
     macros = () if calls is None else (("CALLS", calls),)
-    return EntryPoint(f"{name}_profile", parameters=_shared("call"), returns="void", about=_PROFILE, macros=macros)
+    return (
+        EntryPoint(f"{name}_profile", parameters=_shared("call"), returns="void", about=_PROFILE, macros=macros),
+        EntryPoint(f"{name}_profile_next", parameters=("int call",), about=_NEXT_CALL),
+    )
 
 
 def entry_points(program: Program, *, profiled: bool) -> tuple[EntryPoint, ...]:
     """All entry points of a program."""
-    threaded = (phase(program),) if program.threads > 1 else ()
-    return (run(program.name), *threaded, *((profile(program.name, len(program.calls)),) if profiled else ()))
+    threaded = phases(program) if program.threads > 1 else ()
+    return (run(program.name), *threaded, *(profile(program.name, len(program.calls)) if profiled else ()))
 
 
 def _shared(number: str) -> tuple[str, ...]:

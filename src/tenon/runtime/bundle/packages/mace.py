@@ -104,6 +104,7 @@ inline MaceStatus CreateMaceEngineFromCode(
 """
 _SET_STEPS = """\
   linked.profile = ::@ENTRY@_profile;
+  linked.profile_next = ::@ENTRY@_profile_next;
   linked.steps = steps;
   linked.step_count = sizeof steps / sizeof *steps;
 """
@@ -113,14 +114,14 @@ _ALIAS = '#include "mace/public/mace_engine_factory.h"\n'
 def mace(contents: Contents) -> dict[str, bytes]:
     """``include``, with the model and the factory as MACE names them, and ``lib``."""
     name, layout = contents.name, contents.layout()
-    entries = re.findall(r"^entry (\w+) phases ", layout, re.MULTILINE)
+    entries = re.findall(r"^entry (\w+) mutable ", layout, re.MULTILINE)
     threaded, timed = (f"void {name}_{end}(" in contents.header for end in ("phase", "profile"))
     model = contents.filled(
         _MODEL,
         LAYOUT="\n".join(f'      "{c_text(line)}\\n"' for line in layout.splitlines()).removesuffix('\\n"') + '"',
         RUN=", ".join(f"::{entry}" for entry in entries),
         PHASES=_phases(entries) if threaded else "",
-        SET_PHASES="  linked.phase = phase;\n" if threaded else "",
+        SET_PHASES="  linked.phase = phase;\n  linked.next = next;\n" if threaded else "",
         STEPS=_steps(contents) if timed else "",
         SET_STEPS=_SET_STEPS.replace("@ENTRY@", entries[0]) if timed else "",
         BYTES=str(len(contents.weights)),
@@ -154,5 +155,8 @@ def _steps(contents: Contents) -> str:
 
 
 def _phases(entries: Sequence[str]) -> str:
-    phases = ", ".join(f"::{entry}_phase" for entry in entries)
-    return f"  static void (*const phase[])(const uint8_t *, uint8_t *, uint8_t *, int, int, int) = {{{phases}}};\n"
+    phase, following = (", ".join(f"::{entry}_{end}" for entry in entries) for end in ("phase", "next"))
+    return (
+        f"  static void (*const phase[])(const uint8_t *, uint8_t *, uint8_t *, int, int, int) = {{{phase}}};\n"
+        f"  static int (*const next[])(const uint8_t *, uint8_t *, uint8_t *, int) = {{{following}}};\n"
+    )

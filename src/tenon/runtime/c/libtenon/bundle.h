@@ -8,6 +8,7 @@
 
 typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
 typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
+typedef int NextFunction(const uint8_t *, uint8_t *, uint8_t *, int);
 
 typedef struct {
   int references;
@@ -21,7 +22,9 @@ typedef struct {
   Library library;
   RunFunction **run;
   PhaseFunction **phase; /* NULL: one thread only */
+  NextFunction **next;
   PhaseFunction *profile;
+  NextFunction *profile_next;
   const struct TenonDevice *device; /* that runs parts of the network, or NULL */
   int part_count;                   /* the most of a binding */
   const TenonOpenOptions *model;    /* how the model was opened that this is a bundle of; NULL: it is of no model, or

@@ -111,7 +111,7 @@ const char *tn_check_description(Description *description) {
   const Binding *first = description->bindings;
   for (int i = 0; i < description->binding_count; i++) {
     const Binding *binding = &first[i];
-    if (!is_identifier(binding->entry) || binding->phases < 1) return "it has no entry point";
+    if (!is_identifier(binding->entry)) return "it has no entry point";
     if (binding->mutable_bytes > description->mutable_bytes || binding->activations > description->activations)
       return "a binding needs more memory than the network";
     if (binding->input_count != first->input_count || binding->output_count != first->output_count)
@@ -138,7 +138,7 @@ int tn_same_layout(const Description *a, const Description *b) {
   if (a->alignment != b->alignment || a->threads != b->threads || a->binding_count != b->binding_count) return 0;
   for (int i = 0; i < a->binding_count; i++) {
     const Binding *s = &a->bindings[i], *t = &b->bindings[i];
-    if (strcmp(s->entry, t->entry) != 0 || s->phases != t->phases || s->mutable_bytes != t->mutable_bytes) return 0;
+    if (strcmp(s->entry, t->entry) != 0 || s->mutable_bytes != t->mutable_bytes) return 0;
     if (s->activations != t->activations || s->input_count != t->input_count || s->output_count != t->output_count)
       return 0;
     if (!same_ports(s->inputs, t->inputs, s->input_count) || !same_ports(s->outputs, t->outputs, s->output_count))

@@ -14,7 +14,7 @@ typedef struct {
 typedef struct {
   const char *entry;
   uint64_t mutable_bytes, activations;
-  int phases, input_count, output_count;
+  int input_count, output_count;
   Port *inputs, *outputs;
   uint64_t device_offset; /* of the input through which the code calls a device */
 } Binding;

@@ -81,7 +81,7 @@ static int take_binding(Lines *lines, Binding *binding) {
   const char *begin = lines->at, *end = memchr(begin, ' ', (size_t)(line_end(lines) - begin));
   if (end == NULL || (binding->entry = tn_pool_text(lines->pool, begin, (size_t)(end - begin))) == NULL) return 0;
   lines->at = end;
-  if (!take_int(lines, " phases ", &binding->phases) || !take_number(lines, " mutable ", &binding->mutable_bytes) ||
+  if (!take_number(lines, " mutable ", &binding->mutable_bytes) ||
       !take_number(lines, " activations ", &binding->activations) || !take_line_end(lines))
     return 0;
   if (!take_ports(lines, "input ", &binding->inputs, &binding->input_count, &names)) return 0;

@@ -10,7 +10,7 @@ static TenonStatus attach_steps(Bundle *bundle, const TenonLinked *linked) {
   Description *about = &bundle->about;
   const size_t timed = (size_t)about->timed_calls;
   about->timed_calls = 0;
-  if (linked->profile == NULL || linked->steps == NULL || timed == 0) return TENON_OK;
+  if (linked->profile == NULL || linked->profile_next == NULL || linked->steps == NULL || timed == 0) return TENON_OK;
   if (linked->step_count != timed)
     return tn_fail(TENON_WRONG_SIZE, "%s: there are %zu steps and the code has %zu", linked->name, linked->step_count, timed);
   about->steps = tn_pool_take(&bundle->pool, timed * sizeof *about->steps);
@@ -18,6 +18,7 @@ static TenonStatus attach_steps(Bundle *bundle, const TenonLinked *linked) {
   memcpy(about->steps, linked->steps, timed * sizeof *about->steps);
   about->timed_calls = about->step_count = (int)timed;
   bundle->profile = linked->profile;
+  bundle->profile_next = linked->profile_next;
   return TENON_OK;
 }
 
@@ -33,15 +34,17 @@ static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
   const size_t count = (size_t)about->binding_count;
   about->name = tn_pool_text(&bundle->pool, linked->name, strlen(linked->name));
   about->target = "linked";
-  if (linked->phase == NULL) about->threads = 1;
+  if (linked->phase == NULL || linked->next == NULL) about->threads = 1;
   bundle->weights = linked->weights;
   bundle->run = tn_pool_take(&bundle->pool, count * sizeof *bundle->run);
   bundle->phase = tn_pool_take(&bundle->pool, count * sizeof *bundle->phase);
-  if (about->name == NULL || bundle->run == NULL || bundle->phase == NULL)
+  bundle->next = tn_pool_take(&bundle->pool, count * sizeof *bundle->next);
+  if (about->name == NULL || bundle->run == NULL || bundle->phase == NULL || bundle->next == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", linked->name);
   for (size_t i = 0; i < count; i++) {
     bundle->run[i] = linked->run[i];
     bundle->phase[i] = about->threads > 1 ? linked->phase[i] : NULL;
+    bundle->next[i] = about->threads > 1 ? linked->next[i] : NULL;
   }
   status = attach_steps(bundle, linked);
   return status == TENON_OK ? tn_attach_device(bundle) : status;

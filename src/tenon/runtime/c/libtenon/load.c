@@ -84,18 +84,23 @@ static TenonStatus resolve(Bundle *bundle, const char *origin) {
   const size_t count = (size_t)about->binding_count;
   bundle->run = tn_pool_take(&bundle->pool, count * sizeof *bundle->run);
   bundle->phase = about->threads > 1 ? tn_pool_take(&bundle->pool, count * sizeof *bundle->phase) : NULL;
-  if (bundle->run == NULL || (about->threads > 1 && bundle->phase == NULL))
+  bundle->next = about->threads > 1 ? tn_pool_take(&bundle->pool, count * sizeof *bundle->next) : NULL;
+  if (bundle->run == NULL || (about->threads > 1 && (bundle->phase == NULL || bundle->next == NULL)))
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", origin);
   for (size_t i = 0; i < count; i++) {
     const char *entry = about->bindings[i].entry;
     if (!(bundle->run[i] = (RunFunction *)(uintptr_t)symbol(bundle, entry, ""))) return no_function(origin, entry, "");
     if (bundle->phase != NULL && !(bundle->phase[i] = (PhaseFunction *)(uintptr_t)symbol(bundle, entry, "_phase")))
       return no_function(origin, entry, "_phase");
+    if (bundle->next != NULL && !(bundle->next[i] = (NextFunction *)(uintptr_t)symbol(bundle, entry, "_next")))
+      return no_function(origin, entry, "_next");
   }
   if (about->timed_calls == 0) return TENON_OK;
   const char *entry = about->bindings[0].entry;
   bundle->profile = (PhaseFunction *)(uintptr_t)symbol(bundle, entry, "_profile");
-  return bundle->profile != NULL ? TENON_OK : no_function(origin, entry, "_profile");
+  bundle->profile_next = (NextFunction *)(uintptr_t)symbol(bundle, entry, "_profile_next");
+  if (bundle->profile == NULL) return no_function(origin, entry, "_profile");
+  return bundle->profile_next != NULL ? TENON_OK : no_function(origin, entry, "_profile_next");
 }
 
 static TenonStatus load_library(Bundle *bundle, const BundleFiles *files, int skip_checksum) {

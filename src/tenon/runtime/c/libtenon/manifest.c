@@ -88,7 +88,6 @@ static int read_binding(Pool *pool, const JsonValue *object, const JsonValue *me
   binding->entry = get_text(object, "entry");
   if (binding->entry == NULL || !get_size(memory, "mutable", &binding->mutable_bytes)) return 0;
   if (!get_size(memory, "activations", &binding->activations)) return 0;
-  if (!get_int(object, "phases", 1, &binding->phases)) return 0;
   if (!read_ports(pool, tn_json_get(object, "inputs"), &binding->inputs, &binding->input_count)) return 0;
   if (!read_ports(pool, outputs, &binding->outputs, &binding->output_count)) return 0;
   resolve_extents(outputs, binding);
@@ -156,7 +155,7 @@ static int read_files(Pool *pool, const JsonValue *list, Description *descriptio
 /* Most of a manifest is not needed to run a bundle: it stays JSON_TEXT. */
 static int parse_needed(Pool *pool, JsonValue *root) {
   static const char needed[][9] = {"bindings", "entry",   "files",   "format", "inputs", "memory",
-                                   "name",     "options", "outputs", "phases", "target", "threads"};
+                                   "name",     "options", "outputs", "target", "threads"};
   if (root == NULL) return 0;
   for (JsonValue *member = root->first; member != NULL; member = member->next)
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {

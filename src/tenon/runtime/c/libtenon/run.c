@@ -8,20 +8,20 @@
 /* --------------------------------------------------------------------------------------------------------- threads */
 
 #ifdef TENON_NO_THREAD_POOL
-static TenonThreadPool *pool_of(Engine *engine, int number, PhaseFunction *phase, int phases) {
-  (void)engine, (void)number, (void)phase, (void)phases;
+static TenonThreadPool *pool_of(Engine *engine, int number, PhaseFunction *phase, NextFunction *next) {
+  (void)engine, (void)number, (void)phase, (void)next;
   return NULL;
 }
 void tn_stop_pools(Engine *engine) { (void)engine; }
 #else
 /* A forked process has none of the threads: it starts its own. */
-static TenonThreadPool *pool_of(Engine *engine, int number, PhaseFunction *phase, int phases) {
+static TenonThreadPool *pool_of(Engine *engine, int number, PhaseFunction *phase, NextFunction *next) {
   const int count = engine->bundle->about.binding_count + 1;
   if (engine->process != tn_process()) {
     memset(engine->pools, 0, (size_t)count * sizeof *engine->pools);
     engine->process = tn_process();
   }
-  if (engine->pools[number] == NULL) engine->pools[number] = tenon_thread_pool_start(phase, phases, engine->threads);
+  if (engine->pools[number] == NULL) engine->pools[number] = tenon_thread_pool_start(phase, next, engine->threads);
   if (engine->pools[number] == NULL)
     tn_fail(TENON_SYSTEM, "%s: the system has no room for %d more threads", engine->bundle->about.name, engine->threads - 1);
   return engine->pools[number];
@@ -42,7 +42,8 @@ static TenonStatus execute(Engine *engine, uint8_t *activations) {
     const int status = bundle->run[engine->binding](bundle->weights, engine->tensors, activations);
     return status == 0 ? TENON_OK : tn_fail(TENON_RUN_FAILED, "%s returned %d", binding->entry, status);
   }
-  TenonThreadPool *pool = pool_of(engine, engine->binding, bundle->phase[engine->binding], binding->phases);
+  const int number = engine->binding;
+  TenonThreadPool *pool = pool_of(engine, number, bundle->phase[number], bundle->next[number]);
   if (pool == NULL) return TENON_SYSTEM;
 #ifndef TENON_NO_THREAD_POOL
   tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations);
@@ -53,29 +54,33 @@ static TenonStatus execute(Engine *engine, uint8_t *activations) {
 /* ------------------------------------------------------------------------------------------------------- profiling */
 
 typedef struct {
-  uint64_t *next, last, *end;
+  uint64_t *spent, last;
+  int step, count; /* the step that runs, -1: none */
 } Stamps;
 
-static void stamp(void *context) {
+static void stamp(void *context, int step) {
   Stamps *stamps = context;
   const uint64_t now = tn_clock();
-  if (stamps->last != 0 && stamps->next < stamps->end) *stamps->next++ = now - stamps->last;
+  if (stamps->step >= 0 && stamps->step < stamps->count) stamps->spent[stamps->step] += now - stamps->last;
   stamps->last = now;
+  stamps->step = step;
 }
 
 static TenonStatus execute_profiled(Engine *engine, uint8_t *activations, uint64_t *nanoseconds) {
   const Bundle *bundle = engine->bundle;
   const int calls = bundle->about.timed_calls;
-  Stamps stamps = {nanoseconds, 0, nanoseconds + calls};
+  Stamps stamps = {nanoseconds, 0, -1, calls};
+  memset(nanoseconds, 0, (size_t)calls * sizeof *nanoseconds);
   if (engine->threads == 1) {
-    stamp(&stamps);
-    for (int i = 0; i < calls; i++) {
-      bundle->profile(bundle->weights, engine->tensors, activations, i, 0, 1);
-      stamp(&stamps);
-    }
+    int step = -1;
+    do {
+      step = bundle->profile_next(bundle->weights, engine->tensors, activations, step);
+      stamp(&stamps, step);
+      if (step >= 0) bundle->profile(bundle->weights, engine->tensors, activations, step, 0, 1);
+    } while (step >= 0);
     return TENON_OK;
   }
-  TenonThreadPool *pool = pool_of(engine, bundle->about.binding_count, bundle->profile, calls);
+  TenonThreadPool *pool = pool_of(engine, bundle->about.binding_count, bundle->profile, bundle->profile_next);
   if (pool == NULL) return TENON_SYSTEM;
 #ifndef TENON_NO_THREAD_POOL
   tenon_thread_pool_watch(pool, stamp, &stamps);
