@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from lowered import Ask, NotLoweredError, make_site
+from lowered import Ask, make_site
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.loops import Kernel
@@ -23,11 +23,8 @@ STRICT = ("-std=gnu99", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 
 def lowered_steps(case: Case, machine: Machine, ask: Ask) -> list[Step]:
-    """The lowered steps of a case; empty if the operator declines it."""
-    try:
-        site = make_site(case.op, case.arrays(), machine, case.constant, ask)
-    except NotLoweredError:
-        return []
+    """The lowered steps of a case.  Raises NotLoweredError if the operator declines it."""
+    site = make_site(case.op, case.arrays(), machine, case.constant, ask)
     return case.op.lower(replace(site, placed=frozenset()))
 
 
@@ -82,10 +79,8 @@ def build_libraries(
     size: int = 50,
     dialect: type[C99] = C,
 ) -> list[tuple[Library, list[Case]]]:
-    """The cases that lower, ``size`` to a library, since compile times grow faster than linearly with the size of a
-    file.
-    """
-    lowered = [(case, case_steps) for case in cases if (case_steps := lowered_steps(case, machine, ask))]
+    """The cases, ``size`` to a library, since compile times grow faster than linearly with the size of a file."""
+    lowered = [(case, lowered_steps(case, machine, ask)) for case in cases]
     groups = [lowered[i : i + size] for i in range(0, len(lowered), size)]
 
     def build(i: int) -> tuple[Library, list[Case]]:

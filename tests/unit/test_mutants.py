@@ -20,6 +20,7 @@ from interpret import interpret
 from loop_operations import KernelError
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered, run_site
 from mutants import mutants
+from operator_cases import selected
 from tenon.errors import FormatError
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.parse import parse
@@ -80,11 +81,8 @@ def injected(names: list[str], machine: str, each: int, seed: int) -> Iterator[t
     """``each`` mutants of the kernels of every case: the case, the index of the kernel, the mutation, the text."""
     chance = random.Random(seed)
     for name in names:
-        for case in registry()[name].cases():
-            try:
-                site = make_site(case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
-            except NotLoweredError:
-                continue
+        for case in selected(name):
+            site = make_site(case.op, case.arrays(), MACHINES[machine], case.constant, ASK)
             for i, step in enumerate(case.op.lower(site)):
                 mutated = list(mutants(show(step.kernel)))
                 for what, text in chance.sample(mutated, min(each, len(mutated))):

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 import tenon
 from compiled import lowered_steps
 from lowered import MACHINES, Ask
+from operator_cases import LOWERED
 from real import DIGITS
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.comments import harmless
@@ -25,7 +26,6 @@ from tenon.machine.codegen.printer import bare
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.targets import targets
-from tenon.network.ops import registry
 
 ONE_ITERATION = re.compile(r"for \(.*(?:< 1;|slice_end\([^;]*, 1\);)")
 NEEDLESS = re.compile(r" = \((?:[^()]|\([^()]*\))*\);| \+ 0\b(?![.x])|[^.\w]0 \+ |\* 1\b(?!\.)|\(\(\w+\)\)")
@@ -42,10 +42,9 @@ NEEDLESS = re.compile(r" = \((?:[^()]|\([^()]*\))*\);| \+ 0\b(?![.x])|[^.\w]0 \+
 )
 def test_no_redundant_code_in_any_operator_case(machine: str, sliced: bool) -> None:
     unit = C()
-    for _, cls in sorted(registry().items()):
-        for case in cls.cases():
-            for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
-                unit.kernel(step.kernel, linearise(step.kernel) if sliced else None)
+    for case in LOWERED.values():
+        for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True, surplus=1)):
+            unit.kernel(step.kernel, linearise(step.kernel) if sliced else None)
     text = "\n".join(unit.functions)
     assert text.count("for (") > 1000
     assert [m.group() for m in ONE_ITERATION.finditer(text)] == []
@@ -56,15 +55,14 @@ def test_no_redundant_code_in_any_operator_case(machine: str, sliced: bool) -> N
 @pytest.mark.parametrize("machine", ["lanes1", "lanes8"])
 def test_every_helper_is_called(machine: str) -> None:
     """Compilers warn about unused functions."""
-    for _, cls in sorted(registry().items()):
-        for case in cls.cases():
-            unit = C()
-            for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True)):
-                unit.kernel(step.kernel)
-            text = unit.text()
-            called = Counter(re.findall(r"\w+", text))
-            idle = [name for name in re.findall(r"^TENON_INLINE [^(]*?(\w+)\(", text, re.M) if called[name] < 2]
-            assert not idle, f"{case}: {idle}"
+    for name, case in LOWERED.items():
+        unit = C()
+        for step in lowered_steps(case, MACHINES[machine], Ask(blocked=True)):
+            unit.kernel(step.kernel)
+        text = unit.text()
+        called = Counter(re.findall(r"\w+", text))
+        idle = [each for each in re.findall(r"^TENON_INLINE [^(]*?(\w+)\(", text, re.M) if called[each] < 2]
+        assert not idle, f"{name}: {idle}"
 
 
 def test_parallel_loops_of_one_iteration_run_in_one_slice() -> None:
@@ -196,13 +194,12 @@ def test_calls_are_commented_with_their_layer(options: dict[str, Any]) -> None:
 
 def test_every_kernel_has_a_comment() -> None:
     unit = C()
-    for _, cls in sorted(registry().items()):
-        for case in cls.cases():
-            for step in lowered_steps(case, MACHINES["lanes4"], Ask(blocked=True, surplus=1)):
-                assert step.kernel.about, step.kernel.name
-                assert step.kernel.about.isascii(), step.kernel.name
-                assert "*/" not in step.kernel.about
-                unit.kernel(step.kernel)
+    for case in LOWERED.values():
+        for step in lowered_steps(case, MACHINES["lanes4"], Ask(blocked=True, surplus=1)):
+            assert step.kernel.about, step.kernel.name
+            assert step.kernel.about.isascii(), step.kernel.name
+            assert "*/" not in step.kernel.about
+            unit.kernel(step.kernel)
     assert unit.text().count("*/\nTENON_OUTLINE void ") == len(unit.functions)
 
 
