@@ -114,6 +114,8 @@ def compile_source(
     if name == "digest.c" and compiler.zig and target.object == "elf" and not target.triple.startswith("x86"):
         speed += ("-fno-unroll-loops", "-fno-vectorize")  # 64-bit products have no vectors there; 0.8 kB less
     shared = ("-DTENON_BUILD_SHARED",) if target.object == "coff" else ()
+    if target.object == "elf":
+        shared = ("-fno-semantic-interposition",)  # a library calls its own public functions directly
     return compiler.compile(files, name, target, (*_FLAGS, *speed, *own, *shared, *flags))
 
 

@@ -51,7 +51,7 @@ static void become(const char *path, const char *const *command, int input, int 
   sigset_t none;
   setpgid(0, 0); /* the compiler is a driver of others: they end with it */
   sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
+  pthread_sigmask(SIG_SETMASK, &none, NULL);
   signal(SIGCHLD, SIG_DFL); /* a program that ignores it would take the compiler's own children from it */
   umask(umask(0077) | 0022); /* what others may write would not be loaded */
   if (input >= 0) dup2(input, 0);

@@ -1,6 +1,7 @@
 /* Inputs, outputs and sizes of a network, from JSON, and whether they make sense. */
 
 #include "description.h"
+#include "errors.h"
 
 #include <string.h>
 
@@ -145,4 +146,22 @@ int tn_same_layout(const Description *a, const Description *b) {
       return 0;
   }
   return 1;
+}
+
+TenonStatus tn_find_binding(const Description *description, int number, const Binding **binding) {
+  if (number < 0 || number >= description->binding_count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", description->name, number,
+                   description->binding_count);
+  *binding = &description->bindings[number];
+  return TENON_OK;
+}
+
+TenonStatus tn_find_port(const Description *description, const Binding *binding, int number, int is_output,
+                         const Port **port) {
+  const int count = is_output ? binding->output_count : binding->input_count;
+  if (number < 0 || number >= count)
+    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", description->name,
+                   is_output ? "output" : "input", number, count);
+  *port = &(is_output ? binding->outputs : binding->inputs)[number];
+  return TENON_OK;
 }

@@ -46,6 +46,10 @@ int tn_same_layout(const Description *a, const Description *b);
    NULL if it is not quantised; 0 if it is not one. */
 enum { PORT_FIELDS = 9 };
 int tn_read_port(const JsonValue *const fields[PORT_FIELDS], Port *port);
+/* A binding of a bundle, and an input or output of a binding, by its number; else both fail with TENON_NOT_FOUND. */
+TenonStatus tn_find_binding(const Description *description, int number, const Binding **binding);
+TenonStatus tn_find_port(const Description *description, const Binding *binding, int number, int is_output,
+                         const Port **port);
 /* Finishes a description: names of extents, limits.  Returns NULL or what is wrong. */
 const char *tn_check_description(Description *description);
 

@@ -108,12 +108,10 @@ static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options
 }
 
 static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
-  const Description *about = &engine->bundle->about;
+  const Binding *binding;
   TenonStatus status = choose_threads(engine, options);
   if (status == TENON_OK) status = choose_processors(engine, options);
-  if (status == TENON_OK && (options->binding < 0 || options->binding >= about->binding_count))
-    status = tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", about->name, (int)options->binding,
-                     about->binding_count);
+  if (status == TENON_OK) status = tn_find_binding(&engine->bundle->about, options->binding, &binding);
   if (status == TENON_OK) status = take_memory(engine, options);
   engine->binding = options->binding;
   return status;

@@ -146,7 +146,7 @@ static int read_files(Pool *pool, const JsonValue *list, Description *descriptio
   FileRecord *file = description->files;
   for (const JsonValue *object = list->first; object != NULL; object = object->next, file++) {
     file->file = object->key;
-    if (strpbrk(file->file, "/\\") != NULL || !get_size(object, "bytes", &file->bytes)) return 0;
+    if (file->file[strcspn(file->file, "/\\")] != 0 || !get_size(object, "bytes", &file->bytes)) return 0;
     if (!read_checksum(get_text(object, "checksum"), file->checksum)) return 0;
   }
   return 1;

@@ -6,13 +6,7 @@
 #include <string.h>
 
 static TenonStatus find_port(const Engine *engine, int number, int output, const Port **port) {
-  const Binding *binding = tn_engine_binding(engine);
-  const int count = output ? binding->output_count : binding->input_count;
-  if (number < 0 || number >= count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", engine->bundle->about.name,
-                   output ? "output" : "input", number, count);
-  *port = &(output ? binding->outputs : binding->inputs)[number];
-  return TENON_OK;
+  return tn_find_port(&engine->bundle->about, tn_engine_binding(engine), number, output, port);
 }
 
 static TenonStatus port_of(TenonEngine *handle, int number, int output, Engine **engine, const Port **port) {

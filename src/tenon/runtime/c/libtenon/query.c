@@ -72,16 +72,12 @@ static TenonStatus describe(const TenonBundle *handle, int binding, int number, 
   const Bundle *bundle = tn_bundle_of(handle);
   if (bundle == NULL) return TENON_INVALID_HANDLE;
   if (tensor == NULL) return null_result(output ? "tenon_bundle_output" : "tenon_bundle_input");
-  const Description *about = &bundle->about;
-  if (binding < 0 || binding >= about->binding_count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", about->name, binding, about->binding_count);
-  const Binding *chosen = &about->bindings[binding];
-  const int count = output ? chosen->output_count : chosen->input_count;
-  if (number < 0 || number >= count)
-    return tn_fail(TENON_NOT_FOUND, "%s has no %s %d: it has %d, from 0 on", about->name, output ? "output" : "input",
-                   number, count);
-  *tensor = (output ? chosen->outputs : chosen->inputs)[number].tensor;
-  return TENON_OK;
+  const Binding *chosen;
+  const Port *port;
+  TenonStatus status = tn_find_binding(&bundle->about, binding, &chosen);
+  if (status == TENON_OK) status = tn_find_port(&bundle->about, chosen, number, output, &port);
+  if (status == TENON_OK) *tensor = port->tensor;
+  return status;
 }
 
 TenonStatus tenon_bundle_input(const TenonBundle *handle, int binding, int input, TenonTensor *tensor) {

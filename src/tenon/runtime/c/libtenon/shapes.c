@@ -49,12 +49,9 @@ TenonStatus tenon_engine_select(TenonEngine *handle, int binding) {
   Engine *engine;
   TenonStatus status = tn_engine_take(handle, &engine);
   if (status != TENON_OK) return status;
-  const Description *about = &engine->opened->about;
-  if (binding < 0 || binding >= about->binding_count)
-    status = tn_fail(TENON_NOT_FOUND, "%s has no binding %d: it has %d, from 0 on", about->name, binding,
-                     about->binding_count);
-  else
-    status = select_binding(engine, engine->opened, binding);
+  const Binding *chosen;
+  status = tn_find_binding(&engine->opened->about, binding, &chosen);
+  if (status == TENON_OK) status = select_binding(engine, engine->opened, binding);
   tn_engine_leave(engine);
   return status;
 }
