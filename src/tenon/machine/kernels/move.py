@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, op
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.network.graph.types import TensorType
@@ -297,7 +297,7 @@ def _join_side(side: _Side, d: int, extents: tuple[int, ...]) -> tuple[_Side, tu
 def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machine: Machine) -> None:
     vector = _vector_loop(nest)
     if vector is None and (turned := _turned(nest)):
-        _emit_turned(k, nest, source, target, turned)
+        _emit_turned(k, nest, source, target, turned, machine)
         return
     lanes = 1
     if vector is not None and machine.lanes > 1:
@@ -341,13 +341,16 @@ def _turned(nest: _Nest) -> tuple[int, int] | None:
     return (to, of) if nest.extents[to] >= SQUARE // 2 and nest.extents[of] >= SQUARE // 4 else None
 
 
-def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int]) -> None:
+def _emit_turned(
+    k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int], machine: Machine
+) -> None:
     """Transpose in square tiles, so that every cache line is read or written once.  Otherwise each line is revisited
     many times, and lines a power of two apart evict each other."""
     order = [i for i in range(len(nest.extents)) if nest.extents[i] > 1 and i not in turned]
     cuts = [segments(nest.extents[i], SQUARE) for i in turned]
     squares = [sum(iterations for _, iterations, _ in cut) for cut in cuts]
     kinds, _ = deal(*(nest.extents[i] for i in order), *squares)
+    shuffled = source is not None and _shuffled(nest, turned, source, target, machine)
     loops: list[IndexLike] = [0] * len(nest.extents)
     with ExitStack() as stack:
         for i, kind in zip(order, kinds, strict=False):
@@ -355,10 +358,60 @@ def _emit_turned(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor,
         for down, rows, height in cuts[0]:
             with k.loop("r", rows, kind=kinds[-2]) as r:
                 for right, columns, width in cuts[1]:
-                    with k.loop("s", columns, kind=kinds[-1]) as c, k.loop("q", width) as q, k.loop("p", height) as p:
-                        loops[turned[0]] = r * height + down + p
-                        loops[turned[1]] = c * width + right + q
-                        _copy(k, nest, source, target, loops, 1, False)
+                    with k.loop("s", columns, kind=kinds[-1]) as c:
+                        first = r * height + down, c * width + right
+                        _square(k, nest, source, target, loops, (turned, first, (height, width)), shuffled=shuffled)
+
+
+_Square = tuple[tuple[int, int], tuple[Index, Index], tuple[int, int]]
+"""A tile: its loops of stride one in target and source, where they start, and how long they are."""
+
+
+def _square(
+    k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], square: _Square, *,
+    shuffled: bool,
+) -> None:  # fmt: skip
+    """Transpose a tile, four by four elements at a time if they may be ``shuffled``."""
+    (to, of), (top, left), size = square
+    high, wide = (n - n % 4 if shuffled else 0 for n in size)
+    with k.loop("q", wide // 4) as q, k.loop("p", high // 4) as p:
+        loops[to], loops[of] = top + p * 4, left + q * 4
+        if high and wide and source is not None:
+            _fours(k, nest, source, target, loops, (to, of))
+    for down, right, rows, columns in ((high, 0, size[0] - high, wide), (0, wide, size[0], size[1] - wide)):
+        if rows and columns:
+            with k.loop("q", columns) as q, k.loop("p", rows) as p:
+                loops[to], loops[of] = top + down + p, left + right + q
+                _copy(k, nest, source, target, loops, 1, False)
+
+
+def _shuffled(nest: _Nest, turned: tuple[int, int], source: Tensor, target: Tensor, machine: Machine) -> bool:
+    """Whether vectors of four elements are loaded and stored along the two loops.  Cores that multiply pairs have no
+    instructions that shuffle vectors."""
+    sides = (nest.target, turned[0]), (nest.source or (), turned[1])
+    plain = not any(dim.uses(loop) for side, loop in sides for dim in side[:-1])
+    words = source.buffer.type.dtype is target.buffer.type.dtype and target.buffer.type.dtype.bytes == 4
+    return plain and words and machine.lanes >= 4 and not machine.pairs
+
+
+def _fours(
+    k: Builder, nest: _Nest, source: Tensor, target: Tensor, loops: list[IndexLike], turned: tuple[int, int]
+) -> None:
+    """Transpose four by four elements in registers."""
+    (to, of), vector = turned, Type(target.buffer.type.dtype, 4)
+    start = loops[to], loops[of]
+
+    def place(side: _Side, loop: int, i: int) -> tuple[Index, ...]:
+        at = [start[turned.index(j)] if j in turned else each for j, each in enumerate(loops)]
+        at[loop] = at[loop] + i
+        return tuple(dim.at(at) for dim in side)
+
+    assert nest.source is not None
+    loads = [k.let("v", Load(source.buffer, place(nest.source, to, i), vector)) for i in range(4)]
+    words = [[k.let("t", op(name, *pair)) for pair in (loads[:2], loads[2:])] for name in ("low_words", "high_words")]
+    rows = [op(name, *pair) for pair in words for name in ("low_halves", "high_halves")]
+    for i, row in enumerate(rows):
+        k.store(target.buffer, place(nest.target, of, i), row)
 
 
 def _vector_loop(nest: _Nest) -> int | None:
