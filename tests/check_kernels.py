@@ -239,6 +239,15 @@ class Parser:
             case "outline":
                 self.take()
                 return Statement("outline", body=self.block(hidden=True))
+            case "instruction":
+                self.take(), self.take("(")
+                operands = []
+                while not self.has(";"):
+                    operands.append(self.access())
+                    self.has(",")
+                while not self.has(")"):
+                    self.take()
+                return Statement("instruction", operands, body=self.block())
         raise ValueError(f"{self.peek(-1)} begins no statement")
 
     def kernel(self) -> tuple[list[tuple[str, tuple[Linear, ...]]], list[Statement]]:
@@ -350,7 +359,7 @@ class Checker:
             self.alloc(s.memory, frame)
         elif s.what == "if":
             self.block(s.body, frame.pick(self.where(s.facts, frame)))
-        elif s.what == "outline":
+        elif s.what in ("outline", "instruction"):
             self.block(s.body, frame)
         elif s.below:
             self.loop(s, frame)

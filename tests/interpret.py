@@ -19,6 +19,7 @@ import numpy as np
 from loop_operations import MIXED, OPERATIONS, KernelError, convert, numpy_type
 from tenon.machine.kernel_ir.index import Index, Var
 from tenon.machine.kernel_ir.loops import (
+    BLOCKS,
     Alloc,
     Barrier,
     Bind,
@@ -27,6 +28,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Kernel,
     Let,
     Load,
@@ -37,6 +39,7 @@ from tenon.machine.kernel_ir.loops import (
     Ref,
     Stmt,
     Store,
+    primitive,
 )
 from tenon.network.graph.graph import Array
 
@@ -140,7 +143,7 @@ class _Thread:
         match s:
             case Barrier():
                 yield
-            case Outline():
+            case Outline() | Instruction():
                 yield from self.run(s.body)
             case If():
                 if self.holds(s.facts):
@@ -236,6 +239,10 @@ class _Code:
         if e.name == "cast":
             source, target = e.args[0].type.dtype, e.type.dtype
             return lambda thread: convert(first(thread), source, target)
+        if e.name not in OPERATIONS:
+            meaning = primitive(e.name).meaning
+            assert meaning is not None, f"{e.name} has neither a meaning nor a definition here"
+            return self.value(meaning(*e.args))
         operands = {numpy_type(a.type.dtype) for a in (e.args[1:] if e.name == "select" else e.args)}
         if e.name not in MIXED and len(operands) > 1:
             raise KernelError(f"{e.name} of {', '.join(str(numpy_type(a.type.dtype)) for a in e.args)}")
@@ -262,7 +269,7 @@ class _Code:
                 return lambda thread: None  # a prefetch may point anywhere
             case Alloc():
                 return lambda thread: thread.allocate(s.buffer)
-            case Outline():
+            case Outline() | Instruction():
                 return self._body(s.body)
             case If():
                 run = self._body(s.body)
@@ -345,7 +352,7 @@ def _run_lockstep(threads: list[Iterator[None]]) -> Iterator[None]:
 
 
 def _pauses(s: Stmt) -> bool:
-    return isinstance(s, Barrier) or (isinstance(s, Loop | Bind | If | Outline) and any(map(_pauses, s.body)))
+    return isinstance(s, Barrier) or (isinstance(s, BLOCKS) and any(map(_pauses, s.body)))
 
 
 def interpret(kernel: Kernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None) -> None:

@@ -176,7 +176,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "nearest_quotient_add": _nearest_quotient_add,
     "sqrdmulh": lambda a, b: ((a.astype(np.int64) * b + (1 << 30)) >> 31).astype(np.int32),
 }  # fmt: skip
-"""Every row of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type."""
+"""Rows of ``OPS`` but cast, bitcast and broadcast, whose meaning needs the result's type; of instruction sets also
+those without a meaning in loop IR."""
 
 
 MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add", "nearest_away_add", "nearest_quotient_add")

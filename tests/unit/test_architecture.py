@@ -33,6 +33,7 @@ ORDER = [
     "network/graph",
     "options",
     "machine/kernel_ir",
+    "machine/isa",
     "machine/kernels",
     "machine/algorithms",
     "network/ops",

@@ -15,9 +15,8 @@ from compiled import Library
 from integer_products import Shape, operands, operator
 from lowered import Ask, make_site, run_site
 from tenon.machine.algorithms import registry
-from tenon.machine.codegen.c import element_tile
 from tenon.machine.codegen.c.dialect import C
-from tenon.machine.kernel_ir.loops import Const, Kernel, Loop, Store
+from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Graph, Origin
 from tenon.network.graph.types import DType, TensorType
@@ -100,34 +99,6 @@ def test_products_have_an_assembly_form(name: str, pieces: int) -> None:
     assert text.count("__asm__ volatile(") == pieces
     assert text.count('"smuad ') == 8 * pieces
     assert ('"bne 2b' in text) == (name == "deep")
-
-
-def test_elements_that_do_not_follow_each_other_have_none() -> None:
-    """The assembly walks through weights and panel without a gap, from sums of zero."""
-    x, w, more = CASES["two_groups"]
-    kernel = kernel_of(operator(more), operands(x, w))
-    loop = elements_of(kernel)
-    assert element_tile.matched(loop)
-    cleared = next(i for i, s in enumerate(loop.body) if isinstance(s, Store))
-    first, last = loop.body[cleared], loop.body[-1]
-    assert isinstance(first, Store)
-    assert isinstance(last, Store)
-    one = replace(first, value=Const(1, first.value.type))
-    beside = replace(last, index=(*last.index[:-1], last.index[-1] + 1))
-    for at, changed in ((cleared, one), (len(loop.body) - 1, beside)):
-        body = (*loop.body[:at], changed, *loop.body[at + 1 :])
-        assert element_tile.matched(replace(loop, body=body)) is None
-
-
-def elements_of(kernel: Kernel) -> Loop:
-    """The loop over elements of the first tiles."""
-    waiting = list(kernel.body)
-    while waiting:
-        stmt = waiting.pop(0)
-        if isinstance(stmt, Loop) and stmt.var.name.startswith("f"):
-            return stmt
-        waiting += getattr(stmt, "body", ())
-    raise AssertionError("there is no loop over elements")
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,35 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from tenon.machine import isa
 from tenon.machine.codegen.float_literals import float_literal
 from tenon.machine.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.machine.codegen.scalar_functions import BODIES, INTEGER_ABS, TAKES, WHOLE, ZERO_SAFE
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Loop, Op, Prefetch, Type
+from tenon.machine.kernel_ir.loops import Const, Expr, Loop, Op, Prefetch, Ref, Type, primitive
 from tenon.network.graph.types import DType
 
 _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
 """How tightly float operations bind: an operand on the left needs parentheses below that rank, on the right at it."""
 _UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 _SIGNED = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
+
+
+Makers = Mapping[str, Callable[[], object]]
+
+
+class _Words(dict[str, object]):
+    """The words of a template, each made when it is first used."""
+
+    def __init__(self, makers: Makers) -> None:
+        self.makers = makers
+
+    def __missing__(self, word: str) -> object:
+        self[word] = self.makers[word]()
+        return self[word]
 
 
 class CLike(Printer):
@@ -125,7 +140,7 @@ class CLike(Printer):
         t, source = self.type(e.type), e.args[0].type
         if e.name == "neg":
             return f"(-{args[0]})" if e.type.dtype.is_float else f"({t})(0 - ({_widest(e.type)}){args[0]})"
-        if e.name not in self.not_computed:
+        if e.name not in self.not_computed and primitive(e.name).computes:
             computable(source)
         if e.name in COMPARE:
             return f"(-({t})({args[0]} {COMPARE[e.name]} {args[1]}))"
@@ -158,36 +173,33 @@ class CLike(Printer):
 
     def operation(self, key: str, name: str, t: Type) -> str:
         """The text of an operation's helper function."""
-        if name not in self.takes:
+        return self.function(key, name, t, self.words(name, t))
+
+    def function(self, key: str, name: str, t: Type, words: Makers) -> str:
+        """The same with ``words`` in its template."""
+        row = isa.portable(name)
+        if name not in self.takes and row is None:
             raise TypeError(f"{name} of {t}: this language has no such operation")
-        words, text = self.words(name, t), self.helper_body(name, t)
-        head = f"{self.inline}{self.result(name, t)} {key}({self.takes[name]}) {{{{\n"
-        return f"{head}{text}\n}}}}".format(**words)
+        takes, gives = (row.takes, row.gives) if row else (self.takes[name], self.result(name))
+        template = f"{self.inline}{gives} {key}({takes}) {{{{\n{self.helper_body(name, t)}\n}}}}"
+        return template.format_map(_Words(words))
 
-    def result(self, name: str, t: Type) -> str:
-        """The type of what an operation's helper function returns."""
-        return self.type(t)
+    def result(self, name: str) -> str:
+        """The type of what the helper function of an operation of no instruction set returns."""
+        return "{V}"
 
-    def words(self, name: str, t: Type) -> dict[str, object]:
-        """What the words in braces of a helper function stand for.
-
-        V: the type, I: signed integers as wide, U: unsigned ones, E: the element, N: lanes, S: the end of the names of
-        functions of floats; ``whole``: from there on every float is an integer.
-        """
+    def words(self, name: str, t: Type) -> Makers:
+        """What the words in braces of a helper function stand for (``isa.base``), each made where it is used."""
         return {
-            "V": self.type(t),
-            "I": self.type(self.signed(t)),
-            "U": self.unsigned(t) if self.takes_unsigned(name, t) else "",
-            "E": self.names[t.dtype],
-            "N": t.lanes,
-            "S": self.suffix(t.dtype),
-            "whole": WHOLE.get(t.dtype, "0"),
-            "builtin": self.builtin,
+            "V": lambda: self.type(t),
+            "I": lambda: self.type(self.signed(t)),
+            "U": lambda: self.unsigned(t),
+            "E": lambda: self.names[t.dtype],
+            "N": lambda: t.lanes,
+            "S": lambda: self.suffix(t.dtype),
+            "whole": lambda: WHOLE.get(t.dtype, "0"),
+            "builtin": lambda: self.builtin,
         }
-
-    def takes_unsigned(self, name: str, t: Type) -> bool:
-        """Whether a helper function names the unsigned integers of its type's width."""
-        return t.lanes == 1
 
     @staticmethod
     def signed(t: Type) -> Type:
@@ -206,7 +218,18 @@ class CLike(Printer):
         """The body of a helper function in plain words of the language."""
         if name == "abs" and not t.dtype.is_float:
             return INTEGER_ABS.replace("{wide}", _widest(t))
-        return self.bodies[name]
+        row = isa.portable(name)
+        if row is None:
+            return self.bodies[name]
+        return (row.scalar if t.lanes == 1 else row.vector) or self.by_meaning(name, t, row)
+
+    def by_meaning(self, name: str, t: Type, row: isa.Portable) -> str:
+        """The body as other operations of the loop IR."""
+        meaning = primitive(name).meaning
+        assert meaning is not None, f"{name} has neither a body nor a meaning"
+        operands = [Ref(parameter.split()[-1], t) for parameter in row.takes.split(",")]
+        value = bare(self.value(meaning(*operands)))
+        return f"return {value.replace('{', '{{').replace('}', '}}')};"
 
     def division(self, name: str, t: Type) -> str:
         """Division of integers by what may be zero: the result is zero then, and nothing overflows."""

@@ -35,6 +35,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Kernel,
     Let,
     Load,
@@ -77,7 +78,7 @@ class Printer(ABC):
         self._print: dict[type, Callable[..., None]] = {
             Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
             Barrier: self.on_barrier, Loop: self.on_loop, Bind: self.on_bind, If: self.on_if, Outline: self.on_outline,
-            CallSource: self.on_call_source,
+            Instruction: self.on_instruction, CallSource: self.on_call_source,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------- what a dialect says
@@ -387,6 +388,10 @@ class Printer(ABC):
         self.f.calls[name] = None
         self.line(f"{name}({', '.join(args)});")
 
+    def on_instruction(self, s: Instruction) -> None:
+        """As its body, where a dialect knows no better."""
+        self.block(s.body)
+
     def on_call_source(self, s: CallSource) -> None:
         """The source is a helper of the unit, printed once."""
         if self.sources.setdefault(s.function, s.source) != s.source:
@@ -473,7 +478,9 @@ class Printer(ABC):
     def declares(self, body: tuple[Stmt, ...]) -> bool:
         """Whether a block names anything outside of braces of its own."""
         return any(
-            isinstance(s, Let | Alloc) or (isinstance(s, Loop) and self.plain(s) and self.declares(s.body))
+            isinstance(s, Let | Alloc)
+            or (isinstance(s, Loop) and self.plain(s) and self.declares(s.body))
+            or (isinstance(s, Instruction) and self.declares(s.body))
             for s in body
         )
 

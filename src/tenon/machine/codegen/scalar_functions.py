@@ -19,7 +19,6 @@ BODIES = {
         "  return {builtin}copysign{S}(r, a);"
     ),
     "mul_rounded": "volatile {V} r = a * b;\n  return r;",
-    "scalar": "return a;",
 }
 TAKES = {
     "div": "{V} a, {V} b",
@@ -27,7 +26,7 @@ TAKES = {
     "max": "{V} a, {V} b",
     "min": "{V} a, {V} b",
     "select": "{I} m, {V} a, {V} b",
-    **dict.fromkeys(("abs", "sqrt", "floor", "ceil", "trunc", "round", "scalar"), "{V} a"),
+    **dict.fromkeys(("abs", "sqrt", "floor", "ceil", "trunc", "round"), "{V} a"),
     "mul_rounded": "{V} a, {V} b",
 }
 """Parameters of the functions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from tenon.machine.kernel_ir.index import Index, IndexLike, Var, index
@@ -16,6 +16,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Kernel,
     Let,
     Load,
@@ -57,6 +58,10 @@ class Tensor:
     def __setitem__(self, at: At, value: Expr | float) -> None:
         value = value if isinstance(value, Expr) else Const(value, Type(self.buffer.type.dtype))
         self.build.store(self.buffer, self.where(at), broadcast(value, self.lanes))
+
+
+Operand = tuple[Tensor, At]
+"""Where an operand of an instruction begins."""
 
 
 def _operations(value: Expr) -> list[Op]:
@@ -198,6 +203,13 @@ class Builder:
         with self._block(lambda body: Outline(name, body, about)):
             yield
         self._used = used
+
+    @contextmanager
+    def instruction(self, name: str, operands: Sequence[Operand], *numbers: int) -> Iterator[None]:
+        """A block that a processor may have an instruction for (``loops.Instruction``)."""
+        places = tuple((tensor.buffer, tensor.where(at)) for tensor, at in operands)
+        with self._block(lambda body: Instruction(name, places, numbers, body)):
+            yield
 
     @contextmanager
     def when(self, *facts: Index) -> Iterator[None]:

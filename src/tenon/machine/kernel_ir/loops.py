@@ -8,6 +8,7 @@
     expr   E ::= const | ref | load B[I, ...] : T | op(name, E...) : T | F, ... ? E : E
     stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier
                | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
+               | instruction name(B[I, ...] ... ; int ...) { S... }
        | call name(B... ; const...) "C source"
     kind     ::= serial unroll parallel block.x|y|z thread.x|y|z
     kernel   ::= name, params B..., sizes v..., { S... }
@@ -16,13 +17,14 @@ Three ideas carry it.  Indices stay per dimension, so proofs never see a flatten
 printing: an ``unroll`` loop stays a loop in the tree, so proofs and counts stay small.  Values are
 lane-polymorphic: one generator with lanes = 16, 8, 4 or 1 serves every machine.
 
-A new primitive is a row of ``OPS`` with a printed form per dialect, never a new node.
+A new operation is a row of ``OPS``, one of an instruction set a row of a module of ``machine.isa``, never a new node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from tenon.machine.kernel_ir.index import Index, Var
 from tenon.network.graph.types import DType
@@ -133,15 +135,20 @@ class Primitive:
     """A row of the operation table: how many arguments, and what the result's type follows from.
 
     ``result`` is "same" (as the first argument), "mask" (signed integers of that width), "arg1" (as the second),
-    "scalar" (one lane of the first) or "given" (by the caller that builds the operation).
+    "scalar" (one lane of the first) or "given" (by the caller that builds the operation).  ``products`` are the
+    multiply-adds of a lane, where there are several.  ``meaning`` builds the same of other operations: what has no
+    text for the operation prints or computes that.  ``computes``: it takes no floats of 16 bits, which are bits in C.
     """
 
     arity: int
     result: str = "same"
+    products: int = 0
+    meaning: Callable[..., Expr] | None = None
+    computes: bool = True
 
 
 # Integers wrap around; their quotient and remainder by zero are zero.
-OPS: dict[str, Primitive] = {
+OPS: dict[str, Primitive] = {  # and those of instruction sets: the modules of ``machine.isa``
     **{name: Primitive(2) for name in ("add", "sub", "mul", "div", "max", "min", "mod")},
     **{name: Primitive(2) for name in ("shl", "shr", "and", "or", "xor")},
     **{name: Primitive(1) for name in ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")},
@@ -153,47 +160,9 @@ OPS: dict[str, Primitive] = {
     "interleave4": Primitive(1, "given"),
     "broadcast": Primitive(1, "given"),  # one lane to many
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
-    "dot4": Primitive(3),  # acc + the sum of four u8 * i8 products, per 32-bit lane
-    "dot4_signed": Primitive(3),  # of four i8 * i8 products
-    # Four i32, of two rows by two columns, plus the products of two rows of eight u8 (``mmla_signed``: of i8) by two
-    # rows of eight i8, four words each.
-    "mmla": Primitive(3),
-    "mmla_signed": Primitive(3),
-    # Of vectors of four: the first or the last two lanes of both, by turns ("words") or side by side ("halves").
-    **{name: Primitive(2) for name in ("low_words", "high_words", "low_halves", "high_halves")},
-    "dot16": Primitive(3, "given"),  # an i32 + the sum of the sixteen i8 * i8 products in two vectors of four words
     "vector4": Primitive(4, "given"),  # four scalars side by side
-    # Bytes, as numbers without a sign, by the entries of a table of 256 in 4 vectors of 64 or 16 of 16.
-    "lookup4": Primitive(5, "given"),
-    "lookup16": Primitive(17, "given"),
-    "dot4_narrow": Primitive(3),  # the same, where no byte of the second factor is -128: two products fit 16 bits
-    # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction
-    # takes subnormal operands, products and sums for zeros.
-    "dot2": Primitive(3),
-    "fma_f16": Primitive(3),  # acc + a * b of f16, rounded once
-    "fma_f16_scalar": Primitive(3, "given"),  # the same, where b is one number
     # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
     "sqrdmulh": Primitive(2),
-    # Words of 32 bits as pairs of 16: the low half first.  (``dot2_i16``: acc + both products; sums wrap around.)
-    "dot2_i16": Primitive(3),
-    "even_bytes": Primitive(1),  # the first and the third byte of a word, each with its sign, as a pair
-    "odd_bytes": Primitive(1),  # the second and the fourth
-    "pair_i16": Primitive(2),  # the low halves of two words
-    **{name: Primitive(2) for name in ("add_i16x2", "sub_i16x2")},  # of pairs, half by half; each wraps around
-    "mulh_add": Primitive(3),  # (a * b + 2**31) >> 32 of i32 in 64 bits, plus c
-    # Of t, s, m, c, r, i32 with m from 2**30 and r from 1 on: t >> r, but where the lowest r bits of t are zero, c >> r
-    # plus the product of s and m / 2**(31 + r) in f32, rounded to the nearest integer, halves to even.
-    "shift_even": Primitive(5),
-    "saturate_i8": Primitive(1),  # an i32 clamped between -128 and 127
-    # An f32 rounded to the nearest integer, halves to even, plus an i32; both results are saturated to i32.
-    "nearest_add": Primitive(2, "arg1"),
-    # The same with halves away from zero and a sum that wraps around; integers of 2**28 and more may be off by one, and
-    # are saturated to 2**29.
-    "nearest_away_add": Primitive(2, "arg1"),
-    # Of a, b, c, d: the quotient of f32 a / c, rounded to the nearest integer, halves to even, and clamped to 2**30, of
-    # NaN the least, plus b, an i32 of up to 24 bits.  d is 1 / c, rounded.
-    "nearest_quotient_add": Primitive(4, "arg1"),
-    "scalar": Primitive(1),  # the operand, a scalar, which compilers do not compute together with others as a vector
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
 }
 
@@ -204,9 +173,16 @@ _FOLD: dict[str, Callable[[float, float], float]] = {
 _UNIT = {"mul": 1, "div": 1, "sub": 0, "shl": 0, "shr": 0}  # x op unit is x to the bit; x + 0.0 is not
 
 
+def primitive(name: str) -> Primitive:
+    """The row of an operation, also of an instruction set.  Raises KeyError if there is none."""
+    if name not in OPS:
+        import_module("tenon.machine.isa").instruction_sets()  # which stand on this module
+    return OPS[name]
+
+
 def op(name: str, *args: Value, type: Type | None = None) -> Expr:
     """Build an operation: lift numbers, fold constants, compute broadcasts once at one lane."""
-    row = OPS[name]
+    row = primitive(name)
     if len(args) != row.arity:
         raise TypeError(f"{name} takes {row.arity} arguments, not {len(args)}")
     model = next(a for a in reversed(args) if isinstance(a, Expr))
@@ -271,15 +247,6 @@ def cast(a: Expr, dtype: DType) -> Expr:
 def bitcast(a: Expr, dtype: DType) -> Expr:
     """The same bits as elements of ``dtype``, as many lanes as that makes."""
     return op("bitcast", a, type=Type(dtype, a.type.bytes // dtype.bytes))
-
-
-def dot4(acc: Expr, a: Expr, b: Expr) -> Expr:
-    return op("dot4", acc, a, b)
-
-
-def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
-    """``acc``, one i32, plus all products of the bytes, with their signs, of two vectors of four i32."""
-    return Op("dot16", (acc, a, b), acc.type)
 
 
 def vector4(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
@@ -409,6 +376,21 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True)
+class Instruction:
+    """Statements that some processors have an instruction, or a piece of assembly, for (``isa.base.Assembly``).
+
+    ``body`` is their meaning: proofs, counts and the interpreter know nothing else, and a dialect without a text for
+    ``name`` prints it.  A text is given the addresses of ``operands``, elements of memory and then of registers, and
+    ``numbers``.
+    """
+
+    name: str
+    operands: tuple[tuple[Buffer, tuple[Index, ...]], ...]
+    numbers: tuple[int, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CallSource:
     """Call a C function that is given as text, with whole parameters of the kernel and then numbers.
 
@@ -421,7 +403,9 @@ class CallSource:
     numbers: tuple[Const, ...] = ()
 
 
-Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline | CallSource
+Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline | Instruction | CallSource
+BLOCKS = Loop | Bind | If | Outline | Instruction
+"""Statements with statements inside."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,6 @@ import re
 from tenon.errors import FormatError
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
-    OPS,
     Alloc,
     Barrier,
     Bind,
@@ -18,6 +17,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Kernel,
     Let,
     Load,
@@ -29,6 +29,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
+    primitive,
 )
 from tenon.machine.kernel_ir.text import derived_type
 from tenon.network.graph.types import DType
@@ -194,15 +195,17 @@ class _KernelParser:
         return Guarded(facts, value, other)
 
     def operation(self, name: str) -> Expr:
-        if name not in OPS:
-            raise FormatError(f"there is no operation '{name}'")
+        try:
+            arity = primitive(name).arity
+        except KeyError:
+            raise FormatError(f"there is no operation '{name}'") from None
         self.take("(")
         args = []
         while not self.has(")"):
             args.append(self.expr())
             self.has(",")
-        if len(args) != OPS[name].arity:
-            raise FormatError(f"{name} takes {OPS[name].arity} arguments, not {len(args)}")
+        if len(args) != arity:
+            raise FormatError(f"{name} takes {arity} arguments, not {len(args)}")
         type = self.type() if self.has(":") else derived_type(name, tuple(args))
         if type is None:
             raise FormatError(f"{name} needs a type")
@@ -247,9 +250,24 @@ class _KernelParser:
             case "outline":
                 name = str(json.loads(self.take()))
                 return Outline(name, self.block())
+            case "instruction":
+                return self.instruction()
             case "call":
                 return self.call_source()
         raise FormatError(f"'{word}' does not begin a statement")
+
+    def instruction(self) -> Instruction:
+        name = str(json.loads(self.take()))
+        self.take("(")
+        operands: list[tuple[Buffer, tuple[Index, ...]]] = []
+        while not self.has(";"):
+            operands.append(self.access())
+            self.has(",")
+        numbers: list[int] = []
+        while not self.has(")"):
+            numbers.append(int(self.take()))
+            self.has(",")
+        return Instruction(name, tuple(operands), tuple(numbers), self.block())
 
     def call_source(self) -> CallSource:
         function = self.take()

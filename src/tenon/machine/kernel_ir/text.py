@@ -7,9 +7,9 @@
       }
     }
 
-Statements are those of ``loops``: let, a store, prefetch, alloc, barrier, for, if, outline, call.  A loop's kind stands
-before its variable unless it is serial; a variable with several bounds is ``i < min(a, b)``.  Operations show
-their type only where it does not follow from their arguments.
+Statements are those of ``loops``: let, a store, prefetch, alloc, barrier, for, if, outline, instruction, call.  A
+loop's kind stands before its variable unless it is serial; a variable with several bounds is ``i < min(a, b)``.
+Operations show their type only where it does not follow from their arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from tenon.machine.kernel_ir.index import Atom, Index, Var
 from tenon.machine.kernel_ir.loops import (
-    OPS,
+    BLOCKS,
     Alloc,
     Barrier,
     Bind,
@@ -29,6 +29,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Kernel,
     Let,
     Load,
@@ -40,6 +41,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
+    primitive,
 )
 from tenon.network.graph.types import DType
 
@@ -86,7 +88,7 @@ def _var(v: Var) -> str:
 def derived_type(name: str, args: tuple[Expr, ...]) -> Type | None:
     """The type that an operation has by its row of the table; None where the row leaves it open."""
     first = args[0].type
-    match OPS[name].result:
+    match primitive(name).result:
         case "same":
             return first
         case "arg1":
@@ -132,13 +134,13 @@ def _block(body: tuple[Stmt, ...], indent: str) -> Iterator[str]:
             case CallSource():
                 operands = ", ".join([*(b.name for b in s.buffers), *map(show_expr, s.numbers)])
                 yield f"{indent}call {s.function}({operands}) {json.dumps(s.source)}"
-            case Loop() | Bind() | If() | Outline():
+            case Loop() | Bind() | If() | Outline() | Instruction():
                 yield f"{indent}{_head(s)} {{"
                 yield from _block(s.body, indent + "  ")
                 yield f"{indent}}}"
 
 
-def _head(s: Loop | Bind | If | Outline) -> str:
+def _head(s: BLOCKS) -> str:
     match s:
         case Bind():
             return f"bind {_var(s.var)} = {show_expr(s.value)}"
@@ -146,5 +148,8 @@ def _head(s: Loop | Bind | If | Outline) -> str:
             return f"for {'' if s.kind == 'serial' else s.kind + ' '}{_var(s.var)}"
         case If():
             return f"if {_facts(s.facts)}"
+        case Instruction():
+            operands = ", ".join(f"{buffer.name}[{_indices(at)}]" for buffer, at in s.operands)
+            return f"instruction {json.dumps(s.name)}({operands}; {', '.join(map(str, s.numbers))})"
         case Outline():
             return f"outline {json.dumps(s.name)}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenon.machine.kernel_ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Loop, Op, Outline, Stmt, Store
+from tenon.machine.kernel_ir.loops import BLOCKS, Bind, Expr, Guarded, Kernel, Let, Op, Stmt, Store
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """All statements of a body, an outer one before those in it."""
     for s in body:
         yield s
-        if isinstance(s, Loop | Bind | If | Outline):
+        if isinstance(s, BLOCKS):
             yield from statements(s.body)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tenon.errors import InternalError
 from tenon.machine.kernel_ir.index import Index, Var
-from tenon.machine.kernel_ir.loops import Bind, If, Kernel, Loop, Outline, Stmt
+from tenon.machine.kernel_ir.loops import BLOCKS, Kernel, Loop, Stmt
 
 
 @dataclass
@@ -43,7 +43,7 @@ def _assign(body: tuple[Stmt, ...], start: Index, items: WorkItems) -> int:
             items.first[s.var], items.each[s.var] = start + count, max(1, inside)
             _assign(s.body, start + count + Index(((s.var, inside),)), items)
             count += iterations(s) * max(1, inside)
-        elif isinstance(s, Loop | Bind | If | Outline):
+        elif isinstance(s, BLOCKS):
             count += _assign(s.body, start + count, items)
     return count
 

@@ -10,11 +10,13 @@ the same for cores without vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
 
+from tenon.machine.isa.helium import dot16
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import (
@@ -25,7 +27,6 @@ from tenon.machine.kernel_ir.loops import (
     bitcast,
     broadcast,
     cast,
-    dot16,
     maximum,
     minimum,
     op,
@@ -254,7 +255,14 @@ def _tile(p: _DotContext, at: tuple[Index, Index, Index], width: int, iterations
             bias = k.let("b", p.b[o * CHANNELS + v])
             for i in range(width):
                 acc[v, i] = bias
-        with k.loop("d", depth // unroll) as outer, k.unroll("u", unroll) as inner:
+        sums = [(acc, (v, i)) for v in range(CHANNELS) for i in range(width)]
+        operands = [(p.w.vec(4), (o, 0, 0, 0)), (p.scratch.vec(4), (0, 0)), *sums]
+        numbers = depth // unroll, unroll, width, 4 * depth * (width - 1)
+        with (
+            k.instruction("dot16_tile", operands, *numbers) if unroll > 1 else nullcontext(),
+            k.loop("d", depth // unroll) as outer,
+            k.unroll("u", unroll) as inner,
+        ):
             d = outer * unroll + inner
             inputs = [k.let("x", p.scratch.vec(4)[i, d]) for i in range(width)]
             for v in range(CHANNELS):

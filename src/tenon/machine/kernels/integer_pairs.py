@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -27,7 +28,7 @@ from tenon.machine.kernels.requantize import Added, fixed_slope
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, I32, DType
 
-POSITIONS = 4
+POSITIONS, CHANNELS = 4, 2
 """Positions of a panel."""
 _UNROLL = 8
 _LINE = 6
@@ -361,10 +362,11 @@ def _panel_row(p: PairContext, at: tuple[Index, Index, Index], base: Index, widt
 def sum_tile(
     p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int], tile: int,
     steps: tuple[int, int], add: Callable[[Tensor, Index, Index, Index], None],
+    instruction: Callable[[Tensor, Index], AbstractContextManager[None]],
 ) -> None:  # fmt: skip
     """Results of ``width`` positions by the channels of ``run``: (first group of ``tile`` channels, groups, channels of
     each).  ``add`` adds the products of a step to the sums [channel, position], given the group and the indices of an
-    outer and an unrolled loop of so many ``steps``."""
+    outer and an unrolled loop of so many ``steps``; ``instruction`` is what the loop may be done by."""
     k, (n, row, col), (start, iterations, each) = p.k, at, run
     with k.loop("o", iterations) as o:
         first = (o + start) * tile
@@ -373,7 +375,7 @@ def sum_tile(
             bias = k.let("b", p.b[first + v])
             for i in range(width):
                 acc[v, i] = bias
-        with k.loop("d", steps[0]) as outer, k.unroll("u", steps[1]) as inner:
+        with instruction(acc, o + start), k.loop("d", steps[0]) as outer, k.unroll("u", steps[1]) as inner:
             add(acc, o + start, outer, inner)
         for v in range(each):
             p.store(n, first + v, row, [col + i for i in range(width)], [acc[v, i] for i in range(width)])
@@ -393,7 +395,23 @@ def _tile(p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple
         for h, name in enumerate(("even_bytes", "odd_bytes")):
             _products(p, acc, [op(name, word)], (group, d * 2 + h), run[2])
 
-    sum_tile(p, at, width, run, s.channels, (depth // unroll, unroll), add)
+    def instruction(acc: Tensor, group: Index) -> AbstractContextManager[None]:
+        sums = [(acc, (v, i)) for i in range(width) for v in range(run[2])]
+        if unroll > 1 and s.vector and run[2] == s.channels and contiguous(p, at[0]):
+            operands = [(p.w, (group, 0, 0)), (p.x.vec(4), s.four(at[0], Index())), *sums]
+            return p.k.instruction("pairs_vector", operands, depth // unroll, unroll)
+        if unroll > 1 and not s.vector and width == _width(s) == POSITIONS and run[2] == s.channels == CHANNELS:
+            operands = [(p.w, (group, 0, 0)), (p.scratch, (0, 0)), *sums]
+            return p.k.instruction("pairs_panel", operands, depth // unroll, unroll)
+        return nullcontext()
+
+    sum_tile(p, at, width, run, s.channels, (depth // unroll, unroll), add, instruction)
+
+
+def contiguous(p: PairContext, n: Index) -> bool:
+    """Whether the words of a vector of inputs lie one behind the other."""
+    first, second = (p.x.buffer.flat(p.x.vec(4).where(p.s.four(n, Index((), i)))) for i in (0, 1))
+    return second == first + 4
 
 
 def _products(p: PairContext, acc: Tensor, inputs: list[Expr], at: tuple[Index, Index], channels: int) -> None:

@@ -10,6 +10,7 @@ A product with one vector needs no panel.  No halo is asked for or read: borders
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +19,15 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, guarded, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, cast
 from tenon.machine.kernels.conv import described
-from tenon.machine.kernels.integer_pairs import PairContext, PairConv, begin, columns, row_of, sum_tile
+from tenon.machine.kernels.integer_pairs import (
+    PairContext,
+    PairConv,
+    begin,
+    columns,
+    contiguous,
+    row_of,
+    sum_tile,
+)
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
@@ -149,7 +158,18 @@ def _tile(p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple
             for v, weight in enumerate(weights):
                 acc[v, i] = acc[v, i] + x * weight
 
-    sum_tile(p, at, width, run, tile, (deep // unroll, unroll), add)
+    def instruction(acc: Tensor, group: Index) -> AbstractContextManager[None]:
+        sums = [(acc, (v, i)) for i in range(width) for v in range(run[2])]
+        weights, numbers = (p.w, (group, 0, 0)), (deep // unroll, unroll)
+        if s.vector and run[2] == 4 and contiguous(p, at[0]):
+            *outer, first = s.four(at[0], Index())
+            operands = [weights, (p.x, (*outer, first * 4)), *sums]
+            return k.instruction("bytes_vector4", operands, *numbers, 1)
+        if not s.vector and run[2] == tile and width == panel(s)[1]:
+            return k.instruction(f"bytes_panel{tile}", [weights, (p.scratch, (0, 0)), *sums], *numbers, width)
+        return nullcontext()
+
+    sum_tile(p, at, width, run, tile, (deep // unroll, unroll), add, instruction)
 
 
 def _of_vector(p: PairContext, n: Index, word: Index, byte: Index) -> Expr:

@@ -11,6 +11,7 @@ channels at a time, for one of the 16 elements of a tile after the other.  No ha
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +20,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, guarded, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, op
 from tenon.machine.kernels.conv import Conv, described
-from tenon.machine.kernels.integer_pairs import PairContext, PairConv, begin, pair_of, row_of
+from tenon.machine.kernels.integer_pairs import POSITIONS, PairContext, PairConv, begin, pair_of, row_of
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32
 
@@ -147,12 +148,25 @@ def _tiles(p: PairContext, at: tuple[Index, Index, Index], width: int) -> None:
     k, (n, row, tile), depth = p.k, at, 2 * p.s.fours
     unroll = next(u for u in range(min(_UNROLL, depth), 0, -1) if depth % u == 0)
     with k.loop("o", p.s.conv.y.channels // CHANNELS) as o:
-        with k.loop("f", ELEMENTS) as element:
+        numbers, room = (depth // unroll, unroll), width == p.scratch.buffer.shape[-1].const == POSITIONS
+        whole = room and unroll > 1
+        with (
+            k.instruction("pairs_elements", [(p.w, (o, 0, 0, 0)), (p.scratch, (0, 0, 0))], *numbers, ELEMENTS)
+            if whole
+            else nullcontext(),
+            k.loop("f", ELEMENTS) as element,
+        ):
             acc = k.local("a", CHANNELS, width, dtype=I32)
             for v in range(CHANNELS):
                 for i in range(width):
                     acc[v, i] = Const(0, Type(I32))
-            with k.loop("d", depth // unroll) as outer, k.unroll("u", unroll) as inner:
+            sums = [(acc, (v, i)) for i in range(width) for v in range(CHANNELS)]
+            operands = [(p.w, (o, element, 0, 0)), (p.scratch, (element, 0, 0)), *sums]
+            with (
+                k.instruction("pairs_wide", operands, *numbers) if room and unroll > 1 else nullcontext(),
+                k.loop("d", depth // unroll) as outer,
+                k.unroll("u", unroll) as inner,
+            ):
                 d = outer * unroll + inner
                 weights = [k.let("w", p.w[o, element, d, v]) for v in range(CHANNELS)]
                 for i in range(width):

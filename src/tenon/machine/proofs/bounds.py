@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tenon.errors import InternalError
 from tenon.machine.kernel_ir.index import Atom, Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
+    BLOCKS,
     Alloc,
     Bind,
     Buffer,
@@ -28,6 +29,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Kernel,
     Let,
     Load,
@@ -51,7 +53,6 @@ _LIMIT = LARGEST_BUFFER
 _PRIVATE = ("register", "stack")
 Facts = tuple[Index, ...]
 _Memo = dict[tuple[object, ...], float]
-_BLOCKS = Loop | Bind | Outline | If
 
 
 class OutOfRangeError(InternalError):
@@ -129,8 +130,7 @@ class _Iteration:
 def has_parallel(body: tuple[Stmt, ...]) -> bool:
     """Whether any loop in ``body`` is parallel."""
     return any(
-        (isinstance(s, Loop) and s.kind == "parallel") or (isinstance(s, _BLOCKS) and has_parallel(s.body))
-        for s in body
+        (isinstance(s, Loop) and s.kind == "parallel") or (isinstance(s, BLOCKS) and has_parallel(s.body)) for s in body
     )
 
 
@@ -226,6 +226,10 @@ class _Proof:
                     self.written = before
                 case Outline():
                     self.outline(s, guards, iteration)
+                case Instruction():
+                    for buffer, at in s.operands:
+                        self.access("operand", buffer, at, buffer.type, guards)
+                    self.visit(s.body, guards, iteration)
         self.scope.close(count)
 
     def bounds(self, var: Var, guards: Facts) -> None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenon.machine.kernel_ir.index import Var
-from tenon.machine.kernel_ir.loops import Bind, Expr, Guarded, If, Kernel, Let, Load, Loop, Op, Outline, Stmt, Store
+from tenon.machine.kernel_ir.loops import (
+    BLOCKS,
+    Bind,
+    Expr,
+    Guarded,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Stmt,
+    Store,
+    primitive,
+)
 from tenon.machine.proofs.bounds import upper
 
 _FREE = {"broadcast", "bitcast"}
-_PRODUCTS = {
-    "dot4": 4,
-    "dot4_signed": 4,
-    "dot16": 16,
-    "mmla": 8,
-    "mmla_signed": 8,
-    "dot4_narrow": 4,
-    "dot2": 2,
-    "fma_f16": 1,
-    "fma_f16_scalar": 1,
-    "dot2_i16": 2,
-}
 
 
 @dataclass
@@ -46,8 +47,8 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
         elif isinstance(e, Op):
             lanes = e.args[0].type.lanes
             fused = e.name in ("add", "sub") and any(isinstance(a, Op) and a.name == "mul" for a in e.args)
-            if e.name in _PRODUCTS:
-                total.macs += _PRODUCTS[e.name] * times * lanes
+            if products := primitive(e.name).products:
+                total.macs += products * times * lanes
             elif e.type.dtype.is_float and e.name not in _FREE:
                 total.macs += times * lanes * fused
             total.instructions += times * (e.name not in _FREE) - times * fused
@@ -64,7 +65,7 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
             elif isinstance(s, Loop):
                 iterations = min(upper(b.subst(env)) for b in s.var.below)
                 visit(s.body, times * int(iterations))
-            elif isinstance(s, Outline | If | Bind):
+            elif isinstance(s, BLOCKS):
                 visit(s.body, times)
 
     visit(kernel.body, 1)

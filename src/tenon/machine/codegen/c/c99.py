@@ -1,13 +1,14 @@
-"""What GNU C and strict C99 share: the macros of their files, floats of 16 bits as integers, products of bytes and of
-pairs in plain C."""
+"""What GNU C and strict C99 share: the macros of their files, floats of 16 bits as integers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import ClassVar
 
-from tenon.machine.codegen.c import dots, half, pairs, quotients
-from tenon.machine.codegen.clike import CLike
+from tenon.machine import isa
+from tenon.machine.codegen.c import half
+from tenon.machine.codegen.clike import CLike, Makers
 from tenon.machine.codegen.scalar_functions import BODIES, TAKES
 from tenon.machine.kernel_ir.loops import Barrier, Type
 from tenon.network.graph.types import DType
@@ -21,43 +22,23 @@ class C99(CLike):
     outlined = "TENON_OUTLINE void "
     bodies: ClassVar[Mapping[str, str]] = {
         **BODIES,
-        "dot2": half.DOT2_SCALAR,
-        "fma_f16": half.FMA_ONE,
         "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
-        **dots.SCALAR,
-        **pairs.SCALAR,
-        **quotients.SCALAR,
     }
-    takes: ClassVar[Mapping[str, str]] = {
-        **TAKES,
-        "dot2": half.DOT2_TAKES,
-        **half.FMA_TAKES,
-        **dots.TAKES,
-        "sqrdmulh": "{V} a, {V} b",
-        **pairs.TAKES,
-        **quotients.TAKES,
-    }
-    not_computed: ClassVar[frozenset[str]] = CLike.not_computed | half.FMA_TAKES.keys()
+    takes: ClassVar[Mapping[str, str]] = {**TAKES, "sqrdmulh": "{V} a, {V} b"}
 
-    def words(self, name: str, t: Type) -> dict[str, object]:
-        """Besides: Q is a vector of four words, ``tie`` the function that rounds ties; others are functions that a
-        product of floats of 16 bits calls."""
-        words = super().words(name, t)
-        if name == "dot16":
-            words["Q"] = self.type(Type(DType.I32, 4))
-        if name == "shift_even":
-            words["tie"] = self.require("tie_even", lambda: pairs.TIE)
-        return words | (self.called_by_fma(name, t) if name in half.FMA_TAKES else {})
-
-    def called_by_fma(self, name: str, t: Type) -> dict[str, str]:
-        """The functions that portable multiply-adds of f16 call."""
-        narrow, wide = Type(DType.F16), Type(DType.F32)
-        return {"widen": self.conversion(narrow, wide), "narrow": self.conversion(wide, narrow)}
-
-    def result(self, name: str, t: Type) -> str:
-        if name.startswith("nearest"):
-            return self.type(self.signed(t))
-        return super().result(name, t)
+    def words(self, name: str, t: Type) -> Makers:
+        """Besides: ``one`` and ``each`` are the same operation of elements and of vectors, ``widen`` and ``narrow``
+        conversions of f16; others name helper functions of the operation's row."""
+        row = isa.portable(name)
+        return {
+            **super().words(name, t),
+            "Q": lambda: self.type(Type(DType.I32, 4)),
+            "one": lambda: self.helper(name, Type(t.dtype)),
+            "each": lambda: self.helper(name.removesuffix("_scalar"), t),
+            "widen": lambda: self.conversion(Type(DType.F16), Type(DType.F32)),
+            "narrow": lambda: self.conversion(Type(DType.F32), Type(DType.F16)),
+            **{word: partial(self.require, key, partial(str, text)) for word, (key, text) in _helpers(row)},
+        }
 
     def conversion(self, source: Type, target: Type) -> str:
         key = f"{target.dtype}_of_{source}"
@@ -82,3 +63,7 @@ class C99(CLike):
 
     def on_barrier(self, s: Barrier) -> None:
         raise TypeError("a barrier has no meaning on a CPU")
+
+
+def _helpers(row: isa.Portable | None) -> Iterable[tuple[str, tuple[str, str]]]:
+    return row.helpers.items() if row else ()

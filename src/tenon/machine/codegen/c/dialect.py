@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tenon.machine.codegen.c import byte_lookups, conversions, dots, half, pairs, quotients, tiles
+from tenon.machine import isa
+from tenon.machine.codegen.c import conversions, half
 from tenon.machine.codegen.c.alternatives import first_of
-from tenon.machine.codegen.c.assembly_tile import Tile
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
-from tenon.machine.codegen.clike import computable, offset_text
+from tenon.machine.codegen.clike import Makers, computable, offset_text
 from tenon.machine.codegen.float_literals import float_literal
 from tenon.machine.codegen.printer import COMPARE, INFIX, bare
 from tenon.machine.codegen.scalar_functions import BODIES, ZERO_SAFE
-from tenon.machine.kernel_ir.loops import Buffer, Const, Expr, Load, Loop, Op, Prefetch, Type
+from tenon.machine.kernel_ir.loops import Buffer, Const, Expr, Instruction, Load, Op, Prefetch, Type
 from tenon.network.graph.types import DType
 
 # V: the vector, I: its signed integer twin, E: the element, N: lanes, B: bits of an element, S: suffix of builtins
@@ -53,58 +53,14 @@ PORTABLE = {
     "reduce_max": "{tree} return v[0];",
     "reduce_min": "{tree} return v[0];",
     "mul_rounded": BODIES["mul_rounded"],
-    "dot2": half.DOT2_VECTOR,
-    **half.FMA_VECTOR,
-    **dots.VECTOR,
-    **dots.BLOCKS,
-    **{name: f"return __builtin_shufflevector(a, b, {order});" for name, order in dots.SHUFFLES.items()},
+    "sqrdmulh": (
+        "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
+        " + (1 << 30)) >> 31, {V});"
+    ),
 }
-PORTABLE |= pairs.VECTOR | quotients.VECTOR
-PORTABLE["sqrdmulh"] = (
-    "return __builtin_convertvector((__builtin_convertvector(a, {W}) * __builtin_convertvector(b, {W})"
-    " + (1 << 30)) >> 31, {V});"
-)
-_WALL = '{V} r = a * b;\n  __asm__("" : "+%s"(r));\n  return r;'
-ROUNDED = {
-    1: [
-        ("defined(__GNUC__) && defined(__x86_64__)", _WALL % "x"),
-        ("defined(__GNUC__) && defined(__aarch64__)", _WALL % "w"),
-        ("defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP)", _WALL % "t"),
-    ],
-    4: [("defined(__SSE2__)", _WALL % "x"), ("defined(__aarch64__)", _WALL % "w")],
-    8: [("defined(__AVX__)", _WALL % "x")],
-    16: [("defined(__AVX512F__)", _WALL % "v")],
-}
-"""A product of floats behind a wall that no addition is fused across."""
 _INT_ABS = "const {U} m = ({U})(a < 0); return ({V})((({U})a ^ m) - m);"
 _CLANG = {"max": "max", "min": "min", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc"}
-NATIVE: dict[tuple[str, DType, int], list[tuple[str, str]]] = {}
-"""(operation, dtype, lanes) -> [(preprocessor condition, body)], in addition to clang's builtins for every width."""
-NATIVE["sqrdmulh", DType.I32, 4] = [
-    ("defined(__aarch64__)", '__asm__("sqrdmulh %0.4s, %1.4s, %2.4s" : "=w"(a) : "w"(a), "w"(b));\n  return a;'),
-    (
-        "defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)",
-        '__asm__("vqrdmulh.s32 %q0, %q1, %q2" : "=w"(a) : "w"(a), "w"(b));\n  return a;',
-    ),
-]
-for _m in ("max", "min"):
-    NATIVE[_m, DType.F32, 16] = [
-        ("defined(__AVX512F__) && defined(__clang__)", f"return ({{V}})__builtin_ia32_{_m}ps512(a, b, 4);"),
-        ("defined(__AVX512F__)", f"return ({{V}})__builtin_ia32_{_m}ps512_mask(a, b, a, -1, 4);"),
-    ]
-    NATIVE[_m, DType.F32, 8] = [("defined(__AVX__)", f"return ({{V}})__builtin_ia32_{_m}ps256(a, b);")]
-    NATIVE[_m, DType.F32, 4] = [("defined(__SSE__)", f"return ({{V}})__builtin_ia32_{_m}ps(a, b);")]
-_SELECT_EACH = "{V} r; for (int i = 0; i < {N}; i++) r[i] = m[i] ? a[i] : b[i]; return r;"
-NATIVE["select", DType.F64, 4] = [("defined(__ARM_FEATURE_MVE)", _SELECT_EACH)]  # Clang has no instructions for one
-NATIVE["sqrt", DType.F32, 16] = [
-    ("defined(__AVX512F__) && defined(__clang__)", "return ({V})__builtin_ia32_sqrtps512(a, 4);"),
-    ("defined(__AVX512F__)", "return ({V})__builtin_ia32_sqrtps512_mask(a, a, -1, 4);"),
-]
-NATIVE["sqrt", DType.F32, 8] = [("defined(__AVX__)", "return ({V})__builtin_ia32_sqrtps256(a);")]
-NATIVE["sqrt", DType.F32, 4] = [("defined(__SSE__)", "return ({V})__builtin_ia32_sqrtps(a);")]
-NATIVE["scalar", DType.I32, 1] = [("defined(__GNUC__)", '__asm__("" : "+r"(a));\n  return a;')]
 _ZEROS = {"0", "0u", "0LL", "0ULL", "0.0", "0.0f"}
-_UNSIGNED_HELPERS = {"dot2", *dots.VECTOR, *pairs.TAKES, *quotients.TAKES}
 _MAGNITUDE = {1: "0x7f", 2: "0x7fff", 4: "0x7fffffff", 8: "0x7fffffffffffffffLL"}
 
 
@@ -176,7 +132,7 @@ class C(C99):
             return f"({self.type(e.type)}){{{', '.join(map(bare, args))}}}"
         if e.name == "interleave4":
             return f"{self.interleaved(e.args[0].type, e.type)}({bare(args[0])})"
-        if e.name in byte_lookups.TABLES:
+        if e.name.startswith("lookup"):
             return f"{self.looked_up(e)}({', '.join(map(bare, args))})"
         if e.name == "bitcast" and e.type == Type(DType.I32) and (memory := self.word_in_memory(e.args[0])):
             return memory
@@ -235,34 +191,29 @@ class C(C99):
         return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n{body}\n}}")
 
     def looked_up(self, e: Op) -> str:
+        """The function that looks up bytes in a table."""
         x, table = e.type, e.args[1].type
+        self.has_assembly = True
         key = f"{e.name}_{x}"
-        self.has_assembly = True
-        return self.require(
-            key, lambda: byte_lookups.helper(e.name, key, self.type(x), self.type(table), x.lanes, table.lanes)
-        )
-
-    def result(self, name: str, t: Type) -> str:
-        return self.names[t.dtype] if name.startswith("reduce") else super().result(name, t)
-
-    def words(self, name: str, t: Type) -> dict[str, object]:
-        """Besides: W is a vector of i64, ``tree`` halves a vector until one lane is left."""
-        return super().words(name, t) | {
-            "magnitude": _MAGNITUDE[t.dtype.bytes],
-            "W": self.type(Type(DType.I64, t.lanes)) if name in ("sqrdmulh", "mulh_add") else "",
-            "tree": self.tree(name, t) if name.startswith("reduce") else "",
+        words: Makers = {
+            **self.words(e.name, x),
+            "T": lambda: self.type(table),
+            "M": lambda: table.lanes,
+            "P": lambda: table.lanes // x.lanes,
         }
+        return self.require(key, lambda: self.function(key, e.name, x, words))
 
-    def takes_unsigned(self, name: str, t: Type) -> bool:
-        return t.lanes == 1 or name in _UNSIGNED_HELPERS or (name == "abs" and t.dtype.is_signed)
+    def result(self, name: str) -> str:
+        return "{E}" if name.startswith("reduce") else super().result(name)
 
-    def called_by_fma(self, name: str, t: Type) -> dict[str, str]:
-        self.has_assembly = True
-        if name == "fma_f16_scalar":
-            return {"each": self.helper("fma_f16", t)}
-        if t.lanes > 1:
-            return {"one": self.helper("fma_f16", Type(t.dtype))}
-        return super().called_by_fma(name, t)
+    def words(self, name: str, t: Type) -> Makers:
+        """Besides: W is a vector of i64, ``tree`` halves a vector until one lane is left."""
+        return {
+            **super().words(name, t),
+            "magnitude": lambda: _MAGNITUDE[t.dtype.bytes],
+            "W": lambda: self.type(Type(DType.I64, t.lanes)),
+            "tree": lambda: self.tree(name, t),
+        }
 
     def helper_body(self, name: str, t: Type) -> str:
         if name in ZERO_SAFE:
@@ -272,29 +223,17 @@ class C(C99):
     def portable(self, name: str, t: Type) -> str:
         if t.lanes == 1:
             return super().portable(name, t)
-        return _INT_ABS if name == "abs" and not t.dtype.is_float else PORTABLE[name]
+        if name == "abs" and not t.dtype.is_float:
+            return _INT_ABS
+        return PORTABLE[name] if name in PORTABLE else super().portable(name, t)
 
     def native(self, name: str, t: Type) -> list[tuple[str, str]]:
         """The forms of a helper function that some processors or compilers have."""
-        if name == "mul_rounded":
-            return ROUNDED.get(t.lanes, [])
-        own = NATIVE.get((name, t.dtype, t.lanes), [])
-        if t.lanes == 1:
-            products = half.fma_native(name, 1) if name == "fma_f16" else ()
-            scalar = dots.native_scalar(name) if name in dots.SCALAR else ()
-            return [*own, *products, *pairs.NATIVE.get(name, ()), *scalar]
-        native = [*own, *pairs.LANE_BY_LANE.get(name, [])]
-        native += pairs.FOUR_LANES.get(name, []) if t.lanes == 4 else []
-        if name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
+        native, row = isa.forms(name, t.dtype, t.lanes), isa.portable(name)
+        if row and row.calls:
+            self.has_assembly = True
+        if t.lanes > 1 and name in _CLANG and (t.dtype.is_float or name in ("max", "min")):
             native.insert(0, _by_clang(name, t))
-        if name == "dot2":
-            native += half.dot2_native(t.lanes)
-        if name in half.FMA_TAKES:
-            native += half.fma_native(name, t.lanes)
-        if name in quotients.VECTOR:
-            native += quotients.native(t.lanes)
-        if name in dots.VECTOR or name in dots.BLOCKS:
-            native += dots.native(name, t.lanes)
         return native
 
     def conversion_body(self, bodies: half.Conversion, lanes: int) -> str:
@@ -321,31 +260,27 @@ class C(C99):
             half //= 2
         return "\n  ".join(steps) + "\n "
 
-    def on_loop(self, s: Loop) -> None:
-        """As for other loops; a tile of pairs has a second form in assembly."""
-        tile = None if self.in_portable_form else tiles.matched(s)
-        if tile is None:
-            super().on_loop(s)
+    def on_instruction(self, s: Instruction) -> None:
+        """The assembly of an instruction set, for compilers that take it, and the body for others."""
+        text = None if self.in_portable_form else isa.assembly(s.name)
+        if text is None or not text.fits(s.numbers):
+            self.block(s.body)
             return
         self.has_assembly = True
-        self.line(f"#if {tile.condition}")
-        self.in_assembly(tile)
+        self.line(f"#if {text.condition}")
+        self.in_assembly(s, text)
         self.line("#else")
         self.in_portable_form = True
-        super().on_loop(s)
+        self.block(s.body)
         self.in_portable_form = False
         self.line("#endif")
 
-    def in_assembly(self, tile: Tile) -> None:
-        self.env |= dict.fromkeys(tile.nest.vars, 0)
-        names = [self.register(load.buffer, load.index) for load in tile.sums]
-        places = [self.place(load.buffer, load.index) for load in (tile.weights, tile.inputs)]
+    def in_assembly(self, s: Instruction, assembly: isa.Assembly) -> None:
+        registers = [(buffer, self.register(buffer, at)) for buffer, at in s.operands if buffer.space == "register"]
+        places = [self.place(buffer, at) for buffer, at in s.operands if buffer.space != "register"]
         weights, inputs = (f"{name}{offset_text(at)}" for name, at in places)
-        for var in tile.nest.vars:
-            del self.env[var]
-        cells = (self.cell(load.buffer, name) for load, name in zip(tile.sums, names, strict=True))
-        taken = {*self.f.taken, *cells}
-        for text in tile.text(weights, inputs, names):
+        taken = {*self.f.taken, *(self.cell(buffer, name) for buffer, name in registers)}
+        for text in assembly.text(weights, inputs, [name for _, name in registers], s.numbers):
             self.f.taken |= taken
             self.line(text)
 

@@ -7,16 +7,15 @@ these off; a quotient is divided out only where that may change to which integer
 
 from __future__ import annotations
 
-TAKES = {"nearest_quotient_add": "{V} a, {I} b, {V} c, {V} r"}
+from tenon.machine.isa.base import Form, Portable
+from tenon.machine.kernel_ir.loops import Primitive
 
-SCALAR = {
-    "nearest_quotient_add": (
-        "const {V} q = a / c, m = q > -1073741824.0f ? q : -1073741824.0f;\n"
-        "  const {V} n = m < 1073741824.0f ? m : 1073741824.0f, p = n < 0 ? -n : n;\n"
-        "  const {V} w = p >= {whole} ? p : (p + {whole}) - {whole};\n"
-        "  (void)r;\n  return ({I})(n < 0 ? -w : w) + b;"
-    )
-}
+_SCALAR = (
+    "const {V} q = a / c, m = q > -1073741824.0f ? q : -1073741824.0f;\n"
+    "  const {V} n = m < 1073741824.0f ? m : 1073741824.0f, p = n < 0 ? -n : n;\n"
+    "  const {V} w = p >= {whole} ? p : (p + {whole}) - {whole};\n"
+    "  (void)r;\n  return ({I})(n < 0 ? -w : w) + b;"
+)
 
 _DIVIDED = (
     "{V} q = a / c;\n"
@@ -30,7 +29,6 @@ _DIVIDED = (
     "  q = ({V})(sign | (({I})p & big) | (({I})w & ~big));\n"
     "  return __builtin_convertvector(q, {I}) + b;"
 )
-VECTOR = {"nearest_quotient_add": "(void)r;\n  " + _DIVIDED}
 
 # The sum lies between 2**10 and 2**11, where the last digit of floats counts 8192nds; 1536 is 0x44c00000.
 _MULTIPLIED = (
@@ -59,8 +57,15 @@ _ANY_OF_NEON = (
 )
 
 
-def native(lanes: int) -> list[tuple[str, str]]:
-    """(preprocessor condition, body) for ``lanes`` quotients at once."""
-    tests = [_ANY[lanes]] if lanes in _ANY else []
-    tests += [_ANY_OF_NEON] if lanes == 4 else []
-    return [(test, _MULTIPLIED + any + _NEAREST + _DIVIDED) for test, any in tests]
+PRIMITIVES = {
+    # Of a, b, c, d: the quotient of f32 a / c, rounded to the nearest integer, halves to even, and clamped to 2**30, of
+    # NaN the least, plus b, an i32 of up to 24 bits.  d is 1 / c, rounded.
+    "nearest_quotient_add": Primitive(4, "arg1"),
+}
+PORTABLE = {
+    "nearest_quotient_add": Portable("{V} a, {I} b, {V} c, {V} r", "(void)r;\n  " + _DIVIDED, _SCALAR, "{I}"),
+}
+FORMS = tuple(
+    Form("nearest_quotient_add", lanes, test, _MULTIPLIED + any + _NEAREST + _DIVIDED)
+    for lanes, (test, any) in (*_ANY.items(), (4, _ANY_OF_NEON))
+)

@@ -1,0 +1,50 @@
+"""Instruction sets, one module each (``base`` says what is in one): found by scanning the folder."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from tenon.machine.isa.base import Assembly, Form, Portable, in_first_lane
+from tenon.machine.kernel_ir.loops import OPS
+from tenon.network.graph.dtype import DType
+
+
+@cache
+def instruction_sets() -> tuple[ModuleType, ...]:
+    """The modules of this package that add operations, by name; their primitives are rows of ``OPS`` from now on."""
+    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    modules = tuple(import_module(f"{__name__}.{name}") for name in names if name != "__init__")
+    for module in modules:
+        OPS.update(getattr(module, "PRIMITIVES", {}))
+    return modules
+
+
+@cache
+def portable(operation: str) -> Portable | None:
+    """The C of an operation for any compiler; None for one of no instruction set."""
+    listed = (getattr(module, "PORTABLE", {}) for module in instruction_sets())
+    return next((rows[operation] for rows in listed if operation in rows), None)
+
+
+@cache
+def _forms(operation: str) -> tuple[Form, ...]:
+    rows = (row for module in instruction_sets() for row in getattr(module, "FORMS", ()))
+    return tuple(row for row in rows if row.operation == operation)
+
+
+def forms(operation: str, dtype: DType, lanes: int) -> list[tuple[str, str]]:
+    """(preprocessor condition, body) of an operation over such operands: the first that holds is compiled."""
+    row = portable(operation)
+    if lanes == 1 and row and row.first_of_four:
+        return [(condition, in_first_lane(body)) for condition, body in forms(operation, dtype, 4)]
+    return [(form.condition, form.body) for form in _forms(operation) if form.fits(dtype, lanes)]
+
+
+@cache
+def assembly(name: str) -> Assembly | None:
+    """The C of an instruction over memory; None where it has none but that of its body."""
+    listed = (getattr(module, "ASSEMBLY", {}) for module in instruction_sets())
+    return next((rows[name] for rows in listed if name in rows), None)

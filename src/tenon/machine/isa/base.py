@@ -1,0 +1,89 @@
+"""What one instruction set adds: operations of the loop IR, and their C.
+
+A module of this package is one instruction set, or operations that several have.  It may define
+
+    PRIMITIVES   rows of ``kernel_ir.loops.OPS``: operands, the type of the result, the meaning in loop IR
+    PORTABLE     the C of an operation for any compiler
+    FORMS        the C of an operation where a condition of the preprocessor holds
+    ASSEMBLY     the C of instructions over memory (``kernel_ir.loops.Instruction``)
+
+and is found by scanning the folder; whether a machine has an operation is said by its row in ``targets/``.
+
+Bodies are templates of ``str.format``: V is the vector, I its signed integer twin, U the unsigned one, E the element,
+N the number of lanes, S the suffix of builtins, W a vector of i64, Q one of four i32, T a vector of a table of bytes, M
+its bytes and P how many vectors of operands these are, ``whole`` the first float that has no fraction, ``magnitude``
+the mask of a float without its sign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tenon.network.graph.dtype import DType
+
+PRODUCT_ALONE = '{V} r = a * b;\n  __asm__("" : "+%s"(r));\n  return r;'
+"""A product of floats in a register of that class, behind a wall that no addition is fused across."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The body of an operation's function where the preprocessor's ``condition`` holds.
+
+    It is for ``lanes`` lanes (0: for any number above one), and for elements of ``dtype`` if that is given.
+    """
+
+    operation: str
+    lanes: int
+    condition: str
+    body: str
+    dtype: DType | None = None
+
+    def fits(self, dtype: DType, lanes: int) -> bool:
+        """Whether it is for operands of that type."""
+        return self.lanes in (lanes, 0 if lanes > 1 else lanes) and self.dtype in (None, dtype)
+
+
+@dataclass(frozen=True)
+class Portable:
+    """The C of an operation for any compiler: its parameters, and a body for vectors and one for single elements.
+
+    An empty body is printed from the operation's meaning.  ``gives`` is the type of the result.  ``helpers`` are
+    functions that bodies call, (name, text) by the word that stands for them.  ``first_of_four``: single elements have
+    the forms of four lanes, as the first lane.  ``calls``: bodies call functions that some forms have no use for.
+    """
+
+    takes: str
+    vector: str = ""
+    scalar: str = ""
+    gives: str = "{V}"
+    helpers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    first_of_four: bool = False
+    calls: bool = False
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The C of an instruction over memory, where the preprocessor's ``condition`` holds.
+
+    ``text`` gives the lines, from pointers to the first weight and the first input, the names of the variables that
+    are added to, and the instruction's numbers; ``fits`` says for which numbers there is one.
+    """
+
+    condition: str
+    text: Callable[[str, str, Sequence[str], Sequence[int]], list[str]]
+    fits: Callable[[Sequence[int]], bool] = lambda numbers: True
+
+
+def in_first_lane(body: str) -> str:
+    """A body for four lanes as one for a single element.  clang 22 vectorises sums of shifted bytes itself, on x86 to
+    wrong ones."""
+    of_four = re.sub(r"\b(acc|a|b)\b", r"\1_4", body).replace("return ", "const four r = ")
+    unsigned = "  typedef {U} ufour __attribute__((vector_size(16)));\n" if "{U}" in body else ""
+    of_four = of_four.replace("{V}", "four").replace("{U}", "ufour").replace("{N}", "4")
+    return (
+        f"typedef {{V}} four __attribute__((vector_size(16)));\n{unsigned}"
+        "  four acc_4 = {{ acc }}, a_4 = {{ a }}, b_4 = {{ b }};\n"
+        f"  {of_four.strip()}\n  return r[0];"
+    )

@@ -1,0 +1,71 @@
+"""Sums of four products of bytes: operations that x86 with VNNI, Arm and WebAssembly have instructions for.
+
+Words of 32 bits hold four bytes each.  x86 without VNNI has no exact product of bytes (``pmaddubsw`` saturates), so
+that the even and the odd bytes of every word are widened to i16 and multiplied by ``pmaddwd``.
+"""
+
+from __future__ import annotations
+
+from tenon.machine.isa.base import Portable
+from tenon.machine.kernel_ir.loops import Expr, Primitive, op
+
+_TAKES = "{V} acc, {V} a, {V} b"
+_BYTES = (
+    "union {{ {V} v; uint8_t u[4 * {N}]; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
+    "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.%s[i] * y.s[i];\n"
+    "  return acc;"
+)
+_SIGNED = "for (int i = 0; i < 32; i += 8) acc += (int8_t)(a >> i) * (int8_t)(b >> i);\n  return acc;"
+_UNSIGNED = "for (int i = 0; i < 32; i += 8) acc += ((a >> i) & 255) * (int8_t)(b >> i);\n  return acc;"
+
+_WORDS = (
+    "typedef short words __attribute__((vector_size(4 * {N})));\n"
+    "  typedef unsigned short uwords __attribute__((vector_size(4 * {N})));\n"
+    "  const words b0 = (words)((uwords)b << 8) >> 8, b1 = (words)b >> 8;\n"
+)
+_SIGNED_LEFT = "  const words a0 = (words)((uwords)a << 8) >> 8, a1 = (words)a >> 8;\n"
+_LEFT = {
+    "dot4": "  const words a0 = (words)((uwords)a & 255), a1 = (words)((uwords)a >> 8);\n",
+    "dot4_signed": _SIGNED_LEFT,
+    "dot4_narrow": _SIGNED_LEFT,
+}
+
+
+def by_pairs(name: str, product: str) -> str:
+    """The body of ``name`` by two products of pairs of i16, of the even and of the odd bytes; ``product`` is the call,
+    of two operands."""
+    even, odd = (product % (f"a{i}", f"b{i}") for i in (0, 1))
+    return f"{_WORDS}{_LEFT[name]}  return ({{V}})(({{U}})acc + ({{U}}){even} + ({{U}}){odd});"
+
+
+def in_order(name: str, product: str, register: str) -> str:
+    """The same for GCC, which would compute the products of many sums before it adds any, and spill them."""
+    even, odd = (product % (f"a{i}", f"b{i}") for i in (0, 1))
+    wall = f'  __asm__("" : "+{register}"(acc));\n'
+    adds = "".join(f"  acc = ({{V}})(({{U}})acc + ({{U}}){each});\n{wall}" for each in (even, odd))
+    return f"{_WORDS}{_LEFT[name]}{adds}  return acc;"
+
+
+def _byte(word: Expr, i: int, *, signed: bool) -> Expr:
+    """Byte ``i`` of every word as a number."""
+    return (word << (24 - 8 * i)) >> 24 if signed else op("and", word >> (8 * i), 255)
+
+
+def products(acc: Expr, a: Expr, b: Expr, *, signed: bool = True) -> Expr:
+    """``acc`` plus the products of the bytes of every word; ``signed``: of ``a``, those of ``b`` always have a sign."""
+    for i in range(4):
+        acc = acc + _byte(a, i, signed=signed) * _byte(b, i, signed=True)
+    return acc
+
+
+PRIMITIVES = {
+    "dot4": Primitive(3, products=4, meaning=lambda acc, a, b: products(acc, a, b, signed=False)),  # u8 * i8
+    "dot4_signed": Primitive(3, products=4, meaning=products),  # i8 * i8
+    # The same, where no byte of the second factor is -128: two products fit 16 bits.
+    "dot4_narrow": Primitive(3, products=4, meaning=products),
+}
+PORTABLE = {
+    "dot4": Portable(_TAKES, _BYTES % "u", _UNSIGNED, first_of_four=True),
+    "dot4_signed": Portable(_TAKES, _BYTES % "s", _SIGNED, first_of_four=True),
+    "dot4_narrow": Portable(_TAKES, _BYTES % "s", _SIGNED, first_of_four=True),
+}

@@ -1,0 +1,134 @@
+"""x86: SSE, AVX, AVX-512 and its VNNI, BF16 and VBMI.
+
+Builtins of Clang and GCC differ in their names and operands.  VNNI multiplies bytes; without it they are widened to i16
+for ``pmaddwd``.  VBMI selects any of 128 bytes; without it AVX-512 selects any of 64 words, of which the right byte is
+taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenon.machine.isa.base import PRODUCT_ALONE, Form
+from tenon.machine.isa.byte_products import by_pairs, in_order
+from tenon.network.graph.dtype import DType
+
+_SIZES = {4: "128", 8: "256", 16: "512"}
+_PAIRS: dict[int, tuple[tuple[str, str], ...]] = {
+    16: (
+        ("defined(__AVX512BW__) && defined(__clang__)", "__builtin_ia32_pmaddwd512(%s, %s)"),
+        ("defined(__AVX512BW__)", "__builtin_ia32_pmaddwd512_mask(%s, %s, ({V}){{0}}, -1)"),
+    ),
+    8: (("defined(__AVX2__)", "__builtin_ia32_pmaddwd256(%s, %s)"),),
+    4: (("defined(__SSE2__)", "__builtin_ia32_pmaddwd128(%s, %s)"),),
+}
+
+
+# --------------------------------------------------------------------------------------------- products of bytes
+def _vnni(lanes: int) -> Iterator[Form]:
+    has = "defined(__AVX512VNNI__)"
+    if lanes < 16:
+        has = f"(({has} && defined(__AVX512VL__)) || defined(__AVXVNNI__))"
+    clang, gcc = f"__builtin_ia32_vpdpbusd{_SIZES[lanes]}", f"__builtin_ia32_vpdpbusd_v{lanes}si"
+    yield Form("dot4", lanes, f"{has} && defined(__clang__)", f"return ({{V}}){clang}(acc, a, b);")
+    yield Form("dot4", lanes, has, f"return ({{V}}){gcc}(acc, a, b);")
+
+
+def _pmaddwd(name: str, lanes: int) -> Iterator[Form]:
+    """By products of pairs, of which the second form is GCC's."""
+    for test, product in _PAIRS[lanes]:
+        ordered = in_order(name, product, "v" if lanes == 16 else "x")
+        if "defined(__clang__)" in test:
+            yield Form(name, lanes, test, by_pairs(name, product))
+        elif lanes == 16:
+            yield Form(name, lanes, test, ordered)
+        else:
+            yield Form(name, lanes, f"{test} && defined(__clang__)", by_pairs(name, product))
+            yield Form(name, lanes, test, ordered)
+
+
+# ------------------------------------------------------------------------------------------------ pairs of bf16
+def _dpbf16ps(lanes: int) -> Iterator[Form]:
+    """Compilers differ in what they call a pair."""
+    brains = "typedef __bf16 brain __attribute__((vector_size(4 * {N})));\n  "
+    words = "typedef short words __attribute__((vector_size(4 * {N})));\n  "
+    has = "defined(__AVX512BF16__)" + ("" if lanes == 16 else " && defined(__AVX512VL__)")
+    clang, gcc = f"__builtin_ia32_dpbf16ps_{32 * lanes}", f"__builtin_ia32_dpbf16ps_v{lanes}sf"
+    new, old = "(acc, (brain)a, (brain)b);", "(acc, a, b);"
+    new_clang = f"{has} && defined(__clang__) && __clang_major__ >= 17"
+    yield Form("dot2", lanes, new_clang, f"{brains}return ({{V}}){clang}{new}")
+    yield Form("dot2", lanes, f"{has} && defined(__clang__)", f"return ({{V}}){clang}{old}")
+    yield Form("dot2", lanes, f"{has} && __GNUC__ >= 13", f"{brains}return ({{V}}){gcc}{new}")
+    yield Form("dot2", lanes, has, f"{words}return ({{V}}){gcc}(acc, (words)a, (words)b);")
+
+
+# ---------------------------------------------------------------------------------------------- tables of bytes
+_WIDE = "union {{ {T} v; {V} part[{P}]; }} wide = {{.part = {{x}}}};\n  "
+_BYTES = (
+    "typedef char bytes __attribute__((vector_size(64)));\n"
+    "  const {T} low = ({T})%s;\n"
+    "  const {T} high = ({T})%s;\n"
+    "  const {T} upper = ({T})((bytes)wide.v < 0);\n"
+    "  wide.v = (low & ~upper) | (high & upper);"
+)
+_WORDS = (
+    "typedef short words __attribute__((vector_size(64)));\n"
+    "  typedef unsigned short uwords __attribute__((vector_size(64)));\n"
+    "  uwords found[2];\n"
+    "  for (int odd = 0; odd < 2; odd++) {{\n"
+    "    const uwords code = odd ? (uwords)wide.v >> 8 : (uwords)wide.v & 255;\n"
+    "    const uwords low = (uwords)%s;\n"
+    "    const uwords high = (uwords)%s;\n"
+    "    const uwords upper = (uwords)(code > 127);\n"
+    "    found[odd] = ((low & ~upper) | (high & upper)) >> (code & 1) * 8;\n"
+    "  }}\n"
+    "  wide.v = ({T})((found[0] & 255) | found[1] << 8);"
+)
+
+
+def _tables() -> Iterator[Form]:
+    for feature, body, code, vector, kind in (
+        ("AVX512VBMI", _BYTES, "wide.v", "bytes", "qi"),
+        ("AVX512BW", _WORDS, "code >> 1", "words", "hi"),
+    ):
+        clang, gcc = f"__builtin_ia32_vpermi2var{kind}512", f"__builtin_ia32_vpermt2var{kind}512_mask"
+        v = f"({vector})"
+        by_clang = [f"{clang}({v}t{i}, {v}({code}), {v}t{i + 1})" for i in (0, 2)]
+        by_gcc = [f"{gcc}({v}({code}), {v}t{i}, {v}t{i + 1}, -1)" for i in (0, 2)]
+        for test, calls in ((" && defined(__clang__)", by_clang), ("", by_gcc)):
+            text = f"{_WIDE}{body % tuple(calls)}\n  return wide.part[0];"
+            yield Form("lookup4", 0, f"defined(__{feature}__){test}", text)
+
+
+# --------------------------------------------------------------------------------------------------------- floats
+def _each(name: str, lanes: int, has: str, clang: str, gcc: str) -> Iterator[Form]:
+    yield Form(name, lanes, f"{has} && defined(__clang__)", f"return ({{V}}){clang};", DType.F32)
+    yield Form(name, lanes, has, f"return ({{V}}){gcc};", DType.F32)
+
+
+def _floats() -> Iterator[Form]:
+    for name in ("max", "min"):
+        call = f"__builtin_ia32_{name}ps"
+        yield from _each(name, 16, "defined(__AVX512F__)", f"{call}512(a, b, 4)", f"{call}512_mask(a, b, a, -1, 4)")
+        yield Form(name, 8, "defined(__AVX__)", f"return ({{V}}){call}256(a, b);", DType.F32)
+        yield Form(name, 4, "defined(__SSE__)", f"return ({{V}}){call}(a, b);", DType.F32)
+    call = "__builtin_ia32_sqrtps"
+    yield from _each("sqrt", 16, "defined(__AVX512F__)", f"{call}512(a, 4)", f"{call}512_mask(a, a, -1, 4)")
+    yield Form("sqrt", 8, "defined(__AVX__)", f"return ({{V}}){call}256(a);", DType.F32)
+    yield Form("sqrt", 4, "defined(__SSE__)", f"return ({{V}}){call}(a);", DType.F32)
+    for lanes, test, register in (
+        (1, "defined(__GNUC__) && defined(__x86_64__)", "x"),
+        (4, "defined(__SSE2__)", "x"),
+        (8, "defined(__AVX__)", "x"),
+        (16, "defined(__AVX512F__)", "v"),
+    ):
+        yield Form("mul_rounded", lanes, test, PRODUCT_ALONE % register)
+
+
+FORMS = (
+    *(form for lanes in _SIZES for form in _vnni(lanes)),
+    *(form for name in ("dot4", "dot4_signed", "dot4_narrow") for lanes in _PAIRS for form in _pmaddwd(name, lanes)),
+    *(form for lanes in _SIZES for form in _dpbf16ps(lanes)),
+    *_tables(),
+    *_floats(),
+)
