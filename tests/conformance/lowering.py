@@ -10,16 +10,18 @@ import tenon
 from conformance.cases import Conformance
 from conformance.run import flat, imported, ports
 from tenon.errors import TenonError
-from tenon.machine.targets import targets
+from tenon.machine.targets import find, targets
 
+TARGETS = tuple(name for name, row in targets().items() if row.backend == "c")
+"""Those whose code is C; ``e2e/test_opencl.py`` has the operators of the other."""
 _chosen: list[Conformance] = []
 
 
 def machines() -> dict[str, list[str]]:
     """Targets grouped by equal machines, for which kernels are the same; the key is the first target of a group."""
     groups: dict[object, list[str]] = defaultdict(list)
-    for name, target in targets().items():
-        groups[target.machine].append(name)
+    for name in TARGETS:
+        groups[find(name).machine].append(name)
     return {group[0]: group for group in groups.values()}
 
 
@@ -31,7 +33,7 @@ def lowered(cases: Sequence[Conformance], jobs: int) -> dict[str, tuple[str, ...
     by_operator: dict[str, set[str]] = {}
     for case, names in zip(cases, supported, strict=True):
         by_operator[case.operator] = by_operator.get(case.operator, set(names)) & set(names)
-    return {operator: tuple(t for t in targets() if t in names) for operator, names in by_operator.items()}
+    return {operator: tuple(t for t in TARGETS if t in names) for operator, names in by_operator.items()}
 
 
 def _targets(i: int) -> list[str]:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from conformance.cases import Conformance
 from conformance.exact import EXACT
 from conformance.harness import PASSED, Outcome
+from conformance.lowering import TARGETS
 from tenon.formats.decompositions.onnx.compose import COMPOSED
 from tenon.formats.decompositions.strings.strings import STRINGS
 from tenon.formats.importers.onnx.control import CONTROL
 from tenon.formats.importers.onnx.gradient import RULES
-from tenon.machine.targets import targets
 from tenon.network import ops
 
 HEAD = """\
@@ -93,7 +93,7 @@ def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered:
 
 def _targets(operator: str, names: tuple[str, ...]) -> str:
     if names:
-        return "all" if set(names) == set(targets()) else ", ".join(names)
+        return "all" if set(names) == set(TARGETS) else ", ".join(names)
     supported = {*ops.registry(), *COMPOSED, *CONTROL, *STRINGS, "Gradient"}
     return "untried" if operator in supported else "none"
 

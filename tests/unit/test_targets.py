@@ -42,6 +42,9 @@ many f32 elements. Programs of the targets that the machine at hand does not exe
 well as for the commands that take `--target`. Weights, inputs and outputs are in the byte order of the target:
 little-endian unless the row says big-endian.
 
+`opencl` is a first step: pointwise operators, reductions and matrix products are tested on it, and each kernel runs one
+thread for each of its work items, without vectors, local memory or times of single kernels ([opencl.md](opencl.md)).
+
 A chip, board or system is another name of its processor's target: `--target raspberry-pi-5` is `--target cortex-a76`.
 """
 
@@ -86,7 +89,7 @@ def test_the_documentation_lists_all_targets(update_golden: bool) -> None:
 def test_rows_are_complete() -> None:
     for name, row in targets().items():
         assert row.about, name
-        assert find_backend(row.backend).launch == "call"
+        assert find_backend(row.backend).entry_points("net"), name
         assert row.object == "none" or row.host or row.runner or row.group is Group.MOBILE, f"{name} runs nowhere"
         assert row.name == name
         assert row.group is not Group.OTHER or row.object == "none", f"{name} has no group"

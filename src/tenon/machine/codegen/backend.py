@@ -11,15 +11,15 @@ A backend is a module of this package whose ``BACKEND`` has the methods of ``Bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Literal, Protocol
 
 from tenon.errors import InternalError
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
-from tenon.machine.kernel_ir.loops import Alloc, Barrier, Kernel, Loop
-from tenon.machine.kernel_ir.walk import statements
+from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Loop
+from tenon.machine.kernel_ir.walk import operations, statements
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Call, Program, Region
 
@@ -72,11 +72,14 @@ class EntryPoint:
     @property
     def prototype(self) -> str:
         """Its declaration without a semicolon."""
-        regions = region_parameters(self.regions)
-        return f"{self.returns} {self.name}({f',{_NEXT}'.join(w for w in (regions, ', '.join(self.parameters)) if w)})"
+        parts = [part for part in (region_parameters(self.regions), ", ".join(self.parameters)) if part]
+        head = f"{self.returns}{'' if self.returns.endswith('*') else ' '}{self.name}"
+        line = f"{head}({', '.join(parts)})"
+        return line if len(line) <= _LONGEST else f"{head}({_NEXT.join(parts)})"
 
 
-_NEXT = "\n  "
+_LONGEST = 100
+_NEXT = ",\n  "
 
 
 def region_parameters(regions: Sequence[Region] = tuple(Region)) -> str:
@@ -132,9 +135,9 @@ class TextUnit:
 
 
 class Backend(Protocol):
-    """Prints kernels and programs.  ``spaces`` are the memory spaces and ``loops`` the loop kinds
-    (``kernel_ir.loops``) that its kernels may use; a kernel with others is an InternalError, as it belongs to another
-    target."""
+    """Prints kernels and programs.  ``spaces`` are the memory spaces, ``loops`` the loop kinds and ``operations`` the
+    primitives (``kernel_ir.loops``; None: all) that its kernels may use, and ``calls_c`` says whether they may call C
+    functions; a kernel with others is an InternalError, as it belongs to another target."""
 
     @property
     def launch(self) -> Launch: ...
@@ -144,6 +147,12 @@ class Backend(Protocol):
 
     @property
     def loops(self) -> frozenset[str]: ...
+
+    @property
+    def operations(self) -> frozenset[str] | None: ...
+
+    @property
+    def calls_c(self) -> bool: ...
 
     def kernel(self, kernel: Kernel) -> str:
         """The text of one kernel, with all that it needs.  Raises InternalError for one that the backend cannot run."""
@@ -174,7 +183,7 @@ def steps_of(
 ) -> tuple[Step, ...]:
     """The steps of a program, its kernels proved; ``printed`` prints a kernel (with slices of its work items, if those
     are shared) and returns its function's name."""
-    sharing = Sharing(program.threads)
+    sharing = Sharing(program.threads, grid=backend.launch == "grid")
     parts = [sharing.part(call) for call in program.calls]
     for part in parts:
         require_supported(backend, part.call.kernel)
@@ -185,13 +194,22 @@ def steps_of(
 
 
 def require_supported(backend: Backend, kernel: Kernel) -> None:
-    """Raises InternalError for a memory space, a loop kind or a barrier that the backend's machines do not have."""
+    """Raises InternalError for a kernel that the backend's machines cannot run."""
+    for reason in unsupported(backend, kernel):
+        raise InternalError(f"kernel {kernel.name}: {reason}")
+
+
+def unsupported(backend: Backend, kernel: Kernel) -> Iterator[str]:
+    """What a kernel needs and the backend's machines do not have: memory spaces, loop kinds, barriers, operations."""
     inside = list(statements(kernel.body))
     buffers = (*kernel.params, *(s.buffer for s in inside if isinstance(s, Alloc)))
-    for space in {b.space for b in buffers} - backend.spaces:
-        raise InternalError(f"kernel {kernel.name}: this target has no {space} memory")
-    for s in inside:
-        if isinstance(s, Loop) and s.kind not in backend.loops:
-            raise InternalError(f"kernel {kernel.name}: this target has no {s.kind} loops")
-        if isinstance(s, Barrier) and not any(kind.startswith("thread.") for kind in backend.loops):
-            raise InternalError(f"kernel {kernel.name}: this target has no barriers inside a kernel")
+    for space in dict.fromkeys(b.space for b in buffers if b.space not in backend.spaces):
+        yield f"this target has no {space} memory"
+    for kind in dict.fromkeys(s.kind for s in inside if isinstance(s, Loop) and s.kind not in backend.loops):
+        yield f"this target has no {kind} loops"
+    if any(isinstance(s, Barrier) for s in inside) and not any(kind.startswith("thread.") for kind in backend.loops):
+        yield "this target has no barriers inside a kernel"
+    if any(isinstance(s, CallSource) for s in inside) and not backend.calls_c:
+        yield "this target cannot call C functions of plug-ins"
+    for name in sorted(operations(kernel).keys() - backend.operations) if backend.operations is not None else ():
+        yield f"this target has no operation {name}"

@@ -59,8 +59,11 @@ class CLike(Printer):
     loop_word: ClassVar[str] = ""
     inline: ClassVar[str] = "static inline "
     builtin: ClassVar[str] = ""
+    typed_functions: ClassVar[bool] = True
+    """Whether functions of floats have a name of their own for each type."""
     bodies: ClassVar[Mapping[str, str]] = BODIES
     takes: ClassVar[Mapping[str, str]] = TAKES
+    integer_suffixes: ClassVar[Mapping[DType, str]] = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}
     not_computed: ClassVar[frozenset[str]] = frozenset({"cast", "bitcast", "broadcast", "select"})
     """Operations that take narrow floats as bits."""
 
@@ -94,15 +97,16 @@ class CLike(Printer):
 
     def integer(self, value: int, dtype: DType) -> str:
         """A literal of that integer type; the least numbers have none of their own."""
-        suffix = {DType.I64: "LL", DType.U64: "ULL", DType.U32: "u"}.get(dtype, "")
+        suffix = self.integer_suffixes.get(dtype, "")
         return f"({value + 1}{suffix} - 1)" if value in (-(2**31), -(2**63)) else f"{value}{suffix}"
 
     def not_finite(self, e: Const) -> str:
         """NaN or infinity, by its bits."""
         dtype = e.type.dtype
         wide = dtype.bytes == 8
+        suffix = self.integer_suffixes[DType.U64 if wide else DType.U32]
         value = int.from_bytes(struct.pack("<d" if wide else "<f", e.value), "little")
-        return f"{self.bits(Type(DType.U64 if wide else DType.U32), e.type)}({value:#x}{'ULL' if wide else 'u'})"
+        return f"{self.bits(Type(DType.U64 if wide else DType.U32), e.type)}({value:#x}{suffix})"
 
     @staticmethod
     def suffix(dtype: DType) -> str:
@@ -129,9 +133,13 @@ class CLike(Printer):
         t, sign = e.type, INFIX[e.name]
         if e.name == "shr" or t.dtype in (DType.U32, DType.U64, DType.Q8):
             return f"({a} {sign} {b})"
-        wide = "uint64_t" if t.dtype is DType.I64 else "uint32_t"
+        wide = self.wide(t)
         right = b if e.name == "shl" else f"({wide}){b}"
         return f"({self.names[t.dtype]})(({wide}){a} {sign} {right})"
+
+    def wide(self, t: Type) -> str:
+        """The type without a sign in which integers of a type are computed, so that they wrap around."""
+        return self.names[DType.U64 if t.dtype.bytes == 8 else DType.U32]
 
     def adds_up(self, t: Type) -> bool:
         return not t.dtype.is_signed
@@ -139,7 +147,7 @@ class CLike(Printer):
     def call(self, e: Op, args: list[str]) -> str:
         t, source = self.type(e.type), e.args[0].type
         if e.name == "neg":
-            return f"(-{args[0]})" if e.type.dtype.is_float else f"({t})(0 - ({_widest(e.type)}){args[0]})"
+            return f"(-{args[0]})" if e.type.dtype.is_float else f"({t})(0 - ({self.wide(e.type)}){args[0]})"
         if e.name not in self.not_computed and primitive(e.name).computes:
             computable(source)
         if e.name in COMPARE:
@@ -196,7 +204,7 @@ class CLike(Printer):
             "U": lambda: self.unsigned(t),
             "E": lambda: self.names[t.dtype],
             "N": lambda: t.lanes,
-            "S": lambda: self.suffix(t.dtype),
+            "S": lambda: self.suffix(t.dtype) if self.typed_functions else "",
             "whole": lambda: WHOLE.get(t.dtype, "0"),
             "builtin": lambda: self.builtin,
         }
@@ -217,7 +225,7 @@ class CLike(Printer):
     def portable(self, name: str, t: Type) -> str:
         """The body of a helper function in plain words of the language."""
         if name == "abs" and not t.dtype.is_float:
-            return INTEGER_ABS.replace("{wide}", _widest(t))
+            return INTEGER_ABS.replace("{wide}", self.wide(t))
         row = isa.portable(name)
         if row is None:
             return self.bodies[name]
@@ -233,7 +241,7 @@ class CLike(Printer):
 
     def division(self, name: str, t: Type) -> str:
         """Division of integers by what may be zero: the result is zero then, and nothing overflows."""
-        minus = f"b == -1 ? ({{E}})(0 - ({_widest(t)})a) : " if t.dtype.is_signed else ""
+        minus = f"b == -1 ? ({{E}})(0 - ({self.wide(t)})a) : " if t.dtype.is_signed else ""
         rest = "b == -1 ? 0 : " if t.dtype.is_signed else ""
         return "  " + ZERO_SAFE[name].replace("{minus}", minus).replace("{minus_rest}", rest)
 
@@ -261,7 +269,7 @@ class CLike(Printer):
 
     def clamp(self, value: str, below: str) -> str:
         helper = (
-            f"{self.inline}{self.int_type} clamp_index(int64_t v, {self.int_type} below) {{\n"
+            f"{self.inline}{self.int_type} clamp_index({self.names[DType.I64]} v, {self.int_type} below) {{\n"
             f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}"
         )
         return f"{self.require('clamp_index', lambda: helper)}({bare(value)}, {below})"
@@ -296,10 +304,6 @@ def safe(divisor: Expr) -> bool:
 def offset_text(at: int) -> str:
     """A constant that is added to a pointer."""
     return f" + {at}" if at > 0 else f" - {-at}" if at < 0 else ""
-
-
-def _widest(t: Type) -> str:
-    return "uint64_t" if t.dtype.bytes == 8 else "uint32_t"
 
 
 def _loose(e: Op, i: int, text: str) -> str:

@@ -31,6 +31,8 @@ class IRText:
 
     launch: Launch = "call"
     spaces = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
+    operations = None
+    calls_c = True
     loops = frozenset({"serial", "unroll", "parallel", *(f"{k}.{axis}" for k in ("block", "thread") for axis in "xyz")})
 
     def kernel(self, kernel: Kernel) -> str:

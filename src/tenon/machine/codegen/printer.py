@@ -173,9 +173,10 @@ class Printer(ABC):
         self.vectors[t] = name = f"{t.dtype}x{t.lanes}"
         return name
 
-    def pointer_type(self, buffer: Buffer) -> str:
+    @classmethod
+    def pointer_type(cls, buffer: Buffer) -> str:
         const = "const " if buffer.space == "const" else ""
-        return f"{self.spaces.get(buffer.space, '')}{const}{self.names[buffer.type.dtype]} *"
+        return f"{cls.spaces.get(buffer.space, '')}{const}{cls.names[buffer.type.dtype]} *"
 
     def unique(self, name: str) -> str:
         """A function name not used before in this unit."""

@@ -32,18 +32,26 @@ class Sharing:
     A kernel whose parallel iterations cannot be shown to be independent is correct when one thread runs them all.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, *, grid: bool = False) -> None:
+        """``grid``: each work item has a thread of its own, instead of a slice for each of ``threads``."""
+        self.threads, self.grid = threads, grid
 
     def part(self, call: Call) -> Part:
         """Raises OutOfRangeError if the kernel cannot be proved."""
         same = _same(call)
         apart = _apart(call.kernel, tuple((same or {}).items()))
-        slices = _items(call.kernel) if same is not None and apart and self.threads > 1 else None
+        slices = self.items(call.kernel) if same is not None and apart else None
         own = min(self.threads, slices.length) if slices else 1
         if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
             raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
         return Part(call, slices)
+
+    def items(self, kernel: Kernel) -> WorkItems | None:
+        """The work items that threads share, of a kernel whose iterations are independent; None: one thread runs
+        all."""
+        if self.grid:
+            return None if any(b.space == "scratch" for b in kernel.params) else linearise(kernel)
+        return _items(kernel) if self.threads > 1 else None
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tenon.errors import ToolchainError
 from tenon.machine.targets import Target
@@ -106,14 +107,22 @@ def _in_parallel(compiler: Compiler, compiled: Callable[[str], bytes], items: Se
 
 
 def library(
-    compiler: Compiler, target: Target, entries: Sequence[str], network: bytes, layout: str, *, threaded: bool = False
+    compiler: Compiler,
+    target: Target,
+    entries: Sequence[str],
+    network: bytes,
+    layout: str,
+    *,
+    threaded: bool = False,
+    calls: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> bytes:
     """A shared library, or a WebAssembly module that exports the entry points, its memory and __heap_base.
 
     Neither contains weights.  The module needs nothing; the shared library needs the system's C library if its code
     calls it.  The shared library also contains the text of ``layout`` and, if ``threaded``, the thread pool of
     ``runtime/c/threads.h``.  All that it exports begins with the name of the first entry point, so that a program can
-    link several: the thread pool's functions are called ``<entry>_thread_pool_run`` and so on.
+    link several: the thread pool's functions are called ``<entry>_thread_pool_run`` and so on.  ``calls`` are the
+    functions of other shared libraries that the network calls, by the names of these.
     """
     if target.object == "wasm":
         flags = ("-Wl,--no-entry", *(f"-Wl,--export={name}" for name in entries), "-Wl,--export=__heap_base",
@@ -126,8 +135,9 @@ def library(
         files["threads.h"] = runtime("threads.h")
         files["pool.c"] = "".join(['#include "threads.h"\n', *map(_POOL.format, entries)]).encode()
         sources.append("pool.c")
-    link = _elf_library if target.object == "elf" else _library_of_another_system
-    return link(compiler, target, files, name, ("-shared", "-g0", "-O1", *sources))
+    if target.object == "elf":
+        return _elf_library(compiler, target, files, name, ("-shared", "-g0", "-O1", *sources), calls)
+    return _library_of_another_system(compiler, target, files, name, ("-shared", "-g0", "-O1", *sources))
 
 
 def linkable_library(compiler: Compiler, target: Target, library: bytes) -> bytes:
@@ -136,11 +146,16 @@ def linkable_library(compiler: Compiler, target: Target, library: bytes) -> byte
 
 
 def _elf_library(
-    compiler: Compiler, target: Target, files: Mapping[str, bytes], name: str, flags: tuple[str, ...]
+    compiler: Compiler,
+    target: Target,
+    files: Mapping[str, bytes],
+    name: str,
+    flags: tuple[str, ...],
+    calls: Mapping[str, tuple[str, ...]],
 ) -> bytes:
     stubs = {
         f"stub{i}.so": stub_library(files["network.o"], soname, functions)
-        for i, (soname, functions) in enumerate(_system_libraries(target).items())
+        for i, (soname, functions) in enumerate({**_system_libraries(target), **calls}.items())
     }
     exports = f"{{ global: {name}; {name}_*; local: *; }};\n".encode()
     names = (f"-Wl,-soname,{shared_library(name)}", "-Wl,--version-script=exports.map")

@@ -171,10 +171,17 @@ class Bundle:
         threaded = self.program.threads > 1 or self.options.profile
         entries = tuple(program.name for program in (self.program, *self.more))
         text = layout(self.interface)
-        return link.library(self.compiler, self.target, entries, self.object, text, threaded=threaded)
+        return link.library(
+            self.compiler, self.target, entries, self.object, text, threaded=threaded, calls=self.unit.libraries
+        )
 
     @cached_property
     def executable(self) -> bytes:
+        if self.unit.libraries:
+            raise InputError(
+                f"the code for target {self.target.name} calls {', '.join(self.unit.libraries)}: leave out --emit exe "
+                "and link its library into your program"
+            )
         threaded = self.program.threads > 1
         parts = self.name, self.object, self.header, self.weights, self._tables()
         images = any(port.name in self.preprocessing for port in self.program.inputs)

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Binding
+from tenon.runtime.engine.device_queue import DeviceQueue, has_queue
 from tenon.runtime.engine.io import Given, cropped, strings, views
 from tenon.runtime.engine.thread_pool import ThreadPool
 
 
 class Bound:
-    """A binding in an engine: its inputs and outputs as arrays, and its thread pool."""
+    """A binding in an engine: its inputs and outputs as arrays, and what runs it."""
 
     def __init__(
         self, binding: Binding, mutable: Array, library: ctypes.CDLL, threads: int, processors: frozenset[int]
@@ -24,7 +25,11 @@ class Bound:
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
         self._whole = not any(t.string or t.extent for t in binding.outputs)
-        self.pool = ThreadPool(library, binding.entry, threads, processors)
+        self.pool: ThreadPool | DeviceQueue
+        if has_queue(library, binding.entry):
+            self.pool = DeviceQueue(library, binding.entry, processors)
+        else:
+            self.pool = ThreadPool(library, binding.entry, threads, processors)
 
     def results(self) -> dict[str, Array]:
         """The outputs, cropped to their valid extents and with strings decoded."""

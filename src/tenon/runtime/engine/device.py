@@ -16,6 +16,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 
 from tenon.errors import InputError, InternalError, ToolchainError
+from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import Target
 from tenon.machine.targets.host import missing, runner_of
 from tenon.machine.targets.runner import Runner, Session
@@ -83,6 +84,11 @@ class Device:
     threads = 1
 
     def __init__(self, bundle: Linkable, runner: Runner | None = None) -> None:
+        if find_backend(bundle.target.backend).launch == "grid":
+            raise ToolchainError(
+                f"no program of its own runs a bundle for target {bundle.target.name}: open the bundle on the machine "
+                "that has the device"
+            )
         chosen = runner or runner_of(bundle.target)
         if why := runner.missing() if runner else missing(bundle.target):
             raise ToolchainError(why)

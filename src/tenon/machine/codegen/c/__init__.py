@@ -18,6 +18,8 @@ class CBackend:
 
     launch: Launch = "call"
     spaces = frozenset({"global", "const", "scratch", "stack", "register"})
+    operations = None
+    calls_c = True
     loops = frozenset({"serial", "unroll", "parallel"})
 
     def __init__(self, dialect: type[C99] = C) -> None:

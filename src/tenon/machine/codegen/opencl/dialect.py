@@ -1,0 +1,73 @@
+"""OpenCL C 1.2: scalars, pointers with an address space, floats of 16 bits by its loads and stores of halves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tenon.machine.codegen.clike import CLike
+from tenon.machine.codegen.printer import COMPARE, INFIX
+from tenon.machine.kernel_ir.loops import Barrier, Type
+from tenon.network.graph.types import DType
+
+_NAMES = {
+    "int8_t": "char", "uint8_t": "uchar", "int16_t": "short", "uint16_t": "ushort",
+    "int32_t": "int", "uint32_t": "uint", "int64_t": "long", "uint64_t": "ulong",
+}  # fmt: skip
+_FUNCTIONS = """
+    abs abs_diff add_sat hadd rhadd clamp clz mad_hi mad_sat max min mul_hi rotate sub_sat upsample mad24 mul24 degrees
+    mix radians step smoothstep sign cross dot distance length normalize select bitselect isequal isnotequal isgreater
+    isless isfinite isinf isnan isnormal any all acos asin atan atan2 cbrt ceil copysign cos cosh erf erfc exp exp2
+    exp10 expm1 fabs fdim floor fma fmax fmin fmod fract frexp hypot ilogb ldexp lgamma log log2 log10 log1p logb mad
+    modf nan nextafter pow pown powr remainder remquo rint rootn round rsqrt sin sincos sinh sqrt tan tanh tgamma trunc
+    barrier prefetch printf shuffle
+"""
+_CONVERSIONS = {
+    (DType.F16, DType.F32): ("float", "ushort", "return vload_half(0, (const half *)&a);"),
+    (DType.F32, DType.F16): ("ushort", "float", "ushort r;\n  vstore_half_rte(a, 0, (half *)&r);\n  return r;"),
+    (DType.BF16, DType.F32): ("float", "ushort", "return as_float((uint)a << 16);"),
+    (DType.F32, DType.BF16): (
+        "ushort",
+        "float",
+        "const uint u = as_uint(a), high = u >> 16;\n"
+        "  return (ushort)(a != a ? high | 0x40 : (u + (high & 1) + 0x7fff) >> 16);",
+    ),
+}
+"""The function's result, its parameter and its body."""
+
+
+class OpenCLC(CLike):
+    """One OpenCL program."""
+
+    names: ClassVar[dict[DType, str]] = {dtype: _NAMES.get(name, name) for dtype, name in CLike.names.items()}
+    int_type = "int"
+    """The regions are too small for an index that it cannot hold (``unit.require_small``)."""
+    outlined = "static void "
+    spaces: ClassVar[dict[str, str]] = {"global": "__global ", "const": "__global ", "scratch": "__global "}
+    typed_functions = False
+    integer_suffixes: ClassVar[Mapping[DType, str]] = {DType.I64: "L", DType.U64: "UL", DType.U32: "u"}
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast"}
+    )
+    """What it can print, of ``loops.OPS``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken |= set(_FUNCTIONS.split())
+
+    def bits(self, source: Type, target: Type) -> str:
+        """A function of the language."""
+        return f"as_{self.type(target)}"
+
+    def conversion(self, source: Type, target: Type) -> str:
+        result, given, body = _CONVERSIONS[source.dtype, target.dtype]
+        name = f"{target.dtype}_of_{source.dtype}"
+        return self.require(name, lambda: f"{self.inline}{result} {name}({given} a) {{\n  {body}\n}}")
+
+    def on_barrier(self, s: Barrier) -> None:
+        self.line("barrier(CLK_LOCAL_MEM_FENCE);")
+
+    def head(self) -> str:
+        body = "\n".join((*self.functions, *self.needed_helpers()))
+        doubles = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in body else ""
+        return doubles + super().head()
