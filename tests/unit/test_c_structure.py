@@ -1,4 +1,4 @@
-"""The C libraries of ``runtime/``: calls and includes without cycles, and which library knows which."""
+"""The C libraries of ``runtime/c/``: calls and includes without cycles, and which library knows which."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from c_files import bodies, calls, includes, shared_functions
+from libtenon import needed, run, succeeded
+from tenon.machine.targets import find
 from tenon.runtime.bundle.link import IMAGES
-from tenon.runtime.sdk.libtenon import RUNTIME
+from tenon.runtime.sdk import tengine
+from tenon.runtime.sdk.libtenon import RUNTIME, target_rows
 
 LIBRARIES = ("libtenon", "tengine", "mace")
 BASE = {"errors.h", "handle.h", "memory_pool.h", "platform.h"}
@@ -56,6 +59,18 @@ def test_files_include_the_headers_that_declare_their_functions(library: str) ->
         seen = "".join(headers[name] for name in set().union(*map(reached, includes(text) & headers.keys())))
         own = {name for name in shared_functions(text) if name.startswith(("tn_", "tg_", "mc_", "mr_"))} - {"tn_fail"}
         assert own <= set(re.findall(r"\w+", seen)), (path.name, own)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_other_compilers_have_no_warnings(library: str, compiler: str, tmp_path: Path) -> None:
+    """zig's are errors whenever a library is built."""
+    (tmp_path / "target_rows.h").write_text(target_rows(find("x86-64")))
+    (tmp_path / "operator_rows.h").write_text(tengine.operator_rows())
+    folders = (tmp_path, RUNTIME / "libtenon", RUNTIME, RUNTIME / "include", RUNTIME / "include" / "mace" / "public")
+    warnings = ("-Wall", "-Wextra", "-Wmissing-prototypes", "-Wcast-qual", "-Wundef", "-Werror", "-fsyntax-only")
+    includes = [f"-I{folder}" for folder in folders]
+    succeeded(run(needed(compiler), "-std=gnu99", "-O1", *warnings, *includes, *sources(library)))
 
 
 def test_libtenon_knows_no_library_over_it() -> None:
