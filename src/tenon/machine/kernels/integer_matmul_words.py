@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
@@ -250,8 +251,9 @@ def _tile(t: _Product, r: Run, at: tuple[Index, Index, Index], place: tuple[Inde
         less = None if t.sums is None else k.let("z", broadcast(t.sums[at[0], top + i], r.lanes))
         with k.unroll("t", r.vecs) as v:
             panel, lane = column(v)
-            start = Const(0, Type(I32)) if t.columns is None else t.columns.vec(r.lanes)[at[1], panel, lane]
-            acc[i, v] = start if less is None else start + less
+            start = None if t.columns is None else t.columns.vec(r.lanes)[at[1], panel, lane]
+            terms = [term for term in (start, less) if term is not None]
+            acc[i, v] = reduce(add, terms) if terms else 0
     flip = None if t.flips is None else k.let("flip", t.flips.vec(r.lanes)[0])
     unroll = next(u for u in range(min(p.machine.unroll, p.deep), 0, -1) if p.deep % u == 0)
     with k.loop("d", p.deep // unroll) as outer, k.unroll("u", unroll) as u:
