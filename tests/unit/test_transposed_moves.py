@@ -1,4 +1,5 @@
-"""Transposed copies: four by four elements in registers where vectors can be shuffled, the same elements everywhere."""
+"""Transposed copies: tiles of four by four words or of sixteen by sixteen bytes in registers, where vectors can be
+shuffled, and the same elements everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
 from tenon.network.ops.move import Transpose
 
-SHAPES = [(19, 37), (16, 16), (8, 4), (9, 5), (64, 7), (3, 18, 21), (2, 5, 6, 33)]
+SHAPES = [(19, 37), (16, 16), (33, 48), (8, 4), (9, 5), (64, 7), (3, 18, 21), (2, 5, 6, 33)]
 MACHINES = {
     "lanes4": Machine(lanes=4, block=4), "lanes8": Machine(lanes=8, block=8), "lanes16": Machine(lanes=16, block=16),
     "scalar": Machine(lanes=1), "pairs": Machine(lanes=4, pairs=True, dot16=True),
@@ -28,7 +29,7 @@ def numbers(shape: tuple[int, ...], dtype: str) -> Array:
     return rng.integers(0, 256, size).astype(np.uint8).view(dtype).reshape(shape)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int8", "int16", "int64"])
 def test_compiled(dtype: str, tmp_path: Path) -> None:
     library = Library()
     cases = [
@@ -44,10 +45,11 @@ def test_compiled(dtype: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(got[0].view(np.uint8), expected.view(np.uint8))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int8", "int16"])
 @pytest.mark.parametrize("name", MACHINES)
 def test_vectors_are_shuffled(name: str, dtype: str) -> None:
-    """Of words of 32 bits, by vectors that instructions shuffle."""
+    """Of words of 32 bits and of bytes, by vectors that instructions shuffle."""
     op, arrays = Transpose((1, 0)), [numbers((24, 40), dtype)]
     (step,) = op.lower(make_site(op, arrays, MACHINES[name], ()))
-    assert ("low_words" in show(step.kernel)) == (name.startswith("lanes") and dtype != "uint8")
+    assert ("interleave4" in show(step.kernel)) == (name.startswith("lanes") and dtype.endswith("int8"))
+    assert ("low_words" in show(step.kernel)) == (name.startswith("lanes") and dtype != "int16")

@@ -15,10 +15,10 @@ from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, bitcast, broadcast, interleave4, op
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
-from tenon.network.graph.types import TensorType
+from tenon.network.graph.types import I32, DType, TensorType
 
 UNROLLED = 512
 """Most copies that one body may hold."""
@@ -350,7 +350,7 @@ def _emit_turned(
     cuts = [segments(nest.extents[i], SQUARE) for i in turned]
     squares = [sum(iterations for _, iterations, _ in cut) for cut in cuts]
     kinds, _ = deal(*(nest.extents[i] for i in order), *squares)
-    shuffled = source is not None and _shuffled(nest, turned, source, target, machine)
+    shuffled = 0 if source is None else _shuffled(nest, turned, source, target, machine)
     loops: list[IndexLike] = [0] * len(nest.extents)
     with ExitStack() as stack:
         for i, kind in zip(order, kinds, strict=False):
@@ -369,15 +369,17 @@ _Square = tuple[tuple[int, int], tuple[Index, Index], tuple[int, int]]
 
 def _square(
     k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], square: _Square, *,
-    shuffled: bool,
+    shuffled: int,
 ) -> None:  # fmt: skip
-    """Transpose a tile, four by four elements at a time if they may be ``shuffled``."""
+    """Transpose a tile, ``shuffled`` by as many elements at a time where that is not 0."""
     (to, of), (top, left), size = square
-    high, wide = (n - n % 4 if shuffled else 0 for n in size)
-    with k.loop("q", wide // 4) as q, k.loop("p", high // 4) as p:
-        loops[to], loops[of] = top + p * 4, left + q * 4
-        if high and wide and source is not None:
-            _fours(k, nest, source, target, loops, (to, of))
+    high, wide = (n - n % shuffled if shuffled else 0 for n in size)
+    if high and wide and source is not None:
+        with k.loop("q", wide // shuffled) as q, k.loop("p", high // shuffled) as p:
+            loops[to], loops[of] = top + p * shuffled, left + q * shuffled
+            _shuffle(k, nest, source, target, loops, (to, of), shuffled)
+    else:
+        high = wide = 0
     for down, right, rows, columns in ((high, 0, size[0] - high, wide), (0, wide, size[0], size[1] - wide)):
         if rows and columns:
             with k.loop("q", columns) as q, k.loop("p", rows) as p:
@@ -385,20 +387,22 @@ def _square(
                 _copy(k, nest, source, target, loops, 1, False)
 
 
-def _shuffled(nest: _Nest, turned: tuple[int, int], source: Tensor, target: Tensor, machine: Machine) -> bool:
-    """Whether vectors of four elements are loaded and stored along the two loops.  Cores that multiply pairs have no
-    instructions that shuffle vectors."""
+def _shuffled(nest: _Nest, turned: tuple[int, int], source: Tensor, target: Tensor, machine: Machine) -> int:
+    """How many elements a vector of 16 bytes has that is loaded along one of the loops and stored along the other; 0
+    where there is none.  Cores that multiply pairs have no instructions that shuffle vectors."""
     sides = (nest.target, turned[0]), (nest.source or (), turned[1])
     plain = not any(dim.uses(loop) for side, loop in sides for dim in side[:-1])
-    words = source.buffer.type.dtype is target.buffer.type.dtype and target.buffer.type.dtype.bytes == 4
-    return plain and words and machine.lanes >= 4 and not machine.pairs
+    dtype = target.buffer.type.dtype
+    if not plain or source.buffer.type.dtype is not dtype or machine.lanes < 4 or machine.pairs:
+        return 0
+    return 16 if dtype in (DType.I8, DType.U8) else 4 if dtype.bytes == 4 else 0
 
 
-def _fours(
-    k: Builder, nest: _Nest, source: Tensor, target: Tensor, loops: list[IndexLike], turned: tuple[int, int]
+def _shuffle(
+    k: Builder, nest: _Nest, source: Tensor, target: Tensor, loops: list[IndexLike], turned: tuple[int, int], count: int
 ) -> None:
-    """Transpose four by four elements in registers."""
-    (to, of), vector = turned, Type(target.buffer.type.dtype, 4)
+    """Transpose ``count`` by ``count`` elements in registers."""
+    (to, of), vector = turned, Type(target.buffer.type.dtype, count)
     start = loops[to], loops[of]
 
     def place(side: _Side, loop: int, i: int) -> tuple[Index, ...]:
@@ -407,11 +411,24 @@ def _fours(
         return tuple(dim.at(at) for dim in side)
 
     assert nest.source is not None
-    loads = [k.let("v", Load(source.buffer, place(nest.source, to, i), vector)) for i in range(4)]
-    words = [[k.let("t", op(name, *pair)) for pair in (loads[:2], loads[2:])] for name in ("low_words", "high_words")]
-    rows = [op(name, *pair) for pair in words for name in ("low_halves", "high_halves")]
-    for i, row in enumerate(rows):
+    loads = [k.let("v", Load(source.buffer, place(nest.source, to, i), vector)) for i in range(count)]
+    for i, row in enumerate(_words(k, loads) if count == 4 else _bytes(k, loads)):
         k.store(target.buffer, place(nest.target, of, i), row)
+
+
+def _words(k: Builder, rows: Sequence[Expr]) -> list[Expr]:
+    """The columns of four vectors of four words."""
+    pairs = [[k.let("t", op(name, *two)) for two in (rows[:2], rows[2:])] for name in ("low_words", "high_words")]
+    return [op(name, *pair) for pair in pairs for name in ("low_halves", "high_halves")]
+
+
+def _bytes(k: Builder, rows: Sequence[Expr]) -> list[Expr]:
+    """The columns of sixteen vectors of sixteen bytes: words of four rows, then vectors of four words."""
+    dtype, parts = rows[0].type.dtype, list[list[Expr]]()
+    for first in range(0, 16, 4):
+        words = _words(k, [bitcast(row, I32) for row in rows[first : first + 4]])
+        parts.append([k.let("w", bitcast(interleave4(bitcast(word, dtype)), I32)) for word in words])
+    return [bitcast(column, dtype) for i in range(4) for column in _words(k, [part[i] for part in parts])]
 
 
 def _vector_loop(nest: _Nest) -> int | None:
