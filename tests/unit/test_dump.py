@@ -102,6 +102,11 @@ def test_bindings_follow_each_other(tmp_path: Path) -> None:
     assert first < names.index("plan.txt") < second < names.index("padded_2-plan.txt") < names.index("kernels.ir")
 
 
+def test_every_generated_file_is_written(tmp_path: Path) -> None:
+    names = list(dumped(padded(tmp_path), "--target", "opencl", "--emit", "c", "--shape", "batch=1"))
+    assert names[-3:] == ["padded.h", "padded.c", "padded.cl"]
+
+
 def test_targets_have_folders_of_their_own(tmp_path: Path) -> None:
     out, dump = str(tmp_path / "net.tenon"), tmp_path / "dump"
     words = ["compile", str(DIGITS / "digits.onnx"), "-o", out, "--dump", str(dump), "--no-tuning"]

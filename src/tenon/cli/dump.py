@@ -74,7 +74,8 @@ class Dump(Stages):
         unit = IR_TEXT.program([bundle.program, *bundle.more], f"{bundle.name}.h")
         self._write("kernels.ir", unit.files[0].text)
         self._write(f"{bundle.name}.h", bundle.header)
-        self._write(f"{bundle.name}.c", bundle.source)
+        for file in bundle.unit.files:
+            self._write(file.name, file.text)
 
     def _write(self, name: str, text: str) -> None:
         self._files += 1
