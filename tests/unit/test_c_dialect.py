@@ -5,6 +5,7 @@ that every compiler accepts it without warnings.
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,30 @@ def test_strict_c99_matches_the_interpreter(every: bool, tmp_path: Path) -> None
     cases = list(LOWERED.values()) if every else covering(machine)
     how = [gcc, "-O1", "-ffp-contract=off", "-pedantic"]
     assert assert_same(machine, how, tmp_path, cases, StrictC) == len(cases) > 40
+
+
+class WithoutPointers(StrictC):
+    """C in which every access is to an element of a parameter or an array, as in languages without pointers."""
+
+    pointers = False
+
+
+@pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_addresses_without_pointers_match_the_interpreter(share: int, tmp_path: Path) -> None:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("gcc is not installed")
+    machine = strict_machine(targets()["x86-64-avx512-bf16"].machine)
+    cases = list(LOWERED.values())[::share]
+    how = [gcc, "-O1", "-ffp-contract=off", "-pedantic"]
+    assert assert_same(machine, how, tmp_path, cases, WithoutPointers) == len(cases) > 150
+    unit = WithoutPointers()
+    for case in cases:
+        for step in lowered_steps(case, machine, ASK):
+            unit.kernel(step.kernel)
+    declared = re.findall(r"^ +(?:const )?\w+ \*\w+ =.*", unit.text(), re.MULTILINE)
+    assert not declared, declared[:3]
+    assert len(re.findall(r"\w+\[\w+_\w+ \+ \d+\]", unit.text())) > 100
 
 
 BY_TURNS = [(target, ("gcc", "clang")[i % 2]) for i, target in enumerate(X86) if i % 3 == 0]

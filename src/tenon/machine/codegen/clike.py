@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from tenon.machine import isa
+from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.float_literals import float_literal
 from tenon.machine.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.machine.codegen.scalar_functions import BODIES, INTEGER_ABS, TAKES, WHOLE, ZERO_SAFE
@@ -68,11 +69,11 @@ class CLike(Printer):
     """Operations that take narrow floats as bits."""
 
     # ------------------------------------------------------------------------------------ memory
-    def load(self, t: Type, pointer: str, at: int) -> str:
-        return f"{pointer}[{at}]"
+    def load(self, t: Type, address: Address) -> str:
+        return address.element
 
-    def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
-        return f"{pointer}[{at}] = {value};"
+    def stored(self, t: Type, address: Address, value: str) -> str:
+        return f"{address.element} = {value};"
 
     def splat(self, text: str, t: Type) -> str:
         raise TypeError(f"{t}: this language has no vectors")
@@ -299,11 +300,6 @@ def safe(divisor: Expr) -> bool:
     while isinstance(divisor, Op) and divisor.name == "broadcast":
         divisor = divisor.args[0]
     return isinstance(divisor, Const) and divisor.value not in (0, -1)
-
-
-def offset_text(at: int) -> str:
-    """A constant that is added to a pointer."""
-    return f" + {at}" if at > 0 else f" - {-at}" if at < 0 else ""
 
 
 def _loose(e: Op, i: int, text: str) -> str:

@@ -84,6 +84,7 @@ class Function:
         self.serial: dict[str, int] = {}
         self.vars: dict[Var, str] = {}
         self.pointers: dict[tuple[Buffer, Terms], tuple[str, int]] = {}
+        self.arrays: dict[Buffer, str] = {}  # the names of arrays, in a language without pointers
         self.made: dict[Ref | Var | Buffer, object] = {}  # the latest copy of each value, bound variable and array
         self.taken: set[object] = set()  # by the line being printed
         self.needed: set[object] = set()

@@ -2,7 +2,8 @@
 
 Addresses.  A flattened index is split by loop: the part that moves with a loop becomes a pointer declared at the
 top of that loop, so that the innermost accesses read ``x_k[constant]``.  Seen from an outlined function, the part
-that belongs to the caller's loops is simply a pointer parameter; equal bodies share one function.
+that belongs to the caller's loops is simply a pointer parameter; equal bodies share one function.  In a language
+without pointers it becomes the number of an element, accesses read ``x[x_k + constant]``, and nothing is outlined.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 from tenon.errors import InputError
+from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.comments import kernel_comment, part_comment
 from tenon.machine.codegen.function import (
     CodeLine,
@@ -62,6 +65,7 @@ class Printer(ABC):
     int_type: ClassVar[str]
     outlined: ClassVar[str]
     spaces: ClassVar[dict[str, str]] = {}  # words before a pointer's type, by space
+    pointers: ClassVar[bool] = True  # whether the language has any
 
     def __init__(self) -> None:
         self.functions: dict[str, PrintedFunction] = {}  # by their text from the parameter list on
@@ -83,10 +87,10 @@ class Printer(ABC):
 
     # ------------------------------------------------------------------------- what a dialect says
     @abstractmethod
-    def load(self, t: Type, pointer: str, at: int) -> str: ...
+    def load(self, t: Type, address: Address) -> str: ...
 
     @abstractmethod
-    def stored(self, t: Type, pointer: str, at: int, value: str) -> str: ...
+    def stored(self, t: Type, address: Address, value: str) -> str: ...
 
     @abstractmethod
     def splat(self, text: str, t: Type) -> str: ...
@@ -237,22 +241,22 @@ class Printer(ABC):
         """The innermost open loop among ``vars``, or the function itself."""
         return next((s for s in reversed(self.f.scopes) if s.var in vars), self.f.scopes[0])
 
-    def place(self, buffer: Buffer, idx: tuple[Index, ...]) -> tuple[str, int]:
-        """(pointer, constant offset) of an element in memory."""
+    def place(self, buffer: Buffer, idx: tuple[Index, ...]) -> Address:
+        """The address of an element in memory."""
         if id(idx) not in self.flat:
             self.flat[id(idx)] = buffer.flat(idx)
         flat = self.now(self.flat[id(idx)])
         name, base = self.pointer(buffer, flat.terms, flat.const)
-        return name, flat.const - base
+        return Address(name, flat.const - base, "" if self.pointers else self.f.arrays.get(buffer, buffer.name))
 
     def pointer(self, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
         scope = self.home(frozenset().union(*(a.vars for a, _ in terms)))
         key = (buffer, terms)
         if key not in scope.pointers:
             scope.pointers[key] = self.new_pointer(scope, buffer, terms, const)
-        if (found := scope.pointers[key])[0] == buffer.name:
+        if (found := scope.pointers[key])[0] == buffer.name or not self.pointers:
             self.take(buffer)
-        self.f.taken.add(found[0])
+        self.f.taken |= {found[0]} if self.pointers else {found[0], buffer.name}
         return found
 
     def new_pointer(self, scope: Scope, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
@@ -260,13 +264,14 @@ class Printer(ABC):
             found = self.f.pointers[buffer, terms] = self.f.fresh(buffer.name), const
             return found
         if not terms:
-            return buffer.name, 0
+            return buffer.name if self.pointers else "", 0
         inner = tuple(t for t in terms if scope.var is None or scope.var in t[0].vars)
         outer = tuple(t for t in terms if t not in inner)
         with self.aside() as takes:
             parent, base = self.pointer(buffer, outer, const)
             name = self.f.fresh(f"{buffer.name}_{scope.var.name if scope.var else 'n'}")
-            text = f"{self.pointer_type(buffer)}{name} = {parent} + {self.index(Index(inner))};"
+            type = self.pointer_type(buffer) if self.pointers else f"const {self.int_type} "
+            text = f"{type}{name} = {f'{parent} + ' if parent else ''}{self.index(Index(inner))};"
             scope.head.append(CodeLine(text, frozenset(takes), name))
         return name, base
 
@@ -294,7 +299,7 @@ class Printer(ABC):
                 name = self.register(e.buffer, e.index)
                 self.f.taken.add(self.cell(e.buffer, name))
                 return name
-            return self.load(e.type, *self.place(e.buffer, e.index))
+            return self.load(e.type, self.place(e.buffer, e.index))
         if isinstance(e, Guarded):
             test = self.test(e.facts)
             if test in ("0", "1"):
@@ -331,8 +336,7 @@ class Printer(ABC):
 
     def on_store(self, s: Store) -> None:
         if s.buffer.space != "register":
-            pointer, at = self.place(s.buffer, s.index)
-            text = self.stored(s.value.type, pointer, at, bare(self.value(s.value)))
+            text = self.stored(s.value.type, self.place(s.buffer, s.index), bare(self.value(s.value)))
             return self.line(text, self.f.made.get(s.buffer))
         name, v = self.register(s.buffer, s.index), s.value
         cell = self.cell(s.buffer, name)
@@ -353,9 +357,19 @@ class Printer(ABC):
             self.f.scopes[-1].lines[-1].cells = tuple((self.cell(b, name), name) for name in names)
             return
         size = b.strides[0] * b.shape[0].const
+        if not self.pointers:
+            self.alloc_array(b, size)
+            return
         array = CodeLine(self.array(b, size), gives=self.f.made[b])
         self.f.scopes[0].head.insert(0, array)  # before any pointer into it
         self.f.scopes[0].pointers[b, ()] = b.name, 0
+
+    def alloc_array(self, b: Buffer, size: int) -> None:
+        """An array of a function into which others are printed: several may have one name."""
+        first = b not in self.f.arrays
+        name = self.f.arrays.setdefault(b, self.f.fresh(b.name) if first else "")
+        if first:
+            self.f.scopes[0].head.insert(0, CodeLine(self.array(replace(b, name=name), size)))
 
     def array(self, b: Buffer, size: int) -> str:
         return f"{self.type(b.type)} {b.name}[{size}];"
@@ -369,6 +383,9 @@ class Printer(ABC):
 
     def on_outline(self, s: Outline) -> None:
         """Print the body as a function; what it takes from outside becomes its parameters."""
+        if not self.pointers:
+            self.braced("{", s.body)
+            return
         caller, self.f = self.f, Function(outlined=True)
         text = self.body(s.body)
         inner, self.f = self.f, caller
@@ -395,6 +412,8 @@ class Printer(ABC):
 
     def on_call_source(self, s: CallSource) -> None:
         """The source is a helper of the unit, printed once."""
+        if not self.pointers:
+            raise TypeError(f"the C function {s.function} takes pointers, which this language has not")
         if self.sources.setdefault(s.function, s.source) != s.source:
             raise InputError(f"two operators define a C function '{s.function}': rename it in one of them")
         self.require(s.source, lambda: s.source)

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tenon.machine import isa
+from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.c import conversions, half
 from tenon.machine.codegen.c.alternatives import first_of
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
-from tenon.machine.codegen.clike import Makers, computable, offset_text
+from tenon.machine.codegen.clike import Makers, computable
 from tenon.machine.codegen.float_literals import float_literal
 from tenon.machine.codegen.printer import COMPARE, INFIX, bare
 from tenon.machine.codegen.scalar_functions import BODIES, ZERO_SAFE
@@ -85,15 +86,15 @@ class C(C99):
         self.vectors[Type(dtype, t.lanes)] = name = f"{dtype}x{t.lanes}"
         return name
 
-    def load(self, t: Type, pointer: str, at: int) -> str:
+    def load(self, t: Type, address: Address) -> str:
         if t.lanes == 1:
-            return super().load(t, pointer, at)
-        return f"*(const {self.type(t)}_at *){_address(pointer, at)}"
+            return super().load(t, address)
+        return f"*(const {self.type(t)}_at *){address.pointer}"
 
-    def stored(self, t: Type, pointer: str, at: int, value: str) -> str:
+    def stored(self, t: Type, address: Address, value: str) -> str:
         if t.lanes == 1:
-            return super().stored(t, pointer, at, value)
-        return f"*({self.type(t)}_at *){_address(pointer, at)} = {value};"
+            return super().stored(t, address, value)
+        return f"*({self.type(t)}_at *){address.pointer} = {value};"
 
     def splat(self, text: str, t: Type) -> str:
         over = self.type(t)
@@ -172,8 +173,7 @@ class C(C99):
         if not isinstance(e, Load) or e.buffer.space == "register" or e.type.lanes == 1:
             return ""
         word = "typedef int32_t word_at __attribute__((aligned(1), may_alias));"
-        pointer, at = self.place(e.buffer, e.index)
-        return f"*(const {self.require('word_at', lambda: word)} *){_address(pointer, at)}"
+        return f"*(const {self.require('word_at', lambda: word)} *){self.place(e.buffer, e.index).pointer}"
 
     def interleaved(self, source: Type, target: Type) -> str:
         a, b = self.type(source), self.type(target)
@@ -278,15 +278,14 @@ class C(C99):
     def in_assembly(self, s: Instruction, assembly: isa.Assembly) -> None:
         registers = [(buffer, self.register(buffer, at)) for buffer, at in s.operands if buffer.space == "register"]
         places = [self.place(buffer, at) for buffer, at in s.operands if buffer.space != "register"]
-        weights, inputs = (f"{name}{offset_text(at)}" for name, at in places)
+        weights, inputs = (place.sum for place in places)
         taken = {*self.f.taken, *(self.cell(buffer, name) for buffer, name in registers)}
         for text in assembly.text(weights, inputs, [name for _, name in registers], s.numbers):
             self.f.taken |= taken
             self.line(text)
 
     def on_prefetch(self, s: Prefetch) -> None:
-        pointer, at = self.place(s.buffer, s.index)
-        self.line(f"__builtin_prefetch({pointer}{offset_text(at)}, 0, 2);")
+        self.line(f"__builtin_prefetch({self.place(s.buffer, s.index).sum}, 0, 2);")
 
     def array(self, b: Buffer, size: int) -> str:
         return f"{self.type(b.type)} {b.name}[{size}] __attribute__((aligned(64)));"
@@ -325,7 +324,3 @@ def _by_clang(name: str, t: Type) -> tuple[str, str]:
 
 def _call(name: str) -> str:
     return "a, b" if name in ("max", "min") else "a"
-
-
-def _address(pointer: str, at: int) -> str:
-    return f"({pointer}{offset_text(at)})" if at else pointer
