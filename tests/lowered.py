@@ -10,6 +10,8 @@ import numpy as np
 
 from interpret import interpret
 from loop_operations import numpy_type
+from tenon.machine.isa.byte_products import DOT4, DOT4_NARROW, DOT4_SIGNED
+from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Value
@@ -18,10 +20,10 @@ from tenon.network.ops.base import Arg, Input, Layouts, Operator, Output, Scratc
 from tenon.network.ops.elementwise import BLOCKED
 
 MACHINES = {
-    "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=(DType.U8,)),
-    "lanes8": Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=(DType.I8,)),
-    "lanes4": Machine(lanes=4, registers=16, block=4, dot4=(DType.I8,), narrow_dot4=True),
-    "lanes1": Machine(lanes=1, registers=16, block=4, pairs=True),
+    "lanes16": Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, products=(DOT4,)),
+    "lanes8": Machine(lanes=8, registers=16, block=8, prefetch=True, products=(DOT4_SIGNED,)),
+    "lanes4": Machine(lanes=4, registers=16, block=4, products=(DOT4_NARROW,)),
+    "lanes1": Machine(lanes=1, registers=16, block=4, products=(DOT2_I16,)),
 }
 """The vector widths that every operator is tested with."""
 

@@ -22,7 +22,8 @@ from tenon.machine.algorithms.base import Limits
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.c.strict import strict_machine
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
-from tenon.machine.kernels.machine import in_halves
+from tenon.machine.isa.bf16 import DOT2
+from tenon.machine.kernels.machine import in_halves, with_product
 from tenon.machine.plan.arithmetic import computes, products_in_f32, quickest, why_wide
 from tenon.machine.plan.choose import choose, choose_alike
 from tenon.machine.plan.describe import Description, describe, operators
@@ -37,6 +38,7 @@ from tenon.network import passes
 from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.types import DType
 from tenon.network.passes.base import Pass
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.heads import with_head
@@ -341,7 +343,7 @@ def _planned(
     bits."""
     graph, setting = _prepared(given, target, options, shapes, progress, left)
     program = _plan(graph, setting, name, Weighed(), options, progress)
-    if options.precision == "fp16" and target.machine.half:
+    if options.precision == "fp16" and target.machine.multiplies(DType.F16):
         left += products_in_f32(graph, program, setting)
     return graph, _named(program, given)
 
@@ -516,13 +518,13 @@ def _bound(given: Graph, shapes: Shapes | None) -> Graph:
 def find_target(options: Options) -> Target:
     """The target of the options; for "host" with measured properties.  Raises InputError for an unknown one."""
     target = find(options.target, bf16=options.precision == "bf16")
-    if options.precision == "fp16" and target.machine.half:
+    if options.precision == "fp16" and target.machine.multiplies(DType.F16):
         return replace(target, machine=in_halves(target.machine))
-    if options.dot2 is not None and not target.machine.dot2:
+    if options.dot2 is not None and not target.machine.has("dot2"):
         raise InputError(f"target {target.name} has no bf16 dot-product instruction: leave out dot2={options.dot2:g}")
     if options.dot2 is not None:
-        return replace(target, machine=replace(target.machine, dot2=options.dot2))
-    return probed(target, options) if options.target == "host" and target.machine.dot2 else target
+        return replace(target, machine=with_product(target.machine, replace(DOT2, time=options.dot2)))
+    return probed(target, options) if options.target == "host" and target.machine.has("dot2") else target
 
 
 def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:

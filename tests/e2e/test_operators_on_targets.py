@@ -162,7 +162,7 @@ def assert_equal(kernels: Sequence[Recorded], target: Target) -> None:
     assert not [label for label, _, _ in wrong]
 
 
-@pytest.mark.parametrize("target", selected([name for name in EMULATED if find(name).machine.dot4]))
+@pytest.mark.parametrize("target", selected([name for name in EMULATED if find(name).machine.fours]))
 def test_products_of_bytes_on_every_target(target: str) -> None:
     """At the ends of their ranges, where sums of 16 bits saturate or wrap around."""
     skip_without_device(target)

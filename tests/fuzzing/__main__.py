@@ -33,7 +33,9 @@ from tenon.tools.cluster import open_pool
 PRECISIONS = ("fp32", "fp16", "bf16")
 ORDER: tuple[Precision, ...] = ("fp32", "fp32", "fp16", "fp32", "bf16")
 COMPILERS = ("gcc", "clang", "zig")
-HOSTS = {name: row.host for name, row in targets().items() if row.host and row.backend == "c" and not row.machine.dot2}
+HOSTS = {
+    name: row.host for name, row in targets().items() if row.host and row.backend == "c" and not row.machine.has("dot2")
+}
 TARGETS = sorted(HOSTS, key=lambda name: (-len(HOSTS[name].features), name))
 
 

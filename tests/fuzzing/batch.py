@@ -46,7 +46,7 @@ class Plan:
 def planned(sample: Sample, level: int, target: Target, threads: int = 1, name: str = "fp32") -> Plan:
     """The program of a graph at a precision.  Winograd's and Strassen's algorithms spread a NaN over a tile, so they
     are disabled for graphs that may have one."""
-    narrow = precision(name, arithmetic=target.machine.dot2 > 0)
+    narrow = precision(name, arithmetic=target.machine.has("dot2"))
     graph = optimize(sample.graph.copy(), verify=True, level=level, narrow=narrow)
     rounded = optimize(sample.graph.copy(), level=level, narrow=narrow, fuse=False) if narrow else None
     limits = Limits(0, 0) if sample.wild else Limits()

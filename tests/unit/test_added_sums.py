@@ -19,6 +19,9 @@ from lowered import Ask, make_site, run_lowered, run_site
 from tenon.errors import ShapeError
 from tenon.formats import importers
 from tenon.machine.algorithms import registry
+from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.helium import DOT16
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.graph.types import DType, TensorType
@@ -28,9 +31,9 @@ from tenon.network.passes.integers import to_integers
 from tenon.options import Arithmetic
 
 MACHINES = {
-    "integer_pairs": Machine(lanes=1, registers=28, block=4, pairs=True),
-    "integer_dots": Machine(lanes=4, registers=8, block=4, pairs=True, dot16=True),
-    "integer_scalar": Machine(lanes=1, registers=12, block=4, scalar=True),
+    "integer_pairs": Machine(lanes=1, registers=28, block=4, products=(DOT2_I16,)),
+    "integer_dots": Machine(lanes=4, registers=8, block=4, products=(DOT2_I16, DOT16)),
+    "integer_scalar": Machine(lanes=1, registers=12, block=4, products=(MUL,)),
 }
 CONSTANT = (1, 2, 3, 4, 6)
 LARGE = ("1x1", "3x3", "3x3_stride", "plane", "depthwise")

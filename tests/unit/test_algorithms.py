@@ -20,6 +20,7 @@ from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.machine.algorithms.winograd import ERROR
+from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
@@ -74,7 +75,7 @@ def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
 def test_keys_round_trip(kind: type[Algorithm]) -> None:
-    algorithms = every(kind, PROBLEMS[kind.name], replace(MACHINE, mmla=True))
+    algorithms = every(kind, PROBLEMS[kind.name], replace(MACHINE, products=(*MACHINE.products, MMLA, MMLA_SIGNED)))
     assert algorithms
     assert len({each.key for each in algorithms}) == len(set(algorithms)) == len(algorithms)
     for each in algorithms:

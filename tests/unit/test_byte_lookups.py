@@ -11,6 +11,7 @@ import pytest
 
 from compiled import Library, assembled
 from interpret import interpret
+from tenon.machine.isa.byte_tables import LOOKUP4, LOOKUP16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.image import Box
 from tenon.machine.kernels.lookup import Lookup, lookup
@@ -24,13 +25,15 @@ from tenon.network.graph.types import I32, DType
 TARGETS = {"x86-64-avx2": 16, "x86-64-avx512": 64, "x86-64-avx512-vbmi": 64}
 """What compiles the kernels, and the entries of a table's vectors: AVX2 has no instruction, so plain C."""
 
+TABLES = {64: LOOKUP4, 16: LOOKUP16}
+
 
 def kernel(entries: int, x: DType, y: DType, n: int = 250, *, masked: bool = False) -> Kernel:
     """Two rows of ``n`` bytes, of which a mask may keep every channel but the last of its blocks of sixteen."""
     shape = (2, n // 16, 16) if masked else (2, n)
     of = {dtype: Box(shape, (0,) * len(shape), shape, dtype) for dtype in (x, y)}
     kept = Box((1, 1, 16), (0, 0, 0), (1, 1, 16), I32) if masked else None
-    return lookup(Lookup(of[x], of[y], -128 if x is DType.I8 else 0, kept), Machine(lookup=entries))
+    return lookup(Lookup(of[x], of[y], -128 if x is DType.I8 else 0, kept), Machine(table=TABLES.get(entries)))
 
 
 def given(x: DType, y: DType, n: int = 250) -> tuple[list[Array], Array]:
@@ -76,7 +79,7 @@ def test_compiled_lookups(compiler: str, target: str, tmp_path: Path) -> None:
 )
 def test_a_row_of_vectors_takes_few_instructions(target: str, instruction: str, most: int, tmp_path: Path) -> None:
     row = find(target)
-    entries = row.machine.lookup
+    entries = row.machine.table.entries if row.machine.table else 0
     whole = lookup(Lookup(*(Box((640,), (0,), (640,), DType.I8),) * 2, -128), row.machine)
     command = [*zig(tmp_path).command, "-target", row.triple, f"-mcpu={row.cpu}", *row.flags]
     assembly = assembled(whole, command, tmp_path)
@@ -90,7 +93,7 @@ def test_a_row_of_vectors_takes_few_instructions(target: str, instruction: str, 
 
 def test_few_bytes_and_wider_results_are_looked_up_one_by_one() -> None:
     for n, y in ((15, DType.I8), (64, DType.F32)):
-        one = lookup(Lookup(Box((n,), (0,), (n,), DType.I8), Box((n,), (0,), (n,), y), -128), Machine(lookup=64))
+        one = lookup(Lookup(Box((n,), (0,), (n,), DType.I8), Box((n,), (0,), (n,), y), -128), Machine(table=LOOKUP4))
         assert one.about == "Element by element by a table of 256 results"
 
 

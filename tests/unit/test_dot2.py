@@ -15,6 +15,8 @@ import tenon
 from onnx_models import model, node, random
 from tenon.errors import ToolchainError
 from tenon.formats import importers
+from tenon.machine.isa.bf16 import DOT2
+from tenon.machine.kernels.machine import with_product
 from tenon.machine.plan.arithmetic import quickest, why_wide
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.targets import find
@@ -66,7 +68,7 @@ def time(node: Node, setting: Setting, x: DType, w: DType) -> float:
 @pytest.mark.parametrize("dot2", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("name", LAYERS)
 def test_no_layer_is_slower_than_in_fp32(name: str, dot2: float) -> None:
-    layer, setting = product(name), Setting(replace(MACHINE, dot2=dot2))
+    layer, setting = product(name), Setting(with_product(MACHINE, replace(DOT2, time=dot2)))
     types = {"narrow": (DType.BF16, DType.BF16), "stored": (F32, DType.BF16), "wide": (F32, F32)}
     chosen = time(layer, setting, *types[quickest(layer, setting)])
     assert chosen <= 1.1 * time(layer, setting, F32, F32)
@@ -79,7 +81,7 @@ def test_no_layer_is_slower_than_in_fp32(name: str, dot2: float) -> None:
 
 
 def test_memory_bound_layers_store_16_bit_weights() -> None:
-    assert quickest(product("gemm"), Setting(replace(MACHINE, dot2=4.0))) != "wide"
+    assert quickest(product("gemm"), Setting(with_product(MACHINE, replace(DOT2, time=4.0)))) != "wide"
 
 
 def kinds(**changes: Any) -> set[str]:
@@ -96,7 +98,7 @@ def test_measured_dot2_cost_selects_the_arithmetic() -> None:
 
 def test_other_targets_use_the_value_of_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "measured", None)  # the measurement must not be called
-    assert MACHINE.dot2 == 4
+    assert MACHINE.unit("dot2") == replace(DOT2, time=4)
     assert kinds() == kinds(dot2=4)
 
 
@@ -109,7 +111,7 @@ def test_a_processor_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr(probe, "measured", measured)
     for _ in range(2):
-        assert probe.probed(find(ROW), Options(cache=tmp_path)).machine.dot2 == 4
+        assert probe.probed(find(ROW), Options(cache=tmp_path)).machine.unit("dot2") == replace(DOT2, time=4)
     monkeypatch.setattr(probe, "model", lambda: "another")
     probe.probed(find(ROW), Options(cache=tmp_path))
     assert asked == [ROW, ROW]
@@ -131,4 +133,6 @@ def test_measured_values_are_rounded_to_powers_of_two() -> None:
 @pytest.mark.skipif(not runs_here(ROW), reason="this processor has no products of bf16")
 def test_this_processor_can_be_measured() -> None:
     assert 0.5 < pairs_time(find("host", bf16=True)) < 16
-    assert np.log2(probe.probed(find("host", bf16=True), Options()).machine.dot2) in (0, 1, 2, 3, 4)
+    unit = probe.probed(find("host", bf16=True), Options()).machine.unit("dot2")
+    assert unit is not None
+    assert np.log2(unit.time) in (0, 1, 2, 3, 4)

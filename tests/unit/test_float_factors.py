@@ -17,6 +17,9 @@ from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered, run_site
 from tenon.machine.algorithms.integer_pairs import PairsWinograd
 from tenon.machine.codegen.c.dialect import C
+from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.helium import DOT16
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import op
 from tenon.machine.kernels.machine import Machine
@@ -31,10 +34,10 @@ from tenon.network.ops.integer_pool import IntegerAveragePool
 from tenon.network.ops.requantize import Factors
 
 MACHINES = {
-    "pairs": Machine(lanes=1, registers=28, block=4, pairs=True),
-    "pairs-soft": Machine(lanes=1, registers=12, block=4, pairs=True, soft_float=True),
-    "scalar": Machine(lanes=1, registers=12, block=4, scalar=True, soft_float=True),
-    "dots": Machine(lanes=4, registers=8, block=4, pairs=True, dot16=True),
+    "pairs": Machine(lanes=1, registers=28, block=4, products=(DOT2_I16,)),
+    "pairs-soft": Machine(lanes=1, registers=12, block=4, products=(DOT2_I16,), float_unit=False),
+    "scalar": Machine(lanes=1, registers=12, block=4, products=(MUL,), float_unit=False),
+    "dots": Machine(lanes=4, registers=8, block=4, products=(DOT2_I16, DOT16)),
 }
 CONSTANT = (1, 2, 3)
 SHORT = [name for name in CASES if name not in ("depthwise_5x5", "depthwise_wide", "dilated", "sloped")]

@@ -14,6 +14,7 @@ from compiled import Library
 from interpret import interpret
 from lowered import Ask, make_site, run_site
 from onnx_models import model, node, random
+from tenon.machine.isa.fp16 import FMA
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, fma_f16
 from tenon.machine.kernels.machine import Machine, in_halves
@@ -29,9 +30,9 @@ from tenon.network.ops.matmul import Gemm, MatMul
 F16 = DType.F16
 ROW = "aarch64-fp16"
 MACHINES = {
-    "blocks of 8": in_halves(Machine(lanes=4, registers=32, block=4, half=True)),
-    "blocks of 16": in_halves(Machine(lanes=8, registers=16, block=8, half=True)),
-    "blocks of 4": Machine(lanes=4, registers=32, block=4, half=True),
+    "blocks of 8": in_halves(Machine(lanes=4, registers=32, block=4, products=(FMA,))),
+    "blocks of 16": in_halves(Machine(lanes=8, registers=16, block=8, products=(FMA,))),
+    "blocks of 4": Machine(lanes=4, registers=32, block=4, products=(FMA,)),
 }
 CASES = {
     f"{case.op.name}_{case.label}": case
@@ -122,7 +123,9 @@ def test_long_sums_are_added_in_f32(terms: int) -> None:
 def test_the_estimate_of_errors_grows_with_the_length_of_sums() -> None:
     def error(terms: int, half: bool) -> float:
         arrays = [random(1, terms).astype(np.float16), random(terms, 16).astype(np.float16)]
-        return Gemm().error(make_site(Gemm(), arrays, Machine(lanes=4, block=8, half=half), (1,), Ask()))
+        return Gemm().error(
+            make_site(Gemm(), arrays, Machine(lanes=4, block=8, products=(FMA,) if half else ()), (1,), Ask())
+        )
 
     assert error(8, half=False) == pytest.approx(error(512, half=False), rel=0.2)
     assert error(8, half=False) < error(8, half=True) < error(128, half=True)
@@ -146,7 +149,7 @@ def test_targets_with_f16_arithmetic_use_it_when_asked(target: str) -> None:
 
 def test_other_targets_only_store_weights() -> None:
     assert kinds("aarch64", "fp16") == {"f16"}
-    assert not find("aarch64-dotprod").machine.half
+    assert not find("aarch64-dotprod").machine.has("fma_f16")
 
 
 def test_layers_left_in_f32_are_listed_with_the_reason() -> None:

@@ -12,7 +12,8 @@ from integer_products import CASES, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
 from tenon.machine.codegen.c.dialect import C
-from tenon.machine.isa.helium import dot16
+from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.helium import DOT16, dot16
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, vector4
 from tenon.machine.kernels.machine import Machine
@@ -21,7 +22,7 @@ from tenon.network.graph.types import I32
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
 
-MACHINE = Machine(lanes=4, registers=8, block=4, pairs=True, dot16=True)
+MACHINE = Machine(lanes=4, registers=8, block=4, products=(DOT2_I16, DOT16))
 CONSTANT = (1, 2, 3, 4)
 
 

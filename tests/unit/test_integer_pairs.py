@@ -18,6 +18,7 @@ from integer_products import CASES, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
 from tenon.machine.codegen.c.dialect import C
+from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, op
 from tenon.machine.kernel_ir.text import show
@@ -30,7 +31,7 @@ from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
 from tenon.network.ops.quantize import QuantizeLinear
 
-MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
+MACHINE = Machine(lanes=1, registers=28, block=4, products=(DOT2_I16,))
 
 
 def kernels(op: IntegerConv | IntegerGemm, arrays: list[Array]) -> list[Kernel]:

@@ -15,6 +15,7 @@ from integer_products import CASES, operands, operator
 from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
 from tenon.machine.codegen.c.dialect import C
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, op
 from tenon.machine.kernels.machine import Machine
@@ -24,7 +25,7 @@ from tenon.network.ops.base import Scratch
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
 
-MACHINES = {n: Machine(lanes=1, registers=n, block=4, scalar=True) for n in (12, 8)}
+MACHINES = {n: Machine(lanes=1, registers=n, block=4, products=(MUL,)) for n in (12, 8)}
 CONSTANT = (1, 2, 3, 4)
 
 

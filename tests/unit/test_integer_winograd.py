@@ -16,6 +16,7 @@ from integer_products import Shape, operands, operator
 from lowered import Ask, make_site, run_site
 from tenon.machine.algorithms import registry
 from tenon.machine.codegen.c.dialect import C
+from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Graph, Origin
@@ -24,7 +25,7 @@ from tenon.network.ops.base import Site
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.requantize import quantized_multipliers
 
-MACHINE = Machine(lanes=1, registers=28, block=4, pairs=True)
+MACHINE = Machine(lanes=1, registers=28, block=4, products=(DOT2_I16,))
 WINOGRAD = registry.parse("pairs-winograd")
 CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "two_groups": ((1, 8, 4, 16), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)}),

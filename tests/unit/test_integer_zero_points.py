@@ -12,20 +12,20 @@ import tenon
 from integer_products import Shape
 from lowered import MACHINES, Ask, make_site, run_site
 from on_targets import assert_stated_digest
+from tenon.machine.isa.byte_products import DOT4_SIGNED
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.integer_depthwise import halves
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
 from tenon.network.ops.integer_product import IntegerProduct
 from tenon.network.ops.requantize import quantized_multipliers
 from tflite_models import Model
 
-BYTES = {name: machine for name, machine in MACHINES.items() if machine.dot4} | {
-    "lanes16_i8": replace(MACHINES["lanes16"], dot4=(DType.I8,)),
-    "lanes4": replace(MACHINES["lanes4"], narrow_dot4=False),
+BYTES = {name: machine for name, machine in MACHINES.items() if machine.fours} | {
+    "lanes16_i8": replace(MACHINES["lanes16"], products=(DOT4_SIGNED,)),
+    "lanes4": replace(MACHINES["lanes4"], products=(DOT4_SIGNED,)),
 }
 SHAPES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "1x1": ((1, 16, 3, 7), (24, 16, 1, 1), {}),

@@ -21,8 +21,9 @@ from tenon.errors import InputError
 from tenon.formats import importers
 from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.winograd import Winograd
+from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernels.conv import Tile
-from tenon.machine.kernels.machine import Machine, in_halves
+from tenon.machine.kernels.machine import Machine, in_halves, with_product
 from tenon.machine.kernels.winograd import WinogradBlocking
 from tenon.machine.plan.arithmetic import quickest
 from tenon.machine.plan.lowering_context import Setting
@@ -37,7 +38,7 @@ from tenon.network.passes.precision import precision
 from tenon.options import Options
 
 BF16, F16 = DType.BF16, DType.F16
-PAIRS = {name: replace(machine, dot2=1.0) for name, machine in MACHINES.items()}
+PAIRS = {name: with_product(machine, replace(DOT2, time=1.0)) for name, machine in MACHINES.items()}
 CASES = {f"{case.op.name}_{case.label}": case for case in Conv.cases() if case.dtypes[:1] == (BF16,)}
 SQUARE = Case(Conv(pads=(1, 1, 1, 1)), ((1, 18, 5, 6), (17, 18, 3, 3), (17,)), (1, 2), dtypes=(BF16, BF16))
 
@@ -235,8 +236,8 @@ def test_weights_with_nan_or_infinity_are_not_scaled() -> None:
 
 # --------------------------------------------------------------------------------------------- choices
 def test_only_bf16_selects_a_target_with_dot2() -> None:
-    assert not find("host").machine.dot2
-    assert (find("host", bf16=True).machine.dot2 > 0) == runs_here("x86-64-avx512-bf16")
+    assert not find("host").machine.has("dot2")
+    assert find("host", bf16=True).machine.has("dot2") == runs_here("x86-64-avx512-bf16")
     assert find("x86-64-avx2", bf16=True).name == "x86-64-avx2"
 
 

@@ -11,7 +11,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.network.ops.base import Case
 from tenon.network.ops.conv import Conv
 
-MACHINE = Machine(lanes=1, registers=12, block=4, soft_float=True)
+MACHINE = Machine(lanes=1, registers=12, block=4, float_unit=False)
 LABELS = ("first_layer", "one_in_one_out", "stride_past_pads", "dilated", "same_upper", "narrow_groups", "one_axis")
 CASES = {case.label: case for case in Conv.cases()}
 

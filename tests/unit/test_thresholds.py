@@ -11,13 +11,14 @@ import pytest
 
 from compiled import Library
 from lowered import Ask, make_site, run_site
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.lookup import thresholds
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets import find, targets
 from tenon.network.graph.graph import Array
 from tenon.network.ops.quantize import QuantizeLinear
 
-SOFT = Machine(lanes=1, registers=8, scalar=True, soft_float=True)
+SOFT = Machine(lanes=1, registers=8, products=(MUL,), float_unit=False)
 
 
 def numbers(scale: np.float32) -> Array:
@@ -100,9 +101,9 @@ WITHOUT_FPU = [
 
 
 def test_targets_without_fpu_are_known_by_their_triple_and_processor() -> None:
-    assert sorted(name for name, row in targets().items() if row.machine.soft_float) == WITHOUT_FPU
+    assert sorted(name for name, row in targets().items() if not row.machine.float_unit) == WITHOUT_FPU
     soft = replace(find("cortex-m4"), triple="thumb-freestanding-eabi", cpu="cortex_m4")
-    assert soft.machine.soft_float
+    assert not soft.machine.float_unit
 
 
 @pytest.mark.parametrize("target", [*WITHOUT_FPU, "cortex-m4"])

@@ -10,6 +10,8 @@ import pytest
 
 from compiled import Library
 from lowered import make_site, run_lowered
+from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.helium import DOT16
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
@@ -18,7 +20,7 @@ from tenon.network.ops.move import Transpose
 SHAPES = [(19, 37), (16, 16), (33, 48), (8, 4), (9, 5), (64, 7), (3, 18, 21), (2, 5, 6, 33)]
 MACHINES = {
     "lanes4": Machine(lanes=4, block=4), "lanes8": Machine(lanes=8, block=8), "lanes16": Machine(lanes=16, block=16),
-    "scalar": Machine(lanes=1), "pairs": Machine(lanes=4, pairs=True, dot16=True),
+    "scalar": Machine(lanes=1), "pairs": Machine(lanes=4, products=(DOT2_I16, DOT16)),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.storage_types import NARROW
+from tenon.network.graph.types import DType
 
 
 # ------------------------------------------------------------------------------------------------- inner loops
@@ -28,10 +29,17 @@ _WIDENED = 1.0
 """Two instructions, of which one finds a unit that multiplies nothing."""
 
 
+def pair_time(machine: Machine) -> float:
+    """Time of a product of pairs of bf16."""
+    unit = machine.multiplies(DType.BF16, 2)
+    assert unit is not None
+    return unit.time
+
+
 def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
     """What the inner loop of direct sums takes besides loads."""
     if s.pairs(machine):
-        return Arithmetic(machine.dot2)
+        return Arithmetic(pair_time(machine))
     if s.halves(machine):
         return IN_F32
     return Arithmetic(1.0, *(_WIDENED * (dtype in NARROW) for dtype in (s.weights, s.x.dtype)))

@@ -124,11 +124,16 @@ class IntegerBlocks(WithoutParameters):
         return [Step(integer_blocks.conv(s, machine), (Input(0), *packed, *stage.operands, Output()))]
 
 
+def four_time(machine: Machine) -> float:
+    """Time of a product of bytes four at a time, of a machine that has one."""
+    return next(iter(machine.fours.values())).time
+
+
 def depthwise_cost(s: Conv, machine: Machine) -> Cost:
     """Of a depthwise convolution of integers, which one algorithm computes (``kernels.integer_depthwise``), with the
     halo that it asks for."""
     if s.x.dtype.bytes == s.weights.bytes == 1 and integer_conv.taps_in_fours(s.dilation[1], machine):
-        sums = s.kernel[0] * -(-s.kernel[1] // 4) * machine.dot4_time
+        sums = s.kernel[0] * -(-s.kernel[1] // 4) * four_time(machine)
     else:
         sums = s.taps * 2.0  # each value is widened
     vectors = s.y.n * math.prod(s.extent) * -(-s.padded // s.lanes(machine))
@@ -137,7 +142,7 @@ def depthwise_cost(s: Conv, machine: Machine) -> Cost:
 
 def product_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
     """The best tiles of a product whose weights are packed at run time, four channels at a time."""
-    loop = Loop(max(1, -(-s.x.channels // 4)), Arithmetic(machine.dot4_time), _FINISH)
+    loop = Loop(max(1, -(-s.x.channels // 4)), Arithmetic(four_time(machine)), _FINISH)
     return best_tiles(s, machine, count, loop)
 
 
@@ -145,5 +150,5 @@ def _loop(s: Conv, machine: Machine) -> Loop:
     """The inner loop, as if the weights allowed the best products of the machine."""
     channels = -(-s.x.channels // s.groups)
     if integer_conv.in_fours(s, machine):
-        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(machine.dot4_time), _FINISH)
+        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(four_time(machine)), _FINISH)
     return Loop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)

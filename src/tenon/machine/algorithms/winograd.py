@@ -29,6 +29,7 @@ from tenon.machine.algorithms.estimate import (
     Arithmetic,
     fits,
     overlapped,
+    pair_time,
     slowest,
     step_time,
     streamed,
@@ -196,7 +197,7 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     steps = inputs // 2 if b.pairs else inputs
     # Transformed inputs are as the products want them; only weights may have to be widened.
     arithmetic = (
-        Arithmetic(machine.dot2)
+        Arithmetic(pair_time(machine))
         if b.pairs
         else direct_arithmetic(replace(s, x=replace(s.x, dtype=F32), weights=stored_as(s, b)), machine)
     )

@@ -28,6 +28,31 @@ PRODUCT_ALONE = '{V} r = a * b;\n  __asm__("" : "+%s"(r));\n  return r;'
 
 
 @dataclass(frozen=True)
+class ProductUnit:
+    """Products that a machine adds up by one operation of the loop IR.
+
+    ``shape`` is (positions, channels, inputs): how many numbers of either operand make one element of the result, or a
+    block of results.  ``time`` is in multiply-adds of a vector of f32; ``narrow``: no weight may be -128.
+    """
+
+    operation: str
+    x: DType
+    weights: DType
+    sums: DType
+    shape: tuple[int, int, int]
+    time: float = 1.0
+    narrow: bool = False
+
+
+@dataclass(frozen=True)
+class TableUnit:
+    """Bytes that a machine looks up in a table of 256, in vectors of so many ``entries``."""
+
+    operation: str
+    entries: int
+
+
+@dataclass(frozen=True)
 class Form:
     """The body of an operation's function where the preprocessor's ``condition`` holds.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Portable
+from tenon.machine.isa.base import Portable, ProductUnit
 from tenon.machine.kernel_ir.loops import Primitive
+from tenon.network.graph.dtype import DType
+
+DOT2 = ProductUnit("dot2", DType.BF16, DType.BF16, DType.F32, (1, 1, 2))
 
 PRIMITIVES = {
     # (acc + the product of the second bf16s) + that of the first, per 32-bit lane; a processor's own instruction

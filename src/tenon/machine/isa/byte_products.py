@@ -6,8 +6,9 @@ that the even and the odd bytes of every word are widened to i16 and multiplied 
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Portable
+from tenon.machine.isa.base import Portable, ProductUnit
 from tenon.machine.kernel_ir.loops import Expr, Primitive, op
+from tenon.network.graph.dtype import DType
 
 _TAKES = "{V} acc, {V} a, {V} b"
 _BYTES = (
@@ -57,6 +58,10 @@ def products(acc: Expr, a: Expr, b: Expr, *, signed: bool = True) -> Expr:
         acc = acc + _byte(a, i, signed=signed) * _byte(b, i, signed=True)
     return acc
 
+
+DOT4 = ProductUnit("dot4", DType.U8, DType.I8, DType.I32, (1, 1, 4))
+DOT4_SIGNED = ProductUnit("dot4_signed", DType.I8, DType.I8, DType.I32, (1, 1, 4))
+DOT4_NARROW = ProductUnit("dot4_narrow", DType.I8, DType.I8, DType.I32, (1, 1, 4), narrow=True)
 
 PRIMITIVES = {
     "dot4": Primitive(3, products=4, meaning=lambda acc, a, b: products(acc, a, b, signed=False)),  # u8 * i8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Portable
+from tenon.machine.isa.base import Portable, TableUnit
 from tenon.machine.kernel_ir.loops import Primitive
 
 
@@ -19,6 +19,9 @@ def _looked_up(vectors: int) -> Portable:
     )
     return Portable(f"{{V}} x, {', '.join(f'{{T}} {t}' for t in tables)}", body)
 
+
+LOOKUP4 = TableUnit("lookup4", 64)
+LOOKUP16 = TableUnit("lookup16", 16)
 
 PRIMITIVES = {
     # Bytes, as numbers without a sign, by the entries of a table of 256 in 4 vectors of 64 or 16 of 16.

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.isa.base import Assembly, Form, Portable
+from tenon.machine.isa.base import Assembly, Form, Portable, ProductUnit
 from tenon.machine.isa.frame import Frame
 from tenon.machine.kernel_ir.loops import Primitive
+from tenon.network.graph.dtype import DType
 
 POSITIONS, CHANNELS = 4, 2
 
 # ------------------------------------------------------------------------------------------------ operations
+DOT2_I16 = ProductUnit("dot2_i16", DType.I16, DType.I16, DType.I32, (1, 1, 2))
+
 PRIMITIVES = {
     # Words of 32 bits as pairs of 16: the low half first.
     "dot2_i16": Primitive(3, products=2),  # acc + both products; sums wrap around

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenon.machine.isa.base import Form, Portable
+from tenon.machine.isa.base import Form, Portable, ProductUnit
 from tenon.machine.kernel_ir.loops import Primitive
+from tenon.network.graph.dtype import DType
 
 # The product is exact in f64, and so is the sum, but for what no result depends on.  Rounded to odd, an f32 keeps all
 # that the second rounding needs (Boldo, Melquiond, "Emulation of FMA and Correctly Rounded Sums", 2008).
@@ -60,6 +61,9 @@ def _by_number() -> Iterator[Form]:
     has = f"{_ZVFH} && TENON_CLANG({_BUILTIN})"
     yield Form("fma_f16_scalar", 0, has, f"{_HALF_TYPE}{_NUMBER}return {spread};")
 
+
+FMA = ProductUnit("fma_f16", DType.F16, DType.F16, DType.F16, (1, 1, 1))
+"""Vectors of twice as many f16 in the time of one of f32."""
 
 PRIMITIVES = {
     "fma_f16": Primitive(3, products=1, computes=False),  # acc + a * b of f16

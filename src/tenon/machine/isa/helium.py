@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.isa.base import Assembly, Form, Portable
+from tenon.machine.isa.base import Assembly, Form, Portable, ProductUnit
 from tenon.machine.isa.dsp import LANES_EVEN
 from tenon.machine.isa.frame import LOCAL
 from tenon.machine.kernel_ir.loops import Expr, Op, Primitive
@@ -56,6 +56,8 @@ def _step(positions: int) -> list[str]:
         lines += [f"vmladava.s8 %[a{v * positions + i}], q{i}, {weights}" for i in range(positions)]
     return lines
 
+
+DOT16 = ProductUnit("dot16", DType.I8, DType.I8, DType.I32, (1, 1, 16))
 
 PRIMITIVES = {"dot16": Primitive(3, "given", products=16)}  # an i32 + the sixteen i8 * i8 of two vectors of four words
 PORTABLE = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Form, Portable
+from tenon.machine.isa.base import Form, Portable, ProductUnit
 from tenon.machine.kernel_ir.loops import Primitive
+from tenon.network.graph.dtype import DType
 
 _BLOCKS = (
     "union {{ {V} v; uint8_t u[16]; int8_t s[16]; }} x = {{ a }}, y = {{ b }};\n"
@@ -17,6 +18,9 @@ _SHUFFLES = {
     "high_halves": "2, 3, 6, 7",
 }
 _PRODUCT = '__asm__("%s %%0.4s, %%1.16b, %%2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
+
+MMLA = ProductUnit("mmla", DType.U8, DType.I8, DType.I32, (2, 2, 8))
+MMLA_SIGNED = ProductUnit("mmla_signed", DType.I8, DType.I8, DType.I32, (2, 2, 8))
 
 PRIMITIVES = {
     # Four i32, of two rows by two columns, plus the products of two rows of eight u8 (``mmla_signed``: of i8) by two

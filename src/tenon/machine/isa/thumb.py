@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.isa.base import Assembly, Form, Portable
+from tenon.machine.isa.base import Assembly, Form, Portable, ProductUnit
 from tenon.machine.isa.frame import Frame
 from tenon.machine.kernel_ir.loops import Primitive
 from tenon.network.graph.dtype import DType
@@ -117,6 +117,9 @@ def _of_vector4(weights: str, inputs: str, sums: Sequence[str], numbers: Sequenc
         "#endif",
     ]
 
+
+MUL = ProductUnit("mul", DType.I8, DType.I8, DType.I32, (1, 1, 1))
+"""One by one, in few registers: also of other cores that have neither vectors nor an FPU."""
 
 PRIMITIVES = {
     "scalar": Primitive(1),  # the operand, a scalar, which compilers do not compute together with others as a vector

@@ -94,7 +94,7 @@ class Conv:
     def pairs(self, machine: Machine) -> str:
         """What bf16 pairs are formed of: neighbouring "channels", for blocks of one the "taps" of a row; "" if none."""
         bf16 = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
-        if not (machine.dot2 and bf16 and self.packed):
+        if not (machine.multiplies(DType.BF16, 2) and bf16 and self.packed):
             return ""
         if self.x.block == 1:
             return "taps" if self.dilation[1] == 1 else ""
@@ -104,7 +104,7 @@ class Conv:
         """Whether products are computed in vectors of f16; their results fill whole blocks of ``y``, or are rows."""
         f16 = self.x.dtype is DType.F16 and self.weights is DType.F16 and self.taps > 0
         whole = self.y.block % (2 * machine.lanes) == 0 or self.y.block == self.y.channels
-        return machine.half and f16 and whole and self.packed
+        return f16 and whole and machine.multiplies(DType.F16) is not None and self.packed
 
     def lanes(self, machine: Machine) -> int:
         """The output channels that a vector has."""
@@ -119,7 +119,7 @@ class Conv:
     def clipped(self, machine: Machine) -> bool:
         """Whether taps beside the image are left out, of tiles of one position, instead of multiplying zeros."""
         plain = self.y_step == (1, 1) and self.positions is None and not self.pairs(machine)
-        return machine.soft_float and plain and any(before > 0 or past for before, past in map(self.border, (0, 1)))
+        return not machine.float_unit and plain and any(before > 0 or past for before, past in map(self.border, (0, 1)))
 
     def row(self, machine: Machine) -> int:
         """Steps along a row of the kernel: its taps, or pairs of them."""

@@ -30,9 +30,9 @@ POSITIONS, VECTORS = 8, 2
 
 def applies(c: Conv, machine: Machine) -> bool:
     """Whether there is a kernel for a convolution: of bytes in blocks of four channels, neighbours in a row."""
-    bytes = c.x.dtype in machine.dot4 and c.weights is DType.I8
+    bytes = c.x.dtype in machine.fours and c.weights is DType.I8
     plain = c.groups == 1 and c.stride[1] == 1 and not c.depthwise and c.packed and not c.batch
-    return machine.mmla and bytes and plain and c.x.block == c.y.block == machine.lanes == LANES
+    return machine.has("mmla") and bytes and plain and c.x.block == c.y.block == machine.lanes == LANES
 
 
 def cuts(c: Conv) -> list[tuple[int, int, int]]:

@@ -42,7 +42,7 @@ def in_fours(s: Conv, machine: Machine) -> bool:
     """Whether bytes can be multiplied four channels at a time, of a depthwise convolution four neighbouring taps, if
     the weights allow it."""
     bytes = s.x.dtype in (DType.I8, DType.U8) and s.weights is DType.I8
-    if not machine.dot4 or not bytes:
+    if not machine.fours or not bytes:
         return False
     if not by_taps(s, machine):
         return s.x.block % 4 == 0
@@ -57,7 +57,7 @@ def by_taps(s: Conv, machine: Machine) -> bool:
 
 def taps_in_fours(dilation: int, machine: Machine) -> bool:
     """Whether a depthwise convolution may multiply four taps of a row at a time: those of neighbouring columns."""
-    return bool(machine.dot4) and dilation == 1 and machine.lanes == machine.block >= 4
+    return bool(machine.fours) and dilation == 1 and machine.lanes == machine.block >= 4
 
 
 def shared(kernel: int, stride: int) -> int:
@@ -116,16 +116,16 @@ class IntegerConv:
     added: Added | None = None
 
     def fours(self, machine: Machine) -> bool:
-        """Whether four channels are multiplied at a time (``loops.dot4``)."""
-        if machine.narrow_dot4 and (self.weight_zero or not self.narrow):
+        """Whether four channels are multiplied at a time (``Machine.fours``)."""
+        if machine.narrow_fours and (self.weight_zero or not self.narrow):
             return False  # its products of four bytes are too slow to pay for sums of inputs, too
         summed = not self.weight_zero or not by_taps(self.conv, machine)
         return summed and not self.nibbles and in_fours(self.conv, machine)
 
     def multiplied(self, machine: Machine) -> DType:
-        """The type of activations as ``loops.dot4`` takes them."""
+        """The type of activations as ``Machine.fours`` takes them."""
         own = self.conv.x.dtype
-        return own if not self.fours(machine) or own in machine.dot4 else machine.dot4[0]
+        return own if not self.fours(machine) or own in machine.fours else next(iter(machine.fours))
 
     def shifted(self, machine: Machine) -> int:
         """What is added to activations before they are multiplied, so that they are of that type."""
@@ -174,9 +174,7 @@ class IntegerConvContext:
     def multiply_add(self, acc: Expr, x: Expr, w: Expr) -> Expr:
         if not self.fours:
             return acc + x * w
-        if self.s.multiplied(self.machine) is DType.U8:
-            return op("dot4", acc, x, w)
-        return op("dot4_narrow" if self.machine.narrow_dot4 else "dot4_signed", acc, x, w)
+        return op(self.machine.fours[self.s.multiplied(self.machine)].operation, acc, x, w)
 
     def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
         """Requantise ``lanes`` sums, apply the epilogue and store them; zeros in lanes past the last channel."""

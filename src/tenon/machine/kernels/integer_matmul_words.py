@@ -30,7 +30,7 @@ _BYTES = (DType.I8, DType.U8)
 def applies(s: IntegerMatMul, machine: Machine) -> bool:
     """Whether the machine multiplies any bytes four at a time, and more than one row shares what is packed."""
     plain = all(dtype in _BYTES for dtype in s.dtypes)
-    return plain and bool(machine.dot4) and not machine.narrow_dot4 and s.size[0] > 1
+    return plain and bool(machine.fours) and not machine.narrow_fours and s.size[0] > 1
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Words:
 
     @property
     def multiplied(self) -> DType:
-        """The type of left bytes as ``loops.dot4`` takes them; right ones are i8."""
+        """The type of left bytes as ``Machine.fours`` takes them; right ones are i8."""
         own = self.s.dtypes[0]
-        return own if own in self.machine.dot4 else self.machine.dot4[0]
+        return own if own in self.machine.fours else next(iter(self.machine.fours))
 
     @property
     def shifts(self) -> tuple[int, int]:
@@ -92,7 +92,7 @@ class Words:
         return by_column, by_row
 
     def multiply_add(self, acc: Expr, left: Expr, right: Expr) -> Expr:
-        return op("dot4" if self.multiplied is DType.U8 else "dot4_signed", acc, left, right)
+        return op(self.machine.fours[self.multiplied].operation, acc, left, right)
 
     def flipped(self, x: Expr) -> Expr:
         """Left words as they are multiplied."""

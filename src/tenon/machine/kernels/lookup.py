@@ -52,7 +52,7 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
     source, out, *masks = collapse([s.input, s.output, *([s.mask] if s.mask else [])])
     size, bisected = "x".join(map(str, out.size)), source.dtype in (F32, DType.I16) and not s.shift
     in_vectors = out.dtype.bytes == source.dtype.bytes == 1 and out.size[-1] >= NARROWEST
-    entries = machine.lookup if in_vectors else 0
+    entries = machine.table.entries if machine.table and in_vectors else 0
     named = ("thresholds", "255 thresholds, by bisection") if bisected else ("lookup", "a table of 256 results")
     if s.shift:
         named = "steps", "a table of starts and a threshold"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from tenon.machine.isa.base import ProductUnit, TableUnit
 from tenon.network.graph.types import DType
 
 
@@ -21,30 +24,42 @@ class Machine:
     prefetch: bool = False
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
-    dot2: float = 0.0  # multiply-adds of f32 in the time of a product of pairs of bf16 (``loops.dot2``); 0: it has none
-    half: bool = False  # it multiplies vectors of twice as many f16 in the time of one of f32 (``loops.fma_f16``)
-    dot4: tuple[
-        DType, ...
-    ] = ()  # u8, i8: what it multiplies by i8 quickly, four at a time (``loops.dot4``); best first
-    dot4_time: float = 1.0  # multiply-adds of f32 in the time of one of ``dot4``, by instructions
-    integer_time: float = 1.0  # multiply-adds of f32 in the time of one estimated of integers, by instructions
-    narrow_dot4: bool = False  # it does only where no i8 of the weights is -128 (``dot4_narrow`` of ``loops.OPS``)
-    mmla: bool = False  # it multiplies blocks of 2x8 bytes of either sign (``loops.mmla``)
-    pairs: bool = False  # it multiplies pairs of 16 bits in words of 32 (``loops.dot2_i16``)
-    dot16: bool = False  # it adds sixteen products of bytes to a scalar (``loops.dot16``)
-    lookup: int = (
-        0  # entries in each of the vectors of a table in which it looks up many bytes at once (``loops.lookup``)
-    )
-    scalar: bool = False  # it multiplies integers one by one, in few registers (``kernels.integer_scalar``)
-    soft_float: bool = False  # floats are computed by calls, for want of an FPU: no tap beside an image is multiplied
+    products: tuple[ProductUnit, ...] = ()  # besides multiply-adds of f32; of equal types the best first
+    table: TableUnit | None = None  # by which it looks up many bytes at once
+    instruction: float = 1.0  # multiply-adds of f32 in the time of one, of integers whose cost is counted in them
+    float_unit: bool = True  # else floats are computed by calls: no tap beside an image is multiplied
     threads: int = 1  # that algorithms are chosen for
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
+
+    @cached_property
+    def fours(self) -> Mapping[DType, ProductUnit]:
+        """Units for products of bytes by i8, four at a time, by the type of the first factor; the best first."""
+        units = [unit for unit in self.products if unit.shape == (1, 1, 4) and unit.weights is DType.I8]
+        return {unit.x: unit for unit in units}
+
+    @property
+    def narrow_fours(self) -> bool:
+        """Whether it multiplies bytes four at a time only where no weight is -128."""
+        return any(unit.narrow for unit in self.fours.values())
+
+    def unit(self, operation: str) -> ProductUnit | None:
+        """The unit for that operation, if it has it."""
+        return next((unit for unit in self.products if unit.operation == operation), None)
+
+    def has(self, operation: str) -> bool:
+        """Whether it has a unit for that operation."""
+        return self.unit(operation) is not None
+
+    def multiplies(self, dtype: DType, inputs: int = 1) -> ProductUnit | None:
+        """The unit for products of two numbers of a type, so many at a time, if it has one."""
+        fitting = (unit for unit in self.products if unit.x is unit.weights is dtype)
+        return next((unit for unit in fitting if unit.shape == (1, 1, inputs)), None)
 
     @property
     def rounds_in_integers(self) -> bool:
         """Whether sums times factors in f32 are computed faster in fixed point (``requantize.even_factors``): without
         an FPU, and where vectors are of integers only."""
-        return self.soft_float or self.dot16
+        return not self.float_unit or self.has("dot16")
 
     def lanes_of(self, *dtypes: DType) -> int:
         """Elements of a vector that fits the registers in the widest of these types; f32 at least, in which narrower
@@ -55,3 +70,9 @@ class Machine:
 def in_halves(machine: Machine) -> Machine:
     """``machine`` with blocks that vectors of f16 fit in."""
     return replace(machine, block=max(machine.block, 2 * machine.lanes))
+
+
+def with_product(machine: Machine, unit: ProductUnit) -> Machine:
+    """``machine`` with ``unit`` in place of its own for that operation."""
+    others = tuple(each for each in machine.products if each.operation != unit.operation)
+    return replace(machine, products=(*others, unit))

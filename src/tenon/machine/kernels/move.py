@@ -393,7 +393,7 @@ def _shuffled(nest: _Nest, turned: tuple[int, int], source: Tensor, target: Tens
     sides = (nest.target, turned[0]), (nest.source or (), turned[1])
     plain = not any(dim.uses(loop) for side, loop in sides for dim in side[:-1])
     dtype = target.buffer.type.dtype
-    if not plain or source.buffer.type.dtype is not dtype or machine.lanes < 4 or machine.pairs:
+    if not plain or source.buffer.type.dtype is not dtype or machine.lanes < 4 or machine.has("dot2_i16"):
         return 0
     return 16 if dtype in (DType.I8, DType.U8) else 4 if dtype.bytes == 4 else 0
 

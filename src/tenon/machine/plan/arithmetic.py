@@ -29,7 +29,7 @@ _CONVERTED = 1.1
 
 def computes(machine: Machine, dtype: DType) -> bool:
     """Whether a machine has instructions for products of ``dtype``, of 16 bits."""
-    return machine.dot2 > 0 if dtype is DType.BF16 else machine.half
+    return machine.multiplies(dtype, 2 if dtype is DType.BF16 else 1) is not None
 
 
 def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
@@ -80,7 +80,8 @@ def _estimates(node: Node, setting: Setting, dtype: DType) -> dict[str, tuple[fl
         typed = replace(here, inputs=inputs, outputs=outputs)
         algorithm = next((each.name for each in op.candidates(typed)), "it")
         found[name] = op.cost(typed).time, algorithm
-    if dtype is DType.F16 or setting.machine.dot2 < 2:
+    pairs = setting.machine.multiplies(DType.BF16, 2)
+    if dtype is DType.F16 or pairs is None or pairs.time < 2:
         time, algorithm = found["narrow"]
         found["narrow"] = time / _CONVERTED, algorithm
     return found

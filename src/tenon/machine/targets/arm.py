@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 
+from tenon.machine.isa.byte_products import DOT4, DOT4_NARROW, DOT4_SIGNED
+from tenon.machine.isa.byte_tables import LOOKUP16
+from tenon.machine.isa.fp16 import FMA
+from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Product, Target
 from tenon.machine.targets.runner import qemu_user
-from tenon.network.graph.types import DType
 
 _GNU = "aarch64-linux-gnu"
 
 NEON = Target(
     "aarch64",
-    Machine(
-        lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), dot4_time=3.6, narrow_dot4=True, lookup=16
-    ),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, products=(replace(DOT4_NARROW, time=3.6),), table=LOOKUP16),
     "aarch64-linux-musl",
     "generic",
     about="AArch64 with NEON",
@@ -25,7 +26,7 @@ NEON = Target(
 )
 _DOTPROD = Target(
     "aarch64-dotprod",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), lookup=16),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, products=(DOT4_SIGNED,), table=LOOKUP16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod",
     about="AArch64 with NEON and its dot product of bytes (Armv8.2-A)",
@@ -36,7 +37,7 @@ _DOTPROD = Target(
 )
 _FP16 = Target(
     "aarch64-fp16",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.I8,), half=True, lookup=16),
+    Machine(lanes=4, registers=32, block=4, prefetch=True, products=(DOT4_SIGNED, FMA), table=LOOKUP16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod+fullfp16",
     about="AArch64 with NEON, its dot product and arithmetic in f16 (Armv8.2-A)",
@@ -48,7 +49,14 @@ _FP16 = Target(
 )
 _I8MM = Target(
     "aarch64-i8mm",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, dot4=(DType.U8, DType.I8), mmla=True, half=True, lookup=16),
+    Machine(
+        lanes=4,
+        registers=32,
+        block=4,
+        prefetch=True,
+        products=(DOT4, DOT4_SIGNED, MMLA, MMLA_SIGNED, FMA),
+        table=LOOKUP16,
+    ),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod+fullfp16+i8mm",
     about="AArch64 with NEON, its dot product, f16 and products of bytes of both signs (I8MM)",
@@ -61,7 +69,7 @@ _I8MM = Target(
 # cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
 ARMV7 = Target(
     "armv7",
-    Machine(lanes=4, registers=16, block=4, unroll=1, dot4=(DType.I8,), dot4_time=3.4, narrow_dot4=True),
+    Machine(lanes=4, registers=16, block=4, unroll=1, products=(replace(DOT4_NARROW, time=3.4),)),
     "arm-linux-musleabihf",
     "generic+v7a+neon+vfp4",
     about="ARMv7-A with NEON and VFPv4",
@@ -90,7 +98,7 @@ def _sve(bits: int, cores: str) -> Target:
     lanes = bits // 32
     return Target(
         f"aarch64-sve{bits}",
-        Machine(lanes=lanes, registers=32, block=lanes, prefetch=True, lookup=16),
+        Machine(lanes=lanes, registers=32, block=lanes, prefetch=True, table=LOOKUP16),
         "aarch64-linux-musl",
         "generic+v8_2a+sve",
         (f"-msve-vector-bits={bits}",),

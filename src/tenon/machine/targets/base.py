@@ -61,7 +61,7 @@ class Target:
     ``thread_pool`` and ``c_library`` tell what zig has for it: POSIX threads, and a C library to link executables with;
     ``below_baseline`` that its processor lacks instructions which zig's libraries for the triple use by default.
     ``not_emulated`` are the operator cases (by the beginnings of their labels) that its emulator cannot run.
-    Whether the machine computes floats by calls (``Machine.soft_float``) follows from ``triple`` and ``cpu``.
+    Whether the machine computes floats by calls (``Machine.float_unit``) follows from ``triple`` and ``cpu``.
     ``tier`` 1: every run of the tests runs everything on it; 2: a small part, and all with ``-m slow``.
     """
 
@@ -89,7 +89,7 @@ class Target:
 
     def __post_init__(self) -> None:
         soft = _without_fpu(self.triple, self.cpu)
-        object.__setattr__(self, "machine", replace(self.machine, soft_float=soft))
+        object.__setattr__(self, "machine", replace(self.machine, float_unit=not soft))
 
     @property
     def threaded(self) -> bool:

@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Literal
 
+from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.helium import DOT16
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Product, Target
 from tenon.machine.targets.board import Board, Memory
@@ -62,17 +65,17 @@ def _target(
     )
 
 
-_CORE = Machine(lanes=1, registers=12, scalar=True, integer_time=0.03)
+_CORE = Machine(lanes=1, registers=12, products=(MUL,), instruction=0.03)
 """Without floating point: what is left of r0 to r12."""
-_SMALL_CORE = Machine(lanes=1, registers=8, scalar=True, integer_time=0.056)
+_SMALL_CORE = Machine(lanes=1, registers=8, products=(MUL,), instruction=0.056)
 """Most instructions take r0 to r7 only."""
-_DSP = Machine(lanes=1, registers=28, pairs=True, integer_time=0.53)
+_DSP = Machine(lanes=1, registers=28, products=(DOT2_I16,), instruction=0.53)
 """With DSP instructions and a register file of 32 single floats."""
-_DSP_V5 = replace(_DSP, integer_time=0.8)
+_DSP_V5 = replace(_DSP, instruction=0.8)
 """The same with the FPU of Armv8, which takes the larger of two floats in one instruction."""
-_SOFT = Machine(lanes=1, registers=12, pairs=True, integer_time=0.048)
+_SOFT = Machine(lanes=1, registers=12, products=(DOT2_I16,), instruction=0.048)
 """With DSP instructions, without floating point."""
-_HELIUM = Machine(lanes=4, registers=8, pairs=True, dot16=True, integer_time=0.79)
+_HELIUM = Machine(lanes=4, registers=8, products=(DOT2_I16, DOT16), instruction=0.79)
 """With vectors of 128 bits."""
 _M55 = "cortex_m55+fp_armv8d16+mve-mve_fp"
 """Its vectors are of integers: for those of floats, Clang 22 takes NaN for equal to itself."""

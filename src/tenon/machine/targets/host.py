@@ -11,6 +11,7 @@ from tenon.machine.targets.base import Host, Target
 from tenon.machine.targets.host_cpu import fits, processor
 from tenon.machine.targets.registry import rows
 from tenon.machine.targets.runner import Local, Runner
+from tenon.network.graph.types import DType
 
 
 @lru_cache(maxsize=2)
@@ -32,7 +33,7 @@ def best(fitting: Callable[[Host], bool], bf16: bool = False) -> Target | None:
     found = [
         (len(row.host.features), row.name)
         for row in rows().values()
-        if row.host and fitting(row.host) and not row.host.tuned and (bf16 or not row.machine.dot2)
+        if row.host and fitting(row.host) and not row.host.tuned and (bf16 or not row.machine.multiplies(DType.BF16, 2))
     ]
     return rows()[max(found)[1]] if found else None
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from tenon.machine.isa.fp16 import FMA
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Product, Target
 from tenon.machine.targets.board import Board, Memory
@@ -52,7 +54,7 @@ _VECTOR = Target(
 _VECTOR_F16 = replace(
     _VECTOR,
     name="riscv64-v-fp16",
-    machine=replace(_VECTORS, half=True),
+    machine=replace(_VECTORS, products=(FMA,)),
     cpu="baseline_rv64+v+zfh+zvfh",
     about="RISC-V RV64GC with the V extension and arithmetic in f16 (Zfh, Zvfh)",
     host=Host("riscv64", frozenset({"v", "zfh", "zvfh"}), triple="riscv64-linux-gnu"),
@@ -89,7 +91,7 @@ TARGETS = (
     ),
     Target(
         "riscv32imc",
-        Machine(lanes=1, registers=24, scalar=True, integer_time=0.04),
+        Machine(lanes=1, registers=24, products=(MUL,), instruction=0.04),
         "riscv32-freestanding",
         "generic_rv32+m+c",
         ("-fno-tree-vectorize", "-fomit-frame-pointer"),

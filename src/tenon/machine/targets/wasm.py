@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Product, Target
 from tenon.machine.targets.runner import Wasmtime
-from tenon.network.graph.types import DType
 
 _SIMD = Target(
     "wasm32",
-    Machine(lanes=4, registers=16, dot4=(DType.I8, DType.U8), dot4_time=1.4),
+    Machine(lanes=4, registers=16, products=(replace(DOT4_SIGNED, time=1.4), replace(DOT4, time=1.4))),
     "wasm32-freestanding",
     "generic+simd128",
     about="WebAssembly with SIMD",

@@ -1,21 +1,26 @@
 """x86-64: SSE2, AVX2 with FMA, AVX-512, and AVX-512 with products of bf16."""
 
+from dataclasses import replace
+
+from tenon.machine.isa.bf16 import DOT2
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.byte_tables import LOOKUP4
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Product, Target
-from tenon.network.graph.types import DType
 
 _LINUX = "x86_64-linux-gnu"
 _AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c"})
 _AVX512 = _AVX2 | {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd"}
-_VNNI = (DType.U8,)
-_PAIRS = (DType.U8, DType.I8)  # as pairs of i16, whatever they were
+_VNNI = (DOT4,)
+_PAIRS = (DOT4, DOT4_SIGNED)  # as pairs of i16, whatever they were
+_VNNI_BF16 = (DOT4, replace(DOT2, time=4.0))
 _WIDE = ("-mprefer-vector-width=512",)
 
 # A product of pairs of bf16 takes four multiply-adds of f32 on Xeons with AMX and one on Zen 4: to compile for a
 # processor that is not known gets what loses nowhere.  "host" is measured (``tune.probe``).
 SSE2 = Target(
     "x86-64",
-    Machine(lanes=4, registers=16, block=4, prefetch=True, dot4=_PAIRS),
+    Machine(lanes=4, registers=16, block=4, prefetch=True, products=_PAIRS),
     _LINUX,
     "x86_64",
     about="Any x86-64 (SSE2)",
@@ -25,7 +30,7 @@ SSE2 = Target(
 )
 AVX2 = Target(
     "x86-64-avx2",
-    Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=_PAIRS),
+    Machine(lanes=8, registers=16, block=8, prefetch=True, products=_PAIRS),
     _LINUX,
     "x86_64_v3",
     about="x86-64 with AVX2 and FMA",
@@ -38,7 +43,7 @@ TARGETS = (
     AVX2,
     Target(
         "x86-64-avx2-vnni",
-        Machine(lanes=8, registers=16, block=8, prefetch=True, dot4=_VNNI),
+        Machine(lanes=8, registers=16, block=8, prefetch=True, products=_VNNI),
         _LINUX,
         "x86_64_v3+avxvnni",
         about="x86-64 with AVX2 and its integer dot product (AVX-VNNI)",
@@ -48,7 +53,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_PAIRS, lookup=64),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, products=_PAIRS, table=LOOKUP4),
         _LINUX,
         "x86_64_v4",
         _WIDE,
@@ -59,7 +64,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-vnni",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, lookup=64),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, products=_VNNI, table=LOOKUP4),
         _LINUX,
         "x86_64_v4+avx512vnni",
         _WIDE,
@@ -70,7 +75,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-vbmi",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, lookup=64),
+        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, products=_VNNI, table=LOOKUP4),
         _LINUX,
         "x86_64_v4+avx512vnni+avx512vbmi",
         _WIDE,
@@ -81,7 +86,15 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-bf16",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, dot4=_VNNI, dot2=4.0, lookup=64),
+        Machine(
+            lanes=16,
+            registers=32,
+            block=16,
+            folds_broadcast=True,
+            prefetch=True,
+            products=_VNNI_BF16,
+            table=LOOKUP4,
+        ),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi",
         _WIDE,

@@ -28,5 +28,5 @@ _MOST: Mapping[str, tuple[int, int]] = {
 
 def library_instructions(target: Target) -> Mapping[str, int]:
     """By the function's name, for a call with any operands."""
-    thumb2 = target.machine.registers > 8 or target.machine.dot16
+    thumb2 = target.machine.registers > 8 or target.machine.has("dot16")
     return {prefix + name: most[thumb2] for name, most in _MOST.items() for prefix in ("__aeabi_", "")}

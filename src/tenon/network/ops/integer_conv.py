@@ -155,7 +155,7 @@ class IntegerConv(IntegerProduct):
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
         that are ``settled``, in which other readers may have asked for halos."""
         if (
-            not (site.machine.pairs or site.machine.scalar)
+            not (site.machine.has("dot2_i16") or site.machine.has("mul"))
             or site.machine.block != integer_pairs.BLOCK
             or site.input(0).rank > 4
         ):
@@ -201,7 +201,7 @@ class IntegerConv(IntegerProduct):
         channels = site.input(0).dims[1]
         if channels > 4 or self.group > 1:
             return site.machine.block
-        return 4 if site.machine.dot4 and channels > 2 else 1  # one or two channels would be mostly zeros
+        return 4 if site.machine.fours and channels > 2 else 1  # one or two channels would be mostly zeros
 
     def problem(self, site: Site) -> dense.Conv | None:
         if site.input(0).rank > 4:

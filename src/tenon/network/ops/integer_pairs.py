@@ -92,9 +92,9 @@ class Product:
         s, known = self.described, self._requantized
         assert known is not None
         bias, factors = known.bias, known.factors
-        if machine.dot16 and (step := self._by_vectors(s, bias, factors)):
+        if machine.has("dot16") and (step := self._by_vectors(s, bias, factors)):
             return step
-        if not machine.pairs:
+        if not machine.has("dot2_i16"):
             return self._by_scalars(s, machine, bias, factors)
         if not self.conv.depthwise:
             (step,) = PairsDirect().lower((self.conv,), (self.stage,), machine)
@@ -104,7 +104,7 @@ class Product:
 
     def problem(self, machine: Machine) -> Conv | None:
         """The convolution that an algorithm is chosen for; None where there is no choice."""
-        if self.conv.depthwise or machine.dot16 or not machine.pairs:
+        if self.conv.depthwise or machine.has("dot16") or not machine.has("dot2_i16"):
             return None
         return replace(self.conv, paired=True, operands=())
 
@@ -114,8 +114,8 @@ class Product:
         results = c.y.n * c.y.channels * math.prod(c.extent)
         products = results * self.weights[0].size
         if c.depthwise:
-            each, own = (0.6, 4.0) if machine.dot16 else (2.0, 10.0)
-        elif machine.dot16:
+            each, own = (0.6, 4.0) if machine.has("dot16") else (2.0, 10.0)
+        elif machine.has("dot16"):
             each, own = 0.11, 5.0
         else:
             tile = integer_scalar.channels(self.described, machine)
@@ -220,7 +220,7 @@ class Product:
 
 def supports(c: Conv, machine: Machine) -> bool:
     """Whether there are kernels for such images."""
-    if not (machine.pairs or machine.scalar):
+    if not (machine.has("dot2_i16") or machine.has("mul")):
         return False
     if (c.x.dtype, c.y.dtype, c.weights) != (DType.I8,) * 3 or c.y.block not in (BLOCK, c.y.channels):
         return False

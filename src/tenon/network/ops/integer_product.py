@@ -182,7 +182,7 @@ class IntegerProduct(Operator):
         if whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127:
             return whole.astype(np.int8), 0, False
         by_fours = integer_conv.by_taps(s, site.machine) and integer_conv.in_fours(s, site.machine)
-        if by_fours and not site.machine.narrow_dot4 and integer_depthwise.halves(whole) is not None:
+        if by_fours and not site.machine.narrow_fours and integer_depthwise.halves(whole) is not None:
             return whole.astype(np.int16), 0, True
         if weights.dtype != np.uint8:
             return weights, self.w_zero, False
@@ -272,7 +272,7 @@ def _row(row: Array | Input, spare: int) -> Arg:
 
 def beside_floats(cost: Cost, machine: Machine) -> Cost:
     """An estimate that integers are compared by, as one that floats are compared with, too."""
-    return replace(cost, time=cost.time * machine.integer_time)
+    return replace(cost, time=cost.time * machine.instruction)
 
 
 def adds(site: Site) -> bool:

@@ -75,7 +75,7 @@ class QuantizeLinear(Quantisation):
     def lower(self, site: Site) -> list[Step]:
         """Processors that multiply pairs of 16 bits round and clamp in integers; those without instructions for floats
         find the integer by its thresholds."""
-        if site.machine.soft_float and (table := self.thresholds(site)) is not None:
+        if not site.machine.float_unit and (table := self.thresholds(site)) is not None:
             low = limits(DType(self.to))[0]
             zero = self.exactly(np.zeros(1, np.float32), *site.constants[1:])[0]
             return lower_lookup(site, [table], low, keeps_zero=not zero)
@@ -83,7 +83,7 @@ class QuantizeLinear(Quantisation):
             zero = [Input(2)] if site.has(2) else []
             spec = kernels.Quantize(site.output.size, DType(self.to), limits(DType(self.to)), bool(zero))
             return [Step(kernels.quantize(spec, site.machine), (Input(0), Input(1), *zero, Output()))]
-        if not site.machine.pairs or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
+        if not site.machine.has("dot2_i16") or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
             return super().lower(site)
         return lower_chain(self.name, site, alone(_ByIntegers(self.to, ties=self.ties), site), DType(self.to))
 
@@ -94,7 +94,7 @@ class QuantizeLinear(Quantisation):
         floats = site.input(0).dtype is F32 and site.input(1).dtype is F32
         single = all(site.input(i).size == 1 for i in (1, 2) if site.has(i))
         in_order = site.input(0).layout.in_order and site.output.layout.in_order
-        vectors = machine.lanes > 1 and not machine.pairs
+        vectors = machine.lanes > 1 and not machine.has("dot2_i16")
         return vectors and eight and self.ties == "even" and floats and single and in_order and site.output.size > 0
 
     def thresholds(self, site: Site) -> Array | None:

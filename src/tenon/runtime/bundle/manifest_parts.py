@@ -22,7 +22,7 @@ def recorded_options(options: Options, target: Target) -> dict[str, Any]:
         "c99": options.c99,
         "optimize": options.optimize,
         "precision": options.precision,
-        "dot2": target.machine.dot2 or None,
+        "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,
         "winograd": options.winograd,
         "strassen": options.strassen,
         "max_winograd_error": options.max_winograd_error,

@@ -100,7 +100,7 @@ def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
 
 def span(w: Grid) -> tuple[int, int]:
     """The least and the greatest integer of weights: of symmetric ones in i8 without -128, which the nearest integers
-    do not have either, and without which targets multiply bytes faster (``Machine.narrow_dot4``)."""
+    do not have either, and without which targets multiply bytes faster (``ProductUnit.narrow``)."""
     least, most = limits(w.dtype)
     return (-most if w.dtype is DType.I8 and not w.zero.any() else least), most
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 
 from tenon.errors import TenonError
+from tenon.machine.isa.bf16 import DOT2
+from tenon.machine.kernels.machine import with_product
 from tenon.machine.targets import Target
 from tenon.machine.targets.host_cpu import model
 from tenon.machine.toolchain.cache import Cache, key
@@ -16,9 +18,11 @@ _VERSION = "1"
 
 
 def probed(target: Target, options: Options) -> Target:
-    """The target with measured ``dot2``; unchanged if it cannot be measured."""
+    """The target with a measured time of products of pairs of bf16; unchanged if it cannot be measured."""
     figure = _figure(target, options)
-    return target if figure is None else replace(target, machine=replace(target.machine, dot2=figure))
+    return (
+        target if figure is None else replace(target, machine=with_product(target.machine, replace(DOT2, time=figure)))
+    )
 
 
 def _figure(target: Target, options: Options) -> float | None:

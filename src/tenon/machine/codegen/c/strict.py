@@ -59,13 +59,8 @@ def strict_machine(machine: Machine) -> Machine:
         registers=min(machine.registers, 16),
         folds_broadcast=False,
         prefetch=False,
-        dot2=0.0,
-        half=False,
-        dot4=(),
-        narrow_dot4=False,
-        pairs=False,
-        dot16=False,
-        lookup=0,
+        products=tuple(unit for unit in machine.products if unit.operation == "mul"),
+        table=None,
     )
 
 
