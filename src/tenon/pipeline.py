@@ -363,7 +363,7 @@ def _prepared(
     progress("plan")
     setting = _setting(target, options)
     times: Times = {}
-    if not options.no_tuning and target.object != "none" and os.path.lexists(options.tuning):
+    if not options.no_tuning and target.format.compiled and os.path.lexists(options.tuning):
         times = Table(options.tuning).nearest(kind_of(target, options, setting.threads))
     chosen = choose(graph, setting, times, options.max_weights)
     return graph, replace(setting, algorithms=chosen, measured=frozenset(chosen.keys() & times.keys()))
@@ -530,7 +530,7 @@ def find_target(options: Options) -> Target:
 def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
     """How the quantised operators of ``graph`` are computed for a target."""
     # A page in a browser is expected to give the answers of this machine, a microcontroller those of TFLite Micro.
-    microcontroller = target.freestanding and target.object != "wasm"
+    microcontroller = target.freestanding and not target.format.module
     usual: Arithmetic = "tflm" if microcontroller and graph.source.endswith(".tflite") else "onnx"
     return options.arithmetic or usual
 

@@ -47,6 +47,7 @@ ORDER = [
     "machine/plan",
     "machine/proofs",
     "machine/codegen",
+    "machine/object_formats",
     "machine/targets",
     "machine/toolchain",
     "runtime/web",

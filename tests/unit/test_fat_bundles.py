@@ -19,7 +19,8 @@ from tenon.machine.targets import find, host_cpu, targets
 from tenon.machine.toolchain.compiler import zig
 from tenon.runtime.bundle.container import Container, container
 from tenon.runtime.sdk import save_sdk
-from tenon.runtime.sdk.libtenon import RUNTIME, hosted, link_program
+from tenon.runtime.sdk.libtenon import RUNTIME, hosted
+from tenon.runtime.sdk.linking import link_program
 
 NETWORK = model([node("Relu", ["x"], ["y"])], {"x": [1, 8]}, ["y"], {}).SerializeToString()
 PROCESSOR = (RUNTIME / "libtenon" / "processor.c").read_text()

@@ -13,7 +13,7 @@ from on_targets import skip_without_device
 from tenon.errors import BundleError, InputError, ToolchainError
 from tenon.machine.targets import find
 from tenon.options import Options
-from tenon.runtime.bundle.link import linkable_library
+from tenon.runtime.bundle.libraries import linkable_library
 from tenon.runtime.engine.device import Device
 from tenon.runtime.engine.saved_bundle import SavedBundle
 

@@ -16,7 +16,8 @@ from tenon.machine.targets import find, targets
 from tenon.machine.toolchain.compiler import Compiler, zig
 from tenon.machine.toolchain.stub_library import stub_library
 from tenon.runtime.sdk import save_sdk
-from tenon.runtime.sdk.libtenon import hosted, link_program
+from tenon.runtime.sdk.libtenon import hosted
+from tenon.runtime.sdk.linking import link_program
 
 IMAGE = held_out_digits()[0][0]
 TRIPLES = {row.triple: row.name for row in reversed(targets().values()) if row.object == "elf" and row.runner}

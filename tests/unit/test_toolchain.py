@@ -20,7 +20,8 @@ from tenon.machine.toolchain import compiler
 from tenon.machine.toolchain.cache import LARGEST, Cache, key
 from tenon.machine.toolchain.size import sizes
 from tenon.options import Options
-from tenon.runtime.bundle.link import IMAGES, library, program_objects, runtime_objects
+from tenon.runtime.bundle.libraries import library
+from tenon.runtime.bundle.link import IMAGES, program_objects, runtime_objects
 
 SOURCE = {"k.c": b"float k(float x);\nfloat k(float x) { return x * 3.0f + 1.0f; }\n"}
 

@@ -34,11 +34,11 @@ def report_page(source: Source, bundle: Bundle, options: Mapping[str, Any], prog
     progress("report")
     graph = source.load(progress)
     description, optimised = inspect(graph, Options.from_environment(**options))
-    manifest = bundle.manifest({}, compiled=bundle.target.object != "none")
+    manifest = bundle.manifest({}, compiled=bundle.target.format.compiled)
     report = Report(
         manifest,
         lifetimes(bundle.program),
-        sizes(bundle.object) if bundle.target.object != "none" else None,
+        sizes(bundle.object) if bundle.target.format.compiled else None,
         graph_page(optimised or graph),
         left_in_float=description.left_in_float,
     )

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from tenon.machine import object_formats
 from tenon.machine.kernels.machine import Machine
 
 if TYPE_CHECKING:
     from tenon.machine.targets.runner import Runner
-
-ObjectFormat = Literal["elf", "macho", "coff", "wasm", "none"]
 
 
 class Group(StrEnum):
@@ -54,8 +53,8 @@ class Target:
     for that machine wants instead (its -mcpu if empty); ``flags`` are for any of them.
 
     ``backend`` names the module of ``codegen`` that prints its code, which states how steps are launched and which
-    memory spaces there are.  ``object`` is the format of object files, or "none" (nothing can be compiled: the null
-    target).  ``byte_order`` is that of weights, inputs and outputs.
+    memory spaces there are.  ``object`` names the format of object files, a module of ``object_formats``, or is "none"
+    (nothing can be compiled: the null target).  ``byte_order`` is that of weights, inputs and outputs.
     ``host`` is None for a machine that does not run Python.  ``runner`` runs programs where this machine is another
     one; None: it cannot be run.  ``linker_script`` links a program for a machine without operating system.
     ``thread_pool`` and ``c_library`` tell what zig has for it: POSIX threads, and a C library to link executables with;
@@ -73,7 +72,7 @@ class Target:
     about: str = ""
     gcc: tuple[str, ...] = ()
     backend: str = "c"
-    object: ObjectFormat = "elf"
+    object: str = "elf"
     pointer: int = 8
     byte_order: Literal["little", "big"] = "little"
     freestanding: bool = False  # no operating system: its own start-up code, weights inside
@@ -90,6 +89,11 @@ class Target:
     def __post_init__(self) -> None:
         soft = _without_fpu(self.triple, self.cpu)
         object.__setattr__(self, "machine", replace(self.machine, float_unit=not soft))
+
+    @property
+    def format(self) -> object_formats.ObjectFormat:
+        """The format of object files."""
+        return object_formats.find(self.object)
 
     @property
     def threaded(self) -> bool:

@@ -18,7 +18,7 @@ def runs(target: Target) -> Literal["natively", "emulator", "no"]:
 
 def how_tested(target: Target) -> str:
     """On which machine the tests run its programs, and how much of them."""
-    if target.object == "none":
+    if not target.format.compiled:
         return "plans and prints"
     if target.runner is None and not (target.host and target.host.system == "linux"):
         return "compiled and linked" if target.c_library else "compiled"
@@ -28,9 +28,9 @@ def how_tested(target: Target) -> str:
 
 def machine_code(target: Target) -> tuple[str, ...]:
     """The kinds of files with machine code that a bundle for it can have."""
-    if target.object == "none":
+    if not target.format.compiled:
         return ()
-    if target.object == "wasm":
+    if target.format.module:
         return "object", "module"
     if target.freestanding:
         return ("object",)

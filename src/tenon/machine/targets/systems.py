@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tenon.machine.targets.arm import ARMV7, NEON
-from tenon.machine.targets.base import Group, Host, ObjectFormat, Product, Target
+from tenon.machine.targets.base import Group, Host, Product, Target
 from tenon.machine.targets.wine import Wine
 from tenon.machine.targets.x86 import AVX2, SSE2
 
@@ -24,7 +24,7 @@ def _android(cpu: Target, name: str, triple: str) -> Target:
     )
 
 
-def _system(cpu: Target, name: str, triple: str, system: str, object: ObjectFormat) -> Target:
+def _system(cpu: Target, name: str, triple: str, system: str, object: str) -> Target:
     """macOS and Windows."""
     assert cpu.host
     return replace(

@@ -66,7 +66,7 @@ class Compiler:
 
         Raises ToolchainError if the compiler cannot make code for the target or refuses the source.
         """
-        position = () if target.freestanding or target.object == "coff" else ("-fPIC",)
+        position = () if target.freestanding else target.format.compile_flags
         flags = (*BASE_FLAGS, *self.machine_flags(target), *target.flags, *position, *extra)
         return self.run(files, (*flags, "-c", name), "out.o")
 
@@ -88,9 +88,9 @@ class Compiler:
         Linked for the plain target: zig would otherwise build its libraries once more for every CPU.
         """
         names = [name for name in objects if name.endswith(".o")]
-        build_id = ("-Wl,--build-id=none",) if target.object == "elf" else ()
         position = (f"-mcpu={target.cpu}",) if self.zig and (target.freestanding or target.below_baseline) else ()
-        return self.run(objects, (*self.target_flags(target), *position, *build_id, *names, *flags), output)
+        common = (*self.target_flags(target), *position, *target.format.link_flags)
+        return self.run(objects, (*common, *names, *flags), output)
 
     def machine_flags(self, target: Target) -> tuple[str, ...]:
         """Flags that choose the target and its instructions."""
@@ -100,7 +100,7 @@ class Compiler:
         return target.gcc or (f"-mcpu={target.cpu}",)
 
     def target_flags(self, target: Target) -> tuple[str, ...]:
-        if target.object == "none":
+        if not target.format.compiled:
             raise ToolchainError(f"target {target.name} has no machine code: choose another with --target")
         if self.zig:
             return ("-target", target.triple)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tenon.runtime.bundle.manifest import shared_library
-
 if TYPE_CHECKING:
     from tenon.machine.targets import Target
 
@@ -63,13 +61,11 @@ def unique(text: str, taken: set[str]) -> str:
 
 def library_name(name: str, target: Target) -> str | None:
     """The file name of the library that Python or a browser loads; None if the target has none."""
-    if target.object == "wasm":
-        return f"{name}.wasm"
-    if target.freestanding:
+    if target.freestanding and not target.format.module:
         return None
-    return {"elf": shared_library(name), "macho": f"lib{name}.dylib", "coff": f"{name}.dll"}.get(target.object)
+    return target.format.library_name(name)
 
 
 def executable_name(name: str, target: Target) -> str:
     """The file name of the executable."""
-    return f"{name}.exe" if target.object == "coff" else name
+    return target.format.executable_name(name)

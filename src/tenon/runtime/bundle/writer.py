@@ -22,7 +22,7 @@ from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.preprocessing import Heads, Preprocessing
 from tenon.options import EMIT, PARTS, Emit, Options
-from tenon.runtime.bundle import link
+from tenon.runtime.bundle import libraries, link
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.browser import description
 from tenon.runtime.bundle.container import SUFFIX, container, parts_of
@@ -101,7 +101,7 @@ class Bundle:
     def parts(self) -> tuple[Emit, ...]:
         """Default parts of a bundle for its target: all supported ones except the executable and the loop IR."""
         possible = [part for part in EMIT if part not in _ON_REQUEST]
-        if self.target.object == "none":
+        if not self.target.format.compiled:
             possible = [part for part in possible if part not in _COMPILED]
         elif library_name(self.name, self.target) is None:
             possible.remove("library")
@@ -144,7 +144,7 @@ class Bundle:
     @cached_property
     def object(self) -> bytes:
         """Raises ToolchainError if there is no compiler, or it refuses the source."""
-        texts = self.unit.split() if self.target.object == "elf" else [self.source]
+        texts = self.unit.split() if self.target.format.joins_objects else [self.source]
         return link.object_of(self.compiler, self.target, self.name, texts, self.header)
 
     @cached_property
@@ -171,7 +171,7 @@ class Bundle:
         threaded = self.program.threads > 1 or self.options.profile
         entries = tuple(program.name for program in (self.program, *self.more))
         text = layout(self.interface)
-        return link.library(
+        return libraries.library(
             self.compiler, self.target, entries, self.object, text, threaded=threaded, calls=self.unit.libraries
         )
 

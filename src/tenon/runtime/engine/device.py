@@ -136,7 +136,7 @@ class Device:
                 f"the kernels of '{self.manifest.name}' cannot be timed: compile the model again with --profile "
                 "(profile=True)"
             )
-        if self._bundle.target.object == "wasm":
+        if self._bundle.target.format.module:
             raise InputError(f"{self._where} can only be timed as a whole")
         return self._stamps("profile", rounds, warmup, len(self.manifest.nodes) + 1)
 
@@ -216,7 +216,7 @@ class Device:
         """The output of a program for its input; ``counts`` are rounds and warm-up runs, for programs that measure
         time, or "count" for the module that counts instructions.
         """
-        wasm, memory = self._bundle.target.object == "wasm", self.manifest.memory
+        wasm, memory = self._bundle.target.format.module, self.manifest.memory
         program = "network.wasm" if wasm else f"probe_{kind}"
         sizes = (memory.constant, memory.mutable, memory.activations)
         arguments = (self.manifest.name, *map(str, (*sizes, *counts))) if wasm else ()
@@ -255,7 +255,7 @@ def _probe(bundle: Linkable, kind: _Kind) -> bytes:
         flags = (*flags, f"-DTENON_EVICTED={_EVICTED}")
     parts = bundle.name, bundle.object, bundle.header, bundle.weights
     objects = program_objects(compiler, target, "probe.c", *parts, flags=flags)
-    if target.object == "coff":
+    if target.format.windows:
         return link_freestanding(compiler, target, objects, ("-static", "-Wl,-e,tenon_probe", "-lkernel32"))
     if not target.linker_script:
         return link_freestanding(compiler, target, objects, ("-static",))

@@ -42,7 +42,7 @@ def missing(target: Target) -> str:
     if why := missing_runner(target):
         return why
     runner = runner_of(target)
-    if target.object == "wasm" or (isinstance(runner, Local) and runner.command[:1] and "qemu" in runner.command[0]):
+    if target.format.module or (isinstance(runner, Local) and runner.command[:1] and "qemu" in runner.command[0]):
         return ""
     return f"instructions are counted on emulators, and {target.name} runs on this machine itself"
 
@@ -51,7 +51,7 @@ def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
     """Run ``bundle`` on ``feeds``.  Raises ToolchainError if the program fails, or no emulator runs it."""
     if why := missing(bundle.target):
         raise ToolchainError(why)
-    if bundle.target.object == "wasm":
+    if bundle.target.format.module:
         device = Device(bundle)
         return Counted(device.run(feeds), device.fuel(feeds), {}, 0)
     runner = runner_of(bundle.target)

@@ -11,7 +11,7 @@ from tenon.machine.targets import Target, find
 from tenon.machine.toolchain import compiler as toolchain
 from tenon.machine.toolchain.compiler import Compiler
 from tenon.options import Options
-from tenon.runtime.bundle.link import linkable_library
+from tenon.runtime.bundle.libraries import linkable_library
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.bundle.names import library_name
 from tenon.runtime.engine.files import Opening, bundle_files, part

@@ -12,7 +12,7 @@ from tenon.machine.toolchain.compiler import find as find_compiler
 from tenon.options import Options
 from tenon.runtime.bundle.packages.cmake import VERSION_FILE
 from tenon.runtime.sdk import mace, tengine
-from tenon.runtime.sdk.libtenon import ABI, RUNTIME, file_names, libtenon
+from tenon.runtime.sdk.libtenon import ABI, RUNTIME, libtenon
 
 _MARK = "share/tenon/sdk.txt"
 """The file by which an older SDK is known, that a new one may replace."""
@@ -79,7 +79,7 @@ def save_sdk(folder: str | Path, target: str = "host", options: Options | None =
 def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, str]]:
     """The files by path, and symbolic links with what they point to."""
     compiler = find_compiler(options)
-    library, names = libtenon(compiler, row), file_names(row)
+    library, names = libtenon(compiler, row), row.format.shared_library("tenon", ABI)
     headers = {
         f"include/{name}": (RUNTIME / "include" / name).read_bytes()
         for name in ("tenon.h", "tenon.hpp", "tenon_device.h", *tengine.HEADERS, *mace.HEADERS)
@@ -95,18 +95,17 @@ def _files(row: Target, options: Options) -> tuple[dict[str, bytes], dict[str, s
     linked = library.imports or library.shared
     files[f"lib/{tengine.library_name(row)}"] = of_tengine = tengine.tengine_library(compiler, row, linked)
     files[f"lib/{mace.library_name(row)}"] = of_mace = mace.mace_library(compiler, row, linked)
-    if row.object != "coff":
+    if not names.import_library:  # made only for libtenon, and not for what the programs use besides
         files["bin/mace_run"] = mace.mace_run(compiler, row, of_mace)
         files["bin/tm_benchmark"] = tengine.tm_benchmark(compiler, row, of_tengine)
     if library.imports:
         files[f"lib/{names.link}"] = library.imports
-    return files, {} if row.object == "coff" else {f"lib/{names.link}": names.file}
+    return files, {} if names.import_library else {f"lib/{names.link}": names.file}
 
 
 def _filled(text: str, row: Target) -> str:
-    names = file_names(row)
-    libraries = {"elf": ("pthread", "dl")}.get(row.object, ())
-    imports = f'\n    IMPORTED_IMPLIB "${{_tenon_prefix}}/lib/{names.link}"' if row.object == "coff" else ""
+    names, libraries = row.format.shared_library("tenon", ABI), row.format.system_libraries
+    imports = f'\n    IMPORTED_IMPLIB "${{_tenon_prefix}}/lib/{names.link}"' if names.import_library else ""
     values = {
         "VERSION": __version__,
         "SHARED": names.file,

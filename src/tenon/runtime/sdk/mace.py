@@ -7,15 +7,8 @@ from pathlib import Path
 
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler
-from tenon.runtime.sdk.libtenon import (
-    RUNTIME,
-    compile_source,
-    file_names,
-    hosted,
-    link_program,
-    link_shared,
-    platform_source,
-)
+from tenon.runtime.sdk.libtenon import ABI, RUNTIME, compile_source, hosted, platform_source
+from tenon.runtime.sdk.linking import link_program, link_shared
 
 _ALL = sorted(path.name for path in (RUNTIME / "mace").iterdir())
 PROGRAM = tuple(name for name in _ALL if name.startswith("mace_run") and name.endswith(".c"))
@@ -26,7 +19,7 @@ HEADERS = tuple(sorted(str(path.relative_to(_INCLUDE)) for path in (_INCLUDE / "
 
 def library_name(target: Target) -> str:
     """The file name of the shared library."""
-    return {"elf": "libmace.so", "macho": "libmace.dylib", "coff": "mace.dll"}[target.object]
+    return target.format.library_name("mace") or ""
 
 
 def mace_library(compiler: Compiler, target: Target, libtenon: bytes) -> bytes:
@@ -34,8 +27,8 @@ def mace_library(compiler: Compiler, target: Target, libtenon: bytes) -> bytes:
     row = hosted(target)
     objects = {f"{Path(name).stem}.o": _compiled(compiler, row, name) for name in SOURCES}
     objects["platform.o"] = compile_source(compiler, row, "libtenon", platform_source(row))
-    names = file_names(row)
-    beside = names.link if row.object == "coff" else names.file
+    names = row.format.shared_library("tenon", ABI)
+    beside = names.link if names.import_library else names.file
     return link_shared(compiler, row, objects, library_name(row), "mace_core_*", {beside: libtenon})
 
 

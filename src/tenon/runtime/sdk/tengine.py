@@ -7,15 +7,8 @@ import struct
 from tenon.formats.importers.tengine.layers import LAYERS
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler
-from tenon.runtime.sdk.libtenon import (
-    RUNTIME,
-    compile_source,
-    file_names,
-    hosted,
-    link_program,
-    link_shared,
-    platform_source,
-)
+from tenon.runtime.sdk.libtenon import ABI, RUNTIME, compile_source, hosted, platform_source
+from tenon.runtime.sdk.linking import link_program, link_shared
 
 _ALL = sorted(path.name for path in (RUNTIME / "tengine").iterdir())
 SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name != "tm_benchmark.c")
@@ -52,7 +45,7 @@ _DEFAULTS = {
 
 def library_name(target: Target) -> str:
     """The file name of the shared library."""
-    return {"elf": "libtengine-lite.so", "macho": "libtengine-lite.dylib", "coff": "tengine-lite.dll"}[target.object]
+    return target.format.library_name("tengine-lite") or ""
 
 
 def operator_rows() -> str:
@@ -83,8 +76,8 @@ def tengine_library(compiler: Compiler, target: Target, libtenon: bytes) -> byte
     objects = {f"{name[:-2]}.o": compile_source(compiler, row, "tengine", name, ("-I.",), own) for name in SOURCES}
     shared = ("handle.c", "memory_pool.c", platform_source(row))
     objects |= {f"{name[:-2]}.o": compile_source(compiler, row, "libtenon", name) for name in shared}
-    names = file_names(row)
-    beside = names.link if row.object == "coff" else names.file
+    names = row.format.shared_library("tenon", ABI)
+    beside = names.link if names.import_library else names.file
     return link_shared(compiler, row, objects, library_name(row), "*", {beside: libtenon})
 
 

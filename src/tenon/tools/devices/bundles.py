@@ -59,7 +59,7 @@ def deploy_model(
     target = find(options.get("target") or target_of(connection.spec, ask(connection)).name)
     progress(f"compile for {target.name}")
     bundle = compile(graph, Options.from_environment(**{**options, "target": target.name}))
-    runs = target.c_library and target.object == "elf" and target.byte_order == sys.byteorder
+    runs = target.c_library and target.format.portable_library and target.byte_order == sys.byteorder
     with scratch() as folder:
         bundle.save(folder / "bundle", emit=(*bundle.parts, *(("exe",) if runs else ())))
         files = {path.name: path.read_bytes() for path in (folder / "bundle").iterdir()}

@@ -38,7 +38,7 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
     row, small = find(target), f"{target} is a microcontroller: weights and activations take a byte each"
     copy, scheme = graph.copy(), SCHEMES["int8"]
     placed = placement(copy)
-    if row.object == "none" or not placed.tensors or not any(map(has_weights, graph)):
+    if not row.format.compiled or not placed.tensors or not any(map(has_weights, graph)):
         return "int8", small if row.group is Group.MICROCONTROLLER else _ANY
     found = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
     # A bias beyond these ranges would make a channel constant, which is not computed at all.
