@@ -9,6 +9,7 @@
 /* What is called of libOpenCL (OpenCL 1.2), whose objects are pointers. */
 int clGetPlatformIDs(unsigned count, void **platforms, unsigned *found);
 int clGetDeviceIDs(void *platform, uint64_t kind, unsigned count, void **devices, unsigned *found);
+int clGetDeviceInfo(void *device, unsigned what, size_t size, void *value, size_t *length);
 void *clCreateContext(const intptr_t *properties, unsigned count, void *const *devices, void *notify, void *data,
                       int *status);
 void *clCreateCommandQueue(void *context, void *device, uint64_t properties, int *status);
@@ -30,6 +31,7 @@ int clReleaseMemObject(void *buffer);
 int clReleaseCommandQueue(void *queue);
 int clReleaseContext(void *context);
 
+enum { OPENCL_F32 = 0x101b, OPENCL_ROUNDED_QUOTIENTS = 128 };
 enum { OPENCL_GPU = 4, OPENCL_ANY_DEVICE = -1 };
 enum { OPENCL_READ_WRITE = 1, OPENCL_READ_ONLY = 4, OPENCL_COPY = 32 };
 enum { OPENCL_NO_DEVICE = -1, OPENCL_NO_HOST_MEMORY = -6 };
@@ -68,11 +70,18 @@ static void *opencl_device_of(uint64_t kind) {
   return NULL;
 }
 
+/* Quotients and square roots are rounded as on processors, where the device can do it. */
+static const char *opencl_options(void *device) {
+  uint64_t abilities = 0;
+  const int status = clGetDeviceInfo(device, OPENCL_F32, sizeof abilities, &abilities, NULL);
+  return status == 0 && abilities & OPENCL_ROUNDED_QUOTIENTS ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
+}
+
 static int opencl_build(OpenCLDevice *d, void *device) {
   int status = 0;
   d->program = clCreateProgramWithSource(d->context, sizeof opencl_text / sizeof opencl_text[0], opencl_text, NULL,
                                          &status);
-  if (status == 0) status = clBuildProgram(d->program, 1, &device, "", NULL, NULL);
+  if (status == 0) status = clBuildProgram(d->program, 1, &device, opencl_options(device), NULL, NULL);
   for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
     d->kernels[i] = clCreateKernel(d->program, d->network->steps[i].kernel, &status);
   }

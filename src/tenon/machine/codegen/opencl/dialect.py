@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -22,6 +23,8 @@ _FUNCTIONS = """
     modf nan nextafter pow pown powr remainder remquo rint rootn round rsqrt sin sincos sinh sqrt tan tanh tgamma trunc
     barrier prefetch printf shuffle
 """
+_WORDS = ("constant", "generic", "global", "half", "kernel", "local", "pipe", "private", "event_t", "sampler_t")
+"""Words of OpenCL C, but not of C, that mean nothing in what is printed behind the helper functions."""
 _CONVERSIONS = {
     (DType.F16, DType.F32): ("float", "ushort", "return vload_half(0, (const half *)&a);"),
     (DType.F32, DType.F16): ("ushort", "float", "ushort r;\n  vstore_half_rte(a, 0, (half *)&r);\n  return r;"),
@@ -68,6 +71,10 @@ class OpenCLC(CLike):
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
     def head(self) -> str:
-        body = "\n".join((*self.functions, *self.needed_helpers()))
-        doubles = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in body else ""
-        return doubles + super().head()
+        """Besides: the names of kernels and their values that are words of the language get others."""
+        functions = "\n".join(f"{f.name}{text}" for text, f in self.functions.items())
+        body = "\n".join((functions, *self.needed_helpers()))
+        doubles = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if re.search(r"\bdouble\b", body) else ""
+        words = [word for word in _WORDS if re.search(rf"\b{word}\b", functions)]
+        renamed = "".join(f"#define {word} {word}_\n" for word in words)
+        return f"{doubles}{super().head()}{renamed}"
