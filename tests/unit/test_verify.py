@@ -62,6 +62,12 @@ def change_data(graph: Graph) -> None:
     graph.constants()[0].data = np.ones(4, np.float32)
 
 
+def share_a_value_with_a_body(graph: Graph) -> None:
+    body = Graph("body")
+    body.outputs = [graph.constants()[0]]
+    graph.nodes[1].bodies = (body,)
+
+
 def unbind_an_input(graph: Graph) -> None:
     graph.inputs[0].type = tensor(F32, "N", 3)
 
@@ -139,6 +145,7 @@ VIOLATIONS: list[tuple[Callable[[Graph], None], str, str]] = [
     (lose_an_input, "arity_fits", "top (Relu)"),
     (share_a_name, "names_unique", "'x'"),
     (change_data, "constants_hold_their_type", "'c'"),
+    (share_a_value_with_a_body, "bodies_are_whole", "top (Relu)"),
     (unbind_an_input, "types_follow", "'x'"),
     (change_a_type, "types_follow", "top (Relu)"),
     (contradict, "types_follow", "sum (Add)"),

@@ -99,7 +99,8 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
         writer.names.fresh(v.name)
     for node in graph:
         inputs = [None if v is None else twin[v] for v in node.inputs]
-        outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin)
+        bodies = [body.copy() for body in node.bodies]
+        outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin, bodies)
         twin.update(zip(node.outputs, outputs, strict=True))
     copy.outputs = [twin[v] for v in graph.outputs]
     copy.describe_like(graph)

@@ -15,7 +15,7 @@ Step = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
 
 def by_reference(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """Evaluate the reference of the node's operator."""
-    return node.op.evaluate(arrays)
+    return node.evaluate(arrays)
 
 
 def evaluate(graph: Graph, inputs: Mapping[str, Array], step: Step = by_reference) -> dict[str, Array]:

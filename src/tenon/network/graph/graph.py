@@ -46,7 +46,11 @@ class Operation(Protocol):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]: ...
 
+    def infer_with(self, inputs: Sequence[Value | None], bodies: Sequence[Graph]) -> tuple[TensorType, ...]: ...
+
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]: ...
+
+    def evaluate_with(self, inputs: Sequence[Array | None], bodies: Sequence[Graph]) -> tuple[Array, ...]: ...
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int: ...
 
@@ -122,12 +126,26 @@ class Value:
 
 
 class Node:
-    """One application of an operation.  Change ``inputs`` through the graph only."""
+    """One application of an operation.  Change ``inputs`` through the graph only.
 
-    __slots__ = ("_inputs", "op", "origin", "outputs")
+    An operation may run graphs of its own, ``bodies``: what a loop repeats.  A body shares no value with the graph that
+    the node is in: what it reads from there is an input of the node and of the body, and what the node gives comes from
+    the body's outputs.  To whoever walks over a graph such a node is one node like any other: the walk does not enter
+    bodies, and a pass that says nothing about them leaves them as they are.
+    """
 
-    def __init__(self, op: Operation, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], origin: Origin):
+    __slots__ = ("_inputs", "bodies", "op", "origin", "outputs")
+
+    def __init__(
+        self,
+        op: Operation,
+        inputs: tuple[Value | None, ...],
+        outputs: tuple[Value, ...],
+        origin: Origin,
+        bodies: tuple[Graph, ...] = (),
+    ) -> None:
         self.op = op
+        self.bodies = bodies
         self._inputs = inputs
         self.outputs = outputs
         self.origin = origin
@@ -147,6 +165,14 @@ class Node:
         if value is None:
             raise ValueError(f"input {i} of {self.origin} is absent")
         return value
+
+    def infer(self) -> tuple[TensorType, ...]:
+        """The types of the outputs by the operation's rule.  Raises ShapeError when the inputs do not fit."""
+        return self.op.infer_with(self._inputs, self.bodies) if self.bodies else self.op.infer(self._inputs)
+
+    def evaluate(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+        """The outputs by the operation's reference, for inputs of these arrays."""
+        return self.op.evaluate_with(arrays, self.bodies) if self.bodies else self.op.evaluate(arrays)
 
     def __repr__(self) -> str:
         return f"{', '.join(v.name for v in self.outputs)} = {self.op}"
@@ -245,9 +271,10 @@ class Graph:
         *,
         infer: bool = True,
         before: Node | None = None,
+        bodies: Sequence[Graph] = (),
     ) -> Node:
         """Append a node (or insert it before another) with fresh outputs, typed by its rule when ``infer``."""
-        node = Node(op, tuple(inputs), tuple(Value(name) for name in names), origin)
+        node = Node(op, tuple(inputs), tuple(Value(name) for name in names), origin, tuple(bodies))
         for value in node.outputs:
             value.producer = node
         for used in node.inputs:
@@ -263,7 +290,7 @@ class Graph:
 
     def infer(self, node: Node) -> None:
         """Set the types of a node's outputs by its operator's rule."""
-        for value, type in zip(node.outputs, node.op.infer(node.inputs), strict=False):
+        for value, type in zip(node.outputs, node.infer(), strict=False):
             value.type = type
 
     def replace(self, old: Value, new: Value) -> None:
@@ -301,12 +328,13 @@ class Graph:
         copy: dict[int, Value] = {id(a): b for a, b in zip(body.inputs, arguments, strict=True)}
         for inner in body:
             inputs = [None if v is None else copy.get(id(v), v) for v in inner.inputs]
-            new = self.add(inner.op, inputs, [v.name for v in inner.outputs], inner.origin, before=node)
+            names, bodies = [v.name for v in inner.outputs], [inside.copy() for inside in inner.bodies]
+            new = self.add(inner.op, inputs, names, inner.origin, before=node, bodies=bodies)
             copy.update({id(a): b for a, b in zip(inner.outputs, new.outputs, strict=True)})
         return [copy.get(id(v), v) for v in body.outputs]
 
     def copy(self) -> Graph:
-        """The same graph in new nodes and values; the data of constants is shared, never copied."""
+        """The same graph in new nodes and values, bodies included; the data of constants is shared, never copied."""
         new = Graph(self.name, self.source, self.incomplete)
         twin: dict[Value, Value] = {}
 
@@ -318,7 +346,8 @@ class Graph:
         new.inputs = [of(v) for v in self.inputs]
         for node in self:
             inputs = [None if v is None else of(v) for v in node.inputs]
-            new_node = new.add(node.op, inputs, [v.name for v in node.outputs], node.origin, infer=False)
+            names, bodies = [v.name for v in node.outputs], [body.copy() for body in node.bodies]
+            new_node = new.add(node.op, inputs, names, node.origin, infer=False, bodies=bodies)
             for old, value in zip(node.outputs, new_node.outputs, strict=True):
                 value._type = old._type
                 twin[old] = value

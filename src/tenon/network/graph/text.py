@@ -7,7 +7,8 @@
       output %y
     }
 
-``_`` is an absent input.  A node ends with its origin: the layer's name and type in the model file.
+``_`` is an absent input.  A node ends with its origin: the layer's name and type in the model file.  The graphs that
+it owns follow it, each between ``body "name" {`` and ``}``.
 Constants of up to 16 elements are inline; larger ones, as ``weights`` says, as base64, as a checksum, or not at
 all (``...``).  The text with base64 is exact: ``parse(show(g, weights="base64"))`` equals ``g``.  ``parse``
 rejects constants without data, unless ``fill`` is set: then they get random numbers seeded by the name.
@@ -21,6 +22,7 @@ import hashlib
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -85,12 +87,19 @@ def _show_origin(origin: Origin) -> str:
 def show(graph: Graph, weights: Weights = "checksum") -> str:
     """The text of a graph whose values have unique names."""
     source = f" from {json.dumps(graph.source)}" if graph.source else ""
-    lines = [f"graph {json.dumps(graph.name)}{source} {{"]
-    lines += [f"  input {_declared(v)}" for v in graph.inputs]
-    lines += [f"  const {_declared(v)} = {show_data(v.array, weights)}" for v in graph.constants()]
-    lines += [f"  {show_node(node)}" for node in graph]
-    lines += [f"  output {show_name(v.name)}" for v in graph.outputs]
-    return "\n".join([*lines, "}", ""])
+    return "\n".join([f"graph {json.dumps(graph.name)}{source} {{", *_content(graph, weights, "  "), "}", ""])
+
+
+def _content(graph: Graph, weights: Weights, margin: str) -> Iterator[str]:
+    yield from (f"{margin}input {_declared(v)}" for v in graph.inputs)
+    yield from (f"{margin}const {_declared(v)} = {show_data(v.array, weights)}" for v in graph.constants())
+    for node in graph:
+        yield f"{margin}{show_node(node)}"
+        for body in node.bodies:
+            yield f"{margin}body {json.dumps(body.name)} {{"
+            yield from _content(body, weights, f"{margin}  ")
+            yield f"{margin}}}"
+    yield from (f"{margin}output {show_name(v.name)}" for v in graph.outputs)
 
 
 # ---------------------------------------------------------------------------------------------- parsing
@@ -99,6 +108,7 @@ _TYPE = r"[a-z]+\d*\[[^\]]*\](?:@[\w-]+(?:\([\d+,=-]*\))?)?(?:\{[^}]*\})?"
 _DECLARED = re.compile(rf"\s*({_NAME})\s*(?::\s*({_TYPE}))?\s*,?")
 _NODE = re.compile(rf"((?:{_NAME}(?:\s*:\s*{_TYPE})?(?:\s*,\s*)?)+)\s*=\s*(\w+\(.*)")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BODY = re.compile(r'body\s+("(?:[^"\\]|\\.)*")\s*\{')
 _HEAD = re.compile(r'graph\s+("(?:[^"\\]|\\.)*")(?:\s+from\s+("(?:[^"\\]|\\.)*"))?\s*\{')
 
 
@@ -201,13 +211,29 @@ def parse(text: str, operators: Constructors, *, fill: bool = False) -> Graph:
     if head is None or lines[-1][1] != "}":
         raise FormatError("the text of a graph begins with 'graph \"name\" {' and ends with '}'")
     graph = Graph(json.loads(head[1]), json.loads(head[2]) if head[2] else "")
-    parser = _GraphParser(operators, fill)
-    for number, line in lines[1:-1]:
-        try:
-            _parse_line(parser, graph, line)
-        except (FormatError, ValueError, TypeError, KeyError) as error:
-            raise FormatError(f"line {number}: {error}: {line}") from error
+    rest = iter(lines[1:])
+    _parse_lines(_GraphParser(operators, fill), graph, rest)
+    for number, line in rest:
+        raise FormatError(f"line {number}: behind the end of the graph: {line}")
     return graph
+
+
+def _parse_lines(parser: _GraphParser, graph: Graph, lines: Iterator[tuple[int, str]]) -> None:
+    """The lines of a graph, and its end."""
+    for number, line in lines:
+        if line == "}":
+            return
+        try:
+            if head := _BODY.fullmatch(line):
+                inner = Graph(json.loads(head[1]))
+                _parse_lines(_GraphParser(parser.operators, parser.fill), inner, lines)
+                graph.nodes[-1].bodies += (inner,)
+            else:
+                _parse_line(parser, graph, line)
+        except (FormatError, ValueError, TypeError, KeyError, IndexError) as error:
+            where = "" if isinstance(error, FormatError) and str(error).startswith("line ") else f"line {number}: "
+            raise FormatError(f"{where}{error}" if not where else f"{where}{error}: {line}") from error
+    raise FormatError("a body has no end")
 
 
 def _parse_line(parser: _GraphParser, graph: Graph, line: str) -> None:

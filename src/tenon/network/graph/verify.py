@@ -83,7 +83,7 @@ def types_follow(graph: Graph) -> Iterator[Breach]:
             yield node.origin, f"{node} has values without a bound type"
             continue
         try:
-            expected = node.op.infer(node.inputs)
+            expected = node.infer()
         except ShapeError as error:
             yield node.origin, f"{node} does not fit its inputs: {error}"
             continue
@@ -131,9 +131,29 @@ def quantisation_agrees(graph: Graph) -> Iterator[Breach]:
             quant = None if v is None or zero is None else v.type.quant
             if v is not None and quant is not None and not quant.steps and quant.scalar and quant.zero_point[0] != zero:
                 yield node.origin, f"{node} subtracts {zero}, and '{v.name}' is {v.type}"
-        for v, type in zip(node.outputs, node.op.infer(node.inputs), strict=False):
+        for v, type in zip(node.outputs, node.infer(), strict=False):
             if type.quant is not None and v.type.quant is not None and v.type.quant != type.quant:
                 yield node.origin, f"'{v.name}' is {v.type}, the rule of {node.op} gives {type}"
+
+
+def bodies_are_whole(graph: Graph) -> Iterator[Breach]:
+    """The bodies of a node are valid graphs, which share no value with the graph that the node is in."""
+    own = {id(v) for v in graph.values()} if any(node.bodies for node in graph) else set()
+    for node in graph:
+        for body in node.bodies:
+            for v in body.values():
+                if id(v) in own:
+                    yield node.origin, f"'{v.name}' is in {node} and in its body"
+            for breach in _breaches(body, STRUCTURE):
+                yield node.origin, f"in a body of {node}: {breach.removeprefix('  - ')}"
+
+
+def types_follow_in_bodies(graph: Graph) -> Iterator[Breach]:
+    """``types_follow``, and the rules of quantisation, in bodies."""
+    for node in graph:
+        for body in node.bodies:
+            for breach in _breaches(body, TYPES) or _breaches(body, QUANTISATION):
+                yield node.origin, f"in a body of {node}: {breach.removeprefix('  - ')}"
 
 
 STRUCTURE: tuple[Rule, ...] = (
@@ -142,14 +162,17 @@ STRUCTURE: tuple[Rule, ...] = (
     arity_fits,
     names_unique,
     constants_hold_their_type,
+    bodies_are_whole,
 )
+
+TYPES: tuple[Rule, ...] = (types_follow, types_follow_in_bodies)
 
 QUANTISATION: tuple[Rule, ...] = (quantisation_is_possible, quantisation_agrees)
 
 
 def verify(graph: Graph, after: str = "", *, typed: bool = True) -> None:
     """Raise InternalError if a rule is broken; ``typed`` also checks types, which an unbound graph lacks."""
-    breaches = _breaches(graph, STRUCTURE) or (_breaches(graph, (types_follow,)) if typed else [])
+    breaches = _breaches(graph, STRUCTURE) or (_breaches(graph, TYPES) if typed else [])
     if typed and not breaches:
         breaches = _breaches(graph, QUANTISATION)
     if breaches:

@@ -125,7 +125,12 @@ class Writer:
         return self.graph.constant(self.names.fresh(stem), data)
 
     def add(
-        self, op: Operation, inputs: Sequence[Value | None], names: Sequence[str], origin: Origin
+        self,
+        op: Operation,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+        origin: Origin,
+        bodies: Sequence[Graph] = (),
     ) -> tuple[Value, ...]:
         """The outputs of a new node, or constants if it was folded."""
         self.charge(origin)
@@ -137,7 +142,7 @@ class Writer:
         if absent := [i for i, value in enumerate(inputs[:least]) if value is None]:
             self.report(origin, f"{op.name} needs its input {absent[0]}, which is missing", inputs=inputs)
             return tuple(Value(name) for name in names)
-        node = self.graph.add(op, inputs, names, origin, infer=False)
+        node = self.graph.add(op, inputs, names, origin, infer=False, bodies=bodies)
         if all(v is None or is_known(v) for v in node.inputs) and self._infer(node):
             data = self._fold(node)
             if data is not None:
@@ -154,7 +159,7 @@ class Writer:
             self.report(node.origin, wrong)
             return False
         try:
-            types = node.op.infer(node.inputs)
+            types = node.infer()
         except UnknownError as error:
             self.report(node.origin, str(error), self.fixing(error.value), shape=True, inputs=node.inputs)
             return False
@@ -299,7 +304,7 @@ def evaluate(node: Node) -> tuple[Array, ...]:
             arrays.append(None if value is None else value.data)
         else:
             arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy), value.type.dims))
-    results = tuple(np.asarray(a) for a in node.op.evaluate(arrays))
+    results = tuple(np.asarray(a) for a in node.evaluate(arrays))
     for value, array in zip(node.outputs, results, strict=False):
         if (array.dtype, array.shape) != (value.type.dtype.numpy, value.type.dims):
             if array.dtype.kind == "f" and not value.type.dtype.is_float:

@@ -22,7 +22,7 @@ from tenon.errors import InternalError, ShapeError, UnknownError
 from tenon.machine.algorithms.base import Algorithm, Arg, Cost, Input, Limits, Output, Scratch, Step, Weights, lane_mask
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
-from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.patch import Patch, Span
 
@@ -205,6 +205,14 @@ class Operator(ABC):
     @abstractmethod
     def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
         """The definition, on arrays of exactly the inferred types."""
+
+    def infer_with(self, inputs: Sequence[Value | None], bodies: Sequence[Graph]) -> tuple[TensorType, ...]:
+        """``infer`` for a node with bodies."""
+        raise InternalError(f"{self.name} has no bodies")
+
+    def evaluate_with(self, inputs: Sequence[Array | None], bodies: Sequence[Graph]) -> tuple[Array, ...]:
+        """``evaluate`` for a node with bodies."""
+        raise InternalError(f"{self.name} has no bodies")
 
     def evaluate(self, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """``reference``, always as a tuple; not called for empty results, which follow from the type rule."""

@@ -70,6 +70,8 @@ def optimize(
 ) -> Graph:
     """Run the pipeline on ``graph``, which is changed and returned.
 
+    Bodies of nodes are graphs of their own: each is optimised in the same way, before the graph that it is in.
+
     Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``narrow`` are passes that change
     element types (see ``passes.precision``); they run before operators are fused.  Without ``fuse`` the
     pipeline ends there, with a graph of ONNX's own operators.
@@ -79,6 +81,8 @@ def optimize(
     pass that ran.
     Raises InternalError, naming the pass or the rule and the node, if one fails.
     """
+    for body in [body for node in graph for body in node.bodies]:
+        optimize(body, verify, level, log, passed=passed, narrow=narrow, fuse=fuse, failures=failures)
     if verify:
         check(graph, "import")
     at = PIPELINE.index(INTEGER_SUMS)

@@ -38,6 +38,8 @@ def share_equal_nodes(graph: Graph, log: Log) -> int:
     content: dict[int, Hashable] = {}
     count = 0
     for node in graph:
+        if node.bodies:
+            continue
         try:
             inputs = tuple(None if v is None else content.setdefault(id(v), _identity(v)) for v in node.inputs)
             key = (type(node.op), node.op, inputs, len(node.outputs))

@@ -384,7 +384,7 @@ class _Narrowing:
         if inputs != list(node.inputs):
             self.graph.rewire(node, tuple(inputs))
         if node in self.narrow:
-            for value, type in zip(node.outputs, node.op.infer(node.inputs), strict=True):
+            for value, type in zip(node.outputs, node.infer(), strict=True):
                 value.type = type
 
     def as_type(self, value: Value, dtype: DType, before: Node | None) -> Value:

@@ -137,7 +137,8 @@ def _part(graph: Graph, nodes: Sequence[Node], known: dict[Value, Array]) -> tup
     for node in graph:
         if node in inside:
             inputs = [None if v is None else of(v) for v in node.inputs]
-            made = part.add(node.op, inputs, [v.name for v in node.outputs], node.origin)
+            names, bodies = [v.name for v in node.outputs], [body.copy() for body in node.bodies]
+            made = part.add(node.op, inputs, names, node.origin, bodies=bodies)
             twin.update(zip(node.outputs, made.outputs, strict=True))
     wanted = [v for node in graph if node in inside for v in node.outputs]
     part.outputs = [twin[v] for v in wanted if graph.is_output(v) or any(user not in inside for user in v.uses)]

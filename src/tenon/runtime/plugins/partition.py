@@ -46,7 +46,7 @@ def _extracted(graph: Graph, nodes: Collection[Node], number: int) -> Graph:
 
     for node in nodes:
         inputs = [None if value is None else twin(value) for value in node.inputs]
-        new = part.add(node.op, inputs, [value.name for value in node.outputs], node.origin)
+        new = part.add(node.op, inputs, [value.name for value in node.outputs], node.origin, bodies=node.bodies)
         twins.update(zip(node.outputs, new.outputs, strict=True))
     for node in nodes:
         for value in node.outputs:

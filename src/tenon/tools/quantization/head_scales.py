@@ -61,7 +61,7 @@ def _kinds_of_head(graph: Graph, node: Node) -> list[Array]:
                 return []
             if _moves(reader, value):
                 data = [channels, *(v.array for v in reader.inputs[1:] if v is not None)]
-                todo += zip(reader.outputs, reader.op.evaluate(data), strict=True)
+                todo += zip(reader.outputs, reader.evaluate(data), strict=True)
                 continue
             for channel in np.unique(channels):
                 readers[channel].add(graph.position(reader))
