@@ -39,6 +39,7 @@ from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
+from tenon.network.ops.unroll import unrolled
 from tenon.network.passes.base import Pass
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.heads import with_head
@@ -470,6 +471,9 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
+    queued = find_backend(target.backend).launch == "grid"  # launches in a queue, which has no loops
+    if queued or is_quantised(graph) or options.precision != "fp32" or options.ram is not None:
+        graph = unrolled(graph)  # what follows looks at every layer
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = used_arithmetic(options, target, given)
     if arithmetic != "float":

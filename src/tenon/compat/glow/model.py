@@ -24,6 +24,7 @@ from tenon.network.graph.graph import Graph, Origin, Value
 from tenon.network.graph.preprocessing import planes
 from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.graph.writer import Names
+from tenon.network.ops.unroll import unrolled
 from tenon.options import DataType, OptionKeywords, Precision
 from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
 from tenon.tools.quantization.glow_profile import Profile, Range, graph_hash
@@ -67,7 +68,7 @@ def load(arguments: Arguments) -> Graph:
     for given in inputs:
         if given.scale is not None:
             _quantise_input(graph, given)
-    return graph
+    return unrolled(graph)
 
 
 def options(arguments: Arguments, target: str) -> OptionKeywords:

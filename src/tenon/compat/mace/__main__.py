@@ -20,6 +20,7 @@ from tenon.compat.mace.quantize_stat import log_line, range_file
 from tenon.compat.mace.validation_output import print_validations
 from tenon.errors import InputError
 from tenon.formats.wire.stored_files import known_key
+from tenon.network.ops.unroll import unrolled
 from tenon.tools.deployment import Deployment, time_deployment, validate_deployment
 from tenon.tools.deployment.mace_config import TARGETS, with_micro
 from tenon.tools.deployment.running import Opener
@@ -143,7 +144,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 def _print_log(arguments: argparse.Namespace) -> None:
     """The ranges of each sample, as a run of MACE with --quantize_stat prints them."""
-    graph = tenon.load(arguments.model_file)
+    graph = unrolled(tenon.load(arguments.model_file))
     for sample in read_samples(graph, arguments.input_dir, _RUNS):
         for name, pair in calibrated_ranges(graph, [sample]).items():
             print(log_line(name, *pair))

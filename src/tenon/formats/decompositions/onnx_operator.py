@@ -10,6 +10,7 @@ from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import NodeBuilder
 from tenon.network.graph.graph import Array, Origin, Value
+from tenon.network.graph.writer import Writer
 
 _NEWEST = 22
 """The opset whose definition of these operators is used."""
@@ -37,6 +38,10 @@ class _Builder:
     @property
     def origin(self) -> Origin:
         return self.builder.origin
+
+    @property
+    def writer(self) -> Writer:
+        return self.builder.writer
 
     def add(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
         return self.builder.add(type, *inputs, **attributes)

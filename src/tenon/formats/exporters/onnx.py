@@ -23,6 +23,7 @@ from tenon.network.ops.conv import Conv
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.pool import Pooling
 from tenon.network.ops.quantised_pairs import read_through_integers
+from tenon.network.ops.unroll import unrolled
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -38,6 +39,7 @@ _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 def to_onnx(graph: Graph) -> ModelProto:
     """The model of a bound graph.  Raises UnsupportedError listing every operator that ONNX cannot express."""
+    graph = unrolled(graph)
     writer = _Writer(graph)
     model = writer.model()
     if writer.opset < _OUTPUT_TYPES or not any(_moves_dequantised(graph, node) for node in graph):

@@ -11,6 +11,7 @@ from tenon.errors import InputError, ModelError
 from tenon.formats.exporters.save import ENDINGS, content
 from tenon.formats.importers import FORMATS, Source, find, load
 from tenon.network.graph.bind import Shapes, bind
+from tenon.network.ops.unroll import unrolled
 
 if TYPE_CHECKING:
     from tenon.formats.model_files.model_file import ModelFile
@@ -56,7 +57,7 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
     if ending in CAFFE_ENDINGS:
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
     graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
-    bound, path = bind(graph, request.shapes), _out(request)
+    bound, path = bind(unrolled(graph), request.shapes), _out(request)
     if ending in ENDINGS and ending != ".onnx" and request.without_weights:
         raise InputError(f"{path}: files without weights are ONNX: give a name that ends in .onnx")
     if bound.incomplete and not request.without_weights:

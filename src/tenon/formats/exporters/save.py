@@ -8,6 +8,7 @@ from pathlib import PurePath
 from tenon.atomic_write import write
 from tenon.errors import InputError
 from tenon.network.graph.graph import Graph
+from tenon.network.ops.unroll import unrolled
 
 ENDINGS = (".onnx", ".tflite", ".tmfile")
 
@@ -29,7 +30,7 @@ def content(graph: Graph, ending: str) -> bytes:
     if ending == ".tflite":
         from tenon.formats.exporters.tflite.ops import to_tflite
 
-        return to_tflite(graph)
+        return to_tflite(unrolled(graph))
     if ending == ".tmfile":
         from tenon.formats.exporters.tengine.ops import to_tmfile
 

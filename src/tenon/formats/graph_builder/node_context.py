@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.graph import Array, Origin, Value
-from tenon.network.graph.writer import is_known
+from tenon.network.graph.writer import Writer, is_known
 
 Operand = Value | Array | float | None
 """An input of a node: arrays become constants, numbers become f32 scalars."""
@@ -30,6 +30,9 @@ class NodeBuilder(Protocol):
 
     @property
     def origin(self) -> Origin: ...
+
+    @property
+    def writer(self) -> Writer: ...
 
     def add(self, type: str, *inputs: Value | None, **attributes: Any) -> Value: ...
 

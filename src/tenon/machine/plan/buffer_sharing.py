@@ -103,7 +103,7 @@ class _Sharing:
             shown = set()
         self.storage.placed[node] = frozenset(placed)
         inputs = {i for i, v in enumerate(node.inputs) if v is not None}
-        if shown or (placed and placed == inputs):
+        if shown or (placed and placed == inputs and not node.bodies):
             self.storage.silent.add(node)
 
     def leave(self, value: Value) -> None:

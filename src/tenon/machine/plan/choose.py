@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Cost
+from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
 from tenon.network.graph.graph import Graph, Node
 
@@ -76,7 +77,7 @@ class _Layer:
 
 def _layers(graph: Graph, setting: Setting, times: Mapping[str, Times]) -> dict[str, _Layer]:
     layers: dict[str, _Layer] = {}
-    for node in graph:
+    for node in (node for part in with_bodies(graph) for node in part):
         name = key(node)
         if name in layers:
             layers[name].nodes.append(node)
@@ -91,7 +92,8 @@ def _layers(graph: Graph, setting: Setting, times: Mapping[str, Times]) -> dict[
 def _fit(graph: Graph, layers: Mapping[str, _Layer], chosen: dict[str, str], most: int) -> None:
     """Change ``chosen`` until all weights fit ``most`` bytes."""
     flexible = {id(v) for layer in layers.values() for n in layer.nodes for v in n.inputs if v is not None}
-    total = sum(v.array.nbytes for v in graph.constants() if id(v) not in flexible)
+    constants = (v for part in with_bodies(graph) for v in part.constants())
+    total = sum(v.array.nbytes for v in constants if id(v) not in flexible)
     total += sum(layer.weights(chosen[name]) for name, layer in layers.items())
     while total > most:
         best: tuple[float, str, str] | None = None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import operator
 from tenon.machine.plan.program import Patches, Program
 from tenon.network.graph.graph import Graph, Node
+from tenon.network.ops.scan import Scan
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
     A graph with unbound dimensions has no multiply-accumulates yet: they count as 0.
     """
     layers = tuple(_layer(node) for node in graph)
-    constants = [v.array for v in graph.constants()]
+    constants = list({id(v.data): v.array for part in with_bodies(graph) for v in part.constants()}.values())
     memory = program.memory if program else None
     return Description(
         name=graph.name,
@@ -88,15 +90,19 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
 
 
 def operators(graph: Graph) -> dict[str, int]:
-    """How many of each operator, the most frequent first."""
-    return dict(Counter(node.op.name for node in graph).most_common())
+    """How many of each operator, the most frequent first; those of a loop count once."""
+    return dict(Counter(node.op.name for part in with_bodies(graph) for node in part).most_common())
 
 
 def _layer(node: Node) -> Layer:
     known = all(v.typed for v in node.outputs) and all(v is None or v.typed for v in node.inputs)
-    macs = 0
-    if known:
-        types = [None if v is None else v.type for v in node.inputs]
-        macs = operator(node).macs(types, [v.type for v in node.outputs])
     output = str(node.output.type) if known else "?"
-    return Layer(node.origin.layer or node.output.name, node.op.name, output, macs)
+    return Layer(node.origin.layer or node.output.name, node.op.name, output, _macs(node) if known else 0)
+
+
+def _macs(node: Node) -> int:
+    """Multiply-accumulates of a run, those of a loop in all of its iterations."""
+    if isinstance(node.op, Scan):
+        return node.op.count * sum(_macs(inner) for body in node.bodies for inner in body)
+    types = [None if v is None else v.type for v in node.inputs]
+    return operator(node).macs(types, [v.type for v in node.outputs])

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tenon.errors import Problem, UnsupportedError
+from tenon.errors import InternalError, Problem, UnsupportedError
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels.halo import halo
 from tenon.machine.kernels.image import Image
 from tenon.machine.plan.arena import Block, bound, fullest, place
-from tenon.machine.plan.buffer_sharing import Storage, share
+from tenon.machine.plan.buffer_sharing import share
 from tenon.machine.plan.layouts import assign_layouts
+from tenon.machine.plan.loops import copy_next_states, prepare_loops, with_bodies
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.plan.node_info import facts
 from tenon.machine.plan.order import orders, schedule
-from tenon.machine.plan.program import ALIGNMENT, Call, Constant, Memory, Place, Port, Program, Region
+from tenon.machine.plan.program import (
+    ALIGNMENT,
+    Advance,
+    Call,
+    Carried,
+    Constant,
+    Item,
+    Memory,
+    Place,
+    Port,
+    Program,
+    Region,
+    Repeat,
+)
 from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import LARGEST_BUFFER, TensorType
 from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
+from tenon.network.ops.scan import Scan
 
 
 def plan(
@@ -34,13 +50,23 @@ def plan(
     Raises UnsupportedError listing every node that cannot be compiled.
     """
     check(graph, setting)
-    assign_layouts(graph, setting)
-    check_sizes(graph)
-    schedule(graph)
+    prepare_loops(graph)
+    _lay_out(graph, setting)
     if try_orders:
         _reorder_by_arena(graph, setting)
-    program = _Lowering(graph, setting, share(graph, setting), weights or Weighed()).program(name)
-    return replace(program, error=max((operator(n).error(site(n, setting)) for n in graph), default=0.0))
+    program = _Lowering(graph, setting, weights or Weighed()).program(name)
+    every = (node for part in with_bodies(graph) for node in part)
+    return replace(program, error=max((operator(n).error(site(n, setting)) for n in every), default=0.0))
+
+
+def _lay_out(graph: Graph, setting: Setting) -> None:
+    """The layouts of all values, and the order of execution."""
+    for part in with_bodies(graph):
+        assign_layouts(part, setting)
+        check_sizes(part)
+        schedule(part)
+    for part in with_bodies(graph):
+        copy_next_states(part, setting)
 
 
 def _reorder_by_arena(graph: Graph, setting: Setting) -> None:
@@ -48,7 +74,7 @@ def _reorder_by_arena(graph: Graph, setting: Setting) -> None:
     candidates, lengths = orders(graph), list[int]()
     for order in candidates if len(candidates) > 1 else []:
         graph.reorder(order)
-        lengths.append(_Lowering(graph, setting, share(graph, setting), Weighed()).program("").memory.activations)
+        lengths.append(_Lowering(graph, setting, Weighed()).program("").memory.activations)
     if lengths:
         graph.reorder(candidates[lengths.index(min(lengths))])
 
@@ -57,7 +83,7 @@ def check(graph: Graph, setting: Setting) -> None:
     """Raise UnsupportedError naming every node whose operator does not support it and every tensor too large."""
     check_sizes(graph)
     problems = []
-    for node in graph:
+    for node in (node for part in with_bodies(graph) for node in part):
         if why := operator(node).supported(site(node, setting)):
             shapes = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
             problems.append(Problem(f"{node.origin} [{node.op.name}({shapes})]", why))
@@ -111,36 +137,102 @@ class Weighed:
         return self.offsets[key]
 
 
+_Owner = Value | tuple[Node, str]
+"""What a block of the arena holds: a value, or the scratch memory of a node under a name."""
+
+
 class _Lowering:
-    def __init__(self, graph: Graph, setting: Setting, storage: Storage, weights: Weighed) -> None:
+    """A graph with its memory: the whole one, or a body of a node inside of ``loops``."""
+
+    def __init__(
+        self, graph: Graph, setting: Setting, weights: Weighed, places: dict[Value, Place] | None = None, depth: int = 0
+    ) -> None:
         self.graph = graph
         self.setting = setting
-        self.storage = storage
+        self.storage = share(graph, setting)
         self.constants = weights
-        self.places: dict[Value, Place] = {}
+        self.places: dict[Value, Place] = {} if places is None else places
+        self.depth = depth
         self.mutable = 0
+        self.given: set[Value] = set()  # the memory of a body's inputs and outputs, which the graph around it has
+        self.span: dict[Node, tuple[int, int]] = {}  # the numbers of the nodes that run while a node does
+        self.lowered: dict[Node, list[_Lowered]] = {}
+        self.bodies: dict[Node, _Lowering] = {}
 
     def program(self, name: str) -> Program:
         initial = self.graph.initial
         inputs = [replace(self.port(v), initial=initial.get(v.name, ())) for v in self.graph.inputs]
         outputs = [self.port(v) for v in self.graph.outputs]
-        lowered = {n: self.steps(n) for n in self.graph if n not in self.storage.silent}
-        blocks, owners = self.blocks(lowered)
+        running = self.prepare()
+        blocks, owners = self.blocks()
         offsets, length = place(blocks)
+        scratch: dict[tuple[Node, str], Place] = {}
         for owner, offset in zip(owners, offsets, strict=True):
             if isinstance(owner, Value):
                 self.places[owner] = Place(Region.ACTIVATIONS, offset)
-        scratch = {
-            o: Place(Region.ACTIVATIONS, at) for o, at in zip(owners, offsets, strict=True) if isinstance(o, tuple)
-        }
-        items = tuple(call for node, steps in lowered.items() for call in self.calls(node, steps, scratch))
+            else:
+                scratch[owner] = Place(Region.ACTIVATIONS, offset)
+        items = tuple(self.items(scratch))
         memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
-        largest = self.graph.nodes[fullest(blocks)] if blocks else None
+        largest = running[fullest(blocks)] if blocks else None
         return Program(
             name, tuple(inputs), tuple(outputs), items, tuple(self.constants.constants), memory, self.setting.threads,
             largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
             assumed=tuple(self.graph.assumed.items()),
         )  # fmt: skip
+
+    def prepare(self, first: int = 0) -> list[Node]:
+        """Lower all nodes and number them from ``first`` on.  Returns them by number; a loop stands before its body and
+        behind it."""
+        running: list[Node] = []
+        for node in self.graph:
+            start = first + len(running)
+            running.append(node)
+            if isinstance(node.op, Scan):
+                (body,) = node.bodies
+                inner = self.bodies[node] = _Lowering(body, self.setting, self.constants, self.places, self.depth + 1)
+                inner.given = {inner.storage.root(v)[0] for v in (*body.inputs, *body.outputs)}
+                running += [*inner.prepare(start + 1), node]
+            elif node not in self.storage.silent:
+                self.lowered[node] = self.steps(node)
+            self.span[node] = start, first + len(running) - 1
+        return running
+
+    def items(self, scratch: Mapping[tuple[Node, str], Place]) -> Iterator[Item]:
+        """The calls and loops of all nodes."""
+        for node in self.graph:
+            if isinstance(node.op, Scan):
+                yield self.repeat(node, node.op, scratch)
+            elif node in self.lowered:
+                yield from self.calls(node, self.lowered[node], scratch)
+
+    def repeat(self, node: Node, op: Scan, scratch: Mapping[tuple[Node, str], Place]) -> Repeat:
+        """A loop.  Its states lie where the node's outputs do, which are copied there before it."""
+        (body,), inner = node.bodies, self.bodies[node]
+        pairs = zip(node.inputs, node.outputs[: op.states], strict=False)
+        if any(v is None or self.storage.root(v)[0] is not self.storage.root(w)[0] for v, w in pairs):
+            raise InternalError(f"{node.origin}: a state of the loop has no place of its own")
+        states = [self.place(v) for v in node.outputs[: op.states]]
+        slices = [self.slice(op, v, inside) for v, inside in self.sliced(node, op)]
+        alike = [self.place(node.input(i)) for i in range(op.states + op.slices, len(node.inputs))]
+        cut, results = slices[: op.slices], slices[op.slices :]
+        inner.places.update(zip(body.inputs, (*states, *cut, *alike), strict=True))
+        for value, home in zip(body.outputs, (*states, *results), strict=True):
+            inner.places[inner.storage.root(value)[0]] = home
+        carried = (Carried(p, v.type.nbytes) for p, v in zip(states, node.outputs, strict=False))
+        return Repeat(op.count, tuple(inner.items(scratch)), scratch[node, "counter"], tuple(carried))
+
+    def sliced(self, node: Node, op: Scan) -> Iterator[tuple[Value, Value]]:
+        """The operands and results that are cut into slices, and what is a slice of each in the body."""
+        (body,), i = node.bodies, op.states
+        operands = [node.input(i + j) for j in range(op.slices)]
+        yield from zip(operands, body.inputs[i : i + op.slices], strict=True)
+        yield from zip(node.outputs[i:], body.outputs[i:], strict=True)
+
+    def slice(self, op: Scan, whole: Value, inside: Value) -> Place:
+        home, step = self.place(whole), inside.type.nbytes
+        first, step = ((op.count - 1) * step, -step) if op.reverse else (0, step)
+        return replace(home, offset=home.offset + first, advances=(*home.advances, Advance(self.depth, step, op.count)))
 
     def port(self, value: Value) -> Port:
         """Placement in the mutable region of a graph input or output, and of the values that share its memory."""
@@ -157,7 +249,7 @@ class _Lowering:
         if root.data is not None:
             return Place(Region.CONSTANT, self.place(root).offset + offset)
         home = self.places[root]
-        return Place(home.region, home.offset + offset)
+        return replace(home, offset=home.offset + offset)
 
     def steps(self, node: Node) -> list[_Lowered]:
         lowered = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
@@ -168,21 +260,24 @@ class _Lowering:
         ]
         return clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
 
-    def blocks(self, lowered: dict[Node, list[_Lowered]]) -> tuple[list[Block], list[Value | tuple[Node, str]]]:
-        """Lifetimes of all blocks in the arena."""
-        step = {node: i for i, node in enumerate(self.graph)}
+    def blocks(self) -> tuple[list[Block], list[_Owner]]:
+        """Lifetimes of all blocks in the arena.  What lives outside of a loop that uses it lives in all of the loop."""
         lives: dict[Value, tuple[int, int]] = {}
         for value in self.graph.values():
             root, _ = self.storage.root(value)
-            if value.producer is None or root in self.places or root.data is not None:
+            if value.producer is None or root in self.places or root in self.given or root.data is not None:
                 continue
-            first = step[value.producer]
-            last = max([first, *(step[user] for user in value.uses)])
+            spans = [self.span[node] for node in (value.producer, *value.uses)]
+            first, last = spans[0][0], max(end for _, end in spans)
             a, b = lives.get(root, (first, last))
             lives[root] = min(a, first), max(b, last)
         blocks = [Block(aligned(v.type.nbytes), *life) for v, life in lives.items()]
-        owners: list[Value | tuple[Node, str]] = list(lives)
-        for node, steps in lowered.items():
+        owners: list[_Owner] = list(lives)
+        for node, inner in self.bodies.items():
+            more, inside = inner.blocks()
+            blocks += [Block(ALIGNMENT, *self.span[node]), *more]
+            owners += [(node, "counter"), *inside]
+        for node, steps in self.lowered.items():
             scratch: dict[str, int] = {}
             for s in steps:
                 for arg in s.args:
@@ -190,11 +285,11 @@ class _Lowering:
                         size = aligned(arg.nbytes) * self.copies(arg, s.kernel)
                         scratch[arg.name] = max(scratch.get(arg.name, 0), size)
             for name, nbytes in scratch.items():
-                blocks.append(Block(nbytes, step[node], step[node]))
+                blocks.append(Block(nbytes, *self.span[node]))
                 owners.append((node, name))
         return blocks, owners
 
-    def calls(self, node: Node, steps: list[_Lowered], scratch: dict[tuple[Node, str], Place]) -> list[Call]:
+    def calls(self, node: Node, steps: list[_Lowered], scratch: Mapping[tuple[Node, str], Place]) -> list[Call]:
         op = operator(node)
         types = [None if v is None else v.type for v in node.inputs]
         macs = op.macs(types, [v.type for v in node.outputs])
@@ -221,7 +316,7 @@ class _Lowering:
         shared = linearise(kernel)
         return min(self.setting.threads, shared.length if shared else 1)
 
-    def argument(self, node: Node, kernel: Kernel, arg: Arg, scratch: dict[tuple[Node, str], Place]) -> Place:
+    def argument(self, node: Node, kernel: Kernel, arg: Arg, scratch: Mapping[tuple[Node, str], Place]) -> Place:
         if isinstance(arg, Input):
             return self.place(node.input(arg.i))
         if isinstance(arg, Output):

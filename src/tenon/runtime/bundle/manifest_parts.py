@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -60,11 +60,11 @@ def memory_use(memory: Memory, stack: int | None) -> MemoryUse:
 
 def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[Step, ...]:
     """The kernel calls of a program, with the most ``instructions`` of each, where these are known; a call in a loop is
-    one step, whose multiply-accumulates are those of all iterations."""
+    one step, whose multiply-accumulates and bytes are those of all iterations."""
     return tuple(
         Step(
             layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs * times, instructions=most,
-            **asdict(call.facts),
+            **asdict(replace(call.facts, bytes=call.facts.bytes * times)),
         )
         for call, times, most in zip(
             program.calls, program.times, instructions or (None,) * len(program.calls), strict=True

@@ -10,6 +10,7 @@ from tenon.errors import InputError
 from tenon.formats.exporters.onnx import to_onnx
 from tenon.network.graph.bind import Shapes, bind
 from tenon.network.graph.graph import Array, Graph
+from tenon.network.ops.unroll import unrolled
 from tenon.options import Options
 from tenon.pipeline import Model, compile, load
 from tenon.runtime.engine import Engine, open_bundle
@@ -27,7 +28,7 @@ class PartitionedEngine:
     def __init__(self, model: Model | Graph, device: Device | str, options: Options | None = None, *,
                  shapes: Shapes | None = None) -> None:  # fmt: skip
         whole = model if isinstance(model, Graph) else load(model, shapes=shapes)
-        graph = bind(whole, shapes)
+        graph = unrolled(bind(whole, shapes))
         self.device = find_device(device) if isinstance(device, str) else device
         self.inputs = {value.name: value.type for value in graph.inputs}
         self.outputs = [value.name for value in graph.outputs]

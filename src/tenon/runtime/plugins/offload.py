@@ -17,6 +17,7 @@ from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Site
 from tenon.network.ops.c_source import Source, SourceOperator
+from tenon.network.ops.unroll import unrolled
 from tenon.pipeline import load
 from tenon.runtime.plugins.device import Device
 from tenon.runtime.plugins.partition import Section, partition
@@ -81,6 +82,7 @@ def offloaded(graph: Graph, device: Device) -> Graph:
 
     If it supports nothing, the graph itself.  Raises what the device raises for a part that it refuses.
     """
+    graph = unrolled(graph)
     sections = partition(graph, device)
     count = sum(section.on_device for section in sections)
     if count == 0:
@@ -117,6 +119,6 @@ def _add_nodes(new: Graph, section: Section, values: dict[str, Value]) -> None:
     twins = {value: values[value.name] for value in section.graph.inputs}
     for node in section.graph:
         inputs = [None if v is None else twins.setdefault(v, v.twin()) for v in node.inputs]
-        added = new.add(node.op, inputs, [value.name for value in node.outputs], node.origin)
+        added = new.add(node.op, inputs, [value.name for value in node.outputs], node.origin, bodies=node.bodies)
         twins.update(zip(node.outputs, added.outputs, strict=True))
         values.update({value.name: value for value in added.outputs})

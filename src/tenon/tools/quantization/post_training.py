@@ -14,6 +14,7 @@ from tenon.formats.exporters.save import save
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
+from tenon.network.ops.unroll import unrolled
 from tenon.network.passes.integers import is_quantised
 from tenon.network.passes.integers.splits import slice_splits
 from tenon.network.passes.precision import states_f16
@@ -276,7 +277,7 @@ def float_graph(model: Model | Graph) -> Graph:
 
 def _float_graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], dict[str, str]]:
     """And the ranges that a quantised one brings along, and what its tensors are called in the graph."""
-    given = with_open_batches(model.copy() if isinstance(model, Graph) else load(model))
+    given = with_open_batches(unrolled(model.copy() if isinstance(model, Graph) else load(model)))
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
     if not all(v.type.bound for v in given.inputs):

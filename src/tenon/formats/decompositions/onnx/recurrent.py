@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of ONNX, unrolled over time: the products of all inputs in one matrix product, then step by step.
+"""LSTM, GRU and RNN of ONNX: products of all inputs in one matrix product, then step by step, unrolled or in a loop.
 
 Equations and the order of gates: the ONNX operator specifications (LSTM: i, o, f, c; GRU: z, r, h).
 """
@@ -11,13 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from tenon.formats.decompositions.loops import scan
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.graph_builder.errors import RefusedError
-from tenon.network.graph.graph import Value
+from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.writer import is_known
 
 _ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
 _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
+
+UNROLLED = 32
+"""The most steps that become nodes of their own; more become a loop.  Few steps run faster unrolled, where slices are
+views, and more can be fused."""
 
 _CLIPPED = 2
 """Activations whose operands ``clip`` bounds: those of gates.  As in onnxruntime, the cell state of an LSTM is not
@@ -201,21 +207,11 @@ def _steps(
     for cell, start in zip(cells, starts, strict=True):
         products = cell.add(cell.by_weights(x, 1), prepare(cell))
         state = [cell.zeros(batch) if v is None else v for v in start]
-        hidden: list[Value] = []
-        for t in reversed(range(length)) if cell.backwards else range(length):
-            new = step(cell, cell.pick(products, t, 0), state)
-            if lengths is None:
-                state = new
-                hidden.append(state[0])
-                continue
-            column = node.add("Unsqueeze", lengths, node.int_constant("column", [1]))
-            inside = node.add("Less", node.constant(np.array(t, lengths.type.dtype.numpy), "t"), column)
-            state = [node.add("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
-            hidden.append(node.add("Where", inside, state[0], cell.zeros(batch)))
-        ordered = hidden[::-1] if cell.backwards else hidden
-        axes = node.int_constant("axes", [0, 1])
-        sides.append(node.add("Concat", *(node.add("Unsqueeze", h, axes) for h in ordered), axis=0))
-        ends.append(state)
+        masked = _masked(cell, step, lengths, batch)
+        looped = length > UNROLLED and cell.multiply is None and is_known(products)
+        side, end = (_looped if looped else _unrolled)(cell, products, state, masked)
+        sides.append(side)
+        ends.append(end)
     y = node.add("Concat", *sides, axis=1)
     first = node.int_constant("first", [0])
     last = [
@@ -223,6 +219,61 @@ def _steps(
         for parts in zip(*ends, strict=True)
     ]
     return [y, *last]
+
+
+Masked = Callable[[Value, Value, Sequence[Value]], tuple[Sequence[Value], Value]]
+"""f(number of the step, gates of the input, state) -> the next state, the hidden state as a result."""
+
+
+def _masked(cell: RecurrentCell, step: Step, lengths: Value | None, batch: int) -> Masked:
+    """A step of which rows that are shorter than its number take no notice."""
+
+    def masked(t: Value, x: Value, state: Sequence[Value]) -> tuple[Sequence[Value], Value]:
+        new = step(cell, x, state)
+        if lengths is None:
+            return new, new[0]
+        column = cell.layer.add("Unsqueeze", lengths, cell.layer.int_constant("column", [1]))
+        inside = cell.layer.add("Less", t, column)
+        kept = [cell.layer.add("Where", inside, a, b) for a, b in zip(new, state, strict=True)]
+        return kept, cell.layer.add("Where", inside, kept[0], cell.zeros(batch))
+
+    return masked
+
+
+def _numbers(cell: RecurrentCell, count: int) -> Array:
+    """The numbers of the steps, in the type of the lengths of rows."""
+    dtype = cell.layer.input(4).type.dtype.numpy if cell.layer.has(4) else np.dtype(np.int32)
+    return np.arange(count, dtype=dtype)
+
+
+def _unrolled(
+    cell: RecurrentCell, products: Value, state: Sequence[Value], masked: Masked
+) -> tuple[Value, Sequence[Value]]:
+    """The hidden states of all steps, [steps, 1, batch, hidden], and the last state, by nodes for each step."""
+    length, hidden = products.type.dims[0], list[Value]()
+    numbers = _numbers(cell, length)
+    for t in reversed(range(length)) if cell.backwards else range(length):
+        state, result = masked(cell.layer.constant(numbers[t], "t"), cell.pick(products, t, 0), state)
+        hidden.append(result)
+    ordered = hidden[::-1] if cell.backwards else hidden
+    axes = cell.layer.int_constant("axes", [0, 1])
+    return cell.layer.add("Concat", *(cell.layer.add("Unsqueeze", h, axes) for h in ordered), axis=0), state
+
+
+def _looped(
+    cell: RecurrentCell, products: Value, state: Sequence[Value], masked: Masked
+) -> tuple[Value, Sequence[Value]]:
+    """The same by one node that repeats a step."""
+    layer = cell.layer
+    numbers = layer.constant(_numbers(cell, products.type.dims[0]), "t")
+
+    def iteration(slices: Sequence[Value], states: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+        after, result = masked(slices[1], slices[0], states)
+        return after, [layer.add("Unsqueeze", result, layer.int_constant("axes", [0]))]
+
+    name = f"{layer.origin.layer or 'recurrent'}_{cell.direction}"
+    last, (y,) = scan(layer.builder, [products, numbers], state, iteration, name=name, reverse=cell.backwards)
+    return y, last
 
 
 def _bias(cell: RecurrentCell) -> tuple[Value | None, Value | None]:

@@ -16,6 +16,7 @@ from tenon.formats.exporters.tengine.writer import NotInTengineError, TmfileWrit
 from tenon.formats.importers.tengine.layers import pool_pads
 from tenon.network.graph.graph import Graph, Node
 from tenon.network.graph.quantised import bounds, integers_of
+from tenon.network.ops.unroll import unrolled
 from tenon.network.ops.window import Axis, Window
 
 Write = Callable[[TmfileWriter, Node], None]
@@ -26,7 +27,7 @@ _COUNT_PADDING = 0x10
 
 def to_tmfile(graph: Graph) -> bytes:
     """The tmfile of a bound graph.  Raises UnsupportedError listing every operator that Tengine has not."""
-    return TmfileWriter(graph, LAYERS).write()
+    return TmfileWriter(unrolled(graph), LAYERS).write()
 
 
 def _attributes(node: Node) -> Any:

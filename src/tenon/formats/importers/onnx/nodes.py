@@ -457,6 +457,10 @@ class _NodeBuilder:
     origin: Origin
     outputs: Sequence[str]
 
+    @property
+    def writer(self) -> Writer:
+        return self.importer.writer
+
     def add(self, type: str, *inputs: Value | None, **attributes: Any) -> Value:
         name = f"{self.outputs[0]}_{type.lower()}"
         return self.importer.emit_node(type, inputs, name, self.origin, **attributes)

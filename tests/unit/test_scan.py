@@ -1,0 +1,340 @@
+"""Loops of a graph: nodes with a body, how they are planned, and that they compute what the unrolled graph does."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tenon
+from exact_onnxruntime import session
+from onnx_models import model, node, random
+from tenon.errors import InternalError
+from tenon.machine.plan.program import Repeat
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.text import parse, same, show
+from tenon.network.graph.types import DType, tensor
+from tenon.network.graph.verify import verify
+from tenon.network.ops import constructors, registry
+from tenon.network.ops.scan import Scan
+from tenon.network.ops.unroll import unrolled
+from tenon.network.passes import optimize
+from tenon.pipeline import rewrite
+from tenon.runtime.engine.device import Device
+
+STEPS, WIDTH = 187, 12
+
+
+def recurrent(kind: str, lengths: bool = False, steps: int = STEPS, batch: int = 1, **attributes: Any) -> bytes:
+    """A recurrent layer of WIDTH units on rows of 8 numbers."""
+    gates, sides = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 2 if attributes.get("direction") == "bidirectional" else 1
+    outputs = ["y", "last", *(["cell"] if kind == "LSTM" else [])]
+    scale = np.float32(0.4)
+    weights = {
+        "w": random(sides, gates * WIDTH, 8) * scale,
+        "r": random(sides, gates * WIDTH, WIDTH) * scale,
+        "b": random(sides, 2 * gates * WIDTH) * scale,
+    }
+    inputs = ["x", "w", "r", "b"]
+    if lengths:
+        weights["lengths"] = np.linspace(steps // 2, steps - 1, batch).astype(np.int32)
+        inputs.append("lengths")
+    made = node(kind, inputs, outputs, hidden_size=WIDTH, **attributes)
+    shape = [batch, steps, 8] if attributes.get("layout") else [steps, batch, 8]
+    content: bytes = model([made], {"x": shape}, outputs, weights).SerializeToString()
+    return content
+
+
+LAYERS: dict[str, Callable[[], bytes]] = {
+    "lstm": lambda: recurrent("LSTM", direction="bidirectional"),
+    "lstm_lengths": lambda: recurrent("LSTM", lengths=True, batch=3, direction="bidirectional"),
+    "lstm_reverse": lambda: recurrent("LSTM", direction="reverse", batch=2),
+    "gru": lambda: recurrent("GRU", linear_before_reset=1),
+    "gru_lengths": lambda: recurrent("GRU", lengths=True, batch=2),
+    "rnn": lambda: recurrent("RNN", direction="bidirectional"),
+}
+
+
+def feed(graph: Graph) -> dict[str, Array]:
+    rng = np.random.default_rng(3)
+    return {v.name: rng.normal(0, 1, v.type.dims).astype(v.type.dtype.numpy) for v in graph.inputs}
+
+
+def loops(graph: Graph) -> list[Scan]:
+    return [each.op for each in graph if isinstance(each.op, Scan)]
+
+
+def run(graph: Graph, feeds: dict[str, Array], threads: int = 1, **options: Any) -> dict[str, Array]:
+    with tenon.open(tenon.compile(graph, threads=threads, no_tuning=True, **options), threads=threads) as engine:
+        return {name: array.copy() for name, array in engine.run(feeds).items()}
+
+
+# ------------------------------------------------------------------------------------------------ recurrent layers
+@pytest.mark.parametrize("name", LAYERS)
+def test_loops_give_the_bits_of_the_unrolled_layer(name: str) -> None:
+    content = LAYERS[name]()
+    graph = tenon.load(content)
+    assert loops(graph)
+    flat = unrolled(graph)
+    verify(graph)
+    verify(flat)
+    assert not loops(flat)
+    feeds = feed(graph)
+    looped = run(graph, feeds, verify=True)
+    for key, array in run(flat, feeds).items():
+        np.testing.assert_array_equal(looped[key], array)
+    for key, array in zip(looped, session(content).run(None, feeds), strict=True):
+        np.testing.assert_allclose(looped[key], array, rtol=2e-5, atol=2e-6)
+
+
+def test_few_steps_are_unrolled() -> None:
+    assert not loops(tenon.load(recurrent("LSTM", steps=32)))
+    assert loops(tenon.load(recurrent("LSTM", steps=33)))
+
+
+def test_batch_first() -> None:
+    content = recurrent("LSTM", layout=1, batch=2)
+    graph = tenon.load(content)
+    assert loops(graph)
+    feeds = feed(graph)
+    looped = run(graph, feeds)
+    for key, array in run(unrolled(graph), feeds).items():
+        np.testing.assert_array_equal(looped[key], array)
+
+
+def test_size_of_a_loop() -> None:
+    """Calls and memory do not grow with the steps, except tensors of all steps."""
+    long, short = (tenon.compile(recurrent("LSTM", steps=n), target="x86-64", threads=1) for n in (160, 40))
+    assert len(long.program.calls) == len(short.program.calls) < 20
+    assert abs(len(long.source) - len(short.source)) < 100
+    (loop,) = (item for item in long.program.items if isinstance(item, Repeat))
+    assert loop.count == 160
+    assert len(loop.carried) == 2
+    assert long.program.macs == sum(step.macs for step in long.manifest({}, compiled=False).nodes)
+    assert long.program.macs >= 160 * 4 * WIDTH * (8 + WIDTH)
+
+
+@pytest.mark.usefixtures("every_kernel_divided")
+def test_threads_and_timed_runs() -> None:
+    content = LAYERS["lstm_lengths"]()
+    graph = tenon.load(content)
+    feeds = feed(graph)
+    right = run(unrolled(graph), feeds)
+    for threads in (1, 3):
+        bundle = tenon.compile(graph, threads=threads, profile=True, no_tuning=True)
+        with tenon.open(bundle, threads=threads) as engine:
+            plain = engine.run(feeds)
+            for key, array in right.items():
+                np.testing.assert_array_equal(plain[key], array)
+            for array in engine.outputs.values():
+                array[...] = 0
+            ticks = engine.timestamps().astype(np.int64)
+            assert len(ticks) == len(bundle.program.calls) + 1
+            assert (np.diff(ticks) >= 0).all()
+            for key, array in right.items():
+                np.testing.assert_array_equal(engine.outputs[key], array)
+
+
+@pytest.mark.parametrize("target", ["aarch64", "cortex-m4"])
+def test_other_machines(target: str) -> None:
+    graph = tenon.load(recurrent("LSTM", steps=40))
+    feeds = feed(graph)
+    results = []
+    for each in (graph, unrolled(graph)):
+        with Device(tenon.compile(each, target=target)) as device:
+            results += device.run([feeds])
+    for key, array in results[1].items():
+        np.testing.assert_array_equal(results[0][key], array)
+
+
+def test_command_line(tmp_path: Path) -> None:
+    (tmp_path / "lstm.onnx").write_bytes(LAYERS["lstm"]())
+    graph = tenon.load(tmp_path / "lstm.onnx")
+    feeds = feed(graph)
+    np.save(tmp_path / "x.npy", feeds["x"])
+    command = [sys.executable, "-m", "tenon", "run", "lstm.onnx", "--input", "x=x.npy", "--output", "out.npz"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for key, array in run(unrolled(graph), feeds).items():
+        np.testing.assert_array_equal(np.load(tmp_path / "out.npz")[key], array)
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".tflite"])
+def test_other_formats_get_the_unrolled_layer(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "rnn.onnx").write_bytes(recurrent("RNN", steps=40))
+    rewrite(tmp_path / "rnn.onnx", tmp_path / f"out{ending}")
+    graph, again = tenon.load(tmp_path / "rnn.onnx"), tenon.load(tmp_path / f"out{ending}")
+    feeds = feed(graph)
+    results = [
+        evaluate(each, dict(zip((v.name for v in each.inputs), feeds.values(), strict=True))) for each in (graph, again)
+    ]
+    for first, second in zip(results[0].values(), results[1].values(), strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
+
+
+def test_narrow_precisions_get_the_unrolled_layer() -> None:
+    bundle = tenon.compile(recurrent("RNN", steps=40), target="aarch64-fp16", precision="fp16")
+    assert not any(isinstance(item, Repeat) for item in bundle.program.items)
+
+
+# -------------------------------------------------------------------------------------------------- loops by hand
+def add(graph: Graph, name: str, *inputs: Value, **attributes: Any) -> Value:
+    number = sum(1 for _ in graph)
+    op = registry()[name](**attributes)
+    return graph.add(op, inputs, [f"{name.lower()}_{number}"], Origin("", f"{name}{number}", name)).output
+
+
+def looped(body: Graph, count: int, states: int, slices: int, *, reverse: bool = False) -> Graph:
+    """A graph whose inputs and outputs are those of one loop."""
+    graph = Graph("outer")
+    inputs = []
+    for i, v in enumerate(body.inputs):
+        dims = (count, *v.type.dims) if states <= i < states + slices else v.type.dims
+        inputs.append(graph.add_input(f"in{i}", tensor(v.type.dtype, *dims)))
+    names = [f"out{i}" for i in range(len(body.outputs))]
+    made = graph.add(Scan(count, states, slices, reverse), inputs, names, Origin("", "loop", "Scan"), bodies=[body])
+    graph.outputs = list(made.outputs)
+    return graph
+
+
+def body_of(kind: str) -> tuple[Graph, int, int]:
+    """A body with its numbers of states and of slices; the input behind these is the same in all iterations."""
+    body = Graph("body")
+    a, b, x, w = (body.add_input(name, tensor(DType.F32, 5)) for name in "abxw")
+    mixed = add(body, "Add", add(body, "Mul", a, w), x)
+    body.outputs = {
+        "swapped": lambda: [b, a, mixed],
+        "kept": lambda: [a, mixed, add(body, "Sub", b, x)],
+        "the state before": lambda: [mixed, add(body, "Sub", b, x), a],
+        "read late": lambda: [mixed, add(body, "Sub", add(body, "Tanh", mixed), a), x],
+        "one value twice": lambda: [mixed, mixed, mixed],
+        "crossed": lambda: [add(body, "Add", b, x), add(body, "Sub", a, x), mixed],
+        "no slice": lambda: [mixed, add(body, "Relu", b)],
+        "a constant": lambda: [body.constant("c", np.arange(5, dtype=np.float32)), mixed, mixed],
+        "a view": lambda: [add(body, "Reshape", b, body.constant("shape", np.array([5]))), add(body, "Neg", a), mixed],
+    }[kind]()
+    return body, 2, 1
+
+
+KINDS = ["swapped", "kept", "the state before", "read late", "one value twice", "crossed", "no slice", "a constant",
+         "a view"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "reverse"), [*itertools.product(KINDS, [False, True])])
+def test_states(kind: str, reverse: bool) -> None:
+    """Whatever a body does with its states, the loop computes what its definition says, and the unrolled one, too."""
+    body, states, slices = body_of(kind)
+    graph = looped(body, 6, states, slices, reverse=reverse)
+    verify(graph)
+    feeds = feed(graph)
+    right = evaluate(graph, feeds)
+    by_hand(kind, feeds, right, reverse)
+    for each in (graph, unrolled(graph)):
+        for level in (0, 2):
+            results = run(each, feeds, optimize=level)
+            for key, array in right.items():
+                np.testing.assert_allclose(results[key], array, rtol=1e-6, atol=1e-6)
+
+
+def by_hand(kind: str, feeds: dict[str, Array], right: dict[str, Array], reverse: bool) -> None:
+    """The same in NumPy, for bodies whose next states are easy to write."""
+    a, b, x, w = feeds.values()
+    rows = []
+    for t in reversed(range(6)) if reverse else range(6):
+        mixed = a * w + x[t]
+        rows.append(mixed)
+        if kind == "swapped":
+            a, b = b, a
+        elif kind == "kept":
+            b = mixed
+        elif kind == "crossed":
+            a, b = b + x[t], a - x[t]
+        else:
+            return
+    np.testing.assert_allclose(right["out0"], a, rtol=1e-6)
+    np.testing.assert_allclose(right["out1"], b, rtol=1e-6)
+    if kind != "kept":
+        np.testing.assert_allclose(right["out2"], np.stack(rows[::-1] if reverse else rows), rtol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.usefixtures("every_kernel_divided")
+def test_loops_nest(threads: int) -> None:
+    inner, states, slices = body_of("crossed")
+    outer = Graph("outer body")
+    a, b, x, w = (outer.add_input(n, tensor(DType.F32, *((4, 5) if n == "x" else (5,)))) for n in "abxw")
+    names = ["a2", "b2", "y"]
+    made = outer.add(Scan(4, states, slices, True), [a, b, x, w], names, Origin("", "inner", "Scan"), bodies=[inner])
+    outer.outputs = [made.outputs[0], add(outer, "Tanh", made.outputs[1]), made.outputs[2]]
+    graph = looped(outer, 3, 2, 1)
+    verify(graph)
+    feeds = feed(graph)
+    right = evaluate(graph, feeds)
+    assert right["out2"].shape == (3, 4, 5)
+    for each in (graph, unrolled(graph)):
+        for key, array in run(each, feeds, threads).items():
+            np.testing.assert_allclose(array, right[key], rtol=1e-5, atol=1e-6)
+    assert not loops(unrolled(graph))
+
+
+def test_text_and_copies() -> None:
+    graph = looped(body_of("crossed")[0], 6, 2, 1)
+    text = show(graph, "base64")
+    again = parse(text, constructors())
+    verify(again)
+    assert same(graph, again)
+    assert show(again, "base64") == text
+    copy = graph.copy()
+    optimize(copy)
+    assert show(graph, "base64") == text, "the copy has a body of its own"
+    feeds = feed(graph)
+    for key, array in evaluate(again, feeds).items():
+        np.testing.assert_array_equal(array, evaluate(graph, feeds)[key])
+
+
+def test_equal_loops_with_other_bodies_stay_apart() -> None:
+    graph = looped(body_of("crossed")[0], 6, 2, 1)
+    other = graph.add(
+        Scan(6, 2, 1), graph.nodes[0].inputs, ["p", "q", "r"], Origin("", "other", "Scan"), bodies=[body_of("kept")[0]]
+    )
+    graph.outputs = [add(graph, "Add", graph.outputs[0], other.outputs[0])]
+    feeds = feed(graph)
+    right = evaluate(graph, feeds)
+    np.testing.assert_allclose(run(graph, feeds)["add_2"], right["add_2"], rtol=1e-6, atol=1e-6)
+
+
+def test_values_of_the_outer_graph_are_no_part_of_a_body() -> None:
+    graph = looped(body_of("crossed")[0], 6, 2, 1)
+    (body,) = graph.nodes[0].bodies
+    body.outputs[2] = graph.inputs[3]
+    with pytest.raises(InternalError, match=r"bodies_are_whole.*'in3'"):
+        verify(graph)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda graph, body: body.outputs.__setitem__(0, body.constant("c", np.zeros(6, np.float32))), "and then f32"),
+        (lambda graph, body: body.add_input("more", tensor(DType.F32, 5)), "its body has 5 inputs"),
+        (lambda graph, body: setattr(body.inputs[0], "type", tensor(DType.F32, 4)), "its body takes f32"),
+        (lambda graph, body: setattr(graph.inputs[2], "type", tensor(DType.F32, 7, 5)), "has not 6 slices"),
+    ],
+)
+def test_bodies_that_do_not_fit(change: Callable[[Graph, Graph], object], words: str) -> None:
+    graph = looped(body_of("swapped")[0], 6, 2, 1)
+    change(graph, graph.nodes[0].bodies[0])
+    with pytest.raises(InternalError, match=words):
+        verify(graph)
+
+
+def test_devices_with_a_queue_get_the_unrolled_layer() -> None:
+    bundle = tenon.compile(recurrent("RNN", steps=40), target="opencl")
+    assert not any(isinstance(item, Repeat) for item in bundle.program.items)
+    assert bundle.source
