@@ -20,7 +20,10 @@ from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.machine.algorithms.winograd import ERROR
+from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
+from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
@@ -50,9 +53,11 @@ def depthwise(channels: int = 16, size: int = 12) -> Problem:
     return separable(channels, size)[:1]
 
 
-def integers(extent: tuple[int, int]) -> Problem:
-    x, y = (Image(1, n * MACHINE.block, *extent, MACHINE.block, dtype=DType.I8) for n in (3, 5))
-    return (Conv(x, y, (3, 3), top=1, left=1, weights=DType.I8),)
+def integers(extent: tuple[int, int], *, paired: bool = False, depthwise: bool = False) -> Problem:
+    blocks = (3, 3) if depthwise else (3, 5)
+    x, y = (Image(1, n * MACHINE.block, *extent, MACHINE.block, dtype=DType.I8) for n in blocks)
+    groups = x.channels if depthwise else 1
+    return (Conv(x, y, (3, 3), top=1, left=1, groups=groups, weights=DType.I8, paired=paired),)
 
 
 PROBLEMS: dict[str, Problem] = {
@@ -63,10 +68,20 @@ PROBLEMS: dict[str, Problem] = {
     "separable": separable(),
     "integer": integers((6, 6)),
     "integer-blocks": integers((6, 6)),
-    "pairs": (replace(integers((6, 6))[0], paired=True),),
-    "pairs-winograd": (replace(integers((6, 6))[0], paired=True),),
+    "integer-depthwise": integers((6, 6), depthwise=True),
+    **dict.fromkeys(("dots", "pairs", "pairs-winograd", "scalar"), integers((6, 6), paired=True)),
+    **dict.fromkeys(
+        ("dots-depthwise", "pairs-depthwise", "scalar-depthwise"), integers((6, 6), paired=True, depthwise=True)
+    ),
 }
 """A problem to which the algorithm of that name applies."""
+UNITS = {
+    "integer-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
+    **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),
+    **dict.fromkeys(("pairs", "pairs-depthwise", "pairs-winograd"), (DOT2_I16,)),
+    **dict.fromkeys(("scalar", "scalar-depthwise"), (MUL,)),
+}
+"""The products of a machine that it applies to, besides those of ``MACHINE``."""
 
 
 def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -> Sequence[Algorithm]:
@@ -75,7 +90,8 @@ def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
 def test_keys_round_trip(kind: type[Algorithm]) -> None:
-    algorithms = every(kind, PROBLEMS[kind.name], replace(MACHINE, products=(*MACHINE.products, MMLA, MMLA_SIGNED)))
+    machine = replace(MACHINE, products=UNITS.get(kind.name, MACHINE.products))
+    algorithms = every(kind, PROBLEMS[kind.name], machine)
     assert algorithms
     assert len({each.key for each in algorithms}) == len(set(algorithms)) == len(algorithms)
     for each in algorithms:

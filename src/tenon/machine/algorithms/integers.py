@@ -22,7 +22,7 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.direct import Direct, Loop, best_tiles, estimate
 from tenon.machine.algorithms.estimate import Arithmetic
-from tenon.machine.kernels import integer_blocks, integer_conv
+from tenon.machine.kernels import integer_blocks, integer_conv, integer_depthwise
 from tenon.machine.kernels.conv import Conv, Tile
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
@@ -76,7 +76,8 @@ class IntegerDirect(Algorithm):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
         elements = s.padded * s.taps * s.x.channels // s.groups
-        return Cost(estimate(s.flattened(), machine, self.tile, _loop(s, machine)), elements * s.weights.bytes)
+        time = estimate(s.flattened(), machine, self.tile, _loop(s, machine))
+        return Cost(time * machine.instruction, elements * s.weights.bytes)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         ((wanted,), (stage,)) = problem, stages
@@ -108,7 +109,7 @@ class IntegerBlocks(WithoutParameters):
         product = (whole + 3 * -(-left // 2)) / s.extent[1]
         loop = Loop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
         tile = Tile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
-        return Cost(estimate(s, machine, tile, loop), s.padded * 8 * pairs * s.taps)
+        return Cost(estimate(s, machine, tile, loop) * machine.instruction, s.padded * 8 * pairs * s.taps)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,) = stages
@@ -129,15 +130,33 @@ def four_time(machine: Machine) -> float:
     return next(iter(machine.fours.values())).time
 
 
-def depthwise_cost(s: Conv, machine: Machine) -> Cost:
-    """Of a depthwise convolution of integers, which one algorithm computes (``kernels.integer_depthwise``), with the
-    halo that it asks for."""
-    if s.x.dtype.bytes == s.weights.bytes == 1 and integer_conv.taps_in_fours(s.dilation[1], machine):
-        sums = s.kernel[0] * -(-s.kernel[1] // 4) * four_time(machine)
-    else:
-        sums = s.taps * 2.0  # each value is widened
-    vectors = s.y.n * math.prod(s.extent) * -(-s.padded // s.lanes(machine))
-    return Cost(vectors * (sums + _FINISH), s.padded * s.taps * s.weights.bytes)
+@dataclass(frozen=True)
+class IntegerDepthwise(WithoutParameters):
+    """A depthwise convolution of integers, vectors of channels at a time (``kernels.integer_depthwise``)."""
+
+    name: ClassVar[str] = "integer-depthwise"
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        s = problem[0]
+        return len(problem) == 1 and not in_floats(problem) and not s.paired and s.depthwise and s.groups > 1
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """With the halo that it asks for."""
+        s = problem[0]
+        if s.x.dtype.bytes == s.weights.bytes == 1 and integer_conv.taps_in_fours(s.dilation[1], machine):
+            sums = s.kernel[0] * -(-s.kernel[1] // 4) * four_time(machine)
+        else:
+            sums = s.taps * 2.0  # each value is widened
+        vectors = s.y.n * math.prod(s.extent) * -(-s.padded // s.lanes(machine))
+        return Cost(vectors * (sums + _FINISH) * machine.instruction, s.padded * s.taps * s.weights.bytes)
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        (stage,) = stages
+        assert isinstance(stage, IntegerStage)
+        packed = Weights(integer_depthwise.pack(stage.constant, stage.described, machine))
+        kernel = integer_depthwise.conv(stage.described, machine)
+        return [Step(kernel, (Input(0), packed, *stage.operands, Output()))]
 
 
 def product_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:

@@ -8,8 +8,10 @@ from functools import lru_cache
 from tenon.machine.algorithms.base import Algorithm, Limits, Problem
 from tenon.machine.algorithms.depthwise import Depthwise
 from tenon.machine.algorithms.direct import Direct
-from tenon.machine.algorithms.integer_pairs import PairsDirect, PairsWinograd
-from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDirect
+from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
+from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
+from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
+from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.winograd import Winograd
@@ -17,7 +19,8 @@ from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
 
 ALGORITHMS: tuple[type[Algorithm], ...] = (
-    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, IntegerBlocks, PairsDirect, PairsWinograd,
+    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, IntegerDepthwise, IntegerBlocks,
+    DotsDirect, DotsDepthwise, PairsDirect, PairsDepthwise, PairsWinograd, ScalarDirect, ScalarDepthwise,
 )  # fmt: skip
 """Of candidates with equal times the first is taken."""
 

@@ -7,7 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from tenon.machine.isa.base import Assembly, Form, Portable, in_first_lane
+from tenon.machine.isa.base import Assembly as Assembly
+from tenon.machine.isa.base import Form, in_first_lane
+from tenon.machine.isa.base import Portable as Portable
 from tenon.machine.kernel_ir.loops import OPS
 from tenon.network.graph.dtype import DType
 

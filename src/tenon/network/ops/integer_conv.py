@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms.integers import depthwise_cost
 from tenon.machine.kernels import conv as dense
-from tenon.machine.kernels import integer_conv, integer_depthwise
+from tenon.machine.kernels import integer_conv
 from tenon.machine.kernels.image import Image, identity
 from tenon.machine.kernels.requantize import Added
 from tenon.network.graph.graph import Array, Value
@@ -20,13 +19,9 @@ from tenon.network.graph.types import I32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops import integer_pairs
 from tenon.network.ops.base import (
     Case,
-    Cost,
-    Input,
     Layouts,
-    Output,
     Site,
     Step,
-    Weights,
     register,
 )
 from tenon.network.ops.conv import check_operands
@@ -38,7 +33,6 @@ from tenon.network.ops.integer_product import (
     SUMMED,
     IntegerProduct,
     adds,
-    beside_floats,
     stored_type,
 )
 from tenon.network.ops.patch import Patch, Span, window_patch
@@ -207,17 +201,8 @@ class IntegerConv(IntegerProduct):
         if site.input(0).rank > 4:
             return None
         if (product := self.in_pairs(site, settled=False)) is not None:
-            return product.problem(site.machine)
-        s = self.alone(site)
-        return None if s.depthwise else s
-
-    def alone_in_pairs(self, site: Site) -> Product | None:
-        return self.in_pairs(site, settled=False)
-
-    def cost(self, site: Site) -> Cost:
-        if site.input(0).rank <= 4 and self.in_pairs(site, settled=False) is None and (s := self.alone(site)).depthwise:
-            return beside_floats(depthwise_cost(s, site.machine), site.machine)
-        return super().cost(site)
+            return product.problem
+        return self.alone(site)
 
     def alone(self, site: Site) -> dense.Conv:
         """The convolution without halos and what is fused to it."""
@@ -233,15 +218,12 @@ class IntegerConv(IntegerProduct):
         weights = site.constants[1]
         assert weights is not None
         problem = self.problem(site)
+        assert problem is not None
         if (product := self.in_pairs(site)) is not None:
-            return [product.step(site.machine)] if problem is None else self.tiled(site, product.stage, problem)
+            return self.tiled(site, product.stage, problem)
         images = Image.of(site.input(0)), Image.of(site.output)
         stage = self.stage(site, self.described(site, *images), weights)
-        if problem is not None:
-            return self.tiled(site, stage, problem)
-        packed = Weights(integer_depthwise.pack(stage.constant, stage.described, site.machine))
-        kernel = integer_depthwise.conv(stage.described, site.machine)
-        return [Step(kernel, (Input(0), packed, *stage.operands, Output()))]
+        return self.tiled(site, stage, problem)
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         x, w = inputs[0], inputs[1]

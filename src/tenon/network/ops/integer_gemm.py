@@ -17,7 +17,6 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import Case, Layouts, Site, Step, register, typed
 from tenon.network.ops.integer_conv_cases import sums_case
-from tenon.network.ops.integer_pairs import Product
 from tenon.network.ops.integer_product import SUMMED, IntegerProduct, stored_type
 from tenon.network.ops.requantize import quantized_multipliers
 from tenon.network.ops.window import Ints
@@ -74,12 +73,10 @@ class IntegerGemm(IntegerProduct):
         operands = tuple(image for image in images if image is not None)
         return dense.Conv(x, y, weights=stored_type(site.input(1).dtype), operands=operands, epilogue=site.epilogue)
 
-    def alone_in_pairs(self, site: Site) -> Product | None:
-        return self.paired(site, replace(self.rows(site), operands=(), epilogue=identity))
-
     def problem(self, site: Site) -> dense.Conv | None:
         s = replace(self.rows(site), operands=(), epilogue=identity)
-        return None if self.paired(site, s) is not None else s
+        product = self.paired(site, s)
+        return s if product is None else product.problem
 
     def layouts(self, site: Site) -> Layouts:
         x = site.input(0)
@@ -104,7 +101,7 @@ class IntegerGemm(IntegerProduct):
         weights, s = self.in_memory_order(weights, site.input(0)), self.rows(site)
         site = replace(site, constants=(site.constants[0], weights, *site.constants[2:]))
         if (product := self.paired(site, s)) is not None:
-            return [product.step(site.machine)]
+            return self.tiled(site, product.stage, product.problem)
         return self.tiled(site, self.stage(site, s, weights), s)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:

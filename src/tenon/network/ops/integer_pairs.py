@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from tenon.machine.algorithms.integer_pairs import PairsDirect, PairStage
-from tenon.machine.kernels import integer_dots, integer_pairs, integer_scalar
+from tenon.machine.algorithms.integer_pairs import Mixed, PairStage
+from tenon.machine.kernels import integer_pairs
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_pairs import PairConv, Rounding
@@ -17,14 +16,12 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, even_factors
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
-from tenon.network.ops.base import Arg, Cost, Input, Output, Scratch, Step, Weights
+from tenon.network.ops.base import Arg
 from tenon.network.ops.fitted_factors import fitted_factors, fitted_rows
 from tenon.network.ops.requantize import Factors
 
 BLOCK = 4
 """Channels that lie side by side."""
-LARGEST_PANEL = 2048
-"""Bytes that a copy of inputs may take, where another kernel needs less."""
 
 
 def layout(type: TensorType) -> Layout:
@@ -87,86 +84,23 @@ class Product:
         """Whether the kernels requantise by such factors."""
         return self._requantized is not None
 
-    def step(self, machine: Machine) -> Step:
-        """The kernel and its arguments, with weights packed, of a product that is possible."""
-        s, known = self.described, self._requantized
-        assert known is not None
-        bias, factors = known.bias, known.factors
-        if machine.has("dot16") and (step := self._by_vectors(s, bias, factors)):
-            return step
-        if not machine.has("dot2_i16"):
-            return self._by_scalars(s, machine, bias, factors)
-        if not self.conv.depthwise:
-            (step,) = PairsDirect().lower((self.conv,), (self.stage,), machine)
-            return step
-        words = integer_pairs.pack_depthwise(self.weights)
-        return self.stage.step(integer_pairs.depthwise(s), words, 4 * math.prod(integer_pairs.plane(s)))
-
-    def problem(self, machine: Machine) -> Conv | None:
-        """The convolution that an algorithm is chosen for; None where there is no choice."""
-        if self.conv.depthwise or machine.has("dot16") or not machine.has("dot2_i16"):
-            return None
+    @property
+    def problem(self) -> Conv:
+        """The convolution that an algorithm is chosen for."""
         return replace(self.conv, paired=True, operands=())
-
-    def cost(self, machine: Machine) -> Cost:
-        """Instructions, of a product that no algorithm is chosen for."""
-        c = self.conv
-        results = c.y.n * c.y.channels * math.prod(c.extent)
-        products = results * self.weights[0].size
-        if c.depthwise:
-            each, own = (0.6, 4.0) if machine.has("dot16") else (2.0, 10.0)
-        elif machine.has("dot16"):
-            each, own = 0.11, 5.0
-        else:
-            tile = integer_scalar.channels(self.described, machine)
-            each, own = 1 + 1 / tile + 1 / integer_scalar.POSITIONS, 12.0
-        return Cost(products * each + results * own, self.weights.size)
 
     @property
     def stage(self) -> PairStage:
         """The convolution in its context, of a product that is possible."""
         known = self._requantized
         assert known is not None
+        mixed = None
+        if known.fitted is not None and known.by_floats is not None:
+            mixed = Mixed(known.fitted, known.by_floats, known.fitted_left)
         return PairStage(
-            self.conv, self.weights, known.bias, self.operands, described=self.described, factors=known.factors
-        )
-
-    def _by_scalars(self, s: PairConv, machine: Machine, bias: Array, factors: Array) -> Step:
-        """The same by single products (``kernels.integer_scalar``)."""
-        if self.conv.depthwise:
-            kernel, weights = integer_scalar.depthwise(s, machine), integer_pairs.pack_depthwise(self.weights)
-            room = math.prod(integer_scalar.plane(s))
-        else:
-            kernel, weights = integer_scalar.conv(s, machine), integer_scalar.pack(self.weights, s, machine)
-            room = 4 * math.prod(integer_scalar.panel(s))
-        constants = (Weights(weights), Weights(bias), Weights(factors), *self.operands)
-        return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
-
-    def _by_vectors(self, s: PairConv, bias: Array, factors: Array) -> Step | None:
-        """The same by sums of sixteen products (``kernels.integer_dots``), if the panel is not too large."""
-        if not integer_dots.fits(self.conv):
-            return None
-        s, table = self._by_blocks(s, factors)
-        if self.conv.depthwise:
-            kernel, words = integer_dots.depthwise(s), integer_dots.pack_depthwise(self.weights)
-            room = math.prod(integer_dots.plane(s))
-        else:
-            room = 4 * math.prod(integer_dots.panel(s))
-            if room > LARGEST_PANEL:
-                return None
-            kernel, words = integer_dots.conv(s), integer_dots.pack(self.weights, s)
-        constants = (Weights(words), Weights(bias), Weights(table), *self.operands)
-        return Step(kernel, (Input(0), *constants, Scratch("panel", room, True), Output()))
-
-    def _by_blocks(self, s: PairConv, factors: Array) -> tuple[PairConv, Array]:
-        """The description and the factors for a kernel that rounds each block of channels by itself."""
-        known = self._requantized
-        if known is None or known.fitted is None or known.by_floats is None:
-            return s, integer_dots.factors(factors)
-        table = integer_dots.mixed(factors, known.fitted, known.by_floats)
-        if 2 * table[-1].sum() > len(self.weights):
-            return s, integer_dots.factors(factors)
-        return replace(s, fitted_left=known.fitted_left), table
+            self.conv, self.weights, known.bias, self.operands, described=self.described, factors=known.factors,
+            mixed=mixed,
+        )  # fmt: skip
 
     @cached_property
     def _requantized(self) -> _Requantized | None:

@@ -15,7 +15,6 @@ from tenon.machine.algorithms.base import Stage
 from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels import integer_conv, integer_depthwise
-from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize, Rounding, in_integers
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, DType, Quant, TensorType
@@ -234,10 +233,6 @@ class IntegerProduct(Operator):
     def problem(self, site: Site) -> dense.Conv | None:
         """The convolution without halos, which the choice of algorithm depends on; None where there is no choice."""
 
-    def alone_in_pairs(self, site: Site) -> Product | None:
-        """The product by pairs before layouts are settled, if it is one."""
-        return None
-
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         problem = self.problem(site)
         return () if problem is None else registry.candidates((problem,), site.machine, site.limits)
@@ -248,11 +243,7 @@ class IntegerProduct(Operator):
 
     def cost(self, site: Site) -> Cost:
         problem, algorithm = self.problem(site), site.algorithm or next(iter(self.candidates(site)), None)
-        if problem is None and (product := self.alone_in_pairs(site)) is not None:
-            return beside_floats(product.cost(site.machine), site.machine)
-        if problem is None or algorithm is None:
-            return Cost()
-        return beside_floats(algorithm.cost((problem,), site.machine), site.machine)
+        return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
 
     def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:
         """The steps of the algorithm chosen, or of the best by estimate: what was chosen for a layer of the same types
@@ -268,11 +259,6 @@ def _row(row: Array | Input, spare: int) -> Arg:
     if not isinstance(row, np.ndarray):
         return row
     return Weights(row if len(row) == 1 else np.pad(row, (0, spare), "edge"))
-
-
-def beside_floats(cost: Cost, machine: Machine) -> Cost:
-    """An estimate that integers are compared by, as one that floats are compared with, too."""
-    return replace(cost, time=cost.time * machine.instruction)
 
 
 def adds(site: Site) -> bool:
