@@ -68,6 +68,7 @@ KNOWN = {
         f"Resize {mode}_same_extents": "it resamples where no extent changes, which onnxruntime and PyTorch do not"
         for mode in ("nearest", "linear", "cubic")
     },
+    "Resize antialias_one_extent": "it resamples an axis that keeps its extent, which onnxruntime copies",
     "Slice from_before_the_first": "it slices as NumPy does: see test_slices_with_any_bounds_follow_the_standard",
     "Softsign rank0": "it takes no scalar",
 }

@@ -64,7 +64,7 @@ class Resize(Operator):
 
     Where ONNX's reference evaluator differs from PyTorch, whose exporters write most of these nodes, this is what
     onnxruntime and PyTorch compute: with align_corners the last elements meet, whatever a fractional scale times the
-    extent is, and a tensor whose extents all stay the same is copied.
+    extent is, and a tensor whose extents all stay the same is copied, with antialias every axis whose extent does.
     """
 
     antialias: int = 0
@@ -168,7 +168,8 @@ class Resize(Operator):
             part = (0.0, 1.0)
             if roi is not None and roi.size and axis in axes:
                 part = float(roi[axes.index(axis)]), float(roi[axes.index(axis) + len(axes)])
-            if n != out or scale != 1.0 or part != (0.0, 1.0):
+            copied = bool(self.antialias) and n == out and self.coordinate_transformation_mode != "tf_crop_and_resize"
+            if not copied and (n != out or scale != 1.0 or part != (0.0, 1.0)):
                 taps_by_axis[axis] = self.taps(n, out, scale, part)
         return taps_by_axis
 
@@ -289,6 +290,7 @@ class Resize(Operator):
         yield case("nearest_same_extents", (1, 5, 4, 4), [1.0, 1.0, 1.2, 1.2], nearest_mode="floor")
         yield case("cubic_same_extents", (1, 5, 4, 4), [1.0, 1.0, 1.2, 1.2], mode="cubic")
         yield case("antialias", (1, 2, 8, 8), [1.0, 1.0, 0.6, 0.5], mode="linear", antialias=1)
+        yield case("antialias_one_extent", (1, 2, 3, 4), [1.0, 1.0, 1.2, 2.0], mode="cubic", antialias=1)
         yield case("not_larger", (1, 2, 4, 6), [7, 8], axes=(2, 3), keep_aspect_ratio_policy="not_larger")
 
 
