@@ -24,7 +24,7 @@ from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.backend import unsupported
 from tenon.machine.codegen.opencl.unit import LIBRARY
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region
+from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region, Repeat
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType, tensor
@@ -248,6 +248,13 @@ def test_layers_that_cannot_run_are_all_listed() -> None:
         caught.value
     )
     assert "IntegerMul 'call1'" in str(caught.value)
+
+
+def test_loops_around_kernels_are_refused() -> None:
+    program = recorded_program(["Relu"])
+    loop = Repeat(3, program.items, Place(Region.ACTIVATIONS, 4096))
+    with pytest.raises(UnsupportedError, match="Relu 'call0': this target has no loops and branches around kernels"):
+        find_backend("opencl").program([replace(program, items=(loop,))], "cases.h")
 
 
 def recorded_program(operators: Sequence[str]) -> Program:

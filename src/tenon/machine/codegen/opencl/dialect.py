@@ -48,6 +48,10 @@ class OpenCLC(CLike):
     outlined = "static void "
     spaces: ClassVar[dict[str, str]] = {"global": "__global ", "const": "__global ", "scratch": "__global "}
     typed_functions = False
+    bodies: ClassVar[Mapping[str, str]] = {
+        **CLike.bodies,
+        "mul_rounded": "#pragma OPENCL FP_CONTRACT OFF\n  return a * b;",
+    }
     integer_suffixes: ClassVar[Mapping[DType, str]] = {DType.I64: "L", DType.U64: "UL", DType.U32: "u"}
     operations: ClassVar[frozenset[str]] = frozenset(
         {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast"}
