@@ -554,6 +554,8 @@ def _chosen(options: Options | None, changes: Mapping[str, Any]) -> tuple[Option
     target = find_target(chosen)
     winograd, strassen = usual_limits(target.freestanding)
     if chosen.c99 == "strict":
+        if target.backend != "c":
+            raise InputError(f"kernels for target {target.name} are not in C: leave out c99=strict (--c99)")
         target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
     return replace(
         chosen,

@@ -277,6 +277,8 @@ def test_networks_beyond_its_indices_are_refused() -> None:
 def test_what_is_not_there_yet_is_refused(digits: Bundle, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leave out --profile"):
         tenon.compile(DIGITS / "digits.onnx", target="opencl", profile=True)
+    with pytest.raises(InputError, match="kernels for target opencl are not in C: leave out c99=strict"):
+        tenon.compile(DIGITS / "digits.onnx", target="opencl", c99="strict")
     with pytest.raises(InputError, match=r"calls libOpenCL.so.1: leave out --emit exe"):
         digits.save(tmp_path / "out", ("exe",))
     with pytest.raises(InputError, match="target opencl has no threads"):
