@@ -37,8 +37,8 @@ def regressor(node: Node) -> dict[str, Any]:
 
     def ordered(values: Array) -> list[Any]:
         """Those of inner nodes and, as zeros, of leaves."""
-        found: list[Any] = np.concatenate([values, np.zeros(leaves, values.dtype)])[order].tolist()
-        return found
+        entries: list[Any] = np.concatenate([values, np.zeros(leaves, values.dtype)])[order].tolist()
+        return entries
 
     modes = np.array(["BRANCH_LEQ", "BRANCH_LT", "LEAF"])[np.append(everywhere, np.full(leaves, 2))[order]]
     owners = inner + np.repeat(np.arange(leaves), np.diff(starts))

@@ -151,8 +151,8 @@ class _Names:
         at = np.searchsorted(self.known, wanted).clip(0, len(self.known) - 1)
         if (self.known[at] != wanted).any():
             raise RefusedError("a node that it names is not there: the file is damaged")
-        found: Array = self.order[at]
-        return found
+        indices: Array = self.order[at]
+        return indices
 
 
 def _numbers(a: Mapping[str, Any], name: str) -> Array:

@@ -187,20 +187,20 @@ def weights(w: TmfileWriter, node: Node, axis: int, perm: Sequence[int]) -> list
     name, x = node.output.name, w.quantised(node.input(0))
     stored, bias = integers_of(node.input(1)), node.inputs[2] if len(node.inputs) > 2 else None
     if x is None or stored is None:
-        found = [w.constant(f"{name}_weights", np.ascontiguousarray(dequantised(node.input(1)).transpose(perm)))]
-        return found if bias is None else [*found, w.constant(f"{name}_bias", dequantised(bias).reshape(-1))]
+        tensors = [w.constant(f"{name}_weights", np.ascontiguousarray(dequantised(node.input(1)).transpose(perm)))]
+        return tensors if bias is None else [*tensors, w.constant(f"{name}_bias", dequantised(bias).reshape(-1))]
     full = (1,) * (stored.data.ndim - stored.scale.ndim) + stored.scale.shape
     if any(n > 1 and i != axis for i, n in enumerate(full)) or DType.of(stored.data.dtype) not in BYTES:
         raise NotInTengineError("Tengine has weights of 8 bits with a scale for all or for each output channel")
     scale, zero = stored.scale.reshape(-1).astype(np.float32), int(stored.zero.reshape(-1)[0])
     quant = Quant(tuple(map(float, scale)), (zero,) * scale.size)
-    found = [w.constant(f"{name}_weights", np.ascontiguousarray(stored.data.transpose(perm)), quant)]
+    tensors = [w.constant(f"{name}_weights", np.ascontiguousarray(stored.data.transpose(perm)), quant)]
     if bias is None:
-        return found
+        return tensors
     steps = np.float32(x.scales[0]) * scale
     whole = integers_of(bias)
     if whole is None or not np.allclose(whole.scale.reshape(-1), steps, rtol=1e-5):
         data = np.clip(np.rint(dequantised(bias).reshape(-1) / steps), -(2**31), 2**31 - 1).astype(np.int32)
     else:
         data = whole.data.reshape(-1).astype(np.int32)
-    return [*found, w.constant(f"{name}_bias", data, Quant(tuple(map(float, steps)), (0,) * steps.size))]
+    return [*tensors, w.constant(f"{name}_bias", data, Quant(tuple(map(float, steps)), (0,) * steps.size))]

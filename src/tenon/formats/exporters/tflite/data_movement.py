@@ -65,19 +65,19 @@ def _concat(w: TfliteWriter, node: Node) -> None:
     grids = [w.quant_of(v) for v in values]
     whole = result.quantised and all(g is not None and g[1] is result.dtype for g in grids)
     if not whole and not result.quantised and None not in grids and len(set(grids)) == 1:
-        found, axes = _concat_parts(w, values, node, integers=True)
+        parts, axes = _concat_parts(w, values, node, integers=True)
         axis = axes.index(attributes(node).axis % len(axes))
-        return w.put_alike(Result(node.output), found[0], "CONCATENATION", found, _dims(node, axes), axes, axis=axis)
+        return w.put_alike(Result(node.output), parts[0], "CONCATENATION", parts, _dims(node, axes), axes, axis=axis)
     if not whole:
         result = Result(node.output)
-    found, axes = _concat_parts(w, values, node, integers=whole)
-    for k, i in enumerate(found):
+    parts, axes = _concat_parts(w, values, node, integers=whole)
+    for k, i in enumerate(parts):
         record = w.model.tensors[i]
         if whole and record.quant != result.quant:
-            found[k] = w.tensor(record.name, record.dims, result.dtype, result.quant)
-            w.emit("QUANTIZE", [i], [found[k]])
+            parts[k] = w.tensor(record.name, record.dims, result.dtype, result.quant)
+            w.emit("QUANTIZE", [i], [parts[k]])
     axis = axes.index(attributes(node).axis % len(axes))
-    return w.put(result, "CONCATENATION", found, _dims(node, axes), axes, axis=axis)
+    return w.put(result, "CONCATENATION", parts, _dims(node, axes), axes, axis=axis)
 
 
 def _concat_parts(w: TfliteWriter, values: Sequence[Value], node: Node, *, integers: bool) -> tuple[list[int], Axes]:

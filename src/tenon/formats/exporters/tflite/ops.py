@@ -74,10 +74,10 @@ def _broadcast(w: TfliteWriter, values: Sequence[Value], rank: int, *, integers:
     """Tensors of operands that broadcast to a result of this rank, and their common order of axes."""
     computed = [v for v in values if v in w.forms and v.type.rank == rank and not _is_constant(v)]
     axes = w.order(computed[0]) if computed else as_is(rank)
-    found = []
+    operands = []
     for value in values:
         if value.type.rank == rank or value.type.size == 1:
-            found.append(w.operand(value, axes if value.type.rank == rank else None, integers=integers))
+            operands.append(w.operand(value, axes if value.type.rank == rank else None, integers=integers))
             continue
         i = w.operand(value, integers=integers)
         wide = (1,) * (rank - value.type.rank) + value.type.dims
@@ -85,14 +85,14 @@ def _broadcast(w: TfliteWriter, values: Sequence[Value], rank: int, *, integers:
         dims = [wide[a] for a in axes]
         if record.data is not None:
             data = np.ascontiguousarray(record.data.reshape(wide).transpose(axes))
-            found.append(w.constant(record.name, data, record.quant, record.dtype))
+            operands.append(w.constant(record.name, data, record.quant, record.dtype))
         elif moves_nothing(wide, axes):
             y = w.like(i, record.name, dims)
             w.emit("RESHAPE", [i, w.integers(dims)], [y], shape=dims)
-            found.append(y)
+            operands.append(y)
         else:
             raise UnwritableError("it broadcasts an operand with fewer axes")
-    return found, axes
+    return operands, axes
 
 
 def _is_constant(value: Value) -> bool:
@@ -107,13 +107,13 @@ def _binary(type: str, *, integers: bool = True, activates: bool = False) -> Wri
         in_integers = integers and result.quantised and all(g is not None and g[1] is result.dtype for g in grids)
         if not in_integers:
             result = Result(node.output)
-        found, axes = _broadcast(w, values, node.output.type.rank, integers=in_integers)
+        operands, axes = _broadcast(w, values, node.output.type.rank, integers=in_integers)
         dims = [node.output.type.dims[a] for a in axes]
-        while len(found) > 2:
+        while len(operands) > 2:
             y = w.tensor(node.output.name, dims, DType.F32)
-            w.emit(type, found[:2], [y])
-            found[:2] = [y]
-        w.put(result, type, found, dims, axes, activates=activates)
+            w.emit(type, operands[:2], [y])
+            operands[:2] = [y]
+        w.put(result, type, operands, dims, axes, activates=activates)
 
     return write
 
@@ -127,8 +127,8 @@ def _same_scale(type: str) -> Write:
         alike = len(grids) == 1 and None not in grids and len(node.inputs) == 2
         if not alike or (result.quantised and (result.quant, result.dtype) not in grids):
             return _binary(type, integers=False)(w, node)
-        found, axes = _broadcast(w, [node.input(0), node.input(1)], node.output.type.rank, integers=True)
-        return w.put_alike(result, found[0], type, found, [node.output.type.dims[a] for a in axes], axes)
+        operands, axes = _broadcast(w, [node.input(0), node.input(1)], node.output.type.rank, integers=True)
+        return w.put_alike(result, operands[0], type, operands, [node.output.type.dims[a] for a in axes], axes)
 
     return write
 
@@ -180,23 +180,23 @@ _TANH = {DType.I8: (1 / 128, 0), DType.U8: (1 / 128, 128), DType.I16: (1 / 32768
 
 def _bounded(w: TfliteWriter, node: Node) -> None:
     """Relu and Clip that are not part of the operator before them."""
-    found = bounds(node)
-    if found is None:
+    limits = bounds(node)
+    if limits is None:
         raise UnwritableError("its bounds are computed at run time")
     x = node.input(0)
     axes, given = w.order(x), w.quant_of(x)
     names = {(0.0, float("inf")): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
     result = w.result(node)
-    if given is not None and result.quantised and found in names and found[0] == 0:
+    if given is not None and result.quantised and limits in names and limits[0] == 0:
         i = w.operand(x, axes, integers=True)
-        return w.put(result, names[found], [i], w.model.tensors[i].dims, axes)
+        return w.put(result, names[limits], [i], w.model.tensors[i].dims, axes)
     i = w.operand(x, axes, integers=False)
     dims = w.model.tensors[i].dims
-    if found in names:
-        return w.put(Result(node.output), names[found], [i], dims, axes)
+    if limits in names:
+        return w.put(Result(node.output), names[limits], [i], dims, axes)
     low = w.tensor(node.output.name, dims, DType.F32)
-    w.emit("MAXIMUM", [i, w.constant("low", np.array(found[0], np.float32))], [low])
-    high = w.constant("high", np.array(found[1], np.float32))
+    w.emit("MAXIMUM", [i, w.constant("low", np.array(limits[0], np.float32))], [low])
+    high = w.constant("high", np.array(limits[1], np.float32))
     return w.put(Result(node.output), "MINIMUM", [low, high], dims, axes)
 
 

@@ -169,31 +169,31 @@ def _real_factors(node: Node, axis: int) -> _Factors:
     return _Factors(weights, None, DType.of(weights.dtype), bias, None)
 
 
-def _written(w: TfliteWriter, name: str, found: _Factors, perm: Sequence[int]) -> list[int]:
+def _written(w: TfliteWriter, name: str, factors: _Factors, perm: Sequence[int]) -> list[int]:
     """The tensors of weights, their axes in the order ``perm``, and bias."""
-    quant = found.quant
+    quant = factors.quant
     if quant is not None and quant.axis is not None:
         quant = Quant(quant.scale, quant.zero_point, list(perm).index(quant.axis))
-    data = np.ascontiguousarray(found.weights.transpose(perm))
-    weights = w.constant(f"{name}_weights", data, quant, found.dtype)
-    if found.dtype is DType.F16:  # LiteRT's kernels of floats take f32: it widens them once
+    data = np.ascontiguousarray(factors.weights.transpose(perm))
+    weights = w.constant(f"{name}_weights", data, quant, factors.dtype)
+    if factors.dtype is DType.F16:  # LiteRT's kernels of floats take f32: it widens them once
         halves, weights = weights, w.tensor(f"{name}_weights_f32", data.shape, DType.F32)
         w.emit("DEQUANTIZE", [halves], [weights])
-    return [weights, w.constant(f"{name}_bias", found.bias, found.bias_quant)]
+    return [weights, w.constant(f"{name}_bias", factors.bias, factors.bias_quant)]
 
 
 def _operands(w: TfliteWriter, node: Node, axis: int) -> tuple[Result, _Factors]:
     """The result, in integers if the operator can be computed in them."""
     result = w.result(node)
-    found = _factors(w, node, axis, result)
-    if found is not None:
-        return result, found
+    factors = _factors(w, node, axis, result)
+    if factors is not None:
+        return result, factors
     return Result(node.output), _real_factors(node, axis)
 
 
 # -------------------------------------------------------------------------------------------- products
 def conv(w: TfliteWriter, node: Node) -> None:
-    result, found = _operands(w, node, 0)
+    result, factors = _operands(w, node, 0)
     op: Any = node.op
     x, rank, name = node.input(0), node.input(0).type.rank, node.output.name
     window = Window(node.input(1).type.dims[2:], op.strides, op.dilations, op.pads, op.auto_pad)
@@ -206,12 +206,12 @@ def conv(w: TfliteWriter, node: Node) -> None:
     options = _window_options(axes, kind) | {"dilation_h": dilations[0], "dilation_w": dilations[1]}
     outs, ins = node.input(1).type.dims[:2]
     if rank == 3:
-        found = _Factors(found.weights[:, :, None], found.quant, found.dtype, found.bias, found.bias_quant)
+        factors = _Factors(factors.weights[:, :, None], factors.quant, factors.dtype, factors.bias, factors.bias_quant)
     if op.group > 1 and ins == 1:
-        operands = _written(w, name, found, (1, 2, 3, 0))
+        operands = _written(w, name, factors, (1, 2, 3, 0))
         multiplier = outs // x.type.dims[1]
         return put_image(w, result, "DEPTHWISE_CONV_2D", [i, *operands], multiplier=multiplier, **options)
-    return put_image(w, result, "CONV_2D", [i, *_written(w, name, found, (0, 2, 3, 1))], **options)
+    return put_image(w, result, "CONV_2D", [i, *_written(w, name, factors, (0, 2, 3, 1))], **options)
 
 
 def conv_transpose(w: TfliteWriter, node: Node) -> None:
@@ -220,15 +220,15 @@ def conv_transpose(w: TfliteWriter, node: Node) -> None:
     x, y, taps = node.input(0), node.output, node.input(1).type.dims
     if op.group != 1 or x.type.rank != 4 or any(d != 1 for d in op.dilations) or op.auto_pad not in ("NOTSET", "VALID"):
         raise UnwritableError("TFLite has no transposed convolution with groups, dilations or one spatial axis")
-    result, found = _operands(w, node, 1)
-    if found.dtype is DType.I4:  # which LiteRT has in products of other kinds only
-        found = _Factors(found.weights.astype(np.int8), found.quant, DType.I8, found.bias, found.bias_quant)
+    result, factors = _operands(w, node, 1)
+    if factors.dtype is DType.I4:  # which LiteRT has in products of other kinds only
+        factors = _Factors(factors.weights.astype(np.int8), factors.quant, DType.I8, factors.bias, factors.bias_quant)
     strides, pads = op.strides or (1, 1), op.pads or (0,) * 4
     whole = [(n - 1) * s + k for n, s, k in zip(x.type.dims[2:], strides, taps[2:], strict=True)]
     n, channels, *sizes = y.type.dims
     if any(a + size > most for a, size, most in zip(pads, sizes, whole, strict=False)):
         raise UnwritableError("its output padding reaches past what TFLite computes")
-    weights, bias = _written(w, y.name, found, (1, 2, 3, 0))
+    weights, bias = _written(w, y.name, factors, (1, 2, 3, 0))
     dims = (n, *whole, channels)
     inputs = [w.integers(dims), weights, image(w, x, integers=result.quantised), bias]
     options = {"padding": _VALID, "stride_h": strides[0], "stride_w": strides[1]}
@@ -251,14 +251,14 @@ def matrix_product(w: TfliteWriter, node: Node) -> None:
     if b.type.rank != 2 or (b.data is None and integers_of(b) is None and halves_of(b) is None):
         raise UnwritableError("TFLite's matrix products here have constant weights of two axes")
     turned = gemm and op.transB
-    result, found = _operands(w, node, 0 if turned else 1)
+    result, factors = _operands(w, node, 0 if turned else 1)
     x, y = node.input(0), result.value
     i = w.operand(x, integers=result.quantised)
     options = {"keep_num_dims": x.type.rank != 2}
-    if found.bias.size != y.type.dims[-1]:
-        bias = np.broadcast_to(found.bias.reshape(-1), y.type.dims[-1:]).copy()
-        found = _Factors(found.weights, found.quant, found.dtype, bias, found.bias_quant)
-    operands = _written(w, node.output.name, found, (0, 1) if turned else (1, 0))
+    if factors.bias.size != y.type.dims[-1]:
+        bias = np.broadcast_to(factors.bias.reshape(-1), y.type.dims[-1:]).copy()
+        factors = _Factors(factors.weights, factors.quant, factors.dtype, bias, factors.bias_quant)
+    operands = _written(w, node.output.name, factors, (0, 1) if turned else (1, 0))
     w.put(result, "FULLY_CONNECTED", [i, *operands], y.type.dims, as_is(y.type.rank), activates=True, **options)
 
 

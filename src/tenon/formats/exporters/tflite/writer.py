@@ -199,9 +199,9 @@ class TfliteWriter:
         for form in forms:
             if form.axes == axes:
                 return form.tensor
-        found = Form(self._turned(forms[0], axes, value.name), axes)
-        self.forms[value].insert(0, found)
-        return found.tensor
+        turned = Form(self._turned(forms[0], axes, value.name), axes)
+        self.forms[value].insert(0, turned)
+        return turned.tensor
 
     def _fits(self, form: Form, value: Value, *, integers: bool) -> bool:
         if value.type.dtype is not DType.F32:
@@ -212,9 +212,9 @@ class TfliteWriter:
         stored = integers_of(value)
         if value.data is None and stored is None:
             raise UnwritableError(f"it reads '{value.name}', which could not be written")
-        found = self.quant_of(value)
-        if integers and stored is not None and found is not None:
-            i = self.constant(value.name, stored.data, found[0])
+        given = self.quant_of(value)
+        if integers and stored is not None and given is not None:
+            i = self.constant(value.name, stored.data, given[0])
         else:
             i = self.constant(value.name, value.data if value.data is not None else dequantised(value))
         self.forms[value] = [Form(i, as_is(value.type.rank))]
@@ -256,13 +256,13 @@ class TfliteWriter:
         value, low, high, passed = node.output, -math.inf, math.inf, list[Node]()
         while len(value.uses) == 1 and not self.graph.is_output(value):
             reader = value.uses[0]
-            found = bounds(reader) if reader.inputs[0] is value else None
-            if found is None:
+            limits = bounds(reader) if reader.inputs[0] is value else None
+            if limits is None:
                 grid = quantisation(reader) if reader.op.name == "QuantizeLinear" else None
                 if grid is None:
                     break
                 return Result(reader.output, *grid, *fused(low, high, *grid), covers=(*passed, reader))
-            low, high = min(max(low, found[0]), high), max(min(high, found[1]), low)
+            low, high = min(max(low, limits[0]), high), max(min(high, limits[1]), low)
             passed.append(reader)
             value = reader.output
         return Result(node.output)
@@ -329,8 +329,8 @@ def fused(low: float, high: float, quant: Quant, dtype: DType) -> tuple[str, tup
     wanted = _on_grid(low, high, quant, dtype)
     if wanted == limits(dtype):
         return "NONE", None
-    found = (name for name, pair in _FUSED.items() if _on_grid(*pair, quant, dtype) == wanted)
-    return next(found, "NONE"), wanted
+    names = (name for name, pair in _FUSED.items() if _on_grid(*pair, quant, dtype) == wanted)
+    return next(names, "NONE"), wanted
 
 
 def _on_grid(low: float, high: float, quant: Quant, dtype: DType) -> tuple[int, int]:

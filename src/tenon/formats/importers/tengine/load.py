@@ -105,8 +105,8 @@ def _layer(builder: GraphBuilder, network: TengineNetwork, node: NodeRecord, val
             raise RefusedError("it has no inputs")
         if all(value.typed for value in inputs):
             outputs = function(TengineNode(builder, network.reader, node, inputs, fields))
-            found = [outputs] if isinstance(outputs, Value) else outputs
-            for i, top, value in zip(node.outputs, tops, found, strict=False):
+            results = [outputs] if isinstance(outputs, Value) else outputs
+            for i, top, value in zip(node.outputs, tops, results, strict=False):
                 builder[top] = _requantised(builder, _at(network, i), value)
     for i, top in zip(node.outputs, tops, strict=True):
         values[i] = builder.scope[top]
