@@ -165,7 +165,7 @@ def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:
 def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
     """The shapes of inputs that differ from the model's, in its own order of axes."""
     known = {value.name: value for value in graph.inputs}
-    found = {}
+    shapes = {}
     for port in model.inputs:
         if port.shape is None or port.name not in known:
             continue
@@ -174,8 +174,8 @@ def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
         perm = perm or tuple(range(len(port.shape)))
         shape = tuple(port.shape[axis] for axis in perm)
         if shape != value.type.shape:
-            found[port.name] = shape
-    return found
+            shapes[port.name] = shape
+    return shapes
 
 
 def axes_of_model(port: Port, value: Value) -> tuple[int, ...]:

@@ -105,8 +105,8 @@ def _measured(
 ) -> Accuracy:
     metric, count = chosen.metric(), 0
     for each, truth, outputs in _answered(side, pairs, run_samples):
-        found = _boxes(side, each, outputs) if chosen.detections else chosen.postprocess(outputs, each.number)
-        metric.add(found, truth)
+        answer = _boxes(side, each, outputs) if chosen.detections else chosen.postprocess(outputs, each.number)
+        metric.add(answer, truth)
         count += 1
         step(count)
     if not count:

@@ -135,8 +135,8 @@ class CompiledLayers(_Inside):
             graph, self._outputs = self._exposing()
             bundle: Bundle = compile(graph, self._options)
             self._network = BundleNetwork(self._stack.enter_context(running(bundle, self._open_on)))
-        found = self._network.run(translated(sample, self, self._network))
-        return {name: found[output] for name, output in self._outputs.items()}
+        outputs = self._network.run(translated(sample, self, self._network))
+        return {name: outputs[output] for name, output in self._outputs.items()}
 
     def close(self) -> None:
         self._stack.close()
@@ -155,8 +155,8 @@ class ReferenceLayers(_Inside):
         if self._exposed is None:
             self._exposed = self._exposing()
         graph, outputs = self._exposed
-        found = evaluate(graph, sample)
-        return {name: real(found[output], self._scales.get(name)) for name, output in outputs.items()}
+        values = evaluate(graph, sample)
+        return {name: real(values[output], self._scales.get(name)) for name, output in outputs.items()}
 
     def close(self) -> None:
         pass
@@ -191,14 +191,14 @@ def compare_layers(
             for layer, other in names.items():
                 sums[layer].add(got[layer], wanted[other])
                 worst[layer] = max(worst[layer], (_noise(got[layer], wanted[other]), -number))
-        found = tuple(each.noise_of(layer) for layer, each in sums.items())
-        wrong = next((noise for noise in found if _is_wrong(noise, least)), None)
+        layers = tuple(each.noise_of(layer) for layer, each in sums.items())
+        wrong = next((noise for noise in layers if _is_wrong(noise, least)), None)
         if wrong is None:
-            return LayerComparison(name, found, None, None)
+            return LayerComparison(name, layers, None, None)
         number = -worst[wrong.name][1]
         got, wanted = both(number)
         divergence = diverging(wrong.name, number, got[wrong.name], wanted[names[wrong.name]])
-        return LayerComparison(name, found, wrong, divergence)
+        return LayerComparison(name, layers, wrong, divergence)
 
 
 def _reference(
@@ -217,8 +217,8 @@ def _reference(
 def _pairs(mine: CompiledLayers, theirs: Network) -> dict[str, str]:
     if not mine.tensors() or not theirs.tensors():
         return {}
-    found = {own: other for other, own in matched(theirs, mine)[0].items()}
-    return {name: found[name] for name in mine.tensors() if name in found}
+    partners = {own: other for other, own in matched(theirs, mine)[0].items()}
+    return {name: partners[name] for name in mine.tensors() if name in partners}
 
 
 def _noise(got: Array, wanted: Array) -> float:

@@ -349,12 +349,12 @@ class _Merged:
         if schema not in ("uint8", "int8"):
             self.report("quantize_schema", f"'{schema}' is for accelerators only: use int8")
         scheme = "uint8" if schema == "uint8" else "int8"
-        found: dict[str, Any] = {"scheme": scheme}
+        options: dict[str, Any] = {"scheme": scheme}
         if ranges:
-            found["ranges"] = located(self.document.path.parent, ranges)
+            options["ranges"] = located(self.document.path.parent, ranges)
         if self.key("change_concat_ranges"):
-            found["change_concat_ranges"] = True
-        return found
+            options["change_concat_ranges"] = True
+        return options
 
     def thresholds(self) -> dict[str, float]:
         known = mace_values.DEVICES
@@ -370,17 +370,17 @@ class _Merged:
         return {"cpu": kept.get("CPU", 0.999), "quantized": kept.get("QUANTIZE", 0.98)}
 
     def notes(self) -> list[str]:
-        found = []
+        ignored = []
         given = self.part.model_fields_set | self.model.model_fields_set
         for key, why in _WITHOUT_EFFECT.items():
             if key in given and self.key_or_model(key) not in (None, 0, False, (), ""):
-                found.append(f"{key}: no effect: {why}")
+                ignored.append(f"{key}: no effect: {why}")
         runtime = self.key("runtime") or "cpu"
         if runtime not in ("cpu", "cpu+gpu"):
-            found.append(f"runtime: {runtime} is not available: the bundle computes on the CPU")
+            ignored.append(f"runtime: {runtime} is not available: the bundle computes on the CPU")
         if self.whole.model_graph_format == "file":
-            found.append("model_graph_format: file: the graph is code in every bundle; weights are a file")
-        return found
+            ignored.append("model_graph_format: file: the graph is code in every bundle; weights are a file")
+        return ignored
 
     def key_or_model(self, name: str) -> Any:
         return self.key(name) if name in MaceSubgraph.model_fields else getattr(self.model, name)

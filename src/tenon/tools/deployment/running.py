@@ -55,17 +55,17 @@ def time_deployment(
 ) -> list[ModelTimes]:
     """Compile every model for every target and time ``rounds`` runs on random input.  Arguments and errors are those of
     ``validate_deployment``."""
-    found = []
+    timings = []
     for model in chosen_models(deployment, models, targets, progress):
         try:
             graph = quantized(model, imported(model, progress), progress)
             for target in targets or model.targets:
                 progress(f"{model.name}: run on {target}")
                 with running(compile(graph, options_of(model, graph, target)), open_on) as engine:
-                    found.append(_timed(model.name, target, engine, rounds, warmup))
+                    timings.append(_timed(model.name, target, engine, rounds, warmup))
         except TenonError as error:
             raise prefixed(error, model.name) from error
-    return found
+    return timings
 
 
 def _timed(model: str, target: str, engine: Engine | Device, rounds: int, warmup: int) -> ModelTimes:

@@ -99,14 +99,14 @@ def _message(problem: Any, kind: type[Section], where: KeyPath, document: Docume
 
 def _section(kind: type[Section], where: KeyPath) -> type[Section] | None:
     """The section at this path of a section."""
-    found: type[Section] | None = kind
+    section: type[Section] | None = kind
     for key in where:
-        if found is None:
+        if section is None:
             return None
-        field = found.model_fields.get(str(key))
+        field = section.model_fields.get(str(key))
         if field is not None:
-            found = _inner(field.annotation)
-    return found
+            section = _inner(field.annotation)
+    return section
 
 
 def _inner(annotation: Any) -> type[Section] | None:

@@ -228,7 +228,7 @@ def _recorded(
 ) -> list[dict[str, Array]]:
     arrays = expected if isinstance(expected, Mapping) else load_archive(expected)
     where = "the recorded outputs" if isinstance(expected, Mapping) else os.fspath(expected)
-    found: dict[str, Array] = {}
+    by_output: dict[str, Array] = {}
     for value in graph.outputs:
         name, size = value.name, got[0][value.name].size
         if name not in arrays:
@@ -238,5 +238,5 @@ def _recorded(
             shape = list(array.shape)
             raise InputError(f"{where}: '{name}' is {shape}, but {count} sample(s) of {size} elements are compared")
         plain = real(array, scale_of(value)) if array.dtype.kind in "iu" else array
-        found[name] = plain.reshape(count, *got[0][name].shape)
-    return [{name: array[at] for name, array in found.items()} for at in range(count)]
+        by_output[name] = plain.reshape(count, *got[0][name].shape)
+    return [{name: array[at] for name, array in by_output.items()} for at in range(count)]

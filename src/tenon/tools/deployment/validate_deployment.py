@@ -66,7 +66,7 @@ def validate_deployment(
     ModelError as ``tenon.compile`` does.
     """
     chosen = chosen_models(deployment, models, targets, progress)
-    found: list[ModelValidation] = []
+    validations: list[ModelValidation] = []
     for model in chosen:
         try:
             graph = imported(model, progress)
@@ -84,10 +84,10 @@ def validate_deployment(
                     inside = CompiledLayers(deployed, options, open_on) if layers else None
                     made = None if reason else _compared(model, graph, run, given, allowed, inside)
                     accuracy = {Path(s).name: evaluate(engine, metric=s) for s in model.accuracy}
-                found.append(ModelValidation(model.name, target, made, reason, accuracy or None))
+                validations.append(ModelValidation(model.name, target, made, reason, accuracy or None))
         except TenonError as error:
             raise prefixed(error, model.name) from error
-    return found
+    return validations
 
 
 def _compared(

@@ -146,7 +146,7 @@ class _Reader:
         return self.scalar(node, where)
 
     def mapping(self, node: yaml.MappingNode, where: KeyPath) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         inherited: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:
@@ -160,10 +160,10 @@ class _Reader:
             key = str(key_node.value)
             value = self.value(value_node, (*where, key))
             self.document.set_line((*where, key), key_node.start_mark.line + 1)
-            if key in found:
+            if key in entries:
                 self.document.report((*where, key), "this key is given twice")
-            found[key] = value
-        return {**inherited, **found}
+            entries[key] = value
+        return {**inherited, **entries}
 
     def scalar(self, node: yaml.Node, where: KeyPath) -> Any:
         text = str(node.value)

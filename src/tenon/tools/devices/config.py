@@ -86,13 +86,13 @@ def read_devices(path: Path | str, environment: Mapping[str, str] | None = None)
     document = read_yaml(Path(path), environment)
     checked(document, DevicesFile, document.content)
     content = document.content.get("devices") if isinstance(document.content, Mapping) else None
-    found = []
+    devices = []
     for name, given in (content or {}).items() if isinstance(content, Mapping | None) else ():
         section = checked(document, DeviceSection, given, ("devices", name))
         if section is not None:
-            found.append(_spec(document, name, section))
+            devices.append(_spec(document, name, section))
     document.check()
-    return found
+    return devices
 
 
 def _spec(document: Document, name: str, section: DeviceSection) -> DeviceSpec:
@@ -147,7 +147,7 @@ def find_devices(words: Sequence[str], path: Path | None = None) -> list[DeviceS
     Raises InputError for a word that fits none.
     """
     known = known_devices(path)
-    found: dict[str, DeviceSpec] = {}
+    selected: dict[str, DeviceSpec] = {}
     for word in words:
         fitting = [spec for spec in known if word == "all" or _fits(spec, word)]
         if not fitting:
@@ -156,8 +156,8 @@ def find_devices(words: Sequence[str], path: Path | None = None) -> list[DeviceS
             raise InputError(
                 f"there is no device '{word}'" + (f": there are {names}" if names else f": name it in {file}")
             )
-        found.update((spec.name, spec) for spec in fitting)
-    return list(found.values())
+        selected.update((spec.name, spec) for spec in fitting)
+    return list(selected.values())
 
 
 def _fits(spec: DeviceSpec, word: str) -> bool:

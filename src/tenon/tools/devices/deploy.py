@@ -91,8 +91,8 @@ def state(connection: Connection, name: str) -> tuple[str, list[str]]:
     """The current version, "" if there is none, and all versions, the one that became current last first."""
     root = shlex.quote(_root(connection, name))
     lines = connection.call(f"[ -d {root} ] && {{ readlink {root}/current || echo none; ls -1t {root}; }}").text.split()
-    found = [line for line in lines[1:] if _VERSION.fullmatch(line)]
-    return (lines[0] if lines and lines[0] in found else ""), found
+    versions = [line for line in lines[1:] if _VERSION.fullmatch(line)]
+    return (lines[0] if lines and lines[0] in versions else ""), versions
 
 
 def _root(connection: Connection, name: str) -> str:

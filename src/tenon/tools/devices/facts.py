@@ -80,20 +80,22 @@ def ask(connection: Connection) -> DeviceFacts:
     spec = connection.spec
     command = "\n".join(f"echo {_MARK}{name}; {{ {question}; }} 2>/dev/null" for name, question in _QUESTIONS.items())
     text = connection.check(command)
-    found = {name: value.strip() for name, value in re.findall(rf"{_MARK}(\w+)\r?\n(.*?)(?=\n?{_MARK}|\Z)", text, re.S)}
-    info = found.get("cpuinfo", "")
-    temperatures, clocks, highest = (_numbers(found.get(name, "")) for name in ("temperature", "clock", "highest"))
-    memory = _numbers(found.get("memory", ""))
+    answers = {
+        name: value.strip() for name, value in re.findall(rf"{_MARK}(\w+)\r?\n(.*?)(?=\n?{_MARK}|\Z)", text, re.S)
+    }
+    info = answers.get("cpuinfo", "")
+    temperatures, clocks, highest = (_numbers(answers.get(name, "")) for name in ("temperature", "clock", "highest"))
+    memory = _numbers(answers.get("memory", ""))
     return DeviceFacts(
-        machine=found.get("machine", "").lower(),
-        system=found.get("system", "").lower(),
-        bits=next(iter(_numbers(found.get("bits", ""))), None),
+        machine=answers.get("machine", "").lower(),
+        system=answers.get("system", "").lower(),
+        bits=next(iter(_numbers(answers.get("bits", ""))), None),
         features=features(partial(_listed, info)),
         cores=frozenset(re.findall(r"^CPU part\s*:\s*(\S+)", info, re.M)),
         processor=_listed(info, "model name") or _listed(info, "Hardware"),
-        processors=next(iter(_numbers(found.get("processors", ""))), None),
-        model=spec.model or found.get("model") or found.get("product", ""),
-        soc=found.get("platform", ""),
+        processors=next(iter(_numbers(answers.get("processors", ""))), None),
+        model=spec.model or answers.get("model") or answers.get("product", ""),
+        soc=answers.get("platform", ""),
         temperature=max((t / 1000 if t >= 1000 else float(t) for t in temperatures), default=None),
         clock=max(clocks) / 1000 if clocks else None,
         highest_clock=max(highest) / 1000 if highest else None,
@@ -110,8 +112,8 @@ def _existing(connection: Connection, folder: str) -> str:
 
 
 def _listed(info: str, key: str) -> str:
-    found = re.search(rf"^{key}\s*:\s*(.*)$", info, re.M)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^{key}\s*:\s*(.*)$", info, re.M)
+    return match[1].strip() if match else ""
 
 
 def _numbers(text: str) -> list[int]:

@@ -64,10 +64,10 @@ def with_exit_status(command: str) -> str:
 
 def parse_answer(spec: DeviceSpec, done: subprocess.CompletedProcess[bytes], why: str) -> Answer:
     """What a command made by ``with_exit_status`` wrote.  Raises LostError with ``why`` if its end is not there."""
-    found = _LAST.match(done.stdout)
-    if found is None:
+    ending = _LAST.match(done.stdout)
+    if ending is None:
         raise lost_error(spec, why or f"exit status {done.returncode}")
-    return Answer(int(found[2]), found[1])
+    return Answer(int(ending[2]), ending[1])
 
 
 def lost_error(spec: DeviceSpec, why: str) -> LostError:

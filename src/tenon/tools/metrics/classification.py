@@ -56,10 +56,10 @@ class AreaUnderCurve:
     def results(self) -> dict[str, float]:
         scores, truths = np.stack(self._scores), np.array(self._truths)
         if scores.shape[1] <= 2:
-            found = [_area(scores[:, -1], truths == 1)]
+            areas = [_area(scores[:, -1], truths == 1)]
         else:
-            found = [_area(scores[:, kind], truths == kind) for kind in range(scores.shape[1])]
-        known = [each for each in found if each is not None]
+            areas = [_area(scores[:, kind], truths == kind) for kind in range(scores.shape[1])]
+        known = [each for each in areas if each is not None]
         if not known:
             raise InputError("the area under the curve needs positive and negative samples: give samples of both")
         return {"auc": float(np.mean(known))}

@@ -38,13 +38,13 @@ def read_mace_script(name: str) -> MaceScript | None:
     if not path.endswith(".py"):
         return None
     module = imported_module(path, path)
-    found = getattr(module, CLASS, None)
-    if found is None:
+    validator = getattr(module, CLASS, None)
+    if validator is None:
         raise InputError(f"{path}: it has no class {CLASS}: name what it has as {path}:NAME")
-    if missing := [method for method in _METHODS if not callable(getattr(found, method, None))]:
+    if missing := [method for method in _METHODS if not callable(getattr(validator, method, None))]:
         raise InputError(f"{path}: {CLASS} has no method '{missing[0]}'")
     code = PluginCode(path, module.__file__ or "")
-    return _GuardedScript(code, code.guarded(found)())
+    return _GuardedScript(code, code.guarded(validator)())
 
 
 class _GuardedScript:

@@ -107,10 +107,10 @@ class _PluginMetric:
 
     def results(self) -> dict[str, float]:
         with self._code.errors():
-            found = self._metric.results()
-        if not isinstance(found, Mapping) or not found:
-            raise InputError(f"{self._code.name}: results() returned {found!r:.60}, not numbers by name")
-        return {str(name): self._code.number(value, f"result '{name}'") for name, value in found.items()}
+            values = self._metric.results()
+        if not isinstance(values, Mapping) or not values:
+            raise InputError(f"{self._code.name}: results() returned {values!r:.60}, not numbers by name")
+        return {str(name): self._code.number(value, f"result '{name}'") for name, value in values.items()}
 
 
 def imported_module(module: str, where: str) -> ModuleType:

@@ -43,10 +43,10 @@ def read_evaluation(name: str) -> Evaluation:
     without arguments, or a ``Score`` function.  Raises InputError if there is none."""
     if name in METRICS:
         return METRICS[name]
-    found, code = read_plugin(name)
-    if callable(found) and not isinstance(found, type) and not _takes_nothing(found):
-        return scored(_score_of(code, found))
-    made = code.guarded(found)() if callable(found) else found
+    plugin, code = read_plugin(name)
+    if callable(plugin) and not isinstance(plugin, type) and not _takes_nothing(plugin):
+        return scored(_score_of(code, plugin))
+    made = code.guarded(plugin)() if callable(plugin) else plugin
     if not isinstance(made, Evaluation):
         raise InputError(f"--metric {name}: it is neither an Evaluation nor a function of outputs and sample number")
     return code.evaluation(made)

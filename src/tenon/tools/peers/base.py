@@ -86,10 +86,12 @@ def partner(file: str, suffix: str) -> str:
     path = Path(file)
     if path.suffix == suffix:
         return file
-    found = [path.with_suffix(suffix)] if path.with_suffix(suffix).is_file() else sorted(path.parent.glob(f"*{suffix}"))
-    if len(found) != 1:
+    candidates = (
+        [path.with_suffix(suffix)] if path.with_suffix(suffix).is_file() else sorted(path.parent.glob(f"*{suffix}"))
+    )
+    if len(candidates) != 1:
         raise InputError(f"{file}: there is no {path.stem}{suffix} beside it, which the model needs")
-    return str(found[0])
+    return str(candidates[0])
 
 
 def same_interface(like: Interface | None, runtime: str, file: str) -> Interface:

@@ -31,8 +31,8 @@ class LiteRt:
         self._constant = set[str]()
 
     def tensors(self) -> dict[str, int]:
-        found = {d["name"]: int(np.prod(d["shape"])) for d in self._interpreter.get_tensor_details() if d["name"]}
-        return {name: size for name, size in found.items() if name not in self._ins}
+        sizes = {d["name"]: int(np.prod(d["shape"])) for d in self._interpreter.get_tensor_details() if d["name"]}
+        return {name: size for name, size in sizes.items() if name not in self._ins}
 
     def ask(self, names: Sequence[str]) -> None:
         wanted = set(names)

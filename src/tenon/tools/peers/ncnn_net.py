@@ -27,10 +27,10 @@ class Ncnn(OutputsOnly):
         for name, array in sample.items():
             plain = array[0] if array.ndim > 1 and array.shape[0] == 1 else array  # ncnn has no batch
             extractor.input(name, self._ncnn.Mat(np.ascontiguousarray(plain, np.float32)).clone())
-        found = {}
+        outputs = {}
         for name in self.outputs:
             status, array = extractor.extract(name)
             if status:
                 raise InputError(f"ncnn:{self._file}: it has no output '{name}'")
-            found[name] = np.array(array)
-        return found
+            outputs[name] = np.array(array)
+        return outputs

@@ -40,10 +40,10 @@ class OpenCv(OutputsOnly):
         try:
             for name, array in sample.items():
                 self._net.setInput(np.ascontiguousarray(array, np.float32), name if len(sample) > 1 else "")
-            found = [np.array(each) for each in self._net.forward(self._asked)]
+            results = [np.array(each) for each in self._net.forward(self._asked)]
         except self._error as error:
             raise _refused(self._file, error) from None
-        rows = found if self._heads is None else self._heads.outputs(found)
+        rows = results if self._heads is None else self._heads.outputs(results)
         return dict(zip(self.outputs, rows, strict=True))
 
 

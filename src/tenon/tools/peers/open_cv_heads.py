@@ -18,13 +18,13 @@ _THRESHOLD = re.compile(rb"^\s*thresh\s*=.*$", re.MULTILINE)
 
 def without_threshold(cfg: bytes) -> bytes:
     """The .cfg with heads that give boxes of every score; OpenCV sets scores below ``thresh`` (0.2) to 0."""
-    begins = [*(found.start() for found in _SECTION.finditer(cfg)), len(cfg)]
+    begins = [*(header.start() for header in _SECTION.finditer(cfg)), len(cfg)]
     parts = [cfg[: begins[0]]]
     for begin, end in pairwise(begins):
         part = cfg[begin:end]
-        found = _SECTION.match(part)
-        if found and found[1] in (b"yolo", b"region"):
-            head, rest = part[: found.end()], _THRESHOLD.sub(b"", part[found.end() :])
+        header = _SECTION.match(part)
+        if header and header[1] in (b"yolo", b"region"):
+            head, rest = part[: header.end()], _THRESHOLD.sub(b"", part[header.end() :])
             part = head + b"\nthresh=0" + rest
         parts.append(part)
     return b"".join(parts)
@@ -38,9 +38,9 @@ class DetectionHeads:
         self.layers = [*ends, *(names[names.index(end) - 1] for end in ends)]
         self._count = len(ends)
 
-    def outputs(self, found: Sequence[Array]) -> list[Array]:
-        """Darknet's results of the heads, boxes, scores; ``found`` are those of ``layers``."""
-        rows, before = found[: self._count], found[self._count :]
+    def outputs(self, results: Sequence[Array]) -> list[Array]:
+        """Darknet's results of the heads, boxes, scores; ``results`` are those of ``layers``."""
+        rows, before = results[: self._count], results[self._count :]
         raw = [_raw(listed, inputs) for listed, inputs in zip(rows, before, strict=True)]
         every = np.concatenate([listed.reshape(-1, listed.shape[-1]) for listed in rows])
         centre, half = every[:, :2], every[:, 2:4] / 2

@@ -38,9 +38,9 @@ def _files(file: str, weights: str | None) -> tuple[str, ...]:
     if weights is None and (path.is_dir() or path.name == "__model__") and (folder / "__model__").is_file():
         return (str(folder),)
     if path.is_dir():
-        found = [*path.glob("*.pdmodel"), *path.glob("*.json")]
-        if len(found) != 1:
-            raise InputError(f"paddle:{file}: it has {len(found)} programs: name one")
-        file = str(found[0])
+        programs = [*path.glob("*.pdmodel"), *path.glob("*.json")]
+        if len(programs) != 1:
+            raise InputError(f"paddle:{file}: it has {len(programs)} programs: name one")
+        file = str(programs[0])
     program = file if path.suffix != ".pdiparams" else partner(file, ".pdmodel")
     return program, weights or partner(file, ".pdiparams")

@@ -73,8 +73,8 @@ def _sums(node: Node, at: Place, offsets: Array) -> Array:
     weights, each = node.input(1).array.astype(np.float64), np.repeat(offsets, at.repeat)
     rows = np.moveaxis(weights, weight_axis(node), 0)
     if node.op.name == "Gemm":
-        found: Array = rows @ each
-        return found
+        product: Array = rows @ each
+        return product
     parts = each.reshape(int(attribute(node, "group")), -1)
     own = np.repeat(parts, len(rows) // len(parts), axis=0)
     sums: Array = (rows.reshape(*own.shape, -1).sum(2) * own).sum(1)

@@ -46,11 +46,11 @@ def quantize_by_ranges(
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     if missing := [value.name for value in placed.tensors if value.name not in ranges]:
         raise InputError(f"there is no range for tensor '{missing[0]}': profile the same model again")
-    found = grids(placed, {value: ranges[value.name] for value in placed.tensors}, kind)
-    made = products(placed, found, kind)
+    quants = grids(placed, {value: ranges[value.name] for value in placed.tensors}, kind)
+    made = products(placed, quants, kind)
     if fitted:
         made = rounded(made, moments(graph, made, fitted, threads=threads, step=_silent), "gptq", step=_silent)
-    insert(graph, placed, made, found, kind)
+    insert(graph, placed, made, quants, kind)
     return graph
 
 

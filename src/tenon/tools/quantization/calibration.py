@@ -25,7 +25,7 @@ def observed(
 ) -> dict[Value, Observed]:
     """Extremes and, in a second pass over the samples, histograms of ``tensors``; the workers of ``pool`` take parts of
     the samples, with the same results."""
-    found = {v: Observed() for v in tensors}
+    statistics = {v: Observed() for v in tensors}
     probes = Probes(graph, tensors, threads=threads)
     try:
         if pool is not None:
@@ -33,11 +33,11 @@ def observed(
         for i, values in enumerate(probes.run(samples)):
             step("ranges", i, len(samples))
             for value, array in values.items():
-                found[value].add(array)
+                statistics[value].add(array)
         for i, values in enumerate(probes.run(samples) if histograms else ()):
             step("histograms", i, len(samples))
             for value, array in values.items():
-                found[value].count(array)
+                statistics[value].count(array)
     finally:
         probes.close()
-    return found
+    return statistics

@@ -97,21 +97,21 @@ class Candidates:
             raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
         method = request.methods[0]
         ranges = self._ranges(graph, placed, [method])[method]
-        found = Recipe(graph, placed, ranges, [], method)
-        found.products = self._products(found)
-        return found
+        recipe = Recipe(graph, placed, ranges, [], method)
+        recipe.products = self._products(recipe)
+        return recipe
 
     def _ranges(self, graph: Graph, placed: Placement, methods: Sequence[str]) -> dict[str, dict[Value, Range]]:
         seen = self._observed(graph, placed, methods, self.fitted)
-        found = {name: {v: METHODS[name](each) for v, each in seen.items()} for name in methods}
-        for ranges in found.values():
+        by_method = {name: {v: METHODS[name](each) for v, each in seen.items()} for name in methods}
+        for ranges in by_method.values():
             for value in ends(graph, placed):
                 low, high = ranges[value]
                 ranges[value] = low * self.room, high * self.room
             ranges.update(self._of_steps(graph))
             if self.request.joined:
                 ranges.update(joined_ranges(placed, ranges))
-        return found
+        return by_method
 
     def _of_steps(self, graph: Graph) -> dict[Value, Range]:
         """The ranges of inputs that are integers of 8 bits themselves."""
@@ -125,63 +125,63 @@ class Candidates:
             graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step, pool=self.request.pool
         )
 
-    def _grids(self, found: Recipe) -> dict[Value, Grid]:
-        return grids(found.placed, found.ranges, self.request.scheme)
+    def _grids(self, recipe: Recipe) -> dict[Value, Grid]:
+        return grids(recipe.placed, recipe.ranges, self.request.scheme)
 
-    def _products(self, found: Recipe) -> list[Product]:
-        return products(found.placed, self._grids(found), self.request.scheme)
+    def _products(self, recipe: Recipe) -> list[Product]:
+        return products(recipe.placed, self._grids(recipe), self.request.scheme)
 
-    def _simulated(self, found: Recipe) -> Simulation:
-        given, scheme, threads = self._grids(found), self.request.scheme, self.request.threads
-        simulation = Simulation(found.graph, found.placed, found.products, given, scheme, threads)
+    def _simulated(self, recipe: Recipe) -> Simulation:
+        given, scheme, threads = self._grids(recipe), self.request.scheme, self.request.threads
+        simulation = Simulation(recipe.graph, recipe.placed, recipe.products, given, scheme, threads)
         simulation.by_noise |= self.by_noise
         return simulation
 
-    def _moments(self, found: Recipe, *, second: bool = False) -> dict[Node, Moments]:
-        if (found.graph, True) in self.known:
+    def _moments(self, recipe: Recipe, *, second: bool = False) -> dict[Node, Moments]:
+        if (recipe.graph, True) in self.known:
             second = True
-        if (found.graph, second) not in self.known:
-            self.known[found.graph, second] = moments(
-                found.graph, found.products, self.fitted, threads=self.request.threads, step=self.request.step,
+        if (recipe.graph, second) not in self.known:
+            self.known[recipe.graph, second] = moments(
+                recipe.graph, recipe.products, self.fitted, threads=self.request.threads, step=self.request.step,
                 second=second,
             )  # fmt: skip
-        return self.known[found.graph, second]
+        return self.known[recipe.graph, second]
 
-    def _all_moments(self, found: Recipe) -> dict[Node, Moments]:
+    def _all_moments(self, recipe: Recipe) -> dict[Node, Moments]:
         """From all samples."""
-        known = self.known[found.graph, True] = moments(
-            found.graph, found.products, self.samples, threads=self.request.threads, step=self.request.step
+        known = self.known[recipe.graph, True] = moments(
+            recipe.graph, recipe.products, self.samples, threads=self.request.threads, step=self.request.step
         )
         return known
 
-    def _shift(self, found: Recipe, simulation: Simulation) -> None:
+    def _shift(self, recipe: Recipe, simulation: Simulation) -> None:
         """Make up for the shifts of means that weights cause, as they are known or else predicted: at once for all
         layers."""
-        if found.shifts is not None:
-            pairs = zip(simulation.shifts, found.shifts, strict=True)
+        if recipe.shifts is not None:
+            pairs = zip(simulation.shifts, recipe.shifts, strict=True)
             simulation.shifts = [known.reshape(each.shape).astype(np.float32) for each, known in pairs]
         elif self.corrects:
-            known = self._moments(found)
-            for i, each in enumerate(found.products):
+            known = self._moments(recipe)
+            for i, each in enumerate(recipe.products):
                 if each.node in known and each.takes_bias:
                     shift = mean_shift(each, known[each.node])
                     simulation.shifts[i] = -shift.reshape(simulation.shifts[i].shape).astype(np.float32)
 
-    def _tried(self, found: Recipe, simulation: Simulation) -> Quality:
-        self._shift(found, simulation)
-        return self._quality(found, simulation)
+    def _tried(self, recipe: Recipe, simulation: Simulation) -> Quality:
+        self._shift(recipe, simulation)
+        return self._quality(recipe, simulation)
 
-    def _quality(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
+    def _quality(self, recipe: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
         """That of the outputs on samples that nothing was fitted to, or a part of them."""
-        return quality_of(self._loss(found, simulation, part))
+        return quality_of(self._loss(recipe, simulation, part))
 
-    def _loss(self, found: Recipe, simulation: Simulation, part: slice = slice(None)) -> Loss:
-        simulation.set_grids(self._grids(found))
+    def _loss(self, recipe: Recipe, simulation: Simulation, part: slice = slice(None)) -> Loss:
+        simulation.set_grids(self._grids(recipe))
         return simulation.noise(self.unseen[part], self.expected[part])[-1]
 
-    def _judged(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
+    def _judged(self, recipe: Recipe, simulation: Simulation, best: Quality) -> Quality:
         """From here on by the noise alone, if all answers are those in floats: no candidate can have more of them."""
-        if not simulation.by_noise and not self._loss(found, simulation).changed:
+        if not simulation.by_noise and not self._loss(recipe, simulation).changed:
             self.by_noise = simulation.by_noise = True
             return Quality(best.sqnr, best.sqnr)
         return best
@@ -195,12 +195,12 @@ def ends(graph: Graph, placed: Placement) -> set[Value]:
 
 def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
     """Those of tensors that others have the grid of: the least that have all of theirs."""
-    found = {end: ranges[end] for end in map(placed.end, placed.parts)}
+    joined = {end: ranges[end] for end in map(placed.end, placed.parts)}
     for part in placed.parts:
         if part in ranges:
             end = placed.end(part)
-            found[end] = min(ranges[part][0], found[end][0]), max(ranges[part][1], found[end][1])
-    return found
+            joined[end] = min(ranges[part][0], joined[end][0]), max(ranges[part][1], joined[end][1])
+    return joined
 
 
 def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:

@@ -40,7 +40,7 @@ class Group:
 
 def channel_groups(graph: Graph) -> list[Group]:
     """The groups of ``graph`` in the order of their first makers."""
-    found: list[Group] = []
+    groups: list[Group] = []
     seen: set[Value] = set()
     for node in graph:
         if has_own_weights(node) and node.output not in seen:
@@ -49,8 +49,8 @@ def channel_groups(graph: Graph) -> list[Group]:
             fits = _grown(graph, group, node.output, Place(axis))
             seen |= group.tensors.keys()
             if fits and group.readers:
-                found.append(group)
-    return found
+                groups.append(group)
+    return groups
 
 
 def _grown(graph: Graph, group: Group, start: Value, place: Place) -> bool:

@@ -173,14 +173,14 @@ def matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
     for side, known in (("first", mine), ("second", theirs)):
         if not known:
             raise InputError(f"the {side} network shows its outputs only: leave out --layers")
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for name, size in mine.items():
         other = next((n for n in (f"{name}_dequantized", name) if theirs.get(n) == size), None)
         if other is None and theirs.get(name.removesuffix("_dequantized")) == size:
             other = name.removesuffix("_dequantized")
         if other is not None and name not in a.outputs:
-            found[name] = other
-    return found, tuple(n for n in mine if n not in found and n not in a.outputs)
+            pairs[name] = other
+    return pairs, tuple(n for n in mine if n not in pairs and n not in a.outputs)
 
 
 def _inputs_like(a: Interface, b: Interface) -> list[tuple[str, TensorType, Scale | None]]:
@@ -196,14 +196,14 @@ def outputs_like(a: Interface, b: Interface) -> list[tuple[str, str]]:
 
 def translated(sample: Sample, a: Interface, b: Interface) -> Sample:
     """The sample of ``a`` as ``b`` takes it: other names and shapes, integers for real numbers."""
-    found = {}
+    feeds = {}
     for (name, _, scale), (other, kind, theirs) in zip(a.inputs, _inputs_like(a, b), strict=True):
         array = sample[name]
         if scale != theirs:
             real = array.astype(np.float64) if scale is None else (array.astype(np.float64) - scale[1]) * scale[0]
             array = real if theirs is None else np.clip(np.rint(real / theirs[0]) + theirs[1], *limits(kind.dtype))
-        found[other] = np.ascontiguousarray(array.reshape(kind.dims).astype(kind.dtype.numpy))
-    return found
+        feeds[other] = np.ascontiguousarray(array.reshape(kind.dims).astype(kind.dtype.numpy))
+    return feeds
 
 
 def scale_of(value: Value) -> Scale | None:

@@ -40,10 +40,10 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
     placed = placement(copy)
     if not row.format.compiled or not placed.tensors or not any(map(has_weights, graph)):
         return "int8", small if row.group is Group.MICROCONTROLLER else _ANY
-    found = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
+    quants = grids(placed, dict.fromkeys(placed.tensors, _SOME_RANGE), scheme)
     # A bias beyond these ranges would make a channel constant, which is not computed at all.
-    weighed = [replace(each, bias=0 * each.bias) for each in products(placed, found, scheme)]
-    insert(copy, placed, weighed, found, scheme)
+    weighed = [replace(each, bias=0 * each.bias) for each in products(placed, quants, scheme)]
+    insert(copy, placed, weighed, quants, scheme)
     floats, integers = (sum(estimated_times(each, target).values()) for each in (graph, copy))
     share = f"integers take {integers / floats:.2f} of the time of floats on {target}, by its cost model"
     if row.group is Group.MICROCONTROLLER:
@@ -61,8 +61,8 @@ def estimate_options(graph: Graph, target: str) -> Options:
 def estimated_times(graph: Graph, target: str) -> dict[str, float]:
     """The estimated time of each layer on a target, in multiply-adds of a vector of f32."""
     made, setting = prepared(graph, estimate_options(graph, target))
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for node in made:
         name = layer_name(node)
-        found[name] = found.get(name, 0.0) + operator(node).cost(site(node, setting)).time
-    return found
+        times[name] = times.get(name, 0.0) + operator(node).cost(site(node, setting)).time
+    return times

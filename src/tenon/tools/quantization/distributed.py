@@ -54,19 +54,19 @@ def observe_on_workers(
             for part in parts
         ]
 
-    found = {value: Observed() for value in names}
+    statistics = {value: Observed() for value in names}
     for i, extremes in enumerate(ordered(pool, items(None))):
         step("ranges", min(i * size, len(samples)), len(samples))
         for value, name in names.items():
-            found[value].lows += extremes[name][0]
-            found[value].highs += extremes[name][1]
+            statistics[value].lows += extremes[name][0]
+            statistics[value].highs += extremes[name][1]
     if histograms:
-        limits = {names[value]: (seen.low, seen.high) for value, seen in found.items()}
+        limits = {names[value]: (seen.low, seen.high) for value, seen in statistics.items()}
         for i, counts in enumerate(ordered(pool, items(limits))):
             step("histograms", min(i * size, len(samples)), len(samples))
             for value, name in names.items():
-                found[value].counts += counts[name]
-    return found
+                statistics[value].counts += counts[name]
+    return statistics
 
 
 def _content(samples: Sequence[Sample]) -> list[bytes]:
@@ -82,14 +82,14 @@ def observe_part(
 ) -> Extremes | dict[str, Array]:
     """The extremes of tensors on samples; with ``limits``, those of all samples, their histograms."""
     engine = _engine(network)
-    found = {name: _between(limits[name]) if limits else Observed() for name in names}
+    statistics = {name: _between(limits[name]) if limits else Observed() for name in names}
     for sample in samples:
         values = {**sample, **engine.run({name: sample[name] for name in engine.inputs}, copy=False)}
-        for name, seen in found.items():
+        for name, seen in statistics.items():
             seen.add(values[name]) if limits is None else seen.count(values[name])
     if limits is None:
-        return {name: (seen.lows, seen.highs) for name, seen in found.items()}
-    return {name: seen.counts for name, seen in found.items()}
+        return {name: (seen.lows, seen.highs) for name, seen in statistics.items()}
+    return {name: seen.counts for name, seen in statistics.items()}
 
 
 def run_on_workers(pool: Pool, bundle: Bundle, samples: Iterable[Sample]) -> Iterator[dict[str, Array]]:

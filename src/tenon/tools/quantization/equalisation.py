@@ -41,20 +41,20 @@ class ChannelRange:
 
     @property
     def magnitude(self) -> Array:
-        found: Array = np.maximum(np.abs(self.low), np.abs(self.high))
-        return found
+        largest: Array = np.maximum(np.abs(self.low), np.abs(self.high))
+        return largest
 
     @property
     def middle(self) -> Array:
-        found: Array = (self.low + self.high) / 2
-        return found
+        centre: Array = (self.low + self.high) / 2
+        return centre
 
 
 def channel_ranges(
     graph: Graph, places: Mapping[Value, Place], samples: Sequence[Sample], threads: int
 ) -> dict[Value, ChannelRange]:
     """What channels of tensors hold on samples."""
-    found: dict[Value, ChannelRange] = {}
+    ranges: dict[Value, ChannelRange] = {}
     probes = Probes(graph, list(places), threads=threads)
     try:
         for values in probes.run(samples):
@@ -62,12 +62,12 @@ def channel_ranges(
                 at = places[value]
                 rows = np.moveaxis(array, at.axis, 0).reshape(array.shape[at.axis] // at.repeat, -1)
                 low, high = rows.min(1).astype(np.float64), rows.max(1).astype(np.float64)
-                if value in found:
-                    low, high = np.minimum(low, found[value].low), np.maximum(high, found[value].high)
-                found[value] = ChannelRange(low, high)
+                if value in ranges:
+                    low, high = np.minimum(low, ranges[value].low), np.maximum(high, ranges[value].high)
+                ranges[value] = ChannelRange(low, high)
     finally:
         probes.close()
-    return found
+    return ranges
 
 
 # ------------------------------------------------------------------------------------------------ constant channels
@@ -113,11 +113,11 @@ def equalised(
     for _ in range(1 if per_channel else SWEEPS):
         for i, group in enumerate(groups):
             above = np.max([_shares(seen[v].magnitude * factors[i]) for v in stored[i]], axis=0)
-            found = state.factors(group, above) ** strength
+            scales = state.factors(group, above) ** strength
             if per_channel and group.limited:
-                found = _within_limit(found, above)
-            state.apply(group, found)
-            factors[i] = factors[i] * found
+                scales = _within_limit(scales, above)
+            state.apply(group, scales)
+            factors[i] = factors[i] * scales
     state.store()
     for group, total in zip(groups, factors, strict=True):
         for node in group.limited:
@@ -136,15 +136,15 @@ def _stored(graph: Graph, group: Group) -> dict[Value, Place]:
 
 
 def _shares(magnitudes: Array) -> Array:
-    found: Array = magnitudes / max(float(magnitudes.max()), 1e-30)
-    return found
+    shares: Array = magnitudes / max(float(magnitudes.max()), 1e-30)
+    return shares
 
 
 def _within_limit(factors: Array, above: Array) -> Array:
     """Factors of at least 1, by which no channel exceeds the limit of the others."""
     most = np.maximum(1 / np.maximum(ROOM * above, 1e-30), 1.0)
-    found: Array = np.clip(factors / factors[above.argmax()], 1.0, most)
-    return found
+    limited: Array = np.clip(factors / factors[above.argmax()], 1.0, most)
+    return limited
 
 
 class _State:
@@ -175,9 +175,9 @@ class _State:
         if not usable.any():
             return np.ones(group.channels)
         ratio = (1.0 if free else below[usable]) / above[usable]
-        found = ratio if free else np.sqrt(ratio)
+        scales = ratio if free else np.sqrt(ratio)
         result = np.ones(group.channels)
-        result[usable] = np.clip(found / np.exp(np.log(found).mean()), 1 / MOST, MOST)
+        result[usable] = np.clip(scales / np.exp(np.log(scales).mean()), 1 / MOST, MOST)
         return result
 
     def _columns(self, node: Node, at: Place) -> Array | None:
@@ -191,8 +191,8 @@ class _State:
             each = weights.reshape(groups, weights.shape[0] // groups, weights.shape[1], -1)
             if self.per_channel:
                 each = each / np.maximum(rows.reshape(groups, -1, 1, 1), 1e-30)
-            found: Array = np.abs(each).max((1, 3)).reshape(-1)
-            return found
+            largest: Array = np.abs(each).max((1, 3)).reshape(-1)
+            return largest
         columns = np.moveaxis(weights, _in_axis(node), 0)
         if self.per_channel:
             rows = _magnitudes(np.moveaxis(weights, weight_axis(node), 0))
@@ -245,8 +245,8 @@ def _limit(graph: Graph, node: Node, axis: int, factors: Array, most: float) -> 
 
 # ------------------------------------------------------------------------------------------------ weights
 def _magnitudes(rows: Array) -> Array:
-    found: Array = np.abs(rows).reshape(len(rows), -1).max(1)
-    return found
+    largest: Array = np.abs(rows).reshape(len(rows), -1).max(1)
+    return largest
 
 
 def _along(factors: Array, axis: int, rank: int) -> Array:

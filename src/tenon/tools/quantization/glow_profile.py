@@ -71,12 +71,12 @@ class Profile:
         """The file."""
         lines = ["---", f"GlowToolsVersion: {self.version}", "...", "---",
                  f"GraphPreLowerHash: 0x{self.graph_hash:016X}", "...", "---"]  # fmt: skip
-        for name, found in sorted(self.ranges.items()):
+        for name, span in sorted(self.ranges.items()):
             lines += [
                 f"- NodeOutputName: {_scalar(name)}",
-                f"  Min:             {_decimal(found.least)}",
-                f"  Max:             {_decimal(found.greatest)}",
-                f"  Histogram:       [ {', '.join(map(_decimal, found.histogram))} ]",
+                f"  Min:             {_decimal(span.least)}",
+                f"  Max:             {_decimal(span.greatest)}",
+                f"  Histogram:       [ {', '.join(map(_decimal, span.histogram))} ]",
             ]
         return "\n".join([*lines, "...", ""])
 
@@ -95,10 +95,10 @@ def parse(text: str, file: str) -> Profile:
             line = body[at:].splitlines()[0]
             raise InputError(f"{file}: damaged at '{line}': an entry has NodeOutputName, Min, Max and Histogram")
         name = json.loads(entry["name"]) if entry["name"].startswith('"') else entry["name"].strip("'")
-        found = Range(float(entry["min"]), float(entry["max"]), [float(v) for v in entry["bins"].split(",")])
-        if not found.least <= found.greatest:
+        span = Range(float(entry["min"]), float(entry["max"]), [float(v) for v in entry["bins"].split(",")])
+        if not span.least <= span.greatest:
             raise InputError(f"{file}: Min of '{name}' is above its Max")
-        profile.ranges[name], profile.bins = found, len(found.histogram)
+        profile.ranges[name], profile.bins = span, len(span.histogram)
         at = entry.end()
     return profile
 

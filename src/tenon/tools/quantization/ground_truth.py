@@ -43,12 +43,12 @@ def read_truth(given: GroundTruth) -> Truths:
     text = read_regular(path).decode("utf-8", "replace")
     if path.suffix == ".json":
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError as error:
             raise FormatError(f"{path}: not JSON: {error}") from None
-        if not isinstance(found, dict | list):
+        if not isinstance(content, dict | list):
             raise InputError(f"{path}: must be a list in the order of the samples, or an object by file name")
-        return dict(enumerate(found)) if isinstance(found, list) else found
+        return dict(enumerate(content)) if isinstance(content, list) else content
     return _lines(text.splitlines())
 
 

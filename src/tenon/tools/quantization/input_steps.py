@@ -30,11 +30,11 @@ def step_ranges(graph: Graph, samples: Sequence[Sample], *, symmetric: bool) -> 
 
     ``symmetric``: the grid is to have as many steps below zero as above.
     """
-    found: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     for value in graph.inputs:
         if value.type.dtype is F32 and (span := _range([s[value.name] for s in samples], symmetric)) is not None:
-            found[value.name] = span
-    return found
+            ranges[value.name] = span
+    return ranges
 
 
 def _range(arrays: Sequence[Array], symmetric: bool) -> Range | None:

@@ -39,8 +39,8 @@ class Product:
         """The real numbers that the integers of the weights stand for, in f64."""
         shape = [-1 if i == self.axis else 1 for i in range(self.weights.ndim)] if self.w.scale.size > 1 else []
         scale, zero = (a.astype(np.float64).reshape(shape) for a in (self.w.scale, self.w.zero))
-        found: Array = (self.weights.astype(np.float64) - zero) * scale
-        return found
+        real: Array = (self.weights.astype(np.float64) - zero) * scale
+        return real
 
     @property
     def takes_bias(self) -> bool:
@@ -83,15 +83,15 @@ def _product(node: Node, x: Grid, scheme: Scheme, added: Grid | None) -> Product
 
 def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[Grid, Array] | None:
     """The grid and the integers of weights that were integers of the scheme already, as training leaves them."""
-    found = weights(node.input(1), axis)
-    if isinstance(found, str) or found.steps or (scheme.symmetric_weights and found.zero):
+    stored = weights(node.input(1), axis)
+    if isinstance(stored, str) or stored.steps or (scheme.symmetric_weights and stored.zero):
         return None
-    (least, most), zero = limits(scheme.weights), found.zero
-    held = least <= min(int(found.data.min()), zero) and max(int(found.data.max()), zero) <= most
-    if not held or (found.scales.size > 1 and not scheme.per_channel):
+    (least, most), zero = limits(scheme.weights), stored.zero
+    held = least <= min(int(stored.data.min()), zero) and max(int(stored.data.max()), zero) <= most
+    if not held or (stored.scales.size > 1 and not scheme.per_channel):
         return None
-    zeros = np.full(found.scales.shape, zero, scheme.weights.numpy)
-    return Grid(found.scales, zeros, scheme.weights), found.data.astype(scheme.weights.numpy)
+    zeros = np.full(stored.scales.shape, zero, scheme.weights.numpy)
+    return Grid(stored.scales, zeros, scheme.weights), stored.data.astype(scheme.weights.numpy)
 
 
 def weight_axis(node: Node) -> int:

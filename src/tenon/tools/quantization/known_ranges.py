@@ -32,14 +32,14 @@ def read(ranges: Ranges | None, scheme: Scheme) -> dict[str, Range]:
 
 def known(graph: Graph, placed: Placement, ranges: Mapping[str, Range]) -> dict[Value, Range]:
     """Those of the tensors that get a grid.  Raises InputError if there are ranges, and none is for a tensor."""
-    found = {value: ranges[value.name] for value in placed.tensors if value.name in ranges}
-    if ranges and not found:
+    fitting = {value: ranges[value.name] for value in placed.tensors if value.name in ranges}
+    if ranges and not fitting:
         have = ", ".join(f"'{value.name}'" for value in placed.tensors[:3])
         raise InputError(
             f"{graph.source or graph.name}: none of its tensors is called '{next(iter(ranges))}' or as the other "
             f"ranges are: those that need one are {have} and so on (--save-ranges writes all)"
         )
-    return found
+    return fitting
 
 
 def missing(
@@ -72,11 +72,11 @@ def quantized_by(
             f"there is no range for tensor '{left[0].name}' and {len(left) - 1} others: give samples (--data) "
             "or all ranges (--ranges)"
         )
-    found = [] if data is None else finite(read_samples(graph, data, samples, seed, preprocess))
+    calibration = [] if data is None else finite(read_samples(graph, data, samples, seed, preprocess))
     if left:
-        seen = observed(graph, left, found, histograms=method in HISTOGRAMS, threads=threads, step=step)
+        seen = observed(graph, left, calibration, histograms=method in HISTOGRAMS, threads=threads, step=step)
         given |= {value: METHODS[method](each) for value, each in seen.items()}
     if change_concat_ranges:
         given |= joined_ranges(placed, given)
     made = products(placed, grids(placed, given, scheme), scheme)
-    return Recipe(graph, placed, given, made, "known ranges"), found
+    return Recipe(graph, placed, given, made, "known ranges"), calibration

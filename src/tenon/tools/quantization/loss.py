@@ -52,13 +52,13 @@ def is_classifier(graph: Graph) -> bool:
     return 1 < first.size == first.dims[-1] and all(v.type.size != first.size for v in graph.inputs)
 
 
-def relative_entropy(expected: Array, found: Array) -> float:
-    """The Kullback-Leibler divergence, in nats, of the softmax of ``found`` scores from that of ``expected`` ones."""
-    p, q = (_log_softmax(each.astype(np.float64).reshape(-1)) for each in (expected, found))
+def relative_entropy(expected: Array, actual: Array) -> float:
+    """The Kullback-Leibler divergence, in nats, of the softmax of ``actual`` scores from that of ``expected`` ones."""
+    p, q = (_log_softmax(each.astype(np.float64).reshape(-1)) for each in (expected, actual))
     return max(float(np.exp(p) @ (p - q)), 0.0)
 
 
 def _log_softmax(values: Array) -> Array:
     shifted = values - values.max()
-    found: Array = shifted - np.log(np.exp(shifted).sum())
-    return found
+    logarithms: Array = shifted - np.log(np.exp(shifted).sum())
+    return logarithms

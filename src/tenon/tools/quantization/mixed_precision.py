@@ -109,7 +109,7 @@ _FIELDS = {"int16": "wide", "fp16": "fp16", "float": "floats"}
 class Mixture:
     """``layers`` are those of other types, ``points`` everything that was tried."""
 
-    found: Recipe
+    recipe: Recipe
     layers: LayerTypes = LayerTypes()
     points: list[Point] = field(default_factory=list)
 
@@ -143,11 +143,11 @@ class _Search:
         self.reference = _run(graph, "float", samples, request.threads)
 
     def run(self) -> Mixture:
-        found = recipe(self.graph, self.samples, self.request)
-        if self.contract.met_by(self._tried(found, LayerTypes())):
-            return Mixture(found, LayerTypes(), self.points)
-        self._measure(found)
-        self.quick = self._quick(found)
+        uniform = recipe(self.graph, self.samples, self.request)
+        if self.contract.met_by(self._tried(uniform, LayerTypes())):
+            return Mixture(uniform, LayerTypes(), self.points)
+        self._measure(uniform)
+        self.quick = self._quick(uniform)
         layers = self._mixture()
         final = self._recipe(self.request, layers)
         if not self.contract.met_by(self._tried(final, layers)):  # what it chose was best on a part of the samples
@@ -155,17 +155,17 @@ class _Search:
             self._tried(final, layers)
         return Mixture(final, layers, self.points)
 
-    def _quick(self, found: Recipe) -> Request:
-        """What makes a recipe in less time, with what serves the network in the scheme's integers, ``found``.
+    def _quick(self, uniform: Recipe) -> Request:
+        """What makes a recipe in less time, with what serves the network in the scheme's integers, ``uniform``.
 
         The fewer layers are in 8 bits, the less equalisation and narrower ranges help: where they do now, the network
         without them is tried as well.
         """
-        equalised = any("equalisation" in name for name in found.applied)
+        equalised = any("equalisation" in name for name in uniform.applied)
         plain = self.request.methods[0]
         return replace(
-            self.request, methods=tuple(dict.fromkeys((plain, found.method))),
-            rounding=next((name for name in found.applied if name in ROUNDING), "nearest"), range_search=False,
+            self.request, methods=tuple(dict.fromkeys((plain, uniform.method))),
+            rounding=next((name for name in uniform.applied if name in ROUNDING), "nearest"), range_search=False,
             equalisation=self.request.equalisation if equalised else False,
         )  # fmt: skip
 
@@ -211,10 +211,10 @@ class _Search:
         if request is self.quick and key in self.known:
             return self.known[key]
         more = replace(request, exclude=(*request.exclude, *floats), wide=(*request.wide, *layers.wide))
-        found = recipe(self.graph, self.samples, more)
+        result = recipe(self.graph, self.samples, more)
         if request is self.quick:
-            self.known[key] = found
-        return found
+            self.known[key] = result
+        return result
 
     def _attempt(self, layers: LayerTypes) -> Point:
         return self._tried(self._recipe(self.quick, layers), layers)
@@ -269,13 +269,13 @@ class _Search:
         point = self._attempt(trial)
         return (trial, point) if self.contract.met_by(point) and cheaper(point, best) else (layers, best)
 
-    def _measure(self, found: Recipe) -> None:
+    def _measure(self, uniform: Recipe) -> None:
         """What the order of layers depends on: their noise, and what it costs to avoid it."""
-        self.at_outputs = output_noise(found, self.samples, self.request)
+        self.at_outputs = output_noise(uniform, self.samples, self.request)
         if self.at_outputs is None:
-            self.of_sums = _noise_of_layers(found, self.samples, self.request)
-        names = {layer_name(each.node) for each in found.products}
-        integers, floats = self._times(self._inserted(found, LayerTypes())), self._times(self.graph)
+            self.of_sums = _noise_of_layers(uniform, self.samples, self.request)
+        names = {layer_name(each.node) for each in uniform.products}
+        integers, floats = self._times(self._inserted(uniform, LayerTypes())), self._times(self.graph)
         cost = {
             name: max(floats.get(name, 0.0) - integers.get(name, 0.0), 1e-3 * floats.get(name, 1.0), 1e-9)
             for name in names
@@ -289,16 +289,16 @@ class _Search:
             return self.at_outputs.order(self.cost, kind)
         return sorted(self.of_sums, key=lambda name: -self.of_sums[name] / self.cost[name])
 
-    def _inserted(self, found: Recipe, layers: LayerTypes) -> Graph:
-        made, _ = inserted(found, self.request.scheme)
+    def _inserted(self, candidate: Recipe, layers: LayerTypes) -> Graph:
+        made, _ = inserted(candidate, self.request.scheme)
         in_fp16(made, (*self.fp16, *layers.fp16))
         return made
 
     def _times(self, graph: Graph) -> dict[str, float]:
         return estimated_times(graph, self.target)
 
-    def _tried(self, found: Recipe, layers: LayerTypes) -> Point:
-        made = self._inserted(found, layers)
+    def _tried(self, candidate: Recipe, layers: LayerTypes) -> Point:
+        made = self._inserted(candidate, layers)
         got = _run(made, "onnx", self.samples, self.request.threads)
         sums = [Sums() for _ in scores(self.graph)]
         for mine, theirs in zip(got, self.reference, strict=True):
@@ -329,14 +329,14 @@ class _Search:
 
 def mean_bits(graph: Graph) -> float:
     """Of the weights of products, as a file of ``graph`` stores them."""
-    found: dict[Value, tuple[int, int]] = {}
+    sizes: dict[Value, tuple[int, int]] = {}
     for node in graph:
         if node.op.name in PRODUCTS:
             value = node.input(1)
             stored = integers_of(value)
             dtype = value.type.dtype if stored is None else DType.of(stored.data.dtype)
-            found[value] = value.type.size, bits_of(dtype)
-    return sum(size * bits for size, bits in found.values()) / max(sum(size for size, _ in found.values()), 1)
+            sizes[value] = value.type.size, bits_of(dtype)
+    return sum(size * bits for size, bits in sizes.values()) / max(sum(size for size, _ in sizes.values()), 1)
 
 
 @dataclass(frozen=True)
@@ -364,12 +364,12 @@ def cheaper(one: Point, other: Point) -> bool:
     return one.weights < other.weights
 
 
-def _noise_of_layers(found: Recipe, samples: Sequence[Sample], request: Request) -> dict[str, float]:
+def _noise_of_layers(uniform: Recipe, samples: Sequence[Sample], request: Request) -> dict[str, float]:
     """Of each layer, the power of the noise that rounding of weights and of data adds to its sums, over that of the
     sums."""
-    known = moments(found.graph, found.products, samples[:16], threads=request.threads, step=request.step)
+    known = moments(uniform.graph, uniform.products, samples[:16], threads=request.threads, step=request.step)
     noise: dict[str, float] = {}
-    for each in found.products:
+    for each in uniform.products:
         name = layer_name(each.node)
         second = known[each.node].second if each.node in known else None
         noise[name] = noise.get(name, 0.0) + (0.0 if second is None else _noise(each, second))

@@ -120,8 +120,8 @@ def results_at(node: Node, y: Array, chosen: Array) -> Array:
     if node.op.name != "Conv":
         return y.reshape(-1, y.shape[-1])[chosen].T[None]
     groups = int(attribute(node, "group"))
-    found: Array = y[0].reshape(groups, y.shape[1] // groups, -1)[:, :, chosen]
-    return found
+    samples: Array = y[0].reshape(groups, y.shape[1] // groups, -1)[:, :, chosen]
+    return samples
 
 
 def _some(count: int, rng: np.random.Generator) -> Array:

@@ -43,7 +43,7 @@ class OutputNoise:
         noise of tensors that no layer before it has.  Of others, a tensor is exact only where all its layers are: from
         the last one back, each saves the noise of its weights, and of tensors that no layer after it has.
         """
-        left, found, done, wide = list(self.read), list[str](), set[Value](), kind == "int16"
+        left, ordered, done, wide = list(self.read), list[str](), set[Value](), kind == "int16"
 
         def saved(name: str) -> float:
             weights = 0.0 if wide else self.weights.get(name, 0.0)
@@ -51,24 +51,24 @@ class OutputNoise:
 
         while left:
             name = (max if wide else min)(left, key=saved)
-            found.append(name)
+            ordered.append(name)
             left.remove(name)
             done |= self.read[name]
-        return found if wide else found[::-1]
+        return ordered if wide else ordered[::-1]
 
 
-def output_noise(found: Recipe, samples: Sequence[Sample], request: Request) -> OutputNoise | None:
+def output_noise(recipe: Recipe, samples: Sequence[Sample], request: Request) -> OutputNoise | None:
     """Measured on a few samples; None where the network is too large for it."""
-    placed, threads = found.placed, request.threads
+    placed, threads = recipe.placed, request.threads
     own = [v for v in placed.tensors if v not in placed.parts and v not in placed.wide]
-    count = min(SAMPLES, len(samples), int(MACS / max(network_macs(found.graph), 1) / (len(own) + 1)))
+    count = min(SAMPLES, len(samples), int(MACS / max(network_macs(recipe.graph), 1) / (len(own) + 1)))
     if not count:
         return None
     few = samples[:count]
-    expected = expected_scores(found.graph, few, threads)
-    coarse = grids(placed, found.ranges, request.scheme)
-    fine = grids(placed, found.ranges, SCHEMES["int16x8"])
-    simulation = Simulation(found.graph, placed, found.products, fine, request.scheme, threads)
+    expected = expected_scores(recipe.graph, few, threads)
+    coarse = grids(placed, recipe.ranges, request.scheme)
+    fine = grids(placed, recipe.ranges, SCHEMES["int16x8"])
+    simulation = Simulation(recipe.graph, placed, recipe.products, fine, request.scheme, threads)
     simulation.by_noise = True
     try:
         least, otherwise = simulation.noise(few, expected)[-1].noise, simulation.outputs(few)
@@ -83,33 +83,33 @@ def output_noise(found: Recipe, samples: Sequence[Sample], request: Request) -> 
             simulation.set_grids({value: fine[value] for value in group})
     finally:
         simulation.close()
-    weights = _of_weights(found, samples, request, tensors, coarse)
+    weights = _of_weights(recipe, samples, request, tensors, coarse)
     share = least / max(sum(weights.values()), 1e-30)
     weights = {name: noise * share for name, noise in weights.items()}
-    return OutputNoise(tensors, weights, _read(found, request, tensors))
+    return OutputNoise(tensors, weights, _read(recipe, request, tensors))
 
 
-def _read(found: Recipe, request: Request, tensors: Iterable[Value]) -> dict[str, frozenset[Value]]:
+def _read(recipe: Recipe, request: Request, tensors: Iterable[Value]) -> dict[str, frozenset[Value]]:
     known, result = frozenset(tensors), dict[str, frozenset[Value]]()
-    for each in found.products:
+    for each in recipe.products:
         name = layer_name(each.node)
         if name not in result:
-            wide = placement(found.graph, request.exclude, (*request.wide, name), request.separate).wide
+            wide = placement(recipe.graph, request.exclude, (*request.wide, name), request.separate).wide
             result[name] = known & wide
     return result
 
 
 def _of_weights(
-    found: Recipe, samples: Sequence[Sample], request: Request, tensors: Mapping[Value, float],
+    recipe: Recipe, samples: Sequence[Sample], request: Request, tensors: Mapping[Value, float],
     coarse: Mapping[Value, Grid],
 ) -> dict[str, float]:  # fmt: skip
     """Of each layer, up to a common factor: the noise of its sums, by what that of rounding their result is at the
     outputs.  The factor is unknown because noise of weights is alike at all positions, and means do not reduce it."""
-    known = moments(found.graph, found.products, samples[:16], threads=request.threads, step=request.step)
-    added, result = addends(found.graph, request.exclude, request.wide, request.separate), dict[str, float]()
-    for each in found.products:
+    known = moments(recipe.graph, recipe.products, samples[:16], threads=request.threads, step=request.step)
+    added, result = addends(recipe.graph, request.exclude, request.wide, request.separate), dict[str, float]()
+    for each in recipe.products:
         second = known[each.node].second if each.node in known else None
-        end = found.placed.end(rounded_result(found.graph, each.node, request.separate, added))
+        end = recipe.placed.end(rounded_result(recipe.graph, each.node, request.separate, added))
         if second is None or end not in tensors:
             continue
         positions = each.node.output.type.size / each.channels

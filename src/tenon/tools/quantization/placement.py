@@ -53,8 +53,8 @@ class Placement:
 
     def scheme_of(self, value: Value, scheme: Scheme) -> Scheme:
         """That of the grid of a tensor."""
-        found = SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
-        return replace(found, power_of_two=True) if value in self.states else found
+        own = SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
+        return replace(own, power_of_two=True) if value in self.states else own
 
 
 def placement(
@@ -76,7 +76,7 @@ def placement(
     ``separate`` names.  With ``everywhere`` every tensor of floats that is computed gets a grid, outputs too.  With
     ``joined`` all that a concatenation joins has its grid, not only what nothing else reads.
     """
-    found, needed = Placement(), before_products(graph)
+    placed, needed = Placement(), before_products(graph)
     if not everywhere:
         exclude = {*exclude, *(node.output.name for node in roots_of_squares(graph, separate))}
     added = {} if everywhere else addends(graph, exclude, {*wide, *states}, separate)
@@ -99,24 +99,24 @@ def placement(
         if not supported:
             continue
         if node.op.name in PRODUCTS:
-            found.products.append(node)
+            placed.products.append(node)
         if node.op.name in _PAIRS:
-            found.constants += [(node, i) for i in (0, 1) if node.input(i).constant]
+            placed.constants += [(node, i) for i in (0, 1) if node.input(i).constant]
         if node.op.name == "Concat" or _limits_channels(node):
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
-            found.parts.update(dict.fromkeys(alone, result))
-            for end in map(found.end, roots if joined and node.op.name == "Concat" else ()):
+            placed.parts.update(dict.fromkeys(alone, result))
+            for end in map(placed.end, roots if joined and node.op.name == "Concat" else ()):
                 if end is not result:
-                    found.parts[end] = result
-    found.tensors = list(tensors)
-    found.added = {v: root(next(a for a in _operands(node) if a is not v)) for v, node in added.items()}
-    for node in found.products:
+                    placed.parts[end] = result
+    placed.tensors = list(tensors)
+    placed.added = {v: root(next(a for a in _operands(node) if a is not v)) for v, node in added.items()}
+    for node in placed.products:
         if _is_named(node, wide):
-            found.wide |= {found.end(root(node.input(0))), found.end(rounded_result(graph, node, separate))}
-    found.states = {v for v in found.tensors if v.name in states}
-    found.wide |= found.states
-    found.outer = _outer(graph, found.products, needed)
-    return found
+            placed.wide |= {placed.end(root(node.input(0))), placed.end(rounded_result(graph, node, separate))}
+    placed.states = {v for v in placed.tensors if v.name in states}
+    placed.wide |= placed.states
+    placed.outer = _outer(graph, placed.products, needed)
+    return placed
 
 
 def _outer(graph: Graph, products: Sequence[Node], needed: Container[Node]) -> set[Node]:
@@ -142,7 +142,7 @@ def addends(
 
     Results that ``separate`` names are left out; ``exclude`` and ``wide`` are as for ``placement``.
     """
-    needed, found = before_products(graph), dict[Value, Node]()
+    needed, additions = before_products(graph), dict[Value, Node]()
     in_16_bits = set[Value]()
     for node in graph:
         if node.op.name in PRODUCTS and _is_named(node, wide):
@@ -156,8 +156,8 @@ def addends(
         sums = [v for v in pair if _is_sum(graph, v, exclude, wide) and v.name not in separate]
         sums = [v for v in sums if v.producer is not None and root(v.producer.input(0)) not in in_16_bits]
         if sums and pair[0] is not pair[1]:
-            found[max(sums, key=lambda v: graph.position(v.producer) if v.producer is not None else 0)] = node
-    return found
+            additions[max(sums, key=lambda v: graph.position(v.producer) if v.producer is not None else 0)] = node
+    return additions
 
 
 def _is_sum(graph: Graph, value: Value, exclude: Container[str], wide: Container[str]) -> bool:
@@ -172,10 +172,10 @@ def _is_sum(graph: Graph, value: Value, exclude: Container[str], wide: Container
 def summed(graph: Graph) -> set[str]:
     """The names of the results of convolutions that can be rounded once with the Add that reads them: of an Add of two,
     both, because with a grid for one the other is rounded so."""
-    found = set[str]()
-    while added := addends(graph, separate=found):
-        found |= {value.name for value in added}
-    return found
+    names = set[str]()
+    while added := addends(graph, separate=names):
+        names |= {value.name for value in added}
+    return names
 
 
 def rounded_with_readers(graph: Graph) -> set[str]:
@@ -187,12 +187,12 @@ def rounded_with_readers(graph: Graph) -> set[str]:
 
 def before_products(graph: Graph) -> set[Node]:
     """The nodes whose results a product depends on."""
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     for node in reversed(graph.nodes):
         readers = [reader for value in node.outputs for reader in value.uses]
-        if any(reader in found or reader.op.name in PRODUCTS for reader in readers):
-            found.add(node)
-    return found
+        if any(reader in nodes or reader.op.name in PRODUCTS for reader in readers):
+            nodes.add(node)
+    return nodes
 
 
 def root(value: Value) -> Value:
@@ -229,7 +229,7 @@ def _after_bounds(graph: Graph, value: Value) -> Value:
 
 def rounded_with_others(graph: Graph) -> list[str]:
     """The layers of a quantised graph whose products are rounded once with a LeakyRelu or an Add."""
-    found = []
+    layers = []
     for node in graph:
         after = node.input(0).producer if node.op.name == "QuantizeLinear" else None
         while after is not None and bounds(after) is not None:
@@ -239,8 +239,8 @@ def rounded_with_others(graph: Graph) -> list[str]:
         for value in after.inputs:
             before = None if value is None else value.producer
             if before is not None and before.op.name in PRODUCTS:
-                found.append(str(before.origin.layer) or before.output.name)
-    return found
+                layers.append(str(before.origin.layer) or before.output.name)
+    return layers
 
 
 def _is_activation(node: Node) -> bool:

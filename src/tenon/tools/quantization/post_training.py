@@ -200,10 +200,10 @@ def quantize(
             mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)
         else:
             mixture = Mixture(recipe(graph, fed, request))
-    found, layers = mixture.found, mixture.layers
-    result = inserted(found, kind)
+    chosen, layers = mixture.recipe, mixture.layers
+    result = inserted(chosen, kind)
     in_fp16(result[0], (*fp16, *layers.fp16))
-    report = reported(graph, found, *result, fed[:SCORED], kind, threads)
+    report = reported(graph, chosen, *result, fed[:SCORED], kind, threads)
     return Quantized(result[0], replace(report, **vars(layers), points=tuple(mixture.points), scheme_reason=reason))
 
 

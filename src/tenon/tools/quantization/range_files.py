@@ -51,8 +51,8 @@ def read_ranges(path: str | os.PathLike[str], scheme: Scheme) -> Ranges:
     text = read_regular(Path(path)).decode("utf-8", "replace")
     name = os.fspath(path)
     if re.match(r"(?:---\s*)?GlowToolsVersion:", text.lstrip()):
-        found = glow_profile.parse(text, name).ranges
-        return {tensor.removesuffix(":0"): (each.least, each.greatest) for tensor, each in found.items()}
+        profile = glow_profile.parse(text, name).ranges
+        return {tensor.removesuffix(":0"): (each.least, each.greatest) for tensor, each in profile.items()}
     ranges: Ranges = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#") or line.strip() in ("---", "..."):
@@ -67,22 +67,22 @@ def read_ranges(path: str | os.PathLike[str], scheme: Scheme) -> Ranges:
 
 
 def _line(line: str, where: str, scheme: Scheme) -> tuple[str, float, float]:
-    if found := _MACE.fullmatch(line):
-        return found["name"], float(found["low"]), float(found["high"])
-    if found := _YAML.fullmatch(line.partition(" #")[0].rstrip()):
+    if match := _MACE.fullmatch(line):
+        return match["name"], float(match["low"]), float(match["high"])
+    if match := _YAML.fullmatch(line.partition(" #")[0].rstrip()):
         try:
-            low, high = (float(word) for word in found["pair"].split(","))
+            low, high = (float(word) for word in match["pair"].split(","))
         except ValueError:
-            raise InputError(f"{where}: '{found['pair']}' is no range: write [least, greatest]") from None
-        return _unquoted(found["name"]), low, high
-    if found := _TENGINE.fullmatch(line):
+            raise InputError(f"{where}: '{match['pair']}' is no range: write [least, greatest]") from None
+        return _unquoted(match["name"]), low, high
+    if match := _TENGINE.fullmatch(line):
         least, most = limits(scheme.activations)
-        scale, zero = float(found["scale"]), int(found["zero"])
+        scale, zero = float(match["scale"]), int(match["zero"])
         if least < 0 and not zero:
             least = -most  # symmetric integers leave out the least one
         if not least <= zero <= most or scale <= 0:
             raise InputError(f"{where}: scale {scale:g} and zero point {zero} are none of {scheme.activations}")
-        return found["name"], (least - zero) * scale, (most - zero) * scale
+        return match["name"], (least - zero) * scale, (most - zero) * scale
     raise InputError(
         f"{where}: '{line[:60]}' is no range: write 'tensor: [least, greatest]', 'tensor@@least,greatest' or "
         "'tensor scale zero_point'"

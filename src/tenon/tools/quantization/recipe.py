@@ -66,60 +66,60 @@ class _Search(Candidates):
 
     def run(self) -> Recipe:
         request = self.request
-        found = self._calibrated(self.graph)
-        simulation = self._simulated(found)
+        recipe = self._calibrated(self.graph)
+        simulation = self._simulated(recipe)
         try:
-            best = self._with_room(found, simulation, self._first(found, simulation))
-            best = self._judged(found, simulation, best)
+            best = self._with_room(recipe, simulation, self._first(recipe, simulation))
+            best = self._judged(recipe, simulation, best)
             if request.equalisation is not False:
-                found, simulation, best = self._rewritten("head scales", with_head_scales, found, simulation, best)
-                found, simulation, best = self._equalised(found, simulation, best)
-                found, simulation, best = self._rewritten("bias absorption", absorbed, found, simulation, best)
-            best = self._best_method(found, simulation, best)
-            if request.rounding != "nearest" and found.products:
-                found, simulation, best = self._rounded(found, simulation, best)
-            best = self._judged(found, simulation, best)
+                recipe, simulation, best = self._rewritten("head scales", with_head_scales, recipe, simulation, best)
+                recipe, simulation, best = self._equalised(recipe, simulation, best)
+                recipe, simulation, best = self._rewritten("bias absorption", absorbed, recipe, simulation, best)
+            best = self._best_method(recipe, simulation, best)
+            if request.rounding != "nearest" and recipe.products:
+                recipe, simulation, best = self._rounded(recipe, simulation, best)
+            best = self._judged(recipe, simulation, best)
             if request.range_search:
-                self._searched(found, simulation, best)
-            self._settled(found)
-            simulation = self._finished(found, simulation)
+                self._searched(recipe, simulation, best)
+            self._settled(recipe)
+            simulation = self._finished(recipe, simulation)
         finally:
             simulation.close()
-        return found
+        return recipe
 
     # ------------------------------------------------------------------------------------------ steps
-    def _first(self, found: Recipe, simulation: Simulation) -> Quality:
-        best = self._quality(found, simulation)
-        found.repairs[""] = best.sqnr
-        if self.corrects and found.products:
-            corrected = self._tried(found, simulation)
-            found.repairs["bias correction"], found.without["bias correction"] = corrected.sqnr, best.sqnr
+    def _first(self, recipe: Recipe, simulation: Simulation) -> Quality:
+        best = self._quality(recipe, simulation)
+        recipe.repairs[""] = best.sqnr
+        if self.corrects and recipe.products:
+            corrected = self._tried(recipe, simulation)
+            recipe.repairs["bias correction"], recipe.without["bias correction"] = corrected.sqnr, best.sqnr
             if corrected < best:
                 self.corrects = False
                 simulation.reset_shifts()
             best = max(best, corrected)
         return best
 
-    def _with_room(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
+    def _with_room(self, recipe: Recipe, simulation: Simulation, best: Quality) -> Quality:
         """Wider ranges of outputs: noise of other samples that saturate there would hide all that is tried later."""
-        start, chosen = found.ranges, ends(found.graph, found.placed)
+        start, chosen = recipe.ranges, ends(recipe.graph, recipe.placed)
         for share in WIDER if self.request.range_search else ():
-            kept = found.ranges
-            found.ranges = {
+            kept = recipe.ranges
+            recipe.ranges = {
                 v: (low * share, high * share) if v in chosen else (low, high) for v, (low, high) in start.items()
             }
-            quality = self._quality(found, simulation)
-            found.methods[f"outputs x {share}"] = quality.sqnr
+            quality = self._quality(recipe, simulation)
+            recipe.methods[f"outputs x {share}"] = quality.sqnr
             if quality > best:
                 best, self.room = quality, share
             else:
-                found.ranges = kept
+                recipe.ranges = kept
         return best
 
-    def _equalised(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
+    def _equalised(self, recipe: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         """Channels of activations fully or half way to the same range: the nearer, the more of them can saturate."""
-        request, source, threads = self.request, found.graph, self.request.threads
-        names, per_channel, silent = list(found.applied), request.scheme.per_channel, 0
+        request, source, threads = self.request, recipe.graph, self.request.threads
+        names, per_channel, silent = list(recipe.applied), request.scheme.per_channel, 0
         if not per_channel:
             source, silent = silenced(source, self.fitted, threads)
             names += ["constant channels"] * bool(silent)
@@ -131,87 +131,87 @@ class _Search(Candidates):
             other = self._calibrated(graph)
             again = self._simulated(other)
             quality = self._tried(other, again)
-            found.repairs[name], found.without[name] = quality.sqnr, best.sqnr
+            recipe.repairs[name], recipe.without[name] = quality.sqnr, best.sqnr
             if quality <= best and (taken or not request.equalisation):
                 again.close()
                 continue
             simulation.close()
-            self._follow(other, found, [*names, name])
-            found, simulation, best, taken = other, again, quality, True
-        return found, simulation, best
+            self._follow(other, recipe, [*names, name])
+            recipe, simulation, best, taken = other, again, quality, True
+        return recipe, simulation, best
 
     def _rewritten(
-        self, name: str, rewrite: Rewrite, found: Recipe, simulation: Simulation, best: Quality
+        self, name: str, rewrite: Rewrite, recipe: Recipe, simulation: Simulation, best: Quality
     ) -> tuple[Recipe, Simulation, Quality]:
         """The same of another network with the same results, if it has less noise."""
-        graph, count = rewrite(found.graph, self.fitted, self.request.threads)
+        graph, count = rewrite(recipe.graph, self.fitted, self.request.threads)
         if not count:
-            return found, simulation, best
+            return recipe, simulation, best
         other = self._calibrated(graph)
         again = self._simulated(other)
         quality = self._tried(other, again)
-        found.repairs[name], found.without[name] = quality.sqnr, best.sqnr
+        recipe.repairs[name], recipe.without[name] = quality.sqnr, best.sqnr
         if quality <= best:
             again.close()
-            return found, simulation, best
+            return recipe, simulation, best
         simulation.close()
-        self._follow(other, found, [*found.applied, name])
+        self._follow(other, recipe, [*recipe.applied, name])
         return other, again, quality
 
     @staticmethod
-    def _follow(other: Recipe, found: Recipe, applied: list[str]) -> None:
-        """Let ``other`` have what was measured up to ``found``."""
+    def _follow(other: Recipe, measured: Recipe, applied: list[str]) -> None:
+        """Let ``other`` have what was measured up to ``measured``."""
         other.methods, other.repairs, other.without, other.applied = (
-            found.methods,
-            found.repairs,
-            found.without,
+            measured.methods,
+            measured.repairs,
+            measured.without,
             applied,
         )
 
-    def _best_method(self, found: Recipe, simulation: Simulation, best: Quality) -> Quality:
-        found.methods[found.method] = best.sqnr
-        others = [name for name in self.request.methods if name != found.method]
-        for name, ranges in (self._ranges(found.graph, found.placed, others) if others else {}).items():
-            kept, found.ranges = found.ranges, ranges
-            quality = self._quality(found, simulation)
-            found.methods[name] = quality.sqnr
+    def _best_method(self, recipe: Recipe, simulation: Simulation, best: Quality) -> Quality:
+        recipe.methods[recipe.method] = best.sqnr
+        others = [name for name in self.request.methods if name != recipe.method]
+        for name, ranges in (self._ranges(recipe.graph, recipe.placed, others) if others else {}).items():
+            kept, recipe.ranges = recipe.ranges, ranges
+            quality = self._quality(recipe, simulation)
+            recipe.methods[name] = quality.sqnr
             if quality > best:
-                best, found.method = quality, name
+                best, recipe.method = quality, name
             else:
-                found.ranges = kept
+                recipe.ranges = kept
         return best
 
-    def _rounded(self, found: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
+    def _rounded(self, recipe: Recipe, simulation: Simulation, best: Quality) -> tuple[Recipe, Simulation, Quality]:
         request = self.request
         for name in AUTO_ROUNDING if request.rounding == "auto" else (request.rounding,):
-            if name == RECONSTRUCTION and request.rounding == "auto" and not any(map(reconstructs, found.products)):
+            if name == RECONSTRUCTION and request.rounding == "auto" and not any(map(reconstructs, recipe.products)):
                 continue
-            other = Recipe(found.graph, found.placed, found.ranges, self._products(found), found.method)
+            other = Recipe(recipe.graph, recipe.placed, recipe.ranges, self._products(recipe), recipe.method)
             self._by(name, other, self.fitted)
             again = self._simulated(other)
             quality = self._tried(other, again)
-            found.repairs[name], found.without[name] = quality.sqnr, best.sqnr
+            recipe.repairs[name], recipe.without[name] = quality.sqnr, best.sqnr
             if quality <= best and request.rounding == "auto":
                 again.close()
                 continue
             simulation.close()
-            simulation, best, found.products, found.shifts = again, quality, other.products, other.shifts
-            found.applied = [*(each for each in found.applied if each not in ROUNDING), name]
-        return found, simulation, best
+            simulation, best, recipe.products, recipe.shifts = again, quality, other.products, other.shifts
+            recipe.applied = [*(each for each in recipe.applied if each not in ROUNDING), name]
+        return recipe, simulation, best
 
-    def _by(self, name: str, found: Recipe, samples: Sequence[Sample]) -> None:
+    def _by(self, name: str, recipe: Recipe, samples: Sequence[Sample]) -> None:
         """Round the products, which are the nearest yet, in the way of that name."""
         request, sums = self.request, name == RECONSTRUCTION
-        others = [i for i, each in enumerate(found.products) if not (sums and reconstructs(each))]
+        others = [i for i, each in enumerate(recipe.products) if not (sums and reconstructs(each))]
         if others:
-            known = self._moments(found, second=True) if samples is self.fitted else self._all_moments(found)
-            start = [self._narrowed(found.products[i], known) for i in others]
+            known = self._moments(recipe, second=True) if samples is self.fitted else self._all_moments(recipe)
+            start = [self._narrowed(recipe.products[i], known) for i in others]
             made = rounded(start, known, "gptq" if sums else name, step=request.step, centred=self.corrects)
             for i, each in zip(others, made, strict=True):
-                found.products[i] = each
+                recipe.products[i] = each
         if sums:
-            found.products, found.shifts = reconstructed(
-                found.graph, found.placed, found.products, self._grids(found), request.scheme, samples,
+            recipe.products, recipe.shifts = reconstructed(
+                recipe.graph, recipe.placed, recipe.products, self._grids(recipe), request.scheme, samples,
                 centred=request.bias_correction, threads=request.threads, step=request.step,
             )  # fmt: skip
 
@@ -219,82 +219,82 @@ class _Search(Candidates):
         second = known[each.node].second if each.node in known else None
         return each if second is None else narrowed(each, second)
 
-    def _searched(self, found: Recipe, simulation: Simulation, best: Quality) -> None:
+    def _searched(self, recipe: Recipe, simulation: Simulation, best: Quality) -> None:
         """Wider ranges of all tensors, then narrower and wider ones of each: on other samples than gave the ranges,
         because only these saturate.  Inputs, which are often integers of 8 bits themselves, keep their steps."""
-        self.base = dict(found.ranges)
-        fixed, start = ends(found.graph, found.placed) | {*found.graph.inputs}, found.ranges
+        self.base = dict(recipe.ranges)
+        fixed, start = ends(recipe.graph, recipe.placed) | {*recipe.graph.inputs}, recipe.ranges
         for share in WIDER:
             wider = {v: (low * share, high * share) for v, (low, high) in start.items() if v not in fixed}
-            kept, found.ranges = found.ranges, {**start, **wider}
-            quality = self._quality(found, simulation)
-            found.methods[f"ranges x {share}"] = quality.sqnr
+            kept, recipe.ranges = recipe.ranges, {**start, **wider}
+            quality = self._quality(recipe, simulation)
+            recipe.methods[f"ranges x {share}"] = quality.sqnr
             if quality > best:
                 best = quality
             else:
-                found.ranges = kept
+                recipe.ranges = kept
         if len(self.unseen) < 4:
             return
-        kept, before = found.ranges, self._quality(found, simulation, slice(1, None, 2))
-        found.ranges = searched(
-            found.graph, found.placed, found.ranges, simulation, self.request.scheme, self.unseen[::2],
-            expected=self.expected[::2], step=self.request.step, fixed=self._of_steps(found.graph),
+        kept, before = recipe.ranges, self._quality(recipe, simulation, slice(1, None, 2))
+        recipe.ranges = searched(
+            recipe.graph, recipe.placed, recipe.ranges, simulation, self.request.scheme, self.unseen[::2],
+            expected=self.expected[::2], step=self.request.step, fixed=self._of_steps(recipe.graph),
         )  # fmt: skip
-        quality = self._quality(found, simulation, slice(1, None, 2))
-        found.methods["range search"], found.without["range search"] = quality.sqnr, before.sqnr
+        quality = self._quality(recipe, simulation, slice(1, None, 2))
+        recipe.methods["range search"], recipe.without["range search"] = quality.sqnr, before.sqnr
         if quality > before:
-            found.applied.append("range search")
+            recipe.applied.append("range search")
         else:
-            found.ranges = kept
+            recipe.ranges = kept
 
-    def _settled(self, found: Recipe) -> None:
+    def _settled(self, recipe: Recipe) -> None:
         """Ranges of the same kind, from all samples."""
-        base = self.base or found.ranges
-        seen = self._observed(found.graph, found.placed, [found.method], self.samples)
+        base = self.base or recipe.ranges
+        seen = self._observed(recipe.graph, recipe.placed, [recipe.method], self.samples)
         ranges = {}
         for value, each in seen.items():
-            whole, part, chosen = METHODS[found.method](each), base[value], found.ranges[value]
+            whole, part, chosen = METHODS[recipe.method](each), base[value], recipe.ranges[value]
             ranges[value] = _end(whole[0], part[0], chosen[0]), _end(whole[1], part[1], chosen[1])
         if self.room > 1:  # other samples exceed the extremes of all of them, too
-            for value in ends(found.graph, found.placed):
-                (low, high), whole = found.ranges[value], METHODS[found.method](seen[value])
+            for value in ends(recipe.graph, recipe.placed):
+                (low, high), whole = recipe.ranges[value], METHODS[recipe.method](seen[value])
                 ranges[value] = min(low, whole[0] * WIDER[0]), max(high, whole[1] * WIDER[0])
-        ranges.update(self._of_steps(found.graph))
+        ranges.update(self._of_steps(recipe.graph))
         if self.request.joined:
-            ranges.update(joined_ranges(found.placed, ranges))
-        found.ranges = ranges
+            ranges.update(joined_ranges(recipe.placed, ranges))
+        recipe.ranges = ranges
 
-    def _finished(self, found: Recipe, simulation: Simulation) -> Simulation:
+    def _finished(self, recipe: Recipe, simulation: Simulation) -> Simulation:
         """Weights for the ranges that were chosen, rounded by all samples, and biases for both."""
-        found.products = self._products(found)
-        for name in set(found.applied) & set(ROUNDING):
-            self._by(name, found, self.samples)
+        recipe.products = self._products(recipe)
+        for name in set(recipe.applied) & set(ROUNDING):
+            self._by(name, recipe, self.samples)
         simulation.close()
-        simulation = self._simulated(found)
-        self._shift(found, simulation)
-        if self.request.bias_correction and found.products:
-            self._corrected(found, simulation)
+        simulation = self._simulated(recipe)
+        self._shift(recipe, simulation)
+        if self.request.bias_correction and recipe.products:
+            self._corrected(recipe, simulation)
         return simulation
 
-    def _corrected(self, found: Recipe, simulation: Simulation) -> None:
+    def _corrected(self, recipe: Recipe, simulation: Simulation) -> None:
         threads, many = self.request.threads, self.samples[:CORRECTED]
-        plain = self._quality(found, simulation)
+        plain = self._quality(recipe, simulation)
         predicted = list(simulation.shifts)
-        correct(found.graph, found.products, simulation, many, threads=threads, step=self.request.step)
-        measured = self._quality(found, simulation)
+        correct(recipe.graph, recipe.products, simulation, many, threads=threads, step=self.request.step)
+        measured = self._quality(recipe, simulation)
         name = "bias correction, measured"
-        found.repairs[name], found.without[name] = measured.sqnr, plain.sqnr
+        recipe.repairs[name], recipe.without[name] = measured.sqnr, plain.sqnr
         if measured < plain:
             simulation.shifts = predicted
-            if not self.corrects and found.shifts is None:
+            if not self.corrects and recipe.shifts is None:
                 return
         else:
-            found.applied.append(name)
-        found.products = [
+            recipe.applied.append(name)
+        recipe.products = [
             replace(each, bias=each.bias + shift.reshape(-1).astype(np.float64))
-            for each, shift in zip(found.products, simulation.shifts, strict=True)
+            for each, shift in zip(recipe.products, simulation.shifts, strict=True)
         ]
-        found.applied.append("bias correction")
+        recipe.applied.append("bias correction")
 
 
 def _end(whole: float, part: float, chosen: float) -> float:
@@ -305,10 +305,10 @@ def _end(whole: float, part: float, chosen: float) -> float:
     return chosen if share >= 1 and abs(chosen) >= abs(whole) else whole * min(share, 1.0)
 
 
-def inserted(found: Recipe, scheme: Scheme) -> tuple[Graph, dict[Value, Value]]:
+def inserted(recipe: Recipe, scheme: Scheme) -> tuple[Graph, dict[Value, Value]]:
     """The quantised graph, and its values by those of the float graph."""
-    given = grids(found.placed, found.ranges, scheme)
-    copy, placed, again, theirs, values = twins(found.graph, found.placed, found.products, given)
+    given = grids(recipe.placed, recipe.ranges, scheme)
+    copy, placed, again, theirs, values = twins(recipe.graph, recipe.placed, recipe.products, given)
     dequantised = insert(copy, placed, again, theirs, scheme)
     return copy, {old: dequantised.get(new, new) for old, new in values.items()}
 

@@ -58,7 +58,7 @@ def reconstructed(
     """
     order = {node: i for i, node in enumerate(graph)}
     todo = sorted((i for i, each in enumerate(made) if reconstructs(each)), key=lambda i: order[made[i].node])
-    found, shifts = list(made), [np.zeros(each.channels) for each in made]
+    fitted, shifts = list(made), [np.zeros(each.channels) for each in made]
     done = set(range(len(made))) - set(todo)
     size = max(1, -(-len(todo) // STAGES))
     for begin in range(0, len(todo), AHEAD * size):
@@ -68,16 +68,16 @@ def reconstructed(
             for at in range(0, len(part), size):
                 step("reconstruction", begin + at, len(todo))
                 stage, left = part[at : at + size], {made[i].node for i in todo[begin + at :]}
-                biased = [replace(found[i], bias=found[i].bias + shifts[i]) for i in sorted(done)]
+                biased = [replace(fitted[i], bias=fitted[i].bias + shifts[i]) for i in sorted(done)]
                 network = _Quantised(graph, placed, biased, left, grids, scheme)
                 sums = _measured(network, [made[i].node for i in stage], floats, samples, threads)
                 for i in stage:
                     biases = centred and made[i].takes_bias
-                    found[i], shifts[i] = _fitted(made[i], sums[made[i].node], centred=biases)
+                    fitted[i], shifts[i] = _fitted(made[i], sums[made[i].node], centred=biases)
                 done |= set(stage)
         finally:
             floats.close()
-    return found, shifts
+    return fitted, shifts
 
 
 # ------------------------------------------------------------------------------------------------ what layers read
@@ -138,7 +138,7 @@ def _measured(
         if i is not None:
             near[node].append(_twin(values, node.output.uses[0]).input(i))
     rounded = Probes(copy, [v for each in near.values() for v in each], threads=threads)
-    rng, found = np.random.default_rng(0), dict[Node, list[_Sums]]()
+    rng, sums = np.random.default_rng(0), dict[Node, list[_Sums]]()
     try:
         for number, (expected, got) in enumerate(zip(floats.run(samples), rounded.run(samples), strict=True)):
             for node in nodes:
@@ -148,14 +148,14 @@ def _measured(
                     exactly, nearly = _goals(graph, node)[1], near[node][1]
                     wanted = wanted + results_at(node, expected[exactly] - got[nearly], chosen)
                 new = _Sums.of(rows_at(node, got[near[node][0]], chosen), wanted)
-                halves = found.setdefault(node, [])
+                halves = sums.setdefault(node, [])
                 if number < 2:
                     halves.append(new)
                 else:
                     halves[number % 2] += new
     finally:
         rounded.close()
-    return found
+    return sums
 
 
 def _twin(values: Mapping[Value, Value], node: Node) -> Node:

@@ -29,7 +29,7 @@ def recurrent_states(graph: Graph) -> set[str]:
         parts = [_gated(v) for v in node.inputs if v is not None] if node.op.name == "Add" else []
         if len(parts) == 2 and all(parts):
             search.state(node, [part for part in parts if part is not None])
-    return {value.name for value in search.found}
+    return {value.name for value in search.states}
 
 
 class _Search:
@@ -38,7 +38,7 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.read = {root(node.input(0)) for node in graph if node.op.name in PRODUCTS}
-        self.found, self.passed = set[Value](), set[Value]()
+        self.states, self.passed = set[Value](), set[Value]()
 
     def state(self, node: Node, parts: list[Node]) -> None:
         """A new state, and the gate that an LSTM's output is multiplied by."""
@@ -54,7 +54,7 @@ class _Search:
 
     def take(self, node: Node) -> None:
         if (result := rounded_result(self.graph, node)) not in self.read:
-            self.found.add(result)
+            self.states.add(result)
 
     def factor(self, value: Value | None) -> None:
         """An operand of a product with a gate: a gate, 1 less a gate, a tanh, or the state before."""
@@ -96,11 +96,11 @@ class _Search:
 
 def _readers(value: Value) -> list[Node]:
     """Those of a value, and of what only moves its elements."""
-    found = []
+    readers = []
     for node in value.uses:
         moves = root(node.output) is not node.output and root(node.output) is root(value)
-        found += _readers(node.output) if moves else [node]
-    return found
+        readers += _readers(node.output) if moves else [node]
+    return readers
 
 
 def _gated(value: Value) -> Node | None:

@@ -32,15 +32,15 @@ def least_entropy_range(
     if counts.size < LEVELS or not counts.any() or greatest <= least:
         return least, greatest
     first, last = 0, counts.size - 1
-    best, found = np.inf, (first, last)
+    best, window = np.inf, (first, last)
     while last - first + 1 >= LEVELS:
         divergence = _divergence(counts, first, last)
         if divergence < best:
-            best, found = divergence, (first, last)
+            best, window = divergence, (first, last)
         left, right = (1, 1) if symmetric else _narrowed(counts, first, last)
         first, last = first + left, last - right
     width = (greatest - least) / counts.size
-    return least + found[0] * width, least + (found[1] + 1) * width
+    return least + window[0] * width, least + (window[1] + 1) * width
 
 
 def _around_zero(counts: Array, least: float, greatest: float) -> tuple[Array, float, float]:

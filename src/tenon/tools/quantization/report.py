@@ -132,16 +132,16 @@ class Sums:
 
 
 def reported(
-    graph: Graph, found: Recipe, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample],
+    graph: Graph, recipe: Recipe, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample],
     scheme: Scheme, threads: int,
 ) -> Report:  # fmt: skip
     """The report on ``quantised``, whose ``values`` belong to those of the recipe's graph."""
-    given = grids(found.placed, found.ranges, scheme)
-    tensors, ends = found.placed.tensors, scores(found.graph)
-    gates = {v for v in found.placed.states if is_of_gates(v)}
+    given = grids(recipe.placed, recipe.ranges, scheme)
+    tensors, ends = recipe.placed.tensors, scores(recipe.graph)
+    gates = {v for v in recipe.placed.states if is_of_gates(v)}
     sums = [Sums() for _ in ends] + [Sums(*_span(given[v]), alike_beyond=v in gates) for v in tensors]
     same = 0
-    wanted, floats = Probes(graph, scores(graph), threads=threads), Probes(found.graph, tensors, threads=threads)
+    wanted, floats = Probes(graph, scores(graph), threads=threads), Probes(recipe.graph, tensors, threads=threads)
     theirs = [values[v] for v in (*ends, *tensors)]
     integers = Probes(quantised, theirs, "onnx", threads)
     try:
@@ -159,10 +159,10 @@ def reported(
     first, share = graph.outputs[0].type, same / len(samples)
     vector = 1 < first.size == first.dims[-1]
     return Report(
-        scheme.name, found.method, len(samples), noise[: len(ends)], noise[len(ends) :],
-        tuple(weight_noise(each) for each in found.products), share if vector else None,
-        standard_error(share, len(samples)) if vector else None, found.methods, found.repairs, tuple(found.applied),
-        without=found.without,
+        scheme.name, recipe.method, len(samples), noise[: len(ends)], noise[len(ends) :],
+        tuple(weight_noise(each) for each in recipe.products), share if vector else None,
+        standard_error(share, len(samples)) if vector else None, recipe.methods, recipe.repairs, tuple(recipe.applied),
+        without=recipe.without,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def rounded(
     sharing: dict[int, list[int]] = {}
     for i, each in enumerate(made):
         sharing.setdefault(id(each.node.input(1)), []).append(i)
-    found = list(made)
+    products = list(made)
     for done, group in enumerate(sharing.values()):
         step(f"rounding ({method})", done, len(sharing))
         seconds = [
@@ -70,8 +70,8 @@ def rounded(
         first = _rounded(made[group[0]], np.mean(seconds, axis=0), ROUNDINGS[method])
         for i in group:
             alike = np.array_equal(made[i].w.scale, first.w.scale)
-            found[i] = replace(made[i], weights=first.weights) if alike else made[i]
-    return found
+            products[i] = replace(made[i], weights=first.weights) if alike else made[i]
+    return products
 
 
 Rounding = Callable[[Array, Array, tuple[float, float]], Array]
@@ -107,13 +107,13 @@ def span(w: Grid) -> tuple[int, int]:
 
 def _damped(moment: Array) -> Array:
     mean = np.trace(moment, axis1=-2, axis2=-1)[..., None, None] / moment.shape[-1]
-    found: Array = moment / np.maximum(mean, 1e-30) + DAMPING * np.eye(moment.shape[-1])
-    return found
+    damped: Array = moment / np.maximum(mean, 1e-30) + DAMPING * np.eye(moment.shape[-1])
+    return damped
 
 
 def _loss(difference: Array, moment: Array) -> Array:
-    found: Array = ((difference @ moment) * difference).sum(-1)
-    return found
+    losses: Array = ((difference @ moment) * difference).sum(-1)
+    return losses
 
 
 def gptq(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
@@ -124,37 +124,37 @@ def gptq(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
         np.take_along_axis(np.take_along_axis(moment, order[..., :, None], -2), order[..., None, :], -1)
     )
     upper = np.linalg.cholesky((inverse + inverse.swapaxes(-1, -2)) / 2).swapaxes(-1, -2)
-    found, columns = np.empty_like(left), left.shape[-1]
+    rounded, columns = np.empty_like(left), left.shape[-1]
     for start in range(0, columns, TOGETHER):
         end = min(start + TOGETHER, columns)
         errors = np.empty((*left.shape[:-1], end - start))
         for j in range(start, end):
-            found[..., j] = np.clip(np.rint(left[..., j]), *bounds)
-            errors[..., j - start] = (left[..., j] - found[..., j]) / upper[..., j, j, None]
+            rounded[..., j] = np.clip(np.rint(left[..., j]), *bounds)
+            errors[..., j - start] = (left[..., j] - rounded[..., j]) / upper[..., j, j, None]
             left[..., j + 1 : end] -= errors[..., j - start, None] * upper[..., None, j, j + 1 : end]
         left[..., end:] -= errors @ upper[..., start:end, end:]
-    result = np.empty_like(found)
-    np.put_along_axis(result, order[..., None, :], found, -1)
+    result = np.empty_like(rounded)
+    np.put_along_axis(result, order[..., None, :], rounded, -1)
     return result
 
 
 def descended(whole: Array, steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
     """Integers near ``steps`` with no more error than ``whole``: one column after the other gets its best integers,
     given those of the others."""
-    found, power = whole.copy(), np.diagonal(moment, axis1=-2, axis2=-1)
-    slope = (found - steps) @ moment
+    integers, power = whole.copy(), np.diagonal(moment, axis1=-2, axis2=-1)
+    slope = (integers - steps) @ moment
     for _ in range(SWEEPS):
-        before = found.copy()
-        for j in range(found.shape[-1]):
-            best = np.clip(np.rint(found[..., j] - slope[..., j] / power[..., j, None]), *bounds)
-            moved = best - found[..., j]
+        before = integers.copy()
+        for j in range(integers.shape[-1]):
+            best = np.clip(np.rint(integers[..., j] - slope[..., j] / power[..., j, None]), *bounds)
+            moved = best - integers[..., j]
             where = np.nonzero(moved)
             if len(where[0]):
-                found[..., j] = best
+                integers[..., j] = best
                 slope[where] += moved[where][:, None] * moment[(*where[:-1], j)]
-        if np.array_equal(before, found):
+        if np.array_equal(before, integers):
             break
-    return found
+    return integers
 
 
 def fitted(wanted: Array, moment: Array, scale: Array, bounds: tuple[float, float]) -> tuple[Array, Array]:
@@ -174,8 +174,8 @@ def fitted(wanted: Array, moment: Array, scale: Array, bounds: tuple[float, floa
 def adaround(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
     """Each weight up or down, by gradient descent (Adam) on a rectified sigmoid that is driven to 0 or 1."""
     if 2.0 * ITERATIONS * len(steps) * moment.size > WORK:
-        found: Array = np.clip(np.rint(steps), *bounds)
-        return found
+        nearest: Array = np.clip(np.rint(steps), *bounds)
+        return nearest
     down, form = np.floor(steps).astype(np.float32), moment.astype(np.float32)
     part = np.clip(steps - down, 0.01, 0.99).astype(np.float32)
     logits = -np.log(1.2 / (part + 0.1) - 1)

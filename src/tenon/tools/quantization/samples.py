@@ -79,24 +79,24 @@ def numbered_samples(
     graph: Graph, data: Data, count: int, seed: int = 0, preprocess: Mapping[str, Any] | None = None
 ) -> Iterator[Numbered]:
     """The same with their numbers, read one by one."""
-    found = 0
+    count_read = 0
     for number, name, item in islice(_read(graph, data, count, seed, preprocess), count):
         image = item if isinstance(item, InputImage) else None
         sample = _fitted(graph, item if image is None else image.pixels, f"sample {number}")
-        found += 1
+        count_read += 1
         yield Numbered(number, name, sample, image)
-    if not found:
+    if not count_read:
         raise InputError(f"{_named(data)}: there are no samples in it: give images, .npy, .npz or .wav files")
 
 
 def finite(samples: Iterable[Sample]) -> list[Sample]:
     """The samples, to calibrate with.  Raises InputError for infinities and NaN, which no range contains."""
-    found = list(samples)
-    for i, sample in enumerate(found):
+    listed = list(samples)
+    for i, sample in enumerate(listed):
         for name, array in sample.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise InputError(f"sample {i} to calibrate with has infinities or NaN in the input '{name}'")
-    return found
+    return listed
 
 
 def _named(data: Data) -> str:
@@ -165,10 +165,10 @@ def sample_files(folder: Path) -> list[Path]:
     """The files of samples in a folder, sorted; if it has none, those in its subfolders (one for each class, say)."""
     known = {".npy", sounds.SUFFIX, *SUFFIXES}
 
-    def found(paths: Iterable[Path]) -> list[Path]:
+    def listed(paths: Iterable[Path]) -> list[Path]:
         return sorted(p for p in paths if p.suffix.lower() in known and p.is_file())
 
-    return found(folder.iterdir()) or found(folder.rglob("*"))
+    return listed(folder.iterdir()) or listed(folder.rglob("*"))
 
 
 def _name(path: Path, folder: Path) -> str:
@@ -188,27 +188,27 @@ def _focused(path: Path, kind: TensorType, preprocessing: Preprocessing) -> Arra
 
 def load_array(path: str | os.PathLike[str]) -> Array:
     """The array of an .npy file.  Raises InputError if it is none."""
-    found = _load_numpy(path)
-    if isinstance(found, dict):
-        raise InputError(f"{Path(path)}: not an .npy file, but an archive of {', '.join(found) or 'nothing'}")
-    return found
+    content = _load_numpy(path)
+    if isinstance(content, dict):
+        raise InputError(f"{Path(path)}: not an .npy file, but an archive of {', '.join(content) or 'nothing'}")
+    return content
 
 
 def load_archive(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The arrays of an .npz file by name.  Raises InputError if it is none."""
-    found = _load_numpy(path)
-    if not isinstance(found, dict):
+    content = _load_numpy(path)
+    if not isinstance(content, dict):
         raise InputError(f"{Path(path)}: not an .npz file with arrays: it has one array without a name")
-    return found
+    return content
 
 
 def _load_numpy(path: str | os.PathLike[str]) -> Array | dict[str, Array]:
     try:
         with open_regular(path) as file:
-            found = np.load(file, allow_pickle=False)
-            if isinstance(found, np.lib.npyio.NpzFile):
-                return {name: found[name] for name in found.files}
-            array: Array = found
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.lib.npyio.NpzFile):
+                return {name: content[name] for name in content.files}
+            array: Array = content
             return array
     except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"{Path(path)}: not a NumPy file: {error}") from None
@@ -219,14 +219,14 @@ def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[_Item]
     arrays, names = load_archive(path), [v.name for v in graph.inputs]
     if len(names) == 1 and names[0] not in arrays:
         source = "x" if "x" in arrays else next(iter(arrays)) if len(arrays) == 1 else ""
-        found = {names[0]: arrays[source]} if source else {}
+        named = {names[0]: arrays[source]} if source else {}
     else:
-        found = {name: arrays[name] for name in names if name in arrays}
+        named = {name: arrays[name] for name in names if name in arrays}
     listed = ", ".join(arrays)
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in named]:
         raise InputError(f"{path}: it has no array for the input '{missing[0]}', but {listed}")
-    for i in _chosen(min(len(array) for array in found.values()), count, seed):
-        yield i, "", {name: array[i] for name, array in found.items()}
+    for i in _chosen(min(len(array) for array in named.values()), count, seed):
+        yield i, "", {name: array[i] for name, array in named.items()}
 
 
 def _function(text: str) -> Iterable[Any]:
@@ -249,7 +249,7 @@ def _fitted(graph: Graph, sample: Any, where: str) -> Sample:
             given = {graph.inputs[0].name: sample}
         else:
             raise InputError(f"{where}: the model has {len(graph.inputs)} inputs: give a mapping of names to arrays")
-    found = {}
+    arrays = {}
     for value in graph.inputs:
         if value.name not in given:
             raise InputError(f"{where}: it has no array for the input '{value.name}'")
@@ -260,5 +260,5 @@ def _fitted(graph: Graph, sample: Any, where: str) -> Sample:
             raise InputError(f"{where}: '{value.name}' has the shape {list(array.shape)}, not {list(dims)}")
         if array.dtype.kind not in "biuf":
             raise InputError(f"{where}: '{value.name}' holds {array.dtype}, not numbers")
-        found[value.name] = array.astype(value.type.dtype.numpy)
-    return found
+        arrays[value.name] = array.astype(value.type.dtype.numpy)
+    return arrays

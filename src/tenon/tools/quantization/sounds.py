@@ -61,8 +61,8 @@ def _decoded(data: bytes, width: int, channels: int) -> Array:
         padded = np.zeros((count, 4), np.uint8)
         padded[:, 4 - width :] = np.frombuffer(data, np.uint8)[: count * width].reshape(count, width)
         numbers = padded.view("<i4").reshape(-1) / 2.0 ** (32 - 8 * width)
-    found: Array = numbers[: len(numbers) // channels * channels].reshape(-1, channels).mean(1)
-    return found / 2.0 ** (8 * width - 1)
+    mono: Array = numbers[: len(numbers) // channels * channels].reshape(-1, channels).mean(1)
+    return mono / 2.0 ** (8 * width - 1)
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

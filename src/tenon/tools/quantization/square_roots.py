@@ -20,14 +20,14 @@ def roots_of_squares(graph: Graph, kept: Container[str] = ()) -> set[Node]:
     8 bits of a square hold 4 bits of the number, so a grid for it costs the SQNR of all that follows.  A sum is left
     out if ``kept`` names one of its tensors, or something else reads one.
     """
-    found = set[Node]()
+    selected = set[Node]()
     for node in graph:
         if not (node.op.name in ("Log", "Sqrt") or _exponent(node) == 0.5):
             continue
         nodes = _between(graph, node.input(0))
         if any(_is_square(n) for n in nodes) and not any(n.output.name in kept for n in nodes):
-            found |= {node, *nodes}
-    return found
+            selected |= {node, *nodes}
+    return selected
 
 
 def _between(graph: Graph, value: Value) -> set[Node]:

@@ -36,10 +36,10 @@ def optimized_names(graph: Graph) -> dict[str, str]:
     left, names = set(graph.values()), {}
     for values in forms.values():
         ends = [_end(value, heirs, left) for value in values]
-        found = next((end for end in ends if end is not None), None)
+        survivor = next((end for end in ends if end is not None), None)
         for value, end in zip(values, ends, strict=True):
-            if found is not None:
-                names[before[value]] = _unarranged(end or found).name
+            if survivor is not None:
+                names[before[value]] = _unarranged(end or survivor).name
     return names
 
 
@@ -63,8 +63,8 @@ def _end(value: Value, heirs: Mapping[Value, Value], left: set[Value]) -> Value 
 
 def renamed(ranges: Mapping[str, Range], names: Mapping[str, str]) -> dict[str, Range]:
     """Ranges by the names that tensors got; TensorFlow's ``name:0`` is found as ``name``, too."""
-    found: dict[str, Range] = {}
+    by_name: dict[str, Range] = {}
     for name, each in ranges.items():
         plain = name if name in names else name.removesuffix(":0")
-        found.setdefault(names.get(plain, name), each)
-    return found
+        by_name.setdefault(names.get(plain, name), each)
+    return by_name

@@ -19,15 +19,15 @@ def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
 
     ``symmetric``: signed integers of zero point 0 do without the least one, as those of 16 bits do in any case.
     """
-    found = {}
+    ranges = {}
     for node in graph:
         pair = scalar_grid(node, _TYPES) if node.op.name == "QuantizeLinear" else None
         if pair is not None:
             quant, dtype = pair
             (scale,), (zero,), (least, most) = quant.scale, quant.zero_point, limits(dtype)
             least = -most if (symmetric or dtype is DType.I16) and least < 0 and zero == 0 else least
-            found[_name(graph, node)] = ((least - zero) * scale, (most - zero) * scale)
-    return found
+            ranges[_name(graph, node)] = ((least - zero) * scale, (most - zero) * scale)
+    return ranges
 
 
 def _name(graph: Graph, node: Node) -> str:

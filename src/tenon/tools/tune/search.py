@@ -103,12 +103,12 @@ def search(
     work = jobs(graph, bench.setting)
     kind = replace(kind_of(bench.target, bench.options, bench.threads), target=machine_of(bench.target, bench.runner))
     known = table.times(kind)
-    found: dict[int, dict[str, float]] = {}
+    times: dict[int, dict[str, float]] = {}
     missing: list[int] = []
     for i, job in enumerate(work):
         candidates = {each.key for each in job.candidates}
-        found[i] = {c: t for c, t in known.get(key(job.node), {}).items() if c in candidates}
-        if len(found[i]) < len(candidates):  # all are measured together: times of another run are not comparable
+        times[i] = {c: t for c, t in known.get(key(job.node), {}).items() if c in candidates}
+        if len(times[i]) < len(candidates):  # all are measured together: times of another run are not comparable
             missing.append(i)
     if missing:
         check_workers(pool, bench)
@@ -119,9 +119,9 @@ def search(
         while i in waiting:  # results come as they are there, and are kept at once
             number, seconds = next(measured)
             table.put(kind, key(work[missing[number]].node), seconds)
-            found[missing[number]] = seconds
+            times[missing[number]] = seconds
             waiting.remove(missing[number])
-        yield LayerTimes(key(job.node), job.count, found[i], job.candidates[0].key)
+        yield LayerTimes(key(job.node), job.count, times[i], job.candidates[0].key)
     progress(len(work), len(work), "")
 
 
