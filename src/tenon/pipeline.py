@@ -254,11 +254,11 @@ def inspect(
         return describe(given), given  # without weights nothing can be planned
     left: list[Problem] = []
     graph, program = _planned(given, target, chosen, given.name, shapes, progress, left)
-    found = describe(bind(given, shapes) if shapes else given, program)
+    description = describe(bind(given, shapes) if shapes else given, program)
     arithmetic = used_arithmetic(chosen, target, given) if is_quantised(given) else "float"
     reasons, moves = (tuple((p.where, p.what) for p in problems) for problems in (left, requantised_moves(given)))
-    found = replace(found, arithmetic=arithmetic, left_in_float=reasons, requantised=moves)
-    return replace(found, compiled=operators(graph)), graph
+    description = replace(description, arithmetic=arithmetic, left_in_float=reasons, requantised=moves)
+    return replace(description, compiled=operators(graph)), graph
 
 
 def prepared(graph: Graph, options: Options) -> tuple[Graph, Setting]:

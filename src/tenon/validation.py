@@ -45,10 +45,10 @@ class ByteCount(int):
     def __new__(cls, value: int | str) -> ByteCount:
         if isinstance(value, int):
             return super().__new__(cls, value)
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
-        if not found or found[2].upper() not in _UNITS or len(found[1]) > _LONGEST:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
+        if not match or match[2].upper() not in _UNITS or len(match[1]) > _LONGEST:
             raise ValueError(value)
-        return super().__new__(cls, int(float(found[1]) * _UNITS[found[2].upper()]))
+        return super().__new__(cls, int(float(match[1]) * _UNITS[match[2].upper()]))
 
 
 def least(bound: float) -> Condition:

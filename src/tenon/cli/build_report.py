@@ -69,7 +69,7 @@ def _checked(graph: Graph, bundle: Bundle) -> list[Checked]:
             return []
         fill_randomly(engine.inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
         feeds = {name: array.copy() for name, array in engine.inputs.items()}
-        found = engine.run(feeds)
+        outputs = engine.run(feeds)
     wanted = evaluate(graph, feeds)
     return [
         Checked(
@@ -78,6 +78,6 @@ def _checked(graph: Graph, bundle: Bundle) -> list[Checked]:
             signal_to_noise(array, wanted[name]),
             relative_error(array, wanted[name]),
         )
-        for name, array in found.items()
+        for name, array in outputs.items()
         if name in wanted
     ]

@@ -24,29 +24,33 @@ def compare_networks(
     """Print the comparison, as tables or JSON, and write it to ``report``."""
     if not (is_model(first) or is_model(second)):
         refuse({"arithmetic": settings["arithmetic"]}, "neither is a model that is compiled here")
-    found = compare(first, second, data, **settings)
-    plain = without_infinity(found)
+    comparison = compare(first, second, data, **settings)
+    plain = without_infinity(comparison)
     if report is not None:
-        text = _page(first, second, found, plain) if report.suffix == ".html" else json.dumps(plain, indent=2) + "\n"
+        text = (
+            _page(first, second, comparison, plain) if report.suffix == ".html" else json.dumps(plain, indent=2) + "\n"
+        )
         write(report, text, "--report")
     if as_json:
         return print_json(plain)
-    if found.agreement is not None:
-        console.print(agreement_text(found.agreement, found.agreement_error, found.samples), markup=False)
-    print_noise("output", found.outputs)
-    if found.tensors:
-        print_noise("worst tensors", sorted(found.tensors, key=lambda noise: noise.sqnr)[:WORST])
-    if found.unmatched:
-        console.print(f"{len(found.unmatched)} tensors of the first have none of the same name in the second")
+    if comparison.agreement is not None:
+        console.print(
+            agreement_text(comparison.agreement, comparison.agreement_error, comparison.samples), markup=False
+        )
+    print_noise("output", comparison.outputs)
+    if comparison.tensors:
+        print_noise("worst tensors", sorted(comparison.tensors, key=lambda noise: noise.sqnr)[:WORST])
+    if comparison.unmatched:
+        console.print(f"{len(comparison.unmatched)} tensors of the first have none of the same name in the second")
     return None
 
 
-def _page(first: str, second: str, found: Comparison, plain: Mapping[str, Any]) -> str:
+def _page(first: str, second: str, comparison: Comparison, plain: Mapping[str, Any]) -> str:
     names = [text if len(text) <= 60 else "..." + text[-57:] for text in (first, second)]
-    cards = [(decibels(min(each.sqnr for each in found.outputs)), "SQNR of the outputs")]
-    if found.agreement is not None:
-        cards.append((f"{100 * found.agreement:.1f} %", "same largest output"))
+    cards = [(decibels(min(each.sqnr for each in comparison.outputs)), "SQNR of the outputs")]
+    if comparison.agreement is not None:
+        cards.append((f"{100 * comparison.agreement:.1f} %", "same largest output"))
     return page(
-        f"{names[1]} beside {names[0]}", f"{found.samples} samples", cards,
-        {"Outputs": found.outputs, "Tensors": found.tensors}, data=plain,
+        f"{names[1]} beside {names[0]}", f"{comparison.samples} samples", cards,
+        {"Outputs": comparison.outputs, "Tensors": comparison.tensors}, data=plain,
     )  # fmt: skip

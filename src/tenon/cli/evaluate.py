@@ -28,24 +28,24 @@ def evaluate_model(
             raise InputError("--cluster and --device exclude each other: a device runs one program at a time")
         with stages(f"evaluating {source.name}") as progress:
             bundle = compiled(source, options, progress)
-            found = evaluate(bundle, step=lambda done: progress(f"sample {done}"), **settings)
-        return _print(found, as_json=as_json)
+            accuracy = evaluate(bundle, step=lambda done: progress(f"sample {done}"), **settings)
+        return _print(accuracy, as_json=as_json)
     with (
         where.connected(options) as (runner, chosen),
         open_engine_or_device(source, chosen, threads, runner=runner) as engine,
         stages(f"evaluating {source.name}") as progress,
     ):
-        found = evaluate(engine, step=lambda done: progress(f"sample {done}"), **settings)
-    return _print(found, as_json=as_json)
+        accuracy = evaluate(engine, step=lambda done: progress(f"sample {done}"), **settings)
+    return _print(accuracy, as_json=as_json)
 
 
-def _print(found: Accuracy, *, as_json: bool) -> None:
+def _print(accuracy: Accuracy, *, as_json: bool) -> None:
     if as_json:
-        return print_json(without_infinity(found))
+        return print_json(without_infinity(accuracy))
     shown = table("metric", "%", "standard error", right=(1, 2))
-    for name, value in found.results.items():
-        error = f"{100 * found.errors[name]:.2f}" if name in found.errors else ""
+    for name, value in accuracy.results.items():
+        error = f"{100 * accuracy.errors[name]:.2f}" if name in accuracy.errors else ""
         shown.add_row(name, f"{100 * value:.2f}", error)
     console.print(shown)
-    console.print(f"{found.samples} sample(s)", markup=False)
+    console.print(f"{accuracy.samples} sample(s)", markup=False)
     return None

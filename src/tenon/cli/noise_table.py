@@ -23,8 +23,8 @@ def print_noise(title: str, rows: Sequence[Noise]) -> None:
 
 def without_infinity(report: Any) -> dict[str, Any]:
     """A dataclass as JSON has it: numbers that are not finite become null."""
-    found: dict[str, Any] = _finite(asdict(report))
-    return found
+    values: dict[str, Any] = _finite(asdict(report))
+    return values
 
 
 def _finite(value: Any) -> Any:

@@ -64,10 +64,10 @@ def quantize_model(
         written = _write(made, out, settings["target"], progress)
         if ranges is not None:
             made.save_ranges(*ranges)
-    found = without_infinity(made.report)
+    plain = without_infinity(made.report)
     if report is not None:
         text = (
-            _page(source.name, made.report, found) if report.suffix == ".html" else json.dumps(found, indent=2) + "\n"
+            _page(source.name, made.report, plain) if report.suffix == ".html" else json.dumps(plain, indent=2) + "\n"
         )
         write(report, text, "--report")
     if pareto is not None:
@@ -77,7 +77,7 @@ def quantize_model(
             words = [*words, "--scheme", made.report.scheme]
         write(pareto, pareto_page(source.name, made.report, *_commands(words, out, settings["target"])), "--pareto")
     if as_json:
-        return print_json(found)
+        return print_json(plain)
     console.print(f"{out}  {size(written)} in {perf_counter() - began:.1f} s", markup=False)
     return _print(made.report)
 

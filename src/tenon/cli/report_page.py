@@ -75,11 +75,11 @@ def page(report: Report) -> str:
 
 def _layers(manifest: Manifest) -> list[Step]:
     """One step for each layer, with the multiply-accumulates of all of its calls and the bytes of the node."""
-    found = []
+    layers = []
     for _, steps in groupby(manifest.nodes, lambda step: (step.layer, step.op)):
         calls = list(steps)
-        found.append(calls[-1]._replace(macs=sum(s.macs for s in calls), bytes=max(s.bytes for s in calls)))
-    return found
+        layers.append(calls[-1]._replace(macs=sum(s.macs for s in calls), bytes=max(s.bytes for s in calls)))
+    return layers
 
 
 def _memory(report: Report, hues: dict[str, str]) -> str:

@@ -74,7 +74,7 @@ def validate_model(
         network = graph or interface_graph(engine.manifest)
         if data is None:
             note(f"{settings['samples']} samples of random numbers are compared (--data gives others)")
-        found = validate(
+        validation = validate(
             network,
             run,
             random_samples(network, settings["samples"], settings["seed"]) if data is None else data,
@@ -84,11 +84,11 @@ def validate_model(
             **{**settings, "layers": inside},
         )
     if as_json:
-        print_json({**without_infinity(found), "passed": found.passed})
+        print_json({**without_infinity(validation), "passed": validation.passed})
     else:
-        _print(found)
-    if not found.passed:
-        raise InputError(f"{source.model}: {_difference(found)}")
+        _print(validation)
+    if not validation.passed:
+        raise InputError(f"{source.model}: {_difference(validation)}")
 
 
 def _check_bundle_reference(source: Source, against: str | None, *, layers: bool) -> None:
@@ -105,26 +105,26 @@ def validate_config(
     """Validate the models of a deployment file.  Raises InputError if one differs, and if none could be compared."""
     deployment = read_deployment(config)
     with where.connected({"target": target}) as (runner, chosen), stages(f"validating {config.name}") as progress:
-        found = validate_deployment(
+        validations = validate_deployment(
             deployment, **settings, targets=[chosen["target"]] if chosen["target"] else [], device=where.name or "",
             open_on=None if runner is None else partial(Device, runner=runner), progress=progress,
         )  # fmt: skip
     if as_json:
-        print_json({"models": [without_infinity(each) for each in found]})
+        print_json({"models": [without_infinity(each) for each in validations]})
     else:
-        print_validations(found)
-    check_validations(str(config), found)
+        print_validations(validations)
+    check_validations(str(config), validations)
 
 
-def print_validations(found: Sequence[ModelValidation]) -> None:
+def print_validations(validations: Sequence[ModelValidation]) -> None:
     """One table of all outputs, then what was skipped, and accuracies."""
     shown = table("model", "target", "output", "cosine", "SQNR, dB", "largest error", "", right=(3, 4, 5))
-    for each in found:
+    for each in validations:
         for check in each.validation.outputs if each.validation else ():
             shown.add_row(each.model, each.target, check.name, *_figures(check))
-    if any(each.validation for each in found):
+    if any(each.validation for each in validations):
         console.print(shown)
-    for each in found:
+    for each in validations:
         if each.validation is not None and each.validation.inside is not None:
             console.print(f"{each.model} on {each.target}:", markup=False)
             print_layers(each.validation.inside)
@@ -135,11 +135,13 @@ def print_validations(found: Sequence[ModelValidation]) -> None:
             console.print(f"{each.model} on {each.target}, {script}: {results or 'done'}", markup=False)
 
 
-def check_validations(where: str, found: Sequence[ModelValidation]) -> None:
+def check_validations(where: str, validations: Sequence[ModelValidation]) -> None:
     """Raises InputError if a model differs, and if nothing was compared."""
-    if not any(each.validation or each.accuracy for each in found):
-        raise InputError(f"{where}: nothing was compared: {found[0].skipped if found else 'there are no models'}")
-    for each in found:
+    if not any(each.validation or each.accuracy for each in validations):
+        raise InputError(
+            f"{where}: nothing was compared: {validations[0].skipped if validations else 'there are no models'}"
+        )
+    for each in validations:
         if each.validation is not None and not each.validation.passed:
             raise InputError(f"{where}: {each.model} on {each.target}: {_difference(each.validation)}")
 
@@ -148,36 +150,36 @@ def _figures(check: OutputCheck) -> tuple[str, str, str, str]:
     return f"{check.cosine:.6f}", f"{check.sqnr:.1f}", f"{check.error:.2e}", check.verdict
 
 
-def _difference(found: Validation) -> str:
-    wrong = next(check for check in found.outputs if not check.passed)
+def _difference(validation: Validation) -> str:
+    wrong = next(check for check in validation.outputs if not check.passed)
     first = ""
-    if found.inside is not None:
-        wrong_layer = found.inside.first_wrong
+    if validation.inside is not None:
+        wrong_layer = validation.inside.first_wrong
         first = "; compiled with its layers as outputs, it does not differ"
         if wrong_layer is not None:
             first = f"; the first layer that differs is '{wrong_layer.name}'"
-    return f"output '{wrong.name}' differs from {found.against}: {wrong.failure}{first}"
+    return f"output '{wrong.name}' differs from {validation.against}: {wrong.failure}{first}"
 
 
-def _print(found: Validation) -> None:
+def _print(validation: Validation) -> None:
     shown = table("output", "cosine", "SQNR, dB", "largest error", "pixel error", "", right=(1, 2, 3, 4))
-    for check in found.outputs:
+    for check in validation.outputs:
         *figures, verdict = _figures(check)
         pixels = "-" if check.pixel_error is None else f"{100 * check.pixel_error:.2f} %"
         shown.add_row(check.name, *figures, pixels, verdict)
     console.print(shown)
-    console.print(f"{found.samples} sample(s), against {found.against}", markup=False, soft_wrap=True)
-    if found.inside is not None:
-        print_layers(found.inside)
+    console.print(f"{validation.samples} sample(s), against {validation.against}", markup=False, soft_wrap=True)
+    if validation.inside is not None:
+        print_layers(validation.inside)
 
 
-def print_layers(found: LayerComparison) -> None:
+def print_layers(comparison: LayerComparison) -> None:
     """The worst layers, and the first wrong one with excerpts of both tensors."""
-    print_noise("worst layers", sorted(found.layers, key=lambda noise: noise.sqnr)[:WORST])
-    console.print(f"{len(found.layers)} layer(s), against {found.against}", markup=False, soft_wrap=True)
-    if found.divergence is None:
+    print_noise("worst layers", sorted(comparison.layers, key=lambda noise: noise.sqnr)[:WORST])
+    console.print(f"{len(comparison.layers)} layer(s), against {comparison.against}", markup=False, soft_wrap=True)
+    if comparison.divergence is None:
         return
-    d = found.divergence
+    d = comparison.divergence
     shown = table("", "minimum", "maximum", "mean", "deviation", "elements from there on", right=(1, 2, 3, 4))
     for name, each in (("computed", d.got), ("expected", d.wanted)):
         statistics = (each.minimum, each.maximum, each.mean, each.deviation)

@@ -57,15 +57,15 @@ class GlowBundle:
     @cached_property
     def placeholders(self) -> list[Placeholder]:
         """Inputs and outputs of all entries.  Raises InputError if two have one legal name."""
-        found: dict[str, Placeholder] = {}
+        by_name: dict[str, Placeholder] = {}
         for entry in self.entries:
             program = entry.bundle.program
             for port in (*program.inputs, *program.outputs):
                 name = legal_name(port.name)
-                if name in found:
+                if name in by_name:
                     raise InputError(f"two inputs or outputs are called {name} in C: rename '{port.name}' in the model")
-                found[name] = Placeholder(name, entry.mutable + port.offset, port)
-        return list(found.values())
+                by_name[name] = Placeholder(name, entry.mutable + port.offset, port)
+        return list(by_name.values())
 
     @cached_property
     def header(self) -> str:

@@ -39,8 +39,8 @@ def classify(arguments: Arguments) -> int:
     count = 0
     with tenon.open(tenon.compile(graph, **chosen)) as engine:
         for batch in groups:
-            found = scores(arguments, engine.run({name: batch.astype(engine.inputs[name].dtype)}), len(batch))
-            for score in found:
+            rows = scores(arguments, engine.run({name: batch.astype(engine.inputs[name].dtype)}), len(batch))
+            for score in rows:
                 labels = _labels(arguments, score)
                 _tell(files[count], labels)
                 wrong += count < len(expected) and expected[count] != labels[0][0]
@@ -49,17 +49,17 @@ def classify(arguments: Arguments) -> int:
 
 
 def _files(arguments: Arguments) -> list[str]:
-    found = list(arguments.positional)
+    paths = list(arguments.positional)
     try:
         if folder := arguments.get("input-image-dir"):
-            found += [str(path) for path in sorted(Path(folder).iterdir()) if path.is_file()]
+            paths += [str(path) for path in sorted(Path(folder).iterdir()) if path.is_file()]
         if listing := arguments.get("input-image-list-file"):
-            found += [line.strip() for line in Path(listing).read_text().splitlines() if line.strip()]
+            paths += [line.strip() for line in Path(listing).read_text().splitlines() if line.strip()]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
-    if not found:
+    if not paths:
         raise InputError("no images: name them on the command line, or with -input-image-dir")
-    return found
+    return paths
 
 
 def _tell(file: str, labels: list[tuple[int, float]]) -> None:

@@ -109,7 +109,7 @@ def by_profile(arguments: Arguments, graph: Graph, profile: Profile) -> Graph:
     kept = _kept_kinds(arguments)
     floats = profiled(graph) if kept else graph  # whose results have the names that quantisation knows
     exclude = [node.output.name for node in floats if node.op.name.lower() in kept]
-    ranges = {name.removesuffix(":0"): _range(arguments, found) for name, found in profile.ranges.items()}
+    ranges = {name.removesuffix(":0"): _range(arguments, observed) for name, observed in profile.ranges.items()}
     made = quantize_by_ranges(graph, ranges, scheme=scheme, exclude=exclude)
     if "assert-all-nodes-quantized" in arguments.flags:
         arithmetic = options(arguments, "host").get("arithmetic")
@@ -157,13 +157,13 @@ def _wide(arguments: Arguments) -> bool:
     return arguments.chosen("quantization-precision", ("Int8", "Int16")) == "Int16"
 
 
-def _range(arguments: Arguments, found: Range) -> tuple[float, float]:
+def _range(arguments: Arguments, observed: Range) -> tuple[float, float]:
     """The range of a tensor by ``-quantization-calibration``."""
     schema = arguments.chosen("quantization-schema", tuple(_SCHEMES))
     if arguments.chosen("quantization-calibration", ("none", "KL")) == "none":
-        return found.least, found.greatest
-    symmetric = schema != "asymmetric" and not (schema == "symmetric_with_uint8" and found.least >= 0)
-    return least_entropy_range(found.histogram, found.least, found.greatest, symmetric=symmetric)
+        return observed.least, observed.greatest
+    symmetric = schema != "asymmetric" and not (schema == "symmetric_with_uint8" and observed.least >= 0)
+    return least_entropy_range(observed.histogram, observed.least, observed.greatest, symmetric=symmetric)
 
 
 def emit(arguments: Arguments, graph: Graph) -> GlowBundle:

@@ -123,12 +123,12 @@ def parse(arguments: Sequence[str], known: dict[str, Kind]) -> Arguments:
     Raises InputError for an unknown option, with the nearest known one.
     """
     kinds = {**known, **_WITHOUT_EFFECT}
-    found = Arguments()
+    parsed = Arguments()
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word == "-":
-            found.positional.append(word)
+            parsed.positional.append(word)
             continue
         written, equals, value = word.lstrip("-").partition("=")
         name = _ALIASES.get(written, written)
@@ -137,17 +137,17 @@ def parse(arguments: Sequence[str], known: dict[str, Kind]) -> Arguments:
         if kinds[name] == "flag":
             if value not in (*_TRUE, *_FALSE):
                 raise InputError(f"-{written}={value}: write true or false")
-            (found.flags.discard if value in _FALSE else found.flags.add)(name)
+            (parsed.flags.discard if value in _FALSE else parsed.flags.add)(name)
             continue
         if not equals:
             if not rest:
                 raise InputError(f"-{written} needs a value: write -{written}=VALUE")
             value = rest.pop(0)
         if kinds[name] == "list":
-            found.lists.setdefault(name, []).append(value)
+            parsed.lists.setdefault(name, []).append(value)
         else:
-            found.values[name] = value
-    return found
+            parsed.values[name] = value
+    return parsed
 
 
 def _unknown(name: str, kinds: dict[str, Kind]) -> str:

@@ -36,13 +36,13 @@ def profile(arguments: Arguments) -> int:
     inputs = {value.name: value for value in graph.inputs}
     files: dict[str, tuple[str, list[Path]]] = {}
     for text in asked:
-        name, form, found = _dataset(text)
+        name, form, paths = _dataset(text)
         if name not in inputs:
             raise InputError(f"-input-dataset={text}: '{name}' is no input: the model has {', '.join(inputs)}")
-        files[name] = form, found
+        files[name] = form, paths
     if absent := [name for name in inputs if name not in files]:
         raise InputError(f"input '{absent[0]}' has no files: {_FORM} for every input")
-    counts = {name: len(found) for name, (_, found) in files.items()}
+    counts = {name: len(paths) for name, (_, paths) in files.items()}
     if len(set(counts.values())) > 1:
         raise InputError(f"inputs have different numbers of files: {', '.join(f'{n} {c}' for n, c in counts.items())}")
     dump_profile(arguments, graph, _feeds(inputs, files), path)
@@ -58,17 +58,17 @@ def dump_profile(arguments: Arguments, graph: Graph, feeds: Iterable[Mapping[str
     whole = profiled(graph)
     results = [v for node in whole for v in node.outputs if v.type.dtype.is_float and v not in whole.outputs]
     whole.outputs = [*whole.outputs, *results]
-    found = Profile.of(graph, arguments.number("num-histogram-bins", 10))
+    profile = Profile.of(graph, arguments.number("num-histogram-bins", 10))
     with tenon.open(tenon.compile(whole, target="host")) as engine:
         for feed in feeds:
-            found.add({f"{tensor}:0": array for tensor, array in feed.items()})
-            found.add({f"{tensor}:0": array for tensor, array in engine.run(dict(feed)).items()})
-    write(path, found.text(), "-dump-profile")
+            profile.add({f"{tensor}:0": array for tensor, array in feed.items()})
+            profile.add({f"{tensor}:0": array for tensor, array in engine.run(dict(feed)).items()})
+    write(path, profile.text(), "-dump-profile")
 
 
 def _feeds(inputs: Mapping[str, Value], files: Mapping[str, tuple[str, list[Path]]]) -> Iterable[dict[str, Array]]:
     for number in range(len(next(iter(files.values()))[1])):
-        yield {name: _READERS[form](inputs[name], found[number]) for name, (form, found) in files.items()}
+        yield {name: _READERS[form](inputs[name], paths[number]) for name, (form, paths) in files.items()}
 
 
 def _dataset(text: str) -> tuple[str, str, list[Path]]:

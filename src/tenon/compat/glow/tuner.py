@@ -72,21 +72,21 @@ class _Tuner:
 
     def _narrowed(self, name: str, best: float, patience: float) -> float:
         """Halve the range of a tensor and keep the best; returns the best accuracy."""
-        kept = found = self.profile.ranges[name]
+        kept = tried = self.profile.ranges[name]
         for number in range(1, self.tries + 1):
-            if found.least == found.greatest:
+            if tried.least == tried.greatest:
                 print("  Tuning skipped for this tensor: not required")
                 break
-            found = halved(found, symmetric=self.symmetric)
-            self.profile.ranges[name] = found
-            print(f"  [{number}/{self.tries}] Testing range = [{found.least:.4f}, {found.greatest:.4f}]")
+            tried = halved(tried, symmetric=self.symmetric)
+            self.profile.ranges[name] = tried
+            print(f"  [{number}/{self.tries}] Testing range = [{tried.least:.4f}, {tried.greatest:.4f}]")
             accuracy = self._quantised()
             print(f"  Accuracy = {100 * accuracy:.4f} %")
             if accuracy == best:
                 print("  Tuning stopped for this tensor: accuracy not improved")
                 break
             if accuracy > best:
-                best, kept = accuracy, found
+                best, kept = accuracy, tried
             if number < self.tries and accuracy < best - patience:
                 print('  Tuning stopped for this tensor: accuracy dropped more than "acc-drop-skip"')
                 break
@@ -111,18 +111,18 @@ class _Tuner:
         return int(scores(self.arguments, results, 1)[0].argmax())
 
 
-def halved(found: Range, *, symmetric: bool) -> Range:
+def halved(span: Range, *, symmetric: bool) -> Range:
     """Half of a range: around the mean of its histogram, or around 0.  The histogram stays."""
     if symmetric:
-        half = max(abs(found.least), abs(found.greatest)) / 2
-        return Range(-half, half, found.histogram)
-    bins, total = len(found.histogram), sum(found.histogram)
-    width = (found.greatest - found.least) / bins
-    centres = [found.least + (i + 0.5) * width for i in range(bins)]
-    middle = (found.least + found.greatest) / 2
+        half = max(abs(span.least), abs(span.greatest)) / 2
+        return Range(-half, half, span.histogram)
+    bins, total = len(span.histogram), sum(span.histogram)
+    width = (span.greatest - span.least) / bins
+    centres = [span.least + (i + 0.5) * width for i in range(bins)]
+    middle = (span.least + span.greatest) / 2
     if total:
-        middle = sum(c * n for c, n in zip(centres, found.histogram, strict=True)) / total
-    return Range(middle - (middle - found.least) / 2, middle + (found.greatest - middle) / 2, found.histogram)
+        middle = sum(c * n for c, n in zip(centres, span.histogram, strict=True)) / total
+    return Range(middle - (middle - span.least) / 2, middle + (span.greatest - middle) / 2, span.histogram)
 
 
 def _labelled(listing: Path, folder: Path) -> tuple[list[str], list[int]]:

@@ -66,12 +66,12 @@ def _validate(arguments: argparse.Namespace) -> None:
     """Every model beside the framework of its platform, or recorded outputs; and its accuracy scripts."""
     deployment, models, targets = _asked(arguments)
     for open_on, chosen, device in _places(arguments, targets):
-        found = validate_deployment(
+        validations = validate_deployment(
             deployment, models=models, targets=chosen, threshold=arguments.validate_threshold, progress=_progress,
             open_on=open_on, device=device,
         )  # fmt: skip
-        print_validations(found)
-        check_validations(arguments.config, found)
+        print_validations(validations)
+        check_validations(arguments.config, validations)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -35,9 +35,9 @@ def selected_devices(arguments: argparse.Namespace) -> list[DeviceSpec]:
     words = [word for word in words if word] or (["all"] if file else [])
     if not words:
         return []
-    found = known_devices(file) if RANDOM in words else find_devices(words, file)
+    devices = known_devices(file) if RANDOM in words else find_devices(words, file)
     abis = {abi.strip() for abi in arguments.target_abis.split(",") if abi.strip()}
-    fitting = [spec for spec in found if not abis or not spec.abis or abis & set(spec.abis)]
+    fitting = [spec for spec in devices if not abis or not spec.abis or abis & set(spec.abis)]
     if not fitting:
         raise InputError(f"no device of {file or 'devices.yml'} has the ABI {' or '.join(sorted(abis))}")
     return [random.choice(fitting)] if RANDOM in words else fitting

@@ -25,7 +25,7 @@ Extremes = tuple[list[float], list[float]]
 
 def logged(path: Path) -> dict[str, Extremes]:
     """The extremes of each tensor, in the order of their first lines.  Raises InputError for a damaged line."""
-    found: dict[str, Extremes] = {}
+    extremes: dict[str, Extremes] = {}
     for number, line in enumerate(read_regular(path).decode("utf-8", "replace").splitlines(), 1):
         if _MARK not in line:
             continue
@@ -36,12 +36,12 @@ def logged(path: Path) -> dict[str, Extremes]:
             pair = float(match["low"]), float(match["high"])
         except ValueError:
             raise InputError(f"{path}:{number}: damaged: a line is 'Tensor range @@tensor@@least,greatest'") from None
-        lows, highs = found.setdefault(match["name"], ([], []))
+        lows, highs = extremes.setdefault(match["name"], ([], []))
         lows.append(pair[0])
         highs.append(pair[1])
-    if not found:
+    if not extremes:
         raise InputError(f"{path}: there are no lines with '{_MARK}' in it: run the model with --quantize_stat")
-    return found
+    return extremes
 
 
 def log_line(name: str, low: float, high: float) -> str:

@@ -15,9 +15,9 @@ _NOISE = 1e-15
 """Added to the power of the noise."""
 
 
-def print_validations(found: Sequence[ModelValidation]) -> None:
+def print_validations(validations: Sequence[ModelValidation]) -> None:
     """Two parts for each output: its figures, and whether it passed; on standard error what was skipped."""
-    for each in found:
+    for each in validations:
         for check in each.validation.outputs if each.validation else ():
             print(figures(check))
             print(block(f"Similarity Test {'Passed' if check.passed else 'Failed'}"))

@@ -217,8 +217,8 @@ def _samples(settings: Settings, graph: Graph) -> list[Sample]:
 def _evaluated(floats: Graph, made: Graph, samples: Sequence[Sample]) -> None:
     """Print how near every tensor is to float."""
     _info("Step Evaluate, evaluate quantitative losses")
-    found = compare(floats, made, samples, samples=len(samples), layers=True)
-    for each in (*found.tensors, *found.outputs):
+    comparison = compare(floats, made, samples, samples=len(samples), layers=True)
+    for each in (*comparison.tensors, *comparison.outputs):
         _say(f"{each.name:<40} cosine similarity {each.cosine:.6f}, SQNR {each.sqnr:.2f} dB")
 
 
@@ -269,11 +269,11 @@ def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[s
     began = perf_counter()
 
     def ranges(method: str) -> Ranges:
-        found = calibrated_ranges(
+        calibrated = calibrated_ranges(
             graph, settings.images, method=method, samples=max(count, 1), preprocess=settings.preprocess(graph),
             threads=settings.threads, everywhere=True,
         )  # fmt: skip
-        return {**found, **{name: each for name, each in _probabilities(graph).items() if name in found}}
+        return {**calibrated, **{name: each for name, each in _probabilities(graph).items() if name in calibrated}}
 
     _info("Step 1, find original calibration table.")
     write_ranges("table_minmax.scale", ranges("min-max"), scheme, "tengine")
