@@ -196,9 +196,9 @@ def _rounded(mask: Array) -> Array:
     count, step = len(mask), WHOLE if len(mask) % WHOLE == 0 else 1
     left = max(1, count - int(mask.sum()))
     spare = left + -left % step - (count - int(mask.sum()))
-    found = mask.copy()
-    found[np.flatnonzero(mask)[:spare]] = False
-    return found
+    pruned = mask.copy()
+    pruned[np.flatnonzero(mask)[:spare]] = False
+    return pruned
 
 
 # --------------------------------------------------------------------------------------------- rewriting

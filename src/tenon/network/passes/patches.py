@@ -51,13 +51,13 @@ class Prefix:
         """What every node computes for a patch, and how; None if one of them cannot."""
         inside = set(self.nodes)
         wanted = {self.last.output: span}
-        found: dict[Node, tuple[Span, Patch]] = {}
+        computed: dict[Node, tuple[Span, Patch]] = {}
         for node in reversed(self.nodes):
             here = wanted.get(node.output)
             patch = None if here is None else _patch(node, here)
             if here is None or patch is None:
                 return None
-            found[node] = here, patch
+            computed[node] = here, patch
             for value, read in zip(node.inputs, patch.reads, strict=True):
                 if value is None or value.producer not in inside:
                     continue
@@ -65,7 +65,7 @@ class Prefix:
                 if joined is None:
                     return None
                 wanted[value] = joined
-        return {node: found[node] for node in self.nodes}
+        return {node: computed[node] for node in self.nodes}
 
 
 def _patch(node: Node, span: Span) -> Patch | None:
@@ -76,7 +76,7 @@ def _patch(node: Node, span: Span) -> Patch | None:
 
 def prefixes(graph: Graph) -> list[Prefix]:
     """All prefixes that can be computed in patches, the shortest first."""
-    found, live, nodes = list[Prefix](), set[Value](), graph.nodes
+    complete, live, nodes = list[Prefix](), set[Value](), graph.nodes
     left = {v: len(v.uses) + graph.is_output(v) for v in graph.values()}
     for i, node in enumerate(nodes):
         for value in node.inputs:
@@ -87,13 +87,13 @@ def prefixes(graph: Graph) -> list[Prefix]:
         live.update(node.outputs)
         dims = node.output.type.dims
         if len(node.outputs) > 1:
-            return found
+            return complete
         if live != {node.output} or len(dims) <= ROWS or dims[ROWS] < FEWEST:
             continue
         prefix = Prefix(tuple(nodes[: i + 1]))
         if prefix.patches(Span(ROWS, 0, 1)) is not None:
-            found.append(prefix)
-    return found
+            complete.append(prefix)
+    return complete
 
 
 def patched(graph: Graph, count: int, rows: int) -> Graph:

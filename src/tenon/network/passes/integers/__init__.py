@@ -130,14 +130,14 @@ def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
             made = CORES[pair.core.op.name](match, pair, arithmetic)
             if isinstance(made, Value):
                 return made
-    found = table(match, arithmetic)
-    if found is not None and not isinstance(found, str):
-        return found
+    looked_up = table(match, arithmetic)
+    if looked_up is not None and not isinstance(looked_up, str):
+        return looked_up
     candidate = chain(match)
     if isinstance(candidate, str):
-        return found or candidate
+        return looked_up or candidate
     convert = CORES.get(candidate.core.op.name)
-    made = found or f"{candidate.core.op.name} is computed in float"
+    made = looked_up or f"{candidate.core.op.name} is computed in float"
     if convert is not None:
         made = convert(match, candidate, arithmetic)
     if isinstance(made, str) and candidate.scaled and not isinstance(scaled := chain(match, {"Mul"}), str):

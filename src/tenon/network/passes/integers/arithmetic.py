@@ -58,17 +58,17 @@ def sum_factors(a: float, b: float, y: float, headroom: int = HEADROOM) -> tuple
     y.
     """
     most = 2 * max(a, b)
-    found = tuple(map(quantized_multiplier, (a / most, b / most, most / ((1 << headroom) * y))))
-    if found[2][1] > 0:
+    factors = tuple(map(quantized_multiplier, (a / most, b / most, most / ((1 << headroom) * y))))
+    if factors[2][1] > 0:
         return "its result has so small a scale that its operands would be scaled up"
-    return found  # type: ignore[return-value]
+    return factors  # type: ignore[return-value]
 
 
 def mul_factor(arithmetic: Arithmetic, a: float, b: float, y: float) -> Fixed | str:
     single = float(np.float32(a) * np.float32(b) / np.float32(y))
     factor = single if arithmetic == "litert" else a * b / y
-    found = quantized_multiplier(factor)
-    return "its products are scaled up" if found[1] > LARGEST_SHIFT else found
+    fixed = quantized_multiplier(factor)
+    return "its products are scaled up" if fixed[1] > LARGEST_SHIFT else fixed
 
 
 def ratio_of(arithmetic: Arithmetic, x: float, y: float, alpha: float = 1.0) -> float:

@@ -65,7 +65,7 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
             return ""  # where floats become integers first
         if not match.sole(value):
             return f"the float result of {node.op.name} is read by others too"
-        limits, found = bounds(node), slope(node)
+        limits, negative_slope = bounds(node), slope(node)
         if node.op.name in core:
             return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
         if leak != 1 and (limits is not None or _factor(node) is not None):
@@ -76,8 +76,8 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
             low, high = min(max(low, limits[0]), high), max(min(high, limits[1]), low)
         elif _factor(node) is not None and not scaled:
             scaled = True
-        elif found is not None and leak == 1 and not scaled and _has_weights(node.input(0)):
-            leak = found
+        elif negative_slope is not None and leak == 1 and not scaled and _has_weights(node.input(0)):
+            leak = negative_slope
         elif can_move(node) and node.op.name != "Pad":
             moves.append(node)
         else:

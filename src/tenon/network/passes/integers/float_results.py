@@ -61,10 +61,10 @@ def _bytes(match: Match, value: Value) -> Operand | None:
 
 
 def _softmax(match: Match) -> Result:
-    found = integer_scores(match, match.root)
-    if found is None:
+    scores = integer_scores(match, match.root)
+    if scores is None:
         return None
-    x, scale = found
+    x, scale = scores
     return match.add(make(f"Lookup{match.root.op.name}", axis=attribute(match.root, "axis"), scale=scale), x.value)
 
 

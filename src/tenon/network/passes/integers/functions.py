@@ -76,10 +76,10 @@ def _on_grid(bound: float, grid: Grid) -> float:
 def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
     kind: Literal["sigmoid", "tanh"] = "sigmoid" if node.op.name == "Sigmoid" else "tanh"
     usual = grid.scale == FRACTIONS and given.dtype is grid.dtype is DType.I16 and not (given.zero or grid.zero)
-    found = argument(given.scale, kind) if usual else None
-    if found is None:
+    fixed = argument(given.scale, kind) if usual else None
+    if fixed is None:
         return f"{kind} of 16-bit integers is computed in float but for results of the scale 2**-15"
-    op = make("IntegerSigmoid", function=kind, multiplier=found[0], right=found[1])
+    op = make("IntegerSigmoid", function=kind, multiplier=fixed[0], right=fixed[1])
     return match.add(op, value, origin=node.origin)
 
 
@@ -109,21 +109,21 @@ def _negative(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -
     return match.add(make("Cast", to=grid.dtype.value), bounded)
 
 
-def softmax_16(match: Match, found: Chain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic) -> Value | str:
+def softmax_16(match: Match, chain: Chain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic) -> Value | str:
     """Softmax over the last axis of 16 bits, for a result of the scale 2**-15."""
     factor = given.scale * beta / (10.0 / 65535.0)
-    if given.zero or found.grid.zero or found.grid.scale != FRACTIONS or not 0 < factor < LARGEST_RATIO:
+    if given.zero or chain.grid.zero or chain.grid.scale != FRACTIONS or not 0 < factor < LARGEST_RATIO:
         return "only softmax of 16 bits over the last axis to a scale of 2**-15 is computed in integers"
     op = make(
         "IntegerSoftmax16", factor=quantized_multiplier(factor), computed="f64" if arithmetic == "litert" else "f32"
     )
-    return found.finish(match, match.add(op, x, origin=found.core.origin))
+    return chain.finish(match, match.add(op, x, origin=chain.core.origin))
 
 
-def prelu(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def prelu(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """PRELU by slopes of 8 bits."""
-    node, y = found.core, found.grid
-    if arithmetic == "onnx" or found.scaled or found.bounds(away=True) != y.range:
+    node, y = chain.core, chain.grid
+    if arithmetic == "onnx" or chain.scaled or chain.bounds(away=True) != y.range:
         return "PRelu is computed in float"
     a, slopes = operand(match, node.input(0)), operand(match, node.input(1))
     if isinstance(a, str) or isinstance(slopes, str):
@@ -139,13 +139,13 @@ def prelu(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         zeros=(a.grid.zero, slopes.grid.zero, y.zero), low=y.range[0], high=y.range[1], to=y.dtype.value,
         above=factors[0], below=factors[1],
     )  # fmt: skip
-    return found.finish(match, match.add(op, a.value, slopes.value, origin=node.origin))
+    return chain.finish(match, match.add(op, a.value, slopes.value, origin=node.origin))
 
 
-def squared_difference(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def squared_difference(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """A Sub times itself."""
-    y = found.grid
-    minus = found.core.input(0).producer
+    y = chain.grid
+    minus = chain.core.input(0).producer
     assert minus is not None
     constants = (DType.I16,) if y.dtype is DType.I16 else BYTES
     a, b = (operand(match, minus.input(i), constants) for i in (0, 1))
@@ -160,12 +160,12 @@ def squared_difference(match: Match, found: Chain, arithmetic: Arithmetic) -> Va
     factors = tuple(map(quantized_multiplier, numbers))
     if factors[2][1] > 0:
         return "its result has so small a scale that its operands would be scaled up"
-    low, high = found.bounds(away=True)
+    low, high = chain.bounds(away=True)
     op = make(
         "IntegerSquaredDifference", scales=(a.grid.scale, b.grid.scale, y.scale), low=low, high=high, to=y.dtype.value,
         zeros=(a.grid.zero, b.grid.zero, y.zero), factors=factors, headroom=headroom,
     )  # fmt: skip
-    return found.finish(match, match.add(op, a.value, b.value, origin=found.core.origin))
+    return chain.finish(match, match.add(op, a.value, b.value, origin=chain.core.origin))
 
 
 def is_squared_difference(node: Node) -> bool:

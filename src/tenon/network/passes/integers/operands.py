@@ -82,10 +82,10 @@ def operand(match: Match, value: Value, constants: tuple[DType, ...] = BYTES) ->
     back to DequantizeLinear."""
     if value.constant and (known := _constant(match, value, constants)) is not None:
         return known
-    found = _source(value)
-    if isinstance(found, str):
-        return found
-    source, grid, moves = found
+    traced = _source(value)
+    if isinstance(traced, str):
+        return traced
+    source, grid, moves = traced
     for node in reversed(moves):
         source = moved(match, node, source, grid)
     return Operand(source, grid)

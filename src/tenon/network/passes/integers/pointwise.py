@@ -30,35 +30,35 @@ HEADROOM_16 = 15
 """Bits that 16-bit operands of a sum are shifted up by before they are scaled."""
 
 
-def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def binary(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """An Add, a Sub or a Mul of two quantised tensors."""
-    node = found.core
-    if found.scaled:
+    node = chain.core
+    if chain.scaled:
         return "a factor stands between its result and its quantisation"
     if is_squared_difference(node):
-        return squared_difference(match, found, arithmetic)
-    constants: tuple[DType, ...] = (DType.I16,) if found.grid.dtype is DType.I16 else BYTES
+        return squared_difference(match, chain, arithmetic)
+    constants: tuple[DType, ...] = (DType.I16,) if chain.grid.dtype is DType.I16 else BYTES
     if arithmetic == "onnx":
         constants = (*BYTES, DType.I16)
     a, b = (operand(match, node.input(i), constants) for i in (0, 1))
     for sums, other in ((node.input(0), b), (node.input(1), a)):
         if node.op.name == "Add" and not isinstance(other, str) and _takes_addend(match, sums, other):
             assert sums.producer is not None
-            return product(match, replace(found, core=sums.producer), arithmetic, other)
+            return product(match, replace(chain, core=sums.producer), arithmetic, other)
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
-    kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
+    kinds = {a.grid.dtype, b.grid.dtype, chain.grid.dtype}
     if not kinds <= {*BYTES, *((DType.I16,) if arithmetic == "onnx" else ())} and kinds != {DType.I16}:
         return "sums and products of 8-bit by 16-bit integers are computed in float"
-    if a.grid.steps or b.grid.steps or found.grid.steps:
+    if a.grid.steps or b.grid.steps or chain.grid.steps:
         return "its values are quantisation steps"
-    low, high = found.bounds(away=arithmetic != "onnx")
-    scales = (a.grid.scale, b.grid.scale, found.grid.scale)
-    if kinds == {DType.I16} and (why := _unfit_in_16_bits(node, arithmetic, (a.grid, b.grid, found.grid))):
+    low, high = chain.bounds(away=arithmetic != "onnx")
+    scales = (a.grid.scale, b.grid.scale, chain.grid.scale)
+    if kinds == {DType.I16} and (why := _unfit_in_16_bits(node, arithmetic, (a.grid, b.grid, chain.grid))):
         return why
     common = {
         "rounding": "float" if arithmetic == "onnx" else "double", "scales": scales, "low": low, "high": high,
-        "zeros": (a.grid.zero, b.grid.zero, found.grid.zero), "to": found.grid.dtype.value,
+        "zeros": (a.grid.zero, b.grid.zero, chain.grid.zero), "to": chain.grid.dtype.value,
     }  # fmt: skip
     if node.op.name == "Mul":
         factor = mul_factor(arithmetic, *scales)
@@ -71,7 +71,7 @@ def binary(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         if isinstance(factors, str):
             return factors
         op = make("IntegerAdd", **common, factors=factors, headroom=headroom, subtract=int(node.op.name == "Sub"))
-    return found.finish(match, match.add(op, a.value, b.value, origin=node.origin))
+    return chain.finish(match, match.add(op, a.value, b.value, origin=node.origin))
 
 
 def _takes_addend(match: Match, sums: Value, other: Operand) -> bool:
@@ -150,13 +150,13 @@ def _looked_up(
         if (given.steps or grid.steps) and steps:
             return "its values are quantisation steps"
         if arithmetic == "onnx" and given.dtype is DType.I16 and grid.dtype in BYTES:
-            found = _by_thresholds(match, value, given, grid, steps)
-            return found if isinstance(found, str) else _moved_all(match, after, found, grid)
+            result = _by_thresholds(match, value, given, grid, steps)
+            return result if isinstance(result, str) else _moved_all(match, after, result, grid)
         if {given.dtype, grid.dtype} - {DType.I8, DType.U8}:
-            found = function_16(match, value, given, grid, steps, arithmetic)
-            if isinstance(found, str):
-                return found
-            return _moved_all(match, after, found, grid)
+            result = function_16(match, value, given, grid, steps, arithmetic)
+            if isinstance(result, str):
+                return result
+            return _moved_all(match, after, result, grid)
         codes = _table(given, grid, steps[::-1], arithmetic)
         constant = match.constant("table", codes.astype(grid.dtype.numpy))
         op = make("Lookup", scale=grid.scale, zero=grid.zero)

@@ -21,16 +21,16 @@ from tenon.network.passes.integers.pointwise import _looked_up
 from tenon.options import Arithmetic
 
 
-def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def average(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """AveragePool, GlobalAveragePool, and ReduceMean over the spatial axes of an image."""
-    node = found.core
+    node = chain.core
     x = operand(match, node.input(0))
     if isinstance(x, str):
         return x
-    if why := _unfit(found, x):
+    if why := _unfit(chain, x):
         return why
     if node.op.name == "ReduceMean":
-        return _reduced(match, found, x, arithmetic, _axes_of(node))
+        return _reduced(match, chain, x, arithmetic, _axes_of(node))
     sizes = x.value.type.dims[2:]
     rank = len(sizes)
     whole = node.op.name == "GlobalAveragePool"
@@ -43,80 +43,80 @@ def average(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if arithmetic == "onnx" and x.grid.dtype is DType.I16:
         return "averages of 16-bit integers are computed in float"
     if arithmetic == "onnx":
-        rounding, factor = "float", float(np.float32(x.grid.scale) / np.float32(found.grid.scale))
+        rounding, factor = "float", float(np.float32(x.grid.scale) / np.float32(chain.grid.scale))
     elif more.get("count_include_pad"):
         return "its padding counts"
-    elif x.grid.same(found.grid):
+    elif x.grid.same(chain.grid):
         rounding, factor = "away", 1.0
     elif kernel == sizes and not any(more.get("pads") or ()):
-        return _reduced(match, found, x, arithmetic, list(range(2, 2 + rank)))
+        return _reduced(match, chain, x, arithmetic, list(range(2, 2 + rank)))
     else:
-        return _requantised(match, found, x, arithmetic, kernel, more)
+        return _requantised(match, chain, x, arithmetic, kernel, more)
     assert rank
     if rank > 2 and kernel == sizes and not any(more.get("pads") or ()):
-        return found.finish(match, _pooled_whole(match, found, x, rounding, arithmetic, factor))
-    return found.finish(match, _pooled(match, found, x, rounding, arithmetic, kernel, factor=factor, **more))
+        return chain.finish(match, _pooled_whole(match, chain, x, rounding, arithmetic, factor))
+    return chain.finish(match, _pooled(match, chain, x, rounding, arithmetic, kernel, factor=factor, **more))
 
 
 def _pooled_whole(
-    match: Match, found: Chain, x: Operand, rounding: str, arithmetic: Arithmetic, factor: float
+    match: Match, chain: Chain, x: Operand, rounding: str, arithmetic: Arithmetic, factor: float
 ) -> Value:
     """The average over all spatial axes of any number, as of one."""
     batch, channels, *sizes = x.value.type.dims
     row = match.constant("row", np.array([batch, channels, math.prod(sizes)], np.int64))
     flat = Operand(match.add("Reshape", x.value, row), x.grid)
-    y = _pooled(match, found, flat, rounding, arithmetic, (math.prod(sizes),), factor=factor)
-    shape = match.constant("shape", np.array(found.core.output.type.dims, np.int64))
+    y = _pooled(match, chain, flat, rounding, arithmetic, (math.prod(sizes),), factor=factor)
+    shape = match.constant("shape", np.array(chain.core.output.type.dims, np.int64))
     return match.add("Reshape", y, shape)
 
 
 def _requantised(
-    match: Match, found: Chain, x: Operand, arithmetic: Arithmetic, kernel: tuple[int, ...], more: Mapping[str, object]
+    match: Match, chain: Chain, x: Operand, arithmetic: Arithmetic, kernel: tuple[int, ...], more: Mapping[str, object]
 ) -> Value | str:
     """Averages in the quantisation of the input, as TFLite has them, and a QUANTIZE."""
-    alike = replace(found, grid=x.grid, low=-math.inf, high=math.inf)
-    if found.bounds(away=True) != found.grid.range or {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8}:
+    alike = replace(chain, grid=x.grid, low=-math.inf, high=math.inf)
+    if chain.bounds(away=True) != chain.grid.range or {x.grid.dtype, chain.grid.dtype} - {DType.I8, DType.U8}:
         return "its result has another quantisation than its input"
     pooled = Operand(_pooled(match, alike, x, "away", arithmetic, kernel, factor=1.0, **more), x.grid)
-    result = _looked_up(match, pooled, found.grid, ([], [], []), arithmetic)
-    return result if isinstance(result, str) else found.finish(match, result)
+    result = _looked_up(match, pooled, chain.grid, ([], [], []), arithmetic)
+    return result if isinstance(result, str) else chain.finish(match, result)
 
 
-def _unfit(found: Chain, x: Operand) -> str:
-    if found.scaled or x.grid.steps or found.grid.steps:
+def _unfit(chain: Chain, x: Operand) -> str:
+    if chain.scaled or x.grid.steps or chain.grid.steps:
         return "its values are quantisation steps"
-    wide = x.grid.dtype is found.grid.dtype is DType.I16
-    wide = wide and (x.grid.same(found.grid) if found.core.op.name.endswith("Pool") else not x.grid.zero)
-    if {x.grid.dtype, found.grid.dtype} - {DType.I8, DType.U8} and not wide:
+    wide = x.grid.dtype is chain.grid.dtype is DType.I16
+    wide = wide and (x.grid.same(chain.grid) if chain.core.op.name.endswith("Pool") else not x.grid.zero)
+    if {x.grid.dtype, chain.grid.dtype} - {DType.I8, DType.U8} and not wide:
         return "averages of 16-bit integers are computed in float"
     return ""
 
 
 def _pooled(
     match: Match,
-    found: Chain,
+    chain: Chain,
     x: Operand,
     rounding: str,
     arithmetic: Arithmetic,
     kernel: tuple[int, ...],
     **more: object,
 ) -> Value:
-    low, high = found.bounds(away=arithmetic != "onnx")
+    low, high = chain.bounds(away=arithmetic != "onnx")
     op = make(
-        "IntegerAveragePool", rounding=rounding, kernel_shape=tuple(kernel), x_zero=x.grid.zero, zero=found.grid.zero,
-        low=low, high=high, to=found.grid.dtype.value, scale=found.grid.scale, **more,
+        "IntegerAveragePool", rounding=rounding, kernel_shape=tuple(kernel), x_zero=x.grid.zero, zero=chain.grid.zero,
+        low=low, high=high, to=chain.grid.dtype.value, scale=chain.grid.scale, **more,
     )  # fmt: skip
-    return match.add(op, x.value, origin=found.core.origin)
+    return match.add(op, x.value, origin=chain.core.origin)
 
 
-def total(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def total(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """ReduceSum, as TFLite's kernels compute it: a mean without the division."""
-    x = operand(match, found.core.input(0))
+    x = operand(match, chain.core.input(0))
     if isinstance(x, str):
         return x
     if arithmetic == "onnx":
         return "sums along axes are computed in float"
-    return _unfit(found, x) or _reduced(match, found, x, arithmetic, _axes_of(found.core))
+    return _unfit(chain, x) or _reduced(match, chain, x, arithmetic, _axes_of(chain.core))
 
 
 def _axes_of(node: Node) -> list[int] | None:
@@ -126,10 +126,10 @@ def _axes_of(node: Node) -> list[int] | None:
 
 
 def _reduced(
-    match: Match, found: Chain, x: Operand, arithmetic: Arithmetic, along: Sequence[int] | None
+    match: Match, chain: Chain, x: Operand, arithmetic: Arithmetic, along: Sequence[int] | None
 ) -> Value | str:
     """A mean or a sum along axes, as a pooling of the whole image."""
-    node = found.core
+    node = chain.core
     dims = x.value.type.dims
     if along is None:
         return "its axes are not constant"
@@ -139,9 +139,9 @@ def _reduced(
     if x.grid.dtype is DType.I16 and arithmetic == "onnx":
         return "averages of 16-bit integers are computed in float"
     if node.op.name == "ReduceSum":
-        fixed = quantized_multiplier(x.grid.scale / found.grid.scale)
+        fixed = quantized_multiplier(x.grid.scale / chain.grid.scale)
     else:
-        fixed = mean_factor(x.grid.scale, found.grid.scale, count)
+        fixed = mean_factor(x.grid.scale, chain.grid.scale, count)
     if count * max(abs(limit - x.grid.zero) for limit in x.grid.range) << max(fixed[1], 0) > SUMS:
         return "its sums could be too large for 32 bits"
     image = transpose(match, x.value, (*kept, *axes), x.grid)
@@ -151,18 +151,18 @@ def _reduced(
     image = match.add("Reshape", image, match.constant("image", np.array(extents, np.int64)))
     moved = Operand(image, x.grid)
     if arithmetic == "onnx":
-        more: dict[str, object] = {"factor": float(np.float32(x.grid.scale) / np.float32(found.grid.scale))}
+        more: dict[str, object] = {"factor": float(np.float32(x.grid.scale) / np.float32(chain.grid.scale))}
         rounding = "float"
     else:
         rounding, more = "double", {"fixed": fixed}
-    y = _pooled(match, found, moved, rounding, arithmetic, tuple(sizes), **more)
+    y = _pooled(match, chain, moved, rounding, arithmetic, tuple(sizes), **more)
     shape = match.constant("shape", np.array(node.output.type.dims, np.int64))
-    return found.finish(match, match.add("Reshape", y, shape))
+    return chain.finish(match, match.add("Reshape", y, shape))
 
 
-def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def softmax(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """Softmax over the last axis, for a result of the scale 2**-8 or 2**-16; that of ONNX Runtime gives floats."""
-    node, grid = found.core, found.grid
+    node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
         return "" if integer_scores(match, node) else "softmax is computed in float, as ONNX Runtime does"
     source, beta = scores(node)
@@ -170,23 +170,23 @@ def softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if isinstance(x, str):
         return x
     last = attribute(node, "axis") % node.output.type.rank == node.output.type.rank - 1
-    if x.grid.dtype is grid.dtype is DType.I16 and last and not (found.scaled or x.grid.steps or grid.steps):
-        return softmax_16(match, found, x.value, x.grid, beta, arithmetic)
+    if x.grid.dtype is grid.dtype is DType.I16 and last and not (chain.scaled or x.grid.steps or grid.steps):
+        return softmax_16(match, chain, x.value, x.grid, beta, arithmetic)
     usual = grid.scale == 1 / (1 << 8 * grid.dtype.bytes) and grid.zero == grid.range[0]
     alike = grid.dtype in (x.grid.dtype, DType.I16)
-    if x.grid.dtype not in BYTES or found.scaled or x.grid.steps or grid.steps or not (usual and alike and last):
+    if x.grid.dtype not in BYTES or chain.scaled or x.grid.steps or grid.steps or not (usual and alike and last):
         return "only softmax of 8 bits over the last axis to a scale of 1/256 or 1/65536 is computed in integers"
     to = "" if x.grid.dtype is grid.dtype else grid.dtype.value
     y = match.add(make("IntegerSoftmax", x_scale=x.grid.scale * beta, to=to), x.value, origin=node.origin)
-    return found.finish(match, y)
+    return chain.finish(match, y)
 
 
-def concat(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def concat(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """Parts requantised to the grid of the result."""
-    node = found.core
-    if found.scaled:
+    node = chain.core
+    if chain.scaled:
         return "a factor stands between its result and its quantisation"
-    if found.bounds(away=True) != found.grid.range:
+    if chain.bounds(away=True) != chain.grid.range:
         return "a concatenation followed by bounds is computed in float"
     parts = []
     for given in node.inputs:
@@ -194,30 +194,30 @@ def concat(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
         part = operand(match, given)
         if isinstance(part, str):
             return part
-        if arithmetic == "litert" and part.grid.dtype is found.grid.dtype is DType.U8:
-            value: Value | str = _part_u8(match, part, found)
+        if arithmetic == "litert" and part.grid.dtype is chain.grid.dtype is DType.U8:
+            value: Value | str = _part_u8(match, part, chain)
         else:
-            value = _looked_up(match, part, found.grid, ([], [], []), arithmetic)
+            value = _looked_up(match, part, chain.grid, ([], [], []), arithmetic)
         if isinstance(value, str):
             return value
         parts.append(value)
-    return found.finish(match, match.add(node.op, *parts, origin=node.origin))
+    return chain.finish(match, match.add(node.op, *parts, origin=node.origin))
 
 
-def _part_u8(match: Match, part: Operand, found: Chain) -> Value:
+def _part_u8(match: Match, part: Operand, chain: Chain) -> Value:
     """A part of a concatenation in LiteRT's arithmetic, which has one of its own for u8."""
-    if part.grid.same(found.grid):
+    if part.grid.same(chain.grid):
         return part.value
-    grid = found.grid
+    grid = chain.grid
     codes = concatenated_u8(np.arange(256), part.grid.scale, part.grid.zero, grid.scale, grid.zero)
     table = match.constant("table", codes.astype(np.uint8))
     op = make("Lookup", scale=grid.scale, zero=grid.zero)
-    return match.add(op, part.value, table, origin=found.core.origin)
+    return match.add(op, part.value, table, origin=chain.core.origin)
 
 
-def resize(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def resize(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """Bilinear resampling of an image, its quantisation unchanged."""
-    node = found.core
+    node = chain.core
     x = operand(match, node.input(0))
     if isinstance(x, str):
         return x
@@ -228,15 +228,15 @@ def resize(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     if arithmetic == "litert" and x.grid.dtype is DType.U8:
         return "LiteRT resamples u8 in float"
     dims, out = x.value.type.dims, node.output.type.dims
-    same = x.grid.same(found.grid) and not found.scaled and found.bounds(away=True) == found.grid.range
-    if _unfit(found, x) or not same or len(dims) != 4 or dims[:2] != out[:2]:
+    same = x.grid.same(chain.grid) and not chain.scaled and chain.bounds(away=True) == chain.grid.range
+    if _unfit(chain, x) or not same or len(dims) != 4 or dims[:2] != out[:2]:
         return "its result has another quantisation than its input"
     op = make(
         "IntegerResizeLinear",
         sizes=out[2:],
         align_corners=int(place == "align_corners"),
         half_pixel=int(place == "half_pixel"),
-        scale=found.grid.scale,
-        zero=found.grid.zero,
+        scale=chain.grid.scale,
+        zero=chain.grid.zero,
     )
-    return found.finish(match, match.add(op, x.value, origin=node.origin))
+    return chain.finish(match, match.add(op, x.value, origin=node.origin))

@@ -24,17 +24,17 @@ LARGEST_RANK = 4
 """Axes of the images that kernels of convolutions in integers take."""
 
 
-def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
+def product(match: Match, chain: Chain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
     """A Conv, a ConvTranspose, a Gemm or a MatMul by constant weights, in integers; ``added`` to the sums of a Conv."""
-    node = found.core
+    node = chain.core
     matrix, back = node.op.name in ("Gemm", "MatMul"), node.op.name == "ConvTranspose"
     why = _unsupported(node)
     if why:
         return why
-    if found.slope != 1 and found.grid.steps:
+    if chain.slope != 1 and chain.grid.steps:
         return "its LeakyRelu is of quantisation steps"
     if matrix and _at_run_time(node):
-        return matmul(match, found, arithmetic)
+        return matmul(match, chain, arithmetic)
     turned = node.op.name == "Gemm" and bool(attribute(node, "transB"))
     given = weights(node.input(1), 0 if turned or not (matrix or back) else 1)
     if isinstance(given, str):
@@ -42,9 +42,9 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand |
     x = operand(match, node.input(0))
     if isinstance(x, str):
         return x
-    if found.scaled and not (given.steps and x.grid.steps and found.grid.steps):
+    if chain.scaled and not (given.steps and x.grid.steps and chain.grid.steps):
         return "a factor stands between its sums and their quantisation"
-    if (given.steps or x.grid.steps) and not found.scaled:
+    if (given.steps or x.grid.steps) and not chain.scaled:
         return "its sums are not scaled"
     data = given.data if turned or not matrix else given.data.T
     if back:
@@ -58,14 +58,14 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand |
     wide = x.grid.dtype is DType.I16 and (b is None or _in_64_bits(node))
     if x.grid.dtype is DType.U16:
         return "products of unsigned integers of 16 bits are computed in float"
-    factors = product_factors(arithmetic, x.grid.scale, given.scales, found.grid.scale, gemm=matrix, wide=wide)
+    factors = product_factors(arithmetic, x.grid.scale, given.scales, chain.grid.scale, gemm=matrix, wide=wide)
     if isinstance(factors, str):
         return factors
     b = None if b is None else np.broadcast_to(b, len(data)).copy()
     largest, plus = largest_sums(data, given.zero, x.grid.range, x.grid.zero, b), None
     if added is not None:
         plus = added_factors(added.grid.scale / units.astype(np.float64))
-        if plus is None or x.grid.dtype not in BYTES or found.slope != 1:
+        if plus is None or x.grid.dtype not in BYTES or chain.slope != 1:
             return "what is added to its sums is computed in float"
         largest = largest + largest_added(added.grid.zero, added.grid.range, *plus)
     why = overflows(largest, factors)
@@ -74,18 +74,18 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand |
     )
     if why and not in_64_bits:
         return why
-    if in_64_bits and found.slope != 1:
+    if in_64_bits and chain.slope != 1:
         return "a LeakyRelu of sums of 64 bits is computed in float"
     spread = Spread.of(node, len(data)) if back else None
     if spread is not None:
         data, b = spread.weights(data, given.zero), None if b is None else np.repeat(b, spread.count)
         shifts = None if factors.shifts is None else spread.spread(factors.shifts)
         factors = replace(factors, values=spread.spread(factors.values), shifts=shifts)
-    low, high = found.bounds(away=arithmetic != "onnx")
+    low, high = chain.bounds(away=arithmetic != "onnx")
     common = {
-        "rounding": factors.rounding, "x_zero": x.grid.zero, "w_zero": given.zero, "zero": found.grid.zero, "low": low,
-        "high": high, "to": found.grid.dtype.value, "scale": found.grid.scale,
-        "slope": found.slope,
+        "rounding": factors.rounding, "x_zero": x.grid.zero, "w_zero": given.zero, "zero": chain.grid.zero, "low": low,
+        "high": high, "to": chain.grid.dtype.value, "scale": chain.grid.scale,
+        "slope": chain.slope,
     }  # fmt: skip
     rest = [
         match.constant("weights", np.ascontiguousarray(data)),
@@ -98,20 +98,20 @@ def product(match: Match, found: Chain, arithmetic: Arithmetic, added: Operand |
         rest += [*([None] if factors.shifts is None else []), added.value, match.constant("added_factors", plus[0])]
         more = {"added_zero": added.grid.zero, "added_shift": plus[1]}
     kind = "IntegerWideConv" if in_64_bits else "IntegerConv"
-    if data.ndim > LARGEST_RANK and factors.rounding == "float" and added is None and found.slope == 1:
+    if data.ndim > LARGEST_RANK and factors.rounding == "float" and added is None and chain.slope == 1:
         window = _windows(node, data.shape[2:]) if spread is None else _spread_windows(node, spread)
         made = by_loop_nest(
-            match, x, data.astype(np.int32) - given.zero, b, factors.values, found.grid, (low, high), window
+            match, x, data.astype(np.int32) - given.zero, b, factors.values, chain.grid, (low, high), window
         )
-        return found.finish(match, made if spread is None else spread.interleaved(match, made))
+        return chain.finish(match, made if spread is None else spread.interleaved(match, made))
     if matrix:
-        return found.finish(match, _rows(match, x.value, rest, node, common, wide=in_64_bits))
+        return chain.finish(match, _rows(match, x.value, rest, node, common, wide=in_64_bits))
     if spread is not None:
         op = make(kind, **common, **_spread_windows(node, spread))
         made = match.add(op, x.value, *rest, origin=node.origin)
-        return found.finish(match, spread.interleaved(match, made))
+        return chain.finish(match, spread.interleaved(match, made))
     op = make(kind, **common, **more, **_windows(node, data.shape[2:]))
-    return found.finish(match, match.add(op, x.value, *rest, origin=node.origin))
+    return chain.finish(match, match.add(op, x.value, *rest, origin=node.origin))
 
 
 def _spread_windows(node: Node, spread: Spread) -> dict[str, Any]:
@@ -166,27 +166,27 @@ def _at_run_time(node: Node) -> bool:
     return w.type.rank != 2 or not (w.constant or integers_of(w))
 
 
-def matmul(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def matmul(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """A product of two matrices that are both computed at run time."""
-    node = found.core
-    if found.slope != 1:
+    node = chain.core
+    if chain.slope != 1:
         return "a LeakyRelu of a product of two matrices at run time is computed in float"
     given = operand(match, node.input(0)), operand(match, node.input(1))
     a, b = given
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
-    if found.scaled or a.grid.steps or b.grid.steps or found.grid.steps:
+    if chain.scaled or a.grid.steps or b.grid.steps or chain.grid.steps:
         return "its numbers count steps"
-    kinds = {a.grid.dtype, b.grid.dtype, found.grid.dtype}
-    sixteen = a.grid.dtype is found.grid.dtype is DType.I16 and b.grid.dtype in (DType.I8, DType.I16)
-    wide = sixteen and not (a.grid.zero or b.grid.zero or found.grid.zero) and arithmetic != "onnx"
+    kinds = {a.grid.dtype, b.grid.dtype, chain.grid.dtype}
+    sixteen = a.grid.dtype is chain.grid.dtype is DType.I16 and b.grid.dtype in (DType.I8, DType.I16)
+    wide = sixteen and not (a.grid.zero or b.grid.zero or chain.grid.zero) and arithmetic != "onnx"
     if kinds - {DType.I8, DType.U8} and not wide:
         return "products of two matrices of 16-bit integers are computed in float"
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         return "a product of two matrices at run time, and a bias, is computed in float"
     connected = node.op.name == "Gemm" and bool(attribute(node, "transB"))  # FULLY_CONNECTED, which LiteRT rounds once
     rounded = "tflm" if arithmetic == "litert" and not connected else arithmetic  # TFLite's kernels agree on the rest
-    scales = a.grid.scale, np.array([b.grid.scale], np.float32), found.grid.scale
+    scales = a.grid.scale, np.array([b.grid.scale], np.float32), chain.grid.scale
     factors = product_factors(rounded, *scales, gemm=True, wide=wide)
     if isinstance(factors, str):
         return factors
@@ -194,17 +194,17 @@ def matmul(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     largest = np.array([node.input(0).type.dims[-1] * most[0] * most[1]])
     if why := "" if wide else overflows(largest, factors):
         return why
-    low, high = found.bounds(away=arithmetic != "onnx")
+    low, high = chain.bounds(away=arithmetic != "onnx")
     fixed = (0, 0) if factors.shifts is None else (int(factors.values[0]), int(factors.shifts[0]))
     second = b.value
     if node.op.name == "Gemm" and attribute(node, "transB"):
         second = transpose(match, second, (1, 0), b.grid)
     op = make(
-        "IntegerMatMul", rounding=factors.rounding, zeros=(a.grid.zero, b.grid.zero, found.grid.zero), low=low,
-        high=high, to=found.grid.dtype.value, scale=found.grid.scale, fixed=fixed,
+        "IntegerMatMul", rounding=factors.rounding, zeros=(a.grid.zero, b.grid.zero, chain.grid.zero), low=low,
+        high=high, to=chain.grid.dtype.value, scale=chain.grid.scale, fixed=fixed,
         factor=float(factors.values[0]) if factors.shifts is None else 1.0,
     )  # fmt: skip
-    return found.finish(match, match.add(op, a.value, second, origin=node.origin))
+    return chain.finish(match, match.add(op, a.value, second, origin=node.origin))
 
 
 def _unsupported(node: Node) -> str:

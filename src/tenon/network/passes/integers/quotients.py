@@ -22,16 +22,16 @@ EPSILON = 1e-5
 """At most the bound below the length that an L2 normalisation divides by."""
 
 
-def divide(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def divide(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """A Div of two quantised tensors, or an L2 normalisation."""
-    node, grid = found.core, found.grid
+    node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
         return "quotients are computed in float"
-    if found.scaled:
+    if chain.scaled:
         return "a factor stands between its result and its quantisation"
     axis = _normalized_axis(node)
     if axis is not None:
-        return _l2_normalization(match, found, axis)
+        return _l2_normalization(match, chain, axis)
     a, b = (operand(match, node.input(i), (grid.dtype,)) for i in (0, 1))
     if isinstance(a, str) or isinstance(b, str):
         return str(a if isinstance(a, str) else b)
@@ -45,12 +45,12 @@ def divide(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
     factor = quantized_multiplier(float(scales[0] / (scales[1] * scales[2])))
     if factor[1] > LARGEST_SHIFT:
         return f"its quotients are multiplied by more than {1 << LARGEST_SHIFT}"
-    low, high = found.bounds(away=True)
+    low, high = chain.bounds(away=True)
     op = make(
         "IntegerDiv", scales=(a.grid.scale, b.grid.scale, grid.scale), zeros=(a.grid.zero, b.grid.zero, grid.zero),
         low=low, high=high, to=grid.dtype.value, factor=factor,
     )  # fmt: skip
-    return found.finish(match, match.add(op, a.value, b.value, origin=node.origin))
+    return chain.finish(match, match.add(op, a.value, b.value, origin=node.origin))
 
 
 def _normalized_axis(node: Node) -> int | None:
@@ -68,42 +68,42 @@ def _normalized_axis(node: Node) -> int | None:
     return int(axes.reshape(())) % node.output.type.rank if small else None
 
 
-def _l2_normalization(match: Match, found: Chain, axis: int) -> Value | str:
-    x = operand(match, found.core.input(0))
+def _l2_normalization(match: Match, chain: Chain, axis: int) -> Value | str:
+    x = operand(match, chain.core.input(0))
     if isinstance(x, str):
         return x
-    grid = found.grid
+    grid = chain.grid
     middle = 0 if grid.dtype is DType.I8 else 128
     usual = grid.scale == 1 / 128 and grid.zero == middle and x.grid.dtype is grid.dtype
-    if x.grid.dtype not in (DType.I8, DType.U8) or not usual or found.bounds(away=True) != grid.range:
+    if x.grid.dtype not in (DType.I8, DType.U8) or not usual or chain.bounds(away=True) != grid.range:
         return "only L2 normalisation of 8 bits to a scale of 1/128 is computed in integers"
     if x.value.type.dims[axis] > LONGEST:
         return f"the squares of {x.value.type.dims[axis]} elements are too many for 32 bits"
-    return _along(match, found, x, axis, make("IntegerL2Normalization", x_zero=x.grid.zero))
+    return _along(match, chain, x, axis, make("IntegerL2Normalization", x_zero=x.grid.zero))
 
 
-def log_softmax(match: Match, found: Chain, arithmetic: Arithmetic) -> Value | str:
+def log_softmax(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     """LogSoftmax of i8, for a result of the scale 1/16; that of ONNX Runtime gives floats."""
-    node, grid = found.core, found.grid
+    node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
         return "" if integer_scores(match, node) else "the logarithm of softmax is computed in float"
     x = operand(match, node.input(0))
     if isinstance(x, str):
         return x
     usual = grid.scale == 1 / 16 and grid.zero == grid.range[1] and x.grid.dtype is grid.dtype is DType.I8
-    plain = not (found.scaled or x.grid.steps or grid.steps) and found.bounds(away=True) == grid.range
+    plain = not (chain.scaled or x.grid.steps or grid.steps) and chain.bounds(away=True) == grid.range
     axis = attribute(node, "axis") % node.output.type.rank
     if not usual or not plain or x.grid.scale <= LEAST_SCALE or x.value.type.dims[axis] >= 1 << 12:
         return "only the logarithm of softmax of i8 to a scale of 1/16 is computed in integers"
-    return _along(match, found, x, axis, make("IntegerLogSoftmax", x_scale=x.grid.scale))
+    return _along(match, chain, x, axis, make("IntegerLogSoftmax", x_scale=x.grid.scale))
 
 
-def _along(match: Match, found: Chain, x: Operand, axis: int, op: Operation) -> Value:
+def _along(match: Match, chain: Chain, x: Operand, axis: int, op: Operation) -> Value:
     """An operator on rows of the last axis, along any axis."""
-    rank, origin = x.value.type.rank, found.core.origin
+    rank, origin = x.value.type.rank, chain.core.origin
     if axis == rank - 1:
-        return found.finish(match, match.add(op, x.value, origin=origin))
+        return chain.finish(match, match.add(op, x.value, origin=origin))
     there = (*(i for i in range(rank) if i != axis), axis)
     back = tuple(int(i) for i in np.argsort(there))
     made = match.add(op, transpose(match, x.value, there, x.grid), origin=origin)
-    return found.finish(match, transpose(match, made, back, found.grid))
+    return chain.finish(match, transpose(match, made, back, chain.grid))

@@ -49,6 +49,6 @@ def _codes(value: Value, source: Value) -> Array:
     codes = np.arange(low, high + 1).astype(source.type.dtype.numpy)
     if value is source or value.producer is None:
         return codes
-    (found,) = value.producer.op.evaluate([codes, value.producer.input(1).array])
-    assert found is not None
-    return np.asarray(found)
+    (result,) = value.producer.op.evaluate([codes, value.producer.input(1).array])
+    assert result is not None
+    return np.asarray(result)
