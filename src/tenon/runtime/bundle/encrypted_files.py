@@ -77,15 +77,15 @@ def encrypted_container(parts: Mapping[str, bytes], secret: bytes) -> bytes:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink():
             raise InputError(f"{path} is a symbolic link: put the file itself there")
         if not path.is_dir():
-            found[path.relative_to(folder).as_posix()] = path
-    if not found:
+            files[path.relative_to(folder).as_posix()] = path
+    if not files:
         raise InputError(f"{folder} has no files")
-    return found
+    return files
 
 
 def _decrypted_container(path: Path, secret: bytes) -> bytes:

@@ -92,10 +92,10 @@ def with_bounds(text: str, programs: Sequence[Program], bounds: StaticBounds | N
     for program in programs if bounds else ():
         assert bounds
         line = rf"^#define {program.name.upper()}_(?:MEM_ALIGN|ACTIVATIONS_MEM_SIZE) \d+\n(?!/\* The least)"
-        found = re.search(line, text, re.MULTILINE)
-        assert found
+        definition = re.search(line, text, re.MULTILINE)
+        assert definition
         lines = [*_stack(program, bounds), *_instructions(program, bounds.instructions.get(program.name)), ""]
-        text = text[: found.end()] + "\n".join(lines) + text[found.end() :]
+        text = text[: definition.end()] + "\n".join(lines) + text[definition.end() :]
     return text
 
 

@@ -80,7 +80,7 @@ def image_source(name: str, runtime: Mapping[str, str], tables: Mapping[str, str
     (``bundle.preprocessing``).
     """
     words = {"NAME": name, "PREFIX": name.upper()}
-    entry = re.sub("NAME|PREFIX", lambda found: words[found[0]], runtime["image_entry.c"])
+    entry = re.sub("NAME|PREFIX", lambda match: words[match[0]], runtime["image_entry.c"])
     names = "".join(f"#define tenon_{symbol} {name}_tenon_{symbol}\n" for symbol in _SYMBOLS)
     images = [_SHARED_FUNCTION.sub("static ", runtime[file]) for file in _IMAGES]
     parts = [runtime[_NETWORK], *images, *tables.values(), entry]

@@ -123,14 +123,14 @@ def _public(key: PublicKey) -> Ed25519PublicKey:
         content = key if isinstance(key, bytes) else Path(key).read_bytes()
         if len(content) == _PUBLIC:
             return Ed25519PublicKey.from_public_bytes(content)
-        found = load_pem_public_key(content)
+        loaded = load_pem_public_key(content)
     except OSError as error:
         raise InputError(f"cannot read the public key {key!s}: {error.strerror or error}") from None
     except ValueError as error:
         raise InputError(f"the public key has neither {_PUBLIC} bytes nor the form of PEM: {error}") from None
-    if not isinstance(found, Ed25519PublicKey):
+    if not isinstance(loaded, Ed25519PublicKey):
         raise InputError("the public key is none of Ed25519: 'openssl pkey -in private.pem -pubout' writes it")
-    return found
+    return loaded
 
 
 def _missing() -> InputError:

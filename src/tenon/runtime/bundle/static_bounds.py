@@ -52,10 +52,10 @@ def static_bounds(
     if not target.triple.startswith("thumb"):
         return StaticBounds(stack, {}, "instructions are counted for Arm's Cortex-M")
     try:
-        code = {found: function for text in printed for found, function in functions(text).items()}
+        code = {symbol: function for text in printed for symbol, function in functions(text).items()}
         program = InstructionBounds(code, library_instructions(target))
-        found = {entry: _instructions(program.bound(entry), name, kernels) for entry, kernels in entries.items()}
-        return StaticBounds(stack, found)
+        bounds = {entry: _instructions(program.bound(entry), name, kernels) for entry, kernels in entries.items()}
+        return StaticBounds(stack, bounds)
     except UnboundedError as error:
         return StaticBounds(stack, {}, str(error))
 

@@ -184,8 +184,8 @@ class Engine(Locked):
                 self._fill(feeds)
             if status := self._pool.run(self._arguments):
                 raise InternalError(f"'{self.name}' returned {status}")
-            found = self._bindings[self._number].results()
-            return {name: array.copy() for name, array in found.items()} if copy else found
+            results = self._bindings[self._number].results()
+            return {name: array.copy() for name, array in results.items()} if copy else results
 
     def _fill(self, feeds: Feeds) -> None:
         """Select the binding that takes the feeds, and copy them to its inputs."""

@@ -90,10 +90,10 @@ def _plugin(compiler: Compiler) -> bytes:
 
 def _stack(target: Target) -> str:
     """The option with the stack's range of addresses, from the linker script; empty for programs of a system."""
-    found = re.search(r"STACK .*ORIGIN = (\w+), LENGTH = (\w+)", target.linker_script)
-    if found is None:
+    region = re.search(r"STACK .*ORIGIN = (\w+), LENGTH = (\w+)", target.linker_script)
+    if region is None:
         return ""
-    origin, length = (int(text, 16) for text in found.groups())
+    origin, length = (int(text, 16) for text in region.groups())
     return f",stack={origin:#x}:{origin + length:#x}"
 
 

@@ -68,10 +68,10 @@ class LibraryDevice:
         except (OSError, AttributeError) as error:
             raise InputError(f"{self._path} is no plug-in with a device: {error}") from error
         entry.restype, message = ctypes.POINTER(_Device), _TEXT()
-        found = entry(_TEXT(argument.encode()), ctypes.byref(message))
-        if not found:
+        device = entry(_TEXT(argument.encode()), ctypes.byref(message))
+        if not device:
             raise InputError(f"{self._path}: {(message.value or b'the device cannot be used').decode()}")
-        self._device = found.contents
+        self._device = device.contents
         if self._device.abi != _ABI or self._device.struct_size < ctypes.sizeof(_Device):
             raise InputError(f"{self._path} was built for version {self._device.abi} of tenon_device.h, not {_ABI}")
 

@@ -21,7 +21,7 @@ def template(name: str) -> str:
 
 def filled(name: str, **texts: str) -> str:
     """A template with each ``@NAME@`` replaced by a text, in which nothing is replaced."""
-    return re.sub(r"@([A-Z]+)@", lambda found: texts[found[1]], template(name))
+    return re.sub(r"@([A-Z]+)@", lambda match: texts[match[1]], template(name))
 
 
 def json_text(data: Any) -> str:

@@ -139,6 +139,6 @@ def android(contents: Contents) -> dict[str, bytes]:
 def _constants(contents: Contents) -> str:
     """The integers of the header as constants of a Java class: offsets and sizes of inputs and outputs."""
     integer = re.compile(rf"^#define ({contents.name.upper()}_\w+) \(?(-?\d+)\)?(?: /\*.*)?$", re.MULTILINE)
-    found = [(name, value) for name, value in integer.findall(contents.header) if int(value) < 1 << 31]
+    constants = [(name, value) for name, value in integer.findall(contents.header) if int(value) < 1 << 31]
     about = f"    /* As in {contents.name}.h: offsets of inputs and outputs in the tensors, their sizes. */\n"
-    return about + "".join(f"    public static final int {name} = {value};\n" for name, value in found)
+    return about + "".join(f"    public static final int {name} = {value};\n" for name, value in constants)

@@ -33,6 +33,6 @@ def single_header(contents: Contents) -> str:
 
 def _joined(contents: Contents, declarations: str) -> str:
     own = f'#include "{contents.name}.h"\n'
-    before, found, code = contents.source.partition(own)
-    assert found, "the C file includes its header"
+    before, include, code = contents.source.partition(own)
+    assert include, "the C file includes its header"
     return f"{before}{declarations}{code}\n{contents.weights_definition}"
