@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tenon.compilation import resolved
 from tenon.machine.codegen.backend import SourceFile, TextUnit
 from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.kernel_ir.loops import Kernel
@@ -59,7 +60,7 @@ def bundle(
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
     origin, by_input = Origin(file="by_hand.onnx", sha256="0" * 64), {"x": preprocessing} if preprocessing else {}
     made = program(name, shape)
-    return Bundle(made, unit(made, source), find(target), options, origin, by_input)
+    return Bundle(made, unit(made, source), resolved(options, find(target)), origin, by_input)
 
 
 def unit(program: Program, text: str) -> TextUnit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from tenon.atomic_write import write_all
+from tenon.compilation import Compilation, resolved
 from tenon.errors import InputError, ModelError, Problem, guarded
 from tenon.formats import importers
 from tenon.formats.importers.pytorch import is_torch
 from tenon.formats.wire.encryption import Key
 from tenon.formats.wire.stored_files import Transform, stored_as
-from tenon.machine.algorithms.base import Limits
 from tenon.machine.codegen.backend import find as find_backend
-from tenon.machine.codegen.c.strict import strict_machine
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernels.machine import in_halves, with_product
@@ -50,12 +48,8 @@ from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
 from tenon.options import (
-    INTEGER_WINOGRAD_BYTES,
-    THREADS,
-    Arithmetic,
     OptionKeywords,
     Options,
-    usual_limits,
     with_options,
 )
 from tenon.runtime.bundle import Bundle, Origin, Tuned
@@ -65,7 +59,7 @@ from tenon.runtime.bundle.names import identifier
 from tenon.tools.cluster import open_pool
 from tenon.tools.tune.probe import probed
 from tenon.tools.tune.search import Bench, LayerTimes, kind_of, search
-from tenon.tools.tune.table import Table, Times
+from tenon.tools.tune.table import Table
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
@@ -143,15 +137,16 @@ def compile(
     """
     if is_torch(model):
         model, values = load(model, example_inputs=example_inputs, values=values), None
-    chosen, target = _chosen(options, changes)
+    chosen = _options(options, changes)
+    compilation = _resolved(chosen)
     with stored_as(key, transform):
-        return _compiled(model, chosen, target, shapes, weights, values, progress, rewrite, stages)
+        return _compiled(model, chosen, compilation, shapes, weights, values, progress, rewrite, stages)
 
 
 def _compiled(
     model: Model | Graph,
     chosen: Options,
-    target: Target,
+    compilation: Compilation,
     shapes: Shapes | Sequence[Shapes] | None,
     weights: Model | None,
     values: Values | None,
@@ -159,13 +154,13 @@ def _compiled(
     rewritten: Callable[[Graph], Graph],
     stages: Stages,
 ) -> Bundle:
-    """See ``compile``; options without a value are those that the target usually has."""
+    """See ``compile``; ``chosen`` are the options that are about the model and not about what it is compiled to."""
     progress("read")
     all_shapes = _all_shapes(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
     cut["values"] = values
     whole = _whole(model, chosen, values)
-    imported = load(model, shapes=all_shapes[0], weights=weights, **cut) if whole is None else whole
+    imported, origin = (whole, None) if whole is not None else _imported(model, all_shapes[0], weights, cut)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
     name = _entry_name(chosen, imported)
@@ -182,25 +177,22 @@ def _compiled(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
-    programs, tuned = _programs(graphs, target, chosen, name, progress, stages)
+    programs, tuned = _programs(graphs, compilation, name, progress, stages)
     progress("generate")
-    origin = _origin(model, imported)
     if chosen.obfuscate:
         renamed, origin = port_names(programs[0], chosen.obfuscate), None
         programs = obfuscated(programs, chosen.obfuscate)
         preprocessing = {renamed[port]: each for port, each in preprocessing.items()}
         heads = heads and heads._replace(outputs=tuple(renamed[port] for port in heads.outputs))
     first, *more = programs
-    top = banner(first, target, chosen, origin, more=more) + check(target)
-    backend = find_backend(target.backend)
-    unit = backend.program([first, *more], f"{name}.h", profile=chosen.profile, banner=top)
+    top = banner(first, compilation, origin, more=more) + check(compilation.target)
+    backend = find_backend(compilation.target.backend)
+    unit = backend.program([first, *more], f"{name}.h", profile=compilation.profile, banner=top)
     if chosen.obfuscate:
         unit = unit.without_names()
-    arithmetic = used_arithmetic(chosen, target, imported)
+    arithmetic = compilation.arithmetic_of(imported)
     expected = partial(_answer, graphs[0], arithmetic)
-    return Bundle(
-        first, unit, target, chosen, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected
-    )  # fmt: skip
+    return Bundle(first, unit, compilation, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected)
 
 
 def _check_ranges(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -245,7 +237,7 @@ def inspect(
     **changes: Unpack[OptionKeywords],
 ) -> tuple[Description, Graph | None]:
     """A description of a model, and the optimised graph (None while dimensions are unbound)."""
-    chosen, target = _chosen(options, changes)
+    compilation = _resolved(_options(options, changes))
     given = _given(model, shapes, weights, values)
     given = given if shapes else with_open_batches(given)
     if not shapes and not all(v.type.bound for v in given.inputs):
@@ -253,9 +245,9 @@ def inspect(
     if given.incomplete and all(v.type.bound for v in given.inputs):
         return describe(given), given  # without weights nothing can be planned
     left: list[Problem] = []
-    graph, program = _planned(given, target, chosen, given.name, shapes, progress, left)
+    graph, program = _planned(given, compilation, given.name, shapes, progress, left)
     description = describe(bind(given, shapes) if shapes else given, program)
-    arithmetic = used_arithmetic(chosen, target, given) if is_quantised(given) else "float"
+    arithmetic = compilation.arithmetic_of(given) if is_quantised(given) else "float"
     reasons, moves = (tuple((p.where, p.what) for p in problems) for problems in (left, requantised_moves(given)))
     description = replace(description, arithmetic=arithmetic, left_in_float=reasons, requantised=moves)
     return replace(description, compiled=operators(graph)), graph
@@ -263,8 +255,7 @@ def inspect(
 
 def prepared(graph: Graph, options: Options) -> tuple[Graph, Setting]:
     """The optimised graph of a network whose shapes are bound, and what its plan for the target depends on."""
-    chosen, target = _chosen(options, {})
-    return _prepared(graph, target, chosen, None, lambda stage: None)
+    return _prepared(graph, _resolved(options), None, lambda stage: None)
 
 
 @with_options
@@ -290,13 +281,11 @@ def tune(
     measured again; an interrupt loses only the current layer.  A table that cannot be read or written is a
     TenonWarning.
     """
-    chosen, target = _chosen(options, changes)
-    threads = chosen.threads or 1
-    chosen = replace(chosen, threads=threads)
+    chosen = _options(options, changes)
+    compilation = _resolved(replace(chosen, threads=chosen.threads or 1))
     given = _given(model, shapes, weights, values)
-    graph = _optimised(given, target, chosen, shapes)
-    setting = _setting(target, chosen)
-    bench = Bench(target, setting, chosen, threads, runner=runner)
+    graph = _optimised(given, compilation, shapes)
+    bench = Bench(compilation, runner=runner)
     with open_pool(cluster) as pool:
         yield from search(graph, bench, Table(chosen.tuning), pool=pool, progress=progress)
 
@@ -333,8 +322,7 @@ def rewrite(
 
 def _planned(
     given: Graph,
-    target: Target,
-    options: Options,
+    compilation: Compilation,
     name: str,
     shapes: Shapes | None,
     progress: Progress,
@@ -342,17 +330,16 @@ def _planned(
 ) -> tuple[Graph, Program]:
     """The optimised graph before layout selection, and its program; ``left`` gets the layers left in floats of 32
     bits."""
-    graph, setting = _prepared(given, target, options, shapes, progress, left)
-    program = _plan(graph, setting, name, Weighed(), options, progress)
-    if options.precision == "fp16" and target.machine.multiplies(DType.F16):
+    graph, setting = _prepared(given, compilation, shapes, progress, left)
+    program = _plan(graph, setting, name, Weighed(), compilation.ram, progress)
+    if compilation.precision == "fp16" and compilation.target.machine.multiplies(DType.F16):
         left += products_in_f32(graph, program, setting)
     return graph, _named(program, given)
 
 
 def _prepared(
     given: Graph,
-    target: Target,
-    options: Options,
+    compilation: Compilation,
     shapes: Shapes | None,
     progress: Progress,
     left: list[Problem] | None = None,
@@ -360,27 +347,26 @@ def _prepared(
 ) -> tuple[Graph, Setting]:
     """The optimised graph before layout selection, and the settings of the planner."""
     progress("optimise")
-    graph = _optimised(given, target, options, shapes, left, stages)
+    graph = _optimised(given, compilation, shapes, left, stages)
     progress("plan")
-    setting = _setting(target, options)
-    times: Times = {}
-    if not options.no_tuning and target.format.compiled and os.path.lexists(options.tuning):
-        times = Table(options.tuning).nearest(kind_of(target, options, setting.threads))
-    chosen = choose(graph, setting, times, options.max_weights)
+    setting, times = compilation.setting, dict[str, dict[str, float]]()
+    if compilation.tuning is not None and os.path.lexists(compilation.tuning):
+        times = Table(compilation.tuning).nearest(kind_of(compilation))
+    chosen = choose(graph, setting, times, compilation.max_weights)
     return graph, replace(setting, algorithms=chosen, measured=frozenset(chosen.keys() & times.keys()))
 
 
 def _plan(
-    graph: Graph, setting: Setting, name: str, weights: Weighed, options: Options, progress: Progress,
+    graph: Graph, setting: Setting, name: str, weights: Weighed, ram: int | None, progress: Progress,
     stages: Stages = UNSEEN,
 ) -> Program:  # fmt: skip
     """The program of ``graph``, which is not changed, within the budget of RAM if there is one."""
-    if options.ram is None:
+    if ram is None:
         laid_out = graph.copy()
         program = plan(laid_out, setting, name, weights)
         stages.planned(program, setting, laid_out)
         return program
-    program = plan_within(graph, setting, name, weights, options.ram, progress)
+    program = plan_within(graph, setting, name, weights, ram, progress)
     stages.planned(program, setting, None)
     return program
 
@@ -408,7 +394,7 @@ def _all_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]
 
 
 def _programs(
-    graphs: Sequence[Graph], target: Target, options: Options, name: str, progress: Progress, stages: Stages
+    graphs: Sequence[Graph], compilation: Compilation, name: str, progress: Progress, stages: Stages
 ) -> tuple[list[Program], Tuned | None]:
     """The program of each binding, and how measured times were used.
 
@@ -416,19 +402,19 @@ def _programs(
     """
     weights, programs = Weighed(), list[Program]()
     stages.imported(name, graphs[0])
-    optimised, setting = _prepared(graphs[0], target, options, None, progress, stages=stages)
+    optimised, setting = _prepared(graphs[0], compilation, None, progress, stages=stages)
     settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
-            programs.append(_named(_plan(optimised, setting, name, weights, options, progress, stages), graph))
+            programs.append(_named(_plan(optimised, setting, name, weights, compilation.ram, progress, stages), graph))
             continue
         entry = f"{name}_{number}"
         stages.imported(entry, graph)
-        other, chosen = _prepared(graph, target, options, None, progress, stages=stages)
+        other, chosen = _prepared(graph, compilation, None, progress, stages=stages)
         alike = choose_alike(other, chosen, optimised, setting)
         chosen = replace(chosen, algorithms={**chosen.algorithms, **alike})
         settings.append(chosen)
-        programs.append(_named(_plan(other, chosen, entry, weights, options, progress, stages), graph))
+        programs.append(_named(_plan(other, chosen, entry, weights, compilation.ram, progress, stages), graph))
     last, memories = programs[-1], [program.memory for program in programs]
     memory = Memory(
         last.memory.constant, max(m.mutable for m in memories), max(m.activations for m in memories),
@@ -454,28 +440,21 @@ def _given(model: Model | Graph, shapes: Shapes | None, weights: Model | None, v
     return load(model, shapes=shapes, weights=weights, values=values)
 
 
-def _setting(target: Target, options: Options) -> Setting:
-    max_winograd_error = math.inf if options.max_winograd_error is None else options.max_winograd_error
-    assert options.strassen is not None
-    usual = options.winograd is None  # on a target without an operating system
-    in_integers = INTEGER_WINOGRAD_BYTES if usual else math.inf if options.winograd else 0
-    limits = Limits(options.winograd or 0, options.strassen, max_winograd_error, in_integers)
-    machine = replace(target.machine, threads=options.threads or 1)
-    return Setting(machine, limits, threads=most_threads(target, options))
-
-
 def _optimised(
-    given: Graph, target: Target, options: Options, shapes: Shapes | None, left: list[Problem] | None = None,
+    given: Graph,
+    compilation: Compilation,
+    shapes: Shapes | None,
+    left: list[Problem] | None = None,
     stages: Stages = UNSEEN,
-) -> Graph:  # fmt: skip
+) -> Graph:
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
-    queued = find_backend(target.backend).launch == "grid"  # launches in a queue, which has no loops
-    if queued or is_quantised(graph) or options.precision != "fp32" or options.ram is not None:
+    queued = find_backend(compilation.target.backend).launch == "grid"  # launches in a queue, which has no loops
+    if queued or is_quantised(graph) or compilation.precision != "fp32" or compilation.ram is not None:
         graph = unrolled(graph)  # what follows looks at every layer
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
-    arithmetic = used_arithmetic(options, target, given)
+    arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":
         kept = to_integers(graph, arithmetic, stages.log)
         for problem in kept:
@@ -483,26 +462,27 @@ def _optimised(
         stages.passed("integers", graph, int(is_quantised(graph)))
         if left is not None:
             left += kept
-    narrow = _narrowing(target, options, left, stated=mixed and options.precision == "fp16")
-    failures = Path.cwd() if options.verify else None
+    narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
+    verify = compilation.verify
+    failures = Path.cwd() if verify else None
     passes.optimize(
-        graph, options.verify, options.optimize, stages.log, passed=stages.passed, narrow=narrow, failures=failures
+        graph, verify, compilation.optimize, stages.log, passed=stages.passed, narrow=narrow, failures=failures
     )
     return graph
 
 
-def _narrowing(target: Target, options: Options, left: list[Problem] | None, *, stated: bool) -> list[Pass]:
+def _narrowing(compilation: Compilation, left: list[Problem] | None, *, stated: bool) -> list[Pass]:
     """The passes for the precision; ``left`` gets the layers that compute in f32 nevertheless, and why.  ``stated``: of
     products that the model has in f16."""
-    if options.precision == "fp32":
+    if compilation.precision == "fp32":
         return []
-    stored, setting = STORED[options.precision], _setting(target, options)
+    target, stored, setting = compilation.target, STORED[compilation.precision], compilation.setting
     arithmetic = computes(target.machine, stored)
     if not arithmetic and left is not None:
         left.append(Problem("all layers", f"{target.name} has no arithmetic in {stored}, which weights are stored in"))
     arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
     return precision(
-        options.precision, arithmetic=arithmetic, arithmetic_of=arithmetic_of, reason_of=reason_of, left=left,
+        compilation.precision, arithmetic=arithmetic, arithmetic_of=arithmetic_of, reason_of=reason_of, left=left,
         stated=stated,
     )  # fmt: skip
 
@@ -531,38 +511,8 @@ def find_target(options: Options) -> Target:
     return probed(target, options) if options.target == "host" and target.machine.has("dot2") else target
 
 
-def used_arithmetic(options: Options, target: Target, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
-    """How the quantised operators of ``graph`` are computed for a target."""
-    # A page in a browser is expected to give the answers of this machine, a microcontroller those of TFLite Micro.
-    microcontroller = target.freestanding and not target.format.module
-    usual: Arithmetic = "tflm" if microcontroller and graph.source.endswith(".tflite") else "onnx"
-    return options.arithmetic or usual
-
-
-def most_threads(target: Target, options: Options) -> int:
-    """Maximum number of threads of a bundle.  Raises InputError for several threads on a target without them."""
-    if not target.threaded:
-        if (options.threads or 1) > 1:
-            raise InputError(f"target {target.name} has no threads: leave out threads={options.threads}")
-        return 1
-    return options.threads or THREADS
-
-
-def _chosen(options: Options | None, changes: Mapping[str, Any]) -> tuple[Options, Target]:
-    """The options with target-dependent defaults filled in, and the target."""
-    chosen = _options(options, changes)
-    target = find_target(chosen)
-    winograd, strassen = usual_limits(target.freestanding)
-    if chosen.c99 == "strict":
-        if target.backend != "c":
-            raise InputError(f"kernels for target {target.name} are not in C: leave out c99=strict (--c99)")
-        target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
-    return replace(
-        chosen,
-        no_tuning=chosen.no_tuning or chosen.c99 == "strict",  # times are those of the vector code
-        winograd=winograd if chosen.winograd is None else chosen.winograd,
-        strassen=strassen if chosen.strassen is None else chosen.strassen,
-    ), target
+def _resolved(options: Options) -> Compilation:
+    return resolved(options, find_target(options))
 
 
 def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
@@ -572,9 +522,10 @@ def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
     return Options(**{**vars(options), **given}) if given else options
 
 
-def _origin(model: Model | Graph, graph: Graph) -> Origin | None:
-    if isinstance(model, Graph):
-        return None
-    file, importer = importers.find(model)
-    format = next(name for name, known in importers.FORMATS.items() if known.importer() is importer)
-    return Origin(file=Path(file.name).name, sha256=hashlib.sha256(file.data).hexdigest(), format=format.lower())
+def _imported(
+    model: Model, shapes: Shapes | None, weights: Model | None, cut: Mapping[str, Any]
+) -> tuple[Graph, Origin]:
+    """The graph of a model, and the file that it comes from."""
+    read = importers.read(model, shapes, weights=weights, **cut)
+    digest = hashlib.sha256(read.file.data).hexdigest()
+    return read.graph, Origin(file=Path(read.file.name).name, sha256=digest, format=read.format.lower())

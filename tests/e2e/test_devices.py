@@ -151,8 +151,9 @@ def test_bundles_without_profile_cannot_be_timed_by_step(cache: Path) -> None:
         Device(bundle).time(0)
     with pytest.raises(InputError, match="compile the model again with --profile"):
         Device(bundle).timestamps(1)
+    made = replace(bundle.compilation, recorded={**bundle.compilation.recorded, "profile": True})
     with pytest.raises(InputError, match="only be timed as a whole"):
-        Device(replace(bundle, options=replace(bundle.options, profile=True))).timestamps(1)
+        Device(replace(bundle, compilation=made)).timestamps(1)
 
 
 class Remote:

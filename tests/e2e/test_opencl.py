@@ -19,6 +19,7 @@ from interpret import interpret
 from lowered import Ask, run_lowered
 from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
+from tenon.compilation import resolved
 from tenon.errors import InputError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.backend import unsupported
@@ -97,7 +98,7 @@ def launch(calls: Sequence[Launched]) -> None:
         steps.append(Call(each.kernel, tuple(places), f"call{i}", "case"))
     port = Port("memory", tensor(DType.U8, end), 0)
     program = Program("cases", (port,), (port,), tuple(steps), (), Memory(0, end, 0, 0))
-    with open_bundle(Bundle.of(program, find("opencl"), Options(target="opencl"))) as engine:
+    with open_bundle(Bundle.of(program, resolved(Options(target="opencl"), find("opencl")))) as engine:
         memory = engine.run({"memory": np.frombuffer(b"".join(parts), np.uint8)})["memory"]
     for each, step in zip(calls, steps, strict=True):
         for view, place in zip(each.before, step.args, strict=True):

@@ -20,6 +20,7 @@ from interpret import interpret
 from lowered import Ask, run_lowered
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
+from tenon.compilation import resolved
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine, in_halves
@@ -145,7 +146,7 @@ def assert_equal(kernels: Sequence[Recorded], target: Target) -> None:
     # a fused multiply-add rounds once
     row = replace(target, flags=(*target.flags, "-ffp-contract=off", "-O1"))
     made, memory = program(kernels, row)
-    bundle = Bundle.of(made, row, Options(target=target.name))
+    bundle = Bundle.of(made, resolved(Options(target=target.name), row))
     (answer,) = Device(bundle).run([memory])
     wrong = []
     for each, call in zip(kernels, made.calls, strict=True):
@@ -176,7 +177,7 @@ def test_products_of_bytes_on_every_target(target: str) -> None:
         interpret(kernel, after)
         records.append(Recorded(kernel.name, kernel, before, after))
     made, memory = program(records, row)
-    (answer,) = Device(Bundle.of(made, row, Options(target=target))).run([memory])
+    (answer,) = Device(Bundle.of(made, resolved(Options(target=target), row))).run([memory])
     for each, call in zip(records, made.calls, strict=True):
         place, expected = call.args[-1], each.after[-1]
         raw = answer["memory"][place.offset : place.offset + expected.nbytes]

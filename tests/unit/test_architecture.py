@@ -50,6 +50,7 @@ ORDER = [
     "machine/object_formats",
     "machine/targets",
     "machine/toolchain",
+    "compilation",
     "runtime/web",
     "runtime/bundle",
     "runtime/sdk",

@@ -22,6 +22,7 @@ import pytest
 import tenon
 from onnx_models import model, node
 from real import ROOT
+from tenon.compilation import resolved
 from tenon.errors import InputError, ResourceError
 from tenon.machine.targets import find
 from tenon.machine.targets.runner import Local
@@ -223,7 +224,7 @@ def test_workers_must_be_alike() -> None:
     target = find("x86-64-avx2")
     assert target.host
     good = replace(Worker.here(), family="x86-64", system="linux", features=target.host.features)
-    bench = Bench(target, None, Options())  # type: ignore[arg-type]  # what is measured does not matter
+    bench = Bench(resolved(Options(), target))
     check_workers(Workers(good, good), bench)
     with pytest.raises(InputError, match="1 of 2 workers do not execute code for x86-64-avx2"):
         check_workers(Workers(good, replace(good, features=frozenset())), bench)

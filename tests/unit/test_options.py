@@ -101,7 +101,7 @@ def test_signatures_list_the_options(function: Callable[..., object]) -> None:
 def test_none_keywords_are_ignored() -> None:
     options = Options(target="aarch64", optimize=1)
     bundle = tenon.compile(DIGITS, options, target=None, optimize=None, name="net")
-    assert (bundle.options.target, bundle.options.optimize, bundle.name) == ("aarch64", 1, "net")
+    assert (bundle.target.name, bundle.compilation.optimize, bundle.name) == ("aarch64", 1, "net")
 
 
 def test_numbers_of_many_digits() -> None:

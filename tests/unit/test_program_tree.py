@@ -15,6 +15,7 @@ import pytest
 
 import tenon
 from libtenon import sdk_for_clients
+from tenon.compilation import resolved
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.threads import firsts, straight
 from tenon.machine.kernel_ir.build import Builder
@@ -137,7 +138,7 @@ def expected(x: Array, count: int, choice: int) -> dict[str, Array]:
 def bundle(threads: int, target: str = "host") -> Bundle:
     chosen, made = find(target), program(threads)
     unit = find_backend(chosen.backend).program([made], "looped.h", profile=True)
-    return Bundle(made, unit, chosen, Options(target=target, profile=True))
+    return Bundle(made, unit, resolved(Options(target=target, profile=True), chosen))
 
 
 def feeds(count: int, choice: int) -> dict[str, Array]:

@@ -235,8 +235,9 @@ def _positioned(made: GlowBundle, model: str) -> GlowBundle:
         return made
     entries = []
     for entry in made.entries:
-        target = entry.bundle.target
-        bundle = replace(entry.bundle, target=replace(target, flags=(*target.flags, "-fPIC")))
+        compilation = entry.bundle.compilation
+        target = replace(compilation.target, flags=(*compilation.target.flags, "-fPIC"))
+        bundle = replace(entry.bundle, compilation=replace(compilation, target=target))
         entries.append(replace(entry, bundle=bundle))
     return replace(made, entries=tuple(entries))
 

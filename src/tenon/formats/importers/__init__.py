@@ -85,6 +85,15 @@ class Importer(Protocol):
 Source = str | os.PathLike[str] | bytes
 
 
+@dataclass(frozen=True)
+class Imported:
+    """A model that was read: its graph, its file (of several, the main one), and the name of its format."""
+
+    graph: Graph
+    file: ModelFile
+    format: str
+
+
 def load(
     source: Source,
     shapes: Shapes | None = None,
@@ -99,7 +108,37 @@ def load(
     key: Key | None = None,
     transform: Transform | None = None,
 ) -> Graph:
-    """The graph of a model given as a path, an http(s) address or bytes.
+    """The graph of a model given as a path, an http(s) address or bytes; arguments and errors are those of ``read``."""
+    return read(
+        source,
+        shapes,
+        inputs,
+        outputs,
+        sha256,
+        weights=weights,
+        values=values,
+        cache=cache,
+        progress=progress,
+        key=key,
+        transform=transform,
+    ).graph
+
+
+def read(
+    source: Source,
+    shapes: Shapes | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    sha256: str | None = None,
+    *,
+    weights: Source | None = None,
+    values: Values | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+    key: Key | None = None,
+    transform: Transform | None = None,
+) -> Imported:
+    """A model given as a path, an http(s) address or bytes: its graph, file and format.
 
     Of a format of two files either may be given, or their folder; ``weights`` names the second file (or folder) where
     it does not lie beside the first under its usual name.  ``shapes`` binds inputs to shapes and named dimensions to
@@ -121,7 +160,12 @@ def load(
         graph = importer.load(file, shapes or {}, inputs, outputs)
     graph.name = _called(source, file) or graph.name
     check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
-    return graph
+    return Imported(graph, file, format_name(importer))
+
+
+def format_name(importer: Importer) -> str:
+    """The name in ``FORMATS`` of the format that an importer reads."""
+    return next(name for name, format in FORMATS.items() if format.importer() is importer)
 
 
 _PRESCRIBED = frozenset(name for format in FORMATS.values() for name in format.main if "*" not in name)

@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from tenon.atomic_write import scratch
 from tenon.errors import ToolchainError, warn
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.cache import Cache, key, warn_unwritable
 from tenon.machine.toolchain.children import Children
-from tenon.options import Options, child_environment
+from tenon.options import child_environment
 from tenon.private_files import is_private
 
 BASE_FLAGS = (
@@ -189,7 +190,17 @@ SYSTEM_COMPILERS = ("gcc", "clang")
 """What compiles where zig is missing: the first that is on the path."""
 
 
-def find(options: Options) -> Compiler:
+class CompilerOptions(Protocol):
+    """The fields of ``Options`` and ``Compilation`` that choose a compiler."""
+
+    @property
+    def compiler(self) -> str | None: ...
+
+    @property
+    def cache(self) -> Path: ...
+
+
+def find(options: CompilerOptions) -> Compiler:
     """The compiler that the options ask for; without zig the one of this system, with a TenonWarning.  Raises
     ToolchainError if it is not installed."""
     if options.compiler:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon import __version__
+from tenon.compilation import Compilation
 from tenon.machine.codegen.comments import harmless
 from tenon.machine.plan.program import Patches, Program
-from tenon.machine.targets import Target
-from tenon.options import Options, non_default
 from tenon.runtime.bundle.compiler_flags import flags
 from tenon.runtime.bundle.manifest import Origin
 
 
-def banner(
-    program: Program, target: Target, options: Options, origin: Origin | None, *, more: Sequence[Program] = ()
-) -> str:
+def banner(program: Program, compilation: Compilation, origin: Origin | None, *, more: Sequence[Program] = ()) -> str:
     """The comment, in ASCII and without dates and paths: the same input and options give the same text."""
-    memory, calls = program.memory, program.calls
+    target, memory, calls = compilation.target, program.memory, program.calls
     layers = len({(call.layer, call.op) for call in calls if not call.clears})
     model = f"{harmless(origin.file)} ({origin.format})" if origin else "a graph"
-    changed = [harmless(text) for text in non_default(options, target.freestanding)]
+    changed = [harmless(text) for text in compilation.stated]
     compiler = "any of C99" if target.machine.lanes == 1 else "GCC or Clang (vector extensions of C)"
     own = " ".join(flags(target))
     lines = [

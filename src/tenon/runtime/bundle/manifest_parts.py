@@ -1,4 +1,4 @@
-"""The parts of a manifest that a program, its options and its target say."""
+"""The parts of a manifest that a program and its target say."""
 
 from __future__ import annotations
 
@@ -6,31 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any
 
 from tenon.machine.plan.program import ALIGNMENT, Memory, Port, Program
 from tenon.machine.targets import Target
-from tenon.options import Options
 from tenon.runtime.bundle.checksum import checksum
 from tenon.runtime.bundle.manifest import Binding, FileRecord, MadeFor, MemoryUse, Step, Tensor
-
-
-def recorded_options(options: Options, target: Target) -> dict[str, Any]:
-    """The options that decide what code a bundle has."""
-    return {
-        "target": options.target,
-        "c99": options.c99,
-        "optimize": options.optimize,
-        "precision": options.precision,
-        "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,
-        "winograd": options.winograd,
-        "strassen": options.strassen,
-        "max_winograd_error": options.max_winograd_error,
-        "max_weights": options.max_weights,
-        "ram": options.ram,
-        "verify": options.verify,
-        "profile": options.profile,
-    }
 
 
 def made_for(target: Target) -> MadeFor:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from tenon import __version__
 from tenon.atomic_write import write
+from tenon.compilation import Compilation
 from tenon.errors import InputError, InternalError, guarded
 from tenon.formats.wire.encryption import Key, read_key
 from tenon.machine.codegen.backend import Unit
@@ -21,7 +22,7 @@ from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.preprocessing import Heads, Preprocessing
-from tenon.options import EMIT, PARTS, Emit, Options
+from tenon.options import EMIT, PARTS, Emit
 from tenon.runtime.bundle import libraries, link
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.browser import description
@@ -37,7 +38,6 @@ from tenon.runtime.bundle.manifest_parts import (
     file_record,
     made_for,
     memory_use,
-    recorded_options,
     steps,
     tensor,
 )
@@ -55,7 +55,7 @@ _COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
-    """A program, its generated code and its target.
+    """A program, its generated code, and the compilation that they are made by.
 
     ``unit`` includes ``<name>.h`` and defines the entry point ``program.name``.  Machine code is generated on first
     use. ``more`` are the programs of further bindings; the memory and constants of ``program`` are those of all
@@ -64,8 +64,7 @@ class Bundle:
 
     program: Program
     unit: Unit
-    target: Target
-    options: Options
+    compilation: Compilation
     origin: Origin | None = None
     preprocessing: Mapping[str, Preprocessing] = field(default_factory=dict)
     heads: Heads | None = None
@@ -79,10 +78,10 @@ class Bundle:
             raise InternalError(f"'{self.name}' cannot name an entry point: use {identifier(self.name)}")
 
     @classmethod
-    def of(cls, program: Program, target: Target, options: Options) -> Bundle:
+    def of(cls, program: Program, compilation: Compilation) -> Bundle:
         """A program printed for a target, without an origin."""
-        unit = find_backend(target.backend).program([program], f"{program.name}.h")
-        return cls(program, unit, target, options)
+        unit = find_backend(compilation.target.backend).program([program], f"{program.name}.h")
+        return cls(program, unit, compilation)
 
     def __repr__(self) -> str:
         about = self.interface
@@ -92,6 +91,10 @@ class Bundle:
 
     def _repr_html_(self) -> str:
         return self.interface.html("Bundle")
+
+    @property
+    def target(self) -> Target:
+        return self.compilation.target
 
     @property
     def name(self) -> str:
@@ -124,7 +127,7 @@ class Bundle:
 
     @cached_property
     def header(self) -> str:
-        top = banner(self.program, self.target, self.options, self.origin, more=self.more)
+        top = banner(self.program, self.compilation, self.origin, more=self.more)
         return header(
             self.program,
             self.unit.entry_points,
@@ -139,7 +142,7 @@ class Bundle:
 
     @cached_property
     def compiler(self) -> Compiler:
-        return find(self.options)
+        return find(self.compilation)
 
     @cached_property
     def object(self) -> bytes:
@@ -168,7 +171,7 @@ class Bundle:
 
     @cached_property
     def library(self) -> bytes:
-        threaded = self.program.threads > 1 or self.options.profile
+        threaded = self.program.threads > 1 or self.compilation.profile
         entries = tuple(program.name for program in (self.program, *self.more))
         text = layout(self.interface)
         return libraries.library(
@@ -200,7 +203,7 @@ class Bundle:
         inputs, outputs = (tuple(map(tensor, ports)) for ports in (self.program.inputs, self.program.outputs))
         return {
             "preprocessing": preprocessing_source(inputs, self.preprocessing),
-            "detection": detection_source(outputs, self.heads, self.options.labels),
+            "detection": detection_source(outputs, self.heads, self.compilation.labels),
         }
 
     @cached_property
@@ -236,7 +239,7 @@ class Bundle:
             return save_container(folder, [self], key)
         if key is not None:
             raise InputError(f"{folder}: only {SUFFIX} files are encrypted: give the name of one")
-        parts = self._parts(emit or self.options.emit)
+        parts = self._parts(emit or self.compilation.emit)
         if "exe" in parts and self.compiler.builds_c_library(self.target):
             progress(f"building the C library for {self.target.triple}, once; this can take minutes")
         files = self._files(parts)
@@ -266,18 +269,18 @@ class Bundle:
             name=self.name,
             entry=self.name,
             origin=self.origin,
-            options=recorded_options(self.options, self.target),
+            options=dict(self.compilation.recorded),
             compiler=self.compiler.version if compiled else None,
             target=made_for(self.target),
             threads=program.threads,
             error=program.error,
             memory=memory_use(program.memory, self.stack if compiled else None),
-            inputs=tuple(tensor(port, self.options.ranges) for port in program.inputs),
+            inputs=tuple(tensor(port, self.compilation.ranges) for port in program.inputs),
             outputs=tuple(map(tensor, program.outputs)),
             bindings=tuple(map(binding, (program, *self.more))) if self.more else (),
             preprocessing=dict(self.preprocessing),
             heads=self.heads,
-            labels=self.options.labels,
+            labels=self.compilation.labels,
             tuned=self.tuned,
             arithmetic=self.arithmetic,
             answer=self.answer if compiled else "",

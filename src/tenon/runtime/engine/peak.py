@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tenon.compilation import resolved
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, bitcast, dot2
 from tenon.machine.kernels.machine import Machine
@@ -123,7 +124,7 @@ def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None 
     call = Call(kernel, places, kernel.name, kernel.name)
     memory = Memory(data.nbytes, 64, 0, 0)
     program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
-    bundle = Bundle.of(program, target, Options.from_environment())
+    bundle = Bundle.of(program, resolved(Options.from_environment(threads=1), target))
     if runner is not None or not runs_here(target.name):
         return Device(bundle, runner).time(_ROUNDS).min / 1e3
     with open_bundle(bundle) as engine:

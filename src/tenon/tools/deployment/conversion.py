@@ -61,7 +61,7 @@ def convert(
                 progress(f"{model.name}: compile for {target}")
                 bundle = compile(graph, options_of(model, graph, target))
                 folder = Path(out) / model.name / target
-                bundle.save(folder, emit=bundle.parts_with(bundle.options.emit))
+                bundle.save(folder, emit=bundle.parts_with(bundle.compilation.emit))
                 made.append(Converted(model, target, folder, read_manifest(folder)))
         except TenonError as error:
             raise prefixed(error, model.name) from error

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import InputError, guarded
-from tenon.formats.importers import FORMATS, find
+from tenon.formats.importers import find, format_name
 from tenon.network.graph.graph import Array, Graph
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.engine.compare import cosine_similarity, relative_error, signal_to_noise
@@ -154,7 +154,7 @@ def own_runtime(file: str, weights: str | None = None) -> str:
     """The runtime that a model's format belongs to (of ``PEERS``).  Raises InputError if there is none, and as
     ``tenon.load`` does."""
     _, importer = find(file, weights=weights)
-    return runtime_for(next(name for name, format in FORMATS.items() if format.importer() is importer))
+    return runtime_for(format_name(importer))
 
 
 def is_quantised(graph: Graph) -> bool:

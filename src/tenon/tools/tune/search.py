@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from tenon.compilation import Compilation
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Algorithm
 from tenon.machine.plan.lower import plan
@@ -19,7 +20,6 @@ from tenon.machine.plan.program import Program, mapped
 from tenon.machine.targets import Target
 from tenon.machine.targets.runner import Connectable, Runner
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.locks import exclusive
 from tenon.tools.cluster import Pool, WorkItem, content_key
@@ -77,12 +77,17 @@ def jobs(graph: Graph, setting: Setting) -> list[Job]:
 class Bench:
     """What layers are measured on and with: ``runner`` reaches a device, instead of what runs the target's programs."""
 
-    target: Target
-    setting: Setting
-    options: Options
-    threads: int = 1
+    compilation: Compilation
     repeat: int = 12
     runner: Runner | None = None
+
+    @property
+    def target(self) -> Target:
+        return self.compilation.target
+
+    @property
+    def setting(self) -> Setting:
+        return self.compilation.setting
 
 
 def search(
@@ -101,7 +106,7 @@ def search(
     """
     pool = pool or ThisProcess()
     work = jobs(graph, bench.setting)
-    kind = replace(kind_of(bench.target, bench.options, bench.threads), target=machine_of(bench.target, bench.runner))
+    kind = replace(kind_of(bench.compilation), target=machine_of(bench.target, bench.runner))
     known = table.times(kind)
     times: dict[int, dict[str, float]] = {}
     missing: list[int] = []
@@ -151,24 +156,24 @@ def measure_alone(graph: Graph, candidates: tuple[Algorithm, ...], bench: Bench)
     if isinstance(bench.runner, Connectable):
         with bench.runner.connected() as connection:
             return measure(job, replace(bench, runner=connection))
-    with exclusive(bench.options.cache / "measuring.lock"):
+    with exclusive(bench.compilation.cache / "measuring.lock"):
         return measure(job, bench)
 
 
-def kind_of(target: Target, options: Options, threads: int) -> Kind:
-    """The rows of the table that are about code made so, for that many threads."""
+def kind_of(compilation: Compilation) -> Kind:
+    """The rows of the table that are about code made so, for as many threads."""
     from tenon.machine.toolchain.compiler import find
 
-    return Kind(target.name, find(options).version, threads, generator_version())
+    return Kind(compilation.target.name, find(compilation).version, compilation.setting.threads, generator_version())
 
 
 def measure(job: Job, bench: Bench) -> dict[str, float]:
     """Seconds of every candidate, the least of ``bench.repeat`` interleaved runs."""
-    setting, target = bench.setting, bench.target
+    setting = bench.setting
 
     def build(algorithm: Algorithm) -> LayerTimer:
         program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
-        return open_timer(Bundle.of(program, target, bench.options), bench.threads, bench.runner)
+        return open_timer(Bundle.of(program, bench.compilation), setting.threads, bench.runner)
 
     with ThreadPoolExecutor(2) as pool:
         timers = list(pool.map(build, job.candidates))

@@ -1,0 +1,141 @@
+"""What a compilation does: its options, with every default filled in that depends on the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tenon.errors import InputError
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.codegen.c.strict import strict_machine
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.targets import Target
+from tenon.network.graph.graph import Graph
+from tenon.options import (
+    INTEGER_WINOGRAD_BYTES,
+    THREADS,
+    Arithmetic,
+    Emit,
+    Options,
+    Precision,
+    non_default,
+    usual_limits,
+)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A compilation for a target, resolved from ``Options``, which later stages do not read.
+
+    ``setting`` has the machine, the limits of algorithms and the number of threads.  ``tuning`` is the table of
+    measured times; None: algorithms are selected by estimate only.  ``recorded`` are the options as a manifest lists
+    them, and ``stated`` those with other values than the default, as text, for the banner of generated files.  The
+    other fields are those of ``Options``.
+    """
+
+    target: Target
+    setting: Setting
+    optimize: Literal[0, 1, 2] = 2
+    precision: Precision = "fp32"
+    arithmetic: Literal["tflm", "litert", "onnx", "float"] | None = None
+    max_weights: int | None = None
+    ram: int | None = None
+    tuning: Path | None = None
+    verify: bool = False
+    profile: bool = False
+    labels: tuple[str, ...] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    emit: tuple[Emit, ...] = ()
+    compiler: str | None = None
+    cache: Path = Path()
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    stated: tuple[str, ...] = ()
+
+    def arithmetic_of(self, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
+        """How the quantised operators of ``graph`` are computed."""
+        # A page in a browser is expected to give the answers of this machine, a microcontroller those of TFLite Micro.
+        microcontroller = self.target.freestanding and not self.target.format.module
+        usual: Arithmetic = "tflm" if microcontroller and graph.source.endswith(".tflite") else "onnx"
+        return self.arithmetic or usual
+
+
+def resolved(options: Options, target: Target) -> Compilation:
+    """The compilation that options ask for.  ``target`` is their target, with measured properties.
+
+    Raises InputError for several threads on a target without them, and for strict C where code is not C.
+    """
+    strict = options.c99 == "strict"
+    if strict and target.backend != "c":
+        raise InputError(f"kernels for target {target.name} are not in C: leave out c99=strict (--c99)")
+    if strict:
+        target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
+    options = _with_limits(options, target)
+    return Compilation(
+        target,
+        _setting(options, target),
+        options.optimize,
+        options.precision,
+        options.arithmetic,
+        options.max_weights,
+        options.ram,
+        None if options.no_tuning or strict or not target.format.compiled else options.tuning,  # times of vector code
+        options.verify,
+        options.profile,
+        options.labels,
+        options.ranges,
+        options.emit,
+        options.compiler,
+        options.cache,
+        _recorded(options, target),
+        tuple(non_default(options, target.freestanding)),
+    )
+
+
+def _with_limits(options: Options, target: Target) -> Options:
+    """The options with the usual limits of a target where none are given."""
+    winograd, strassen = usual_limits(target.freestanding)
+    return replace(
+        options,
+        winograd=winograd if options.winograd is None else options.winograd,
+        strassen=strassen if options.strassen is None else options.strassen,
+    )
+
+
+def _setting(options: Options, target: Target) -> Setting:
+    max_winograd_error = math.inf if options.max_winograd_error is None else options.max_winograd_error
+    assert options.strassen is not None
+    usual = options.winograd is None  # on a target without an operating system
+    in_integers = INTEGER_WINOGRAD_BYTES if usual else math.inf if options.winograd else 0
+    limits = Limits(options.winograd or 0, options.strassen, max_winograd_error, in_integers)
+    machine = replace(target.machine, threads=options.threads or 1)
+    return Setting(machine, limits, threads=_most_threads(options, target))
+
+
+def _most_threads(options: Options, target: Target) -> int:
+    """Maximum number of threads of a bundle.  Raises InputError for several threads on a target without them."""
+    if not target.threaded:
+        if (options.threads or 1) > 1:
+            raise InputError(f"target {target.name} has no threads: leave out threads={options.threads}")
+        return 1
+    return options.threads or THREADS
+
+
+def _recorded(options: Options, target: Target) -> dict[str, Any]:
+    """The options that decide what code a bundle has."""
+    return {
+        "target": options.target,
+        "c99": options.c99,
+        "optimize": options.optimize,
+        "precision": options.precision,
+        "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,
+        "winograd": options.winograd,
+        "strassen": options.strassen,
+        "max_winograd_error": options.max_winograd_error,
+        "max_weights": options.max_weights,
+        "ram": options.ram,
+        "verify": options.verify,
+        "profile": options.profile,
+    }
