@@ -25,11 +25,12 @@ from tenon.machine.kernels.machine import in_halves, with_product
 from tenon.machine.plan.arithmetic import computes, products_in_f32, quickest, why_wide
 from tenon.machine.plan.choose import choose, choose_alike
 from tenon.machine.plan.describe import Description, describe, operators
-from tenon.machine.plan.lower import Weighed, plan
+from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
 from tenon.machine.plan.stages import UNSEEN, Stages
+from tenon.machine.plan.weights import Weighed
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.runner import Runner
 from tenon.network import passes

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +17,7 @@ import pytest
 
 import tenon
 from exact_onnxruntime import session
+from libtenon import sdk_for_clients
 from onnx_models import model, node, random
 from tenon.errors import InternalError
 from tenon.machine.plan.program import Repeat
@@ -152,6 +156,40 @@ def test_other_machines(target: str) -> None:
             results += device.run([feeds])
     for key, array in results[1].items():
         np.testing.assert_array_equal(results[0][key], array)
+
+
+@pytest.mark.usefixtures("every_kernel_divided")
+def test_libtenon(tmp_path: Path) -> None:
+    """Plain and timed runs with one thread and with three."""
+    if platform.machine() != "x86_64" or shutil.which("gcc") is None:
+        pytest.skip("the SDK is compiled for x86-64 here")
+    content = LAYERS["lstm"]()
+    graph = tenon.load(content)
+    feeds = feed(graph)
+    right = run(unrolled(graph), feeds, target="x86-64")
+    bundle = tenon.compile(graph, target="x86-64", threads=3, profile=True, no_tuning=True)
+    library = ctypes.CDLL(str(sdk_for_clients(tmp_path, "") / "lib" / "libtenon.so"))
+    library.tenon_last_error.restype = ctypes.c_char_p
+    handle, engine, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t
+    path = str(bundle.save(tmp_path / "net.tenon")).encode()
+    assert library.tenon_bundle_open(path, None, ctypes.byref(handle)) == 0, library.tenon_last_error()
+    times = (ctypes.c_uint64 * len(bundle.program.calls))()
+    for threads in (1, 3):
+        options = (ctypes.c_int32 * 10)(40, 0, threads)  # TenonEngineOptions as words of 32 bits
+        assert library.tenon_engine_create(handle, options, ctypes.byref(engine)) == 0, library.tenon_last_error()
+        x = feeds["x"]
+        assert library.tenon_engine_set_input(engine, 0, ctypes.c_void_p(x.ctypes.data), size(x.nbytes)) == 0
+        for timed in (False, True):
+            profiled = timed and library.tenon_engine_profile(engine, times, size(len(times)))
+            assert (profiled if timed else library.tenon_engine_run(engine)) == 0, library.tenon_last_error()
+            for number, array in enumerate(right.values()):
+                result = np.zeros_like(array)
+                out = ctypes.c_void_p(result.ctypes.data)
+                assert library.tenon_engine_get_output(engine, number, out, size(result.nbytes)) == 0
+                np.testing.assert_array_equal(result, array)
+        assert sum(times) > 0
+        assert library.tenon_engine_destroy(engine) == 0
+    assert library.tenon_bundle_close(handle) == 0
 
 
 def test_command_line(tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from tenon.errors import InternalError, Problem, UnsupportedError
 from tenon.machine.kernel_ir.loops import Kernel
@@ -25,7 +22,6 @@ from tenon.machine.plan.program import (
     Advance,
     Call,
     Carried,
-    Constant,
     Item,
     Memory,
     Place,
@@ -34,7 +30,8 @@ from tenon.machine.plan.program import (
     Region,
     Repeat,
 )
-from tenon.network.graph.graph import Array, Graph, Node, Value
+from tenon.machine.plan.weights import Weighed, aligned
+from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import LARGEST_BUFFER, TensorType
 from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
 from tenon.network.ops.scan import Scan
@@ -106,10 +103,6 @@ def check_sizes(graph: Graph) -> None:
         raise UnsupportedError(graph.source or graph.name, problems)
 
 
-def aligned(n: int) -> int:
-    return -(-n // ALIGNMENT) * ALIGNMENT
-
-
 @dataclass(frozen=True)
 class _Lowered:
     """A kernel and its arguments; ``clears`` when it only zeroes a halo."""
@@ -117,24 +110,6 @@ class _Lowered:
     kernel: Kernel
     args: tuple[Arg, ...]
     clears: bool
-
-
-class Weighed:
-    """The constant region: arrays by content, each once."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.offsets: dict[bytes, int] = {}
-        self.constants: list[Constant] = []
-
-    def offset(self, data: Array) -> int:
-        data = np.ascontiguousarray(data)
-        key = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
-        if key not in self.offsets:
-            self.offsets[key] = self.size
-            self.constants.append(Constant(self.size, data))
-            self.size = aligned(self.size + data.nbytes)
-        return self.offsets[key]
 
 
 _Owner = Value | tuple[Node, str]

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tenon.errors import InputError
-from tenon.machine.plan.lower import Weighed, plan
+from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting, operator
 from tenon.machine.plan.program import Patches, Program
+from tenon.machine.plan.weights import Weighed
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.ops.patch import Span
 from tenon.network.passes.patches import Prefix, patched, prefixes
