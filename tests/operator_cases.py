@@ -17,6 +17,7 @@ DECLINED = {
     "ConvTranspose-three_axes": "3 spatial axes",
     "MaxPool-three_axes": "3 spatial axes",
     "Resize-antialias": "antialias",
+    "Resize-antialias_one_extent": "antialias",
 }
 """Cases that an operator does not lower, with a part of its reason.  The passes rewrite such nodes before planning; the
 cases are there for type inference and the reference."""
