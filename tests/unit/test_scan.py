@@ -19,7 +19,7 @@ import tenon
 from exact_onnxruntime import session
 from libtenon import sdk_for_clients
 from onnx_models import model, node, random
-from tenon.errors import InternalError
+from tenon.errors import InternalError, ShapeError
 from tenon.machine.plan.program import Repeat
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Origin, Value
@@ -101,6 +101,15 @@ def test_loops_give_the_bits_of_the_unrolled_layer(name: str) -> None:
 def test_few_steps_are_unrolled() -> None:
     assert not loops(tenon.load(recurrent("LSTM", steps=32)))
     assert loops(tenon.load(recurrent("LSTM", steps=33)))
+
+
+@pytest.mark.parametrize("shape", [(40, 2, 8), (64, 1, 8)])
+def test_other_shapes(shape: tuple[int, ...]) -> None:
+    """A model takes them; a graph that was loaded with others says what to do."""
+    content = recurrent("LSTM", steps=40)
+    assert tenon.compile(content, shapes={"x": shape}, target="x86-64").program.inputs[0].type.dims == shape
+    with pytest.raises(ShapeError, match="load it again with other shapes"):
+        tenon.compile(tenon.load(content), shapes={"x": shape}, target="x86-64")
 
 
 def test_batch_first() -> None:

@@ -14,6 +14,8 @@ from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Alias, Operator, Site, register
 
+_SHAPES = "; the shapes of a loop are those that the model was loaded with: load it again with other shapes"
+
 
 @register
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class Scan(Operator):
         for i, (type, inner) in enumerate(zip(given, body.inputs, strict=True)):
             sliced = self.states <= i < self.states + self.slices
             if sliced and type.dims[:1] != (self.count,):
-                raise ShapeError(f"{self.name}: input {i} is {type}: it has not {self.count} slices")
+                raise ShapeError(f"{self.name}: input {i} is {type}: it has not {self.count} slices{_SHAPES}")
             if (type.dtype, type.dims[1:] if sliced else type.dims) != (inner.type.dtype, inner.type.dims):
-                raise ShapeError(f"{self.name}: input {i} is {type}, and its body takes {inner.type}")
+                raise ShapeError(f"{self.name}: input {i} is {type}, and its body takes {inner.type}{_SHAPES}")
         for i, (type, after) in enumerate(zip(given, body.outputs[: self.states], strict=False)):
             if (type.dtype, type.dims) != (after.type.dtype, after.type.dims):
                 raise ShapeError(f"{self.name}: state {i} is {type} first and then {after.type}")
