@@ -17,6 +17,15 @@ from tenon.tools.deployment import (
 from tenon.tools.deployment.validate import validate
 
 __all__ = [
-    "Accuracy", "Converted", "DeployedModel", "Deployment", "ModelValidation", "convert", "evaluate",
-    "read_deployment", "time_deployment", "validate", "validate_deployment",
-]  # fmt: skip
+    "Accuracy",
+    "Converted",
+    "DeployedModel",
+    "Deployment",
+    "ModelValidation",
+    "convert",
+    "evaluate",
+    "read_deployment",
+    "time_deployment",
+    "validate",
+    "validate_deployment",
+]

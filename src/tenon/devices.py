@@ -15,6 +15,13 @@ from tenon.tools.devices import (
 )
 
 __all__ = [
-    "Device", "DeviceFacts", "DeviceSpec", "RemoteRunner", "ask", "find_devices", "known_devices", "read_devices",
+    "Device",
+    "DeviceFacts",
+    "DeviceSpec",
+    "RemoteRunner",
+    "ask",
+    "find_devices",
+    "known_devices",
+    "read_devices",
     "target_of",
-]  # fmt: skip
+]

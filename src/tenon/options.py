@@ -29,10 +29,32 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Emit = Literal[
-    "c", "header", "object", "weights", "library", "manifest", "ir", "exe", "html", "npm", "image", "archive",
-    "single-c", "single-header", "cmake", "arduino", "platformio", "espidf", "zephyr", "cmsis", "swift", "android",
-    "tar", "micro", "mace",
-]  # fmt: skip
+    "c",
+    "header",
+    "object",
+    "weights",
+    "library",
+    "manifest",
+    "ir",
+    "exe",
+    "html",
+    "npm",
+    "image",
+    "archive",
+    "single-c",
+    "single-header",
+    "cmake",
+    "arduino",
+    "platformio",
+    "espidf",
+    "zephyr",
+    "cmsis",
+    "swift",
+    "android",
+    "tar",
+    "micro",
+    "mace",
+]
 """A part of a bundle on disk."""
 
 PARTS: frozenset[Emit] = frozenset({"c", "header", "object", "weights", "library", "manifest", "ir"})

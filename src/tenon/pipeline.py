@@ -102,9 +102,16 @@ def load(
 
         return export.load(model, example_inputs, inputs, outputs, values)
     return importers.load(
-        model, shapes=shapes, inputs=inputs, outputs=outputs, sha256=sha256, weights=weights, values=values,
-        key=key, transform=transform,
-    )  # fmt: skip
+        model,
+        shapes=shapes,
+        inputs=inputs,
+        outputs=outputs,
+        sha256=sha256,
+        weights=weights,
+        values=values,
+        key=key,
+        transform=transform,
+    )
 
 
 @guarded
@@ -358,9 +365,14 @@ def _prepared(
 
 
 def _plan(
-    graph: Graph, setting: Setting, name: str, weights: Weighed, ram: int | None, progress: Progress,
+    graph: Graph,
+    setting: Setting,
+    name: str,
+    weights: Weighed,
+    ram: int | None,
+    progress: Progress,
     stages: Stages = UNSEEN,
-) -> Program:  # fmt: skip
+) -> Program:
     """The program of ``graph``, which is not changed, within the budget of RAM if there is one."""
     if ram is None:
         laid_out = graph.copy()
@@ -418,9 +430,11 @@ def _programs(
         programs.append(_named(_plan(other, chosen, entry, weights, compilation.ram, progress, stages), graph))
     last, memories = programs[-1], [program.memory for program in programs]
     memory = Memory(
-        last.memory.constant, max(m.mutable for m in memories), max(m.activations for m in memories),
+        last.memory.constant,
+        max(m.mutable for m in memories),
+        max(m.activations for m in memories),
         max(m.bound for m in memories),
-    )  # fmt: skip
+    )
     error = max(program.error for program in programs)
     return [replace(programs[0], memory=memory, constants=last.constants, error=error), *programs[1:]], _tuned(settings)
 
@@ -483,9 +497,13 @@ def _narrowing(compilation: Compilation, left: list[Problem] | None, *, stated: 
         left.append(Problem("all layers", f"{target.name} has no arithmetic in {stored}, which weights are stored in"))
     arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
     return precision(
-        compilation.precision, arithmetic=arithmetic, arithmetic_of=arithmetic_of, reason_of=reason_of, left=left,
+        compilation.precision,
+        arithmetic=arithmetic,
+        arithmetic_of=arithmetic_of,
+        reason_of=reason_of,
+        left=left,
         stated=stated,
-    )  # fmt: skip
+    )
 
 
 def _whole(model: Model | Graph, options: Options, values: Values | None) -> Graph | None:

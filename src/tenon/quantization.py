@@ -18,6 +18,16 @@ from tenon.tools.quantization import (
 )
 
 __all__ = [
-    "METHODS", "ROUNDING", "SCHEMES", "Comparison", "Noise", "Point", "Quantized", "Report", "Scheme", "WeightNoise",
-    "compare", "quantize",
-]  # fmt: skip
+    "METHODS",
+    "ROUNDING",
+    "SCHEMES",
+    "Comparison",
+    "Noise",
+    "Point",
+    "Quantized",
+    "Report",
+    "Scheme",
+    "WeightNoise",
+    "compare",
+    "quantize",
+]

@@ -107,9 +107,13 @@ def plain(value: Any) -> Any:
 # ---------------------------------------------------------------------------------- readers of each form
 _FLAGS = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 _NAMES = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    NoneType: "null",
     ByteCount: "a number of bytes, such as 65536, 64K or 60kB",
-}  # fmt: skip
+}
 
 
 def _plain(kind: type, from_text: bool) -> Reader:

@@ -147,9 +147,16 @@ def _cells(result: Result) -> tuple[str, ...]:
     r = result.json()
     speed = (f"{r['gmacps']:.2f}", f"{r['percent_of_peak']:.1f}") if result.macs else ("0.00", "-")
     return (
-        result.name, f"{1e9 * result.seconds:.0f}", str(result.iterations), f"{r['input_mb_per_s']:.2f}", speed[0],
-        f"{r['ms']:.4f}", speed[1], f"{r['gigabytes_per_s']:.1f}", f"{r['percent_of_read_bandwidth']:.1f}",
-    )  # fmt: skip
+        result.name,
+        f"{1e9 * result.seconds:.0f}",
+        str(result.iterations),
+        f"{r['input_mb_per_s']:.2f}",
+        speed[0],
+        f"{r['ms']:.4f}",
+        speed[1],
+        f"{r['gigabytes_per_s']:.1f}",
+        f"{r['percent_of_read_bandwidth']:.1f}",
+    )
 
 
 def _line(cells: tuple[str, ...], columns: tuple[int, ...], name: int) -> str:

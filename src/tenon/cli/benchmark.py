@@ -63,9 +63,14 @@ def benchmark(
         conditions = _conditions(device, before) if not failures else ""
     if as_json:
         settings = {
-            "rounds": rounds, "warmup": warmup, "threads": threads.count, "affinity": list(threads.affinity),
-            "cores": threads.cores, "unit": "ms", "networks": networks,
-        }  # fmt: skip
+            "rounds": rounds,
+            "warmup": warmup,
+            "threads": threads.count,
+            "affinity": list(threads.affinity),
+            "cores": threads.cores,
+            "unit": "ms",
+            "networks": networks,
+        }
         print_json({**settings, **({"device": device.spec.name, "conditions": conditions} if device else {})})
     elif conditions and device:
         console.print(f"{device.name}: {conditions}", markup=False)
@@ -98,9 +103,11 @@ class _Rows:
         """The times, else an error's first line or a count of instructions."""
         name = self._shown[number]
         if times is None:
-            text = f"failed: {facts['error'].splitlines()[0]}" if "error" in facts else (
-                f"{facts['instructions']:,} instructions on {facts['runner']}"
-            )  # fmt: skip
+            text = (
+                f"failed: {facts['error'].splitlines()[0]}"
+                if "error" in facts
+                else (f"{facts['instructions']:,} instructions on {facts['runner']}")
+            )
             text = f"{name:>20s}  {text}"
         elif self._narrow:
             text = row(name, [duration(float(facts[statistic])) for statistic in _NUMBERS], self._longest)

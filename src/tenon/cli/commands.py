@@ -127,9 +127,12 @@ def _rewrite(offload: str) -> dict[str, Any]:
 
 
 def _write_report(
-    report: Path | None, source: Source, bundle: tenon.Bundle, options: Mapping[str, Any],
+    report: Path | None,
+    source: Source,
+    bundle: tenon.Bundle,
+    options: Mapping[str, Any],
     progress: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     if report is not None:
         from tenon.cli.build_report import report_page
 

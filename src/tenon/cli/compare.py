@@ -51,6 +51,9 @@ def _page(first: str, second: str, comparison: Comparison, plain: Mapping[str, A
     if comparison.agreement is not None:
         cards.append((f"{100 * comparison.agreement:.1f} %", "same largest output"))
     return page(
-        f"{names[1]} beside {names[0]}", f"{comparison.samples} samples", cards,
-        {"Outputs": comparison.outputs, "Tensors": comparison.tensors}, data=plain,
-    )  # fmt: skip
+        f"{names[1]} beside {names[0]}",
+        f"{comparison.samples} samples",
+        cards,
+        {"Outputs": comparison.outputs, "Tensors": comparison.tensors},
+        data=plain,
+    )

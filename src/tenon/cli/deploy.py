@@ -33,10 +33,15 @@ class _State:
         if facts is not None:
             facts |= {name: sorted(facts[name]) for name in ("features", "cores")}
         return {
-            "name": self.spec.name, "transport": self.spec.transport, "address": self.spec.where,
-            "state": "ready" if facts is not None else "unreachable", "why": self.why or None,
-            "target": self.target or None, "socs": list(self.spec.socs), "facts": facts,
-        }  # fmt: skip
+            "name": self.spec.name,
+            "transport": self.spec.transport,
+            "address": self.spec.where,
+            "state": "ready" if facts is not None else "unreachable",
+            "why": self.why or None,
+            "target": self.target or None,
+            "socs": list(self.spec.socs),
+            "facts": facts,
+        }
 
 
 def list_devices(names: Sequence[str], file: Path | None, *, as_json: bool) -> None:
@@ -54,12 +59,16 @@ def list_devices(names: Sequence[str], file: Path | None, *, as_json: bool) -> N
     for state in states:
         facts, spec = state.facts, state.spec
         shown.add_row(
-            spec.name, spec.transport, spec.where, "ready" if facts else "unreachable", state.target or "-",
+            spec.name,
+            spec.transport,
+            spec.where,
+            "ready" if facts else "unreachable",
+            state.target or "-",
             ", ".join(spec.socs) or (facts.soc if facts else "") or "-",
             f"{facts.temperature:.1f} C" if facts and facts.temperature is not None else "-",
             f"{facts.clock:.0f} MHz" if facts and facts.clock is not None else "-",
             size(facts.space if facts else None),
-        )  # fmt: skip
+        )
     console.print(shown)
     for state in states:
         if state.why:

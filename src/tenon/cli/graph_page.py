@@ -49,16 +49,21 @@ def page(graph: Graph) -> str:
     constants = graph.constants()
     macs = sum(_macs(node) or 0 for node in graph)
     about = [
-        f"{len(graph)} operators", f"{count(sum(v.array.size for v in constants))} parameters",
+        f"{len(graph)} operators",
+        f"{count(sum(v.array.size for v in constants))} parameters",
         f"{count(macs)} multiply-accumulates",
-    ]  # fmt: skip
+    ]
     facts = [
         {
-            "title": box.title, "name": box.name, "facts": box.facts, "reads": sorted(set(box.reads)),
-            "x": round(x, 1), "y": round(y, 1),
+            "title": box.title,
+            "name": box.name,
+            "facts": box.facts,
+            "reads": sorted(set(box.reads)),
+            "x": round(x, 1),
+            "y": round(y, 1),
         }
         for box, (x, y) in zip(boxes, layout.positions, strict=True)
-    ]  # fmt: skip
+    ]
     legend = "".join(
         f"<button data-type='{escape(title, quote=True)}'><i style='background:{_colour(hues, title)}'></i>"
         f"{escape(title)} <b>{n}</b></button>"

@@ -18,10 +18,17 @@ Cards = Sequence[tuple[str, str]]
 
 
 def page(
-    title: str, about: str, figures: Cards, noise: Mapping[str, Sequence[Noise]], weights: Sequence[WeightNoise] = (),
-    tried: Mapping[str, float] | None = None, data: Any = None, *, without: Mapping[str, float] | None = None,
+    title: str,
+    about: str,
+    figures: Cards,
+    noise: Mapping[str, Sequence[Noise]],
+    weights: Sequence[WeightNoise] = (),
+    tried: Mapping[str, float] | None = None,
+    data: Any = None,
+    *,
+    without: Mapping[str, float] | None = None,
     kept: Container[str] = (),
-) -> str:  # fmt: skip
+) -> str:
     """The text of the page; names from the model are escaped.  ``noise`` are tables by their headings, ``tried`` the
     SQNR in dB of what was tried, ``without`` that before it, and ``kept`` the names of what was kept."""
     sections = [_tried(tried, without or {}, kept)] if tried else []

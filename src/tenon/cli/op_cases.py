@@ -81,9 +81,12 @@ def cases() -> Iterator[Case]:
 def _convolution(ins: int, size: int, outs: int, kernel: int, stride: int, dilation: int, group: int) -> Case:
     pad = dilation * (kernel - 1) // 2
     op = Conv(
-        kernel_shape=(kernel, kernel), strides=(stride, stride), dilations=(dilation, dilation), group=group,
+        kernel_shape=(kernel, kernel),
+        strides=(stride, stride),
+        dilations=(dilation, dilation),
+        group=group,
         pads=(pad, pad, pad, pad),
-    )  # fmt: skip
+    )
     details = [
         f"o{outs}" if outs != ins else "",
         f"k{kernel}",

@@ -14,9 +14,15 @@ def rewrite_model(
 ) -> None:
     with stages(f"optimising {source.name}"):
         files, log = rewrite(
-            source.model, out, weights=source.weights, shapes=source.shapes, values=source.values,
-            config=config, without_weights=without_weights, verify=verify,
-        )  # fmt: skip
+            source.model,
+            out,
+            weights=source.weights,
+            shapes=source.shapes,
+            values=source.values,
+            config=config,
+            without_weights=without_weights,
+            verify=verify,
+        )
     if as_json:
         return print_json({"files": [str(path) for path in files], "log": log})
     for line in log:

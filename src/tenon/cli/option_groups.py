@@ -260,10 +260,11 @@ class RunOptions(BuildOptions):
     head: Annotated[
         str | None,
         typer.Option(
-            "--head", metavar="'KIND KEY=VALUE ...'", help="Format of detection outputs, e.g. 'ssd strides=8,16 "
-            "sizes=10/16,32/48' (docs/images.md).",
+            "--head",
+            metavar="'KIND KEY=VALUE ...'",
+            help="Format of detection outputs, e.g. 'ssd strides=8,16 sizes=10/16,32/48' (docs/images.md).",
         ),
-    ] = None  # fmt: skip
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -435,10 +436,12 @@ class OutputOptions:
     overlap: Annotated[
         float | None,
         typer.Option(
-            "--overlap", min=0, max=1,
+            "--overlap",
+            min=0,
+            max=1,
             help="NMS threshold, intersection over union of boxes of one class: 0.45 by default.",
         ),
-    ] = None  # fmt: skip
+    ] = None
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]

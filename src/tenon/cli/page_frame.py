@@ -17,15 +17,28 @@ OTHER = "hsl(220 6% 60%)"
 
 
 def frame(
-    title: str, heading: str, about: str, body: str, data: Any = None, *, style: str = "", script: str = "",
+    title: str,
+    heading: str,
+    about: str,
+    body: str,
+    data: Any = None,
+    *,
+    style: str = "",
+    script: str = "",
     data_name: str = "data",
-) -> str:  # fmt: skip
+) -> str:
     """The text of a page.  ``title``, ``heading`` and ``about`` are escaped here, ``body`` is HTML; ``data`` is kept in
     the page as JSON, ``style`` and ``script`` are added to those of all pages."""
     return Template(_PAGE).substitute(
-        title=escape(title), heading=escape(heading), about=escape(about), body=body, style=STYLE + style,
-        script=SCRIPT + script, data=json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"), data_name=data_name,
-    )  # fmt: skip
+        title=escape(title),
+        heading=escape(heading),
+        about=escape(about),
+        body=body,
+        style=STYLE + style,
+        script=SCRIPT + script,
+        data=json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"),
+        data_name=data_name,
+    )
 
 
 def cards(figures: Iterable[tuple[str, str]]) -> str:

@@ -36,10 +36,17 @@ def _plain(point: Point, command: str, bundle: str) -> dict[str, Any]:
         words += f" &&\n{bundle}" + " --precision fp16" * bool(point.fp16)
     sqnr = point.sqnr if math.isfinite(point.sqnr) else 120.0
     return {
-        "sqnr": sqnr, "drop": point.drop, "time": point.time, "weights": point.weights, "ram": point.ram,
-        "bits": point.bits, "floats": list(point.floats), "wide": list(point.wide),
-        "fp16": list(point.fp16), "command": command + words,
-    }  # fmt: skip
+        "sqnr": sqnr,
+        "drop": point.drop,
+        "time": point.time,
+        "weights": point.weights,
+        "ram": point.ram,
+        "bits": point.bits,
+        "floats": list(point.floats),
+        "wide": list(point.wide),
+        "fp16": list(point.fp16),
+        "command": command + words,
+    }
 
 
 def _row(i: int, point: Point, chosen: bool) -> str:

@@ -60,8 +60,9 @@ def profile_model(
         f"{result.name} on {result.target}, {result.threads} thread(s): {duration(result.plain.min)} (minimum), "
         f"{speed:.1f} GMACPS, {result.of_peak(speed):.0f} % of the measured fp32 peak of "
         f"{result.peak / 1e9:.0f} GMACPS",
-        markup=False, soft_wrap=width is None,
-    )  # fmt: skip
+        markup=False,
+        soft_wrap=width is None,
+    )
 
 
 def sections(p: Profile, width: int | None = None) -> list[str]:
@@ -110,13 +111,24 @@ def _operators(p: Profile, rows: Sequence[Row]) -> list[list[str]]:
         cumulative += row.mean
         facts, speed = row.facts, p.speed(row, row.mean)
         cells = [f"{speed.gmacps:.3f}", f"{speed.of_peak:.1f}"] if row.macs else ["0.000", ""]
-        lines.append([
-            row.op, f"{scale * row.start:.3f}", f"{scale * row.first:.3f}", f"{scale * row.mean:.3f}",
-            f"{_percent(row.mean, p.total):.3f}", f"{_percent(cumulative, p.total):.3f}", *cells,
-            f"{speed.gigabytes:.1f}",
-            _shape(facts.strides), _shape(facts.pads), _shape(facts.filter), _shape(facts.output),
-            _shape(facts.dilations), row.layer,
-        ])  # fmt: skip
+        lines.append(
+            [
+                row.op,
+                f"{scale * row.start:.3f}",
+                f"{scale * row.first:.3f}",
+                f"{scale * row.mean:.3f}",
+                f"{_percent(row.mean, p.total):.3f}",
+                f"{_percent(cumulative, p.total):.3f}",
+                *cells,
+                f"{speed.gigabytes:.1f}",
+                _shape(facts.strides),
+                _shape(facts.pads),
+                _shape(facts.filter),
+                _shape(facts.output),
+                _shape(facts.dilations),
+                row.layer,
+            ]
+        )
     return lines
 
 
@@ -124,11 +136,19 @@ def _types(p: Profile) -> list[list[str]]:
     lines, cumulative, (_, scale) = [], 0.0, _unit(p)
     for t in p.types():
         cumulative += t.mean
-        lines.append([
-            t.op, str(t.count), f"{scale * t.mean:.3f}", f"{_percent(t.mean, p.total):.3f}",
-            f"{_percent(cumulative, p.total):.3f}", f"{t.macs:,}", f"{t.gmacps:.3f}",
-            f"{p.of_peak(t.gmacps):.1f}" if t.macs else "", str(t.called),
-        ])  # fmt: skip
+        lines.append(
+            [
+                t.op,
+                str(t.count),
+                f"{scale * t.mean:.3f}",
+                f"{_percent(t.mean, p.total):.3f}",
+                f"{_percent(cumulative, p.total):.3f}",
+                f"{t.macs:,}",
+                f"{t.gmacps:.3f}",
+                f"{p.of_peak(t.gmacps):.1f}" if t.macs else "",
+                str(t.called),
+            ]
+        )
     return lines
 
 

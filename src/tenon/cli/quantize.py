@@ -39,9 +39,16 @@ NOISY = 20.0
 
 
 def quantize_model(
-    source: Source, out: Path, settings: Mapping[str, Any], report: Path | None, pareto: Path | None,
-    ranges: tuple[Path, str] | None = None, *, words: Sequence[str], as_json: bool,
-) -> None:  # fmt: skip
+    source: Source,
+    out: Path,
+    settings: Mapping[str, Any],
+    report: Path | None,
+    pareto: Path | None,
+    ranges: tuple[Path, str] | None = None,
+    *,
+    words: Sequence[str],
+    as_json: bool,
+) -> None:
     """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format,
     ``words`` the command without a contract."""
     if settings["min_sqnr"] is None and settings["max_drop"] is None:
@@ -57,9 +64,11 @@ def quantize_model(
     with stages(f"quantising {source.name}") as progress:
         graph = source.load(progress)
         made = tenon.quantize(
-            graph, step=lambda what, done, total: progress(f"{what} {done}/{total}"), separate_activations=separate,
+            graph,
+            step=lambda what, done, total: progress(f"{what} {done}/{total}"),
+            separate_activations=separate,
             **settings,
-        )  # fmt: skip
+        )
         progress("write")
         written = _write(made, out, settings["target"], progress)
         if ranges is not None:
@@ -163,9 +172,14 @@ def _page(name: str, report: Report, data: Mapping[str, Any]) -> str:
         share = f"{100 * report.agreement:.1f} +- {100 * report.agreement_error:.1f} %"
         cards.insert(1, (share, "same largest output as in float"))
     return page(
-        f"{name}: quantisation", f"{report.samples} samples; in float: {', '.join(report.floats) or 'no product'}; "
+        f"{name}: quantisation",
+        f"{report.samples} samples; in float: {', '.join(report.floats) or 'no product'}; "
         f"in 16 bits: {', '.join(report.wide) or 'no product'}; in fp16: {', '.join(report.fp16) or 'no product'}",
-        cards, {"Outputs": report.outputs, "Tensors": report.tensors}, report.weights,
-        report.repairs | report.methods, data, without=report.without,
+        cards,
+        {"Outputs": report.outputs, "Tensors": report.tensors},
+        report.weights,
+        report.repairs | report.methods,
+        data,
+        without=report.without,
         kept=(*report.applied, report.method),
-    )  # fmt: skip
+    )

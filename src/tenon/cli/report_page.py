@@ -47,12 +47,14 @@ def page(report: Report) -> str:
     manifest, memory = report.manifest, report.manifest.memory
     macs, moved = sum(s.macs for s in manifest.nodes), sum(layer.bytes for layer in _layers(manifest))
     figures = [
-        (size(memory.constant), "weights"), (size(memory.peak), "peak RAM"),
+        (size(memory.constant), "weights"),
+        (size(memory.peak), "peak RAM"),
         (size(memory.activations), f"of which activations (lower bound {size(memory.bound)})"),
         *([(size(report.sizes.code + report.sizes.data), "code and its constants")] if report.sizes else []),
-        (count(macs), "multiply-accumulates"), (size(moved), "read and written by layers"),
+        (count(macs), "multiply-accumulates"),
+        (size(moved), "read and written by layers"),
         (f"{macs / moved:.1f}" if moved else "-", "multiply-accumulates for each byte"),
-    ]  # fmt: skip
+    ]
     hues = colours([op for op, _ in Counter(s.op for s in manifest.nodes).most_common()])
     body = [
         cards(figures),

@@ -88,9 +88,16 @@ def quantize_command(
 
     words = repeated_words(context, _OF_CONTRACTS)
     settings = {
-        "data": data, "samples": samples, "seed": seed, **scheme.settings(), **vars(repairs), **contract.settings(),
-        "preprocess": with_focus(preprocess, focus=focus), "threads": threads, "cluster": cluster,
-    }  # fmt: skip
+        "data": data,
+        "samples": samples,
+        "seed": seed,
+        **scheme.settings(),
+        **vars(repairs),
+        **contract.settings(),
+        "preprocess": with_focus(preprocess, focus=focus),
+        "threads": threads,
+        "cluster": cluster,
+    }
     quantize_model(model.source(), out, settings, report, pareto, saved.file(), words=words, as_json=printing.json)
 
 
@@ -118,9 +125,13 @@ def compare_command(
     from tenon.cli.compare import compare_networks
 
     settings = {
-        "samples": samples, "seed": seed, "layers": layers, "arithmetic": arithmetic,
-        "preprocess": with_focus(preprocess, focus=focus), "threads": threads,
-    }  # fmt: skip
+        "samples": samples,
+        "seed": seed,
+        "layers": layers,
+        "arithmetic": arithmetic,
+        "preprocess": with_focus(preprocess, focus=focus),
+        "threads": threads,
+    }
     if not any(source_of(network).bundle for network in (first, second)):
         signed.demand_bundles(first)
     compare_networks(first, second, data, settings, report, as_json=printing.json)
@@ -189,14 +200,16 @@ def validate_command(
         }
         refuse(rest, f"{model.model} states models, inputs and options", ("model", "target", "key_file"))
         chosen = {
-            "models": names or [], "threshold": threshold, "min_sqnr": min_sqnr, "max_error": max_error,
-            "layers": layers, "seed": seed,
-        }  # fmt: skip
+            "models": names or [],
+            "threshold": threshold,
+            "min_sqnr": min_sqnr,
+            "max_error": max_error,
+            "layers": layers,
+            "seed": seed,
+        }
         return validate_config(Path(model.model), chosen, options.target, device.choice(), as_json=printing.json)
     refuse({"model": names}, "it selects models of a deployment file (.yml)")
-    settings = {
-        "samples": samples, "seed": seed, "layers": layers, "preprocess": preprocess.overrides(),
-    }  # fmt: skip
+    settings = {"samples": samples, "seed": seed, "layers": layers, "preprocess": preprocess.overrides()}
     where, limits = device.choice(), (threshold, min_sqnr, max_error)
     return validate_model(
         model.source(), options.overrides(), data, against, expected, settings, limits, where, as_json=printing.json
@@ -227,9 +240,14 @@ def evaluate_command(
     from tenon.cli.evaluate import evaluate_model
 
     settings = {
-        "cluster": cluster, "data": data, "metric": metric, "ground_truth": ground_truth, "samples": samples,
-        "seed": seed, "preprocess": preprocess.overrides(),
-    }  # fmt: skip
+        "cluster": cluster,
+        "data": data,
+        "metric": metric,
+        "ground_truth": ground_truth,
+        "samples": samples,
+        "seed": seed,
+        "preprocess": preprocess.overrides(),
+    }
     where = device.choice()
     signed.demand_bundles(model.model)
     evaluate_model(model.source(), options.overrides(), threads.selected(), settings, where, as_json=printing.json)

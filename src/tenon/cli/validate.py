@@ -106,9 +106,13 @@ def validate_config(
     deployment = read_deployment(config)
     with where.connected({"target": target}) as (runner, chosen), stages(f"validating {config.name}") as progress:
         validations = validate_deployment(
-            deployment, **settings, targets=[chosen["target"]] if chosen["target"] else [], device=where.name or "",
-            open_on=None if runner is None else partial(Device, runner=runner), progress=progress,
-        )  # fmt: skip
+            deployment,
+            **settings,
+            targets=[chosen["target"]] if chosen["target"] else [],
+            device=where.name or "",
+            open_on=None if runner is None else partial(Device, runner=runner),
+            progress=progress,
+        )
     if as_json:
         print_json({"models": [without_infinity(each) for each in validations]})
     else:
@@ -187,6 +191,7 @@ def print_layers(comparison: LayerComparison) -> None:
     console.print(
         f"the first layer that differs is '{d.layer}', {list(d.shape)}: in sample {d.sample}, from {list(d.index)} on, "
         f"in {d.differing} of {d.size} elements by more than {100 * DIFFERS:.0f} % of the largest",
-        markup=False, soft_wrap=True,
-    )  # fmt: skip
+        markup=False,
+        soft_wrap=True,
+    )
     console.print(shown)

@@ -90,9 +90,13 @@ class GlowBundle:
         first = self.entries[0].bundle
         parts = {f"network{i}.o": entry.bundle.object for i, entry in enumerate(self.entries)}
         text = source(
-            self.name, self.entries, self.regions, self.placeholders,
-            dynamic=self.api == "dynamic", instrumented=self.instrumented,
-        )  # fmt: skip
+            self.name,
+            self.entries,
+            self.regions,
+            self.placeholders,
+            dynamic=self.api == "dynamic",
+            instrumented=self.instrumented,
+        )
         if text:
             files = {"entries.c": text.encode(), f"{self.name}.h": self.header.encode()}
             parts["entries.o"] = first.compiler.compile(files, "entries.c", first.target)

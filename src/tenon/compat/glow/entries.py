@@ -25,9 +25,14 @@ class Entry:
 
 
 def source(
-    name: str, entries: Sequence[Entry], regions: Regions, placeholders: Sequence[Placeholder], *,
-    dynamic: bool, instrumented: bool
-) -> str:  # fmt: skip
+    name: str,
+    entries: Sequence[Entry],
+    regions: Regions,
+    placeholders: Sequence[Placeholder],
+    *,
+    dynamic: bool,
+    instrumented: bool,
+) -> str:
     """The C file; it includes ``<name>.h``.  Empty if the networks' own entry points are all that is needed."""
     wrapped = [e for e in entries if e.name != e.bundle.name]
     texts = [_wrapper(e, instrumented) for e in wrapped]

@@ -12,8 +12,13 @@ from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.preprocessing import Preprocessing, planes
 from tenon.runtime.engine.image import read_image
 
-_MODES = {"": (0.0, 1.0), "0to255": (0.0, 1.0), "0to1": (0.0, 1 / 255), "neg1to1": (127.5, 1 / 127.5),
-          "neg128to127": (128.0, 1.0)}  # fmt: skip
+_MODES = {
+    "": (0.0, 1.0),
+    "0to255": (0.0, 1.0),
+    "0to1": (0.0, 1 / 255),
+    "neg1to1": (127.5, 1 / 127.5),
+    "neg128to127": (128.0, 1.0),
+}
 """What is subtracted from the bytes of images, and the factor after it."""
 _IMAGENET_MEAN, _IMAGENET_STDDEV = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -23,8 +23,11 @@ def tune(arguments: Arguments) -> int:
     ``-max-iter-per-node`` times and kept where most images of ``-dataset-file`` get their labels.  Raises InputError.
     """
     out, path = arguments.get("dump-tuned-profile"), arguments.get("load-profile")
-    for name, value in (("dump-tuned-profile", out), ("dataset-file", arguments.get("dataset-file")),
-                        ("dataset-path", arguments.get("dataset-path"))):  # fmt: skip
+    for name, value in (
+        ("dump-tuned-profile", out),
+        ("dataset-file", arguments.get("dataset-file")),
+        ("dataset-path", arguments.get("dataset-path")),
+    ):
         if not value:
             raise InputError(f"-{name} is missing: write -{name}=PATH")
     if not path:

@@ -56,9 +56,14 @@ def _encrypt(arguments: argparse.Namespace) -> None:
     if key is None:
         _progress("no key (--key_file, TENON_KEY_FILE): nothing is encrypted")
     for path in encrypted_models(
-        deployment, Path(arguments.output), key, models=models, targets=targets,
-        obfuscate=not arguments.no_obfuscate, progress=_progress,
-    ):  # fmt: skip
+        deployment,
+        Path(arguments.output),
+        key,
+        models=models,
+        targets=targets,
+        obfuscate=not arguments.no_obfuscate,
+        progress=_progress,
+    ):
         print(path)
 
 
@@ -67,9 +72,14 @@ def _validate(arguments: argparse.Namespace) -> None:
     deployment, models, targets = _asked(arguments)
     for open_on, chosen, device in _places(arguments, targets):
         validations = validate_deployment(
-            deployment, models=models, targets=chosen, threshold=arguments.validate_threshold, progress=_progress,
-            open_on=open_on, device=device,
-        )  # fmt: skip
+            deployment,
+            models=models,
+            targets=chosen,
+            threshold=arguments.validate_threshold,
+            progress=_progress,
+            open_on=open_on,
+            device=device,
+        )
         print_validations(validations)
         check_validations(arguments.config, validations)
 
@@ -80,9 +90,14 @@ def _run(arguments: argparse.Namespace) -> None:
     rounds, warmup = max(1, arguments.round), int(arguments.command == "benchmark" or arguments.benchmark)
     for open_on, chosen, _ in _places(arguments, targets):
         for each in time_deployment(
-            deployment, models=models, targets=chosen, rounds=rounds, warmup=3 * warmup, open_on=open_on,
+            deployment,
+            models=models,
+            targets=chosen,
+            rounds=rounds,
+            warmup=3 * warmup,
+            open_on=open_on,
             progress=_progress,
-        ):  # fmt: skip
+        ):
             times, where = each.times, f" on {each.where}" if open_on or each.emulated else ""
             print(
                 f"{each.model} {each.target}: avg {times.mean:.3f} ms, min {times.min:.3f} ms, max {times.max:.3f} ms, "
@@ -135,9 +150,11 @@ def _quantize(arguments: argparse.Namespace) -> None:
     """A model quantised by a range file, as the keys of a YAML file with these names ask for."""
     ranges = arguments.quantize_range_file
     made = tenon.quantize(
-        arguments.model_file, scheme=arguments.quantize_schema, ranges=ranges,
+        arguments.model_file,
+        scheme=arguments.quantize_schema,
+        ranges=ranges,
         change_concat_ranges=arguments.change_concat_ranges,
-    )  # fmt: skip
+    )
     made.save(arguments.output)
     print(arguments.output)
 

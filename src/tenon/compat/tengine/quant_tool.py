@@ -149,11 +149,22 @@ def parse(words: Sequence[str]) -> Settings:
     if 0 in scales:
         raise InputError(f"-s {given['s']}: a scale of 0 leaves nothing of the pixels")
     return Settings(
-        given["m"], given["o"], given.get("i", ""), int(_numbers(given, "a", (0,))[0]), given.get("f", ""),
-        (int(size[0]), int(size[1]), int(size[2])), means, scales, _switch(given, "b", default=True),
-        _switch(given, "c"), (int(box[0]), int(box[1])), _switch(given, "k"), _switch(given, "z"),
-        max(1, int(_numbers(given, "t", (4,))[0])), "g" in given,
-    )  # fmt: skip
+        given["m"],
+        given["o"],
+        given.get("i", ""),
+        int(_numbers(given, "a", (0,))[0]),
+        given.get("f", ""),
+        (int(size[0]), int(size[1]), int(size[2])),
+        means,
+        scales,
+        _switch(given, "b", default=True),
+        _switch(given, "c"),
+        (int(box[0]), int(box[1])),
+        _switch(given, "k"),
+        _switch(given, "z"),
+        max(1, int(_numbers(given, "t", (4,))[0])),
+        "g" in given,
+    )
 
 
 def _switch(given: dict[str, str], letter: str, *, default: bool = False) -> bool:
@@ -206,8 +217,10 @@ def run(tool: Tool, settings: Settings) -> None:
     _info(f"Step 6, save {tool.kind.capitalize()} tmfile done, {settings.out}")
     if settings.evaluate:
         _evaluated(graph, made, samples)
-    _say(f"\n---- Tengine {tool.kind.capitalize()} tmfile create success, best wish for your "
-         f"{tool.kind.upper()} inference has a low accuracy loss...\\(^0^)/ ----")  # fmt: skip
+    _say(
+        f"\n---- Tengine {tool.kind.capitalize()} tmfile create success, best wish for your "
+        f"{tool.kind.upper()} inference has a low accuracy loss...\\(^0^)/ ----"
+    )
 
 
 def _samples(settings: Settings, graph: Graph) -> list[Sample]:
@@ -270,9 +283,14 @@ def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[s
 
     def ranges(method: str) -> Ranges:
         calibrated = calibrated_ranges(
-            graph, settings.images, method=method, samples=max(count, 1), preprocess=settings.preprocess(graph),
-            threads=settings.threads, everywhere=True,
-        )  # fmt: skip
+            graph,
+            settings.images,
+            method=method,
+            samples=max(count, 1),
+            preprocess=settings.preprocess(graph),
+            threads=settings.threads,
+            everywhere=True,
+        )
         return {**calibrated, **{name: each for name, each in _probabilities(graph).items() if name in calibrated}}
 
     _info("Step 1, find original calibration table.")
@@ -284,8 +302,10 @@ def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[s
         write_ranges(table, ranges(algorithm[1]), scheme, "tengine")
         _info(f"Step 2, find calibration table done, output ./{table}")
     spent = 1000 * (perf_counter() - began)
-    _info(f"Thread {settings.threads}, image nums {count}, total time {spent:.2f} ms, "
-          f"avg time {spent / max(1, count):.2f} ms")  # fmt: skip
+    _info(
+        f"Thread {settings.threads}, image nums {count}, total time {spent:.2f} ms, "
+        f"avg time {spent / max(1, count):.2f} ms"
+    )
     return table
 
 

@@ -44,14 +44,21 @@ def regressor(node: Node) -> dict[str, Any]:
     owners = inner + np.repeat(np.arange(leaves), np.diff(starts))
     splits = np.concatenate([np.where(everywhere, -np.inf, thresholds), np.zeros(leaves)]).astype(thresholds.dtype)
     return {
-        "nodes_treeids": tree[order].tolist(), "nodes_nodeids": order.tolist(), "nodes_modes": modes.tolist(),
-        "nodes_featureids": ordered(columns[tests, 0]), "nodes_truenodeids": ordered(number[:, 0]),
+        "nodes_treeids": tree[order].tolist(),
+        "nodes_nodeids": order.tolist(),
+        "nodes_modes": modes.tolist(),
+        "nodes_featureids": ordered(columns[tests, 0]),
+        "nodes_truenodeids": ordered(number[:, 0]),
         "nodes_falsenodeids": ordered(number[:, 1]),
         "nodes_missing_value_tracks_true": ordered((columns[tests, 1] == NAN_BELOW).astype(int)),
-        "target_treeids": tree[owners].tolist(), "target_nodeids": owners.tolist(),
-        "target_ids": targets.tolist(), "n_targets": op.count, "aggregate_function": op.aggregate.upper(),
-        **_numbers("nodes_values", splits[order]), **_numbers("target_weights", weights),
-    }  # fmt: skip
+        "target_treeids": tree[owners].tolist(),
+        "target_nodeids": owners.tolist(),
+        "target_ids": targets.tolist(),
+        "n_targets": op.count,
+        "aggregate_function": op.aggregate.upper(),
+        **_numbers("nodes_values", splits[order]),
+        **_numbers("target_weights", weights),
+    }
 
 
 def _trees(children: Array, roots: Array, inner: int, leaves: int) -> Array:

@@ -100,10 +100,18 @@ _EXTENDED = {
     DType.F4E2M1: "float4_e2m1fn", DType.I4: "int4", DType.U4: "uint4", DType.I2: "int2", DType.U2: "uint2",
 }  # fmt: skip
 _CARRIERS = {
-    DType.BF16: DType.U16, DType.F8E4M3: DType.U8, DType.F8E4M3U: DType.U8, DType.F8E5M2: DType.U8,
-    DType.F8E5M2U: DType.U8, DType.F8E8M0: DType.U8, DType.F4E2M1: DType.U8,
-    DType.I4: DType.U8, DType.U4: DType.U8, DType.I2: DType.U8, DType.U2: DType.U8,
-}  # fmt: skip
+    DType.BF16: DType.U16,
+    DType.F8E4M3: DType.U8,
+    DType.F8E4M3U: DType.U8,
+    DType.F8E5M2: DType.U8,
+    DType.F8E5M2U: DType.U8,
+    DType.F8E8M0: DType.U8,
+    DType.F4E2M1: DType.U8,
+    DType.I4: DType.U8,
+    DType.U4: DType.U8,
+    DType.I2: DType.U8,
+    DType.U2: DType.U8,
+}
 _FROM_NAME = {name: dtype for dtype, name in _EXTENDED.items()}
 _FROM_NUMPY = {np.dtype(name): dtype for dtype, name in _NUMPY.items() if dtype not in (DType.Q8, DType.B2)}
 

@@ -113,9 +113,12 @@ def convolution_of_bytes(match: Match) -> Result:
     if x is None or known is None or not node.output.type.size or not node.input(0).type.size:
         return None
     shape = Window(
-        known[0].shape[2:], attribute(node, "strides"), attribute(node, "dilations"), attribute(node, "pads"),
+        known[0].shape[2:],
+        attribute(node, "strides"),
+        attribute(node, "dilations"),
+        attribute(node, "pads"),
         attribute(node, "auto_pad"),
-    )  # fmt: skip
+    )
     axes = shape.axes("Conv", node.input(0).type.dims[2:])
     pads = (*(a.before for a in axes), *(a.after for a in axes))
     if any(p < 0 for p in pads):
@@ -127,9 +130,15 @@ def convolution_of_bytes(match: Match) -> Result:
             return "its padding is by a number that is no byte"
         image, pads = _padded(match, image, pads, zero), (0,) * len(pads)
     op = IntegerConv(
-        "none", x.known, known[1], to="i32", group=attribute(node, "group"), pads=pads,
-        strides=tuple(a.stride for a in axes), dilations=tuple(a.dilation for a in axes),
-    )  # fmt: skip
+        "none",
+        x.known,
+        known[1],
+        to="i32",
+        group=attribute(node, "group"),
+        pads=pads,
+        strides=tuple(a.stride for a in axes),
+        dilations=tuple(a.dilation for a in axes),
+    )
     return match.add(op, image, match.constant("weights", known[0]), bias, _scalar(match, x.zero))
 
 

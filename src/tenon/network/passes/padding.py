@@ -48,9 +48,11 @@ def _is_neutral(node: Node, value: float | None) -> bool:
     """Whether padding by ``value`` is what the operator itself pads with."""
     if isinstance(node.op, IntegerConv):
         return value == node.op.x_zero
-    return value == 0 if node.op.name == "Conv" else (
-        node.output.type.dtype.is_float and value is not None and value <= -3e38
-    )  # fmt: skip
+    return (
+        value == 0
+        if node.op.name == "Conv"
+        else (node.output.type.dtype.is_float and value is not None and value <= -3e38)
+    )
 
 
 @rule(Apply("Transpose"))

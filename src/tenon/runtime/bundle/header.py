@@ -21,8 +21,20 @@ _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "A
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 
-_OF_A_PORT = ("", "_BYTES", "_ELEMENTS", "_SCALE", "_ZERO_POINT", "_IMAGE_HEIGHT", "_IMAGE_WIDTH", "_IMAGE_CHANNELS",
-              "_IMAGE_CHANNELS_LAST", "_IMAGE_BGR", "_IMAGE_MEAN", "_IMAGE_SCALE")  # fmt: skip
+_OF_A_PORT = (
+    "",
+    "_BYTES",
+    "_ELEMENTS",
+    "_SCALE",
+    "_ZERO_POINT",
+    "_IMAGE_HEIGHT",
+    "_IMAGE_WIDTH",
+    "_IMAGE_CHANNELS",
+    "_IMAGE_CHANNELS_LAST",
+    "_IMAGE_BGR",
+    "_IMAGE_MEAN",
+    "_IMAGE_SCALE",
+)
 """What the names of the macros of an input or output end in."""
 
 _STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a shorter one"

@@ -43,13 +43,17 @@ def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[
     one step, whose multiply-accumulates and bytes are those of all iterations."""
     return tuple(
         Step(
-            layer=call.layer, op=call.op, kernel=call.kernel.name, macs=call.macs * times, instructions=most,
+            layer=call.layer,
+            op=call.op,
+            kernel=call.kernel.name,
+            macs=call.macs * times,
+            instructions=most,
             **asdict(replace(call.facts, bytes=call.facts.bytes * times)),
         )
         for call, times, most in zip(
             program.calls, program.times, instructions or (None,) * len(program.calls), strict=True
         )
-    )  # fmt: skip
+    )
 
 
 def binding(program: Program) -> Binding:

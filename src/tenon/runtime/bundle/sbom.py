@@ -68,14 +68,21 @@ def _contents(manifest: Manifest) -> Iterable[dict[str, Any]]:
     """What the files were made of."""
     if origin := manifest.origin:
         yield {
-            "type": "machine-learning-model", "bom-ref": f"model:{origin.sha256}", "name": origin.file,
-            "hashes": _hashes(origin.sha256), "properties": [{"name": "tenon:format", "value": origin.format}],
-        }  # fmt: skip
+            "type": "machine-learning-model",
+            "bom-ref": f"model:{origin.sha256}",
+            "name": origin.file,
+            "hashes": _hashes(origin.sha256),
+            "properties": [{"name": "tenon:format", "value": origin.format}],
+        }
     yield {
-        "type": "library", "bom-ref": "tenon-runtime", "name": "tenon-runtime", "version": manifest.tenon,
-        "description": "Generated kernels and the thread pool", "licenses": _APACHE,
+        "type": "library",
+        "bom-ref": "tenon-runtime",
+        "name": "tenon-runtime",
+        "version": manifest.tenon,
+        "description": "Generated kernels and the thread pool",
+        "licenses": _APACHE,
         "purl": f"pkg:pypi/tenon-nn@{manifest.tenon}",
-    }  # fmt: skip
+    }
     executables = {manifest.name, f"{manifest.name}.exe"} & set(manifest.files)
     if executables and "musl" in manifest.target.triple:
         yield {"type": "library", "bom-ref": "musl", "name": "musl", "licenses": _MIT, "purl": "pkg:generic/musl"}

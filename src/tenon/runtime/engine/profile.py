@@ -141,22 +141,33 @@ class Profile:
             "summary": self.summary.summary(),
             "operators": [self._row(row) for row in self.rows],
             "types": [
-                {"op": t.op, "count": t.count, "avg_ms": t.mean, "macs": t.macs, "gmacps": t.gmacps,
-                 "called": t.called}
+                {"op": t.op, "count": t.count, "avg_ms": t.mean, "macs": t.macs, "gmacps": t.gmacps, "called": t.called}
                 for t in self.types()
             ],
-        }  # fmt: skip
+        }
 
     def _row(self, row: Row) -> dict[str, Any]:
         facts, speed = row.facts, self.speed(row, row.mean)
         return {
-            "op": row.op, "name": row.layer, "kernels": list(row.kernels), "start_ms": row.start,
-            "first_ms": row.first, "avg_ms": row.mean, "median_ms": row.median, "min_ms": row.min,
-            "macs": row.macs, "gmacps": speed.gmacps,
-            "percent_of_peak": speed.of_peak, "bytes": facts.bytes, "gigabytes_per_s": speed.gigabytes,
-            "stride": list(facts.strides), "pad": list(facts.pads), "filter": list(facts.filter),
-            "output": list(facts.output), "dilation": list(facts.dilations),
-        }  # fmt: skip
+            "op": row.op,
+            "name": row.layer,
+            "kernels": list(row.kernels),
+            "start_ms": row.start,
+            "first_ms": row.first,
+            "avg_ms": row.mean,
+            "median_ms": row.median,
+            "min_ms": row.min,
+            "macs": row.macs,
+            "gmacps": speed.gmacps,
+            "percent_of_peak": speed.of_peak,
+            "bytes": facts.bytes,
+            "gigabytes_per_s": speed.gigabytes,
+            "stride": list(facts.strides),
+            "pad": list(facts.pads),
+            "filter": list(facts.filter),
+            "output": list(facts.output),
+            "dilation": list(facts.dilations),
+        }
 
 
 def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:

@@ -53,9 +53,15 @@ class Times:
     def summary(self) -> dict[str, float | int]:
         """Milliseconds by name, and the number of rounds."""
         return {
-            "rounds": len(self.samples), "first": self.first, "last": self.last, "min": self.min, "max": self.max,
-            "avg": self.mean, "median": self.median, "std": self.std,
-        }  # fmt: skip
+            "rounds": len(self.samples),
+            "first": self.first,
+            "last": self.last,
+            "min": self.min,
+            "max": self.max,
+            "avg": self.mean,
+            "median": self.median,
+            "std": self.std,
+        }
 
 
 def measure(call: Callable[[], object], rounds: int) -> Times:

@@ -11,6 +11,18 @@ from tenon.runtime.plugins.offload import offloaded
 from tenon.runtime.plugins.partition import Section, partition
 
 __all__ = [
-    "Device", "LibraryDevice", "Part", "PartitionedEngine", "Section", "Source", "SourceOperator", "find_device",
-    "load_plugin", "offloaded", "partition", "register_device", "register_operator", "unregister_device",
-]  # fmt: skip
+    "Device",
+    "LibraryDevice",
+    "Part",
+    "PartitionedEngine",
+    "Section",
+    "Source",
+    "SourceOperator",
+    "find_device",
+    "load_plugin",
+    "offloaded",
+    "partition",
+    "register_device",
+    "register_operator",
+    "unregister_device",
+]

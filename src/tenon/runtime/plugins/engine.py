@@ -25,8 +25,14 @@ class PartitionedEngine:
     is registered.  Raises as ``tenon.load`` and ``tenon.compile`` do, and what the device raises in ``prerun``.
     """
 
-    def __init__(self, model: Model | Graph, device: Device | str, options: Options | None = None, *,
-                 shapes: Shapes | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        model: Model | Graph,
+        device: Device | str,
+        options: Options | None = None,
+        *,
+        shapes: Shapes | None = None,
+    ) -> None:
         whole = model if isinstance(model, Graph) else load(model, shapes=shapes)
         graph = unrolled(bind(whole, shapes))
         self.device = find_device(device) if isinstance(device, str) else device

@@ -88,10 +88,14 @@ class LibraryDevice:
         shapes = [(ctypes.c_int64 * max(1, len(d)))(*d) for d in dims]
         types = [b"" if value is None else str(value.type.dtype).encode() for value in values]
         about = _Node(
-            node.op.name.encode(), node.outputs[0].name.encode(), len(node.inputs), len(node.outputs),
-            (_TEXT * len(values))(*types), (ctypes.c_int32 * len(values))(*map(len, dims)),
+            node.op.name.encode(),
+            node.outputs[0].name.encode(),
+            len(node.inputs),
+            len(node.outputs),
+            (_TEXT * len(values))(*types),
+            (ctypes.c_int32 * len(values))(*map(len, dims)),
             (_DIMS * len(values))(*(ctypes.cast(shape, _DIMS) for shape in shapes)),
-        )  # fmt: skip
+        )
         return bool(self._device.supports(self._device.self, ctypes.byref(about)))
 
     def prerun(self, model: bytes) -> LibraryPart:

@@ -53,11 +53,16 @@ class DaskPool:
             numbers.setdefault(item.key, []).append(number)
         futures = [
             self._client.submit(
-                _called, items[which[0]].function, items[which[0]].arguments, key=key, retries=_REPETITIONS,
-                resources=dict(items[which[0]].resources) or None, pure=True,
+                _called,
+                items[which[0]].function,
+                items[which[0]].arguments,
+                key=key,
+                retries=_REPETITIONS,
+                resources=dict(items[which[0]].resources) or None,
+                pure=True,
             )
             for key, which in numbers.items()
-        ]  # fmt: skip
+        ]
         try:
             for future in as_completed(futures):
                 outcome = _outcome(future)
@@ -165,9 +170,14 @@ def _local(address: str) -> LocalCluster:
     if not text.isdigit() or not 0 < int(text) <= 256:
         raise InputError(f"--cluster {address}: local:N has a number of processes from 1 to 256")
     return LocalCluster(
-        n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", host="127.0.0.1",
-        silence_logs=logging.CRITICAL, memory_limit=0,
-    )  # fmt: skip
+        n_workers=int(text),
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
+        silence_logs=logging.CRITICAL,
+        memory_limit=0,
+    )
 
 
 def _checked(client: Client, address: str) -> DaskPool:

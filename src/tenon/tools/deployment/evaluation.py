@@ -139,9 +139,14 @@ def _boxes(side: Network, each: Numbered, outputs: Mapping[str, Array]) -> list[
 
 
 def _pairs(
-    side: Network, chosen: Evaluation, data: Data | None, ground_truth: Any, count: int, seed: int,
+    side: Network,
+    chosen: Evaluation,
+    data: Data | None,
+    ground_truth: Any,
+    count: int,
+    seed: int,
     preprocess: Mapping[str, Any] | None,
-) -> Iterator[tuple[Numbered, Any]]:  # fmt: skip
+) -> Iterator[tuple[Numbered, Any]]:
     """Samples and what is true of them."""
     graph = input_graph(side)
     if chosen.dataset is not None and data is None:

@@ -25,8 +25,10 @@ def fetch_models(models: Sequence[DeployedModel], progress: Callable[[str], None
     problems: dict[str, None] = {}
     for model in models:
         source = model.source
-        both = ((source.file, source.sha256, "model", "sha256"),
-                (source.weights, source.weights_sha256, "weights", "weights_sha256"))  # fmt: skip
+        both = (
+            (source.file, source.sha256, "model", "sha256"),
+            (source.weights, source.weights_sha256, "weights", "weights_sha256"),
+        )
         for file, sha256, key, checksum in both:
             if file is None:
                 continue

@@ -88,9 +88,10 @@ class _Inside(GraphInterface):
         outputs = {id(v) for v in graph.outputs}
         self._values = {name: v for name, v in values if id(v) not in outputs}
         self.computed = {
-            v.name: v for v in graph.outputs
+            v.name: v
+            for v in graph.outputs
             if v.producer is not None and v.name not in graph.strings and v.name not in graph.extents
-        }  # fmt: skip
+        }
         self._asked: list[str] = []
 
     def tensors(self) -> dict[str, int]:
@@ -121,9 +122,15 @@ class CompiledLayers(_Inside):
         # Conversions at inputs and outputs would change tensors that are compared; a budget of memory cannot hold all
         # layers at the same time, and names are needed.
         self._options = replace(
-            options, data_formats={}, data_types={}, head={}, preprocess={}, compile_preprocess=None,
-            ram=None, obfuscate=None,
-        )  # fmt: skip
+            options,
+            data_formats={},
+            data_types={},
+            head={},
+            preprocess={},
+            compile_preprocess=None,
+            ram=None,
+            obfuscate=None,
+        )
         self._open_on = open_on
         self._network: BundleNetwork | None = None
         self._outputs: dict[str, str] = {}
@@ -244,9 +251,7 @@ def diverging(layer: str, sample: int, got: Array, wanted: Array) -> Divergence:
     differs = ~(distance <= DIFFERS * largest)
     first = int(np.argmax(differs) if differs.any() else np.argmax(distance))
     index = tuple(int(i) for i in np.unravel_index(first, shape))
-    return Divergence(
-        layer, sample, shape, index, int(differs.sum()), a.size, _excerpt(a, first), _excerpt(b, first)
-    )  # fmt: skip
+    return Divergence(layer, sample, shape, index, int(differs.sum()), a.size, _excerpt(a, first), _excerpt(b, first))
 
 
 def _excerpt(flat: Array, first: int) -> Excerpt:

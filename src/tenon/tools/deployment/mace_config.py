@@ -272,11 +272,18 @@ class _Merged:
     def places(self) -> dict[str, str]:
         """Where the file has what, for messages."""
         keys = {
-            "model": "model_file_path", "sha256": "model_sha256_checksum", "weights": "weight_file_path",
-            "weights_sha256": "weight_sha256_checksum", "inputs": "input_tensors", "outputs": "output_tensors",
-            "tensors": "check_tensors", "shapes": "input_shapes", "input types": "input_data_types",
-            "output types": "output_data_types", "quantize": "quantize",
-        }  # fmt: skip
+            "model": "model_file_path",
+            "sha256": "model_sha256_checksum",
+            "weights": "weight_file_path",
+            "weights_sha256": "weight_sha256_checksum",
+            "inputs": "input_tensors",
+            "outputs": "output_tensors",
+            "tensors": "check_tensors",
+            "shapes": "input_shapes",
+            "input types": "input_data_types",
+            "output types": "output_data_types",
+            "quantize": "quantize",
+        }
         if not self.key("quantize"):
             keys["quantize"] = "quantize_large_weights"
         places = {what: self.document.place(self.place(key)) for what, key in keys.items()}
@@ -284,9 +291,10 @@ class _Merged:
             line = self.document.line(self.place("input_data_formats"))
             places["shapes"] += f" (in the order of input_data_formats, line {line})"
         files = {
-            "quantize_range_file": (self.key("quantize_range_file"),), "dockerfile_path": (self.model.dockerfile_path,),
+            "quantize_range_file": (self.key("quantize_range_file"),),
+            "dockerfile_path": (self.model.dockerfile_path,),
             **{key: self.key(key) for key in _FILES},
-        }  # fmt: skip
+        }
         folder = self.document.path.parent
         return places | {
             located(folder, name): self.document.place(self.place(key))

@@ -200,8 +200,9 @@ def _places(document: Document, name: str, model: ModelSection) -> dict[str, str
     data = {
         located(document.path.parent, file): document.place((*where, key, port, "data"))
         for key, ports in (("inputs", model.inputs), ("outputs", model.outputs))
-        for port, section in ports.items() for file in section.data
-    }  # fmt: skip
+        for port, section in ports.items()
+        for file in section.data
+    }
     places = {what: document.place((*where, key)) for what, key in keys.items()}
     if model.quantize and model.quantize.ranges:
         data[located(document.path.parent, model.quantize.ranges)] = document.place((*where, "quantize", "ranges"))

@@ -104,9 +104,16 @@ def _compared(
             graph, run, given, expected=recorded, limits=allowed, samples=len(given), layers=layers, real_outputs=True
         )
     return validate(
-        graph, run, given, against=f"{_runtime(model)}:{model.source.file}", weights=model.source.weights,
-        limits=allowed, samples=len(given), layers=layers, real_outputs=True,
-    )  # fmt: skip
+        graph,
+        run,
+        given,
+        against=f"{_runtime(model)}:{model.source.file}",
+        weights=model.source.weights,
+        limits=allowed,
+        samples=len(given),
+        layers=layers,
+        real_outputs=True,
+    )
 
 
 class _Deployed:

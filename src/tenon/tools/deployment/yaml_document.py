@@ -40,10 +40,13 @@ for _tag, _form, _first in (
     (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     (_INT, r"[-+]?[0-9]+|0x[0-9a-fA-F]+", list("-+0123456789")),
-    (_FLOAT, r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-     list("-+.0123456789")),
+    (
+        _FLOAT,
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
     (_MERGE, "<<", ["<"]),
-):  # fmt: skip
+):
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_form})$"), _first)
 
 

@@ -107,8 +107,12 @@ def ask(connection: Connection) -> DeviceFacts:
 def _existing(connection: Connection, folder: str) -> str:
     """The folder, or the nearest one above it that exists."""
     quoted = shlex.quote(folder)
-    return connection.check(f'd={quoted}; while [ ! -d "$d" ] && [ "$d" != . ] && [ "$d" != / ]; do '
-                           'd=$(dirname "$d"); done; echo "$d"') or "."  # fmt: skip
+    return (
+        connection.check(
+            f'd={quoted}; while [ ! -d "$d" ] && [ "$d" != . ] && [ "$d" != / ]; do d=$(dirname "$d"); done; echo "$d"'
+        )
+        or "."
+    )
 
 
 def _listed(info: str, key: str) -> str:

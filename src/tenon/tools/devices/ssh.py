@@ -55,8 +55,10 @@ class SshLink:
             write(script, _ASKPASS)
             script.chmod(0o700)
             self._askpass = {
-                "SSH_ASKPASS": str(script), "SSH_ASKPASS_REQUIRE": "force", "TENON_DEVICE_PASSWORD": spec.password,
-            }  # fmt: skip
+                "SSH_ASKPASS": str(script),
+                "SSH_ASKPASS_REQUIRE": "force",
+                "TENON_DEVICE_PASSWORD": spec.password,
+            }
 
     def start(self) -> None:
         """Messages go to a file: the connection stays in the background, and would keep a pipe open."""

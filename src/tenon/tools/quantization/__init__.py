@@ -10,6 +10,16 @@ from tenon.tools.quantization.report import Noise, Point, Report, WeightNoise
 from tenon.tools.quantization.scheme import SCHEMES, Scheme
 
 __all__ = [
-    "METHODS", "ROUNDING", "SCHEMES", "Comparison", "Noise", "Point", "Quantized", "Report", "Scheme", "WeightNoise",
-    "compare", "quantize",
-]  # fmt: skip
+    "METHODS",
+    "ROUNDING",
+    "SCHEMES",
+    "Comparison",
+    "Noise",
+    "Point",
+    "Quantized",
+    "Report",
+    "Scheme",
+    "WeightNoise",
+    "compare",
+    "quantize",
+]

@@ -27,9 +27,14 @@ MANY = 40
 
 
 def correct(
-    graph: Graph, made: Sequence[Product], simulation: Simulation, samples: Sequence[Sample], *, threads: int,
+    graph: Graph,
+    made: Sequence[Product],
+    simulation: Simulation,
+    samples: Sequence[Sample],
+    *,
+    threads: int,
     step: Step,
-) -> None:  # fmt: skip
+) -> None:
     """Change the shifts of ``simulation`` such that each channel has the mean that it has in floats in ``graph``, of
     the products ``made`` that take a bias.
 

@@ -142,9 +142,13 @@ class Candidates:
             second = True
         if (recipe.graph, second) not in self.known:
             self.known[recipe.graph, second] = moments(
-                recipe.graph, recipe.products, self.fitted, threads=self.request.threads, step=self.request.step,
+                recipe.graph,
+                recipe.products,
+                self.fitted,
+                threads=self.request.threads,
+                step=self.request.step,
                 second=second,
-            )  # fmt: skip
+            )
         return self.known[recipe.graph, second]
 
     def _all_moments(self, recipe: Recipe) -> dict[Node, Moments]:

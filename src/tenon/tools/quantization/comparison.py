@@ -104,9 +104,12 @@ def _compared(
 
 
 def opened(
-    network: Given, arithmetic: str | None = None, threads: int = 1, like: Interface | None = None,
+    network: Given,
+    arithmetic: str | None = None,
+    threads: int = 1,
+    like: Interface | None = None,
     weights: str | None = None,
-) -> Network:  # fmt: skip
+) -> Network:
     """The network, ready to run.  ``close`` leaves an engine or device that was given open.  ``like`` has the inputs
     and outputs for runtimes that do not tell theirs, ``weights`` is the second file of a runtime's model."""
     if isinstance(network, Graph):

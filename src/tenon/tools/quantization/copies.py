@@ -21,10 +21,14 @@ def twins(
     for old, new in nodes.items():
         values.update(zip(old.outputs, new.outputs, strict=True))
     placement = Placement(
-        [nodes[n] for n in placed.products], [(nodes[n], i) for n, i in placed.constants],
-        [values[v] for v in placed.tensors], {values[a]: values[b] for a, b in placed.parts.items()},
-        {values[v] for v in placed.wide}, {values[v] for v in placed.states},
-        {values[a]: values[b] for a, b in placed.added.items()}, {nodes[n] for n in placed.outer},
-    )  # fmt: skip
+        [nodes[n] for n in placed.products],
+        [(nodes[n], i) for n, i in placed.constants],
+        [values[v] for v in placed.tensors],
+        {values[a]: values[b] for a, b in placed.parts.items()},
+        {values[v] for v in placed.wide},
+        {values[v] for v in placed.states},
+        {values[a]: values[b] for a, b in placed.added.items()},
+        {nodes[n] for n in placed.outer},
+    )
     again = [replace(each, node=nodes[each.node]) for each in made]
     return copy, placement, again, {values[v]: grid for v, grid in grids.items()}, values

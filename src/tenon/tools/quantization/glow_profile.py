@@ -69,8 +69,15 @@ class Profile:
 
     def text(self) -> str:
         """The file."""
-        lines = ["---", f"GlowToolsVersion: {self.version}", "...", "---",
-                 f"GraphPreLowerHash: 0x{self.graph_hash:016X}", "...", "---"]  # fmt: skip
+        lines = [
+            "---",
+            f"GlowToolsVersion: {self.version}",
+            "...",
+            "---",
+            f"GraphPreLowerHash: 0x{self.graph_hash:016X}",
+            "...",
+            "---",
+        ]
         for name, span in sorted(self.ranges.items()):
             lines += [
                 f"- NodeOutputName: {_scalar(name)}",
@@ -84,8 +91,10 @@ class Profile:
 def parse(text: str, file: str) -> Profile:
     """The content of a profile.  Raises InputError for a document or key that is missing, and for Min above Max."""
     documents = [part.strip("\n") for part in re.split(r"(?m)^(?:---|\.\.\.)\s*$", text) if part.strip()]
-    version, hashed = (re.fullmatch(rf"{key}:\s*(.+?)\s*", documents[i]) if len(documents) > i else None
-                       for i, key in enumerate(("GlowToolsVersion", "GraphPreLowerHash")))  # fmt: skip
+    version, hashed = (
+        re.fullmatch(rf"{key}:\s*(.+?)\s*", documents[i]) if len(documents) > i else None
+        for i, key in enumerate(("GlowToolsVersion", "GraphPreLowerHash"))
+    )
     if version is None or hashed is None or len(documents) != 3:
         raise InputError(f"{file}: no profile: it needs three documents: version, hash of the graph, tensors")
     profile, at, body = Profile(int(hashed[1], 16), version=version[1]), 0, documents[2] + "\n"

@@ -51,10 +51,23 @@ def missing(
 
 
 def quantized_by(
-    graph: Graph, ranges: Mapping[str, Range], scheme: Scheme, data: Data | None, *, method: str, samples: int,
-    seed: int, exclude: Sequence[str], wide: Sequence[str], preprocess: Mapping[str, Any] | None, threads: int,
-    step: Step, change_concat_ranges: bool = False, separate: Collection[str] = (), states: Collection[str] = (),
-) -> tuple[Recipe, list[Sample]]:  # fmt: skip
+    graph: Graph,
+    ranges: Mapping[str, Range],
+    scheme: Scheme,
+    data: Data | None,
+    *,
+    method: str,
+    samples: int,
+    seed: int,
+    exclude: Sequence[str],
+    wide: Sequence[str],
+    preprocess: Mapping[str, Any] | None,
+    threads: int,
+    step: Step,
+    change_concat_ranges: bool = False,
+    separate: Collection[str] = (),
+    states: Collection[str] = (),
+) -> tuple[Recipe, list[Sample]]:
     """The recipe for ``graph`` of these ranges, and by ``method`` where they have none; and the samples of ``data``.
 
     ``change_concat_ranges`` gives a concatenation and all that it joins one range, the least that has all of theirs, as

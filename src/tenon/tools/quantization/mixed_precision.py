@@ -115,9 +115,14 @@ class Mixture:
 
 
 def mixed(
-    graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str = "host",
-    types: Sequence[str] = TYPES, fp16: Sequence[str] = (),
-) -> Mixture:  # fmt: skip
+    graph: Graph,
+    samples: Sequence[Sample],
+    request: Request,
+    contract: Contract,
+    target: str = "host",
+    types: Sequence[str] = TYPES,
+    fp16: Sequence[str] = (),
+) -> Mixture:
     """The cheapest mixture of the scheme's integers and ``types`` found that meets the contract on ``samples``.
 
     Layers of ``fp16`` are in fp16 in all of them; ``request`` excludes them.  Raises InputError that names the noisiest
@@ -130,9 +135,15 @@ def mixed(
 
 class _Search:
     def __init__(
-        self, graph: Graph, samples: Sequence[Sample], request: Request, contract: Contract, target: str,
-        types: Sequence[str], fp16: Sequence[str],
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        samples: Sequence[Sample],
+        request: Request,
+        contract: Contract,
+        target: str,
+        types: Sequence[str],
+        fp16: Sequence[str],
+    ) -> None:
         self.graph, self.samples, self.request, self.contract, self.target = graph, samples, request, contract, target
         self.types, self.fp16, self.quick = types, fp16, request
         self.points: list[Point] = []
@@ -164,10 +175,12 @@ class _Search:
         equalised = any("equalisation" in name for name in uniform.applied)
         plain = self.request.methods[0]
         return replace(
-            self.request, methods=tuple(dict.fromkeys((plain, uniform.method))),
-            rounding=next((name for name in uniform.applied if name in ROUNDING), "nearest"), range_search=False,
+            self.request,
+            methods=tuple(dict.fromkeys((plain, uniform.method))),
+            rounding=next((name for name in uniform.applied if name in ROUNDING), "nearest"),
+            range_search=False,
             equalisation=self.request.equalisation if equalised else False,
-        )  # fmt: skip
+        )
 
     def _mixture(self) -> LayerTypes:
         """The layers of each type.  Raises InputError if no mixture meets the contract."""
@@ -307,9 +320,16 @@ class _Search:
         drop = self._drop(got)
         description, _ = inspect(made, estimate_options(made, self.target))
         point = Point(
-            layers.floats, min(each.sqnr for each in sums), drop, sum(self._times(made).values()),
-            description.weights or 0, description.peak_ram or 0, mean_bits(made), layers.wide, layers.fp16,
-        )  # fmt: skip
+            layers.floats,
+            min(each.sqnr for each in sums),
+            drop,
+            sum(self._times(made).values()),
+            description.weights or 0,
+            description.peak_ram or 0,
+            mean_bits(made),
+            layers.wide,
+            layers.fp16,
+        )
         self.points.append(point)
         return point
 

@@ -100,9 +100,12 @@ def _read(recipe: Recipe, request: Request, tensors: Iterable[Value]) -> dict[st
 
 
 def _of_weights(
-    recipe: Recipe, samples: Sequence[Sample], request: Request, tensors: Mapping[Value, float],
+    recipe: Recipe,
+    samples: Sequence[Sample],
+    request: Request,
+    tensors: Mapping[Value, float],
     coarse: Mapping[Value, Grid],
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Of each layer, up to a common factor: the noise of its sums, by what that of rounding their result is at the
     outputs.  The factor is unknown because noise of weights is alike at all positions, and means do not reduce it."""
     known = moments(recipe.graph, recipe.products, samples[:16], threads=request.threads, step=request.step)

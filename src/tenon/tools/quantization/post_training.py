@@ -183,19 +183,43 @@ def quantize(
         if trained and data is not None and not missing(graph, wanted, exclude, separate):
             raise _quantised_already(graph)
         known, fed = quantized_by(
-            graph, wanted, kind, data, method="min-max" if method == "auto" else method, samples=samples, seed=seed,
-            exclude=exclude, wide=int16, preprocess=preprocess, threads=threads, step=step,
-            change_concat_ranges=change_concat_ranges, separate=separate, states=states,
-        )  # fmt: skip
+            graph,
+            wanted,
+            kind,
+            data,
+            method="min-max" if method == "auto" else method,
+            samples=samples,
+            seed=seed,
+            exclude=exclude,
+            wide=int16,
+            preprocess=preprocess,
+            threads=threads,
+            step=step,
+            change_concat_ranges=change_concat_ranges,
+            separate=separate,
+            states=states,
+        )
         return _of_known(graph, known, fed, kind, fp16, reason, threads)
     numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
     fed = finite(each.sample for each in numbered)
     contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
         request = Request(
-            kind, AUTO if method == "auto" else (method,), equalisation, rounding, bias_correction, range_search,
-            exclude, int16, threads, step, pool, separate, change_concat_ranges, states,
-        )  # fmt: skip
+            kind,
+            AUTO if method == "auto" else (method,),
+            equalisation,
+            rounding,
+            bias_correction,
+            range_search,
+            exclude,
+            int16,
+            threads,
+            step,
+            pool,
+            separate,
+            change_concat_ranges,
+            states,
+        )
         if contract.asked:
             mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)
         else:
@@ -253,9 +277,13 @@ def _unsearched(graph: Graph, kind: Scheme, method: str, reason: str) -> Quantiz
 
 
 def _contract(
-    min_sqnr: float | None, max_drop: float | None, metric: Evaluation | Score | str | None,
-    ground_truth: GroundTruth | None, data: Data, numbered: Sequence[Numbered],
-) -> Contract:  # fmt: skip
+    min_sqnr: float | None,
+    max_drop: float | None,
+    metric: Evaluation | Score | str | None,
+    ground_truth: GroundTruth | None,
+    data: Data,
+    numbered: Sequence[Numbered],
+) -> Contract:
     if metric is None:
         return Contract(min_sqnr, max_drop)
     read = read_evaluation(metric) if isinstance(metric, str) else metric

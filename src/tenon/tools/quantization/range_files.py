@@ -95,8 +95,9 @@ def _unquoted(name: str) -> str:
     return name[1:-1].replace("''", "'") if name.startswith("'") else name
 
 
-def write_ranges(path: str | os.PathLike[str], ranges: Mapping[str, tuple[float, float]], scheme: Scheme,
-                 form: str = "") -> None:  # fmt: skip
+def write_ranges(
+    path: str | os.PathLike[str], ranges: Mapping[str, tuple[float, float]], scheme: Scheme, form: str = ""
+) -> None:
     """Write a file that ``read_ranges`` and the tool that ``form`` (of ``FORMATS``; by the name if empty) is named
     after can read.  Raises InputError."""
     form = form or format_of(path)

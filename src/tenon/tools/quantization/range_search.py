@@ -28,9 +28,17 @@ MACS = 1e12
 
 
 def searched(
-    graph: Graph, placed: Placement, ranges: Mapping[Value, Range], simulation: Simulation, scheme: Scheme,
-    samples: Sequence[Sample], *, expected: Sequence[Sequence[Array]], step: Step, fixed: Collection[Value] = (),
-) -> dict[Value, Range]:  # fmt: skip
+    graph: Graph,
+    placed: Placement,
+    ranges: Mapping[Value, Range],
+    simulation: Simulation,
+    scheme: Scheme,
+    samples: Sequence[Sample],
+    *,
+    expected: Sequence[Sequence[Array]],
+    step: Step,
+    fixed: Collection[Value] = (),
+) -> dict[Value, Range]:
     """Better ranges than ``ranges`` on ``samples``, but for ``fixed`` tensors; those given where the network is too
     large to search.
 

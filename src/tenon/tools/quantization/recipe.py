@@ -211,9 +211,16 @@ class _Search(Candidates):
                 recipe.products[i] = each
         if sums:
             recipe.products, recipe.shifts = reconstructed(
-                recipe.graph, recipe.placed, recipe.products, self._grids(recipe), request.scheme, samples,
-                centred=request.bias_correction, threads=request.threads, step=request.step,
-            )  # fmt: skip
+                recipe.graph,
+                recipe.placed,
+                recipe.products,
+                self._grids(recipe),
+                request.scheme,
+                samples,
+                centred=request.bias_correction,
+                threads=request.threads,
+                step=request.step,
+            )
 
     def _narrowed(self, each: Product, known: Mapping[Node, Moments]) -> Product:
         second = known[each.node].second if each.node in known else None
@@ -237,9 +244,16 @@ class _Search(Candidates):
             return
         kept, before = recipe.ranges, self._quality(recipe, simulation, slice(1, None, 2))
         recipe.ranges = searched(
-            recipe.graph, recipe.placed, recipe.ranges, simulation, self.request.scheme, self.unseen[::2],
-            expected=self.expected[::2], step=self.request.step, fixed=self._of_steps(recipe.graph),
-        )  # fmt: skip
+            recipe.graph,
+            recipe.placed,
+            recipe.ranges,
+            simulation,
+            self.request.scheme,
+            self.unseen[::2],
+            expected=self.expected[::2],
+            step=self.request.step,
+            fixed=self._of_steps(recipe.graph),
+        )
         quality = self._quality(recipe, simulation, slice(1, None, 2))
         recipe.methods["range search"], recipe.without["range search"] = quality.sqnr, before.sqnr
         if quality > before:

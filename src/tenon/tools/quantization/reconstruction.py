@@ -43,15 +43,27 @@ def reconstructs(each: Product) -> bool:
     w, node = each.node.input(1), each.node
     columns = w.type.size // max(w.type.dims[each.axis], 1)
     return (
-        bits_of(each.w.dtype) <= FEW_BITS and node.op.name != "ConvTranspose" and len(w.uses) == 1
-        and w.stored is None and columns <= COLUMNS and (each.w.scale.size > 1 or each.channels == 1)
-    )  # fmt: skip
+        bits_of(each.w.dtype) <= FEW_BITS
+        and node.op.name != "ConvTranspose"
+        and len(w.uses) == 1
+        and w.stored is None
+        and columns <= COLUMNS
+        and (each.w.scale.size > 1 or each.channels == 1)
+    )
 
 
 def reconstructed(
-    graph: Graph, placed: Placement, made: Sequence[Product], grids: Mapping[Value, Grid], scheme: Scheme,
-    samples: Sequence[Sample], *, centred: bool, threads: int, step: Step,
-) -> tuple[list[Product], list[Array]]:  # fmt: skip
+    graph: Graph,
+    placed: Placement,
+    made: Sequence[Product],
+    grids: Mapping[Value, Grid],
+    scheme: Scheme,
+    samples: Sequence[Sample],
+    *,
+    centred: bool,
+    threads: int,
+    step: Step,
+) -> tuple[list[Product], list[Array]]:
     """The products with other weights and scales, and what their biases then have to add, [channels] each.
 
     ``centred``: biases put back the means of sums; else nothing is to be added.
@@ -102,9 +114,12 @@ class _Sums:
         count = self.count + other.count
         a, b = self.count / count, other.count / count
         return _Sums(
-            count, a * self.second + b * other.second, a * self.cross + b * other.cross,
-            a * self.first + b * other.first, a * self.goal + b * other.goal,
-        )  # fmt: skip
+            count,
+            a * self.second + b * other.second,
+            a * self.cross + b * other.cross,
+            a * self.first + b * other.first,
+            a * self.goal + b * other.goal,
+        )
 
     def error(self, weights: Array, bias: Array) -> float:
         """The mean squared error of sums with these weights, but for a constant."""

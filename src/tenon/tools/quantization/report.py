@@ -132,9 +132,14 @@ class Sums:
 
 
 def reported(
-    graph: Graph, recipe: Recipe, quantised: Graph, values: Mapping[Value, Value], samples: Sequence[Sample],
-    scheme: Scheme, threads: int,
-) -> Report:  # fmt: skip
+    graph: Graph,
+    recipe: Recipe,
+    quantised: Graph,
+    values: Mapping[Value, Value],
+    samples: Sequence[Sample],
+    scheme: Scheme,
+    threads: int,
+) -> Report:
     """The report on ``quantised``, whose ``values`` belong to those of the recipe's graph."""
     given = grids(recipe.placed, recipe.ranges, scheme)
     tensors, ends = recipe.placed.tensors, scores(recipe.graph)
@@ -159,11 +164,19 @@ def reported(
     first, share = graph.outputs[0].type, same / len(samples)
     vector = 1 < first.size == first.dims[-1]
     return Report(
-        scheme.name, recipe.method, len(samples), noise[: len(ends)], noise[len(ends) :],
-        tuple(weight_noise(each) for each in recipe.products), share if vector else None,
-        standard_error(share, len(samples)) if vector else None, recipe.methods, recipe.repairs, tuple(recipe.applied),
+        scheme.name,
+        recipe.method,
+        len(samples),
+        noise[: len(ends)],
+        noise[len(ends) :],
+        tuple(weight_noise(each) for each in recipe.products),
+        share if vector else None,
+        standard_error(share, len(samples)) if vector else None,
+        recipe.methods,
+        recipe.repairs,
+        tuple(recipe.applied),
         without=recipe.without,
-    )  # fmt: skip
+    )
 
 
 def standard_error(share: float, count: int) -> float:

@@ -29,9 +29,14 @@ class Simulation:
     """
 
     def __init__(
-        self, graph: Graph, placed: Placement, made: Sequence[Product], grids: Mapping[Value, Grid], scheme: Scheme,
+        self,
+        graph: Graph,
+        placed: Placement,
+        made: Sequence[Product],
+        grids: Mapping[Value, Grid],
+        scheme: Scheme,
         threads: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         copy, there, again, theirs, values = twins(graph, placed, list(made), grids)
         dequantised = insert(copy, there, again, theirs, scheme)
         self._feeds: dict[str, Array] = {}

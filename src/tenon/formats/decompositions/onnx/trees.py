@@ -18,9 +18,7 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType
 from tenon.network.ops.tree_tables import Trees, check
 
-_NAMED = {
-    "BRANCH_LEQ": LEQ, "BRANCH_LT": LT, "BRANCH_GTE": GTE, "BRANCH_GT": GT, "BRANCH_EQ": EQ, "BRANCH_NEQ": NEQ,
-}  # fmt: skip
+_NAMED = {"BRANCH_LEQ": LEQ, "BRANCH_LT": LT, "BRANCH_GTE": GTE, "BRANCH_GT": GT, "BRANCH_EQ": EQ, "BRANCH_NEQ": NEQ}
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -42,10 +40,15 @@ def _aggregated(
     counts = np.bincount(entries.leaves, minlength=entries.count)
     tests, kind = thresholds_of(branches), x.type.dtype.numpy
     constants = (
-        tests.columns, tests.tests, tests.thresholds.astype(kind), tests.children, roots.astype(np.int32),
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), entries.targets[order].astype(np.int32),
+        tests.columns,
+        tests.tests,
+        tests.thresholds.astype(kind),
+        tests.children,
+        roots.astype(np.int32),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+        entries.targets[order].astype(np.int32),
         entries.weights[order].astype(kind),
-    )  # fmt: skip
+    )
     names = ("columns", "tests", "thresholds", "children", "roots", "starts", "targets", "weights")
     given = [node.constant(array, name) for array, name in zip(constants, names, strict=True)]
     how = "sum" if aggregate in ("SUM", "AVERAGE") else aggregate.lower()
@@ -82,9 +85,13 @@ def tree_ensemble(node: OnnxNode) -> Sequence[Value]:
     modes = np.asarray(a["nodes_modes"]).reshape(-1).astype(np.int64)
     missing = a.get("nodes_missing_value_tracks_true") or [0] * count
     branches = Branches(
-        _whole(a["nodes_featureids"]), modes, np.asarray(a["nodes_splits"]).reshape(-1).astype(kind), _whole(missing),
-        np.stack(sides, 1), _sets(a, int((modes == MEMBER).sum())),
-    )  # fmt: skip
+        _whole(a["nodes_featureids"]),
+        modes,
+        np.asarray(a["nodes_splits"]).reshape(-1).astype(kind),
+        _whole(missing),
+        np.stack(sides, 1),
+        _sets(a, int((modes == MEMBER).sum())),
+    )
     _check(branches)
     roots = _whole(a["tree_roots"])
     weights = np.asarray(a["leaf_weights"]).reshape(-1)
@@ -179,10 +186,12 @@ def ensemble_sums(layer: OnnxNode, role: str, count: int, base: Array) -> Value:
     missing = a.get("nodes_missing_value_tracks_true") or [0] * len(trees)
     kind = x.type.dtype.numpy
     branches = Branches(
-        _whole(a["nodes_featureids"])[inner], np.array([_NAMED[m] for m in modes[inner].tolist()], np.int64),
-        _numbers(a, "nodes_values").astype(kind)[inner], _whole(missing)[inner],
+        _whole(a["nodes_featureids"])[inner],
+        np.array([_NAMED[m] for m in modes[inner].tolist()], np.int64),
+        _numbers(a, "nodes_values").astype(kind)[inner],
+        _whole(missing)[inner],
         np.stack([number[i] for i in below], 1) if len(inner) else np.zeros((0, 2), np.int64),
-    )  # fmt: skip
+    )
     _check(branches)
     is_child = np.zeros(len(trees), bool)
     is_child[np.concatenate(below)] = True

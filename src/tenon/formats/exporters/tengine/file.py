@@ -70,9 +70,16 @@ class TmfileNetwork:
         tensors = [_tensor(w, i, each, buffers) for i, each in enumerate(self.tensors)]
         nodes = [_node(w, i, each) for i, each in enumerate(self.nodes)]
         graph = w.words(
-            0, 0, 0, w.vector(self.inputs), w.vector(self.outputs), w.vector(nodes), w.vector(tensors),
-            w.vector(buffers), w.text(name),
-        )  # fmt: skip
+            0,
+            0,
+            0,
+            w.vector(self.inputs),
+            w.vector(self.outputs),
+            w.vector(nodes),
+            w.vector(tensors),
+            w.vector(buffers),
+            w.text(name),
+        )
         root = w.words(_ONNX, 0, w.vector([graph]), w.text(name))
         struct.pack_into("<I", w.data, 8, root)
         return bytes(w.data)

@@ -59,8 +59,16 @@ def _conv(w: TmfileWriter, node: Node) -> None:
     axes = Window(shape[2:], op.strides, op.dilations, op.pads, op.auto_pad).axes("Conv", dims[2:])
     operands = [w.operand(node.input(0)), *weights(w, node, 0, range(4))]
     value, activation = w.activated(node)
-    parameters = [*shape[2:], *(a.stride for a in axes), *(a.dilation for a in axes), dims[1], shape[0], op.group,
-                  activation, *_pads(axes)]  # fmt: skip
+    parameters = [
+        *shape[2:],
+        *(a.stride for a in axes),
+        *(a.dilation for a in axes),
+        dims[1],
+        shape[0],
+        op.group,
+        activation,
+        *_pads(axes),
+    ]
     w.add(node, 5, parameters, operands, value)
 
 
@@ -73,8 +81,19 @@ def _conv_transpose(w: TmfileWriter, node: Node) -> None:
     operands = [w.operand(node.input(0)), *weights(w, node, -1, range(4))]
     value, activation = w.activated(node)
     dilations = op.dilations or (1, 1)
-    parameters = [shape[1] * op.group, *shape[2:], *(op.strides or (1, 1)), pads[1], pads[0], pads[3], pads[2],
-                  *dilations, op.group, activation, *extra]  # fmt: skip
+    parameters = [
+        shape[1] * op.group,
+        *shape[2:],
+        *(op.strides or (1, 1)),
+        pads[1],
+        pads[0],
+        pads[3],
+        pads[2],
+        *dilations,
+        op.group,
+        activation,
+        *extra,
+    ]
     w.add(node, 6, parameters, operands, value)
 
 

@@ -149,8 +149,15 @@ class TmfileWriter:
         return tensor if tensor.scales else None
 
     # ---------------------------------------------------------------------------------------- nodes
-    def add(self, node: Node, type: int, parameters: Sequence[Word], inputs: Sequence[int], value: Value | None = None,
-            alike: bool = False) -> None:  # fmt: skip
+    def add(
+        self,
+        node: Node,
+        type: int,
+        parameters: Sequence[Word],
+        inputs: Sequence[int],
+        value: Value | None = None,
+        alike: bool = False,
+    ) -> None:
         """A node that computes ``value`` (the node's result); ``alike`` says that integers keep their scale."""
         y = node.output if value is None else value
         i = self.tensor(y)

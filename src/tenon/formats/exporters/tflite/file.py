@@ -150,11 +150,14 @@ def _tensor(record: TensorRecord, buffers: list[Fields]) -> Fields:
     }
     if record.quant is not None:
         names = schema.QUANTIZATION
-        fields[slots["quantization"]] = ("table", {
-            names["scale"]: ("[f32]", record.quant.scale),
-            names["zero_point"]: ("[i64]", record.quant.zero_point),
-            names["axis"]: ("i32", record.quant.axis or 0),
-        })  # fmt: skip
+        fields[slots["quantization"]] = (
+            "table",
+            {
+                names["scale"]: ("[f32]", record.quant.scale),
+                names["zero_point"]: ("[i64]", record.quant.zero_point),
+                names["axis"]: ("i32", record.quant.axis or 0),
+            },
+        )
     return fields
 
 

@@ -154,9 +154,14 @@ def _unary(type: str, *, integers: bool = False, fixed: Mapping[DType, tuple[flo
 
 
 def _put_fixed(
-    w: TfliteWriter, result: Result, type: str, i: int, axes: Axes, fixed: Mapping[DType, tuple[float, int]],
+    w: TfliteWriter,
+    result: Result,
+    type: str,
+    i: int,
+    axes: Axes,
+    fixed: Mapping[DType, tuple[float, int]],
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """An operator on the integers of tensor ``i`` whose result has the scale that is ``fixed`` for their type; a
     QUANTIZE follows if the graph stores it with another."""
     record = w.model.tensors[i]

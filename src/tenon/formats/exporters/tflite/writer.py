@@ -268,9 +268,16 @@ class TfliteWriter:
         return Result(node.output)
 
     def put(
-        self, result: Result, type: str, inputs: Sequence[int], dims: Sequence[int], axes: Axes, *,
-        activates: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        result: Result,
+        type: str,
+        inputs: Sequence[int],
+        dims: Sequence[int],
+        axes: Axes,
+        *,
+        activates: bool = False,
+        **options: Any,
+    ) -> None:
         """An operator that computes a result, whose ``dims`` have this order of axes, and what it does not do itself:
         activations, unless it ``activates``."""
         self.done.update(map(id, result.covers))

@@ -484,8 +484,11 @@ def _learnt(layer: KerasLayer, stage: str) -> KerasWeights:
     chosen, kernels = _settings(layer.get("quantize_config")), True
     while isinstance(chosen.get("quantize_config"), dict):  # OutputOnlyConfig of another one
         chosen, kernels = _settings(chosen["quantize_config"]), False
-    ranges = [name for name, kinds in (("pre_activation", _RANGE_BEFORE), ("post_activation", _RANGE_AFTER))
-              if chosen.get("activation_attrs") and stage in kinds]  # fmt: skip
+    ranges = [
+        name
+        for name, kinds in (("pre_activation", _RANGE_BEFORE), ("post_activation", _RANGE_AFTER))
+        if chosen.get("activation_attrs") and stage in kinds
+    ]
     outputs = ["output"] if chosen.get("quantize_output") else []
     names = [str(name) for name in chosen.get("weight_attrs") or ()] if kernels else []
     return layer.weights.quantised(names, [*ranges, *outputs])

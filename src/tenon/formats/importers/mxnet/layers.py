@@ -105,8 +105,14 @@ def _pooling_window(node: MxnetNode) -> dict[str, Any]:
     return window
 
 
-_ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softrelu": "Softplus", "softsign": "Softsign",
-                "mish": "Mish"}  # fmt: skip
+_ACTIVATIONS = {
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "softrelu": "Softplus",
+    "softsign": "Softsign",
+    "mish": "Mish",
+}
 
 
 def activation(node: MxnetNode) -> Value:

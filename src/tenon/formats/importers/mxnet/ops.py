@@ -155,8 +155,16 @@ def take(node: MxnetNode) -> Value:
 
 
 def cast(node: MxnetNode) -> Value:
-    names = {"float32": "f32", "float64": "f64", "float16": "f16", "int32": "i32", "int64": "i64", "int8": "i8",
-             "uint8": "u8", "bool": "bool"}  # fmt: skip
+    names = {
+        "float32": "f32",
+        "float64": "f64",
+        "float16": "f16",
+        "int32": "i32",
+        "int64": "i64",
+        "int8": "i8",
+        "uint8": "u8",
+        "bool": "bool",
+    }
     if node.text("dtype") not in names:
         raise RefusedError(f"dtype {node.text('dtype')} is not supported")
     return node.add("Cast", node.x, to=names[node.text("dtype")])
@@ -169,8 +177,17 @@ def tile(node: MxnetNode) -> Value:
     return node.add("Tile", x, node.ints(*[1] * (rank - len(times)), *times))
 
 
-_BINARY = {"add": "Add", "plus": "Add", "sub": "Sub", "minus": "Sub", "mul": "Mul", "div": "Div", "power": "Pow",
-          "maximum": "Max", "minimum": "Min"}  # fmt: skip
+_BINARY = {
+    "add": "Add",
+    "plus": "Add",
+    "sub": "Sub",
+    "minus": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "power": "Pow",
+    "maximum": "Max",
+    "minimum": "Min",
+}
 _COMPARISONS = {"equal": "Equal", "not_equal": "NotEqual", "logical_and": "And", "logical_or": "Or",
                 "logical_xor": "Xor", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
                 "lesser_equal": "LessOrEqual"}  # fmt: skip

@@ -74,8 +74,22 @@ def unary(layer: NcnnLayer) -> Value:
     return family.unary(layer, layer.x, kind, _LATER)
 
 
-_BINARY = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Max", 5: "Min", 6: "Pow", 7: "Sub", 8: "Div", 9: "Pow",
-           12: "Mod", 13: "Mod", 15: "Div", 16: "Div"}  # fmt: skip
+_BINARY = {
+    0: "Add",
+    1: "Sub",
+    2: "Mul",
+    3: "Div",
+    4: "Max",
+    5: "Min",
+    6: "Pow",
+    7: "Sub",
+    8: "Div",
+    9: "Pow",
+    12: "Mod",
+    13: "Mod",
+    15: "Div",
+    16: "Div",
+}
 _SWAPPED = (7, 8, 9, 13, 16)
 """The operands are swapped."""
 
@@ -143,8 +157,19 @@ def batch_norm(layer: NcnnLayer) -> Value:
     return layer.add("BatchNormalization", layer.x, slope, offset, mean, variance, epsilon=layer.number(1))
 
 
-_REDUCTIONS = {0: "ReduceSum", 1: "ReduceL1", 2: "ReduceSumSquare", 3: "ReduceMean", 4: "ReduceMax", 5: "ReduceMin",
-               6: "ReduceProd", 7: "ReduceL1", 8: "ReduceL2", 9: "ReduceLogSum", 10: "ReduceLogSumExp"}  # fmt: skip
+_REDUCTIONS = {
+    0: "ReduceSum",
+    1: "ReduceL1",
+    2: "ReduceSumSquare",
+    3: "ReduceMean",
+    4: "ReduceMax",
+    5: "ReduceMin",
+    6: "ReduceProd",
+    7: "ReduceL1",
+    8: "ReduceL2",
+    9: "ReduceLogSum",
+    10: "ReduceLogSumExp",
+}
 
 
 def reduction(layer: NcnnLayer) -> Value:

@@ -26,8 +26,16 @@ from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import TensorType
 from tenon.network.graph.writer import is_known
 
-_STORED = {"kFloat": "<f4", "kDouble": "<f8", "kInt8": "<i1", "kInt32": "<i4", "kInt64": "<i8", "kUInt8": "<u1",
-           "kFloat16": "<f2", "kBool": "?"}  # fmt: skip
+_STORED = {
+    "kFloat": "<f4",
+    "kDouble": "<f8",
+    "kInt8": "<i1",
+    "kInt32": "<i4",
+    "kInt64": "<i8",
+    "kUInt8": "<u1",
+    "kFloat16": "<f2",
+    "kBool": "?",
+}
 
 
 def recognise(file: ModelFile) -> bool:

@@ -266,8 +266,13 @@ _BINARY = {
     "scalar_mul_by_tensor": "Mul",
     "scalar_div_by_tensor": "Div",
 }
-_COMPARISONS = {"equal": "Equal", "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less",
-             "less_equal": "LessOrEqual"}  # fmt: skip
+_COMPARISONS = {
+    "equal": "Equal",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+}
 
 OPERATORS: dict[str, Callable[[OneflowNode], Outputs]] = {
     **dict.fromkeys(("output", "identity", "dropout", "amp_white_identity", "amp_black_identity"), same),

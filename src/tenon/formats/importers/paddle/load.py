@@ -61,8 +61,22 @@ SCHEMA = Schema(
 )
 """The part of paddle/fluid/framework/framework.proto that inference programs use."""
 
-_FIELDS = {0: "i", 1: "f", 2: "s", 3: "ints", 4: "floats", 5: "strings", 6: "b", 7: "bools", 9: "l", 11: "longs",
-           12: "float64s", 15: "float64", 16: "scalar", 17: "scalars"}  # fmt: skip
+_FIELDS = {
+    0: "i",
+    1: "f",
+    2: "s",
+    3: "ints",
+    4: "floats",
+    5: "strings",
+    6: "b",
+    7: "bools",
+    9: "l",
+    11: "longs",
+    12: "float64s",
+    15: "float64",
+    16: "scalar",
+    17: "scalars",
+}
 """Attribute types, and the fields that hold their values."""
 
 _SCALARS = {1: "b", 2: "i", 3: "r"}

@@ -95,8 +95,17 @@ Result = Value | Sequence[Value] | dict[str, Value]
 
 
 def numpy_type(code: int) -> str:
-    names = {0: "bool", 1: "int16", 2: "int32", 3: "int64", 4: "float16", 5: "float32", 6: "float64", 20: "uint8",
-             21: "int8"}  # fmt: skip
+    names = {
+        0: "bool",
+        1: "int16",
+        2: "int32",
+        3: "int64",
+        4: "float16",
+        5: "float32",
+        6: "float64",
+        20: "uint8",
+        21: "int8",
+    }
     if code not in names:
         raise RefusedError(f"elements of type {code} are not supported")
     return names[code]

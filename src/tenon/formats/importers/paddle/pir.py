@@ -17,8 +17,18 @@ from tenon.formats.importers.paddle.program import PaddleOperation, PaddleProgra
 
 _START = b'{"base_code"'
 _KINDS = {"bool": 0, "i16": 1, "i32": 2, "i64": 3, "f16": 4, "f32": 5, "f64": 6, "ui8": 20, "i8": 21}
-_NAMES = {"bool": 0, "int16": 1, "int32": 2, "int64": 3, "float16": 4, "float32": 5, "float64": 6, "uint8": 20,
-          "int8": 21, "undefined": -1}  # fmt: skip
+_NAMES = {
+    "bool": 0,
+    "int16": 1,
+    "int32": 2,
+    "int64": 3,
+    "float16": 4,
+    "float32": 5,
+    "float64": 6,
+    "uint8": 20,
+    "int8": 21,
+    "undefined": -1,
+}
 
 ROWS: dict[str, str] = {
     "add": "elementwise_add",

@@ -29,8 +29,10 @@ def tensordot(node: PytorchNode) -> Value:
     """Sums of products over pairs of axes, by ONNX's Einsum."""
     x, y = node.x, node.get("other")
     ranks = [len(node.builder.dims(v)) for v in (x, y)]
-    pairs = [[node.axis(int(a), rank) for a in node.get(name, [])]
-             for name, rank in zip(("dims_self", "dims_other"), ranks, strict=True)]  # fmt: skip
+    pairs = [
+        [node.axis(int(a), rank) for a in node.get(name, [])]
+        for name, rank in zip(("dims_self", "dims_other"), ranks, strict=True)
+    ]
     if sum(ranks) > len(string.ascii_letters) or len(pairs[0]) != len(pairs[1]):
         raise RefusedError(f"it sums over the axes {pairs[0]} and {pairs[1]}")
     left, right = list(string.ascii_letters[: ranks[0]]), list(string.ascii_letters[ranks[0] : sum(ranks)])

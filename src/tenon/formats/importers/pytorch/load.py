@@ -23,8 +23,18 @@ from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import DType
 from tenon.network.graph.writer import reason
 
-KINDS = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
-         12: "bool", 13: "bfloat16"}  # fmt: skip
+KINDS = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    12: "bool",
+    13: "bfloat16",
+}
 """Element types of the description."""
 
 _PICKLE = "PyTorch's .pt and .pth files are pickles, which are never opened"

@@ -13,8 +13,18 @@ from tenon.formats.graph_builder.node_context import NodeContext
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType
 
-TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
-         "int8": "i8", "uint8": "u8", "bool": "bool", "bfloat16": "bf16"}  # fmt: skip
+TYPES = {
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
+    "bfloat16": "bf16",
+}
 """torch's element types, which bear NumPy's names, and ours."""
 
 

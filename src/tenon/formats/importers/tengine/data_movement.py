@@ -137,8 +137,12 @@ def resize(node: TengineNode) -> Value:
     )
 
 
-_RESIZES = {1: ("nearest", "asymmetric"), 2: ("linear", "half_pixel"), 3: ("cubic", "half_pixel"),
-            4: ("linear", "align_corners")}  # fmt: skip
+_RESIZES = {
+    1: ("nearest", "asymmetric"),
+    2: ("linear", "half_pixel"),
+    3: ("cubic", "half_pixel"),
+    4: ("linear", "align_corners"),
+}
 
 
 def interp(node: TengineNode) -> Value:

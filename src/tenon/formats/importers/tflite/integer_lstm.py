@@ -69,8 +69,9 @@ class IntegerLstm(ABC):
         h, c = cell.states
         dtype, gates = node.importer.content.tensors[node.index(0)].dtype, cell.gates(node)
         weights = [k for gate in gates for k in (cell.w[gate], cell.r[gate])]
-        absent = [k for name in ("peepholes", "projection", "norms") if name not in cls.optional
-                  for k in getattr(cell, name)]  # fmt: skip
+        absent = [
+            k for name in ("peepholes", "projection", "norms") if name not in cls.optional for k in getattr(cell, name)
+        ]
         whole = all(_is_a(node, k, dtype) for k in (0, h)) and _is_a(node, c, DType.I16)
         whole = whole and all(_is_a(node, k, DType.I8) for k in weights) and dtype in cls.activations
         return whole and not any(k >= 0 and node.has(k) for k in absent) and cls.takes(gates)

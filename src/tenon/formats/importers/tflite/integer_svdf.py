@@ -23,9 +23,7 @@ LARGEST_SHIFT = 7
 
 def in_integers(node: TfliteNode) -> bool:
     """Whether the operands are those of the kernel of integers: 8 bits, but for filters and state of 8 or 16 bits."""
-    wanted = {
-        INPUT: (DType.I8,), FEATURES: (DType.I8,), FILTERS: (DType.I8, DType.I16), STATE: (DType.I8, DType.I16),
-    }  # fmt: skip
+    wanted = {INPUT: (DType.I8,), FEATURES: (DType.I8,), FILTERS: (DType.I8, DType.I16), STATE: (DType.I8, DType.I16)}
     if not all(node.has(k) for k in wanted):
         return False
     tensors = {k: _tensor(node, k) for k in wanted}
@@ -48,9 +46,14 @@ def integer_svdf(node: TfliteNode) -> Outputs:
     batch = builder.dims(rows)[0]
     x_scale, features_scale, filters_scale = (np.float32(_scale(_tensor(node, k))) for k in (INPUT, FEATURES, FILTERS))
     fresh = _product(
-        node, "IntegerGemm", rows, (features, np.zeros(count, np.int32)),
-        float(x_scale * features_scale / np.float32(_scale(state))), state, x_zero=_zero(_tensor(node, INPUT)),
-    )  # fmt: skip
+        node,
+        "IntegerGemm",
+        rows,
+        (features, np.zeros(count, np.int32)),
+        float(x_scale * features_scale / np.float32(_scale(state))),
+        state,
+        x_zero=_zero(_tensor(node, INPUT)),
+    )
     fresh = builder.reshape(fresh, (batch, count, 1))
     before = builder.reshape(node.stored_state(STATE), (batch, count, memory))
     after = builder.add("Concat", builder.slice(before, [1], [memory], [2]), fresh, axis=2) if memory > 1 else fresh
@@ -62,9 +65,14 @@ def integer_svdf(node: TfliteNode) -> Outputs:
 
 
 def _product(
-    node: TfliteNode, op: str, x: Value, constants: tuple[Array, Array], factor: float, to: TfliteTensor,
+    node: TfliteNode,
+    op: str,
+    x: Value,
+    constants: tuple[Array, Array],
+    factor: float,
+    to: TfliteTensor,
     **attributes: int,
-) -> Value:  # fmt: skip
+) -> Value:
     multipliers, shifts = quantized_multipliers([factor])
     if shifts[0] > LARGEST_SHIFT:
         raise RefusedError(f"its sums are multiplied by {factor}: the scale of '{to.name}' is too small")

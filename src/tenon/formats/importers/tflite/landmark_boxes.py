@@ -79,11 +79,13 @@ def _matrix_1(node: TfliteNode, options: dict[str, Any]) -> Outputs:
         half = (pixels - 1) / 2
         first, second = floats.of("Mul", a, scale_x), floats.of("Mul", b, scale_y)
         shift = floats.sum(floats.of("Mul", middle, 2 / limit), -1.0, floats.of("Neg", first), floats.of("Neg", second))
-        rows.append((
-            floats.of("Mul", first, half * 2 / (out_w - 1)),
-            floats.of("Mul", second, half * 2 / (out_h - 1)),
-            floats.sum(floats.of("Mul", shift, half), half),
-        ))  # fmt: skip
+        rows.append(
+            (
+                floats.of("Mul", first, half * 2 / (out_w - 1)),
+                floats.of("Mul", second, half * 2 / (out_h - 1)),
+                floats.sum(floats.of("Mul", shift, half), half),
+            )
+        )
     return _rows(node, rows)
 
 

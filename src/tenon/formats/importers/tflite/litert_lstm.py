@@ -82,9 +82,13 @@ class LitertLstm(IntegerLstm):
         weights = self.builder.constant(self.numbers(norm).astype(np.int16), "weights")
         added = self.builder.constant(self.numbers(bias).astype(np.int32), "bias")
         y = self.builder.add(
-            "IntegerLayerNormalization", x.to(DType.I16).value, weights, added,
-            factor=(multiplier, shift + ARGUMENT_BITS), limit=max(1, int(np.float32(GUARD) * np.float32(scale))),
-        )  # fmt: skip
+            "IntegerLayerNormalization",
+            x.to(DType.I16).value,
+            weights,
+            added,
+            factor=(multiplier, shift + ARGUMENT_BITS),
+            limit=max(1, int(np.float32(GUARD) * np.float32(scale))),
+        )
         return Integers(self.builder, y).to(I64)
 
     def step(self, sums: dict[int, Integers], c: Integers) -> tuple[Integers, Integers]:

@@ -200,10 +200,13 @@ def _detection_post_process(node: TfliteNode) -> Outputs:
     given = flex_map(node.operation.custom)
     anchors = node.input(2)
     names = {
-        "max_detections": "max_detections", "max_classes_per_detection": "max_classes_per_detection",
-        "detections_per_class": "detections_per_class", "num_classes": "num_classes",
-        "nms_score_threshold": "score_threshold", "nms_iou_threshold": "iou_threshold",
-    }  # fmt: skip
+        "max_detections": "max_detections",
+        "max_classes_per_detection": "max_classes_per_detection",
+        "detections_per_class": "detections_per_class",
+        "num_classes": "num_classes",
+        "nms_score_threshold": "score_threshold",
+        "nms_iou_threshold": "iou_threshold",
+    }
     attributes = {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
     scales = tuple(float(given.get(f"{axis}_scale", 1)) for axis in "yxhw")
     return node.builder.adds(

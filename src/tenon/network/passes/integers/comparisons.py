@@ -47,9 +47,16 @@ def _scaled(match: Match, x: Operand) -> Value:
     low, high = limits(DType.I32)
     factor = quantized_multiplier(x.grid.scale)
     op = make(
-        "IntegerRescale", zeros=(x.grid.zero, 0), above=factor, below=factor, headroom=HEADROOM, low=low, high=high,
-        to=DType.I32.value, scale=1 / (1 << HEADROOM),
-    )  # fmt: skip
+        "IntegerRescale",
+        zeros=(x.grid.zero, 0),
+        above=factor,
+        below=factor,
+        headroom=HEADROOM,
+        low=low,
+        high=high,
+        to=DType.I32.value,
+        scale=1 / (1 << HEADROOM),
+    )
     return match.add(op, x.value)
 
 

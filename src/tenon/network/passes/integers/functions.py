@@ -59,9 +59,16 @@ def function_16(
     elif name not in ("", "Abs"):
         return "functions of 16-bit integers are computed in float"
     op = make(
-        "IntegerRescale", zeros=(given.zero, grid.zero), above=above, below=below, absolute=int(name == "Abs"),
-        low=low, high=high, to=grid.dtype.value, scale=grid.scale,
-    )  # fmt: skip
+        "IntegerRescale",
+        zeros=(given.zero, grid.zero),
+        above=above,
+        below=below,
+        absolute=int(name == "Abs"),
+        low=low,
+        high=high,
+        to=grid.dtype.value,
+        scale=grid.scale,
+    )
     return match.add(op, value, origin=origin)
 
 
@@ -135,10 +142,15 @@ def prelu(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         return "its result has so small a scale that its operands would be scaled up"
     factors: list[Fixed] = [quantized_multiplier(ratio) for ratio in ratios]
     op = make(
-        "IntegerPRelu", scales=(a.grid.scale, slopes.grid.scale, y.scale),
-        zeros=(a.grid.zero, slopes.grid.zero, y.zero), low=y.range[0], high=y.range[1], to=y.dtype.value,
-        above=factors[0], below=factors[1],
-    )  # fmt: skip
+        "IntegerPRelu",
+        scales=(a.grid.scale, slopes.grid.scale, y.scale),
+        zeros=(a.grid.zero, slopes.grid.zero, y.zero),
+        low=y.range[0],
+        high=y.range[1],
+        to=y.dtype.value,
+        above=factors[0],
+        below=factors[1],
+    )
     return chain.finish(match, match.add(op, a.value, slopes.value, origin=node.origin))
 
 
@@ -162,9 +174,15 @@ def squared_difference(match: Match, chain: Chain, arithmetic: Arithmetic) -> Va
         return "its result has so small a scale that its operands would be scaled up"
     low, high = chain.bounds(away=True)
     op = make(
-        "IntegerSquaredDifference", scales=(a.grid.scale, b.grid.scale, y.scale), low=low, high=high, to=y.dtype.value,
-        zeros=(a.grid.zero, b.grid.zero, y.zero), factors=factors, headroom=headroom,
-    )  # fmt: skip
+        "IntegerSquaredDifference",
+        scales=(a.grid.scale, b.grid.scale, y.scale),
+        low=low,
+        high=high,
+        to=y.dtype.value,
+        zeros=(a.grid.zero, b.grid.zero, y.zero),
+        factors=factors,
+        headroom=headroom,
+    )
     return chain.finish(match, match.add(op, a.value, b.value, origin=chain.core.origin))
 
 

@@ -57,9 +57,13 @@ def binary(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     if kinds == {DType.I16} and (why := _unfit_in_16_bits(node, arithmetic, (a.grid, b.grid, chain.grid))):
         return why
     common = {
-        "rounding": "float" if arithmetic == "onnx" else "double", "scales": scales, "low": low, "high": high,
-        "zeros": (a.grid.zero, b.grid.zero, chain.grid.zero), "to": chain.grid.dtype.value,
-    }  # fmt: skip
+        "rounding": "float" if arithmetic == "onnx" else "double",
+        "scales": scales,
+        "low": low,
+        "high": high,
+        "zeros": (a.grid.zero, b.grid.zero, chain.grid.zero),
+        "to": chain.grid.dtype.value,
+    }
     if node.op.name == "Mul":
         factor = mul_factor(arithmetic, *scales)
         if isinstance(factor, str):

@@ -35,9 +35,13 @@ def average(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     rank = len(sizes)
     whole = node.op.name == "GlobalAveragePool"
     kernel = sizes if whole else attribute(node, "kernel_shape")
-    more = {} if whole else {
-        name: attribute(node, name) for name in ("strides", "dilations", "pads", "ceil_mode", "count_include_pad")
-    }  # fmt: skip
+    more = (
+        {}
+        if whole
+        else {
+            name: attribute(node, name) for name in ("strides", "dilations", "pads", "ceil_mode", "count_include_pad")
+        }
+    )
     if not whole and attribute(node, "auto_pad") not in ("NOTSET", "VALID"):
         return "its padding follows from auto_pad"
     if arithmetic == "onnx" and x.grid.dtype is DType.I16:
@@ -103,9 +107,17 @@ def _pooled(
 ) -> Value:
     low, high = chain.bounds(away=arithmetic != "onnx")
     op = make(
-        "IntegerAveragePool", rounding=rounding, kernel_shape=tuple(kernel), x_zero=x.grid.zero, zero=chain.grid.zero,
-        low=low, high=high, to=chain.grid.dtype.value, scale=chain.grid.scale, **more,
-    )  # fmt: skip
+        "IntegerAveragePool",
+        rounding=rounding,
+        kernel_shape=tuple(kernel),
+        x_zero=x.grid.zero,
+        zero=chain.grid.zero,
+        low=low,
+        high=high,
+        to=chain.grid.dtype.value,
+        scale=chain.grid.scale,
+        **more,
+    )
     return match.add(op, x.value, origin=chain.core.origin)
 
 

@@ -83,10 +83,16 @@ def product(match: Match, chain: Chain, arithmetic: Arithmetic, added: Operand |
         factors = replace(factors, values=spread.spread(factors.values), shifts=shifts)
     low, high = chain.bounds(away=arithmetic != "onnx")
     common = {
-        "rounding": factors.rounding, "x_zero": x.grid.zero, "w_zero": given.zero, "zero": chain.grid.zero, "low": low,
-        "high": high, "to": chain.grid.dtype.value, "scale": chain.grid.scale,
+        "rounding": factors.rounding,
+        "x_zero": x.grid.zero,
+        "w_zero": given.zero,
+        "zero": chain.grid.zero,
+        "low": low,
+        "high": high,
+        "to": chain.grid.dtype.value,
+        "scale": chain.grid.scale,
         "slope": chain.slope,
-    }  # fmt: skip
+    }
     rest = [
         match.constant("weights", np.ascontiguousarray(data)),
         None if b is None else match.constant("bias", b.astype(np.int64 if in_64_bits else np.int32)),
@@ -120,9 +126,15 @@ def _spread_windows(node: Node, spread: Spread) -> dict[str, Any]:
 
 
 def by_loop_nest(
-    match: Match, x: Operand, taps: Array, b: Array | None, factors: Array, grid: Grid, bounds: tuple[int, int],
+    match: Match,
+    x: Operand,
+    taps: Array,
+    b: Array | None,
+    factors: Array,
+    grid: Grid,
+    bounds: tuple[int, int],
     window: dict[str, Any],
-) -> Value:  # fmt: skip
+) -> Value:
     """A convolution of more than two spatial axes: sums of i32 by the generic loop nest, times factors in f32, rounded
     halves to even as by ``IntegerConv``."""
 
@@ -143,15 +155,19 @@ def by_loop_nest(
 def _windows(node: Node, kernel: tuple[int, ...]) -> dict[str, Any]:
     """The attributes of a Conv that say which elements its weights of this size multiply."""
     window = Window(
-        kernel, attribute(node, "strides"), attribute(node, "dilations"), attribute(node, "pads"),
+        kernel,
+        attribute(node, "strides"),
+        attribute(node, "dilations"),
+        attribute(node, "pads"),
         attribute(node, "auto_pad"),
-    )  # fmt: skip
+    )
     axes = window.axes("Conv", node.input(0).type.dims[2:])
     return {
-        "group": attribute(node, "group"), "strides": tuple(a.stride for a in axes),
+        "group": attribute(node, "group"),
+        "strides": tuple(a.stride for a in axes),
         "dilations": tuple(a.dilation for a in axes),
         "pads": (*(a.before for a in axes), *(a.after for a in axes)),
-    }  # fmt: skip
+    }
 
 
 def _in_64_bits(node: Node) -> bool:
@@ -200,10 +216,16 @@ def matmul(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     if node.op.name == "Gemm" and attribute(node, "transB"):
         second = transpose(match, second, (1, 0), b.grid)
     op = make(
-        "IntegerMatMul", rounding=factors.rounding, zeros=(a.grid.zero, b.grid.zero, chain.grid.zero), low=low,
-        high=high, to=chain.grid.dtype.value, scale=chain.grid.scale, fixed=fixed,
+        "IntegerMatMul",
+        rounding=factors.rounding,
+        zeros=(a.grid.zero, b.grid.zero, chain.grid.zero),
+        low=low,
+        high=high,
+        to=chain.grid.dtype.value,
+        scale=chain.grid.scale,
+        fixed=fixed,
         factor=float(factors.values[0]) if factors.shifts is None else 1.0,
-    )  # fmt: skip
+    )
     return chain.finish(match, match.add(op, a.value, second, origin=node.origin))
 
 

@@ -47,9 +47,14 @@ def divide(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         return f"its quotients are multiplied by more than {1 << LARGEST_SHIFT}"
     low, high = chain.bounds(away=True)
     op = make(
-        "IntegerDiv", scales=(a.grid.scale, b.grid.scale, grid.scale), zeros=(a.grid.zero, b.grid.zero, grid.zero),
-        low=low, high=high, to=grid.dtype.value, factor=factor,
-    )  # fmt: skip
+        "IntegerDiv",
+        scales=(a.grid.scale, b.grid.scale, grid.scale),
+        zeros=(a.grid.zero, b.grid.zero, grid.zero),
+        low=low,
+        high=high,
+        to=grid.dtype.value,
+        factor=factor,
+    )
     return chain.finish(match, match.add(op, a.value, b.value, origin=node.origin))
 
 

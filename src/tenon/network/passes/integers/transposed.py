@@ -65,8 +65,9 @@ class Spread:
 
     def weights(self, data: Array, zero: int) -> Array:
         """[out, in, kernel...] as [out * count, in, taps...], ``zero`` where there is no tap."""
-        whole = np.full((*data.shape[:2], *(t * a.stride for t, a in zip(self.taps, self.axes, strict=True))), zero,
-                        data.dtype)  # fmt: skip
+        whole = np.full(
+            (*data.shape[:2], *(t * a.stride for t, a in zip(self.taps, self.axes, strict=True))), zero, data.dtype
+        )
         whole[(slice(None), slice(None), *(slice(a.kernel) for a in self.axes))] = data
         split = [n for t, a in zip(self.taps, self.axes, strict=True) for n in (t, a.stride)]
         cut = whole.reshape(*data.shape[:2], *split)
