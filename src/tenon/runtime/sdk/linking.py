@@ -124,7 +124,7 @@ def _(format: MachO, parts: _Parts) -> bytes:
 def _(format: Elf, parts: _Parts) -> bytes:
     compiler, target = parts.compiler, parts.target
     flags = ("-g0", "-s")
-    found = ("-Wl,-rpath,$ORIGIN/../lib", "-Wl,--allow-shlib-undefined", "-Wl,--gc-sections", *parts.libraries)
+    options = ("-Wl,-rpath,$ORIGIN/../lib", "-Wl,--allow-shlib-undefined", "-Wl,--gc-sections", *parts.libraries)
     if target.triple.startswith("powerpc64le"):  # the libraries run with glibc and musl, a program with one of them
         target = replace(target, triple="powerpc64le-linux-gnu")
         file = "start_powerpc64le.S"
@@ -133,7 +133,7 @@ def _(format: Elf, parts: _Parts) -> bytes:
     else:
         start = start_object(compiler, target)
     if start is None:
-        return compiler.link(parts.files, target, (*flags, *found))
+        return compiler.link(parts.files, target, (*flags, *options))
     stubs = system_stubs(start)
     files = {"start.o": start, **parts.objects, **stubs, **parts.libraries}
-    return compiler.link(files, target, (*flags, "-nostdlib", *found, *stubs, "-lcompiler_rt"))
+    return compiler.link(files, target, (*flags, "-nostdlib", *options, *stubs, "-lcompiler_rt"))
