@@ -58,7 +58,7 @@ Emit = Literal[
 """A part of a bundle on disk."""
 
 PARTS: frozenset[Emit] = frozenset({"c", "header", "object", "weights", "library", "manifest", "ir"})
-"""Parts of which a list is all that is written; others are written in addition to the usual ones."""
+"""If any of these is requested, only the requested parts are written; other parts add to the defaults."""
 
 EMIT_ALIASES: dict[str, Emit] = {"o": "object", "so": "library", "a": "archive", "h": "single-header"}
 """Parts by the endings of their files."""

@@ -92,8 +92,8 @@ def load(
     valid.  A graph with unbound dimensions can be inspected, but not compiled.
     ``example_inputs`` are tensors or arrays with the shapes to export a torch module for.
     ``key`` decrypts encrypted files (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives
-    them; by default that of TENON_KEY or TENON_KEY_FILE); ``transform`` makes the content of each file of the model of
-    what is stored.
+    them; by default that of TENON_KEY or TENON_KEY_FILE); ``transform`` decodes each stored file of
+    the model (for example decrypts it).
     Raises ModelError: FormatError for a broken file, UnsupportedError that lists all problems, ShapeError; and
     WrongKeyError.
     """

@@ -133,7 +133,7 @@ def _measured(
 
 
 def _instructions(device: Device) -> int:
-    """Those of one run on random input: an emulator's times say nothing of a real machine."""
+    """The instructions of one run on random input: an emulator's times do not predict those of a real machine."""
     inputs = device.inputs
     fill_randomly(inputs, {t.name: t.range for t in device.manifest.inputs if t.range is not None})
     return count(device.bundle, [inputs]).instructions[0]

@@ -99,7 +99,7 @@ def _convolution(ins: int, size: int, outs: int, kernel: int, stride: int, dilat
 
 
 def _integer_convolution(ins: int, size: int, outs: int, kernel: int, stride: int, group: int) -> Case:
-    """Of u8 by i8, requantised by factors in f32."""
+    """A convolution of u8 by i8, requantised by factors in f32."""
     floats = _convolution(ins, size, outs, kernel, stride, 1, group)
     pad = (kernel - 1) // 2
     op = IntegerConv(

@@ -75,7 +75,7 @@ def _print_warnings(name: str) -> None:
 
 
 def _load_plugins() -> None:
-    """Those of TENON_PLUGINS."""
+    """Load the plug-ins that TENON_PLUGINS names."""
     from tenon.options import plugins
 
     if paths := plugins():

@@ -84,7 +84,7 @@ def _mean(values: Mapping[str, str], folder: Path) -> tuple[float, ...]:
 
 
 def _means(path: Path) -> tuple[float, ...]:
-    """Of each channel of an image [..., channels, height, width].  Raises OSError and ValueError."""
+    """The mean of each channel of an image [..., channels, height, width].  Raises OSError and ValueError."""
     try:
         image = np.load(path, allow_pickle=False)
     except OSError:

@@ -221,7 +221,8 @@ class _Writer:
         return names[0]
 
     def layer_name(self) -> str:
-        """That of the layer that a node is written for: of several nodes the first has it, as it is in the source."""
+        """The name for a node: the first node of a layer gets the name that the layer has in the source, the others
+        none."""
         name = "" if self.layer in self.layers else self.layer
         self.layers.add(name)
         return name

@@ -36,7 +36,7 @@ def regressor(node: Node) -> dict[str, Any]:
     order = np.lexsort((~is_root, tree))  # a tree is together, from its root on
 
     def ordered(values: Array) -> list[Any]:
-        """Those of inner nodes and, as zeros, of leaves."""
+        """Values of inner nodes, with zeros for the leaves, in the order in which nodes are written."""
         entries: list[Any] = np.concatenate([values, np.zeros(leaves, values.dtype)])[order].tolist()
         return entries
 

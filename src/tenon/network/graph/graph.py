@@ -116,7 +116,7 @@ class Value:
         return self.data
 
     def twin(self) -> Value:
-        """A value alike that nothing makes or reads."""
+        """A detached copy: the same name, type and data, without producer and uses."""
         value = Value(self.name, self._type, self.data)
         value.stored = self.stored
         return value

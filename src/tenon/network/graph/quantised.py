@@ -25,7 +25,8 @@ def bounds(node: Node) -> tuple[float, float] | None:
 
 
 def slope(node: Node) -> float | None:
-    """That of a LeakyRelu for negative numbers, if it is from 0 to 1: the greater of x and x times the slope."""
+    """The slope of a LeakyRelu for negative numbers if it is from 0 to 1, so that the result is max(x, slope * x); else
+    None."""
     alpha = float(getattr(node.op, "alpha", -1.0)) if node.op.name == "LeakyRelu" else -1.0
     return alpha if 0 <= alpha <= 1 else None
 

@@ -48,11 +48,11 @@ def open_bundle(
     It runs with ``threads`` threads, on the processors in ``affinity`` or on the ``cores`` of one kind ("all", "big" or
     "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
 
-    Of a ``.tenon`` file, ``target`` is the one whose code is taken, by default the best for this machine; ``key``
+    ``target`` chooses the code in a ``.tenon`` file, by default the best for this machine; ``key``
     decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them), and where
-    there is one, a bundle that is not encrypted is refused; ``public_key`` (a PEM file, or 32 bytes) is that of who
-    has to have signed it, as ``minimum_version`` or a later one; ``transform`` makes the content of a bundle of what
-    is stored.
+    there is one, a bundle that is not encrypted is refused; ``public_key`` (a PEM file, or 32 bytes) is the required
+    signer's key, with ``minimum_version`` the oldest accepted version; ``transform`` decodes the stored bundle (for
+    example decrypts it).
     Raises BundleError for a damaged bundle, one made for another machine, a wrong key or signature, InputError for more
     threads than the bundle supports and for processors that are not there.
     """

@@ -34,7 +34,7 @@ class Pool(Protocol):
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """Those that there are now."""
+        """The workers that are connected now."""
 
     def results(self, items: Sequence[WorkItem]) -> Iterator[tuple[int, Any]]:
         """The number and result of every item, as they end.  Raises what an item raises, and ResourceError for one

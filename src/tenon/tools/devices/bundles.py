@@ -133,7 +133,7 @@ def _verify(device: Device, connection: Connection) -> None:
 
 
 def suited_target(connection: Connection, path: str | Path) -> Target:
-    """Of the targets that a saved bundle has code for, the one that asks for most of what the device has.  Raises
+    """The target, among those that a saved bundle has code for, that uses most features of the device.  Raises
     InputError if the device runs code for none of them."""
     container = is_container(path)
     if not container:

@@ -58,8 +58,8 @@ class Recipe:
     """``graph`` is equivalent to the float graph, and its ``placed`` tensors get ``grids``, its weights ``products``.
 
     ``shifts`` are what biases have to add to the sums of products, an array of channels each, where that was measured
-    together with the weights.  ``methods`` and ``repairs`` have the SQNR of the outputs in dB of everything that was
-    tried, ``without`` that before it, ``applied`` what is part of the recipe.
+    together with the weights.  ``methods`` and ``repairs`` have the SQNR of the outputs in dB with everything that
+    was tried, ``without`` the SQNR before each of these, ``applied`` the names of the corrections in the recipe.
     """
 
     graph: Graph
@@ -176,7 +176,7 @@ class Candidates:
         return self._quality(recipe, simulation)
 
     def _quality(self, recipe: Recipe, simulation: Simulation, part: slice = slice(None)) -> Quality:
-        """That of the outputs on samples that nothing was fitted to, or a part of them."""
+        """The quality of the outputs on held-out samples, or on a part of them."""
         return quality_of(self._loss(recipe, simulation, part))
 
     def _loss(self, recipe: Recipe, simulation: Simulation, part: slice = slice(None)) -> Loss:
@@ -198,7 +198,8 @@ def ends(graph: Graph, placed: Placement) -> set[Value]:
 
 
 def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Value, Range]:
-    """Those of tensors that others have the grid of: the least that have all of theirs."""
+    """The ranges of the tensors whose quantisation parameters others share: the smallest that contain the ranges of all
+    of these."""
     joined = {end: ranges[end] for end in map(placed.end, placed.parts)}
     for part in placed.parts:
         if part in ranges:
@@ -208,8 +209,8 @@ def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Valu
 
 
 def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
-    """Of all tensors; parts of a concatenation have its own, results of functions with a usual range that one, and so
-    has what gates of recurrent cells are functions of."""
+    """Quantisation parameters of every tensor.  Parts of a concatenation share the result's; results of bounded
+    functions and the inputs of gates in recurrent cells use a fixed range."""
 
     def range_of(end: Value) -> Range:
         usual = GATES_RANGE if end in placed.states and is_of_gates(end) else usual_range(end)

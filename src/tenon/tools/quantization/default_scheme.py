@@ -52,8 +52,8 @@ def default_scheme(graph: Graph, target: str) -> tuple[str, str]:
 
 
 def estimate_options(graph: Graph, target: str) -> Options:
-    """Those that ``graph`` is estimated with: layers that it has in fp16 are stored and computed so.  Times that were
-    measured do not count, so that the result does not depend on this machine."""
+    """Options for the cost estimate of ``graph``: layers stored in fp16 are computed in fp16.  Measured times are not
+    used, so that the result does not depend on this machine."""
     precision = "fp16" if states_f16(graph) else "fp32"
     return Options.from_environment(target=target, name="estimate", precision=precision, no_tuning=True)
 

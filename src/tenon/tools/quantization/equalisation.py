@@ -262,7 +262,7 @@ def _in_axis(node: Node) -> int:
 
 
 def layer_bias(node: Node) -> Array:
-    """Of each output channel, in f64; of zeros where a layer has none."""
+    """The bias of each output channel, in f64; zeros where a layer has none."""
     channels = node.input(1).array.shape[weight_axis(node)]
     given = node.inputs[2] if len(node.inputs) > 2 else None
     if given is None:

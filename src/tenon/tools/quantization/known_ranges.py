@@ -31,7 +31,8 @@ def read(ranges: Ranges | None, scheme: Scheme) -> dict[str, Range]:
 
 
 def known(graph: Graph, placed: Placement, ranges: Mapping[str, Range]) -> dict[Value, Range]:
-    """Those of the tensors that get a grid.  Raises InputError if there are ranges, and none is for a tensor."""
+    """The given ranges of the tensors that are quantised.  Raises InputError if ranges are given but none fits a
+    tensor."""
     fitting = {value: ranges[value.name] for value in placed.tensors if value.name in ranges}
     if ranges and not fitting:
         have = ", ".join(f"'{value.name}'" for value in placed.tensors[:3])

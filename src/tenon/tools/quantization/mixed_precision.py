@@ -218,7 +218,8 @@ class _Search:
         return self.contract.met_by(self._tried(self._recipe(self.request, layers), layers))
 
     def _recipe(self, request: Request, layers: LayerTypes) -> Recipe:
-        """That of a quick search is kept: what is not quantised may be float or fp16."""
+        """The recipe with these layers in other types; recipes of a quick search are cached, as a float layer may
+        become fp16."""
         floats = (*layers.floats, *layers.fp16)
         key = frozenset(floats), frozenset(layers.wide)
         if request is self.quick and key in self.known:
@@ -348,7 +349,8 @@ class _Search:
 
 
 def mean_bits(graph: Graph) -> float:
-    """Of the weights of products, as a file of ``graph`` stores them."""
+    """The mean number of bits of the weights of convolutions and matrix products, as a file of ``graph`` stores
+    them."""
     sizes: dict[Value, tuple[int, int]] = {}
     for node in graph:
         if node.op.name in PRODUCTS:
@@ -385,8 +387,7 @@ def cheaper(one: Point, other: Point) -> bool:
 
 
 def _noise_of_layers(uniform: Recipe, samples: Sequence[Sample], request: Request) -> dict[str, float]:
-    """Of each layer, the power of the noise that rounding of weights and of data adds to its sums, over that of the
-    sums."""
+    """The noise-to-signal ratio of each layer's sums that rounding of its weights and of its input causes."""
     known = moments(uniform.graph, uniform.products, samples[:16], threads=request.threads, step=request.step)
     noise: dict[str, float] = {}
     for each in uniform.products:

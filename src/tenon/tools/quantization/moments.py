@@ -35,8 +35,8 @@ ROUNDED = 1e-6
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the columns that weights multiply: ``first`` [groups, columns]; ``second`` [groups, columns, columns], None
-    for layers of too many columns."""
+    """Means of the columns that weights multiply and of their products: ``first`` [groups, columns]; ``second``
+    [groups, columns, columns], None for layers of too many columns."""
 
     first: Array
     second: Array | None
@@ -55,7 +55,8 @@ class Moments:
 def moments(
     graph: Graph, made: Sequence[Product], samples: Sequence[Sample], *, threads: int, step: Step, second: bool = True
 ) -> dict[Node, Moments]:
-    """Of each product but transposed convolutions; without ``second``, which take long, the first ones alone."""
+    """The input moments of each layer with weights except transposed convolutions; without ``second``, which take long,
+    first moments only."""
     nodes = [each.node for each in made if each.node.op.name != "ConvTranspose"]
     first: dict[Node, Array] = {}
     squares: dict[Node, Array] = {}

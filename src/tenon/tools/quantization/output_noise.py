@@ -29,8 +29,9 @@ SAMPLES = 8
 
 @dataclass(frozen=True)
 class OutputNoise:
-    """Powers of noise at the outputs over that of the signal: ``tensors`` of those that have a grid of their own,
-    rounded to it, ``weights`` of layers.  ``read`` are the tensors that have 16 bits where a layer's activations do."""
+    """Noise power over signal power at the outputs: ``tensors`` has it for each tensor with quantisation parameters of
+    its own, ``weights`` for the weights of each layer.  ``read[layer]``: tensors that become 16-bit when the layer
+    does."""
 
     tensors: Mapping[Value, float]
     weights: Mapping[str, float]
@@ -58,7 +59,7 @@ class OutputNoise:
 
 
 def output_noise(recipe: Recipe, samples: Sequence[Sample], request: Request) -> OutputNoise | None:
-    """Measured on a few samples; None where the network is too large for it."""
+    """Noise at the outputs, measured on a few samples; None where the network is too large for it."""
     placed, threads = recipe.placed, request.threads
     own = [v for v in placed.tensors if v not in placed.parts and v not in placed.wide]
     count = min(SAMPLES, len(samples), int(MACS / max(network_macs(recipe.graph), 1) / (len(own) + 1)))
@@ -106,8 +107,9 @@ def _of_weights(
     tensors: Mapping[Value, float],
     coarse: Mapping[Value, Grid],
 ) -> dict[str, float]:
-    """Of each layer, up to a common factor: the noise of its sums, by what that of rounding their result is at the
-    outputs.  The factor is unknown because noise of weights is alike at all positions, and means do not reduce it."""
+    """Relative output noise caused by each layer's rounded weights, estimated from the noise of its result's
+    quantisation.  It is known up to a common factor only, because weight noise is the same at all positions and means
+    do not reduce it."""
     known = moments(recipe.graph, recipe.products, samples[:16], threads=request.threads, step=request.step)
     added, result = addends(recipe.graph, request.exclude, request.wide, request.separate), dict[str, float]()
     for each in recipe.products:

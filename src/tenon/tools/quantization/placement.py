@@ -52,7 +52,7 @@ class Placement:
         return value
 
     def scheme_of(self, value: Value, scheme: Scheme) -> Scheme:
-        """That of the grid of a tensor."""
+        """The scheme that a tensor's quantisation parameters follow."""
         own = SCHEMES["int16x8"] if self.end(value) in self.wide else scheme
         return replace(own, power_of_two=True) if value in self.states else own
 

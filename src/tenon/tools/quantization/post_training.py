@@ -117,7 +117,7 @@ def quantize(
 
     ``data`` is a folder of images (preprocessed as the model says, changed by ``preprocess``) or of .npy files, an .npy
     or .npz file with samples along the first axis, ``module:function``, or an iterable; a sample is an array of the
-    only input's shape, or a mapping of names to arrays; of an iterable the first are taken.
+    only input's shape, or a mapping of names to arrays.  An iterable gives its first ``samples`` items.
 
     ``scheme`` is one of ``SCHEMES``, or "auto": "int8" (where ranges are known or a contract, 16-bit or fp16 layers are
     asked for), else what suits ``target`` (``default_scheme``), which the report gives a reason for.  ``method`` is how
@@ -128,8 +128,8 @@ def quantize(
     the means of channels.  Layers that ``exclude`` names stay in float, those that ``int16`` names get
     activations of 16-bit integers, those that ``fp16`` names are products of f16.
 
-    ``min_sqnr`` in dB and ``max_drop``, in hundredths of the result of ``metric``, are a contract: as many layers stay
-    in float or 16 bits as it needs, those that cost least on ``target``.  ``metric`` and ``ground_truth`` are as for
+    ``min_sqnr`` in dB and ``max_drop``, in hundredths of the result of ``metric``, are a contract: the fewest and
+    cheapest layers on ``target`` that meet it stay in float or 16 bits.  ``metric`` and ``ground_truth`` are as for
     ``tenon.evaluate``; it may also be a function (or "module:function") of the outputs by name and the number of the
     sample.  By default it is whether the largest output is that in float.  ``mixed_types`` are what layers may be
     besides integers of the scheme: "int16", "fp16" and "float"; of those that meet the contract, the one that costs

@@ -169,7 +169,8 @@ def _squared_error(seen: Observed, span: Range) -> float:
 
 
 def _divergence(seen: Observed, span: Range) -> float:
-    """Of the values saturated at ``span`` from the same ones, spread evenly over the bins of each level."""
+    """The Kullback-Leibler divergence of the values saturated at ``span`` from their quantised histogram, in which each
+    level is spread evenly over its bins."""
     low, high = span
     centres = (seen.edges[:-1] + seen.edges[1:]) / 2
     inside = (centres >= low) & (centres <= high)

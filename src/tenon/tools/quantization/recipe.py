@@ -227,8 +227,8 @@ class _Search(Candidates):
         return each if second is None else narrowed(each, second)
 
     def _searched(self, recipe: Recipe, simulation: Simulation, best: Quality) -> None:
-        """Wider ranges of all tensors, then narrower and wider ones of each: on other samples than gave the ranges,
-        because only these saturate.  Inputs, which are often integers of 8 bits themselves, keep their steps."""
+        """Search wider ranges of all tensors, then narrower and wider ones of each, on held-out samples: only they can
+        saturate.  Inputs, which are often integers of 8 bits themselves, keep their quantised units."""
         self.base = dict(recipe.ranges)
         fixed, start = ends(recipe.graph, recipe.placed) | {*recipe.graph.inputs}, recipe.ranges
         for share in WIDER:
@@ -312,7 +312,7 @@ class _Search(Candidates):
 
 
 def _end(whole: float, part: float, chosen: float) -> float:
-    """An end of a range, observed as ``whole`` on all samples and as ``part`` on those that ``chosen`` is based on."""
+    """Rescale a range limit from a part of the samples (``part`` observed, ``chosen`` by search) to all (``whole``)."""
     if not part:
         return whole
     share = chosen / part

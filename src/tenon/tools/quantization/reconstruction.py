@@ -143,7 +143,7 @@ class _Quantised:
 def _measured(
     network: _Quantised, nodes: Sequence[Node], floats: Probes, samples: Sequence[Sample], threads: int
 ) -> dict[Node, list[_Sums]]:
-    """Of each product, over the even and over the odd samples; ``floats`` has what ``_goals`` lists for it."""
+    """The sums of each layer over the even and over the odd samples; ``floats`` has what ``_goals`` lists for it."""
     graph = network.graph
     copy, there, again, theirs, values = twins(graph, network.placed, network.done, network.grids)
     insert(copy, there, again, theirs, network.scheme)

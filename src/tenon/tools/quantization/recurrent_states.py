@@ -19,8 +19,8 @@ def is_of_gates(value: Value) -> bool:
 
 
 def recurrent_states(graph: Graph) -> set[str]:
-    """The names of the cell states of LSTMs, of the products of gates that states are sums of, and of what gates are
-    functions of, but of what operators with weights read.
+    """LSTM cell states, the gate products added to them and gate pre-activations, except tensors that a weighted
+    operator reads; by name.
 
     Every step rounds them, and the errors of all steps add up.  Gates themselves keep 8 bits.
     """
@@ -95,7 +95,7 @@ class _Search:
 
 
 def _readers(value: Value) -> list[Node]:
-    """Those of a value, and of what only moves its elements."""
+    """The nodes that read a value, directly or through data movement."""
     readers = []
     for node in value.uses:
         moves = root(node.output) is not node.output and root(node.output) is root(value)

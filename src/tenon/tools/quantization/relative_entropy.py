@@ -61,7 +61,8 @@ def _narrowed(counts: Array, first: int, last: int) -> tuple[int, int]:
 
 
 def _divergence(counts: Array, first: int, last: int) -> float:
-    """Of the window with what lies outside at its ends, from the same in ``LEVELS`` levels."""
+    """The Kullback-Leibler divergence of the window, with outliers counted at its ends, from its histogram in
+    ``LEVELS`` levels."""
     window = counts[first : last + 1]
     saturated = window.copy()
     saturated[0] = counts[: first + 1].sum()

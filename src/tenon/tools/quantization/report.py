@@ -180,7 +180,8 @@ def reported(
 
 
 def standard_error(share: float, count: int) -> float:
-    """Of a share of ``count`` samples; of none and of all, that of one sample more or less (Laplace's estimate)."""
+    """The standard error of a share of ``count`` samples; for shares of 0 and 1, with one sample more or less
+    (Laplace's estimate)."""
     likely = (share * count + 1) / (count + 2) if share in (0.0, 1.0) else share
     return float((likely * (1 - likely) / count) ** 0.5)
 

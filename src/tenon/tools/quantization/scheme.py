@@ -30,7 +30,7 @@ class Grid:
 
 
 def bits_of(dtype: DType) -> int:
-    """That an element takes in a file."""
+    """The number of bits that an element takes in a file."""
     if dtype.is_float:
         return 8 * dtype.bytes
     low, high = limits(dtype)

@@ -81,7 +81,7 @@ class Simulation:
         return self._feeds | {f"shift_{i}": shift for i, shift in enumerate(self.shifts)}
 
     def means(self, samples: Sequence[Sample]) -> list[Array]:
-        """Of each product, the mean of each channel over samples and positions."""
+        """The mean of each channel over samples and positions, for each layer with weights."""
         if self._means is None:
             self._means = ChannelMeans(self._graph, self._sums, self._axes, self._threads)
         return self._means.over(samples, self._more())
@@ -145,7 +145,7 @@ class ChannelMeans:
 
 
 def channel_axis(node: Node) -> int:
-    """That of the result of a product."""
+    """The channel axis of a layer's output."""
     return node.output.type.rank - 1 if node.op.name in ("Gemm", "MatMul") else 1
 
 

@@ -48,7 +48,7 @@ def _is_square(node: Node) -> bool:
 
 
 def _exponent(node: Node) -> float | None:
-    """That of a Pow, if it is one constant."""
+    """The exponent of a Pow by one constant, else None."""
     if node.op.name != "Pow" or not node.input(1).constant or node.input(1).type.size != 1:
         return None
     return float(np.asarray(node.input(1).array).reshape(()))

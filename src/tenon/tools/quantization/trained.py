@@ -31,7 +31,7 @@ def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
 
 
 def _name(graph: Graph, node: Node) -> str:
-    """That of the float tensor; where that one is an output, of what stands for it."""
+    """The name of the float tensor that a QuantizeLinear stores; for an output of the graph, the output's name."""
     for reader in node.output.uses:
         if reader.op.name == "DequantizeLinear" and graph.is_output(reader.output):
             return reader.output.name

@@ -345,7 +345,8 @@ def _max_pool(node: OnnxNode) -> Results | None:
 
 
 def _compress(node: OnnxNode) -> Results:
-    """Of a condition that is known, a Gather of the slices that it keeps."""
+    """Compress by a constant condition is a Gather of the slices that it keeps; by a computed one its size depends on
+    data."""
     axis, condition = node.attributes.get("axis"), node.input(1)
     known = condition.data
     if node.rank(1) == 1 and condition.type.dtype is DType.BOOL and not condition.type.size:

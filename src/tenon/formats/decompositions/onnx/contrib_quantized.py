@@ -211,7 +211,7 @@ def _dynamic_lstm(node: OnnxNode) -> Results:
 
     @cache
     def weights(i: int, direction: int) -> tuple[Value, Value]:
-        """Those of an input less their zero point, in i32, and their scale."""
+        """The weights of one direction in i32, less their zero point, and their scale."""
         scale, zero = (part(node.input(6 + 2 * i + k), direction) for k in (0, 1))
         index = node.constant(np.array(direction, np.int64), "direction")
         whole = node.add("Cast", node.add("Gather", node.input(i), index, axis=0), to="i32")

@@ -72,7 +72,7 @@ def _crop_and_resize(node: OnnxNode) -> Results:
 
 # -------------------------------------------------------------------------------------------------- matrices
 def _distances(node: OnnxNode) -> Results:
-    """Of every row of the first matrix from every row of the second one."""
+    """The distance of every row of the first matrix from every row of the second one."""
     metric = node.attributes.get("metric", "sqeuclidean")
     if metric not in ("sqeuclidean", "euclidean"):
         raise RefusedError(f"the metric {metric} is not supported", "sqeuclidean and euclidean are")

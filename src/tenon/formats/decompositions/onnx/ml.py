@@ -99,7 +99,7 @@ def labels(node: OnnxNode, chosen: Value, ints: str, strings: str) -> Entry:
 
 
 def exceeds(node: OnnxNode, score: Value, limit: float) -> Value:
-    """Of scores [rows, 1], 1 for each above a limit, else 0, i64 [rows]."""
+    """1 for each score [rows, 1] above a limit, else 0: i64 [rows]."""
     above = node.add("Cast", node.add("Greater", score, f32(node, "limit", limit)), to="i64")
     return node.add("Squeeze", above, node.int_constant("last", [1]))
 

@@ -90,7 +90,7 @@ def _rows(node: NamedArgumentNode, i: int) -> Value:
 
 
 def dot(node: NamedArgumentNode) -> Value:
-    """Of each row with each row."""
+    """The dot product of each row of one matrix with the same row of the other."""
     return node.add("ReduceSum", node.add("Mul", _rows(node, 0), _rows(node, 1)), node.ints(1), keepdims=0)
 
 

@@ -204,7 +204,7 @@ class DarknetMatrix:
     offsets: Offsets
 
     def apply(self, layer: DarknetLayer, x: Value) -> Value:
-        """Of x [1, inputs]; no activation."""
+        """The product with x [1, inputs] and its offset or batch normalisation; no activation."""
         return self.offsets.after(layer, "Gemm", x, self.weights, transB=1)
 
 

@@ -412,12 +412,12 @@ def _repeat_vector(layer: KerasLayer) -> Outputs:
 
 
 def _layer_scale(layer: KerasLayer) -> Outputs:
-    """Of keras.applications' ConvNeXt."""
+    """LayerScale of keras.applications' ConvNeXt: a factor for each channel."""
     return layer.builder.add("Mul", layer.x, layer.builder.constant(layer.arrays("gamma")[0], "gamma"))
 
 
 def _scaled_sum(layer: KerasLayer) -> Outputs:
-    """Of keras.applications' InceptionResNetV2."""
+    """CustomScaleLayer of keras.applications' InceptionResNetV2: the first input plus the second one times a number."""
     if len(layer.inputs) != 2:
         raise RefusedError(f"it has {len(layer.inputs)} inputs instead of 2")
     return layer.builder.add(

@@ -72,7 +72,7 @@ class WeightsByName(KerasWeights):
         return WeightsByName({}, inner)
 
     def part(self, *names: str) -> KerasWeights:
-        """Those with a component of the path that is a name, or else begins with it."""
+        """The weights whose path has a component that is one of ``names``, or else begins with one."""
         parts = dict[str, Hdf5Node]()
         for name in names:
             paths = {path: path.split("/")[:-1] for path in self.own}

@@ -128,7 +128,7 @@ _ELTWISE = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 4: "Min", 5: "Max", 9: "Pow"
 
 
 def eltwise(node: MaceNode) -> Value:
-    """Of two tensors, or of one and a number that stands first or second."""
+    """An elementwise operator on two tensors, or on one and a number that is the first or second operand."""
     kind = node.integer("type")
     if kind in _UNARY:
         return node.add(_UNARY[kind], node.x)
@@ -360,7 +360,7 @@ def reverse(node: MaceNode) -> Value:
 
 
 def one_hot(node: MaceNode) -> Value:
-    """Of numbers that may be fractions, which are no class."""
+    """OneHot of class numbers in float; a fraction is no class."""
     values = np.array([node.number("off_value"), node.number("on_value", 1.0)], np.float32)
     number = node.add("Cast", node.x, to="i64")
     whole = node.add("Equal", node.add("Cast", number, to="f32"), node.add("Cast", node.x, to="f32"))

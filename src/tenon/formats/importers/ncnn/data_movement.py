@@ -113,7 +113,7 @@ def position_sensitive(layer: NcnnLayer) -> Value:
 
 
 def roi_align(layer: NcnnLayer) -> Value:
-    """Of detectron2; the first version of ncnn clips every bin before it samples."""
+    """RoIAlign as in detectron2; the first version of ncnn clips every bin before it samples."""
     if layer.integer(5) != 1:
         raise RefusedError("version 0, which clips bins before it samples them, is not supported")
     centre = "half_pixel" if layer.integer(4) else "output_half_pixel"

@@ -26,7 +26,7 @@ from tenon.network.graph.graph import Value
 
 
 def inner_product(layer: NcnnLayer) -> Value:
-    """Of a whole blob, or of each row of h x w when the rows fit."""
+    """A product of a whole blob with weights, or of each row of h x w where the rows have the size of the weights."""
     outputs, size, dims = layer.integer(0), layer.integer(2), layer.dims
     if min(outputs, size) < 1 or size % outputs:
         raise RefusedError(f"{size} weights do not make {outputs} outputs")
@@ -297,7 +297,8 @@ def glu(layer: NcnnLayer) -> Value:
 
 
 def matmul(layer: NcnnLayer) -> Value:
-    """Of matrices or of stacks of them, fewer axes being the inner ones; a vector is a row or, behind, a column."""
+    """A product of matrices or of stacks of them; missing axes are the outer ones, and a vector is a row as first
+    operand, a column as second."""
     a, b = layer.inputs
     first, second = layer.builder.dims(a)[1:], layer.builder.dims(b)[1:]
     rank = max(len(first), len(second), 2)

@@ -55,7 +55,7 @@ class NcnnLayer(NodeContext):
         return axis
 
     def by_axis(self, w: int, h: int, d: int, c: int) -> list[int]:
-        """Of ids of options for w, h, d and c those of the axes that the first blob has, the outermost first."""
+        """Option ids for the axes that the first blob has, the outermost first, from the ids for w, h, d and c."""
         ids = {"w": w, "h": h, "d": d, "c": c}
         return [ids[name] for name in AXES.get(len(self.dims) - 1, "")]
 

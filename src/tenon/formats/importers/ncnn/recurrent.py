@@ -48,7 +48,7 @@ def recurrent(c: NcnnLayer) -> Outputs:
 
 
 def _biases(kind: str, stored: Array, size: int) -> Sequence[Array]:
-    """Those of the input and of the state; a GRU has the two of its last gate apart."""
+    """The biases of the input and of the state; a GRU stores two separate ones for its last gate."""
     if kind != "GRU":
         return stored, np.zeros_like(stored)
     zeros = np.zeros(2 * size, np.float32)

@@ -168,6 +168,6 @@ def fold(node: PaddleNode) -> Value:
 
 
 def dropout(node: PaddleNode) -> Value:
-    """Of old programs, which scale at inference instead of in training."""
+    """Dropout of old programs, which scale at inference instead of in training."""
     downgrade = node.text("dropout_implementation", "downgrade_in_infer") == "downgrade_in_infer"
     return node.add("Mul", node.x, 1 - node.number("dropout_prob", 0.5)) if downgrade else node.x

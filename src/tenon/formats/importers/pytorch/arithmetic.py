@@ -264,7 +264,7 @@ def vector_norm(node: PytorchNode) -> Value:
 
 
 def distances(node: PytorchNode) -> Value:
-    """Of all pairs of rows of two matrices."""
+    """The distances of all pairs of rows of two matrices."""
     first, second, order = node.get("x1"), node.get("x2"), node.number("p", 2)
     gap = node.add("Sub", node.add("Unsqueeze", first, node.ints(-2)), node.add("Unsqueeze", second, node.ints(-3)))
     if order not in (1, 2):

@@ -83,7 +83,8 @@ def embedding(node: PytorchNode) -> Value:
 
 
 def attention(node: PytorchNode) -> Value:
-    """Of heads [..., L, E]; grouped queries share keys and values in turns."""
+    """Scaled dot-product attention of heads [..., L, E]; with grouped queries, consecutive query heads share keys and
+    values."""
     query, key, values, mask = (node.get(name) for name in ("query", "key", "value", "attn_mask"))
     if node.number("dropout_p"):
         raise RefusedError("dropout is not supported", "call eval() on the module before exporting")

@@ -90,7 +90,7 @@ class _ArchiveReader:
         self.returned()
 
     def configuration(self, what: str) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """Of every stored tensor the part that holds it and its description."""
+        """The part that holds each stored tensor, and its description, by the tensor's name."""
         name = f"{self.root}/data/{what}/model_{what}_config.json"
         if name not in self.archive.names:
             return {}

@@ -67,7 +67,7 @@ def gru(node: TengineNode) -> Outputs:
 
 
 def rnn(node: TengineNode) -> Outputs:
-    """Of one matrix for input and state: the last ``output_len`` outputs [L, N, H]."""
+    """An RNN with one matrix for input and state: the last ``output_len`` outputs [L, N, H]."""
     if len(node.dims_of(1)) == 3:
         return _run(node, "RNN")
     x, (rows, hidden) = _sequence(node), node.dims_of(1)

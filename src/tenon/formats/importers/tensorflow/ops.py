@@ -82,8 +82,8 @@ def _fused_batch_norm(node: TensorflowNode) -> Outputs:
 
 
 def _batch_statistics(node: TensorflowNode) -> Outputs:
-    """Of a graph in training mode: normalised by the batch's own statistics; the variance that is returned first is
-    that of a sample."""
+    """Batch normalisation of a graph in training mode, by the batch's own statistics; the variance that is returned
+    first is the unbiased one of a sample."""
     builder, x = node.builder, windows.image(node)
     axes = list(range(builder.type(x).rank - 1))
     mean = builder.reduce("Mean", x, axes, keep=True)

@@ -45,7 +45,7 @@ def spatial(node: TensorflowNode, name: str) -> list[int]:
 
 
 def _inner(node: TensorflowNode, numbers: list[int]) -> list[int]:
-    """Of numbers for each axis those of the spatial ones."""
+    """The entries for the spatial axes, from a list with one for each axis."""
     return numbers[2:] if first(node) else numbers[1:-1]
 
 

@@ -94,7 +94,7 @@ def _roots(turns: Array, maximum: int) -> Array:
 
 
 def _transform(x: _Complex, sign: int) -> _Complex:
-    """Of the first axis of [n, outer]; forward with -1, backward with 1.
+    """The complex Fourier transform along the first axis of [n, outer]; forward with -1, backward with 1.
 
     Before a stage, the array [m, p, rest] holds the transforms (of length m) of every rest * p-th number; it combines p
     of them into one.
@@ -122,7 +122,8 @@ def _butterfly(x: list[_Complex], sign: int) -> list[_Complex]:
 
 
 def real_transform(x: Integers) -> Integers:
-    """Of the last axis of [outer, 2 n]: [outer, 2 n + 2], real and imaginary parts by turns.
+    """The real Fourier transform along the last axis of [outer, 2 n]: [outer, 2 n + 2], real and imaginary parts
+    interleaved.
 
     Raises RefusedError for lengths that are no powers of two.
     """
@@ -141,7 +142,8 @@ def real_transform(x: Integers) -> Integers:
 
 
 def real_inverse(x: Integers) -> Integers:
-    """Of the last axis of [outer, 2 n + 2], real and imaginary parts by turns: [outer, 2 n].
+    """The inverse real Fourier transform along the last axis of [outer, 2 n + 2], real and imaginary parts interleaved:
+    [outer, 2 n].
 
     Raises RefusedError for lengths that are no powers of two.
     """
