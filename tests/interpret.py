@@ -20,6 +20,7 @@ from loop_operations import MIXED, OPERATIONS, KernelError, convert, numpy_type
 from tenon.machine.kernel_ir.index import Index, Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
+    OPS,
     Alloc,
     Barrier,
     Bind,
@@ -39,7 +40,6 @@ from tenon.machine.kernel_ir.loops import (
     Ref,
     Stmt,
     Store,
-    primitive,
 )
 from tenon.network.graph.graph import Array
 
@@ -240,7 +240,7 @@ class _Code:
             source, target = e.args[0].type.dtype, e.type.dtype
             return lambda thread: convert(first(thread), source, target)
         if e.name not in OPERATIONS:
-            meaning = primitive(e.name).meaning
+            meaning = OPS[e.name].meaning
             assert meaning is not None, f"{e.name} has neither a meaning nor a definition here"
             return self.value(meaning(*e.args))
         operands = {numpy_type(a.type.dtype) for a in (e.args[1:] if e.name == "select" else e.args)}

@@ -15,9 +15,10 @@ from tenon.machine import isa
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.strict import StrictC
+from tenon.machine.isa.base import Primitive
 from tenon.machine.kernel_ir import loops
 from tenon.machine.kernel_ir.build import Builder
-from tenon.machine.kernel_ir.loops import Kernel, Primitive, Type, op
+from tenon.machine.kernel_ir.loops import Kernel, Type, op
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.proofs.count import count
@@ -25,7 +26,6 @@ from tenon.machine.toolchain.compiler import zig
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32
 
-isa.instruction_sets()
 MEANT = sorted(name for name, row in loops.OPS.items() if row.meaning is not None)
 WORDS = 16
 
@@ -36,7 +36,7 @@ def applied(name: str, lanes: int, meaning: bool = False) -> Kernel:
     a, b, y = (k.param(each, WORDS, dtype=I32, out=each == "y").vec(lanes) for each in "aby")
     with k.loop("i", WORDS // lanes) as i:
         operands = y[i], a[i], b[i]
-        built = loops.primitive(name).meaning
+        built = loops.OPS[name].meaning
         assert built is not None
         y[i] = built(*operands) if meaning else op(name, *operands)
     return k.done()
@@ -110,10 +110,10 @@ def test_instructions_over_memory_mean_their_body(tmp_path: Path) -> None:
     assert "__asm__" not in library.source()
     library.build(tmp_path, [*zig(tmp_path).command, "-O2"])
     a, w, _ = operands()
-    for run in (lambda arrays: interpret(again, arrays), lambda arrays: library(kernel, arrays)):
-        y = np.zeros(WORDS, np.int32)
-        run([w % 100, a % 100, y])
-        assert y[0] == int(((w % 100) * (a % 100)).sum())
+    given = [w % 100, a % 100]
+    interpret(again, [*given, interpreted := np.zeros(WORDS, np.int32)])
+    library(kernel, [*given, compiled := np.zeros(WORDS, np.int32)])
+    assert interpreted[0] == compiled[0] == int((given[0] * given[1]).sum())
 
 
 def test_assembly_stands_beside_the_body() -> None:

@@ -13,9 +13,10 @@ from loop_operations import OPERATIONS
 from lowered import Ask, make_site, run_lowered
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.isa.dsp import DOT2_I16
-from tenon.machine.isa.helium import DOT16, dot16
+from tenon.machine.isa.helium import DOT16
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, vector4
+from tenon.machine.kernels.integer_dots import dot16
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32

@@ -17,7 +17,7 @@ from tenon.machine.codegen.float_literals import float_literal
 from tenon.machine.codegen.printer import COMPARE, INFIX, Printer, bare, factor
 from tenon.machine.codegen.scalar_functions import BODIES, INTEGER_ABS, TAKES, WHOLE, ZERO_SAFE
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Loop, Op, Prefetch, Ref, Type, primitive
+from tenon.machine.kernel_ir.loops import OPS, Const, Expr, Loop, Op, Prefetch, Ref, Type
 from tenon.network.graph.types import DType
 
 _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
@@ -149,7 +149,7 @@ class CLike(Printer):
         t, source = self.type(e.type), e.args[0].type
         if e.name == "neg":
             return f"(-{args[0]})" if e.type.dtype.is_float else f"({t})(0 - ({self.wide(e.type)}){args[0]})"
-        if e.name not in self.not_computed and primitive(e.name).computes:
+        if e.name not in self.not_computed and OPS[e.name].computes:
             computable(source)
         if e.name in COMPARE:
             return f"(-({t})({args[0]} {COMPARE[e.name]} {args[1]}))"
@@ -234,7 +234,7 @@ class CLike(Printer):
 
     def by_meaning(self, name: str, t: Type, row: isa.Portable) -> str:
         """The body as other operations of the loop IR."""
-        meaning = primitive(name).meaning
+        meaning = OPS[name].meaning
         assert meaning is not None, f"{name} has neither a body nor a meaning"
         operands = [Ref(parameter.split()[-1], t) for parameter in row.takes.split(",")]
         value = bare(self.value(meaning(*operands)))

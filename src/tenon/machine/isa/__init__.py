@@ -8,20 +8,22 @@ from pathlib import Path
 from types import ModuleType
 
 from tenon.machine.isa.base import Assembly as Assembly
-from tenon.machine.isa.base import Form, in_first_lane
+from tenon.machine.isa.base import Form, Primitive, in_first_lane
 from tenon.machine.isa.base import Portable as Portable
-from tenon.machine.kernel_ir.loops import OPS
 from tenon.network.graph.dtype import DType
 
 
 @cache
 def instruction_sets() -> tuple[ModuleType, ...]:
-    """The modules of this package that add operations, by name; their primitives are rows of ``OPS`` from now on."""
+    """The modules of this package, by name."""
     names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
-    modules = tuple(import_module(f"{__name__}.{name}") for name in names if name != "__init__")
-    for module in modules:
-        OPS.update(getattr(module, "PRIMITIVES", {}))
-    return modules
+    return tuple(import_module(f"{__name__}.{name}") for name in names if name != "__init__")
+
+
+def primitives() -> dict[str, Primitive]:
+    """The operations that instruction sets add to the loop IR."""
+    listed = (getattr(module, "PRIMITIVES", {}) for module in instruction_sets())
+    return {name: row for rows in listed for name, row in rows.items()}
 
 
 @cache

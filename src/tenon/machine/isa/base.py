@@ -20,11 +20,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tenon.network.graph.dtype import DType
 
 PRODUCT_ALONE = '{V} r = a * b;\n  __asm__("" : "+%s"(r));\n  return r;'
 """A product of floats in a register of that class, behind a wall that no addition is fused across."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A row of the operation table: how many arguments, and what the result's type follows from.
+
+    ``result`` is "same" (as the first argument), "mask" (signed integers of that width), "arg1" (as the second),
+    "scalar" (one lane of the first) or "given" (by the caller that builds the operation).  ``products`` are the
+    multiply-adds of a lane, where there are several.  ``meaning`` builds the same of other operations: what has no
+    text for the operation prints or computes that.  ``computes``: it takes no floats of 16 bits, which are bits in C.
+    """
+
+    arity: int
+    result: str = "same"
+    products: int = 0
+    meaning: Callable[..., Any] | None = None
+    computes: bool = True
 
 
 @dataclass(frozen=True)

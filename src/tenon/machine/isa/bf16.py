@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Portable, ProductUnit
-from tenon.machine.kernel_ir.loops import Primitive
+from tenon.machine.isa.base import Portable, Primitive, ProductUnit
 from tenon.network.graph.dtype import DType
 
 DOT2 = ProductUnit("dot2", DType.BF16, DType.BF16, DType.F32, (1, 1, 2))

@@ -6,8 +6,9 @@ that the even and the odd bytes of every word are widened to i16 and multiplied 
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Portable, ProductUnit
-from tenon.machine.kernel_ir.loops import Expr, Primitive, op
+from typing import Any
+
+from tenon.machine.isa.base import Portable, Primitive, ProductUnit
 from tenon.network.graph.dtype import DType
 
 _TAKES = "{V} acc, {V} a, {V} b"
@@ -47,12 +48,12 @@ def in_order(name: str, product: str, register: str) -> str:
     return f"{_WORDS}{_LEFT[name]}{adds}  return acc;"
 
 
-def _byte(word: Expr, i: int, *, signed: bool) -> Expr:
+def _byte(word: Any, i: int, *, signed: bool) -> Any:
     """Byte ``i`` of every word as a number."""
-    return (word << (24 - 8 * i)) >> 24 if signed else op("and", word >> (8 * i), 255)
+    return (word << (24 - 8 * i)) >> 24 if signed else (word >> (8 * i)) & 255
 
 
-def products(acc: Expr, a: Expr, b: Expr, *, signed: bool = True) -> Expr:
+def products(acc: Any, a: Any, b: Any, *, signed: bool = True) -> Any:
     """``acc`` plus the products of the bytes of every word; ``signed``: of ``a``, those of ``b`` always have a sign."""
     for i in range(4):
         acc = acc + _byte(a, i, signed=signed) * _byte(b, i, signed=True)

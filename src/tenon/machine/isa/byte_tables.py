@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Portable, TableUnit
-from tenon.machine.kernel_ir.loops import Primitive
+from tenon.machine.isa.base import Portable, Primitive, TableUnit
 
 
 def _looked_up(vectors: int) -> Portable:

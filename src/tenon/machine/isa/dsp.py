@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.isa.base import Assembly, Form, Portable, ProductUnit
+from tenon.machine.isa.base import Assembly, Form, Portable, Primitive, ProductUnit
 from tenon.machine.isa.frame import Frame
-from tenon.machine.kernel_ir.loops import Primitive
 from tenon.network.graph.dtype import DType
 
 POSITIONS, CHANNELS = 4, 2

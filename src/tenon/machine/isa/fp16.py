@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenon.machine.isa.base import Form, Portable, ProductUnit
-from tenon.machine.kernel_ir.loops import Primitive
+from tenon.machine.isa.base import Form, Portable, Primitive, ProductUnit
 from tenon.network.graph.dtype import DType
 
 # The product is exact in f64, and so is the sum, but for what no result depends on.  Rounded to odd, an f32 keeps all

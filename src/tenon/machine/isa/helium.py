@@ -9,19 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.isa.base import Assembly, Form, Portable, ProductUnit
+from tenon.machine.isa.base import Assembly, Form, Portable, Primitive, ProductUnit
 from tenon.machine.isa.dsp import LANES_EVEN
 from tenon.machine.isa.frame import LOCAL
-from tenon.machine.kernel_ir.loops import Expr, Op, Primitive
 from tenon.network.graph.dtype import DType
 
 CHANNELS = 4
 _HAS_MVE = "defined(__GNUC__) && defined(__ARM_FEATURE_MVE)"
-
-
-def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
-    """``acc``, one i32, plus all products of the bytes, with their signs, of two vectors of four i32."""
-    return Op("dot16", (acc, a, b), acc.type)
 
 
 def _tile(weights: str, inputs: str, sums: Sequence[str], numbers: Sequence[int]) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Form, Portable, ProductUnit
-from tenon.machine.kernel_ir.loops import Primitive
+from tenon.machine.isa.base import Form, Portable, Primitive, ProductUnit
 from tenon.network.graph.dtype import DType
 
 _BLOCKS = (

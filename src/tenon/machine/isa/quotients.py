@@ -7,8 +7,7 @@ these off; a quotient is divided out only where that may change to which integer
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Form, Portable
-from tenon.machine.kernel_ir.loops import Primitive
+from tenon.machine.isa.base import Form, Portable, Primitive
 
 _SCALAR = (
     "const {V} q = a / c, m = q > -1073741824.0f ? q : -1073741824.0f;\n"

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.machine.isa.base import Assembly, Form, Portable, ProductUnit
+from tenon.machine.isa.base import Assembly, Form, Portable, Primitive, ProductUnit
 from tenon.machine.isa.frame import Frame
-from tenon.machine.kernel_ir.loops import Primitive
 from tenon.network.graph.dtype import DType
 
 _THUMB2 = "defined(__GNUC__) && defined(__thumb2__) && defined(__OPTIMIZE__)"

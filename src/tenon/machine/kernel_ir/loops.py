@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
+from tenon.machine import isa
+from tenon.machine.isa.base import Primitive
 from tenon.machine.kernel_ir.index import Index, Var
 from tenon.network.graph.types import DType
 
@@ -69,6 +70,9 @@ class Expr:
 
     def __rshift__(self, other: Value) -> Expr:
         return op("shr", self, other)
+
+    def __and__(self, other: Value) -> Expr:
+        return op("and", self, other)
 
     def __radd__(self, other: Value) -> Expr:
         return op("add", other, self)
@@ -130,25 +134,8 @@ class Guarded(Expr):
         return self.value.type
 
 
-@dataclass(frozen=True, slots=True)
-class Primitive:
-    """A row of the operation table: how many arguments, and what the result's type follows from.
-
-    ``result`` is "same" (as the first argument), "mask" (signed integers of that width), "arg1" (as the second),
-    "scalar" (one lane of the first) or "given" (by the caller that builds the operation).  ``products`` are the
-    multiply-adds of a lane, where there are several.  ``meaning`` builds the same of other operations: what has no
-    text for the operation prints or computes that.  ``computes``: it takes no floats of 16 bits, which are bits in C.
-    """
-
-    arity: int
-    result: str = "same"
-    products: int = 0
-    meaning: Callable[..., Expr] | None = None
-    computes: bool = True
-
-
 # Integers wrap around; their quotient and remainder by zero are zero.
-OPS: dict[str, Primitive] = {  # and those of instruction sets: the modules of ``machine.isa``
+OPS: dict[str, Primitive] = {
     **{name: Primitive(2) for name in ("add", "sub", "mul", "div", "max", "min", "mod")},
     **{name: Primitive(2) for name in ("shl", "shr", "and", "or", "xor")},
     **{name: Primitive(1) for name in ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")},
@@ -164,6 +151,7 @@ OPS: dict[str, Primitive] = {  # and those of instruction sets: the modules of `
     # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
     "sqrdmulh": Primitive(2),
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
+    **isa.primitives(),
 }
 
 _MASK = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
@@ -173,16 +161,9 @@ _FOLD: dict[str, Callable[[float, float], float]] = {
 _UNIT = {"mul": 1, "div": 1, "sub": 0, "shl": 0, "shr": 0}  # x op unit is x to the bit; x + 0.0 is not
 
 
-def primitive(name: str) -> Primitive:
-    """The row of an operation, also of an instruction set.  Raises KeyError if there is none."""
-    if name not in OPS:
-        import_module("tenon.machine.isa").instruction_sets()  # which stand on this module
-    return OPS[name]
-
-
 def op(name: str, *args: Value, type: Type | None = None) -> Expr:
     """Build an operation: lift numbers, fold constants, compute broadcasts once at one lane."""
-    row = primitive(name)
+    row = OPS[name]
     if len(args) != row.arity:
         raise TypeError(f"{name} takes {row.arity} arguments, not {len(args)}")
     model = next(a for a in reversed(args) if isinstance(a, Expr))

@@ -8,6 +8,7 @@ import re
 from tenon.errors import FormatError
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
+    OPS,
     Alloc,
     Barrier,
     Bind,
@@ -29,7 +30,6 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
-    primitive,
 )
 from tenon.machine.kernel_ir.text import derived_type
 from tenon.network.graph.types import DType
@@ -196,7 +196,7 @@ class _KernelParser:
 
     def operation(self, name: str) -> Expr:
         try:
-            arity = primitive(name).arity
+            arity = OPS[name].arity
         except KeyError:
             raise FormatError(f"there is no operation '{name}'") from None
         self.take("(")

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from tenon.machine.kernel_ir.index import Atom, Index, Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
+    OPS,
     Alloc,
     Barrier,
     Bind,
@@ -41,7 +42,6 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
-    primitive,
 )
 from tenon.network.graph.types import DType
 
@@ -88,7 +88,7 @@ def _var(v: Var) -> str:
 def derived_type(name: str, args: tuple[Expr, ...]) -> Type | None:
     """The type that an operation has by its row of the table; None where the row leaves it open."""
     first = args[0].type
-    match primitive(name).result:
+    match OPS[name].result:
         case "same":
             return first
         case "arg1":

@@ -16,13 +16,13 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from tenon.machine.isa.helium import dot16
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import (
     Const,
     Expr,
     Kernel,
+    Op,
     Type,
     bitcast,
     broadcast,
@@ -44,6 +44,11 @@ POSITIONS, CHANNELS = 2, 4
 _UNROLL = 9
 _LINE = 4
 """Vectors of results of a depthwise convolution that are summed together."""
+
+
+def dot16(acc: Expr, a: Expr, b: Expr) -> Expr:
+    """``acc``, one i32, plus all products of the bytes, with their signs, of two vectors of four i32."""
+    return Op("dot16", (acc, a, b), acc.type)
 
 
 def row_words(s: PairConv) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tenon.machine.kernel_ir.index import Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
+    OPS,
     Bind,
     Expr,
     Guarded,
@@ -17,7 +18,6 @@ from tenon.machine.kernel_ir.loops import (
     Op,
     Stmt,
     Store,
-    primitive,
 )
 from tenon.machine.proofs.bounds import upper
 
@@ -47,7 +47,7 @@ def count(kernel: Kernel, sizes: dict[str, int] | None = None) -> Count:
         elif isinstance(e, Op):
             lanes = e.args[0].type.lanes
             fused = e.name in ("add", "sub") and any(isinstance(a, Op) and a.name == "mul" for a in e.args)
-            if products := primitive(e.name).products:
+            if products := OPS[e.name].products:
                 total.macs += products * times * lanes
             elif e.type.dtype.is_float and e.name not in _FREE:
                 total.macs += times * lanes * fused
