@@ -24,7 +24,7 @@ from tenon.runtime.engine.profile import profile
 from tenon.runtime.engine.timing import fill_randomly
 
 MOST_MACS = 2_000_000_000
-"""Of a network that is validated: the references take about a second for it."""
+"""Largest network that is validated: the references take about a second for it."""
 
 _ROUNDS, _WARMUP = 20, 3
 

@@ -10,7 +10,7 @@ from tenon.formats.graph_builder.node_context import NodeContext
 from tenon.network.graph.graph import Array, Value
 
 MAX_CELLS = 1 << 22
-"""Of a map: an image of 65,536 x 65,536 pixels has as many at stride 32."""
+"""Most cells of a feature map: an image of 65,536 x 65,536 pixels has as many at stride 32."""
 
 
 def positions(height: int, width: int) -> Array:

@@ -27,7 +27,7 @@ _BROKEN = (OSError, RuntimeError, KilledWorker, TimeoutError)
 """What calls to workers raise whose connection ends."""
 
 _REPETITIONS = 2
-"""Of an item that failed for a reason outside of it."""
+"""Repetitions of an item that failed for a reason outside of it."""
 
 
 class DaskPool:

@@ -21,4 +21,4 @@ _RULES = """
     TRANSPOSE_SHAPE_TENSOR_TO_PARAM UPDATE_DATA_FORMAT UPDATE_FC_OUTPUT_SHAPE UPDATE_FLOAT_OP_DATA_TYPE
 """
 RULES = frozenset(_RULES.split())
-"""Of ``graph_optimize_options``."""
+"""Names that ``graph_optimize_options`` may list."""

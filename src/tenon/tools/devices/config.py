@@ -28,7 +28,7 @@ from tenon.tools.devices.adb import serials
 from tenon.tools.devices.spec import DeviceSpec, Transport
 
 DEFAULT = Path("devices.yml")
-"""Of the folder that a command runs in, as MACE has it."""
+"""File of devices in the current folder, as for MACE."""
 
 _SYSTEMS: dict[str, Transport] = {"android": "adb", "arm_linux": "ssh", "linux": "ssh", "host": "shell"}
 """MACE's key ``system``."""

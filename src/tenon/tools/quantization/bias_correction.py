@@ -17,7 +17,7 @@ from tenon.tools.quantization.samples import Sample
 from tenon.tools.quantization.simulation import ChannelMeans, Simulation, channel_axis
 
 POSITIONS = 4096
-"""Of a layer's result that its means are measured on, at least, if there are as many."""
+"""Positions of a layer's result, at least, that its means are measured on where it has as many."""
 
 FEWEST = 32
 """Samples that means are measured on, at least, if there are as many, of networks of up to ``MANY`` layers; with more

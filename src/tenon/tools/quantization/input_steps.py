@@ -16,7 +16,7 @@ from tenon.tools.quantization.ranges import Range
 from tenon.tools.quantization.samples import Sample
 
 LEVELS = 256
-"""Of 8 bits."""
+"""Levels of 8 bits."""
 
 FEWEST = 32
 """Different values that an input has at least; of fewer, the step could be a coincidence."""

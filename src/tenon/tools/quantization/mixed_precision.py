@@ -102,7 +102,7 @@ class LayerTypes:
 
 
 _FIELDS = {"int16": "wide", "fp16": "fp16", "float": "floats"}
-"""Of LayerTypes, Point and Report, by type."""
+"""Fields of LayerTypes, Point and Report, by type."""
 
 
 @dataclass

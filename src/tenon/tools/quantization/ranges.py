@@ -15,7 +15,7 @@ import numpy as np
 from tenon.network.graph.graph import Array, Value
 
 BINS = 4096
-"""Of a histogram between the least and the greatest value."""
+"""Bins of a histogram between the least and the greatest value."""
 
 
 COUNTED = 1 << 15

@@ -8,7 +8,7 @@ from tenon.tools.quantization.placement import PRODUCTS, root, rounded_result
 _SIGMOIDS = frozenset({"HardSigmoid", "Sigmoid"})
 _PAIRS = frozenset({"Add", "Mul", "Sub"})
 GATES_RANGE = (2.0**-12 - 8, 8 - 2.0**-12)
-"""Of what a sigmoid or a tanh is a function of: TFLite's, of the scale 2**-12, so that all gates have the same tables.
+"""Range of the arguments of sigmoid and tanh: TFLite's, with the scale 2**-12, so that all gates have the same tables.
 Beyond it both are less than a step of 8 bits from their limits."""
 
 

@@ -27,13 +27,13 @@ DAMPING = 0.01
 """Share of the mean moment that is added to each."""
 
 ITERATIONS = 400
-"""Of AdaRound's descent."""
+"""Iterations of AdaRound's descent."""
 
 FEW_BITS = 4
-"""Of weights up to which smaller scales are tried."""
+"""Bits of weights up to which smaller scales are tried."""
 
 SHARES = np.linspace(1.05, 0.45, 7)
-"""Of the scales that reach the greatest weight, which are tried."""
+"""Factors for the scale of the greatest weight that are tried."""
 
 SWEEPS = 4
 """Over the columns, at most, when they are improved one at a time."""

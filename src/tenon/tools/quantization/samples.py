@@ -40,9 +40,9 @@ class Numbered(NamedTuple):
 
 
 RANGE = (-1.0, 1.0)
-"""Of random floats."""
+"""Range of random floats."""
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
-"""Of image files."""
+"""Suffixes of image files."""
 
 
 def read_samples(

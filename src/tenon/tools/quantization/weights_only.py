@@ -24,7 +24,7 @@ SMALLEST = 64
 """Weights with fewer elements stay as they are."""
 
 SHARES = np.linspace(1.1, 0.5, 25)
-"""Of the scale that reaches a row's greatest weight, which are tried."""
+"""Factors for the scale of a row's greatest weight that are tried."""
 
 
 def quantize_weights(graph: Graph, scheme: Scheme, exclude: tuple[str, ...] = ()) -> Graph:

@@ -22,7 +22,7 @@ from tenon.formats.importers.darknet.node import DarknetLayer
 from tenon.network.graph.graph import Array, Value
 
 EPSILON = 1e-6
-"""Of batch normalisation, under the root as OpenCV has it.  Darknet's versions differ: pjreddie's C code adds
+"""Epsilon of batch normalisation, under the root as OpenCV has it.  Darknet's versions differ: pjreddie's C code adds
 1e-6 to the root, its CUDA code and AlexeyAB's put 1e-5 under it."""
 
 Activation = Callable[[NodeContext, Value], Value]

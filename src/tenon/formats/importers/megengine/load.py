@@ -47,7 +47,7 @@ class _Slots:
 _FIRST = _Slots(operators=3, type=0, name=12, parameters=2, inputs=3, dtype=6, tensors=7)
 _SECOND = _Slots(operators=2, type=1, name=2, parameters=4, inputs=7, dtype=10, tensors=11)
 _OUTPUTS, _DATA = 8, 6
-"""Of an operator and of a tensor, in the second format."""
+"""Field numbers of an operator's outputs and a tensor's data, in the second format."""
 
 
 def recognise(file: ModelFile) -> bool:

@@ -24,7 +24,7 @@ from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType, TensorType
 
 MAX_PRODUCTS = 1 << 20
-"""Of a filter bank."""
+"""Most channels times energies of a filter bank."""
 
 
 def options(node: TfliteNode, *names: str) -> list[int]:
