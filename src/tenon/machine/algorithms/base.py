@@ -194,9 +194,9 @@ class Algorithm(Protocol):
         ...
 
     def error(self, problem: Problem, weights: Array | None) -> float:
-        """The largest error over the RMS of an output channel, on random data, that it adds to that of direct sums:
-        its own and that of numbers of its own in 16 bits.  ``weights`` are those of the last convolution, [channels
-        out, channels in / groups, kh, kw]; None if they are not known."""
+        """Maximum error on random data, relative to the RMS of an output channel, beyond direct summation (transform
+        error and 16-bit storage).  ``weights`` are those of the last convolution, [channels out, channels in / groups,
+        kh, kw]; None if they are not known."""
         return 0.0
 
     def most_error(self, limits: Limits) -> float:

@@ -40,7 +40,7 @@ class Direct(Algorithm):
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
-        """Any one convolution in floats, but that of a depthwise one it would multiply zeros."""
+        """One float convolution, except depthwise (a dense tile would multiply zeros)."""
         return len(problem) == 1 and in_floats(problem) and not Depthwise.applies(problem, machine)
 
     @classmethod
@@ -99,7 +99,7 @@ class Loop:
 
     @classmethod
     def of(cls, s: Conv, machine: Machine) -> Loop:
-        """That of floats."""
+        """The direct convolution of floats for a layer."""
         return cls(steps(s, machine), arithmetic(s, machine))
 
 

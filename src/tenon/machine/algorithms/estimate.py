@@ -26,7 +26,7 @@ class Arithmetic:
 IN_F32 = Arithmetic()
 
 _WIDENED = 1.0
-"""Two instructions, of which one finds a unit that multiplies nothing."""
+"""Two instructions; one runs on a port that the multiplies leave idle."""
 
 
 def pair_time(machine: Machine) -> float:

@@ -22,7 +22,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, IntegerDepthwise, IntegerBlocks,
     DotsDirect, DotsDepthwise, PairsDirect, PairsDepthwise, PairsWinograd, ScalarDirect, ScalarDepthwise,
 )  # fmt: skip
-"""Of candidates with equal times the first is taken."""
+"""Algorithms in order of preference: the first one wins where estimated times are equal."""
 
 EVERY = 1 << 16
 """More candidates than there are."""

@@ -172,10 +172,10 @@ class Backend(Protocol):
 def find(name: str) -> Backend:
     """The backend of that name.  Raises InternalError if there is none."""
     try:
-        found: Backend = import_module(f"tenon.machine.codegen.{name}").BACKEND
+        backend: Backend = import_module(f"tenon.machine.codegen.{name}").BACKEND
     except (ModuleNotFoundError, AttributeError):
         raise InternalError(f"no backend '{name}': a module tenon.machine.codegen.{name} with BACKEND") from None
-    return found
+    return backend
 
 
 def steps_of(

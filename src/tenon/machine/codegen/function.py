@@ -18,7 +18,7 @@ Terms = tuple[tuple[Atom, int], ...]
 
 @dataclass(slots=True, eq=False)
 class CodeLine:
-    """A line of a function.  It is kept if it has an effect, or gives something that a kept line takes."""
+    """A line of a function, kept if it has a side effect or defines a name that a kept line uses."""
 
     text: str
     takes: frozenset[object] = frozenset()

@@ -142,7 +142,7 @@ class Printer(ABC):
 
     @contextmanager
     def aside(self) -> Iterator[set[object]]:
-        """Make the text of another line before the one being printed is done; yields what it takes."""
+        """Render a helper line; yields its uses, which are collected apart from the current line's."""
         outer, self.f.taken = self.f.taken, set()
         yield self.f.taken
         self.f.taken = outer
@@ -254,15 +254,15 @@ class Printer(ABC):
         key = (buffer, terms)
         if key not in scope.pointers:
             scope.pointers[key] = self.new_pointer(scope, buffer, terms, const)
-        if (found := scope.pointers[key])[0] == buffer.name or not self.pointers:
+        if (pointer_to := scope.pointers[key])[0] == buffer.name or not self.pointers:
             self.take(buffer)
-        self.f.taken |= {found[0]} if self.pointers else {found[0], buffer.name}
-        return found
+        self.f.taken |= {pointer_to[0]} if self.pointers else {pointer_to[0], buffer.name}
+        return pointer_to
 
     def new_pointer(self, scope: Scope, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
         if scope.var is None and self.f.outlined:  # the caller's part: a parameter, rebased to the first access
-            found = self.f.pointers[buffer, terms] = self.f.fresh(buffer.name), const
-            return found
+            parameter = self.f.pointers[buffer, terms] = self.f.fresh(buffer.name), const
+            return parameter
         if not terms:
             return buffer.name if self.pointers else "", 0
         inner = tuple(t for t in terms if scope.var is None or scope.var in t[0].vars)

@@ -146,7 +146,7 @@ def _depends(later: Call, earlier: Call) -> bool:
 
 def _same(call: Call) -> dict[Buffer, Buffer] | None:
     """Operands with exactly the memory of a result; None if any overlaps a result in another way."""
-    found: dict[Buffer, Buffer] = {}
+    results: dict[Buffer, Buffer] = {}
     arguments = list(_arguments(call))
     for i, (a, p) in enumerate(arguments):
         for b, q in arguments[i + 1 :]:
@@ -156,5 +156,5 @@ def _same(call: Call) -> dict[Buffer, Buffer] | None:
             alike = p == q and a.shape == b.shape and a.type == b.type
             if not alike or source.space != "const" or result.space != "global":
                 return None
-            found[source] = result
-    return found
+            results[source] = result
+    return results

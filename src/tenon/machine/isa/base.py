@@ -25,7 +25,7 @@ from typing import Any
 from tenon.network.graph.dtype import DType
 
 PRODUCT_ALONE = '{V} r = a * b;\n  __asm__("" : "+%s"(r));\n  return r;'
-"""A product of floats in a register of that class, behind a wall that no addition is fused across."""
+"""A product of floats in a register of that class that the compiler cannot contract into an FMA."""
 
 
 @dataclass(frozen=True, slots=True)

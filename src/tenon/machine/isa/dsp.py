@@ -181,9 +181,9 @@ FORMS = (
 _HAS_REGISTERS = f"{_DSP} && defined(__thumb2__) && !defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE__)"
 """Without optimisation, compilers keep a register for frames; for Armv8.1-M with Helium, Clang keeps one always."""
 _MOST_STEPS = 255
-"""Of an element of Winograd's tiles: the bytes of its inputs are an immediate operand."""
+"""Most steps for an element of Winograd's tiles: the bytes of its inputs are an immediate operand."""
 _PANEL_REGISTERS = "oxz"
-"""Of a step besides the pointers, e and the sums."""
+"""Registers of a step besides the pointers, e and the sums."""
 
 
 def _product(i: int, x: str, w: str) -> str:

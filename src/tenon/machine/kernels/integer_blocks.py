@@ -112,7 +112,7 @@ def _tile(
 def _inputs(p: IntegerConvContext, places: list[tuple[Index, Index, Index, Index]], width: int) -> list[Expr]:
     """Eight inputs of two positions each; ``places`` are where the words of both blocks begin.  A block without a
     second one is its own, by weights that are zero."""
-    k, found = p.k, list[Expr]()
+    k, inputs = p.k, list[Expr]()
 
     def words(j: int, lanes: int) -> list[Expr]:
         loads = [Load(p.x.buffer, tuple(map(index, (*at[:3], at[3] + j))), Type(DType.Q8, lanes)) for at in places]
@@ -120,8 +120,8 @@ def _inputs(p: IntegerConvContext, places: list[tuple[Index, Index, Index, Index
 
     for j in range(0, width - width % 4, 4):
         low, high = words(j, LANES)
-        found += [k.let("x", op(name, low, high)) for name in ("low_words", "high_words")]
+        inputs += [k.let("x", op(name, low, high)) for name in ("low_words", "high_words")]
     for j in range(width - width % 4, width, 2):
         pair = [words(i, 1) for i in (j, min(j + 1, width - 1))]
-        found.append(k.let("x", vector4(*pair[0], *pair[1])))
-    return found
+        inputs.append(k.let("x", vector4(*pair[0], *pair[1])))
+    return inputs

@@ -40,7 +40,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
 POSITIONS, CHANNELS = 2, 4
-"""Of a tile."""
+"""Positions and channels of a tile."""
 _UNROLL = 9
 _LINE = 4
 """Vectors of results of a depthwise convolution that are summed together."""
@@ -121,7 +121,7 @@ class _DotContext:
     operands: Operands
 
     def factors(self, block: Index) -> list[Expr]:
-        """Those of four channels."""
+        """Requantisation constants of four channels."""
         own = self.operands.factor(self.k, block * 4, 4)
         return [*(self.k.let(name, self.q.vec(4)[i, block]) for i, name in enumerate("mhr")), *own]
 

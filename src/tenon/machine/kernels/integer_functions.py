@@ -17,10 +17,10 @@ from tenon.machine.kernels.requantize import Requantize
 from tenon.network.graph.types import I32, DType
 
 ENTRIES = 256
-"""Of the table of half a sigmoid."""
+"""Entries in the table of half a sigmoid."""
 
 STEPS = 512
-"""Of a table over all numbers of 16 bits."""
+"""Steps of a table over all numbers of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def integer_sigmoid(s: IntegerSigmoid) -> Kernel:
             low = k.let("low", cast(t[entry], I32))
             between[0] = ((low + (1 << 15)) << bits) + part * (cast(t[entry + 1], I32) - low)
         most = (0x7FFF << 10) if s.function == "sigmoid" else (0xFFFF << 8)
-        found = k.let("found", select(less(size, (ENTRIES - 1) << bits), between[0], most))
+        magnitude = k.let("found", select(less(size, (ENTRIES - 1) << bits), between[0], most))
         if s.function == "sigmoid":
-            ends = found + (1 << 9), (1 << 25) + (1 << 9) - 1 - found
+            ends = magnitude + (1 << 9), (1 << 25) + (1 << 9) - 1 - magnitude
             y[i] = cast(select(less(given, 0), ends[1], ends[0]) >> 10, DType.I16)
         else:
-            ends = found - (1 << 23) + (1 << 7), (1 << 23) + (1 << 7) - 1 - found
+            ends = magnitude - (1 << 23) + (1 << 7), (1 << 23) + (1 << 7) - 1 - magnitude
             y[i] = cast(select(less(given, 0), ends[1], ends[0]) >> 8, DType.I16)
     return k.done()
 

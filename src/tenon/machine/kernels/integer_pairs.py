@@ -179,7 +179,7 @@ class Operands:
         return self.s.conv.epilogue(k.let("r", value) if extra else value, *extra)
 
     def factor(self, k: Builder, channel: Index, lanes: int) -> list[Expr]:
-        """That of a channel, or of ``lanes`` neighbours."""
+        """The requantisation factor of a channel, or the factors of ``lanes`` neighbouring channels."""
         return [k.let("g", self.tensors[0].vec(lanes)[channel // lanes])] if self.tensors else []
 
     def add(self, at: tuple[Index, Index, Index, Index], lanes: int, total: Expr, factor: Expr) -> Expr:
@@ -210,8 +210,8 @@ class PairContext:
             self.put((n, channel, row, col), total, factors)
 
     def factors(self, channel: Index) -> list[Expr]:
-        """Those of a channel: twice its multiplier, what is added before the shift, the shift, or one in f32, and that
-        of the operand if there is one."""
+        """Requantisation constants of a channel: twice its multiplier, the rounding offset and the shift, or one factor
+        in f32; then those of the added operand, if there is one."""
         k, q = self.k, self.q
         if self.s.rounding == "float":
             return [k.let("m", q[channel, 0]), *self.operands.factor(k, channel, 1)]
@@ -300,17 +300,17 @@ def conv(s: PairConv) -> Kernel:
 
 def columns(c: Conv, positions: int) -> list[tuple[int, int, int, bool]]:
     """(first column, tiles, width of one, whether no tap lies beside the image); tiles alike are neighbours."""
-    found: list[tuple[int, int, int, bool]] = []
+    tiles: list[tuple[int, int, int, bool]] = []
     for start, iterations, width in segments(c.extent[1], positions):
         for j in range(iterations):
             first = (start + j * width) * c.stride[1] - c.left
             last = first + (width - 1) * c.stride[1] + (c.kernel[1] - 1) * c.dilation[1]
             inside = first >= 0 and last < c.x.w
-            if found and inside and found[-1][2:] == (width, True):
-                found[-1] = (*found[-1][:1], found[-1][1] + 1, width, True)
+            if tiles and inside and tiles[-1][2:] == (width, True):
+                tiles[-1] = (*tiles[-1][:1], tiles[-1][1] + 1, width, True)
             else:
-                found.append((start + j * width, 1, width, inside))
-    return found
+                tiles.append((start + j * width, 1, width, inside))
+    return tiles
 
 
 def row_of(c: Conv, row: Index, ky: Index) -> tuple[Index, list[Index]]:

@@ -42,7 +42,7 @@ a plane, where images, and with them the memory of a network, are largest."""
 _STEP = 4
 """Inputs that are summed without a test for the end, or twice as many: depths are multiples of it."""
 _REGISTERS = 12
-"""That a tile of two channels takes."""
+"""Registers that a tile of two channels takes."""
 _LINE, _SHORT_LINE = 6, 3
 """Most results of a depthwise convolution that are summed together, and with fewer registers."""
 _UNROLLED = 9

@@ -29,9 +29,9 @@ TILES = 4
 CHANNELS = 2
 """Output channels that are summed together."""
 ELEMENTS = 16
-"""Of a transformed tile."""
+"""Elements of a transformed tile."""
 MOST_CHANNELS = 2048
-"""Of an input: four times a sum fits 32 bits."""
+"""Most input channels: four times a sum fits 32 bits."""
 _UNROLL = 8
 _FILTER = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int32)
 """Twice Winograd's transform of a filter of three taps."""
@@ -84,16 +84,16 @@ def conv(s: PairConv) -> Kernel:
 
 def groups(c: Conv) -> list[tuple[int, int, int, bool]]:
     """(first tile, groups, tiles of one, whether no column lies beside the image); groups alike are neighbours."""
-    found: list[tuple[int, int, int, bool]] = []
+    runs: list[tuple[int, int, int, bool]] = []
     for start, iterations, width in segments(c.extent[1] // 2, TILES):
         for j in range(iterations):
             first = (start + j * width) * 2 - c.left
             inside = first >= 0 and first + 2 * width + 1 < c.x.w
-            if found and inside and found[-1][2:] == (width, True):
-                found[-1] = (*found[-1][:1], found[-1][1] + 1, width, True)
+            if runs and inside and runs[-1][2:] == (width, True):
+                runs[-1] = (*runs[-1][:1], runs[-1][1] + 1, width, True)
             else:
-                found.append((start + j * width, 1, width, inside))
-    return found
+                runs.append((start + j * width, 1, width, inside))
+    return runs
 
 
 def _columns(p: PairContext, at: tuple[Index, Index, Index], width: int, *, inside: bool) -> None:

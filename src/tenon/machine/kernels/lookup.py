@@ -130,12 +130,12 @@ def ordered(x: Expr) -> Expr:
 
 def _reached(k: Builder, stack: ExitStack, table: Tensor, key: Expr) -> Expr:
     """The last entry of the table that is not above ``key``; 0: none but perhaps the first."""
-    found: Expr = Const(0, Type(I32))
+    position: Expr = Const(0, Type(I32))
     for step in (1 << bit for bit in reversed(range(8))):
-        at = stack.enter_context(k.bind("at", _either(found, Const(step, Type(I32))), CODES))
+        at = stack.enter_context(k.bind("at", _either(position, Const(step, Type(I32))), CODES))
         reached = op("and", op("less_equal", table[at], key), step)
-        found = k.let("found", _either(found, reached))
-    return found
+        position = k.let("found", _either(position, reached))
+    return position
 
 
 def _stepped(k: Builder, stack: ExitStack, starts: Tensor, following: Tensor, x: Expr, s: Lookup) -> Expr:

@@ -137,7 +137,7 @@ class _Axis:
         return cls(low, bin, samples, extent, ratio)
 
     def visited(self, k: Builder, stack: ExitStack, place: Expr) -> tuple[Expr, IndexLike]:
-        """Of a bin: the start of its first sample's cell, and the number of samples to visit.
+        """The start of the cell of a bin's first sample, and the number of samples to visit.
 
         Samples are more than half an element apart where a bin has several, so at most ``most`` of them lie within an
         element of the image or just outside.  Where samples are skipped on a side, at least one there is visited for

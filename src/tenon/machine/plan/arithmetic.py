@@ -24,7 +24,7 @@ _HALF_PRODUCTS = frozenset({"fma_f16", "fma_f16_scalar"})
 """Products of f16 in ``kernel_ir.loops.OPS``."""
 
 _CONVERTED = 1.1
-"""The factor by which an f32 product must be faster where most are of 16 bits, because its image is converted."""
+"""Minimum speed-up before one f32 layer among 16-bit ones pays for its conversions."""
 
 
 def computes(machine: Machine, dtype: DType) -> bool:
@@ -40,9 +40,9 @@ def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
 
 def why_wide(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
     """Why ``quickest`` does not compute a product in ``dtype``: the algorithm that is faster in f32."""
-    found = _estimates(node, setting, dtype)
-    narrow, by = found.pop("narrow")
-    time, wide = min(found.values())
+    estimates = _estimates(node, setting, dtype)
+    narrow, by = estimates.pop("narrow")
+    time, wide = min(estimates.values())
     if wide == by != "direct":
         return f"{wide} is faster, and computes in f32"
     return f"{wide} in f32 takes {time / narrow:.0%} of the estimated time of {by} in {dtype}"
@@ -51,7 +51,7 @@ def why_wide(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
 def products_in_f32(graph: Graph, program: Program, setting: Setting) -> list[Problem]:
     """The products of images and weights in f16 that ``program``, compiled from ``graph``, computes in f32, and why."""
     narrow = {call.layer for call in program.calls if not _HALF_PRODUCTS.isdisjoint(operations(call.kernel))}
-    found = []
+    problems = []
     for node in graph:
         types = {v.type.dtype for v in node.inputs[:2] if v is not None}
         op = operator(node)
@@ -63,14 +63,14 @@ def products_in_f32(graph: Graph, program: Program, setting: Setting) -> list[Pr
         why = "its channels do not fill vectors of f16"
         if algorithm is not None and algorithm.name != "direct":
             why = f"{algorithm.name} is faster, and computes in f32"
-        found.append(Problem(str(node.origin), why))
-    return found
+        problems.append(Problem(str(node.origin), why))
+    return problems
 
 
 def _estimates(node: Node, setting: Setting, dtype: DType) -> dict[str, tuple[float, str]]:
     """The estimated time of each arithmetic, and the name of the algorithm."""
     op, here = operator(node), site(node, setting)
-    found = {}
+    estimates = {}
     for name, (image, weights) in _TYPES[dtype].items():
         x, w, *rest = here.inputs
         assert x is not None
@@ -79,9 +79,9 @@ def _estimates(node: Node, setting: Setting, dtype: DType) -> dict[str, tuple[fl
         outputs = tuple(replace(y, dtype=image) for y in here.outputs)
         typed = replace(here, inputs=inputs, outputs=outputs)
         algorithm = next((each.name for each in op.candidates(typed)), "it")
-        found[name] = op.cost(typed).time, algorithm
+        estimates[name] = op.cost(typed).time, algorithm
     pairs = setting.machine.multiplies(DType.BF16, 2)
     if dtype is DType.F16 or pairs is None or pairs.time < 2:
-        time, algorithm = found["narrow"]
-        found["narrow"] = time / _CONVERTED, algorithm
-    return found
+        time, algorithm = estimates["narrow"]
+        estimates["narrow"] = time / _CONVERTED, algorithm
+    return estimates

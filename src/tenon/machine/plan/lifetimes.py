@@ -91,7 +91,7 @@ def _in_activations(call: Call) -> Iterator[tuple[Buffer, Place]]:
 
 
 def _bytes(buffer: Buffer, place: Place) -> int:
-    """Of a buffer, with the copies that other threads have of it, in all iterations."""
+    """The bytes of a buffer in all iterations, including the copies of other threads."""
     elements = math.prod(extent.const for extent in buffer.shape)
     return elements * buffer.type.dtype.bytes * buffer.type.lanes + place.highest - place.lowest
 

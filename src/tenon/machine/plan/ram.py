@@ -97,7 +97,8 @@ class _Search:
         return [c for c in group if c.bound <= self.budget]
 
     def first_that_fits(self, group: Sequence[_Candidate]) -> _Candidate | None:
-        """Of one prefix, from high patches to low ones: lower patches take less memory."""
+        """The first candidate of one prefix that fits, from high patches to low ones: lower patches take less
+        memory."""
         if not group or not self.fits(group[-1]):
             return None
         return group[bisect_left(group, True, 0, len(group) - 1, key=self.fits)]
@@ -122,8 +123,8 @@ class _Search:
         rest = self.graph.nodes[len(prefix.nodes) :]
         tail = max((self.bytes_at(node) for node in rest), default=0)
         heights = sorted({-(-prefix.extent // count) for count in range(2, prefix.extent + 1)}, reverse=True)
-        found = (self.candidate(prefix, rows, tail) for rows in heights)
-        return [c for c in found if c is not None]
+        tried = (self.candidate(prefix, rows, tail) for rows in heights)
+        return [c for c in tried if c is not None]
 
     def candidate(self, prefix: Prefix, rows: int, tail: int) -> _Candidate | None:
         macs, most = 0.0, tail

@@ -162,12 +162,12 @@ class _Scope:
 
     def vars(self, i: Index) -> frozenset[Var]:
         """The variables of an index, all of them in scope."""
-        found = self.known.get(i)
-        if found is None:
-            found = self.known[i] = frozenset().union(*(a.vars for a, _ in i.terms))
-        for v in found:
+        variables = self.known.get(i)
+        if variables is None:
+            variables = self.known[i] = frozenset().union(*(a.vars for a, _ in i.terms))
+        for v in variables:
             self.use(v)
-        return found
+        return variables
 
 
 class _Proof:

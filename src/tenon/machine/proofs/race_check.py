@@ -94,15 +94,15 @@ def conflict(touches: Iterable[Touch]) -> str:
 
 def _merged(touches: Iterable[Touch]) -> list[Touch]:
     """Accesses of one loop that differ in constants only, merged to one that covers all of them."""
-    found: dict[tuple[object, ...], Touch] = {}
+    merged: dict[tuple[object, ...], Touch] = {}
     for t in touches:
         key = (t.chain, t.buffer, t.store, tuple(s.terms for s in t.sides))
-        if key in found:
-            pairs = zip(found[key].sides, t.sides, strict=True)
+        if key in merged:
+            pairs = zip(merged[key].sides, t.sides, strict=True)
             sides = tuple(Side(a.terms, min(a.low, b.low), max(a.high, b.high)) for a, b in pairs)
             t = Touch(t.chain, t.buffer, t.store, sides)
-        found[key] = t
-    return list(found.values())
+        merged[key] = t
+    return list(merged.values())
 
 
 def _cases(a: tuple[Var, ...], b: tuple[Var, ...]) -> Iterator[tuple[frozenset[Var], Var | None]]:
@@ -164,9 +164,11 @@ def _rejoined(known: list[Equation]) -> Iterator[Equation]:
     for q in whole:
         for r in rests:
             joined = [_joined(x, y) for x, y in zip(q, r, strict=True)]
-            by = next((found[1] for found in joined if found), 0)
-            if by and all(found is None or found[1] == by for found in joined):
-                left, right = (found[0] if found else _sum(x, by, y) for found, x, y in zip(joined, q, r, strict=True))
+            by = next((quotient[1] for quotient in joined if quotient), 0)
+            if by and all(quotient is None or quotient[1] == by for quotient in joined):
+                left, right = (
+                    quotient[0] if quotient else _sum(x, by, y) for quotient, x, y in zip(joined, q, r, strict=True)
+                )
                 yield left, right
 
 

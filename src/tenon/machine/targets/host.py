@@ -16,7 +16,7 @@ from tenon.network.graph.types import DType
 
 @lru_cache(maxsize=2)
 def host(bf16: bool = False) -> Target:
-    """Of the targets whose code this machine executes, the one that asks for the most features; ``bf16`` allows those
+    """The target, among those whose code this machine executes, that uses the most features; ``bf16`` allows targets
     that compute in bf16.
 
     Raises InputError on a machine that no target describes.
@@ -28,14 +28,14 @@ def host(bf16: bool = False) -> Target:
 
 
 def best(fitting: Callable[[Host], bool], bf16: bool = False) -> Target | None:
-    """Of the targets whose ``Host`` fits a machine, and that are not for one processor only, the one that asks for the
-    most features; ``bf16`` allows those that compute in bf16."""
-    found = [
+    """The target with the most features whose ``Host`` fits a machine, except targets for one processor only; ``bf16``
+    allows targets that compute in bf16."""
+    fitting_targets = [
         (len(row.host.features), row.name)
         for row in rows().values()
         if row.host and fitting(row.host) and not row.host.tuned and (bf16 or not row.machine.multiplies(DType.BF16, 2))
     ]
-    return rows()[max(found)[1]] if found else None
+    return rows()[max(fitting_targets)[1]] if fitting_targets else None
 
 
 def runner_of(target: Target) -> Runner | None:

@@ -12,25 +12,25 @@ from tenon.machine.targets.base import Product, Target
 
 def rows() -> dict[str, Target]:
     """Every target by name, in the order of their files."""
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for module in sorted(_modules()):
         for row in _rows(module):
-            if row.name in found:
+            if row.name in targets:
                 raise InternalError(f"two targets are called {row.name}")
-            found[row.name] = row
-    return found
+            targets[row.name] = row
+    return targets
 
 
 def products() -> dict[str, Product]:
     """Every chip, board and system by name, in the order of their files."""
-    found: dict[str, Product] = {}
+    by_name: dict[str, Product] = {}
     for module in sorted(_modules()):
         listed: tuple[Product, ...] = getattr(import_module(f"tenon.machine.targets.{module}"), "PRODUCTS", ())
         for product in listed:
-            if product.name in found:
+            if product.name in by_name:
                 raise InternalError(f"two products are called {product.name}")
-            found[product.name] = product
-    return found
+            by_name[product.name] = product
+    return by_name
 
 
 def named(name: str) -> Target | None:

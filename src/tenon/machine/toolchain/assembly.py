@@ -38,7 +38,7 @@ class Frame:
 
 def frames(text: str) -> dict[str, Frame]:
     """The frames of the functions of an assembly file that state one."""
-    found: dict[str, Frame] = {}
+    stated: dict[str, Frame] = {}
     name, calls, section, padding = "", set[str](), False, 0
     for line in text.splitlines():
         code = re.split(r"\s+[@#] ", line)[0].rstrip()
@@ -51,9 +51,9 @@ def frames(text: str) -> dict[str, Frame]:
         elif code.startswith("\t.section\t.stack_sizes"):
             section = True
         elif section and (raw := _BYTES.match(code)):
-            found[name] = Frame(_leb128(raw[1], raw[2]) + padding, frozenset(calls))
+            stated[name] = Frame(_leb128(raw[1], raw[2]) + padding, frozenset(calls))
             section = False
-    return found
+    return stated
 
 
 def stack_bound(functions: Mapping[str, Frame], entry: str) -> int:

@@ -124,12 +124,12 @@ class Compiler:
         store = Cache(self.folder / "objects")
         parts = [self.version, self.triple, *arguments, output]
         name = key([*parts, *(part for file in sorted(files.items()) for part in file)])
-        found = store.get(name)
-        if found is None:
+        content = store.get(name)
+        if content is None:
             named = (named_by, output) if named_by else ()
-            found = self._run(files, (*arguments, *named), output)
-            store.put(name, found)
-        return found
+            content = self._run(files, (*arguments, *named), output)
+            store.put(name, content)
+        return content
 
     def archive(self, objects: Mapping[str, bytes]) -> bytes:
         """A static library with an index of its symbols, in which all times and owners are 0.

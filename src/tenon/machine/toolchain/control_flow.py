@@ -126,7 +126,7 @@ class Function:
     @cached_property
     def loops(self) -> dict[int, Loop]:
         """The innermost loop around each block.  Raises UnboundedError for a cycle with two entries."""
-        found: dict[int, Loop] = {}
+        by_header: dict[int, Loop] = {}
         sources: dict[int, list[int]] = {block: [] for block in self.order}
         for block, i in self.order.items():
             for target in self._next(block):
@@ -134,15 +134,15 @@ class Function:
                 if self.order[target] <= i:
                     if not self.dominates(target, block):
                         raise UnboundedError(f"a cycle of {self.name} has two entries")
-                    found.setdefault(target, Loop(target, {target})).blocks.add(block)
-        for loop in found.values():
+                    by_header.setdefault(target, Loop(target, {target})).blocks.add(block)
+        for loop in by_header.values():
             waiting = list(loop.blocks - {loop.header})
             while waiting:
                 fresh = set(sources[waiting.pop()]) - loop.blocks
                 loop.blocks |= fresh
                 waiting += fresh
         inner: dict[int, Loop] = {}
-        for loop in sorted(found.values(), key=lambda one: -len(one.blocks)):
+        for loop in sorted(by_header.values(), key=lambda one: -len(one.blocks)):
             loop.parent = inner.get(loop.header)
             inner |= dict.fromkeys(loop.blocks, loop)
         return inner
@@ -150,18 +150,18 @@ class Function:
 
 def functions(text: str) -> dict[str, Function]:
     """The functions of an assembly file."""
-    found: dict[str, list[str]] = {}
+    bodies: dict[str, list[str]] = {}
     lines: list[str] = []
     kinds = set(re.findall(r"^\t\.type\t([\w.$]+),%function$", text, re.MULTILINE))
     for raw in text.splitlines():
         line = re.split(r"\s*@", raw)[0].rstrip()
         if (label := _LABEL.match(line)) and label[1] in kinds:
-            lines = found[label[1]] = []
+            lines = bodies[label[1]] = []
         elif line.startswith("\t.size\t"):
             lines = []
         elif line:
             lines.append(line)
-    made = {name: _function(name, lines) for name, lines in found.items()}
+    made = {name: _function(name, lines) for name, lines in bodies.items()}
     return made | {name: made[same] for name, same in _ALIAS.findall(text) if same in made}
 
 
@@ -172,8 +172,8 @@ def _function(name: str, lines: Sequence[str]) -> Function:
     ahead: list[str] = []  # conditions of the instructions after an "it"
     label = ""
     for line in lines:
-        if found := _LABEL.match(line):
-            label = found[1]
+        if match := _LABEL.match(line):
+            label = match[1]
             if not label.startswith((".Lfunc", ".LCPI", ".LJTI")):
                 if blocks[-1].code:
                     blocks.append(Block())
@@ -186,8 +186,8 @@ def _function(name: str, lines: Sequence[str]) -> Function:
             blocks[-1].code += [Instruction("nop", "", "", ())] * ((1 << int(align[1]) >> 1) - 1)
         elif line.startswith(("\t.byte", "\t.short", "\t.long")):
             tables.setdefault(label, set()).update(_TABLE.findall(line.split("-")[0]))
-        elif found := _INSTRUCTION.match(line):
-            one = _instruction(found[1], found[2] or "", ahead)
+        elif match := _INSTRUCTION.match(line):
+            one = _instruction(match[1], match[2] or "", ahead)
             blocks[-1].code.append(one)
             if is_branch(one):
                 blocks.append(Block())

@@ -76,8 +76,8 @@ class InstructionBounds:
             finally:
                 self._running.pop()
         cost, undecided = self._done[name, known]
-        found = (self._symbols.roots(*map(state.read, registers)) for registers in undecided)
-        return cost, [roots for roots in found if roots is not None]
+        origins = (self._symbols.roots(*map(state.read, registers)) for registers in undecided)
+        return cost, [roots for roots in origins if roots is not None]
 
     def _arguments(self, name: str, state: Registers) -> tuple[Registers, tuple[tuple[str, int], ...]]:
         """The registers at the beginning of a called function, and the constants among them by name."""
@@ -225,19 +225,19 @@ class _Run:
         """The ways out of a loop, with what all of its iterations cost."""
         assert loop is not None
         calls, undecided, blocks = len(self._calls), len(self._undecided), self._program.blocks
-        found: Counted | None = None
+        counted: Counted | None = None
         with suppress(UnboundedError):
-            found = self._counted(loop, state)
+            counted = self._counted(loop, state)
         del self._calls[calls:], self._undecided[undecided:]
         each = self._program.blocks - blocks
-        if found is None:
+        if counted is None:
             return self._executed(loop, state)
-        if found.decidable and self._program.blocks + found.iterations * each < _DETAIL:
+        if counted.decidable and self._program.blocks + counted.iterations * each < _DETAIL:
             with suppress(UnboundedError):
                 return self._executed(loop, state)
             del self._undecided[undecided:]
-        self._undecided += found.undecided
-        return found.edges
+        self._undecided += counted.undecided
+        return counted.edges
 
     def _executed(self, loop: Loop, state: Registers) -> list[Edge]:
         """A loop iteration by iteration."""

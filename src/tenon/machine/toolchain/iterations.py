@@ -137,8 +137,8 @@ class Iterations:
             start = self._begin[symbol]
             return start[0], start[1] + self._step[symbol] * n + offset
         if symbol in self._later:
-            found = self._later[symbol] if n else self._begin[symbol]
-            return found[0], found[1] + offset
+            entering = self._later[symbol] if n else self._begin[symbol]
+            return entering[0], entering[1] + offset
         return None if symbol in self._begin else value
 
     def _at(self, state: Registers, n: int) -> None:

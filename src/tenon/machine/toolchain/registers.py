@@ -58,9 +58,9 @@ class Symbols:
 
     def roots(self, *values: Value) -> frozenset[int] | None:
         """The symbols that values were computed from; None: from data as well."""
-        found = [self._roots.get(symbol, frozenset({symbol})) for symbol, _ in values if symbol]
-        known = [roots for roots in found if roots is not None]
-        return frozenset().union(*known) if len(known) == len(found) else None
+        origins = [self._roots.get(symbol, frozenset({symbol})) for symbol, _ in values if symbol]
+        known = [roots for roots in origins if roots is not None]
+        return frozenset().union(*known) if len(known) == len(origins) else None
 
 
 def number(n: int) -> Value:
@@ -213,8 +213,11 @@ class Registers:
             return True
         if not place or place.endswith("!"):
             return False
-        found = self._in_frame(one, len(one.operands) - 1)
-        loaded = [self.values.get(plus(found, 4 * i)) if found else None for i in range(len(one.operands) - 1)]
+        place_in_frame = self._in_frame(one, len(one.operands) - 1)
+        loaded = [
+            self.values.get(plus(place_in_frame, 4 * i)) if place_in_frame else None
+            for i in range(len(one.operands) - 1)
+        ]
         for register, value in zip(one.operands, loaded, strict=False):
             self._set(register, value or self.symbols.data())
         return True
@@ -385,12 +388,12 @@ def _shifted(shift: str, value: Value, amount: int) -> Value | None:
 
 def _listed(operand: str) -> list[str]:
     """The registers of ``{r0, r4-r6}``."""
-    found: list[str] = []
+    registers: list[str] = []
     for part in operand.strip("{}").split(","):
         first, _, last = part.strip().partition("-")
         end = int(last.strip()[1:]) if last else 0
-        found += [f"{first[0]}{i}" for i in range(int(first[1:]), end + 1)] if last else [first]
-    return found
+        registers += [f"{first[0]}{i}" for i in range(int(first[1:]), end + 1)] if last else [first]
+    return registers
 
 
 _FAMILY = {

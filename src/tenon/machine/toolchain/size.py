@@ -82,14 +82,14 @@ def _elf(content: bytes) -> Sizes:
 def _functions(content: bytes, symbols: _Section, strings: _Section, order: str, *, wide: bool) -> dict[str, int]:
     """name, value, size, info, ... in 32 bits; name, info, other, section, value, size in 64."""
     layout, width = (order + "IBBHQQ", 24) if wide else (order + "IIIBBH", 16)
-    found = {}
+    sizes = {}
     for at in range(symbols.offset, symbols.offset + symbols.size, width):
         row = struct.unpack_from(layout, content, at)
         info, size = (row[1], row[5]) if wide else (row[3], row[2])
         if info & 15 == _FUNCTION and size:
             start = strings.offset + row[0]
-            found[content[start : content.index(b"\0", start)].decode()] = size
-    return found
+            sizes[content[start : content.index(b"\0", start)].decode()] = size
+    return sizes
 
 
 def _coff(content: bytes, at: int) -> Sizes:

@@ -22,7 +22,7 @@ _AROUND = 3
 
 
 Row = tuple[int, int, int]
-"""Of a channel: a multiplier from 2**30 on, what is added, and a shift to the right."""
+"""Requantisation constants of a channel: a multiplier from 2**30 on, what is added, and a shift to the right."""
 
 
 def fitted_factors(values: Array, zero: int, low: int, high: int, largest: Array) -> tuple[Array, int] | None:
@@ -31,11 +31,11 @@ def fitted_factors(values: Array, zero: int, low: int, high: int, largest: Array
 
     ``values`` are the factors in f32, and ``largest`` the largest magnitudes of the sums, per channel.
     """
-    found = fitted_rows(values, zero, low, high, largest)
-    if found is None:
+    fitted = fitted_rows(values, zero, low, high, largest)
+    if fitted is None:
         return None
-    rows = [row for row in found[0] if row is not None]
-    return (np.array(rows, np.int32).T.copy(), found[1]) if len(rows) == len(found[0]) else None
+    rows = [row for row in fitted[0] if row is not None]
+    return (np.array(rows, np.int32).T.copy(), fitted[1]) if len(rows) == len(fitted[0]) else None
 
 
 def fitted_rows(
@@ -75,7 +75,7 @@ def _left(exponents: Array, zero: int, largest: Array) -> int | None:
 
 
 def _steps(values: Array, zero: int, low: int, high: int, largest: Array) -> tuple[list[Array], list[Array]] | None:
-    """Of each channel pairs (result, sum): where a sum must give that result or more, and where less."""
+    """Pairs (result, sum) of each channel: from that sum on the result must be at least this, and below it less."""
     results = np.arange(low + 1, high + 1)
     real = np.ceil((results - zero - 0.5) / values.astype(np.float64)[:, None])
     nominal = np.clip(real, -(2.0**40), 2.0**40).astype(np.int64)

@@ -99,11 +99,11 @@ class IntegerBinary(Pointwise):
         return rounded_to_even(steps, self.zeros[2], self.low, self.high, DType(self.to))
 
     def exponents(self) -> tuple[int, int, int] | None:
-        """Of the scales, if these are powers of two."""
-        found = [frexp(scale) for scale in self.scales]
-        if any(fraction != 0.5 for fraction, _ in found):
+        """The exponents of the scales, if these are powers of two."""
+        parts = [frexp(scale) for scale in self.scales]
+        if any(fraction != 0.5 for fraction, _ in parts):
             return None
-        one, other, result = (exponent - 1 for _, exponent in found)
+        one, other, result = (exponent - 1 for _, exponent in parts)
         return one, other, result
 
     def most(self, *operands: Expr) -> list[int]:
@@ -145,9 +145,9 @@ def _reciprocal(op: IntegerBinary) -> float | None:
 def fixed(x: Expr, factor: Fixed) -> Expr:
     """``x`` times a fixed-point factor, rounded doubly."""
     multiplier, shift = factor
-    found = Factors("double", np.array([multiplier]), np.array([shift]))
-    kernel = found.kernel(0, -(2**31), 2**31 - 1, I32)
-    rows = [Const(int(row[0]), Type(I32)) for row in found.rows().values()]
+    factors = Factors("double", np.array([multiplier]), np.array([shift]))
+    kernel = factors.kernel(0, -(2**31), 2**31 - 1, I32)
+    rows = [Const(int(row[0]), Type(I32)) for row in factors.rows().values()]
     return kernel.scaled(x, rows)
 
 
@@ -175,14 +175,14 @@ class IntegerAdd(IntegerBinary):
 
     def in_integers(self, sign: str, a: Expr, b: Expr) -> Expr | None:
         """The result by shifts, if they give the same."""
-        if (found := self.exponents()) is None:
+        if (exponents := self.exponents()) is None:
             return None
-        ups = [each - min(found[:2]) for each in found[:2]]
+        ups = [each - min(exponents[:2]) for each in exponents[:2]]
         if max(ups) > 24:
             return None
         left, right = (x << up for x, up in zip(self.centred(a, b), ups, strict=True))
         most = sum(size << up for size, up in zip(self.most(a, b), ups, strict=True))
-        return self.shifted(op(sign, left, right), most, min(found[:2]) - found[2])
+        return self.shifted(op(sign, left, right), most, min(exponents[:2]) - exponents[2])
 
     def combined_arrays(self, left: Array, right: Array) -> Array:
         return left - right if self.subtract else left + right
@@ -204,15 +204,17 @@ class IntegerAdd(IntegerBinary):
             ("far", (1, 1), (0.003, 0.7, 0.5)),
         ):
             most = 2 * max(one, other)
-            found = tuple(map(quantized_multiplier, (one / most, other / most, most / ((1 << HEADROOM) * result))))
+            multipliers = tuple(
+                map(quantized_multiplier, (one / most, other / most, most / ((1 << HEADROOM) * result)))
+            )
             scales = tuple(float(np.float32(s)) for s in (one, other, result))
-            double = cls("double", (3, -4, 5), scales=scales, factors=found)  # type: ignore[arg-type]
+            double = cls("double", (3, -4, 5), scales=scales, factors=multipliers)  # type: ignore[arg-type]
             del factors
             for made in (double, replace(double, rounding="float"), replace(double, subtract=1, low=-20)):
                 yield from _pairs(made, f"{label}_{made.rounding}_{made.subtract}")
-        found = tuple(map(quantized_multiplier, (0.5, 0.2, 1 / ((1 << 15) * 0.3))))
+        multipliers = tuple(map(quantized_multiplier, (0.5, 0.2, 1 / ((1 << 15) * 0.3))))
         ends = {"zeros": (0, 0, 0), "low": -(1 << 15), "high": (1 << 15) - 1, "to": "i16"}
-        yield from _pairs(cls("double", **ends, factors=found, headroom=15), "16_bits", 16)  # type: ignore[arg-type]
+        yield from _pairs(cls("double", **ends, factors=multipliers, headroom=15), "16_bits", 16)  # type: ignore[arg-type]
         yield from _mixed(cls)
 
 
@@ -232,10 +234,10 @@ class IntegerMul(IntegerBinary):
 
     def in_integers(self, a: Expr, b: Expr) -> Expr | None:
         """The result by a shift, if it gives the same."""
-        if (found := self.exponents()) is None:
+        if (exponents := self.exponents()) is None:
             return None
         one, other = self.most(a, b)
-        return self.shifted(op("mul", *self.centred(a, b)), one * other, found[0] + found[1] - found[2])
+        return self.shifted(op("mul", *self.centred(a, b)), one * other, exponents[0] + exponents[1] - exponents[2])
 
     def combined_arrays(self, left: Array, right: Array) -> Array:
         return left * right

@@ -183,7 +183,7 @@ class IntegerConv(IntegerProduct):
         return Layouts((Layout(self.x_block(site), halo, self.x_zero), *self._other_layouts(site, output)), (output,))
 
     def _other_layouts(self, site: Site, output: Layout) -> tuple[Layout | None, ...]:
-        """Of all inputs but the first: the result's for what is added and the epilogue's operands."""
+        """The layouts of all inputs but the first: the result's for the added tensor and the epilogue's operands."""
         read = (*site.extras, ADDED) if adds(site) else site.extras
         alike = {i for i in read if site.input(i).rank == site.output.rank}
         return tuple(
@@ -229,10 +229,10 @@ class IntegerConv(IntegerProduct):
         x, w = inputs[0], inputs[1]
         assert x is not None
         assert w is not None
-        found = window_patch(self, self.axes(x.dims, w.dims), inputs, span)
-        if found is None or len(inputs) <= ADDED:
-            return found
-        return replace(found, reads=(*found.reads[:ADDED], span, *found.reads[ADDED + 1 :]))
+        patch = window_patch(self, self.axes(x.dims, w.dims), inputs, span)
+        if patch is None or len(inputs) <= ADDED:
+            return patch
+        return replace(patch, reads=(*patch.reads[:ADDED], span, *patch.reads[ADDED + 1 :]))
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None

@@ -85,11 +85,11 @@ class IntegerSigmoid(IntegerFunction):
         at = np.minimum(size >> bits, kernels.ENTRIES - 2)
         between = (table[at] << bits) + (size & ((1 << bits) - 1)) * (table[at + 1] - table[at])
         most = (0x7FFF << 10) if self.function == "sigmoid" else (0xFFFF << 8)
-        found = np.where(size >> bits >= kernels.ENTRIES - 1, most, between)
+        magnitude = np.where(size >> bits >= kernels.ENTRIES - 1, most, between)
         if self.function == "sigmoid":
-            result = np.where(given >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10
+            result = np.where(given >= 0, magnitude + (1 << 9), (1 << 25) - magnitude + (1 << 9) - 1) >> 10
         else:
-            result = np.where(given >= 0, found - (1 << 23) + (1 << 7), (1 << 23) - found + (1 << 7) - 1) >> 8
+            result = np.where(given >= 0, magnitude - (1 << 23) + (1 << 7), (1 << 23) - magnitude + (1 << 7) - 1) >> 8
         return np.asarray(result, np.int16)
 
     def lower(self, site: Site) -> list[Step]:
@@ -102,9 +102,9 @@ class IntegerSigmoid(IntegerFunction):
         every = np.linspace(-(1 << 15), (1 << 15) - 1, 400).astype(np.int16)
         for function in ("sigmoid", "tanh"):
             for scale in (2.0**-12, 0.0013, 1e-5):
-                found = argument(scale, function)
-                assert found is not None
-                yield Case(cls(function, *found), (every.reshape(2, 200),), (), 0, label=f"{function}_{scale:.0e}")
+                fixed = argument(scale, function)
+                assert fixed is not None
+                yield Case(cls(function, *fixed), (every.reshape(2, 200),), (), 0, label=f"{function}_{scale:.0e}")
 
 
 # ------------------------------------------------------------------------------------------------ softmax

@@ -86,7 +86,7 @@ class Lookup(Operator):
 
 
 LEAST, MOST = -(1 << 15), (1 << 15) - 1
-"""Of integers of 16 bits."""
+"""Limits of integers of 16 bits."""
 
 
 @register

@@ -25,7 +25,7 @@ BLOCK = 4
 
 
 def layout(type: TensorType) -> Layout:
-    """That of an image: single planes of one channel, else blocks of channels, without a halo."""
+    """The layout of an image: single planes of one channel, else blocks of channels, without a halo."""
     return ROW_MAJOR if type.dims[1] == 1 else Layout(BLOCK, ((0, 0),) * (type.rank - 2))
 
 
@@ -144,12 +144,12 @@ class Product:
         if even is None:
             return None
         known = _Requantized(self.bias, integer_pairs.wrapped(even[0]), "even", even[1])
-        found = fitted_rows(values, self.zero, self.low, self.high, sums)
-        if found is None:
+        per_channel = fitted_rows(values, self.zero, self.low, self.high, sums)
+        if per_channel is None:
             return known
-        rows = np.array([row or (1 << 30, 0, 1) for row in found[0]], np.int32).T
-        by_floats = np.array([row is None for row in found[0]])
-        return replace(known, fitted=integer_pairs.wrapped(rows), by_floats=by_floats, fitted_left=found[1])
+        rows = np.array([row or (1 << 30, 0, 1) for row in per_channel[0]], np.int32).T
+        by_floats = np.array([row is None for row in per_channel[0]])
+        return replace(known, fitted=integer_pairs.wrapped(rows), by_floats=by_floats, fitted_left=per_channel[1])
 
 
 def supports(c: Conv, machine: Machine) -> bool:

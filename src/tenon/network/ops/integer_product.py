@@ -121,7 +121,7 @@ class IntegerProduct(Operator):
         return ""
 
     def factors(self, site: Site) -> tuple[Array | None, Array | None]:
-        """Those per channel, or multipliers and shifts; of the rounding "none" there are none."""
+        """Factors per channel, or multipliers and shifts; none with the rounding "none"."""
         if self.rounding == "none":
             return None, None
         return site.constants[3], None if self.rounding == "float" else site.constants[4]
@@ -133,11 +133,11 @@ class IntegerProduct(Operator):
     def largest(self, site: Site, weights: Array) -> Array:
         """The largest magnitude of each sum."""
         span = limits(site.input(0).dtype)
-        found, other = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]), self.added(site)
+        sums, other = largest_sums(weights, self.w_zero, span, self.x_zero, site.constants[2]), self.added(site)
         if other is not None:
             added, factors = other
-            found = found + largest_added(added.zero, limits(site.input(ADDED).dtype), factors, added.shift)
-        return found
+            sums = sums + largest_added(added.zero, limits(site.input(ADDED).dtype), factors, added.shift)
+        return sums
 
     def sums(self, weights: Array, bias: Array | None, shifted: int) -> Array:
         """The bias in i32 with the part of the zero point of x in it, where ``shifted`` is added to x; ``weights`` have

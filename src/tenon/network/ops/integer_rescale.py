@@ -145,8 +145,8 @@ class IntegerSquaredDifference(IntegerBinary):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         rng = np.random.default_rng(15)
-        found = tuple(map(quantized_multiplier, (0.5, 0.3, 0.01 / (1 << 14) * 4)))
-        made = cls("double", (3, -4, -120), factors=found)  # type: ignore[arg-type]
+        multipliers = tuple(map(quantized_multiplier, (0.5, 0.3, 0.01 / (1 << 14) * 4)))
+        made = cls("double", (3, -4, -120), factors=multipliers)  # type: ignore[arg-type]
         for a, b in (((2, 8, 3, 3), (8, 1, 1)), ((41,), (41,))):
             arrays = tuple(rng.integers(-128, 128, dims).astype(np.int8) for dims in (a, b))
             yield Case(made, arrays, (1,), 0, label=f"{len(a)}{len(b)}")

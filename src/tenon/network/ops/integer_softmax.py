@@ -27,7 +27,7 @@ ONE = 2**31 - 1
 """The largest number without integer bits stands for 1."""
 
 INTEGER_BITS = 5
-"""Of the scaled differences."""
+"""Integer bits of the scaled differences."""
 
 LONGEST = (1 << ACCUMULATED) - 1
 """Elements of a row whose exponentials 32 bits can sum."""

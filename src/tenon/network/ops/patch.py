@@ -74,8 +74,8 @@ def window_read(axes: Sequence[Axis], span: Span) -> tuple[Span, Ints] | None:
 
 def window_patch(op: Any, axes: Sequence[Axis], inputs: Types, span: Span, **changes: Any) -> Patch | None:
     """A patch of an operator with windows over its first operand; ``changes`` are further attributes to set."""
-    found = window_read(axes, span)
-    if found is None:
+    window = window_read(axes, span)
+    if window is None:
         return None
-    read, pads = found
+    read, pads = window
     return Patch(replace(op, pads=pads, **changes), (read, *(None for _ in inputs[1:])))

@@ -89,7 +89,7 @@ class Samples:
     extent: int
 
     def positions(self) -> Array:
-        """Of the samples that are not outside of the image, from one element before it to one after."""
+        """The positions of the samples inside of the image, from one element before it to one after."""
         step = self.size / max(1, self.count)
         first, last = 0, self.count
         if step > 0:

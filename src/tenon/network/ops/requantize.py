@@ -92,8 +92,8 @@ def quantized_multiplier(factor: float) -> tuple[int, int]:
 def quantized_multipliers(factors: Sequence[float]) -> tuple[Array, Array]:
     """(multipliers, shifts), each i32, of several factors."""
     pairs = [quantized_multiplier(float(f)) for f in factors]
-    found = np.array(pairs, np.int32).reshape(-1, 2)
-    return np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1])
+    table = np.array(pairs, np.int32).reshape(-1, 2)
+    return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
 
 
 def rounding_shift(x: Array, right: Array | int) -> Array:
@@ -170,20 +170,20 @@ class Factors:
             return {"factor": self.values.astype(np.float32)}
         assert self.shifts is not None
         shifts = self.shifts.astype(np.int64)
-        found = {"multiplier": self.values.astype(np.int32)}
+        constants = {"multiplier": self.values.astype(np.int32)}
         if self.rounding == "reduced":
             narrow = reduced(self.values).astype(np.int32)
             return {"multiplier": narrow, "shift": 15 - shifts, "half": np.int64(1) << (14 - shifts)}
         if self.rounding == "single":
-            return {**found, "shift": 31 - shifts, "half": np.int64(1) << (30 - shifts)}
+            return {**constants, "shift": 31 - shifts, "half": np.int64(1) << (30 - shifts)}
         right, left = np.maximum(-shifts, 0), np.maximum(shifts, 0)
         if left.any():
-            found["left"] = left.astype(np.int32)
+            constants["left"] = left.astype(np.int32)
         if right.any():
-            found |= {"right": right.astype(np.int32), "half": ((np.int64(1) << right) >> 1).astype(np.int32)}
+            constants |= {"right": right.astype(np.int32), "half": ((np.int64(1) << right) >> 1).astype(np.int32)}
             if not right.all():
-                found["mask"] = -(right > 0).astype(np.int32)
-        return found
+                constants["mask"] = -(right > 0).astype(np.int32)
+        return constants
 
     def kernel(self, zero: int, low: int, high: int, dtype: DType, largest: int = 0) -> Requantize:
         """For sums of at most that magnitude."""

@@ -248,8 +248,8 @@ def _targets_of_trees(trees: Trees, targets: Array) -> Array | None:
         least, most = low, high
     inner = trees.roots.clip(0)
     leaf = targets[np.where(trees.roots < 0, ~trees.roots, 0)]
-    found = [np.where(trees.roots < 0, leaf, of[inner]) if nodes else leaf for of in (least, most)]
-    return found[0].astype(np.int32) if (found[0] == found[1]).all() else None
+    bounds = [np.where(trees.roots < 0, leaf, of[inner]) if nodes else leaf for of in (least, most)]
+    return bounds[0].astype(np.int32) if (bounds[0] == bounds[1]).all() else None
 
 
 # --------------------------------------------------------------------------------------------- test cases

@@ -55,7 +55,7 @@ class CUnit:
         )
 
         def renamed(text: str) -> str:
-            return word.sub(lambda found: names[found[0]], text)
+            return word.sub(lambda match: names[match[0]], text)
 
         functions = tuple(
             replace(f, name=names[f.name], text=renamed(f.text), comment="", calls=tuple(map(renamed, f.calls)))
