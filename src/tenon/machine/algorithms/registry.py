@@ -19,9 +19,22 @@ from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
 
 ALGORITHMS: tuple[type[Algorithm], ...] = (
-    Direct, Depthwise, Winograd, Strassen, Separable, IntegerDirect, IntegerDepthwise, IntegerBlocks,
-    DotsDirect, DotsDepthwise, PairsDirect, PairsDepthwise, PairsWinograd, ScalarDirect, ScalarDepthwise,
-)  # fmt: skip
+    Direct,
+    Depthwise,
+    Winograd,
+    Strassen,
+    Separable,
+    IntegerDirect,
+    IntegerDepthwise,
+    IntegerBlocks,
+    DotsDirect,
+    DotsDepthwise,
+    PairsDirect,
+    PairsDepthwise,
+    PairsWinograd,
+    ScalarDirect,
+    ScalarDepthwise,
+)
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
 EVERY = 1 << 16

@@ -80,10 +80,18 @@ class Printer(ABC):
         self.items: list[tuple[Index, int]] = []  # first item and number of items of each parallel iteration around
         self.f = Function(outlined=False)
         self._print: dict[type, Callable[..., None]] = {
-            Let: self.on_let, Store: self.on_store, Prefetch: self.on_prefetch, Alloc: self.on_alloc,
-            Barrier: self.on_barrier, Loop: self.on_loop, Bind: self.on_bind, If: self.on_if, Outline: self.on_outline,
-            Instruction: self.on_instruction, CallSource: self.on_call_source,
-        }  # fmt: skip
+            Let: self.on_let,
+            Store: self.on_store,
+            Prefetch: self.on_prefetch,
+            Alloc: self.on_alloc,
+            Barrier: self.on_barrier,
+            Loop: self.on_loop,
+            Bind: self.on_bind,
+            If: self.on_if,
+            Outline: self.on_outline,
+            Instruction: self.on_instruction,
+            CallSource: self.on_call_source,
+        }
 
     # ------------------------------------------------------------------------- what a dialect says
     @abstractmethod

@@ -79,9 +79,11 @@ PORTABLE = {
 }
 FORMS = (
     Form(
-        "fma_f16", 1, f"{_HAS_ONE_FMA} && defined(__GNUC__)",
+        "fma_f16",
+        1,
+        f"{_HAS_ONE_FMA} && defined(__GNUC__)",
         f"{_NUMBERS}r.f = __builtin_fmaf16(x.f, y.f, r.f);\n  return r.u;",
     ),
     *_vectors(),
     *_by_number(),
-)  # fmt: skip
+)

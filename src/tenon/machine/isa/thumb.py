@@ -82,8 +82,15 @@ def _vector4_thumb(count: int) -> list[str]:
 def _looped(lines: list[str], outer: int, end: str, last: str) -> list[str]:
     """``outer`` iterations; no register is left for the end of the inputs."""
     if outer > 1:
-        lines = [f"push {{%[{end}]}}", "1:", *lines, f"ldr %[{last}], [sp]", f"cmp %[p], %[{last}]", "bne 1b",
-                 "add sp, #4"]  # fmt: skip
+        lines = [
+            f"push {{%[{end}]}}",
+            "1:",
+            *lines,
+            f"ldr %[{last}], [sp]",
+            f"cmp %[p], %[{last}]",
+            "bne 1b",
+            "add sp, #4",
+        ]
     return [".syntax unified", *lines]
 
 

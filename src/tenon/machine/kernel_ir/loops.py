@@ -156,8 +156,12 @@ OPS: dict[str, Primitive] = {
 
 _MASK = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 _FOLD: dict[str, Callable[[float, float], float]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "max": max, "min": min,
-}  # fmt: skip
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "max": max,
+    "min": min,
+}
 _UNIT = {"mul": 1, "div": 1, "sub": 0, "shl": 0, "shr": 0}  # x op unit is x to the bit; x + 0.0 is not
 
 

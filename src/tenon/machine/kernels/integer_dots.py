@@ -139,9 +139,13 @@ class _DotContext:
                 self._store(places, totals, factors, s.rounding, s.left)
 
     def _store(
-        self, places: Sequence[tuple[Index, Index, Index, Index]], totals: Sequence[Expr], factors: list[Expr],
-        rounding: Rounding, left: int,
-    ) -> None:  # fmt: skip
+        self,
+        places: Sequence[tuple[Index, Index, Index, Index]],
+        totals: Sequence[Expr],
+        factors: list[Expr],
+        rounding: Rounding,
+        left: int,
+    ) -> None:
         for at, total in zip(places, totals, strict=True):
             value = cast(self._requantised(at, total, factors, rounding, left), DType.I8)
             result = cast(self.operands.finished(self.k, value, at, 4), DType.I8)

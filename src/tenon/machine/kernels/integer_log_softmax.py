@@ -40,9 +40,7 @@ def logarithm(k: Builder, x: Expr) -> Expr:
     high = k.let("high", sqrdmulh(x << (30 - top), SQRT_HALF))
     other = k.let("other", sqrdmulh(x, SQRT_HALF))
     second = k.let("second", top_bit(other))
-    power = maximum(
-        ((top + (ACCUMULATED - 31)) << 25) + QUARTER, ((second + (ACCUMULATED - 30)) << 25) - QUARTER
-    )  # fmt: skip
+    power = maximum(((top + (ACCUMULATED - 31)) << 25) + QUARTER, ((second + (ACCUMULATED - 30)) << 25) - QUARTER)
     # the second candidate of the argument is x itself, as far up as its product with the root would go
     room = 30 - second
     limit = k.let("limit", (x * 0 + (2**31 - 1)) >> room)

@@ -141,9 +141,14 @@ def pack_panels(p: Words) -> Kernel:
 
 
 def _panel(
-    k: Builder, p: Words, b: Tensor, out: tuple[Tensor, Tensor | None], zeros: Sequence[Tensor | None],
-    at: tuple[Index, Index], lanes: int,
-) -> None:  # fmt: skip
+    k: Builder,
+    p: Words,
+    b: Tensor,
+    out: tuple[Tensor, Tensor | None],
+    zeros: Sequence[Tensor | None],
+    at: tuple[Index, Index],
+    lanes: int,
+) -> None:
     """Pack ``lanes`` columns; ``at`` is the matrix and the vector of columns."""
     (matrix, col), (words, sums), length, wide = at, out, p.s.size[1], p.panels[-1]
     panel, place = col * lanes // wide, col * lanes % wide // lanes

@@ -216,9 +216,11 @@ class PairContext:
         if self.s.rounding == "float":
             return [k.let("m", q[channel, 0]), *self.operands.factor(k, channel, 1)]
         return [
-            k.let("m", q[channel, 0]), k.let("h", q[channel, 1]), k.let("r", q[channel, 2]),
+            k.let("m", q[channel, 0]),
+            k.let("h", q[channel, 1]),
+            k.let("r", q[channel, 2]),
             *self.operands.factor(k, channel, 1),
-        ]  # fmt: skip
+        ]
 
     def put(self, at: tuple[Index, Index, Index, Index], total: Expr, factors: list[Expr]) -> None:
         """Requantise one sum and store it; ``at`` is (image, channel, row, column)."""
@@ -263,9 +265,8 @@ def pair_of(value: int) -> Expr:
 
 
 def begin(
-    k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...], stored: DType = I32,
-    kept: DType = I32,
-) -> PairContext:  # fmt: skip
+    k: Builder, s: PairConv, weights: tuple[int, ...], scratch: tuple[int, ...], stored: DType = I32, kept: DType = I32
+) -> PairContext:
     """Parameters: x, weights of ``stored``, bias, factors, ``Operands``, scratch of ``kept``, y."""
     c = s.conv
     x = k.param("x", *c.x.shape, dtype=DType.I8)
@@ -360,10 +361,15 @@ def _panel_row(p: PairContext, at: tuple[Index, Index, Index], base: Index, widt
 
 
 def sum_tile(
-    p: PairContext, at: tuple[Index, Index, Index], width: int, run: tuple[int, int, int], tile: int,
-    steps: tuple[int, int], add: Callable[[Tensor, Index, Index, Index], None],
+    p: PairContext,
+    at: tuple[Index, Index, Index],
+    width: int,
+    run: tuple[int, int, int],
+    tile: int,
+    steps: tuple[int, int],
+    add: Callable[[Tensor, Index, Index, Index], None],
     instruction: Callable[[Tensor, Index], AbstractContextManager[None]],
-) -> None:  # fmt: skip
+) -> None:
     """Results of ``width`` positions by the channels of ``run``: (first group of ``tile`` channels, groups, channels of
     each).  ``add`` adds the products of a step to the sums [channel, position], given the group and the indices of an
     outer and an unrolled loop of so many ``steps``; ``instruction`` is what the loop may be done by."""

@@ -198,9 +198,11 @@ def depthwise(s: PairConv, machine: Machine) -> Kernel:
     p = begin(k, s, (c.y.channels, *c.kernel), (rows, cols), DType.I8, DType.I8)
     height, width = min(rows - c.top, c.x.h), min(cols - c.left, c.x.w)  # of x that is read
     for top, left, box in (
-        (0, 0, (c.top, cols)), (c.top + height, 0, (rows - c.top - height, cols)), (c.top, 0, (height, c.left)),
+        (0, 0, (c.top, cols)),
+        (c.top + height, 0, (rows - c.top - height, cols)),
+        (c.top, 0, (height, c.left)),
         (c.top, c.left + width, (height, cols - c.left - width)),
-    ):  # fmt: skip
+    ):
         with k.loop("i", box[0]) as i, k.loop("j", box[1]) as j:
             p.scratch[i + top, j + left] = s.fill
     with k.loop("n", c.y.n) as n, k.loop("c", c.y.channels) as channel:
@@ -229,9 +231,11 @@ def _line(p: PairContext, at: tuple[Index, Index, Index, Index], count: int) -> 
         y = row * c.stride[0] + ky * c.dilation[0]
         for place in range((count - 1) * c.stride[1] + (c.kernel[1] - 1) * c.dilation[1] + 1):
             uses = [
-                (i, tap) for i in range(count) for tap in range(c.kernel[1])
+                (i, tap)
+                for i in range(count)
+                for tap in range(c.kernel[1])
                 if i * c.stride[1] + tap * c.dilation[1] == place
-            ]  # fmt: skip
+            ]
             if uses:
                 x = k.let("x", cast(p.scratch[y, col * c.stride[1] + place], I32))
             for i, tap in uses:

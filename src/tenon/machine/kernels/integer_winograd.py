@@ -131,8 +131,12 @@ def _row(p: PairContext, at: tuple[Index, Index, Index], r: Index, width: int, *
 
 def _input_transform(d: list[Expr]) -> list[Expr]:
     """Four pairs of inputs of a tile, transformed."""
-    return [op("sub_i16x2", d[0], d[2]), op("add_i16x2", d[1], d[2]), op("sub_i16x2", d[2], d[1]),
-            op("sub_i16x2", d[1], d[3])]  # fmt: skip
+    return [
+        op("sub_i16x2", d[0], d[2]),
+        op("add_i16x2", d[1], d[2]),
+        op("sub_i16x2", d[2], d[1]),
+        op("sub_i16x2", d[1], d[3]),
+    ]
 
 
 def _rows(p: PairContext, width: int) -> None:

@@ -368,9 +368,15 @@ _Square = tuple[tuple[int, int], tuple[Index, Index], tuple[int, int]]
 
 
 def _square(
-    k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], square: _Square, *,
+    k: Builder,
+    nest: _Nest,
+    source: Tensor | None,
+    target: Tensor,
+    loops: list[IndexLike],
+    square: _Square,
+    *,
     shuffled: int,
-) -> None:  # fmt: skip
+) -> None:
     """Transpose a tile, ``shuffled`` by as many elements at a time where that is not 0."""
     (to, of), (top, left), size = square
     high, wide = (n - n % shuffled if shuffled else 0 for n in size)

@@ -112,9 +112,12 @@ class _Assignment:
         layout = _bare(kind, value.type.rank)
         origin = value.producer.origin if value.producer else Origin(self.graph.source, value.name)
         node = self.graph.add(
-            Reorder(layout.block, layout.halo), [value], [f"{value.name}{layout}"], replace(origin, type="Reorder"),
+            Reorder(layout.block, layout.halo),
+            [value],
+            [f"{value.name}{layout}"],
+            replace(origin, type="Reorder"),
             before=before,
-        )  # fmt: skip
+        )
         node.output.type = node.output.type.with_layout(layout)
         return node.output
 

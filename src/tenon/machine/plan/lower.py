@@ -151,10 +151,16 @@ class _Lowering:
         memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
         largest = running[fullest(blocks)] if blocks else None
         return Program(
-            name, tuple(inputs), tuple(outputs), items, tuple(self.constants.constants), memory, self.setting.threads,
+            name,
+            tuple(inputs),
+            tuple(outputs),
+            items,
+            tuple(self.constants.constants),
+            memory,
+            self.setting.threads,
             largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
             assumed=tuple(self.graph.assumed.items()),
-        )  # fmt: skip
+        )
 
     def prepare(self, first: int = 0) -> list[Node]:
         """Lower all nodes and number them from ``first`` on.  Returns them by number; a loop stands before its body and

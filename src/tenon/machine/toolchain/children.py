@@ -25,9 +25,15 @@ class Children:
         Raises OSError if it cannot be started.
         """
         child = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_restore_signal if _is_ignored() else None,
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_restore_signal if _is_ignored() else None,
+        )
         try:
             with self._lock:
                 self._present.add(child)

@@ -28,8 +28,32 @@ _TWO_RESULTS = re.compile(
 )
 _CLOBBERED = ("r0", "r1", "r2", "r3", "r12", "lr", "flags", *(f"s{i}" for i in range(16)))
 _KEPT = (*(f"r{i}" for i in range(13)), "sp", "lr", *(f"s{i}" for i in range(32)))
-_SETS_FLAGS = ("cmp", "cmn", "tst", "teq", "vmrs", "vctp", "adcs", "sbcs", "rors", "rrxs", "asrs", "lsls", "lsrs",
-               "adds", "subs", "rsbs", "ands", "orrs", "eors", "bics", "orns", "muls", "mvns", "movs")  # fmt: skip
+_SETS_FLAGS = (
+    "cmp",
+    "cmn",
+    "tst",
+    "teq",
+    "vmrs",
+    "vctp",
+    "adcs",
+    "sbcs",
+    "rors",
+    "rrxs",
+    "asrs",
+    "lsls",
+    "lsrs",
+    "adds",
+    "subs",
+    "rsbs",
+    "ands",
+    "orrs",
+    "eors",
+    "bics",
+    "orns",
+    "muls",
+    "mvns",
+    "movs",
+)
 _TAIL_ELEMENTS = {"8": 16, "16": 8, "32": 4, "64": 2}
 
 

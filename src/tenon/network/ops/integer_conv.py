@@ -108,9 +108,15 @@ class IntegerConv(IntegerProduct):
             raise ShapeError(f"{self.name}: a shift by {self.added_shift} bits is not from 0 to 30")
 
     def reference(
-        self, x: Array, w: Array, b: Array | None, factors: Array | None, shifts: Array | None = None,
-        r: Array | None = None, own: Array | None = None,
-    ) -> Array:  # fmt: skip
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None,
+        factors: Array | None,
+        shifts: Array | None = None,
+        r: Array | None = None,
+        own: Array | None = None,
+    ) -> Array:
         axes = self.axes(x.shape, w.shape)
         n, g, per_in, per_out = x.shape[0], self.group, x.shape[1] // self.group, w.shape[0] // self.group
         wide, taps = self.centred(x, factors), w.astype(np.int64) - self.w_zero

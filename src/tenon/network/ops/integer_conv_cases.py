@@ -18,9 +18,17 @@ from tenon.network.ops.window import Ints
 
 
 def conv_case(
-    cls: Callable[..., Operator], rng: np.random.Generator, label: str, x: Ints, w: Ints, more: dict[str, Any],
-    rounding: Rounding, dtype: type[np.integer[Any]] = np.int8, *, wide: bool = False,
-) -> Case:  # fmt: skip
+    cls: Callable[..., Operator],
+    rng: np.random.Generator,
+    label: str,
+    x: Ints,
+    w: Ints,
+    more: dict[str, Any],
+    rounding: Rounding,
+    dtype: type[np.integer[Any]] = np.int8,
+    *,
+    wide: bool = False,
+) -> Case:
     """Random integers, bias and factors whose results span the whole range; weights of -128 only if ``wide``."""
     kind = np.iinfo(dtype)
     data = rng.integers(kind.min, kind.max + 1, x).astype(dtype)
@@ -42,9 +50,15 @@ def conv_case(
 
 
 def sums_case(
-    cls: Callable[..., Operator], rng: np.random.Generator, label: str, x: Ints, w: Ints, more: dict[str, Any],
-    dtypes: tuple[DType, DType] = (DType.U8, DType.I8), w_zero: int = 0,
-) -> Case:  # fmt: skip
+    cls: Callable[..., Operator],
+    rng: np.random.Generator,
+    label: str,
+    x: Ints,
+    w: Ints,
+    more: dict[str, Any],
+    dtypes: tuple[DType, DType] = (DType.U8, DType.I8),
+    w_zero: int = 0,
+) -> Case:
     """Random integers whose sums are the result, less a zero point that is an operand."""
     data, weights = (
         rng.integers(limits(dtype)[0], limits(dtype)[1] + 1, dims).astype(dtype.numpy)

@@ -131,9 +131,12 @@ class IntegerGemm(IntegerProduct):
                     op, (x, w, b, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0, label=f"{n}x{k}x{m}_{rounding}"
                 )
                 yield Case(
-                    replace(op, slope=0.25), (x, w, b, *factors), (1, 2, 3, 4)[: 2 + len(factors)], 0,
+                    replace(op, slope=0.25),
+                    (x, w, b, *factors),
+                    (1, 2, 3, 4)[: 2 + len(factors)],
+                    0,
                     label=f"{n}x{k}x{m}_{rounding}_slope",
-                )  # fmt: skip
+                )
         for x_dims, outs in (((3, 37), 21), ((2, 5, 16), 33), ((1, 4, 3, 8), 5), ((1, 1), 1)):
             for dtypes, zero in (((DType.U8, DType.I8), 0), ((DType.I8, DType.U8), 131), ((DType.I8, DType.I8), -3)):
                 more = {"batch": len(x_dims) - 1}

@@ -48,9 +48,7 @@ def logarithm(x: Array) -> Array:
     top = _top_bit(x)
     other = doubling_high(x, SQRT_HALF)
     second = _top_bit(other)
-    power = np.maximum(
-        ((ACCUMULATED - 31 + top) << 25) + QUARTER, ((ACCUMULATED - 30 + second) << 25) - QUARTER
-    )  # fmt: skip
+    power = np.maximum(((ACCUMULATED - 31 + top) << 25) + QUARTER, ((ACCUMULATED - 30 + second) << 25) - QUARTER)
     first = saturated(doubling_high(x << (30 - top), SQRT_HALF) << 1)
     r = np.minimum(first, saturated(x << (30 - second)))
     p = (r + FOURTH_ROOT_HALF + 1) >> 1

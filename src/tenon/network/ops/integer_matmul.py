@@ -124,9 +124,17 @@ class IntegerMatMul(Operator):
             return kernels.IntegerMatMul(size, batch, self.zeros[:2], (a.dtype, b.dtype), stage, factors, y.dtype)
         images = (row_image(site.input(i), y.dims) for i in site.extras)
         return kernels.IntegerMatMul(
-            size, batch, self.zeros[:2], (a.dtype, b.dtype), Requantize("none", 0, 0, 0, I32, ()), (), y.dtype,
-            (_dynamic(site, 2), _dynamic(site, 3)), tuple(i for i in images if i is not None), site.epilogue,
-        )  # fmt: skip
+            size,
+            batch,
+            self.zeros[:2],
+            (a.dtype, b.dtype),
+            Requantize("none", 0, 0, 0, I32, ()),
+            (),
+            y.dtype,
+            (_dynamic(site, 2), _dynamic(site, 3)),
+            tuple(i for i in images if i is not None),
+            site.epilogue,
+        )
 
     def lower(self, site: Site) -> list[Step]:
         s = self.described(site)
@@ -155,8 +163,10 @@ class IntegerMatMul(Operator):
         op = cls("reduced", (0, 0, 0), -(1 << 15), (1 << 15) - 1, "i16", fixed=quantized_multiplier(1e-5))
         yield Case(op, (i16, np.swapaxes(i16, 1, 2).copy()), (), 0, label="i16")
         i8, fixed = rng.integers(-128, 128, (6, 7)).astype(np.int8), quantized_multiplier(3e-3)
-        for op in (cls("reduced", low=-32768, high=32767, to="i16", fixed=fixed),
-                   cls("single", low=-32768, high=32767, to="i16", fixed=fixed)):  # fmt: skip
+        for op in (
+            cls("reduced", low=-32768, high=32767, to="i16", fixed=fixed),
+            cls("single", low=-32768, high=32767, to="i16", fixed=fixed),
+        ):
             yield Case(op, (i16[0], i8), (), 0, label=f"i16_i8_{op.rounding}")
         yield from _sums(cls, rng)
 

@@ -75,9 +75,17 @@ class Product:
     def described(self) -> PairConv:
         known, signed = self._requantized, self.factors.rounding == "double" and self.zero > self.low
         return PairConv(
-            self.conv, self.fill, signed, self.low, self.high, self.factors.slope, self.added, self.zero,
-            "double" if known is None else known.rounding, 0 if known is None else known.left,
-        )  # fmt: skip
+            self.conv,
+            self.fill,
+            signed,
+            self.low,
+            self.high,
+            self.factors.slope,
+            self.added,
+            self.zero,
+            "double" if known is None else known.rounding,
+            0 if known is None else known.left,
+        )
 
     @property
     def possible(self) -> bool:
@@ -98,9 +106,14 @@ class Product:
         if known.fitted is not None and known.by_floats is not None:
             mixed = Mixed(known.fitted, known.by_floats, known.fitted_left)
         return PairStage(
-            self.conv, self.weights, known.bias, self.operands, described=self.described, factors=known.factors,
+            self.conv,
+            self.weights,
+            known.bias,
+            self.operands,
+            described=self.described,
+            factors=known.factors,
             mixed=mixed,
-        )  # fmt: skip
+        )
 
     @cached_property
     def _requantized(self) -> _Requantized | None:
@@ -127,9 +140,12 @@ class Product:
         assert self.factors.shifts is not None
         values, shifts = (np.broadcast_to(a, len(dead)) for a in (self.factors.values, self.factors.shifts))
         known = integer_pairs.factors(
-            np.where(dead, 1 << 30, values), np.where(dead, 1, -shifts), self.zero, np.where(dead, 0, self.sums),
+            np.where(dead, 1 << 30, values),
+            np.where(dead, 1, -shifts),
+            self.zero,
+            np.where(dead, 0, self.sums),
             signed=self.zero > self.low,
-        )  # fmt: skip
+        )
         return None if known is None else _Requantized(self.bias, known)
 
     def _of_floats(self, dead: Array) -> _Requantized | None:

@@ -134,9 +134,18 @@ class IntegerAveragePool(Operator):
         given = () if known is None else tuple(row[0].item() for row in known.rows().values())
         clear = site.output.dims[1] % site.machine.block != 0
         s = IntegerPool(
-            Image.of(site.input(0)), Image.of(site.output), rows, cols, planar(tuple(a.dilation for a in axes), 1),
-            self.low, self.high, self.x_zero, kernel, given, clear,
-        )  # fmt: skip
+            Image.of(site.input(0)),
+            Image.of(site.output),
+            rows,
+            cols,
+            planar(tuple(a.dilation for a in axes), 1),
+            self.low,
+            self.high,
+            self.x_zero,
+            kernel,
+            given,
+            clear,
+        )
         mask: list[Arg] = [Weights(padding_mask(site.output))] if clear else []
         return [Step(integer_pool(s, site.machine), (Input(0), *mask, Output()))]
 

@@ -166,9 +166,18 @@ class IntegerProduct(Operator):
         bias = self.sums(weights, site.constants[2], 0)
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
         product = Product(
-            s, kernel, bias, self.largest(site, weights), known, self.x_zero, self.zero, self.low, self.high,
-            not site.machine.rounds_in_integers, operands=tuple(map(Input, site.extras)),
-        )  # fmt: skip
+            s,
+            kernel,
+            bias,
+            self.largest(site, weights),
+            known,
+            self.x_zero,
+            self.zero,
+            self.low,
+            self.high,
+            not site.machine.rounds_in_integers,
+            operands=tuple(map(Input, site.extras)),
+        )
         if (other := self.added(site)) is not None:
             added, own = other
             every = np.broadcast_to(own, len(weights)).astype(np.int32)

@@ -94,11 +94,20 @@ class IntegerWideConv(IntegerProduct):
         largest = np.abs(taps).sum(1).max(initial=0) << (8 * site.input(0).dtype.bytes - 1)
         rows = known.rows()
         s = WideConv(
-            Image.of(site.input(0)), Image.of(site.output), kernel, stride, dilation,
-            planar(tuple(a.before for a in axes), 0), weights.shape[1], self.group, DType.of(weights.dtype),
-            bool(largest <= SUMS), known.kernel(self.zero, self.low, self.high, DType(self.to), SUMS),
-            tuple(row_type(self.rounding, name) for name in rows), tuple(len(row) == 1 for row in rows.values()),
-        )  # fmt: skip
+            Image.of(site.input(0)),
+            Image.of(site.output),
+            kernel,
+            stride,
+            dilation,
+            planar(tuple(a.before for a in axes), 0),
+            weights.shape[1],
+            self.group,
+            DType.of(weights.dtype),
+            bool(largest <= SUMS),
+            known.kernel(self.zero, self.low, self.high, DType(self.to), SUMS),
+            tuple(row_type(self.rounding, name) for name in rows),
+            tuple(len(row) == 1 for row in rows.values()),
+        )
         packed = np.ascontiguousarray(np.moveaxis(weights.reshape(*weights.shape[:2], *kernel), 1, -1))
         args: list[Arg] = [Input(0), Weights(packed), Weights(bias.astype(np.int64)), *map(Weights, rows.values())]
         return [Step(wide_conv(s, site.machine), (*args, Output()))]
@@ -113,11 +122,17 @@ class IntegerWideConv(IntegerProduct):
         plain = cls("reduced", low=-(1 << 15), high=(1 << 15) - 1, to="i16")
         for label, dims, shape, reach, op, factor in (
             ("deep", (1, 600, 2, 3), (3, 600, 1, 1), 127, plain, 3e-6),
-            ("padded", (1, 6, 5, 4), (4, 3, 3, 3), 127,
-             replace(plain, pads=(1, 1, 1, 1), strides=(2, 1), group=2), 0.003),
+            (
+                "padded",
+                (1, 6, 5, 4),
+                (4, 3, 3, 3),
+                127,
+                replace(plain, pads=(1, 1, 1, 1), strides=(2, 1), group=2),
+                0.003,
+            ),
             ("once", (1, 700, 3), (3, 700, 1), 127, replace(plain, rounding="single"), 3e-6),
             ("filters", (2, 8, 9), (4, 2, 9), 32767, cls("double", group=4, zero=3), 2e-9),
-        ):  # fmt: skip
+        ):
             x = rng.integers(-(1 << 15), 1 << 15, dims).astype(np.int16)
             w = rng.integers(-reach, reach + 1, shape).astype(np.int8 if reach == 127 else np.int16)
             b = rng.integers(-(1 << 33), 1 << 33, shape[0])

@@ -21,9 +21,7 @@ SUMS = (1 << 31) - 1
 """The largest magnitude of sums of integer operators."""
 
 
-def largest_sums(
-    weights: Array, zero: int, x_range: tuple[int, int], x_zero: int, bias: Array | None
-) -> Array:  # fmt: skip
+def largest_sums(weights: Array, zero: int, x_range: tuple[int, int], x_zero: int, bias: Array | None) -> Array:
     """The largest magnitude that each sum of products with weights [out, ...] can have, in i64."""
     wide = (weights.astype(np.int64) - zero).reshape(len(weights), -1)
     least, most = x_range[0] - x_zero, x_range[1] - x_zero

@@ -77,10 +77,14 @@ class DecisionTrees(Operator):
             return "its constants have other shapes"
         lists = len(starts) > 1 and starts[0] == 0 and starts[-1] == entries and (np.diff(starts) >= 0).all()
         checks = {
-            "features": _inside(columns[:, 0], 0, features), "kinds": _inside(columns[:, 1], 0, 3),
-            "columns": _inside(tests, 0, len(columns)), "children": _inside(children, -leaves, nodes),
-            "roots": _inside(roots, -leaves, nodes), "targets": _inside(targets, 0, self.count), "leaves": lists,
-        }  # fmt: skip
+            "features": _inside(columns[:, 0], 0, features),
+            "kinds": _inside(columns[:, 1], 0, 3),
+            "columns": _inside(tests, 0, len(columns)),
+            "children": _inside(children, -leaves, nodes),
+            "roots": _inside(roots, -leaves, nodes),
+            "targets": _inside(targets, 0, self.count),
+            "leaves": lists,
+        }
         return next((f"{name} are out of range" for name, right in checks.items() if not right), "")
 
     def reference(self, x: Array, *constants: Array) -> Array:
@@ -133,10 +137,21 @@ class DecisionTrees(Operator):
         features: list[Arg] = [] if in_order else [Weights(np.ascontiguousarray(columns[:, 0]))]
         keys = Step(kernels.keys(spec, site.machine), (Input(0), *features, scratch))
         walk = Walk(
-            x.dims[0], self.count, len(roots), len(tables.thresholds), tables.reach, int(tables.depths.max()), width,
-            x.dtype, DType.of(tables.links.dtype), _COMBINE[self.aggregate], leaves.form, len(starts) - 1,
-            max(1, len(weights)), max(1, int(np.diff(starts).max())),
-        )  # fmt: skip
+            x.dims[0],
+            self.count,
+            len(roots),
+            len(tables.thresholds),
+            tables.reach,
+            int(tables.depths.max()),
+            width,
+            x.dtype,
+            DType.of(tables.links.dtype),
+            _COMBINE[self.aggregate],
+            leaves.form,
+            len(starts) - 1,
+            max(1, len(weights)),
+            max(1, int(np.diff(starts).max())),
+        )
         own = (tables.thresholds, tables.links, tables.first, tables.depths, *leaves.tables(tables.order))
         args: list[Arg] = [scratch, *map(Weights, own), Weights(self.start(leaves, weights.dtype)), Output()]
         return [keys, Step(kernels.walk(walk, site.machine), tuple(args))]
@@ -270,9 +285,16 @@ _CASES: dict[str, dict[str, Any]] = {
 
 
 def forest(
-    rng: np.random.Generator, trees: int, nodes: int = 9, count: int = 1, entries: str = "one",
-    kinds: Sequence[int] = (0, 1, 2), dtype: DType = F32, rows: int = 0, aggregate: str = "",
-) -> tuple[Array, ...]:  # fmt: skip
+    rng: np.random.Generator,
+    trees: int,
+    nodes: int = 9,
+    count: int = 1,
+    entries: str = "one",
+    kinds: Sequence[int] = (0, 1, 2),
+    dtype: DType = F32,
+    rows: int = 0,
+    aggregate: str = "",
+) -> tuple[Array, ...]:
     """The constants of random trees of five features, with so many inner nodes each."""
     columns = np.array([(f, kind) for kind in kinds for f in range(5)], np.int32)
     children, roots, owners = list[list[int]](), list[int](), list[int]()
@@ -297,10 +319,15 @@ def forest(
     thresholds[rng.random(len(children)) < 0.3] = 1
     thresholds[rng.random(len(children)) < 0.05] = np.nan
     return (
-        columns, rng.integers(0, len(columns), len(children)).astype(np.int32), thresholds.astype(dtype.numpy),
-        np.array(children, np.int32).reshape(-1, 2), np.array(roots, np.int32), starts, targets,
+        columns,
+        rng.integers(0, len(columns), len(children)).astype(np.int32),
+        thresholds.astype(dtype.numpy),
+        np.array(children, np.int32).reshape(-1, 2),
+        np.array(roots, np.int32),
+        starts,
+        targets,
         rng.normal(0, 1, len(targets)).astype(dtype.numpy),
-    )  # fmt: skip
+    )
 
 
 def _targets(rng: np.random.Generator, tree: int, count: int, entries: str) -> list[int]:

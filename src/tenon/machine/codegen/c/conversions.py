@@ -13,8 +13,13 @@ _BYTES = (DType.I8, DType.U8, DType.BOOL)
 _WORDS = (DType.I16, DType.U16)
 _FLOATS = (DType.F32, DType.F64)
 _WIDE = (DType.I32, DType.U32, DType.Q8)
-_TYPES = {"v16qi": ("char", 16), "v8hi": ("short", 16), "v4si": ("int", 16), "v2di": ("long long", 16),
-          "v16si": ("int", 64)}  # fmt: skip
+_TYPES = {
+    "v16qi": ("char", 16),
+    "v8hi": ("short", 16),
+    "v4si": ("int", 16),
+    "v2di": ("long long", 16),
+    "v16si": ("int", 64),
+}
 """GCC's names for the operands of its builtins: element and bytes."""
 Native = tuple[tuple[str, str], ...]
 """(preprocessor condition, body) pairs: the first that holds is compiled.  A and B are the types."""
@@ -40,8 +45,11 @@ HALVES_ZIPPED = """\
 def _with_types(*lines: str) -> str:
     """A body with the types that it names."""
     body = "\n  ".join(lines)
-    used = (f"typedef {kind} {name} __attribute__((vector_size({size})));\n  "
-            for name, (kind, size) in _TYPES.items() if name in body)  # fmt: skip
+    used = (
+        f"typedef {kind} {name} __attribute__((vector_size({size})));\n  "
+        for name, (kind, size) in _TYPES.items()
+        if name in body
+    )
     return "".join(used) + body
 
 
