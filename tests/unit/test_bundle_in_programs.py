@@ -90,7 +90,7 @@ def test_program_with_constant_weights(program: str, standard: str, folder: Path
 def test_every_entry_point_takes_constant_weights() -> None:
     bundle = tenon.compile(MODEL, no_tuning=True, profile=True, target="x86-64")
     for text in (bundle.header, bundle.source):
-        assert len(re.findall(r"^(?:int|void) digits\w*\(const uint8_t \*constantWeight,", text, re.MULTILINE)) == 3
+        assert len(re.findall(r"^(?:int|void) digits\w*\(const uint8_t \*constantWeight,", text, re.MULTILINE)) == 5
 
 
 def test_quantisation_and_preprocessing_are_in_the_header(tmp_path: Path) -> None:
@@ -273,7 +273,9 @@ def test_libraries_name_themselves_and_what_they_need(target: str, folder: Path,
 def test_libraries_for_android_name_its_c_library(tmp_path: Path) -> None:
     android = replace(find("aarch64"), name="android-arm64")
     bundle = tenon.compile(MODEL, target="aarch64", threads=2)
-    (tmp_path / "libdigits.so").write_bytes(replace(bundle, target=android).library)
+    (tmp_path / "libdigits.so").write_bytes(
+        replace(bundle, compilation=replace(bundle.compilation, target=android)).library
+    )
     assert dynamic(tmp_path / "libdigits.so") == {"NEEDED": {"libc.so"}, "SONAME": {"libdigits.so"}}
 
 

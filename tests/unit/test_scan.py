@@ -81,7 +81,9 @@ def run(graph: Graph, feeds: dict[str, Array], threads: int = 1, **options: Any)
 
 
 # ------------------------------------------------------------------------------------------------ recurrent layers
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if i else pytest.mark.quick) for i, name in enumerate(LAYERS)]
+)
 def test_loops_give_the_bits_of_the_unrolled_layer(name: str) -> None:
     content = LAYERS[name]()
     graph = tenon.load(content)
