@@ -22,7 +22,7 @@ from tenon.errors import TenonError
 from tenon.network.graph.graph import Graph
 from tenon.network.passes.integers import is_quantised
 from tenon.options import Arithmetic
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.verify import verify
 
 TARGETS = ("host", "aarch64", "cortex-m4", "wasm32", "riscv64")
@@ -42,7 +42,7 @@ def run_on(graph: Graph, target: str, arithmetic: Arithmetic, expected: str) -> 
     difference."""
     try:
         bundle = tenon.compile(graph.copy(), target=target, arithmetic=arithmetic, name="net", no_tuning=True)
-        device = Device(bundle)
+        device = RemoteBundle(bundle)
         verdict = verify(device.manifest._replace(answer=expected), lambda feeds: device.run([feeds])[0])
     except TenonError as error:
         return f"not run ({str(error).splitlines()[-1][:60]})", True

@@ -10,7 +10,7 @@ from tenon.errors import ToolchainError
 from tenon.machine.targets import find, targets
 from tenon.machine.targets.host import missing
 from tenon.runtime.bundle import Bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.verify import verify
 
 COMPILED = [name for name, row in targets().items() if row.object != "none" and row.backend == "c"]
@@ -50,7 +50,7 @@ def skip_without_device(target: str) -> None:
 def assert_stated_digest(bundle: Bundle) -> None:
     """The bundle gives the results that its manifest states, on its target's emulator; skips the test without one."""
     try:
-        device = Device(bundle)
+        device = RemoteBundle(bundle)
     except ToolchainError as error:
         pytest.skip(str(error))
     verdict = verify(device.manifest._replace(answer=bundle.answer), lambda feeds: device.run([feeds])[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle as Device
 from tenon.tools.devices import (
     DeviceFacts,
     DeviceSpec,

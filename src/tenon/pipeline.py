@@ -53,7 +53,7 @@ from tenon.options import (
     Options,
     with_options,
 )
-from tenon.runtime.bundle import Bundle, Origin, Tuned
+from tenon.runtime.bundle import Bundle, ModelFile, Tuned
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.compiler_flags import check
 from tenon.runtime.bundle.names import identifier
@@ -543,8 +543,8 @@ def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
 
 def _imported(
     model: Model, shapes: Shapes | None, weights: Model | None, cut: Mapping[str, Any]
-) -> tuple[Graph, Origin]:
+) -> tuple[Graph, ModelFile]:
     """The graph of a model, and the file that it comes from."""
     read = importers.read(model, shapes, weights=weights, **cut)
     digest = hashlib.sha256(read.file.data).hexdigest()
-    return read.graph, Origin(file=Path(read.file.name).name, sha256=digest, format=read.format.lower())
+    return read.graph, ModelFile(file=Path(read.file.name).name, sha256=digest, format=read.format.lower())

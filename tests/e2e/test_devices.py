@@ -28,7 +28,7 @@ from tenon.machine.targets.host import runner_of
 from tenon.machine.targets.runner import Finished, Local, Session
 from tenon.pipeline import tune
 from tenon.runtime.bundle.names import executable_name, library_name
-from tenon.runtime.engine.device import Device, run_on_device
+from tenon.runtime.engine.device import RemoteBundle, run_on_device
 from tenon.runtime.engine.instruction_count import count
 from tenon.runtime.engine.profile import profile
 
@@ -43,7 +43,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("target", selected(COMPILED))
 def test_results_are_equal_for_any_number_of_threads(target: str, cache: Path) -> None:
     skip_without_device(target)
-    device = Device(handmade.bundle(target, cache, rounds=3))
+    device = RemoteBundle(handmade.bundle(target, cache, rounds=3))
     # multiples of 0.5 and small integers: every operation is exact, so fused and separate multiply-adds agree
     feeds = [np.round(X + i) for i in range(3)]
     for feed, answer in zip(feeds, device.run([{"x": feed} for feed in feeds]), strict=True):
@@ -54,7 +54,7 @@ def test_results_are_equal_for_any_number_of_threads(target: str, cache: Path) -
 def test_missing_emulator_names_the_package(target: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ToolchainError, match=r"apt-get install qemu-(user|system-arm)"):
-        Device(handmade.bundle(target, cache))
+        RemoteBundle(handmade.bundle(target, cache))
 
 
 @pytest.mark.parametrize("target", selected(COMPILED))
@@ -135,11 +135,11 @@ def test_feeds_are_checked(cache: Path) -> None:
 @pytest.mark.parametrize("target", selected(COMPILED))
 def test_runs_are_timed_on_the_device(target: str, cache: Path) -> None:
     skip_without_device(target)
-    with Device(handmade.bundle(target, cache, rounds=50_000)) as device:
+    with RemoteBundle(handmade.bundle(target, cache, rounds=50_000)) as device:
         times = device.time(3, warmup=1)
         assert len(times.samples) == 3
         assert times.min > 0
-        short = Device(handmade.bundle(target, cache, rounds=1)).time(3, warmup=1)
+        short = RemoteBundle(handmade.bundle(target, cache, rounds=1)).time(3, warmup=1)
         assert short.min < times.min
         assert device.run([X])[0]["y"].shape == (1, 10)
 
@@ -148,12 +148,12 @@ def test_bundles_without_profile_cannot_be_timed_by_step(cache: Path) -> None:
     skip_without_device("wasm32")
     bundle = handmade.bundle("wasm32", cache)
     with pytest.raises(InputError, match="at least 1"):
-        Device(bundle).time(0)
+        RemoteBundle(bundle).time(0)
     with pytest.raises(InputError, match="compile the model again with --profile"):
-        Device(bundle).timestamps(1)
+        RemoteBundle(bundle).timestamps(1)
     made = replace(bundle.compilation, recorded={**bundle.compilation.recorded, "profile": True})
     with pytest.raises(InputError, match="only be timed as a whole"):
-        Device(replace(bundle, compilation=made)).timestamps(1)
+        RemoteBundle(replace(bundle, compilation=made)).timestamps(1)
 
 
 class Remote:
@@ -191,7 +191,7 @@ class Remote:
 
 def test_device_works_with_any_push_run_pull_runner(cache: Path, tmp_path: Path) -> None:
     remote = Remote(tmp_path)
-    with Device(handmade.bundle("host", cache, rounds=3), remote) as device:
+    with RemoteBundle(handmade.bundle("host", cache, rounds=3), remote) as device:
         for feed in (np.round(X), np.round(X + 1)):
             np.testing.assert_array_equal(device.run([feed])[0]["y"], handmade.expected(feed, 3))
         assert device.time(2).min > 0
@@ -212,7 +212,7 @@ def small_network() -> bytes:
 def test_profile_on_another_machine(target: str) -> None:
     skip_without_device(target)
     bundle = tenon.compile(small_network(), name="small", target=target, profile=True)
-    with Device(bundle) as device:
+    with RemoteBundle(bundle) as device:
         measured = profile(device, rounds=3, warmup=1)
     assert (measured.target, measured.threads, measured.name) == (target, 1, "small")
     assert [row.op for row in measured.rows if row.op == "Conv"] == ["Conv", "Conv"]

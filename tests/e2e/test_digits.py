@@ -12,7 +12,7 @@ import tenon
 from on_targets import COMPILED, selected, skip_without_device
 from real import DIGITS, held_out_digits
 from tenon.network.graph.graph import Array
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 
 pytestmark = pytest.mark.quick
 
@@ -35,7 +35,7 @@ def test_results_are_equal_on_every_target(target: str, host_answers: Array) -> 
     """The order of summation does not depend on lanes, but multiply-adds may be fused or rounded separately."""
     skip_without_device(target)
     images, _ = held_out_digits()
-    device = Device(tenon.compile(DIGITS / "digits.onnx", target=target))
+    device = RemoteBundle(tenon.compile(DIGITS / "digits.onnx", target=target))
     answers = np.stack([a["probabilities"] for a in device.run(list(images[:60]))])
     np.testing.assert_allclose(answers, host_answers[:60], atol=2e-6, rtol=0)
 

@@ -24,7 +24,7 @@ from tenon.formats.importers.tflite.load import parse
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.flatbuffer import flex_map
 from tenon.network.graph.graph import Array
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 
 FRAME = "serving_default_audio_frame:0"
 WORDS = {"yes": "yes", "no": "no", "silence": "silence", "noise": "silence"}
@@ -158,5 +158,5 @@ def test_preprocessor_on_cortex_m7() -> None:
     for piece in windows(sound("yes"))[20:24]:
         feeds.append({FRAME: piece[None], "noise_estimate": np.array(reference.noise, np.uint32)})
         expected.append((as_bytes(reference.logarithms(piece.tolist())), reference.noise))
-    actual = Device(tenon.compile(path, target="cortex-m7")).run(feeds)
+    actual = RemoteBundle(tenon.compile(path, target="cortex-m7")).run(feeds)
     assert [tuple(a.tolist() for a in each.values()) for each in actual] == expected

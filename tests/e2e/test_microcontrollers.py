@@ -19,7 +19,7 @@ from on_targets import skip_without_device
 from real import DIGITS, ROOT
 from tenon.machine.toolchain.size import sizes
 from tenon.runtime.bundle import Bundle, read_manifest
-from tenon.runtime.engine.device import Device, _probe
+from tenon.runtime.engine.device import RemoteBundle, _probe
 from tenon.runtime.engine.instruction_count import Counted, count
 
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
@@ -73,7 +73,7 @@ def same_answers(name: str, target: str, count: int) -> None:
     bundle = tenon.compile(graph, arithmetic="tflm", target=target, name=name, no_tuning=True)
     given, answers = records(name, "tflm")
     chosen = [*range(count - 1), len(given) - 1]  # random ones, and one recorded with the model
-    for i, actual in zip(chosen, Device(bundle).run([inputs(graph, given[i]) for i in chosen]), strict=True):
+    for i, actual in zip(chosen, RemoteBundle(bundle).run([inputs(graph, given[i]) for i in chosen]), strict=True):
         (got,) = actual.values()
         np.testing.assert_array_equal(np.ascontiguousarray(got).reshape(-1).view(np.uint8), answers[i])
 

@@ -32,7 +32,7 @@ from tenon.network.graph.types import DType, tensor
 from tenon.network.ops.base import Case
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 
 ASK = Ask(blocked=True, surplus=1)
 CASES = list(LOWERED.values())
@@ -147,7 +147,7 @@ def assert_equal(kernels: Sequence[Recorded], target: Target) -> None:
     row = replace(target, flags=(*target.flags, "-ffp-contract=off", "-O1"))
     made, memory = program(kernels, row)
     bundle = Bundle.of(made, resolved(Options(target=target.name), row))
-    (answer,) = Device(bundle).run([memory])
+    (answer,) = RemoteBundle(bundle).run([memory])
     wrong = []
     for each, call in zip(kernels, made.calls, strict=True):
         for buffer, place, expected in zip(each.kernel.params, call.args, each.after, strict=True):
@@ -177,7 +177,7 @@ def test_products_of_bytes_on_every_target(target: str) -> None:
         interpret(kernel, after)
         records.append(Recorded(kernel.name, kernel, before, after))
     made, memory = program(records, row)
-    (answer,) = Device(Bundle.of(made, resolved(Options(target=target), row))).run([memory])
+    (answer,) = RemoteBundle(Bundle.of(made, resolved(Options(target=target), row))).run([memory])
     for each, call in zip(records, made.calls, strict=True):
         place, expected = call.args[-1], each.after[-1]
         raw = answer["memory"][place.offset : place.offset + expected.nbytes]

@@ -24,7 +24,7 @@ from ssh_server import SshServer, ssh_server
 from tenon.cli import main
 from tenon.errors import DeviceError
 from tenon.runtime.bundle.encrypted_files import encrypt
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.devices import RemoteRunner, ask, find_devices, read_devices, target_of
 from tenon.tools.devices import remote as remote_module
 from tenon.tools.devices.deploy import deploy, state
@@ -86,7 +86,7 @@ def test_a_device_says_what_it_is(pi: SshServer, tmp_path: Path) -> None:
 def test_push_run_pull_and_time(pi: SshServer, tmp_path: Path) -> None:
     skip_without_device("aarch64")
     with connected(tmp_path, pi) as device:
-        with Device(handmade.bundle("aarch64", rounds=3), device) as engine:
+        with RemoteBundle(handmade.bundle("aarch64", rounds=3), device) as engine:
             for feed in (np.round(X), np.round(X + 1)):
                 np.testing.assert_array_equal(engine.run([feed])[0]["y"], handmade.expected(feed, 3))
             assert engine.time(2).min > 0

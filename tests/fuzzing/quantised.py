@@ -23,7 +23,7 @@ from tenon.network.passes.integers import to_integers
 from tenon.network.passes.integers.digest import is_exact
 from tenon.network.passes.tolerance import Reference
 from tenon.options import Arithmetic
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 
 KINDS: dict[str, Callable[[np.random.Generator], bytes]] = {
     "tflite": tflite,
@@ -149,7 +149,7 @@ def _run(judged: Sequence[Judged], target: str, cache: Path, report: Report) -> 
             bundle = tenon.compile(
                 union(samples), target=target, arithmetic="float", name="batch", no_tuning=True, cache=cache
             )
-            results = Device(bundle).run(feeds)
+            results = RemoteBundle(bundle).run(feeds)
     except Exception as error:
         if len(samples) == 1:
             report.findings.append(_finding(samples[0].seed, "compile", f"{type(error).__name__}: {error}", target))

@@ -11,7 +11,7 @@ import pytest
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.index import Index, IndexLike, Var
 from tenon.machine.kernel_ir.loops import Kernel, Load, Type
-from tenon.machine.kernels.conv import Conv, Tile, conv
+from tenon.machine.kernels.conv import Conv, OutputTile, conv
 from tenon.machine.kernels.halo import halo
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
@@ -24,7 +24,7 @@ CORRECT = Conv(Image(1, 32, 14, 14, 16, 1, 1, 1, 1), Image(1, 32, 14, 14, 16), (
 
 
 def convolution(spec: Conv) -> Kernel:
-    return conv(spec, MACHINE, Tile(2, 5, 1))
+    return conv(spec, MACHINE, OutputTile(2, 5, 1))
 
 
 def copy(extent: int, shift: int = 0, lanes: int = 1, guard: int | None = None, symbolic: bool = False) -> Kernel:

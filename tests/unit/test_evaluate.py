@@ -15,7 +15,7 @@ from networks_to_quantise import images, separable
 from onnx_models import model, node
 from tenon.cli import main
 from tenon.errors import InputError
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.metrics import Evaluation
 from tenon.tools.metrics.classification import TopK
 
@@ -43,7 +43,7 @@ def test_share_of_right_classes(tmp_path: Path) -> None:
 
 
 def test_a_device_is_evaluated(tmp_path: Path) -> None:
-    with Device(tenon.compile(network(tmp_path), target="wasm32")) as device:
+    with RemoteBundle(tenon.compile(network(tmp_path), target="wasm32")) as device:
         found = tenon.evaluate(device, SAMPLES, ground_truth=CLASSES, samples=2)
     assert (found.samples, found.results["top1"]) == (2, 1)
 

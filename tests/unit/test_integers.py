@@ -39,7 +39,7 @@ from tenon.network.passes.integers.arithmetic import product_factors
 from tenon.options import Arithmetic
 from tenon.pipeline import inspect
 from tenon.runtime.bundle import read_manifest
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.verify import verify
 from tflite_models import Model
 
@@ -372,7 +372,7 @@ def test_4_bit_weights_are_packed_two_per_byte(target: str) -> None:
     assert any(c.data.dtype == np.int8 and c.data.nbytes == 16 * 16 // 2 for c in bundle.program.constants)
     x = np.random.default_rng(8).integers(-128, 128, (1, 3, 3, 16)).astype(np.int8)
     try:
-        (got,) = Device(bundle).run([{"x": x}])[0].values()
+        (got,) = RemoteBundle(bundle).run([{"x": x}])[0].values()
     except ToolchainError as error:
         pytest.skip(str(error))
     total = (x.astype(int) - 3) @ weights.astype(int).T + np.arange(16)

@@ -12,7 +12,7 @@ from interpret import interpret
 from lowered import MACHINES, make_site, run_site
 from onnx_models import model, node
 from tenon.errors import FormatError
-from tenon.machine.kernels.conv import Conv, Tile, conv, pack
+from tenon.machine.kernels.conv import Conv, OutputTile, conv, pack
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.plan.layouts import assign_layouts
@@ -103,7 +103,8 @@ def test_convolution_reads_channels_last(machine: str) -> None:
     assert (s.x.block, s.x.blocks) == (6, 1)
     y = np.zeros(result.physical, np.float32)
     interpret(
-        conv(s, m, Tile(1, 4, 1)), [source.pack(x).ravel(), *(p.ravel() for p in pack(weights, s, m, 1)), y.ravel()]
+        conv(s, m, OutputTile(1, 4, 1)),
+        [source.pack(x).ravel(), *(p.ravel() for p in pack(weights, s, m, 1)), y.ravel()],
     )
     expected = ConvOperator(pads=(1, 1, 1, 1)).reference(x, weights)
     np.testing.assert_allclose(result.layout.unpack(y, result.dims), expected, atol=1e-4)

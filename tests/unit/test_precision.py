@@ -22,7 +22,7 @@ from tenon.formats import importers
 from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.winograd import Winograd
 from tenon.machine.isa.bf16 import DOT2
-from tenon.machine.kernels.conv import Tile
+from tenon.machine.kernels.conv import OutputTile
 from tenon.machine.kernels.machine import Machine, in_halves, with_product
 from tenon.machine.kernels.winograd import WinogradBlocking
 from tenon.machine.plan.arithmetic import quickest
@@ -72,7 +72,7 @@ def test_every_algorithm_on_bf16(machine: str) -> None:
     site = site_of(SQUARE, PAIRS[machine])
     (expected,) = SQUARE.op.evaluate(SQUARE.arrays())
     pairs = Winograd(WinogradBlocking(2, 4, 3, 1, pairs=True))
-    for algorithm in (Direct(Tile(1, 5, 2)), pairs, Winograd(WinogradBlocking(4, 3, 2, 2))):
+    for algorithm in (Direct(OutputTile(1, 5, 2)), pairs, Winograd(WinogradBlocking(4, 3, 2, 2))):
         chosen = settle(SQUARE.op, replace(site, algorithm=algorithm), 1)
         (got,) = run_site(SQUARE.op, chosen, SQUARE.arrays())
         close(got, expected, 1.7e-2 if algorithm is pairs else ROUNDED)

@@ -18,7 +18,7 @@ from tenon.cli.profile import profile_model, sections
 from tenon.cli.profile_page import page
 from tenon.cli.text_table import grid, shortened
 from tenon.errors import InputError, ToolchainError
-from tenon.runtime.bundle.manifest import Step
+from tenon.runtime.bundle.manifest import CallRecord
 from tenon.runtime.engine import Engine, open_bundle, timestamps
 from tenon.runtime.engine.profile import Profile, Row, profile
 from tenon.runtime.engine.timing import Times, fill_randomly
@@ -168,7 +168,9 @@ def test_names_are_shortened_in_the_middle_and_stay_unique() -> None:
 
 def synthetic_profile(scale: float) -> Profile:
     """A synthetic profile of operators with long names; ``scale`` is milliseconds per unit of time."""
-    facts = Step("", "Conv", "k", 1000, (1, 512, 112, 112), (512, 512, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1, 4000)
+    facts = CallRecord(
+        "", "Conv", "k", 1000, (1, 512, 112, 112), (512, 512, 3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 1, 4000
+    )
     rows = tuple(
         Row(
             "DepthwiseConv+HardSwish", f"/model/features/features.{i}/block/block.0/conv_depthwise/Conv", ("k", "j"),

@@ -41,7 +41,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType, tensor
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 
 ROWS, SIZE, OUTER, INNER = 5, 24, 3, 4
 ROW = SIZE * 4
@@ -216,7 +216,7 @@ def test_parts_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["aarch64", "cortex-m4", "riscv32"])
 def test_other_machines(target: str) -> None:
     made = bundle(1, target)
-    with Device(made) as device:
+    with RemoteBundle(made) as device:
         for count, choice in CASES[:2]:
             given = feeds(count, choice)
             (results,) = device.run([given])

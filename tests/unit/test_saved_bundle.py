@@ -14,7 +14,7 @@ from tenon.errors import BundleError, InputError, ToolchainError
 from tenon.machine.targets import find
 from tenon.options import Options
 from tenon.runtime.bundle.libraries import linkable_library
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.saved_bundle import SavedBundle
 
 X = np.round(np.linspace(-3, 3, 10, dtype=np.float32)).reshape(1, 10)
@@ -37,7 +37,7 @@ def test_a_library_gives_what_its_bundle_does(target: str, tmp_path: Path) -> No
     text = text.replace("y[i] = x[i] * 2.0f + w[i]", "y[i] = round_down(x[i]) * *scale + w[i]")
     made = handmade.with_source(made, text)
     made.save(tmp_path / "bundle", emit=("weights", "library"))
-    device = Device(SavedBundle(tmp_path / "bundle", Options()))
+    device = RemoteBundle(SavedBundle(tmp_path / "bundle", Options()))
     np.testing.assert_array_equal(device.run([X])[0]["y"], handmade.expected(X, 3))
 
 
@@ -46,7 +46,7 @@ def test_the_object_is_used_where_it_is_saved(tmp_path: Path) -> None:
     made.save(tmp_path / "bundle", emit=("weights", "object"))
     saved = SavedBundle(tmp_path / "bundle", Options())
     assert saved.object == made.object
-    np.testing.assert_array_equal(Device(saved).run([X])[0]["y"], handmade.expected(X))
+    np.testing.assert_array_equal(RemoteBundle(saved).run([X])[0]["y"], handmade.expected(X))
     (tmp_path / "bundle" / "affine.o").write_bytes(made.object[:-1])
     with pytest.raises(BundleError, match=r"affine\.o is damaged"):
         _ = SavedBundle(tmp_path / "bundle", Options()).object
@@ -58,7 +58,7 @@ def test_the_object_is_used_where_it_is_saved(tmp_path: Path) -> None:
 def test_a_file_of_several_targets(tmp_path: Path) -> None:
     handmade.bundle("host").save(tmp_path / "net.tenon")
     saved = SavedBundle(tmp_path / "net.tenon", Options())
-    np.testing.assert_array_equal(Device(saved).run([X])[0]["y"], handmade.expected(X))
+    np.testing.assert_array_equal(RemoteBundle(saved).run([X])[0]["y"], handmade.expected(X))
     with pytest.raises(BundleError, match="none for aarch64"):
         SavedBundle(tmp_path / "net.tenon", Options(), "aarch64")
 

@@ -31,7 +31,7 @@ from tenon.network.ops.scan import Scan
 from tenon.network.ops.unroll import unrolled
 from tenon.network.passes import optimize
 from tenon.pipeline import rewrite
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 
 STEPS, WIDTH = 187, 12
 
@@ -163,7 +163,7 @@ def test_other_machines(target: str) -> None:
     feeds = feed(graph)
     results = []
     for each in (graph, unrolled(graph)):
-        with Device(tenon.compile(each, target=target)) as device:
+        with RemoteBundle(tenon.compile(each, target=target)) as device:
             results += device.run([feeds])
     for key, array in results[1].items():
         np.testing.assert_array_equal(results[0][key], array)

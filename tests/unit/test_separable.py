@@ -10,7 +10,7 @@ import pytest
 from evaluate import difference, evaluate, random_inputs
 from lowered import MACHINES, make_site, run_site
 from tenon.machine.algorithms.separable import Separable
-from tenon.machine.kernels.conv import Tile
+from tenon.machine.kernels.conv import OutputTile
 from tenon.machine.kernels.strassen import StrassenBlocking
 from tenon.machine.proofs.bounds import prove
 from tenon.network import passes
@@ -28,10 +28,10 @@ from tenon.network.ops.separable import SeparableConv
 @pytest.mark.parametrize(
     "blocking",
     [
-        StrassenBlocking(0, 1, 2, 1, Tile(1, 2, 1)),
-        StrassenBlocking(0, 4, 2, 2, Tile(2, 1, 2)),
-        StrassenBlocking(1, 2, 2, 1, Tile(1, 2, 1)),
-        StrassenBlocking(2, 4, 2, 1, Tile(1, 1, 1)),
+        StrassenBlocking(0, 1, 2, 1, OutputTile(1, 2, 1)),
+        StrassenBlocking(0, 4, 2, 2, OutputTile(2, 1, 2)),
+        StrassenBlocking(1, 2, 2, 1, OutputTile(1, 2, 1)),
+        StrassenBlocking(2, 4, 2, 1, OutputTile(1, 1, 1)),
     ],
 )
 def test_every_blocking(name: str, blocking: StrassenBlocking) -> None:

@@ -12,7 +12,7 @@ from interpret import interpret
 from lowered import MACHINES
 from tenon.machine.algorithms.strassen import best_blockings, divisible
 from tenon.machine.kernels import strassen
-from tenon.machine.kernels.conv import Conv, Tile
+from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.strassen import StrassenBlocking
@@ -53,19 +53,19 @@ def _error(
 @pytest.mark.parametrize("name", MACHINES)
 def test_one_level(name: str) -> None:
     machine = MACHINES[name]
-    assert _error(machine, StrassenBlocking(1, 2, 3, 1, Tile(1, 2, 1)), 2, 2, 4, 3) < 5e-6
+    assert _error(machine, StrassenBlocking(1, 2, 3, 1, OutputTile(1, 2, 1)), 2, 2, 4, 3) < 5e-6
 
 
 @pytest.mark.parametrize("name", ["lanes4", "lanes1"])
 @pytest.mark.parametrize(
     ("blocking", "shape"),
     [
-        (StrassenBlocking(2, 4, 2, 1, Tile(1, 2, 1)), (4, 4, 4, 2)),
-        (StrassenBlocking(2, 1, 8, 2, Tile(1, 2, 1)), (4, 8, 1, 16)),
-        (StrassenBlocking(1, 2, 3, 2, Tile(1, 3, 1)), (2, 4, 2, 3, 3, 2)),
-        (StrassenBlocking(1, 1, 4, 1, Tile(1, 2, 1)), (2, 2, 2, 4, 1, 2)),
-        (StrassenBlocking(1, 2, 2, 1, Tile(1, 2, 1)), (2, 2, 2, 2, 3, 1)),
-        (StrassenBlocking(0, 1, 3, 1, Tile(1, 2, 1)), (1, 2, 2, 3)),
+        (StrassenBlocking(2, 4, 2, 1, OutputTile(1, 2, 1)), (4, 4, 4, 2)),
+        (StrassenBlocking(2, 1, 8, 2, OutputTile(1, 2, 1)), (4, 8, 1, 16)),
+        (StrassenBlocking(1, 2, 3, 2, OutputTile(1, 3, 1)), (2, 4, 2, 3, 3, 2)),
+        (StrassenBlocking(1, 1, 4, 1, OutputTile(1, 2, 1)), (2, 2, 2, 4, 1, 2)),
+        (StrassenBlocking(1, 2, 2, 1, OutputTile(1, 2, 1)), (2, 2, 2, 2, 3, 1)),
+        (StrassenBlocking(0, 1, 3, 1, OutputTile(1, 2, 1)), (1, 2, 2, 3)),
     ],
     ids=["two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level"],
 )
@@ -80,7 +80,7 @@ def test_odd_numbers_of_blocks_are_declined() -> None:
     assert not divisible(s, machine, 2)
     assert not divisible(replace(s, x=replace(s.x, channels=12)), machine, 1)
     assert not divisible(replace(s, groups=2), machine, 1)
-    assert not StrassenBlocking(1, 3, 5, 1, Tile(1, 1, 1)).divides
+    assert not StrassenBlocking(1, 3, 5, 1, OutputTile(1, 1, 1)).divides
 
 
 def test_blockings_fit_the_shape() -> None:

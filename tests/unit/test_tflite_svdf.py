@@ -12,7 +12,7 @@ from evaluate import evaluate
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
 from tenon.network.ops.requantize import quantized_multiplier
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tflite_models import Model
 
 STEPS = 14
@@ -135,7 +135,7 @@ def test_compiled_steps_match() -> None:
     feeds = [
         {"x": x, state.name: rng.integers(-(1 << 15), 1 << 15, state.type.dims).astype(np.int16)} for x in case.inputs()
     ]
-    for given, result in zip(feeds, Device(bundle).run(feeds), strict=True):
+    for given, result in zip(feeds, RemoteBundle(bundle).run(feeds), strict=True):
         for output, array in evaluate(graph, given).items():
             np.testing.assert_array_equal(result[output], array)
 

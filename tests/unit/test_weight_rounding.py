@@ -13,7 +13,7 @@ from networks_to_quantise import built, images, separable
 from tenon.network.graph.graph import Array, Graph, Node
 from tenon.network.passes import optimize
 from tenon.tools.quantization.calibration import observed
-from tenon.tools.quantization.insertion import Product, products
+from tenon.tools.quantization.insertion import WeightedLayer, products
 from tenon.tools.quantization.moments import Moments, mean_shift, moments
 from tenon.tools.quantization.placement import placement
 from tenon.tools.quantization.rounding import ROUNDINGS, gptq, rounded
@@ -45,7 +45,7 @@ def similar(count: int) -> list[Array]:
     return [(x + 0.2 * rng.normal(0, 1, (1, 4, 9, 9))).astype(np.float32) for x in one]
 
 
-def parts(graph: Graph, given: list[Array], scheme: str) -> tuple[list[Product], dict[Node, Moments]]:
+def parts(graph: Graph, given: list[Array], scheme: str) -> tuple[list[WeightedLayer], dict[Node, Moments]]:
     placed, kind = placement(graph), named_scheme(scheme)
     samples = [{"x": x} for x in given]
     seen = observed(graph, placed.tensors, samples, histograms=False, threads=1, step=quiet)
@@ -54,7 +54,7 @@ def parts(graph: Graph, given: list[Array], scheme: str) -> tuple[list[Product],
     return made, moments(graph, made, samples, threads=1, step=quiet)
 
 
-def error_of_sums(graph: Graph, each: Product, given: list[Array]) -> float:
+def error_of_sums(graph: Graph, each: WeightedLayer, given: list[Array]) -> float:
     """The mean squared error that the integers of the weights add, by the reference of Conv."""
     node = graph.nodes[0]
     data = node.input(1).array.astype(np.float64)

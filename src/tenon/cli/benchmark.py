@@ -15,7 +15,7 @@ from tenon.errors import InputError, TenonError
 from tenon.formats.importers import FORMATS
 from tenon.runtime.bundle.manifest import FILE as MANIFEST
 from tenon.runtime.engine import Engine
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.instruction_count import count
 from tenon.runtime.engine.timing import Times, fill_randomly, time_runs
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
@@ -122,17 +122,17 @@ def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
 
 
 def _measured(
-    engine: Engine | Device, rounds: int, warmup: int, *, on_device: bool
+    engine: Engine | RemoteBundle, rounds: int, warmup: int, *, on_device: bool
 ) -> tuple[dict[str, Any], Times | None]:
     """What is listed of a network, and its times; None where its instructions are counted, on an emulator of this
     machine."""
-    if isinstance(engine, Device) and engine.emulated and not on_device:
+    if isinstance(engine, RemoteBundle) and engine.emulated and not on_device:
         return {"instructions": _instructions(engine), "runner": engine.where}, None
-    times = engine.time(rounds, warmup) if isinstance(engine, Device) else time_runs(engine, rounds, warmup)[1]
-    return {**times.summary(), **({"runner": engine.where} if isinstance(engine, Device) else {})}, times
+    times = engine.time(rounds, warmup) if isinstance(engine, RemoteBundle) else time_runs(engine, rounds, warmup)[1]
+    return {**times.summary(), **({"runner": engine.where} if isinstance(engine, RemoteBundle) else {})}, times
 
 
-def _instructions(device: Device) -> int:
+def _instructions(device: RemoteBundle) -> int:
     """The instructions of one run on random input: an emulator's times do not predict those of a real machine."""
     inputs = device.inputs
     fill_randomly(inputs, {t.name: t.range for t in device.manifest.inputs if t.range is not None})

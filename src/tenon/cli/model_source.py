@@ -26,7 +26,7 @@ from tenon.runtime.engine.processors import Cores
 
 if TYPE_CHECKING:
     from tenon.network.graph.graph import Graph
-    from tenon.runtime.engine.device import Device
+    from tenon.runtime.engine.device import RemoteBundle
     from tenon.tools.devices.remote import Connection
 
 Shapes = Mapping[str, Any]
@@ -177,7 +177,7 @@ def open_engine_or_device(
     runner: Connection | None = None,
     *,
     only_speed: bool = False,
-) -> tenon.Engine | Device:
+) -> tenon.Engine | RemoteBundle:
     """The same, on the device ``runner`` if given; where this machine does not execute the target's code, on the
     machine that the target's runner reaches, which runs it in one thread.  That it is an emulator is said on standard
     error."""
@@ -188,16 +188,16 @@ def open_engine_or_device(
     bundle = _engine_or_bundle(source, options, threads, only_speed=only_speed, here=runner is None)
     if isinstance(bundle, tenon.Engine):
         return bundle
-    from tenon.runtime.engine.device import Device
+    from tenon.runtime.engine.device import RemoteBundle
 
     _check_alone(threads, bundle.target.name)
-    device = Device(bundle, runner)
+    device = RemoteBundle(bundle, runner)
     if runner is None and device.emulated:
         note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
     return device
 
 
-def _on_device(source: Source, options: Mapping[str, Any], threads: Threads, runner: Connection) -> Device:
+def _on_device(source: Source, options: Mapping[str, Any], threads: Threads, runner: Connection) -> RemoteBundle:
     """A saved bundle on a device."""
     from tenon.tools.devices.bundles import open_on_device
 

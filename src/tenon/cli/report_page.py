@@ -12,7 +12,7 @@ from tenon.cli.console import count, size
 from tenon.cli.page_frame import OTHER, cards, colours, frame, section, table
 from tenon.machine.plan.lifetimes import Lifetime
 from tenon.machine.toolchain.size import Sizes
-from tenon.runtime.bundle.manifest import Manifest, Step
+from tenon.runtime.bundle.manifest import CallRecord, Manifest
 
 _WIDTH, _HEIGHT, _MARGIN = 1200, 360, 70  # of the diagram of the memory
 
@@ -75,7 +75,7 @@ def page(report: Report) -> str:
     return frame(f"{manifest.name}: report", manifest.name, about, "\n".join(body), manifest.json(), style=_STYLE)
 
 
-def _layers(manifest: Manifest) -> list[Step]:
+def _layers(manifest: Manifest) -> list[CallRecord]:
     """One step for each layer, with the multiply-accumulates of all of its calls and the bytes of the node."""
     layers = []
     for _, steps in groupby(manifest.nodes, lambda step: (step.layer, step.op)):
@@ -112,7 +112,7 @@ def _memory(report: Report, hues: dict[str, str]) -> str:
     return f"{diagram}{''.join(shapes)}{line}{''.join(marks)}{axis}</svg><p class=legend>{legend}</p>"
 
 
-def _layer(i: int, step: Step) -> str:
+def _layer(i: int, step: CallRecord) -> str:
     name, dense = escape(step.layer, quote=True), step.macs / step.bytes if step.bytes else 0.0
     output = " x ".join(map(str, step.output))
     return (

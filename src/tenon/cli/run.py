@@ -26,7 +26,7 @@ from tenon.runtime.engine.detect import Detection, detections, image_input, raw_
 from tenon.runtime.engine.image import InputImage, read_image
 
 if TYPE_CHECKING:
-    from tenon.runtime.engine.device import Device
+    from tenon.runtime.engine.device import RemoteBundle
 
 
 TOP = 5
@@ -146,7 +146,7 @@ def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) ->
 
 # --------------------------------------------------------------------------------------------- inputs
 def _feeds(
-    engine: Engine | Device, files: InputFiles, *, apply_changes: bool
+    engine: Engine | RemoteBundle, files: InputFiles, *, apply_changes: bool
 ) -> tuple[dict[str, Array], InputImage | None]:
     """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
     inputs, feeds, image = engine.inputs, {}, None

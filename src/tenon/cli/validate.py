@@ -15,7 +15,7 @@ from tenon.errors import InputError
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array
 from tenon.options import Options
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.deployment import ModelValidation, read_deployment, validate_deployment
 from tenon.tools.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
 from tenon.tools.deployment.limits import LIMITS, kind_of
@@ -60,7 +60,7 @@ def validate_model(
     with where.connected(options) as (runner, chosen), open_engine_or_device(source, chosen, runner=runner) as engine:
 
         def run(sample: Sample) -> Mapping[str, Array]:
-            return engine.run([sample])[0] if isinstance(engine, Device) else engine.run(sample)
+            return engine.run([sample])[0] if isinstance(engine, RemoteBundle) else engine.run(sample)
 
         quantised = is_quantised_bundle(engine.manifest) if graph is None else is_quantised(graph)
         if graph is None:
@@ -69,7 +69,7 @@ def validate_model(
             precision = Options.from_environment(precision=chosen.get("precision")).precision
         inside = None
         if graph is not None and settings["layers"]:
-            open_on = None if runner is None else partial(Device, runner=runner)
+            open_on = None if runner is None else partial(RemoteBundle, runner=runner)
             inside = CompiledLayers(graph, Options.from_environment(**chosen), open_on)
         network = graph or interface_graph(engine.manifest)
         if data is None:
@@ -110,7 +110,7 @@ def validate_config(
             **settings,
             targets=[chosen["target"]] if chosen["target"] else [],
             device=where.name or "",
-            open_on=None if runner is None else partial(Device, runner=runner),
+            open_on=None if runner is None else partial(RemoteBundle, runner=runner),
             progress=progress,
         )
     if as_json:

@@ -9,7 +9,7 @@ from tenon.cli.console import console, note, print_json, stages
 from tenon.cli.model_source import Source, open_engine
 from tenon.errors import InputError
 from tenon.options import Options
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.verify import Verdict, verify
 
 
@@ -38,7 +38,7 @@ def _model(source: Source, options: dict[str, Any]) -> Verdict:
     with stages(f"compiling {source.name}") as progress:
         bundle = tenon.compile(source.load(progress), Options.from_environment(**options), progress=progress)
         progress("run")
-        device = Device(bundle)
+        device = RemoteBundle(bundle)
         if device.emulated:
             note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
         manifest = device.manifest._replace(answer=bundle.answer)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tenon.errors import InputError
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.deployment.mace_config import TARGETS
 from tenon.tools.deployment.running import Opener
 from tenon.tools.devices import DeviceSpec, RemoteRunner, ask, find_devices, known_devices, target_of
@@ -50,4 +50,4 @@ def opened_device(spec: DeviceSpec, arguments: argparse.Namespace) -> Iterator[t
         asked = [abi.strip() for abi in arguments.target_abis.split(",") if abi.strip()]
         common = [abi for abi in asked if not spec.abis or abi in spec.abis]
         target = TARGETS[common[0]] if common else target_of(spec, ask(connection)).name
-        yield partial(Device, runner=connection), target
+        yield partial(RemoteBundle, runner=connection), target

@@ -12,7 +12,18 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import ClassVar, Self
 
-from tenon.machine.algorithms.base import Algorithm, Arg, Cost, Limits, Output, Problem, Stage, Step, Weights, in_floats
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Arg,
+    Cost,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+    in_floats,
+)
 from tenon.machine.algorithms.depthwise import Depthwise
 from tenon.machine.algorithms.estimate import (
     Arithmetic,
@@ -26,7 +37,7 @@ from tenon.machine.algorithms.estimate import (
     work_items,
 )
 from tenon.machine.kernel_ir.build import segments
-from tenon.machine.kernels.conv import Conv, Tile, conv, pack
+from tenon.machine.kernels.conv import Conv, OutputTile, conv, pack
 from tenon.machine.kernels.machine import Machine
 
 
@@ -34,7 +45,7 @@ from tenon.machine.kernels.machine import Machine
 class Direct(Algorithm):
     """Direct sums, by register tiles of ``tile``."""
 
-    tile: Tile
+    tile: OutputTile
     name: ClassVar[str] = "direct"
     offered: ClassVar[int] = 8
 
@@ -55,7 +66,7 @@ class Direct(Algorithm):
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(Tile(numbers["rows"], numbers["cols"], numbers["vecs"]))
+        return cls(OutputTile(numbers["rows"], numbers["cols"], numbers["vecs"]))
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -103,7 +114,7 @@ class Loop:
         return cls(steps(s, machine), arithmetic(s, machine))
 
 
-def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) -> list[Tile]:
+def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) -> list[OutputTile]:
     """The tile with the least estimated time, then the best others, each number of vectors represented.
 
     A tile never spans groups that one vector would not: every further group multiplies zeros.
@@ -118,7 +129,7 @@ def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) 
     return [tile for turn in zip_longest(*by_vecs) for tile in turn if tile is not None][:count]
 
 
-def estimate(s: Conv, machine: Machine, tile: Tile, loop: Loop | None = None) -> float:
+def estimate(s: Conv, machine: Machine, tile: OutputTile, loop: Loop | None = None) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     vectors = max(1, -(-s.y.channels // s.lanes(machine)))
     weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
@@ -127,7 +138,7 @@ def estimate(s: Conv, machine: Machine, tile: Tile, loop: Loop | None = None) ->
     return overlapped(s.y.n * time, memory)
 
 
-def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: Tile, machine: Machine) -> float:
+def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: OutputTile, machine: Machine) -> float:
     total, rows = 0.0, segments(extent[0], tile.rows)
     items = work_items(
         -(-vectors // tile.vecs), sum(n for _, n, _ in rows), inside=-(-extent[1] // tile.cols), threads=machine.threads
@@ -146,14 +157,14 @@ def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: Tile, m
 @lru_cache(maxsize=4096)
 def _ranked(
     extent: tuple[int, int], vectors: int, widest: int, loop: Loop, machine: Machine, *, single: bool
-) -> list[Tile]:
+) -> list[OutputTile]:
     """All tiles that fit registers, of one position only if ``single``, the least time first."""
     timed, (tall, wide) = [], (1, 1) if single else extent
     for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
         for rows in range(1, min(tall, 8) + 1):
             for cols in range(1, min(wide, 28) + 1):
                 if fits(rows * cols, vecs, machine) or rows * cols * vecs == 1:
-                    tile = Tile(rows, cols, vecs)
+                    tile = OutputTile(rows, cols, vecs)
                     time = _image_time(extent, vectors, loop, tile, machine)
                     timed.append((time * (1 + 0.002 * rows), tile))  # wide tiles walk memory in order
     return [tile for _, tile in sorted(timed, key=lambda each: each[0])]

@@ -23,7 +23,7 @@ from tenon.machine.algorithms.base import (
 from tenon.machine.algorithms.direct import Direct, Loop, best_tiles, estimate
 from tenon.machine.algorithms.estimate import Arithmetic
 from tenon.machine.kernels import integer_blocks, integer_conv, integer_depthwise
-from tenon.machine.kernels.conv import Conv, Tile
+from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 
@@ -46,7 +46,7 @@ class IntegerStage(Stage):
 class IntegerDirect(Algorithm):
     """Direct sums of integers in i32, by register tiles of ``tile``."""
 
-    tile: Tile
+    tile: OutputTile
     name: ClassVar[str] = "integer"
     offered: ClassVar[int] = 8
 
@@ -108,7 +108,7 @@ class IntegerBlocks(WithoutParameters):
         whole, left = s.extent[1] // 4 * 4, s.extent[1] % 4
         product = (whole + 3 * -(-left // 2)) / s.extent[1]
         loop = Loop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
-        tile = Tile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
+        tile = OutputTile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
         return Cost(estimate(s, machine, tile, loop) * machine.instruction, s.padded * 8 * pairs * s.taps)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
@@ -159,7 +159,7 @@ class IntegerDepthwise(WithoutParameters):
         return [Step(kernel, (Input(0), packed, *stage.operands, Output()))]
 
 
-def product_tiles(s: Conv, machine: Machine, count: int) -> list[Tile]:
+def product_tiles(s: Conv, machine: Machine, count: int) -> list[OutputTile]:
     """The best tiles of a product whose weights are packed at run time, four channels at a time."""
     loop = Loop(max(1, -(-s.x.channels // 4)), Arithmetic(four_time(machine)), _FINISH)
     return best_tiles(s, machine, count, loop)

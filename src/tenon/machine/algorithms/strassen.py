@@ -14,7 +14,7 @@ from tenon.machine.algorithms.base import Algorithm, Cost, Limits, Output, Probl
 from tenon.machine.algorithms.direct import best_tiles
 from tenon.machine.algorithms.estimate import overlapped, slowest, step_time, streamed
 from tenon.machine.kernel_ir.build import segments
-from tenon.machine.kernels.conv import Conv, Tile
+from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.rows import LONGEST_PRODUCT
@@ -98,7 +98,7 @@ def numbers_of(b: StrassenBlocking) -> Mapping[str, int]:
 
 def blocking_of(numbers: Mapping[str, int]) -> StrassenBlocking:
     """The inverse of ``numbers_of``."""
-    tile = Tile(numbers["tile_rows"], numbers["tile_cols"], numbers["vecs"])
+    tile = OutputTile(numbers["tile_rows"], numbers["tile_cols"], numbers["vecs"])
     return StrassenBlocking(numbers["levels"], numbers["rows"], numbers["cols"], numbers["groups"], tile)
 
 
@@ -120,7 +120,7 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: 
                 for groups in (
                     g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1
                 ):
-                    blockings += _tiled(s, machine, StrassenBlocking(levels, rows, cols, groups, Tile(1, 1, 1)))
+                    blockings += _tiled(s, machine, StrassenBlocking(levels, rows, cols, groups, OutputTile(1, 1, 1)))
     return sorted(blockings, key=lambda b: estimate(s, machine, b))[:count]
 
 

@@ -29,7 +29,7 @@ thread of a grid for each work item."""
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelLaunch:
     """One kernel call of a program, as a backend runs it; those of a program stand in the order of ``Program.calls``.
 
     ``function`` is the printed kernel.  ``work_items`` numbers its parallel iterations; where it is None, one thread
@@ -91,7 +91,7 @@ class Unit(Protocol):
     """What a backend makes of the programs of a bundle: source files with entry points."""
 
     @property
-    def steps(self) -> tuple[tuple[Step, ...], ...]:
+    def steps(self) -> tuple[tuple[KernelLaunch, ...], ...]:
         """The steps of each program in it."""
 
     @property
@@ -121,7 +121,7 @@ class TextUnit:
     """A unit that consists of whole files."""
 
     files: tuple[SourceFile, ...]
-    steps: tuple[tuple[Step, ...], ...] = ()
+    steps: tuple[tuple[KernelLaunch, ...], ...] = ()
     entry_points: tuple[tuple[EntryPoint, ...], ...] = ()
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -180,7 +180,7 @@ def find(name: str) -> Backend:
 
 def steps_of(
     program: Program, backend: Backend, printed: Callable[[Kernel, WorkItems | None], str]
-) -> tuple[Step, ...]:
+) -> tuple[KernelLaunch, ...]:
     """The steps of a program, its kernels proved; ``printed`` prints a kernel (with slices of its work items, if those
     are shared) and returns its function's name."""
     sharing = Sharing(program.threads, grid=backend.launch == "grid")
@@ -188,7 +188,7 @@ def steps_of(
     for part in parts:
         require_supported(backend, part.call.kernel)
     return tuple(
-        Step(part.call, printed(part.call.kernel, part.slices), part.slices, barrier)
+        KernelLaunch(part.call, printed(part.call.kernel, part.slices), part.slices, barrier)
         for part, barrier in zip(parts, barriers(parts, firsts(program.items)), strict=True)
     )
 

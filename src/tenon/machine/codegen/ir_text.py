@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from tenon.machine.codegen.backend import (
     Backend,
     EntryPoint,
+    KernelLaunch,
     Launch,
     SourceFile,
-    Step,
     TextUnit,
     require_supported,
     steps_of,
@@ -70,12 +70,12 @@ def _next(name: str, stem: str) -> str:
     return f"{stem}_{int(number or 1) + 1}"
 
 
-def _program(program: Program, steps: Sequence[Step]) -> str:
+def _program(program: Program, steps: Sequence[KernelLaunch]) -> str:
     lines = [f"program {program.name}() {{", *_items(program.items, iter(steps), "  "), "}", ""]
     return "\n".join(lines)
 
 
-def _items(items: Iterable[Item], steps: Iterator[Step], margin: str) -> Iterator[str]:
+def _items(items: Iterable[Item], steps: Iterator[KernelLaunch], margin: str) -> Iterator[str]:
     inner = margin + "  "
     for item in items:
         match item:
@@ -92,7 +92,7 @@ def _items(items: Iterable[Item], steps: Iterator[Step], margin: str) -> Iterato
                     yield margin + "}"
 
 
-def _step(step: Step) -> Iterator[str]:
+def _step(step: KernelLaunch) -> Iterator[str]:
     if step.barrier:
         yield "barrier"
     buffers, places = step.call.kernel.params, step.call.args

@@ -19,7 +19,7 @@ TINY = 8000
 
 
 @dataclass(frozen=True)
-class Part:
+class WorkDivision:
     """A call, and how its work items are divided; thread 0 alone runs it when ``slices`` is None."""
 
     call: Call
@@ -36,7 +36,7 @@ class Sharing:
         """``grid``: each work item has a thread of its own, instead of a slice for each of ``threads``."""
         self.threads, self.grid = threads, grid
 
-    def part(self, call: Call) -> Part:
+    def part(self, call: Call) -> WorkDivision:
         """Raises OutOfRangeError if the kernel cannot be proved."""
         same = _same(call)
         apart = _apart(call.kernel, tuple((same or {}).items()))
@@ -44,7 +44,7 @@ class Sharing:
         own = min(self.threads, slices.length) if slices else 1
         if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
             raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
-        return Part(call, slices)
+        return WorkDivision(call, slices)
 
     def items(self, kernel: Kernel) -> WorkItems | None:
         """The work items that threads share, of a kernel whose iterations are independent; None: one thread runs
@@ -101,13 +101,13 @@ def firsts(items: Iterable[Item]) -> frozenset[int]:
     return frozenset(numbers - {0})
 
 
-def barriers(parts: Sequence[Part], firsts: Collection[int] = ()) -> Iterator[bool]:
+def barriers(parts: Sequence[WorkDivision], firsts: Collection[int] = ()) -> Iterator[bool]:
     """For every call: must all threads have finished the calls before it?
 
     Yes for those numbered in ``firsts``.  Not if it depends on none of those since the last barrier, nor if thread 0
     alone runs both.
     """
-    since: list[Part] = []
+    since: list[WorkDivision] = []
     for number, part in enumerate(parts):
         must = number in firsts or any((part.slices or p.slices) and _depends(part.call, p.call) for p in since)
         if must:

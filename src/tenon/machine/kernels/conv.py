@@ -155,7 +155,7 @@ class Conv:
 
 
 @dataclass(frozen=True)
-class Tile:
+class OutputTile:
     """``rows x cols`` positions by ``vecs`` vectors of output channels, accumulated in registers."""
 
     rows: int
@@ -254,7 +254,7 @@ def _words(weights: Array) -> Array:
 
 
 def tiles(
-    k: Builder, iterations: int, extent: tuple[int, int], tile: Tile, threads: int = 1
+    k: Builder, iterations: int, extent: tuple[int, int], tile: OutputTile, threads: int = 1
 ) -> Iterator[tuple[Index, Index, Index, int, int]]:
     """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
 
@@ -317,7 +317,7 @@ class _Tile:
 
 
 @lru_cache(maxsize=512)
-def conv(s: Conv, machine: Machine, tile: Tile) -> Kernel:
+def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
     """Parameters: x, the packed weights of each run (or the one matrix), bias (padded), mask when ``clear``,
     operands, y."""
     k = Builder(_name(s), _about(s, tile))
@@ -533,7 +533,7 @@ def _name(s: Conv) -> str:
     return f"conv{size}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
 
 
-def _about(s: Conv, tile: Tile) -> str:
+def _about(s: Conv, tile: OutputTile) -> str:
     """The kernel's comment in generated code."""
     held = f"register tile {tile.rows} x {tile.cols} positions x {tile.vecs} vector{'s' * (tile.vecs > 1)} of channels"
     if s.x.h == s.y.h == 1 and s.x.block == s.x.channels:

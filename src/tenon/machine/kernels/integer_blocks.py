@@ -16,7 +16,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, op, vector4
 from tenon.machine.kernels import integer_conv
-from tenon.machine.kernels.conv import Conv, Tile, described, tiles
+from tenon.machine.kernels.conv import Conv, OutputTile, described, tiles
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerConvContext
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
@@ -69,7 +69,7 @@ def conv(s: IntegerConv, machine: Machine) -> Kernel:
     p, ws = integer_conv.begin(k, s, shapes, machine, in_rows=True)
     with k.loop("n", c.y.n) as n:
         for (first, count, vecs), w in zip(cuts(c), ws, strict=True):
-            for o, top, left, _, width in tiles(k, count, c.extent, Tile(1, POSITIONS, vecs), machine.threads):
+            for o, top, left, _, width in tiles(k, count, c.extent, OutputTile(1, POSITIONS, vecs), machine.threads):
                 about = f"{width} positions by {vecs * LANES} channels at a time"
                 with k.outline(f"{width}x{vecs * LANES}", about):
                     _tile(p, w, (n, o, top, left), width, (first, vecs))

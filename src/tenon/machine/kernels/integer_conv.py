@@ -18,7 +18,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.machine.kernels import conv as dense
-from tenon.machine.kernels.conv import Conv, Run, Tile, described, runs, tiles
+from tenon.machine.kernels.conv import Conv, OutputTile, Run, described, runs, tiles
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
@@ -225,7 +225,7 @@ def begin(
 
 
 @lru_cache(maxsize=512)
-def conv(s: IntegerConv, machine: Machine, tile: Tile) -> Kernel:
+def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     """Parameters: x, the packed weights of each run (``kernels.conv.pack``), bias in i32 (padded),
     ``flips`` where activations are shifted, rows of factors, mask when ``conv.clear``, operands, y."""
     c = s.conv

@@ -16,7 +16,7 @@ from operator import add
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes
-from tenon.machine.kernels.conv import Conv, Run, Tile, runs, tiles
+from tenon.machine.kernels.conv import Conv, OutputTile, Run, runs, tiles
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import FLIP, ONES, word_segments
 from tenon.machine.kernels.integer_matmul import IntegerMatMul, Results, batches, zero_points
@@ -224,7 +224,7 @@ class _Product:
 
 
 @lru_cache(maxsize=256)
-def product(p: Words, tile: Tile) -> Kernel:
+def product(p: Words, tile: OutputTile) -> Kernel:
     """Parameters: the left matrices in words, the panels, ``integer_conv.flips`` where left bytes are shifted, sums of
     columns and of rows where they are needed, operands, y."""
     s, (m, deep, n) = p.s, p.s.size

@@ -26,7 +26,7 @@ from tenon.machine.kernel_ir.loops import Expr, Kernel
 from tenon.machine.kernels.conv import (
     Ahead,
     Conv,
-    Tile,
+    OutputTile,
     described,
     multiply_add,
     pack,
@@ -48,7 +48,7 @@ class StrassenBlocking:
     rows: int
     cols: int
     groups: int
-    tile: Tile
+    tile: OutputTile
 
     def extent(self, level: int) -> tuple[int, int]:
         """Rows and columns of a block halved ``level`` times: rows while they are even, then columns."""

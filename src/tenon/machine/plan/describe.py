@@ -13,7 +13,7 @@ from tenon.network.ops.scan import Scan
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorSummary:
     """A graph input or output."""
 
     name: str
@@ -22,7 +22,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSummary:
     """A node: its name in the model's file, its operator, its result and its multiply-accumulates."""
 
     name: str
@@ -37,13 +37,13 @@ class Description:
     ``compiled``, are None where the graph was not planned."""
 
     name: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TensorSummary, ...]
+    outputs: tuple[TensorSummary, ...]
     operators: dict[str, int]
     parameters: int
     parameter_bytes: int
     macs: int
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSummary, ...]
     peak_ram: int | None = None
     arena: int | None = None
     arena_bound: int | None = None
@@ -70,9 +70,9 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
     memory = program.memory if program else None
     return Description(
         name=graph.name,
-        inputs=tuple(Tensor(v.name, str(v.type.dtype), v.type.shape) for v in graph.inputs),
+        inputs=tuple(TensorSummary(v.name, str(v.type.dtype), v.type.shape) for v in graph.inputs),
         outputs=tuple(
-            Tensor(v.name, str(v.type.dtype) if v.typed else "?", v.type.shape if v.typed else ())
+            TensorSummary(v.name, str(v.type.dtype) if v.typed else "?", v.type.shape if v.typed else ())
             for v in graph.outputs
         ),
         operators=operators(graph),
@@ -94,10 +94,10 @@ def operators(graph: Graph) -> dict[str, int]:
     return dict(Counter(node.op.name for part in with_bodies(graph) for node in part).most_common())
 
 
-def _layer(node: Node) -> Layer:
+def _layer(node: Node) -> LayerSummary:
     known = all(v.typed for v in node.outputs) and all(v is None or v.typed for v in node.inputs)
     output = str(node.output.type) if known else "?"
-    return Layer(node.origin.layer or node.output.name, node.op.name, output, _macs(node) if known else 0)
+    return LayerSummary(node.origin.layer or node.output.name, node.op.name, output, _macs(node) if known else 0)
 
 
 def _macs(node: Node) -> int:

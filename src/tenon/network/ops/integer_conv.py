@@ -26,7 +26,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.conv import check_operands
 from tenon.network.ops.integer_conv_cases import conv_case, sums_case, with_added
-from tenon.network.ops.integer_pairs import Product
+from tenon.network.ops.integer_pairs import PairProduct
 from tenon.network.ops.integer_product import (
     ADDED,
     BYTES,
@@ -151,7 +151,7 @@ class IntegerConv(IntegerProduct):
         own = (Image.of(site.input(ADDED)),) if adds(site) else ()
         return replace(s, operands=(*own, *_images(site)), epilogue=site.epilogue)
 
-    def in_pairs(self, site: Site, *, settled: bool = True) -> Product | None:
+    def in_pairs(self, site: Site, *, settled: bool = True) -> PairProduct | None:
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
         that are ``settled``, in which other readers may have asked for halos."""
         if (

@@ -49,7 +49,7 @@ class _Requantized:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class PairProduct:
     """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding or in floats.
 
     ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.

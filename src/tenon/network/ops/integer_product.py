@@ -32,7 +32,7 @@ from tenon.network.ops.base import (
     padding_mask,
     typed,
 )
-from tenon.network.ops.integer_pairs import Product
+from tenon.network.ops.integer_pairs import PairProduct
 from tenon.network.ops.requantize import Factors, clamped, largest_added, largest_sums, limits, row_type
 
 ADDED = 5
@@ -147,7 +147,7 @@ class IntegerProduct(Operator):
         result: Array = (total if bias is None else total + bias).astype(np.int32)
         return result
 
-    def paired(self, site: Site, s: dense.Conv) -> Product | None:
+    def paired(self, site: Site, s: dense.Conv) -> PairProduct | None:
         """The product that is computed by pairs of 16 bits, if it can be; nothing is packed yet."""
         weights, factors, shifts = site.constants[1], *self.factors(site)
         if site.input(1).dtype is DType.I4:  # pairs are of bytes: weights of 4 bits would take twice their size
@@ -165,7 +165,7 @@ class IntegerProduct(Operator):
             return None
         bias = self.sums(weights, site.constants[2], 0)
         kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
-        product = Product(
+        product = PairProduct(
             s,
             kernel,
             bias,

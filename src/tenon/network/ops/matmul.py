@@ -58,7 +58,7 @@ def operand_image(operand: TensorType, output: Ints) -> Image | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class MatrixProduct:
     """[batch..., M, K] x [batch..., K, N]: a constant matrix of ``weights`` is packed, a ``right`` is read
     row-major.  ``batch`` is as in ``kernels.conv.Conv``; ``operands`` are the epilogue's."""
 
@@ -113,7 +113,7 @@ class Product:
         return step
 
 
-def product_packed_alike(site: Site, product: Product, other: Site, there: Product) -> Algorithm | None:
+def product_packed_alike(site: Site, product: MatrixProduct, other: Site, there: MatrixProduct) -> Algorithm | None:
     """An algorithm for ``product`` with the same packed weights as ``there``."""
     if product.weights is None or there.weights is None:
         return None
@@ -228,7 +228,7 @@ class Gemm(Operator):
         steps, product = self.product(site)
         return [*steps, product.lower(site)]
 
-    def product(self, site: Site) -> tuple[list[Step], Product]:
+    def product(self, site: Site) -> tuple[list[Step], MatrixProduct]:
         """The steps before the product, and the product."""
         m, k, n = self.size(site.input(0), site.input(1))
         steps: list[Step] = []
@@ -254,7 +254,7 @@ class Gemm(Operator):
             assert image is not None
             operands = ((Input(2), image), *operands)
         scaled = adds or alpha != 1.0
-        product = Product(
+        product = MatrixProduct(
             (m, k, n),
             left,
             right,
@@ -338,7 +338,7 @@ class MatMul(Operator):
     def lower(self, site: Site) -> list[Step]:
         return [self.product(site).lower(site)]
 
-    def product(self, site: Site) -> Product:
+    def product(self, site: Site) -> MatrixProduct:
         left, right = _matrices(site.input(0).dims, site.input(1).dims)
         (m, k), n = left[-2:], right[-1]
         batch = _batch(left[:-2], right[:-2])
@@ -351,7 +351,7 @@ class MatMul(Operator):
         weights = site.constants[1]
         packed = weights.reshape(k, n) if weights is not None and shared else None
         epilogue = site.epilogue
-        return Product((m, k, n), Input(0), Input(1), packed, batch=batch, epilogue=epilogue, operands=operands)
+        return MatrixProduct((m, k, n), Input(0), Input(1), packed, batch=batch, epilogue=epilogue, operands=operands)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

@@ -9,10 +9,12 @@ from tenon.compilation import Compilation
 from tenon.machine.codegen.comments import harmless
 from tenon.machine.plan.program import Patches, Program
 from tenon.runtime.bundle.compiler_flags import flags
-from tenon.runtime.bundle.manifest import Origin
+from tenon.runtime.bundle.manifest import ModelFile
 
 
-def banner(program: Program, compilation: Compilation, origin: Origin | None, *, more: Sequence[Program] = ()) -> str:
+def banner(
+    program: Program, compilation: Compilation, origin: ModelFile | None, *, more: Sequence[Program] = ()
+) -> str:
     """The comment, in ASCII and without dates and paths: the same input and options give the same text."""
     target, memory, calls = compilation.target, program.memory, program.calls
     layers = len({(call.layer, call.op) for call in calls if not call.clears})

@@ -32,7 +32,7 @@ Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
 
 
-class Origin(NamedTuple):
+class ModelFile(NamedTuple):
     """The model file that a bundle was compiled from."""
 
     file: str
@@ -70,7 +70,7 @@ class MadeFor(NamedTuple):
     byte_order: Literal["little", "big"] = "little"
 
 
-class Tensor(NamedTuple):
+class TensorRecord(NamedTuple):
     """An input or output: row-major at ``offset`` of the mutable region.
 
     ``extent``: an axis, and the name of the output with the number of valid entries along it.
@@ -98,7 +98,7 @@ class Tensor(NamedTuple):
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-class Step(NamedTuple):
+class CallRecord(NamedTuple):
     """A kernel call: the layer and operator that it belongs to, and its multiply-accumulates.
 
     ``instructions`` is the most that the call executes, if that was computed.  The other fields describe the node:
@@ -126,8 +126,8 @@ class Binding(NamedTuple):
     """
 
     entry: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
     mutable: Size
     activations: Size
 
@@ -190,14 +190,14 @@ class Manifest(NamedTuple):
     options: dict[str, str | int | float | bool | list[str] | None]
     target: MadeFor
     memory: MemoryUse
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
     kernels: dict[str, int]
-    nodes: tuple[Step, ...]
+    nodes: tuple[CallRecord, ...]
     files: Annotated[dict[str, FileRecord], _stays_inside]
     threads: Annotated[int, least(1)] = 1
     error: float = 0.0
-    origin: Origin | None = None
+    origin: ModelFile | None = None
     compiler: str | None = None
     size: CodeSize | None = None
     preprocessing: Mapping[str, Preprocessing] = MappingProxyType({})

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from tenon.machine.plan.program import ALIGNMENT, Memory, Port, Program
 from tenon.machine.targets import Target
 from tenon.runtime.bundle.checksum import checksum
-from tenon.runtime.bundle.manifest import Binding, FileRecord, MadeFor, MemoryUse, Step, Tensor
+from tenon.runtime.bundle.manifest import Binding, CallRecord, FileRecord, MadeFor, MemoryUse, TensorRecord
 
 
 def made_for(target: Target) -> MadeFor:
@@ -38,11 +38,11 @@ def memory_use(memory: Memory, stack: int | None) -> MemoryUse:
     )
 
 
-def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[Step, ...]:
+def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[CallRecord, ...]:
     """The kernel calls of a program, with the most ``instructions`` of each, where these are known; a call in a loop is
     one step, whose multiply-accumulates and bytes are those of all iterations."""
     return tuple(
-        Step(
+        CallRecord(
             layer=call.layer,
             op=call.op,
             kernel=call.kernel.name,
@@ -67,10 +67,10 @@ def binding(program: Program) -> Binding:
     )
 
 
-def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Tensor:
+def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> TensorRecord:
     """An input or output; ``ranges`` are those of inputs by name, "" for all others."""
     quant = port.quant
-    return Tensor(
+    return TensorRecord(
         name=port.name,
         dtype=str(port.type.dtype),
         shape=port.type.dims,

@@ -45,7 +45,7 @@ class _Candidates:
 
 
 class Network(Protocol):
-    """What runs a bundle: an ``Engine``, or a ``Device``."""
+    """What runs a bundle: an ``Engine``, or a ``RemoteBundle``."""
 
     @property
     def name(self) -> str: ...

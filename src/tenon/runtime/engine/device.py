@@ -70,10 +70,10 @@ class Linkable(Protocol):
 
 def run_on_device(bundle: Bundle, feeds: Feeds) -> dict[str, Array]:
     """The outputs of one run on the bundle's target; ``feeds`` is as for ``Engine.run``."""
-    return Device(bundle).run([feeds])[0]
+    return RemoteBundle(bundle).run([feeds])[0]
 
 
-class Device:
+class RemoteBundle:
     """A bundle built for a machine, and the ``runner`` that reaches that machine (the target's unless given).
 
     As a context manager it keeps its program on the machine until the end; otherwise every call pushes it.  One

@@ -20,7 +20,7 @@ from tenon.machine.targets.runner import Finished, Local, Session
 from tenon.machine.toolchain.compiler import Compiler, zig
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.link import runtime
-from tenon.runtime.engine.device import Device, Linkable
+from tenon.runtime.engine.device import Linkable, RemoteBundle
 from tenon.runtime.engine.io import Feeds
 
 _COUNTS = "counts.txt"
@@ -52,7 +52,7 @@ def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
     if why := missing(bundle.target):
         raise ToolchainError(why)
     if bundle.target.format.module:
-        device = Device(bundle)
+        device = RemoteBundle(bundle)
         return Counted(device.run(feeds), device.fuel(feeds), {}, 0)
     runner = runner_of(bundle.target)
     assert isinstance(runner, Local)
@@ -60,7 +60,7 @@ def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
     options = f"./{_PLUGIN},out={_COUNTS}{_stack(bundle.target)}"
     command = (emulator, "-plugin", options, *rest)
     counting = _Counting(replace(runner, command=command, label=runner.name), _plugin(bundle.compiler))
-    return _read(counting, Device(bundle, counting).run(feeds))
+    return _read(counting, RemoteBundle(bundle, counting).run(feeds))
 
 
 def _read(counting: _Counting, outputs: list[dict[str, Array]]) -> Counted:

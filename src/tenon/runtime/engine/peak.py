@@ -23,7 +23,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType, TensorType
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.engine import open_bundle
 from tenon.runtime.engine.timing import measure
 
@@ -126,6 +126,6 @@ def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None 
     program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
     bundle = Bundle.of(program, resolved(Options.from_environment(threads=1), target))
     if runner is not None or not runs_here(target.name):
-        return Device(bundle, runner).time(_ROUNDS).min / 1e3
+        return RemoteBundle(bundle, runner).time(_ROUNDS).min / 1e3
     with open_bundle(bundle) as engine:
         return measure(lambda: engine.run(copy=False), _ROUNDS).min / 1e3

@@ -10,8 +10,8 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
-from tenon.runtime.bundle.manifest import Step
-from tenon.runtime.engine.device import Device
+from tenon.runtime.bundle.manifest import CallRecord
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.engine import Engine
 from tenon.runtime.engine.peak import peak_macs
 from tenon.runtime.engine.timing import Times, measure, time_runs
@@ -41,7 +41,7 @@ class Row:
     op: str
     layer: str
     kernels: tuple[str, ...]
-    facts: Step
+    facts: CallRecord
     macs: int
     start: float
     samples: Array
@@ -170,9 +170,9 @@ class Profile:
         }
 
 
-def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
+def profile(engine: Engine | RemoteBundle, rounds: int = 100, warmup: int = 10, name: str = "") -> Profile:
     """Warm up, run ``rounds`` times without and ``rounds`` times with timestamps between the kernel calls: in this
-    process, or on the machine of a ``Device``, by that machine's clock.
+    process, or on the machine of a ``RemoteBundle``, by that machine's clock.
 
     The input is random.  Raises InputError if the bundle was compiled without ``profile``, or has no
     kernels.
@@ -180,7 +180,7 @@ def profile(engine: Engine | Device, rounds: int = 100, warmup: int = 10, name: 
     manifest = engine.manifest
     if not manifest.nodes:
         raise InputError(f"'{manifest.name}' runs no kernels: its outputs are inputs or constants")
-    if isinstance(engine, Device):
+    if isinstance(engine, RemoteBundle):
         warm, plain, stamped, ticks = _on_device(engine, rounds, warmup)
         peak = peak_macs(manifest.target.name, engine.runner)
     else:
@@ -210,14 +210,14 @@ def _in_process(engine: Engine, rounds: int, warmup: int) -> _Measured:
     return warm, plain, stamped, np.array(readings)
 
 
-def _on_device(device: Device, rounds: int, warmup: int) -> _Measured:
+def _on_device(device: RemoteBundle, rounds: int, warmup: int) -> _Measured:
     ticks = device.timestamps(rounds, warmup)
     every = device.time(warmup + rounds).samples
     stamped = Times(tuple(float(t) for t in (ticks[:, -1] - ticks[:, 0]) / _NS))
     return Times(every[:warmup]) if warmup else None, Times(every[warmup:]), stamped, ticks
 
 
-def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:
+def _rows(steps: tuple[CallRecord, ...], ticks: Array) -> tuple[Row, ...]:
     """One row per node, whose calls are consecutive.  ``ticks`` is [round, call + 1] in nanoseconds."""
     spent = np.diff(ticks.astype(np.int64), axis=1) / _NS
     starts = (ticks[:, :-1] - ticks[:, :1]).astype(np.int64).mean(axis=0) / _NS
@@ -233,12 +233,12 @@ def _rows(steps: tuple[Step, ...], ticks: Array) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _node(step: Step) -> Step:
+def _node(step: CallRecord) -> CallRecord:
     """The fields that are equal in all calls of a node."""
     return step._replace(kernel="", macs=0)
 
 
-def _kind(step: Step) -> str:
+def _kind(step: CallRecord) -> str:
     """The operator's name, with the prefix Depthwise for depthwise convolutions."""
     depthwise = step.group > 1 and step.filter[1:2] == (1,)
     return "Depthwise" + step.op if depthwise and step.op.startswith("Conv") else step.op

@@ -11,12 +11,12 @@ from tenon.machine.targets.host_cpu import runs_here
 from tenon.pipeline import compile
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import Engine, open_bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.timing import Times, time_runs
 from tenon.tools.deployment.base import Deployment
 from tenon.tools.deployment.conversion import Progress, chosen_models, imported, options_of, quantized
 
-Opener = Callable[[Bundle], Engine | Device]
+Opener = Callable[[Bundle], Engine | RemoteBundle]
 """Where a bundle runs."""
 
 
@@ -32,13 +32,13 @@ class ModelTimes:
 
 
 @contextmanager
-def running(bundle: Bundle, open_on: Opener | None = None) -> Iterator[Engine | Device]:
+def running(bundle: Bundle, open_on: Opener | None = None) -> Iterator[Engine | RemoteBundle]:
     """A bundle ready to run, by default on this machine if it executes the target's code, else on the target's
     emulator."""
     if open_on is not None:
         opened = open_on(bundle)
     else:
-        opened = open_bundle(bundle) if runs_here(bundle.target.name) else Device(bundle)
+        opened = open_bundle(bundle) if runs_here(bundle.target.name) else RemoteBundle(bundle)
     with opened:
         yield opened
 
@@ -68,7 +68,7 @@ def time_deployment(
     return timings
 
 
-def _timed(model: str, target: str, engine: Engine | Device, rounds: int, warmup: int) -> ModelTimes:
-    if isinstance(engine, Device):
+def _timed(model: str, target: str, engine: Engine | RemoteBundle, rounds: int, warmup: int) -> ModelTimes:
+    if isinstance(engine, RemoteBundle):
         return ModelTimes(model, target, engine.time(rounds, warmup), engine.where, engine.emulated)
     return ModelTimes(model, target, time_runs(engine, rounds, warmup)[1], "this machine", False)

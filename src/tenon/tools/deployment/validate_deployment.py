@@ -12,7 +12,7 @@ from tenon.errors import InputError, TenonError, prefixed
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.pipeline import compile
 from tenon.runtime.engine import Engine
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.deployment.base import DeployedModel, Deployment, Port
 from tenon.tools.deployment.conversion import Progress, axes_of_model, chosen_models, imported, options_of, quantized
 from tenon.tools.deployment.evaluation import Accuracy, evaluate
@@ -119,7 +119,7 @@ def _compared(
 class _Deployed:
     """The bundle, fed in the model's own order of axes; outputs as real numbers."""
 
-    def __init__(self, model: DeployedModel, graph: Graph, engine: Engine | Device) -> None:
+    def __init__(self, model: DeployedModel, graph: Graph, engine: Engine | RemoteBundle) -> None:
         self._network, self._graph = BundleNetwork(engine), GraphInterface(graph)
         ports = {port.name: port for port in (*model.inputs, *model.outputs)}
         self._axes = {

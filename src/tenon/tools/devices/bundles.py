@@ -25,7 +25,7 @@ from tenon.runtime.bundle.manifest import FILE
 from tenon.runtime.bundle.names import executable_name, identifier
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.runtime.engine.compare import cosine_similarity
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.files import check_folder, open_container
 from tenon.runtime.engine.io import views
 from tenon.runtime.engine.saved_bundle import SavedBundle
@@ -108,7 +108,7 @@ def deploy_bundle(
     return replace(done, checked=not without_key)
 
 
-def open_on_device(connection: Connection, path: str | Path, options: Options) -> Device:
+def open_on_device(connection: Connection, path: str | Path, options: Options) -> RemoteBundle:
     """A saved bundle, to be run on the device: a folder, or the part of a ``.tenon`` file that suits the device best.
 
     Raises InputError if the device cannot run its code, BundleError for a bundle that is damaged or encrypted with
@@ -117,11 +117,11 @@ def open_on_device(connection: Connection, path: str | Path, options: Options) -
     return _opened(connection, path, suited_target(connection, path), options)
 
 
-def _opened(connection: Connection, path: str | Path, target: Target, options: Options) -> Device:
-    return Device(SavedBundle(path, options, target.name if is_container(path) else ""), connection)
+def _opened(connection: Connection, path: str | Path, target: Target, options: Options) -> RemoteBundle:
+    return RemoteBundle(SavedBundle(path, options, target.name if is_container(path) else ""), connection)
 
 
-def _verify(device: Device, connection: Connection) -> None:
+def _verify(device: RemoteBundle, connection: Connection) -> None:
     """Run a saved bundle once.  What it should answer is known where every target gives the same bits."""
     if not device.manifest.answer:
         device.run([_random_feeds(device)])
@@ -171,7 +171,7 @@ def _check(connection: Connection, session: RemoteSession, bundle: Bundle, own: 
         wanted = engine.run(feeds)
     if any(tensor.string or tensor.extent for tensor in bundle.interface.outputs):
         program = ""
-    got = _ran(session, bundle, feeds, program) if program else Device(bundle, connection).run([feeds])[0]
+    got = _ran(session, bundle, feeds, program) if program else RemoteBundle(bundle, connection).run([feeds])[0]
     for name, array in wanted.items():
         if array.dtype == object or not array.size:
             continue
@@ -183,7 +183,7 @@ def _check(connection: Connection, session: RemoteSession, bundle: Bundle, own: 
             )
 
 
-def _random_feeds(engine: Engine | Device) -> dict[str, Array]:
+def _random_feeds(engine: Engine | RemoteBundle) -> dict[str, Array]:
     inputs = engine.inputs
     fill_randomly(inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
     return {name: array.copy() for name, array in inputs.items()}

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Graph
 from tenon.tools.quantization.calibration import Step
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.samples import Sample
 from tenon.tools.quantization.simulation import ChannelMeans, Simulation, channel_axis
 
@@ -28,7 +28,7 @@ MANY = 40
 
 def correct(
     graph: Graph,
-    made: Sequence[Product],
+    made: Sequence[WeightedLayer],
     simulation: Simulation,
     samples: Sequence[Sample],
     *,
@@ -57,7 +57,7 @@ def correct(
         floats.close()
 
 
-def _enough(each: Product, layers: int) -> int:
+def _enough(each: WeightedLayer, layers: int) -> int:
     """How many samples the means of a layer are measured on, in a network of so many layers."""
     positions = each.node.output.type.size // each.channels
     return max(min(FEWEST, -(-FEWEST * MANY // layers)), -(-POSITIONS // positions))

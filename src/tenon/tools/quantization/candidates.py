@@ -15,7 +15,7 @@ from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.tools.cluster import Pool
 from tenon.tools.quantization.calibration import Step, observed
 from tenon.tools.quantization.input_steps import step_ranges
-from tenon.tools.quantization.insertion import Product, products
+from tenon.tools.quantization.insertion import WeightedLayer, products
 from tenon.tools.quantization.loss import Loss, Quality, quality_of
 from tenon.tools.quantization.moments import Moments, mean_shift, moments
 from tenon.tools.quantization.placement import Placement, placement, root
@@ -24,7 +24,7 @@ from tenon.tools.quantization.range_search import expected_scores
 from tenon.tools.quantization.ranges import HISTOGRAMS, METHODS, Observed, Range, usual_range
 from tenon.tools.quantization.recurrent_states import GATES_RANGE, is_of_gates
 from tenon.tools.quantization.samples import Sample
-from tenon.tools.quantization.scheme import Grid, Scheme
+from tenon.tools.quantization.scheme import QuantParams, Scheme
 from tenon.tools.quantization.simulation import Simulation
 
 AUTO = ("min-max", "percentile", "mse")
@@ -65,7 +65,7 @@ class Recipe:
     graph: Graph
     placed: Placement
     ranges: Mapping[Value, Range]
-    products: list[Product]
+    products: list[WeightedLayer]
     method: str
     methods: dict[str, float] = field(default_factory=dict)
     repairs: dict[str, float] = field(default_factory=dict)
@@ -125,10 +125,10 @@ class Candidates:
             graph, placed.tensors, samples, histograms=histograms, threads=threads, step=step, pool=self.request.pool
         )
 
-    def _grids(self, recipe: Recipe) -> dict[Value, Grid]:
+    def _grids(self, recipe: Recipe) -> dict[Value, QuantParams]:
         return grids(recipe.placed, recipe.ranges, self.request.scheme)
 
-    def _products(self, recipe: Recipe) -> list[Product]:
+    def _products(self, recipe: Recipe) -> list[WeightedLayer]:
         return products(recipe.placed, self._grids(recipe), self.request.scheme)
 
     def _simulated(self, recipe: Recipe) -> Simulation:
@@ -208,7 +208,7 @@ def joined_ranges(placed: Placement, ranges: Mapping[Value, Range]) -> dict[Valu
     return joined
 
 
-def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, Grid]:
+def grids(placed: Placement, ranges: Mapping[Value, Range], scheme: Scheme) -> dict[Value, QuantParams]:
     """Quantisation parameters of every tensor.  Parts of a concatenation share the result's; results of bounded
     functions and the inputs of gates in recurrent cells use a fixed range."""
 

@@ -18,9 +18,9 @@ from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.ops.requantize import limits
 from tenon.pipeline import load
 from tenon.runtime.bundle.container import is_container
-from tenon.runtime.bundle.manifest import Manifest, Tensor
+from tenon.runtime.bundle.manifest import Manifest, TensorRecord
 from tenon.runtime.engine import Engine, open_bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.peers import PEERS, peer
 from tenon.tools.peers.base import Interface, Network, Scale, order_of, real
 from tenon.tools.quantization.probes import Probes
@@ -29,7 +29,7 @@ from tenon.tools.quantization.samples import Data, Sample, read_samples
 
 MANIFEST = "manifest.json"
 
-Given = str | os.PathLike[str] | Graph | Engine | Device
+Given = str | os.PathLike[str] | Graph | Engine | RemoteBundle
 """A network: a model, a bundle, a runtime and its file, or what runs a bundle already."""
 
 
@@ -114,7 +114,7 @@ def opened(
     and outputs for runtimes that do not tell theirs, ``weights`` is the second file of a runtime's model."""
     if isinstance(network, Graph):
         return _Model(network, arithmetic, threads)
-    if isinstance(network, Engine | Device):
+    if isinstance(network, Engine | RemoteBundle):
         return BundleNetwork(network)
     text = os.fspath(network)
     runtime, colon, file = text.partition(":")
@@ -154,7 +154,7 @@ def interface_graph(manifest: Manifest) -> Graph:
     return graph
 
 
-def _type_of(tensor: Tensor) -> TensorType:
+def _type_of(tensor: TensorRecord) -> TensorType:
     known = _known(tensor)
     quant = None if known is None else Quant((known[0],), (int(known[1]),))
     return TensorType(DType(tensor.dtype), tensor.shape, quant=quant)
@@ -261,7 +261,7 @@ class _Model(GraphInterface):
 class BundleNetwork:
     """A bundle in ``engine``, which shows its outputs only; ``close`` closes the engine if it is ``owned``."""
 
-    def __init__(self, engine: Engine | Device, *, owned: bool = False) -> None:
+    def __init__(self, engine: Engine | RemoteBundle, *, owned: bool = False) -> None:
         self.engine, self._owned = engine, owned
         manifest = engine.manifest
         self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.inputs]
@@ -275,7 +275,9 @@ class BundleNetwork:
         assert not names
 
     def run(self, sample: Sample) -> dict[str, Array]:
-        return self.real(self.engine.run([sample])[0] if isinstance(self.engine, Device) else self.engine.run(sample))
+        return self.real(
+            self.engine.run([sample])[0] if isinstance(self.engine, RemoteBundle) else self.engine.run(sample)
+        )
 
     def real(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """What the outputs of a run stand for."""
@@ -286,6 +288,6 @@ class BundleNetwork:
             self.engine.close()
 
 
-def _known(tensor: Tensor) -> Scale | None:
+def _known(tensor: TensorRecord) -> Scale | None:
     integers = DType(tensor.dtype).numpy.kind in "iu"
     return (tensor.scale, tensor.zero_point or 0) if tensor.scale is not None and integers else None

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tenon.network.graph.graph import Graph, Value
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.placement import Placement
-from tenon.tools.quantization.scheme import Grid
+from tenon.tools.quantization.scheme import QuantParams
 
 
 def twins(
-    graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid]
-) -> tuple[Graph, Placement, list[Product], dict[Value, Grid], dict[Value, Value]]:
+    graph: Graph, placed: Placement, made: list[WeightedLayer], grids: Mapping[Value, QuantParams]
+) -> tuple[Graph, Placement, list[WeightedLayer], dict[Value, QuantParams], dict[Value, Value]]:
     """A copy of the graph, the same of what refers to it, and the copies of values."""
     copy = graph.copy()
     nodes = dict(zip(graph, copy, strict=True))

@@ -13,16 +13,16 @@ from tenon.network.ops.requantize import limits
 from tenon.network.passes.base import attribute, make
 from tenon.network.passes.integers.operands import weights
 from tenon.tools.quantization.placement import Placement, root
-from tenon.tools.quantization.scheme import Grid, Scheme
+from tenon.tools.quantization.scheme import QuantParams, Scheme
 
 
 @dataclass(frozen=True)
-class Product:
+class WeightedLayer:
     """An operator with weights: its grids, the weights as integers, and the bias (of zeros where there is none)."""
 
     node: Node
-    x: Grid
-    w: Grid
+    x: QuantParams
+    w: QuantParams
     weights: Array
     bias: Array
     axis: int
@@ -48,7 +48,7 @@ class Product:
         return self.node.op.name != "MatMul" or self.node.input(0).type.rank == 2
 
 
-def products(placed: Placement, grids: Mapping[Value, Grid], scheme: Scheme) -> list[Product]:
+def products(placed: Placement, grids: Mapping[Value, QuantParams], scheme: Scheme) -> list[WeightedLayer]:
     added = {value: grids[other] for value, other in placed.added.items()}
     outer = scheme.of_outer_weights()
     return [
@@ -61,7 +61,7 @@ ADDED_STEP = 2.0**14
 """Most sums that are a step of what is added to them."""
 
 
-def _product(node: Node, x: Grid, scheme: Scheme, added: Grid | None) -> Product:
+def _product(node: Node, x: QuantParams, scheme: Scheme, added: QuantParams | None) -> WeightedLayer:
     data, axis = node.input(1).array.astype(np.float32), weight_axis(node)
     groups = attribute(node, "group") if node.op.name == "ConvTranspose" else 1
     channels = data.shape[axis] * groups
@@ -70,18 +70,18 @@ def _product(node: Node, x: Grid, scheme: Scheme, added: Grid | None) -> Product
     bias = bias.astype(np.float64)
     stored = _trained_weights(node, axis, scheme)
     if stored is not None and groups == 1:
-        return Product(node, x, stored[0], stored[1], bias, axis)
+        return WeightedLayer(node, x, stored[0], stored[1], bias, axis)
     w = scheme.weight_grid(data, axis)
     if groups > 1 and w.scale.size > 1:  # one scale for all: its channels are counted within the groups
-        w = Grid(w.scale.max(keepdims=True), w.zero[:1], w.dtype)
+        w = QuantParams(w.scale.max(keepdims=True), w.zero[:1], w.dtype)
     least = np.abs(bias if w.scale.size > 1 else np.abs(bias).max(keepdims=True)) / (2.0**30 * x.scale)
     if added is not None:
         least = np.maximum(least, added.scale / (ADDED_STEP * x.scale))
-    w = Grid(np.maximum(w.scale, least).astype(np.float32), w.zero, w.dtype)
-    return Product(node, x, w, w.quantised(data, axis if w.scale.size > 1 else None), bias, axis)
+    w = QuantParams(np.maximum(w.scale, least).astype(np.float32), w.zero, w.dtype)
+    return WeightedLayer(node, x, w, w.quantised(data, axis if w.scale.size > 1 else None), bias, axis)
 
 
-def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[Grid, Array] | None:
+def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[QuantParams, Array] | None:
     """The grid and the integers of weights that were integers of the scheme already, as training leaves them."""
     stored = weights(node.input(1), axis)
     if isinstance(stored, str) or stored.steps or (scheme.symmetric_weights and stored.zero):
@@ -91,7 +91,7 @@ def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[Grid, Array
     if not held or (stored.scales.size > 1 and not scheme.per_channel):
         return None
     zeros = np.full(stored.scales.shape, zero, scheme.weights.numpy)
-    return Grid(stored.scales, zeros, scheme.weights), stored.data.astype(scheme.weights.numpy)
+    return QuantParams(stored.scales, zeros, scheme.weights), stored.data.astype(scheme.weights.numpy)
 
 
 def weight_axis(node: Node) -> int:
@@ -102,7 +102,7 @@ def weight_axis(node: Node) -> int:
 
 
 def insert(
-    graph: Graph, placed: Placement, made: list[Product], grids: Mapping[Value, Grid], scheme: Scheme
+    graph: Graph, placed: Placement, made: list[WeightedLayer], grids: Mapping[Value, QuantParams], scheme: Scheme
 ) -> dict[Value, Value]:
     """Change ``graph``, whose nodes and values ``placed`` and ``made`` have; returns the tensors that readers get."""
     shared: dict[tuple[int, bytes, bytes], Value] = {}
@@ -113,7 +113,7 @@ def insert(
     return {value: around(graph, value, grids[value]) for value in placed.tensors}
 
 
-def around(graph: Graph, value: Value, grid: Grid) -> Value:
+def around(graph: Graph, value: Value, grid: QuantParams) -> Value:
     """Let all readers of ``value`` read its integers, dequantised; an output keeps its name."""
     scale = graph.constant(f"{value.name}_scale", grid.scale.reshape(()))
     zero = graph.constant(f"{value.name}_zero_point", grid.zero.reshape(()))
@@ -127,7 +127,7 @@ def _dequantised(graph: Graph, node: Node, name: str, data: Array, scale: Array,
     return graph.add(make("DequantizeLinear"), inputs, [name], before=node).output
 
 
-def _weigh(graph: Graph, each: Product, shared: dict[tuple[int, bytes, bytes], Value]) -> None:
+def _weigh(graph: Graph, each: WeightedLayer, shared: dict[tuple[int, bytes, bytes], Value]) -> None:
     """Weights and bias of a product as integers; ``shared`` has those of products with the same weights (of the steps
     of a recurrent layer)."""
     node, stem = each.node, each.node.output.name

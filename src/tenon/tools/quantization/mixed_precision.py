@@ -26,7 +26,7 @@ from tenon.tools.metrics.base import Evaluation
 from tenon.tools.metrics.classification import TopK
 from tenon.tools.quantization.default_scheme import estimate_options, estimated_times
 from tenon.tools.quantization.half_precision import in_fp16, layer_name
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.moments import moments
 from tenon.tools.quantization.output_noise import OutputNoise, by_groups, output_noise, weight_noise
 from tenon.tools.quantization.placement import PRODUCTS
@@ -397,7 +397,7 @@ def _noise_of_layers(uniform: Recipe, samples: Sequence[Sample], request: Reques
     return noise
 
 
-def _noise(each: Product, moment: Array) -> float:
+def _noise(each: WeightedLayer, moment: Array) -> float:
     parts = by_groups(each, moment, wrong=False)
     signal, noise = float((np.matmul(parts, moment) * parts).sum()), weight_noise(each, moment)
     step = float(each.x.scale.reshape(())) ** 2 / 12

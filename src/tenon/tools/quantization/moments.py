@@ -15,7 +15,7 @@ import numpy as np
 from tenon.network.graph.graph import Array, Graph, Node
 from tenon.network.passes.base import attribute
 from tenon.tools.quantization.calibration import Step
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.probes import Probes
 from tenon.tools.quantization.samples import Sample
 
@@ -53,7 +53,13 @@ class Moments:
 
 
 def moments(
-    graph: Graph, made: Sequence[Product], samples: Sequence[Sample], *, threads: int, step: Step, second: bool = True
+    graph: Graph,
+    made: Sequence[WeightedLayer],
+    samples: Sequence[Sample],
+    *,
+    threads: int,
+    step: Step,
+    second: bool = True,
 ) -> dict[Node, Moments]:
     """The input moments of each layer with weights except transposed convolutions; without ``second``, which take long,
     first moments only."""
@@ -80,7 +86,7 @@ def moments(
     return {node: Moments(first[node], squares.get(node)) for node in nodes}
 
 
-def mean_shift(each: Product, known: Moments) -> Array:
+def mean_shift(each: WeightedLayer, known: Moments) -> Array:
     """By how much the integers of a product's weights shift the mean of each channel of its sums."""
     wrong = np.moveaxis(each.stored_weights() - each.node.input(1).array.astype(np.float64), each.axis, 0)
     groups = len(known.first)

@@ -15,12 +15,12 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType
 from tenon.tools.quantization.candidates import Recipe, Request, grids
 from tenon.tools.quantization.half_precision import layer_name
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.moments import moments
 from tenon.tools.quantization.placement import addends, placement, rounded_result
 from tenon.tools.quantization.range_search import MACS, expected_scores, network_macs
 from tenon.tools.quantization.samples import Sample
-from tenon.tools.quantization.scheme import SCHEMES, Grid
+from tenon.tools.quantization.scheme import SCHEMES, QuantParams
 from tenon.tools.quantization.simulation import Simulation
 
 SAMPLES = 8
@@ -78,7 +78,7 @@ def output_noise(recipe: Recipe, samples: Sequence[Sample], request: Request) ->
             request.step("noise of tensors", number, len(own))
             group = [end, *(part for part in placed.parts if placed.end(part) is end)]
             step = coarse[end]
-            rounded = Grid(step.scale, step.zero.astype(np.int16), DType.I16)
+            rounded = QuantParams(step.scale, step.zero.astype(np.int16), DType.I16)
             simulation.set_grids(dict.fromkeys(group, rounded))
             tensors[end] = simulation.noise(few, otherwise)[-1].noise
             simulation.set_grids({value: fine[value] for value in group})
@@ -105,7 +105,7 @@ def _of_weights(
     samples: Sequence[Sample],
     request: Request,
     tensors: Mapping[Value, float],
-    coarse: Mapping[Value, Grid],
+    coarse: Mapping[Value, QuantParams],
 ) -> dict[str, float]:
     """Relative output noise caused by each layer's rounded weights, estimated from the noise of its result's
     quantisation.  It is known up to a common factor only, because weight noise is the same at all positions and means
@@ -125,12 +125,12 @@ def _of_weights(
     return result
 
 
-def weight_noise(each: Product, moment: Array) -> float:
+def weight_noise(each: WeightedLayer, moment: Array) -> float:
     """The power of the noise that rounded weights add to the sums of a position, all channels together."""
     return float((np.matmul(wrong := by_groups(each, moment, wrong=True), moment) * wrong).sum())
 
 
-def by_groups(each: Product, moment: Array, *, wrong: bool) -> Array:
+def by_groups(each: WeightedLayer, moment: Array, *, wrong: bool) -> Array:
     """The weights [groups, channels, columns] as ``moment`` [groups, columns, columns] reads them, or how far their
     integers are from them."""
     data, groups = each.node.input(1).array.astype(np.float64), len(moment)

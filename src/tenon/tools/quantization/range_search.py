@@ -17,7 +17,7 @@ from tenon.tools.quantization.placement import Placement, root
 from tenon.tools.quantization.probes import Probes, scores
 from tenon.tools.quantization.ranges import Range, usual_range
 from tenon.tools.quantization.samples import Sample
-from tenon.tools.quantization.scheme import Grid, Scheme
+from tenon.tools.quantization.scheme import QuantParams, Scheme
 from tenon.tools.quantization.simulation import Simulation
 
 SHARES = ((0.8, 1.0), (1.0, 0.8), (0.9, 1.0), (1.0, 0.9), (0.95, 0.95), (1.15, 1.0), (1.0, 1.15))
@@ -79,7 +79,7 @@ def network_macs(graph: Graph) -> int:
     return sum(n.op.macs([None if v is None else v.type for v in n.inputs], [v.type for v in n.outputs]) for n in graph)
 
 
-def _set(simulation: Simulation, group: Sequence[Value], grid: Grid) -> None:
+def _set(simulation: Simulation, group: Sequence[Value], grid: QuantParams) -> None:
     for value in group:
         simulation.set_grid(value, grid)
 

@@ -22,7 +22,7 @@ from tenon.tools.quantization.candidates import Request as Request
 from tenon.tools.quantization.copies import twins
 from tenon.tools.quantization.equalisation import equalised, silenced
 from tenon.tools.quantization.head_scales import with_head_scales
-from tenon.tools.quantization.insertion import Product, insert
+from tenon.tools.quantization.insertion import WeightedLayer, insert
 from tenon.tools.quantization.loss import Quality
 from tenon.tools.quantization.moments import Moments
 from tenon.tools.quantization.range_search import searched
@@ -222,7 +222,7 @@ class _Search(Candidates):
                 step=request.step,
             )
 
-    def _narrowed(self, each: Product, known: Mapping[Node, Moments]) -> Product:
+    def _narrowed(self, each: WeightedLayer, known: Mapping[Node, Moments]) -> WeightedLayer:
         second = known[each.node].second if each.node in known else None
         return each if second is None else narrowed(each, second)
 

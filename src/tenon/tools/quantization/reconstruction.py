@@ -19,13 +19,13 @@ import numpy as np
 from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.tools.quantization.calibration import Step
 from tenon.tools.quantization.copies import twins
-from tenon.tools.quantization.insertion import Product, insert
+from tenon.tools.quantization.insertion import WeightedLayer, insert
 from tenon.tools.quantization.moments import COLUMNS, chosen_positions, results_at, rows_at
 from tenon.tools.quantization.placement import Placement
 from tenon.tools.quantization.probes import Probes
 from tenon.tools.quantization.rounding import FEW_BITS, fitted, span
 from tenon.tools.quantization.samples import Sample
-from tenon.tools.quantization.scheme import Grid, Scheme, bits_of
+from tenon.tools.quantization.scheme import QuantParams, Scheme, bits_of
 
 STAGES = 100
 """Most times that the network is compiled: of larger ones, several layers are measured at once."""
@@ -38,7 +38,7 @@ RIDGES = (0.03, 0.3, 3.0)
 samples that were left out."""
 
 
-def reconstructs(each: Product) -> bool:
+def reconstructs(each: WeightedLayer) -> bool:
     """Whether the weights of a product are found so: few bits, its own, and not integers from training."""
     w, node = each.node.input(1), each.node
     columns = w.type.size // max(w.type.dims[each.axis], 1)
@@ -55,15 +55,15 @@ def reconstructs(each: Product) -> bool:
 def reconstructed(
     graph: Graph,
     placed: Placement,
-    made: Sequence[Product],
-    grids: Mapping[Value, Grid],
+    made: Sequence[WeightedLayer],
+    grids: Mapping[Value, QuantParams],
     scheme: Scheme,
     samples: Sequence[Sample],
     *,
     centred: bool,
     threads: int,
     step: Step,
-) -> tuple[list[Product], list[Array]]:
+) -> tuple[list[WeightedLayer], list[Array]]:
     """The products with other weights and scales, and what their biases then have to add, [channels] each.
 
     ``centred``: biases put back the means of sums; else nothing is to be added.
@@ -134,9 +134,9 @@ class _Quantised:
 
     graph: Graph
     placed: Placement
-    done: list[Product]
+    done: list[WeightedLayer]
     left: set[Node]
-    grids: Mapping[Value, Grid]
+    grids: Mapping[Value, QuantParams]
     scheme: Scheme
 
 
@@ -212,7 +212,7 @@ def _other(graph: Graph, node: Node, left: set[Node]) -> int | None:
 
 
 # ------------------------------------------------------------------------------------------------ weights that fit
-def _fitted(each: Product, halves: Sequence[_Sums], *, centred: bool) -> tuple[Product, Array]:
+def _fitted(each: WeightedLayer, halves: Sequence[_Sums], *, centred: bool) -> tuple[WeightedLayer, Array]:
     """The product and what its bias has to add."""
     data = np.moveaxis(each.node.input(1).array.astype(np.float64), each.axis, 0)
     groups = len(halves[0].second)
@@ -226,12 +226,12 @@ def _fitted(each: Product, halves: Sequence[_Sums], *, centred: bool) -> tuple[P
     every = halves[0] if len(halves) == 1 else halves[0] + halves[1]
     whole, steps, new = _solved(each, start, scale, bias, every, ridge, centred)
     weights = np.moveaxis(whole.reshape(data.shape), 0, each.axis).astype(each.weights.dtype)
-    w = Grid(steps.reshape(-1).astype(np.float32), each.w.zero, each.w.dtype)
+    w = QuantParams(steps.reshape(-1).astype(np.float32), each.w.zero, each.w.dtype)
     return replace(each, w=w, weights=weights), (new - bias).reshape(-1)
 
 
 def _solved(
-    each: Product, start: Array, scale: Array, bias: Array, sums: _Sums, ridge: float, centred: bool
+    each: WeightedLayer, start: Array, scale: Array, bias: Array, sums: _Sums, ridge: float, centred: bool
 ) -> tuple[Array, Array, Array]:
     """Integers, scales and biases whose sums are nearest to the wanted ones, near the weights ``start``."""
     second, cross = sums.second, sums.cross

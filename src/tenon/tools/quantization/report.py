@@ -11,11 +11,11 @@ from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.ops.requantize import limits
 from tenon.tools.quantization.candidates import Recipe, grids
 from tenon.tools.quantization.half_precision import layer_name
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.probes import Probes, scores
 from tenon.tools.quantization.recurrent_states import is_of_gates
 from tenon.tools.quantization.samples import Sample
-from tenon.tools.quantization.scheme import Grid, Scheme, bits_of
+from tenon.tools.quantization.scheme import QuantParams, Scheme, bits_of
 
 
 @dataclass(frozen=True)
@@ -186,14 +186,14 @@ def standard_error(share: float, count: int) -> float:
     return float((likely * (1 - likely) / count) ** 0.5)
 
 
-def weight_noise(each: Product) -> WeightNoise:
+def weight_noise(each: WeightedLayer) -> WeightNoise:
     """The noise of the integers of a product's weights."""
     sums = Sums()
     sums.add(each.stored_weights(), each.node.input(1).array)
     return WeightNoise(layer_name(each.node), sums.sqnr, bits_of(each.w.dtype), each.w.scale.size)
 
 
-def _span(grid: Grid) -> tuple[float, float]:
+def _span(grid: QuantParams) -> tuple[float, float]:
     """The real numbers that are not saturated."""
     least, most = limits(grid.dtype)
     scale, zero = float(grid.scale.reshape(())), float(grid.zero.reshape(()))

@@ -19,9 +19,9 @@ from tenon.network.graph.graph import Array, Node
 from tenon.network.graph.types import DType
 from tenon.network.ops.requantize import limits
 from tenon.tools.quantization.calibration import Step
-from tenon.tools.quantization.insertion import Product
+from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.moments import Moments
-from tenon.tools.quantization.scheme import Grid
+from tenon.tools.quantization.scheme import QuantParams
 
 DAMPING = 0.01
 """Share of the mean moment that is added to each."""
@@ -47,8 +47,8 @@ WORK = 2e11
 
 # ------------------------------------------------------------------------------------------------ rounding
 def rounded(
-    made: Sequence[Product], known: Mapping[Node, Moments], method: str, *, step: Step, centred: bool = False
-) -> list[Product]:
+    made: Sequence[WeightedLayer], known: Mapping[Node, Moments], method: str, *, step: Step, centred: bool = False
+) -> list[WeightedLayer]:
     """The products with weights rounded by ``method``, one of ``ROUNDINGS``, where moments are known.
 
     Products of the same weights (of the steps of a recurrent layer) are rounded alike, by the mean of their moments.
@@ -78,7 +78,7 @@ Rounding = Callable[[Array, Array, tuple[float, float]], Array]
 """Weights [out, columns] in steps and moments [columns, columns] to integers within limits."""
 
 
-def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
+def _rounded(each: WeightedLayer, moment: Array, method: Rounding) -> WeightedLayer:
     data, groups = each.node.input(1).array.astype(np.float64), len(moment)
     rows = np.moveaxis(data, each.axis, 0)
     parts = rows.reshape(groups, rows.shape[0] // groups, -1)
@@ -98,7 +98,7 @@ def _rounded(each: Product, moment: Array, method: Rounding) -> Product:
     return replace(each, weights=stored.astype(each.weights.dtype))
 
 
-def span(w: Grid) -> tuple[int, int]:
+def span(w: QuantParams) -> tuple[int, int]:
     """The least and the greatest integer of weights: of symmetric ones in i8 without -128, which the nearest integers
     do not have either, and without which targets multiply bytes faster (``ProductUnit.narrow``)."""
     least, most = limits(w.dtype)
@@ -199,7 +199,7 @@ def adaround(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
     return chosen
 
 
-def narrowed(each: Product, moment: Array) -> Product:
+def narrowed(each: WeightedLayer, moment: Array) -> WeightedLayer:
     """A product with scales of weights that give the sums the least error, of some smaller ones; one of more than
     ``FEW_BITS`` as it is."""
     if _bits(each) > FEW_BITS:
@@ -216,11 +216,11 @@ def narrowed(each: Product, moment: Array) -> Product:
         error = (np.clip(np.rint(steps), least, most) - steps) * (scale * share)[:, None]
         losses.append((error**2 * power).sum(1))
     best = np.argmin(losses, axis=0) if each.w.scale.size > 1 else np.argmin(np.sum(losses, axis=1))
-    w = Grid((each.w.scale * shares[best]).astype(np.float32), each.w.zero, each.w.dtype)
+    w = QuantParams((each.w.scale * shares[best]).astype(np.float32), each.w.zero, each.w.dtype)
     return replace(each, w=w, weights=w.quantised(data.astype(np.float32), each.axis if w.scale.size > 1 else None))
 
 
-def _bits(each: Product) -> int:
+def _bits(each: WeightedLayer) -> int:
     least, most = limits(each.w.dtype)
     return (most - least).bit_length()
 

@@ -13,7 +13,7 @@ from tenon.network.ops.requantize import limits
 
 
 @dataclass(frozen=True)
-class Grid:
+class QuantParams:
     """real = ``scale`` * (integer - ``zero``); vectors hold one entry per channel of weights."""
 
     scale: Array
@@ -64,11 +64,11 @@ class Scheme:
         their noise counts most."""
         return replace(self, weights=DType.I8) if bits_of(self.weights) < 8 else self
 
-    def activation_grid(self, low: float, high: float) -> Grid:
+    def activation_grid(self, low: float, high: float) -> QuantParams:
         """The grid of a tensor of values from ``low`` to ``high``, widened to have 0."""
         return _grid(np.array([low]), np.array([high]), self.activations, self.symmetric, self.power_of_two)
 
-    def weight_grid(self, weights: Array, axis: int) -> Grid:
+    def weight_grid(self, weights: Array, axis: int) -> QuantParams:
         """The grid of weights with output channels along ``axis``."""
         others = tuple(i for i in range(weights.ndim) if i != axis) if self.per_channel else None
         low, high = (np.atleast_1d(f(weights, axis=others)).astype(np.float64) for f in (np.min, np.max))
@@ -79,7 +79,7 @@ OF_ZEROS = 2.0**-7
 """The scale of a tensor that is always zero.  Not 1, which stands for integers that are no real numbers."""
 
 
-def _grid(low: Array, high: Array, dtype: DType, symmetric: bool, power_of_two: bool) -> Grid:
+def _grid(low: Array, high: Array, dtype: DType, symmetric: bool, power_of_two: bool) -> QuantParams:
     least, most = limits(dtype)
     low, high = np.minimum(low, 0.0).astype(np.float64), np.maximum(high, 0.0).astype(np.float64)
     if symmetric:  # without the least integer, whose negative does not exist
@@ -92,7 +92,7 @@ def _grid(low: Array, high: Array, dtype: DType, symmetric: bool, power_of_two: 
     scale = scale.astype(np.float32)
     middle = 0 if least < 0 else (most - least + 1) // 2
     zero = np.full(scale.shape, middle) if symmetric else np.clip(np.rint(least - low / scale), least, most)
-    return Grid(scale, zero.astype(dtype.numpy), dtype)
+    return QuantParams(scale, zero.astype(dtype.numpy), dtype)
 
 
 SCHEMES = {

@@ -10,12 +10,12 @@ from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import F32, DType, TensorType
 from tenon.network.passes.base import make
 from tenon.tools.quantization.copies import twins
-from tenon.tools.quantization.insertion import Product, insert
+from tenon.tools.quantization.insertion import WeightedLayer, insert
 from tenon.tools.quantization.loss import Loss, is_classifier, loss_of, relative_entropy
 from tenon.tools.quantization.placement import Placement
 from tenon.tools.quantization.probes import Probes, scores
 from tenon.tools.quantization.samples import Sample
-from tenon.tools.quantization.scheme import Grid, Scheme
+from tenon.tools.quantization.scheme import QuantParams, Scheme
 
 CLEARLY = 1.25
 """Factor of the best noise after as many samples from which the rest is not measured."""
@@ -32,8 +32,8 @@ class Simulation:
         self,
         graph: Graph,
         placed: Placement,
-        made: Sequence[Product],
-        grids: Mapping[Value, Grid],
+        made: Sequence[WeightedLayer],
+        grids: Mapping[Value, QuantParams],
         scheme: Scheme,
         threads: int,
     ) -> None:
@@ -55,7 +55,7 @@ class Simulation:
         self._probes = Probes(copy, self._ends, threads=threads)
         self._means: ChannelMeans | None = None
 
-    def _with_shift(self, graph: Graph, each: Product, i: int) -> Value:
+    def _with_shift(self, graph: Graph, each: WeightedLayer, i: int) -> Value:
         y, axis = each.node.output, channel_axis(each.node)
         shape = tuple(each.channels if j == axis else 1 for j in range(y.type.rank))
         self.shifts.append(np.zeros(shape, np.float32))
@@ -66,11 +66,11 @@ class Simulation:
             graph.rewire(reader, tuple(added.output if v is y else v for v in reader.inputs))
         return added.output
 
-    def set_grid(self, value: Value, grid: Grid) -> None:
+    def set_grid(self, value: Value, grid: QuantParams) -> None:
         scale, zero = self._names[value]
         self._feeds[scale], self._feeds[zero] = grid.scale.reshape(()), grid.zero.reshape(())
 
-    def set_grids(self, grids: Mapping[Value, Grid]) -> None:
+    def set_grids(self, grids: Mapping[Value, QuantParams]) -> None:
         for value, grid in grids.items():
             self.set_grid(value, grid)
 

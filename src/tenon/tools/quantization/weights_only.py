@@ -18,7 +18,7 @@ from tenon.network.passes.base import make
 from tenon.tools.quantization.insertion import weight_axis
 from tenon.tools.quantization.placement import PRODUCTS
 from tenon.tools.quantization.rounding import FEW_BITS
-from tenon.tools.quantization.scheme import Grid, Scheme, bits_of
+from tenon.tools.quantization.scheme import QuantParams, Scheme, bits_of
 
 SMALLEST = 64
 """Weights with fewer elements stay as they are."""
@@ -74,7 +74,7 @@ def _stored(graph: Graph, node: Node, scheme: Scheme) -> Value:
     return value
 
 
-def _finer(grid: Grid, rows: Array) -> Grid:
+def _finer(grid: QuantParams, rows: Array) -> QuantParams:
     """With the scale for each row that gives its weights the least squared error; of 8 bits as it is, as the greatest
     weight of a row counts more there than the steps of the others."""
     if bits_of(grid.dtype) > FEW_BITS:

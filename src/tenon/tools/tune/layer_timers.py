@@ -17,7 +17,7 @@ from tenon.machine.targets.host import runner_of
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.targets.runner import Runner
 from tenon.runtime.bundle import Bundle
-from tenon.runtime.engine.device import Device
+from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.engine import Engine, open_bundle
 
 _EVICT = np.zeros(2 << 20, np.float32)
@@ -41,7 +41,7 @@ def open_timer(bundle: Bundle, threads: int, runner: Runner | None = None) -> La
         return _EngineTimer(open_bundle(bundle, threads=threads))
     if threads > 1:
         raise InputError(f"layers run in one thread on machines other than this one: leave out threads={threads}")
-    return _DeviceTimer(Device(bundle, runner))
+    return _DeviceTimer(RemoteBundle(bundle, runner))
 
 
 def machine_of(target: Target, runner: Runner | None = None) -> str:
@@ -66,7 +66,7 @@ class _EngineTimer:
 
 
 class _DeviceTimer:
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: RemoteBundle) -> None:
         self._device = device.__enter__()
 
     def seconds(self) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tenon.machine.codegen.backend import Step, region_parameters
+from tenon.machine.codegen.backend import KernelLaunch, region_parameters
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.kernel_ir.work_items import WorkItems
@@ -34,7 +34,7 @@ class _Printed:
     """A kernel call: its comment, and the call with counters of iterations in local variables (``local``) and in the
     activations (``kept``)."""
 
-    step: Step
+    step: KernelLaunch
     comment: str
     local: str
     kept: str
@@ -48,7 +48,7 @@ def macros(programs: Sequence[Program], *, profile: bool) -> Iterator[str]:
         yield _COUNTER
 
 
-def entry_text(program: Program, steps: Sequence[Step], c: C99, *, profile: bool) -> Iterable[str]:
+def entry_text(program: Program, steps: Sequence[KernelLaunch], c: C99, *, profile: bool) -> Iterable[str]:
     """The lines of a program's entry points."""
     printed, name = list(_printed(program.items, iter(steps), c)), program.name
     if program.threads > 1:
@@ -99,7 +99,7 @@ def _by_phases(name: str) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------- phases, one by one
-def _phases(steps: Sequence[Step]) -> list[int]:
+def _phases(steps: Sequence[KernelLaunch]) -> list[int]:
     """The phase of every step."""
     numbers, phase = list[int](), 0
     for step in steps:
@@ -201,7 +201,7 @@ def _has_loops(program: Program) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- calls
 def _printed(
-    items: Iterable[Item], steps: Iterator[Step], c: C99, loops: tuple[Repeat, ...] = ()
+    items: Iterable[Item], steps: Iterator[KernelLaunch], c: C99, loops: tuple[Repeat, ...] = ()
 ) -> Iterator[_Printed]:
     """The calls of a tree inside of ``loops``."""
     local, kept = [_local(depth) for depth in range(len(loops))], [_kept(loop) for loop in loops]
@@ -217,7 +217,7 @@ def _printed(
                     yield from _printed(body, steps, c, loops)
 
 
-def _call(c: C99, step: Step, counters: Sequence[str]) -> str:
+def _call(c: C99, step: KernelLaunch, counters: Sequence[str]) -> str:
     """A kernel call, with the numbers of iterations of the loops around it."""
     items = step.work_items
     args = [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tenon.machine.codegen.backend import Backend, EntryPoint, SourceFile, Step, steps_of
+from tenon.machine.codegen.backend import Backend, EntryPoint, KernelLaunch, SourceFile, steps_of
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.entry_points import SUFFIXES, entry_points
@@ -27,7 +27,7 @@ class CUnit:
     head: str
     functions: tuple[PrintedFunction, ...]
     entries: str
-    steps: tuple[tuple[Step, ...], ...] = ()
+    steps: tuple[tuple[KernelLaunch, ...], ...] = ()
     entry_points: tuple[tuple[EntryPoint, ...], ...] = ()
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tenon
 from tenon.errors import InputError, Problem, UnsupportedError
-from tenon.machine.codegen.backend import Backend, SourceFile, Step, TextUnit, steps_of, unsupported
+from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, TextUnit, steps_of, unsupported
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.opencl.dialect import OpenCLC
 from tenon.machine.codegen.opencl.entry_points import entry_points
@@ -77,7 +77,7 @@ def _kernel_name(program: Program, number: int) -> str:
     return f"{program.name}_step_{number}"
 
 
-def _kernel(program: Program, number: int, step: Step) -> list[str]:
+def _kernel(program: Program, number: int, step: KernelLaunch) -> list[str]:
     """The kernel that runs one work item of a step."""
     regions = ", ".join(f"__global {'const ' * (region is Region.CONSTANT)}uchar *{region}" for region in Region)
     items = step.work_items
@@ -101,7 +101,9 @@ def _address(place: Place) -> str:
     return f"({place.region} + {place.offset})" if place.offset else str(place.region)
 
 
-def _host(programs: Sequence[Program], steps: Sequence[Sequence[Step]], kernels: str, header: str, banner: str) -> str:
+def _host(
+    programs: Sequence[Program], steps: Sequence[Sequence[KernelLaunch]], kernels: str, header: str, banner: str
+) -> str:
     """The C file that programs call."""
     quoted = "\n".join(f"  {json.dumps(line + chr(10))}," for line in kernels.splitlines())
     networks = [text for p, own in zip(programs, steps, strict=True) for text in _network(p, own)]
@@ -118,7 +120,7 @@ def _host(programs: Sequence[Program], steps: Sequence[Sequence[Step]], kernels:
     )
 
 
-def _network(program: Program, steps: Sequence[Step]) -> list[str]:
+def _network(program: Program, steps: Sequence[KernelLaunch]) -> list[str]:
     """The tables and entry points of a program."""
     name, memory = program.name, program.memory
     rows = [

@@ -170,7 +170,7 @@ def moved(match: Match, node: Node, source: Value, grid: Grid) -> Value:
 
 # ---------------------------------------------------------------------------------------------- constants
 @dataclass(frozen=True)
-class Weights:
+class QuantisedWeights:
     """Integers [out, ...], a scale for each output channel or one for all (f32), and their zero point.
 
     ``quant`` has ``steps`` set if the float weights of the graph are integers.
@@ -182,7 +182,7 @@ class Weights:
     steps: bool
 
 
-def weights(value: Value, axis: int) -> Weights | str:
+def weights(value: Value, axis: int) -> QuantisedWeights | str:
     """Constant weights with output channels along ``axis``, or the reason why they are not quantised."""
     known = integers_of(value)
     if known is not None:
@@ -219,7 +219,7 @@ def _along(parameter: Array, data: Array, axis: int) -> Array | None:
     return parameter.reshape(-1) if alone else None
 
 
-def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: bool) -> Weights | str:
+def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: bool) -> QuantisedWeights | str:
     if scales is None or zeros is None:
         return "its weights have scales along another axis than output channels"
     if zeros.size and (zeros != zeros[0]).any():
@@ -230,7 +230,7 @@ def _weights(data: Array, scales: Array | None, zeros: Array | None, *, steps: b
     if not held:
         return "its weights do not fit 16 bits"
     dtype = next(t for t in held if t is not DType.I4 or not zero)
-    return Weights(data.astype(dtype.numpy), scales.astype(np.float32), zero, steps)
+    return QuantisedWeights(data.astype(dtype.numpy), scales.astype(np.float32), zero, steps)
 
 
 def bias(value: Value | None, scales: Array, *, steps: bool) -> Array | str | None:
