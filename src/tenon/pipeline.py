@@ -38,11 +38,12 @@ from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
+from tenon.network.ops.traits import is_quantised
 from tenon.network.ops.unroll import unrolled
 from tenon.network.passes.base import Pass
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.heads import with_head
-from tenon.network.passes.integers import is_quantised, to_integers
+from tenon.network.passes.integers import to_integers
 from tenon.network.passes.integers.digest import expected_digest
 from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tenon
 from lowered import MACHINES, Ask, NotLoweredError, run_lowered
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, TensorType
@@ -412,3 +415,68 @@ def test_shapes_follow_from_operands(name: str) -> None:
             if evaluated(case.op, other)[0].shape != shape:
                 changed.add(i)
     assert changed <= cls.shape_operands
+
+
+# --------------------------------------------------------------------------------------- moves of the first operand
+@pytest.mark.parametrize("name", having(True, "rearranges"))
+def test_rearranging_operators_place_elements_by_position(name: str) -> None:
+    """If the first operand holds the positions of its elements, the result says where each element of another such
+    operand is found."""
+    compared = 0
+    for case in cases(name):
+        first, *rest = case.arrays()
+        assert first is not None
+        places = np.arange(first.size, dtype=np.int64).reshape(first.shape)
+        taken = [each.astype(np.int64) for each in evaluated(case.op, [places, *rest])]
+        for result, at in zip(evaluated(case.op, [first, *rest]), taken, strict=True):
+            assert same(result, first.reshape(-1)[at]), case.label
+            compared += result.size
+    assert compared
+    assert OPERATORS[name].moves
+
+
+@pytest.mark.parametrize("name", having(True, "selects"))
+def test_selecting_operators_keep_order_and_elements(name: str) -> None:
+    """A monotone function may be applied before or after, and all results are elements of the first operand."""
+    compared = 0
+    for case in cases(name):
+        x, *rest = case.arrays()
+        if x is None or x.dtype not in FLOATS or not x.size:
+            continue
+        (result, *_) = evaluated(case.op, [x, *rest])
+        (scaled, *_) = evaluated(case.op, [x * x.dtype.type(4), *rest])
+        assert same(scaled, result * x.dtype.type(4)), case.label
+        assert set(np.unique(result[np.isfinite(result)])) <= set(np.unique(x)), case.label
+        compared += result.size
+    assert compared
+
+
+INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32)
+
+
+@pytest.mark.parametrize("name", having(True, "quantised"))
+def test_quantised_operators_compute_on_integers(name: str) -> None:
+    for case in cases(name):
+        x = case.arrays()[0]
+        assert x is not None
+        assert x.dtype in INTEGERS, case.label
+        assert not OPERATORS[name].converts
+
+
+def test_operators_with_zero_points_are_quantised() -> None:
+    named = {name for name, cls in OPERATORS.items() if cls.zero_points is not Operator.zero_points}
+    assert named <= set(having(True, "quantised"))
+    assert named
+
+
+def test_names_of_operators_are_not_compared() -> None:
+    """Passes and tools ask for traits and classes; tables by name are data."""
+    source = Path(tenon.__file__).parent
+    compared = [
+        f"{path.relative_to(source)}: {line.strip()}"
+        for folder in ("network/passes", "network/ops", "machine", "tools", "runtime", "compat", "formats/exporters")
+        for path in sorted((source / folder).rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if re.search(r"\bop\.name (==|!=) |\bop\.name (not )?in \(|op\.name\.(starts|ends)with\(", line)
+    ]
+    assert not compared

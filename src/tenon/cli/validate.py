@@ -14,6 +14,7 @@ from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.errors import InputError
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array
+from tenon.network.ops.traits import is_quantised
 from tenon.options import Options
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.deployment import ModelValidation, read_deployment, validate_deployment
@@ -22,7 +23,6 @@ from tenon.tools.deployment.limits import LIMITS, kind_of
 from tenon.tools.deployment.validate import (
     OutputCheck,
     Validation,
-    is_quantised,
     is_quantised_bundle,
     own_runtime,
     reference,

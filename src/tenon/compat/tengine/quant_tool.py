@@ -22,6 +22,7 @@ from tenon.cli.program import run_command
 from tenon.errors import InputError, ShapeError
 from tenon.formats.exporters.save import save
 from tenon.network.graph.graph import Graph
+from tenon.network.ops.softmax import Softmax
 from tenon.tools.quantization.by_ranges import calibrated_ranges, equalised_model, quantize_by_ranges
 from tenon.tools.quantization.comparison import compare
 from tenon.tools.quantization.range_files import Ranges, read_ranges, write_ranges
@@ -268,7 +269,7 @@ def _input_names(model: str) -> list[str]:
 
 def _probabilities(graph: Graph) -> Ranges:
     """The range of every result of Softmax, which is not calibrated: its scale is 1/127 or 1/255 in the tables."""
-    return {node.output.name: (0.0, 1.0) for node in graph if node.op.name == "Softmax"}
+    return {node.output.name: (0.0, 1.0) for node in graph if isinstance(node.op, Softmax) and not node.op.log}
 
 
 def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[str, str]) -> str:

@@ -33,7 +33,7 @@ def _between_casts(node: Node) -> bool:
 
 
 def _is_cast(node: Node) -> bool:
-    return node.op.name == "Cast" and {node.input(0).type.dtype, node.output.type.dtype} == {F32, DType.F16}
+    return isinstance(node.op, Cast) and {node.input(0).type.dtype, node.output.type.dtype} == {F32, DType.F16}
 
 
 def _widen(graph: Graph, node: Node) -> None:

@@ -23,6 +23,7 @@ from tenon.network.ops.conv import Conv
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.pool import Pooling
 from tenon.network.ops.quantised_pairs import read_through_integers
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.unroll import unrolled
 
 if TYPE_CHECKING:
@@ -62,12 +63,17 @@ attribute, and then makes u8 of the pair's i8, which contradicts it and is repor
 def _moves_dequantised(graph: Graph, node: Node) -> Node | None:
     """The DequantizeLinear whose results a node moves to an output or to anything but QuantizeLinear."""
     before = node.inputs[0].producer if node.op.name in _MOVED_PAST and node.inputs[0] is not None else None
-    if before is None or before.op.name != "DequantizeLinear" or before.input(0).constant or len(before.inputs) < 3:
+    if (
+        before is None
+        or not isinstance(before.op, DequantizeLinear)
+        or before.input(0).constant
+        or len(before.inputs) < 3
+    ):
         return None
     if before.input(1).type.rank:
         return None
     inside = not graph.is_output(node.output)
-    return None if inside and all(reader.op.name == "QuantizeLinear" for reader in node.output.uses) else before
+    return None if inside and all(isinstance(reader.op, QuantizeLinear) for reader in node.output.uses) else before
 
 
 _SMALL = 16

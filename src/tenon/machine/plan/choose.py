@@ -44,7 +44,7 @@ def choose_alike(graph: Graph, setting: Setting, first: Graph, there: Setting) -
     chosen: dict[str, str] = {}
     for node in graph:
         twin = planned.get(node.output.name)
-        if twin is not None and twin.op.name == node.op.name:
+        if twin is not None and type(twin.op) is type(node.op):
             algorithm = operator(node).packed_alike(site(node, setting), site(twin, there))
             if algorithm is not None:
                 chosen[key(node)] = algorithm.key

@@ -162,6 +162,13 @@ class Operator(ABC):
     """The absolute error bound of an f32 result, whatever the magnitudes of operands and result."""
     moves: ClassVar[bool] = False
     """Results are elements of the operands as they are, whatever their type, or follow from shapes and attributes."""
+    rearranges: ClassVar[bool] = False
+    """Results are elements of the first operand, at places that do not depend on its values: integers that stand for
+    real numbers can be moved in their place."""
+    selects: ClassVar[bool] = False
+    """Results are elements of the first operand, selected by their order, which a positive scale keeps."""
+    quantised: ClassVar[bool] = False
+    """Computes on integers that stand for real numbers, in a named arithmetic."""
     converts: ClassVar[bool] = False
     """Results are the elements of the first operand, in another type or on another scale."""
     commutative: ClassVar[bool] = False

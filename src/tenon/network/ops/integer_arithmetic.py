@@ -47,6 +47,7 @@ class IntegerBinary(Pointwise):
     high: int = 127
     to: str = "i8"
     scales: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

@@ -31,6 +31,7 @@ LONGEST = 1 << 16
 class IntegerFunction(Operator):
     """A function of integers of 16 bits to fractions of 2**15."""
 
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
@@ -138,6 +139,7 @@ class IntegerInterpolation(Operator):
     """
 
     scale: float = 1.0
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

@@ -78,6 +78,7 @@ class IntegerLogSoftmax(Operator):
     """
 
     x_scale: float = 1.0
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

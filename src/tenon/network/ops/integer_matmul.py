@@ -62,6 +62,7 @@ class IntegerMatMul(Operator):
     scale: float = 1.0
     factor: float = 1.0
     fixed: Fixed = (0, 0)
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 4)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
     fusable: ClassVar[bool] = True

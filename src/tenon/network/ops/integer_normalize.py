@@ -66,6 +66,7 @@ class IntegerL2Normalization(Operator):
     """
 
     x_zero: int = 0
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 
@@ -118,6 +119,7 @@ class IntegerLayerNormalization(Operator):
 
     factor: Fixed = (1 << 30, 1)
     limit: int = 1
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (3, 3)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

@@ -66,6 +66,7 @@ class IntegerAveragePool(Operator):
     scale: float = 1.0
     factor: float = 1.0
     fixed: Fixed = (0, 0)
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

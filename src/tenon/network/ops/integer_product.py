@@ -68,6 +68,7 @@ class IntegerProduct(Operator):
     to: str = "i8"
     scale: float = 1.0
     slope: float = 1.0
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (4, 5)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

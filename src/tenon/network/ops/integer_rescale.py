@@ -40,6 +40,7 @@ class IntegerRescale(Pointwise):
     high: int = 127
     to: str = "i8"
     scale: float = 1.0
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

@@ -44,6 +44,7 @@ class IntegerResizeLinear(Operator):
     half_pixel: int = 0
     scale: float = 1.0
     zero: int = 0
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

@@ -111,6 +111,7 @@ class IntegerSoftmax(Operator):
 
     x_scale: float = 1.0
     to: str = ""
+    quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

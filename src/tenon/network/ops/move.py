@@ -136,6 +136,7 @@ class Transpose(Operator):
     """Axes in another order, by default reversed."""
 
     perm: Ints = ()
+    rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     def order(self, rank: int) -> Ints:
@@ -346,6 +347,7 @@ class Split(Operator):
 class Tile(Operator):
     """Inputs: data, repeats.  The whole tensor repeated along every axis."""
 
+    rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
     moves: ClassVar[bool] = True
 
@@ -386,6 +388,7 @@ class Tile(Operator):
 class Expand(Operator):
     """Inputs: data, shape.  Bidirectional broadcasting, as in NumPy."""
 
+    rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
     moves: ClassVar[bool] = True
 

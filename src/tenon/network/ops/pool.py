@@ -164,6 +164,7 @@ class MaxPool(Pooling):
     """The largest element of every window.  ``storage_order`` matters to a second output only (the indices)."""
 
     storage_order: int = 0
+    selects: ClassVar[bool] = True
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
     narrow_images: ClassVar[bool] = True
 

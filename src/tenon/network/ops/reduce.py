@@ -236,6 +236,7 @@ class ReduceMean(Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceMax(Reduce):
+    selects: ClassVar[bool] = True
     combine: ClassVar[str] = "max"
     takes_bool: ClassVar[bool] = True
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
@@ -254,6 +255,7 @@ class ReduceMax(Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceMin(Reduce):
+    selects: ClassVar[bool] = True
     combine: ClassVar[str] = "min"
     takes_bool: ClassVar[bool] = True
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
@@ -431,6 +433,7 @@ class GlobalAveragePool(GlobalPool):
 @register
 @dataclass(frozen=True)
 class GlobalMaxPool(GlobalPool):
+    selects: ClassVar[bool] = True
     combine: ClassVar[str] = "max"
     accuracy: ClassVar[Accuracy] = Accuracy.EXACT
 

@@ -24,6 +24,8 @@ class MaxPoolWithIndices(Direct, MaxPool):
     """The largest element of every window and, second, its flat index in the input (column-major in a plane, when
     ``storage_order``)."""
 
+    selects: ClassVar[bool] = False  # the second result has positions
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (y,) = super().infer(inputs)
         return y, TensorType(I64, y.dims)

@@ -36,6 +36,7 @@ from tenon.network.ops.window import Ints
 class View(Operator):
     """An operator whose result is its first input's elements, in order, in another shape."""
 
+    rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     def layouts(self, site: Site) -> Layouts:
@@ -209,6 +210,8 @@ class Same(Operator):
 @dataclass(frozen=True)
 class Identity(Same):
     """The input."""
+
+    rearranges: ClassVar[bool] = True
 
     def reference(self, x: Array) -> Array:
         return x

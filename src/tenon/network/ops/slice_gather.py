@@ -93,6 +93,7 @@ def everything(n: int) -> list[Run]:
 class Slice(Operator):
     """Inputs: data, starts, ends, axes, steps; all but the data are constants."""
 
+    rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (3, 5)
     moves: ClassVar[bool] = True
 
@@ -190,6 +191,7 @@ class Gather(Operator):
     """Inputs: data, indices.  The slices of ``axis`` at those indices, in the shape of the indices."""
 
     axis: int = 0
+    rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
     moves: ClassVar[bool] = True
     along_axis: ClassVar[bool] = True

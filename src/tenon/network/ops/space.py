@@ -24,6 +24,7 @@ class DepthToSpace(Operator):
 
     blocksize: int = 1
     mode: str = "DCR"
+    rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -67,6 +68,7 @@ class SpaceToDepth(Operator):
     """[N, C, H * b, W * b] to [N, b * b * C, H, W]: the position in a square is the outer part of the channel index."""
 
     blocksize: int = 1
+    rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:

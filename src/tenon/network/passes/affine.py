@@ -14,7 +14,10 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
 from tenon.network.ops.base import Operator
+from tenon.network.ops.conv import Conv, ConvTranspose
+from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.normalize import BatchNormalization
+from tenon.network.ops.pointwise import Add, Div, Mul, Sub
 from tenon.network.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.network.passes.patterns import Any, Apply, Constant
 
@@ -34,10 +37,10 @@ class Affine:
 
 def affine(node: Node, axis: int) -> Affine | None:
     """``node`` as an affine operator along ``axis`` (from the front), or None if it is not affine."""
-    if node.op.name == "BatchNormalization":
+    if isinstance(node.op, BatchNormalization):
         normal = normalization(node)
         return normal if normal is not None and normal.axis == axis else None
-    if node.op.name not in ("Mul", "Add", "Sub", "Div") or len(node.inputs) != 2:
+    if not isinstance(node.op, Mul | Add | Sub | Div) or len(node.inputs) != 2:
         return None
     a, b = node.input(0), node.input(1)
     if a.constant and isinstance(node.op, Operator) and node.op.commutative:
@@ -45,7 +48,7 @@ def affine(node: Node, axis: int) -> Affine | None:
     if a.constant or not b.constant or a.type != node.output.type or not a.type.dtype.is_float:
         return None
     c = per_channel(b.array, a.type.dims, axis)
-    if c is None or (node.op.name == "Div" and not c.all()):
+    if c is None or (isinstance(node.op, Div) and not c.all()):
         return None
     ones, zeros = np.ones_like(c), np.zeros_like(c)
     scale, shift = {"Mul": (c, zeros), "Div": (1 / c if c.all() else c, zeros), "Add": (ones, c), "Sub": (ones, -c)}[
@@ -93,7 +96,7 @@ class Linear:
     @property
     def axis(self) -> int:
         """The axis of x and y that holds the channels."""
-        return self.node.output.type.rank - 1 if self.node.op.name in ("Gemm", "MatMul") else 1
+        return self.node.output.type.rank - 1 if isinstance(self.node.op, Gemm | MatMul) else 1
 
     @property
     def channels(self) -> int:
@@ -106,20 +109,20 @@ class Linear:
     def grouped(self, weights: Array) -> Array:
         """A view as [groups, out / groups, in / groups, taps...]."""
         op, w = self.node.op, weights
-        if op.name == "Conv":
+        if isinstance(op, Conv):
             return w.reshape(attribute(self.node, "group"), -1, *w.shape[1:])
-        if op.name == "ConvTranspose":
+        if isinstance(op, ConvTranspose):
             return w.reshape(attribute(self.node, "group"), -1, *w.shape[1:]).swapaxes(1, 2)
-        transposed = op.name == "Gemm" and attribute(self.node, "transB")
+        transposed = isinstance(op, Gemm) and attribute(self.node, "transB")
         return (w if transposed else w.swapaxes(0, 1))[None]
 
     @property
     def pads(self) -> bool:
         """Whether there is zero padding, so that a shift of the input is not one of the output."""
-        if self.node.op.name == "Conv":
+        if isinstance(self.node.op, Conv):
             quiet = attribute(self.node, "auto_pad") in ("NOTSET", "VALID")
             return not quiet or any(attribute(self.node, "pads"))
-        return self.node.op.name == "ConvTranspose"
+        return isinstance(self.node.op, ConvTranspose)
 
 
 def linear(node: Node) -> Linear | None:
@@ -132,13 +135,13 @@ def linear(node: Node) -> Linear | None:
         return None
     if w.type.quant is not None and w.type.quant.steps:
         return None  # sums of products of integers are exact
-    if node.op.name == "MatMul" and (w.type.rank != 2 or node.input(0).type.rank < 2):
+    if isinstance(node.op, MatMul) and (w.type.rank != 2 or node.input(0).type.rank < 2):
         return None
-    if node.op.name == "Gemm" and (attribute(node, "transA") or attribute(node, "alpha") != 1.0):
+    if isinstance(node.op, Gemm) and (attribute(node, "transA") or attribute(node, "alpha") != 1.0):
         return None
     if bias is None or bias.data is None:
         return Linear(node, w.data, None)
-    if node.op.name != "Gemm":
+    if not isinstance(node.op, Gemm):
         return Linear(node, w.data, bias.data.astype(np.float64))
     flat = per_channel(bias.data, node.output.type.dims, 1)
     return None if flat is None else Linear(node, w.data, flat * attribute(node, "beta"))
@@ -153,12 +156,12 @@ def rebuilt(match: Match, was: Linear, x: Value, weights: Array, bias: Array) ->
     plain = not bias.any() and was.bias is None
     b = None if plain else match.constant(f"{node.output.name}_bias", bias.astype(dtype))
     extra = () if b is None else (b,)
-    if node.op.name == "MatMul":
+    if isinstance(node.op, MatMul):
         if b is None or node.output.type.rank == 2:
             return match.add(make("Gemm") if b is not None else node.op, x, w, *extra, origin=origin)
         return match.add("Add", match.add(node.op, x, w, origin=origin), b)
     op: Anything = node.op
-    return match.add(replace(op, beta=1.0) if op.name == "Gemm" else op, x, w, *extra, origin=origin)
+    return match.add(replace(op, beta=1.0) if isinstance(op, Gemm) else op, x, w, *extra, origin=origin)
 
 
 # ----------------------------------------------------------------------------------------------- rules
@@ -172,7 +175,7 @@ def affine_after_linear(match: Match) -> Result:
             continue
         if not match.sole(after.x):
             return f"the result of {was.node.origin} has other readers"
-        if was.node.op.name == "MatMul" and was.node.output.type.rank != 2 and after.shift.any():
+        if isinstance(was.node.op, MatMul) and was.node.output.type.rank != 2 and after.shift.any():
             return None
         weights = was.copy()
         grouped = was.grouped(weights)
@@ -196,7 +199,7 @@ def affine_before_linear(match: Match) -> Result:
         return f"the result of {before.origin} has other readers"
     x, shift = scaled.x, scaled.shift
     if was.pads and shift.any():
-        if before.op.name != "BatchNormalization" or not scaled.scale.all():
+        if not isinstance(before.op, BatchNormalization) or not scaled.scale.all():
             return "its shift does not apply to the padding"
         ahead = match.constant(f"{x.name}_shift", spread(shift / scaled.scale, x, 1))
         x, shift = match.add("Add", x, ahead), np.zeros_like(shift)
@@ -252,7 +255,7 @@ def affine_after_affine(match: Match) -> Result:
     axis = 1 if match.root.output.type.rank > 1 else 0
     outer = affine(match.root, axis)
     before = outer.x.producer if outer is not None else None
-    inner = affine(before, axis) if before is not None and before.op.name != "BatchNormalization" else None
+    inner = affine(before, axis) if before is not None and not isinstance(before.op, BatchNormalization) else None
     if outer is None or inner is None or not match.sole(outer.x):
         return None
     scales = not outer.shift.any() and not inner.shift.any()
@@ -283,7 +286,7 @@ def factor_after_product(match: Match) -> Result:
     operands = [match.root.input(0), match.root.input(1)]
     for i, value in enumerate(operands):
         made = value.producer
-        factor = made.inputs[1] if made is not None and made.op.name in ("Mul", "Div") else None
+        factor = made.inputs[1] if made is not None and isinstance(made.op, Mul | Div) else None
         if made is None or factor is None or factor.data is None or factor.data.size != 1 or not match.sole(value):
             continue
         if made.input(0).type == value.type:

@@ -9,6 +9,7 @@ import numpy as np
 from tenon.network.graph.graph import Graph, Operation, Value
 from tenon.network.graph.writer import can_fold, evaluate
 from tenon.network.ops.base import Operator
+from tenon.network.ops.move import Transpose
 from tenon.network.ops.pointwise import Sum
 from tenon.network.ops.shape import Reshape, Same, View
 from tenon.network.passes.base import Log, Match, Pass, Result, attribute, make, rule, rules, substitute
@@ -142,7 +143,7 @@ def reshape(match: Match, x: Value, dims: tuple[int, ...]) -> Value:
 def merge_reshapes(match: Match) -> Result:
     """A reshape of a reshape is one"""
     before = match.root.input(0).producer
-    if before is None or before.op.name != "Reshape":
+    if before is None or not isinstance(before.op, Reshape):
         return None
     return reshape(match, before.input(0), match.root.output.type.dims)
 
@@ -160,7 +161,7 @@ def permutation(x: Value, perm: tuple[int, ...]) -> tuple[int, ...]:
 def merge_transposes(match: Match) -> Result:
     """A transpose of a transpose is one"""
     before = match.root.input(0).producer
-    if before is None or before.op.name != "Transpose":
+    if before is None or not isinstance(before.op, Transpose):
         return None
     inner, outer = permutation(before.input(0), attribute(before, "perm")), _permutation(match)
     return match.add(make("Transpose", perm=tuple(inner[i] for i in outer)), before.input(0))

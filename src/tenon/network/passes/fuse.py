@@ -10,6 +10,7 @@ from tenon.network.graph.graph import Node
 from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.fused import Fused, can_fuse, fuse
+from tenon.network.ops.move import Concat
 from tenon.network.passes.base import Match, Result, rule, rules
 from tenon.network.passes.patterns import Apply
 
@@ -63,7 +64,7 @@ def activation_before_concat(match: Match) -> Result:
     """f(Concat(a, b)) = Concat(f(a), f(b)), where the producers of a and b can apply f"""
     node = match.root
     concat = node.input(0).producer if len(node.inputs) == 1 and node.inputs[0] is not None else None
-    if not isinstance(node.op, Pointwise) or concat is None or concat.op.name != "Concat":
+    if not isinstance(node.op, Pointwise) or concat is None or not isinstance(concat.op, Concat):
         return None
     if not match.sole(node.input(0)):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tenon.network.ops.shape import Reshape
 from tenon.network.passes.base import Match, Result, rule, rules
 from tenon.network.passes.patterns import Apply
 
@@ -13,7 +14,7 @@ def image_into_product(match: Match) -> Result:
     """The rows of a product of integers are images as they are, without a Reshape that would copy their blocks"""
     node = match.root
     rows = node.input(0).producer
-    if rows is None or rows.op.name != "Reshape" or not match.sole(node.input(0)):
+    if rows is None or not isinstance(rows.op, Reshape) or not match.sole(node.input(0)):
         return None
     x = rows.input(0)
     dims = x.type.dims

@@ -13,9 +13,12 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
 from tenon.network.graph.types import I32, DType
+from tenon.network.ops.base import Operator
+from tenon.network.ops.convert import Cast
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
 from tenon.network.ops.integer_matmul import IntegerMatMul
+from tenon.network.ops.pointwise import Sub
 from tenon.network.ops.window import Window
 from tenon.network.passes.base import Match, Result, attribute, rule, rules
 from tenon.network.passes.patterns import Apply
@@ -30,15 +33,15 @@ class Bytes:
     zero: Value | None = None
 
 
-def _produced(value: Value, name: str) -> Node | None:
+def _produced(value: Value, kind: type[Operator]) -> Node | None:
     """The node that computes a value, if it is of that operator."""
     node = value.producer
-    return node if node is not None and node.op.name == name else None
+    return node if node is not None and isinstance(node.op, kind) else None
 
 
 def _cast(value: Value) -> Value | None:
     """The bytes that are converted to this value."""
-    node = _produced(value, "Cast")
+    node = _produced(value, Cast)
     return node.input(0) if node is not None and node.input(0).type.dtype in (DType.I8, DType.U8) else None
 
 
@@ -47,7 +50,7 @@ def bytes_of(value: Value) -> Bytes | None:
     plain = _cast(value)
     if plain is not None:
         return Bytes(plain)
-    node = _produced(value, "Sub")
+    node = _produced(value, Sub)
     plain = None if node is None else _cast(node.input(0))
     if node is None or plain is None or plain.type.dims != value.type.dims or node.input(1).type.size != 1:
         return None

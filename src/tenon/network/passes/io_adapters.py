@@ -13,6 +13,7 @@ from tenon.network.graph.graph import Graph, Node, Origin, Value
 from tenon.network.graph.preprocessing import planes
 from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.graph.writer import Names
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.options import DataFormat, DataType
 
 _TO_FRONT, _TO_BACK = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -80,7 +81,7 @@ class _Ports:
         for at, value in enumerate(self.graph.inputs):
             if value.name == name:
                 node = value.uses[0] if len(value.uses) == 1 else None
-                if node is None or node.op.name != "QuantizeLinear":
+                if node is None or not isinstance(node.op, QuantizeLinear):
                     raise InputError(f"input '{name}' is not quantised by the model: it cannot be of type quantized")
                 self.graph.inputs[at] = Value(name, replace(node.output.type, quant=_quant(node)))
                 value.name = self.names.fresh(f"{name}_real")
@@ -88,7 +89,7 @@ class _Ports:
         for at, value in enumerate(self.graph.outputs):
             if value.name == name:
                 maker = value.producer
-                if maker is None or maker.op.name != "DequantizeLinear":
+                if maker is None or not isinstance(maker.op, DequantizeLinear):
                     raise InputError(f"output '{name}' is not dequantised by the model: it cannot be of type quantized")
                 self.graph.outputs[at] = kept = maker.input(0)
                 kept.type = replace(kept.type, quant=_quant(maker))

@@ -18,8 +18,10 @@ from tenon.network.ops.conv import Conv, ConvTranspose
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.generic import GENERIC
-from tenon.network.ops.matmul import Gemm
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.pool import MaxPool
 from tenon.network.ops.resize import Resize
+from tenon.network.ops.softmax import LogSoftmax
 from tenon.network.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.network.passes.patterns import Apply
 from tenon.network.passes.site import plain_site
@@ -78,9 +80,9 @@ def _needs_loop_nest(node: Node) -> bool:
     x = node.input(0).type
     if x.dtype is DType.F16 or x.dtype.is_small_float:  # chosen for a kernel that computes in it
         return False
-    if x.dtype is not F32 and node.op.name != "MaxPool":
+    if x.dtype is not F32 and not isinstance(node.op, MaxPool):
         return True
-    if node.op.name == "MatMul":
+    if isinstance(node.op, MatMul):
         return False
     if x.rank > 4:
         return True
@@ -140,7 +142,7 @@ def softmax_of_doubles(match: Match) -> Result:
     shifted = match.add("Sub", x, match.add("ReduceMax", x, axes))
     powers = match.add("Exp", shifted)
     total = match.add("ReduceSum", powers, axes)
-    if node.op.name == "LogSoftmax":
+    if isinstance(node.op, LogSoftmax):
         return match.add("Sub", shifted, match.add("Log", total))
     return match.add("Div", powers, total)
 

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from tenon.network.graph.graph import Array, Node
+from tenon.network.ops.conv import Conv
 from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.pool import MaxPool
+from tenon.network.ops.slice_gather import Pad
 from tenon.network.passes.base import Match, Result, attribute, rule, rules
 from tenon.network.passes.canonicalize import permutation
 from tenon.network.passes.patterns import Apply
 
-WINDOWS = ("Conv", "IntegerConv", "MaxPool")
+WINDOWS = (Conv, IntegerConv, MaxPool)
 """Operators that can pad."""
 
 
@@ -50,7 +53,7 @@ def _is_neutral(node: Node, value: float | None) -> bool:
         return value == node.op.x_zero
     return (
         value == 0
-        if node.op.name == "Conv"
+        if isinstance(node.op, Conv)
         else (node.output.type.dtype.is_float and value is not None and value <= -3e38)
     )
 
@@ -60,10 +63,10 @@ def padding_after_transpose(match: Match) -> Result:
     """Transpose(Pad(x)) = Pad(Transpose(x)), where the padding may become part of a window"""
     node = match.root
     pad = node.input(0).producer
-    windows = all(user.op.name in WINDOWS and user.input(0) is node.output for user in node.output.uses)
+    windows = all(type(user.op) in WINDOWS and user.input(0) is node.output for user in node.output.uses)
     if (
         pad is None
-        or pad.op.name != "Pad"
+        or not isinstance(pad.op, Pad)
         or not windows
         or not match.sole(node.input(0))
         or not match.sole(node.output)
@@ -77,24 +80,24 @@ def padding_after_transpose(match: Match) -> Result:
     return match.add(pad.op, turned, pads, *pad.inputs[2:3], origin=pad.origin)
 
 
-@rule(Apply("|".join(WINDOWS)))
+@rule(Apply("|".join(each.__name__ for each in WINDOWS)))
 def padding_into_window(match: Match) -> Result:
     """Conv(Pad(x, zero point)) and MaxPool(Pad(x, lowest)) are a Conv and a MaxPool with padding"""
     node = match.root
     pad = node.input(0).producer
-    if pad is None or pad.op.name != "Pad" or len(node.outputs) != 1:
+    if pad is None or not isinstance(pad.op, Pad) or len(node.outputs) != 1:
         return None
     if not match.sole(node.input(0)):
         return f"the result of {pad.origin} has other readers"
     spatial, value = _spatial_pads(pad), _value(pad)
     named = "NOTSET" if isinstance(node.op, IntegerConv) else attribute(node, "auto_pad")
     quiet = named in ("NOTSET", "VALID")
-    ceiled = node.op.name == "MaxPool" and attribute(node, "ceil_mode")
+    ceiled = isinstance(node.op, MaxPool) and attribute(node, "ceil_mode")
     if spatial is None or not _is_neutral(node, value) or not quiet or ceiled:
         return "its padding value is not that of the operator"
     own = attribute(node, "pads") if named == "NOTSET" else ()
     pads = tuple(a + b for a, b in zip(spatial, own or (0,) * len(spatial), strict=True))
-    if node.op.name == "MaxPool" and not _window_holds(node, pads):
+    if isinstance(node.op, MaxPool) and not _window_holds(node, pads):
         return "a window would contain padding only"
     op: Any = node.op
     made = replace(op, pads=pads) if isinstance(node.op, IntegerConv) else replace(op, pads=pads, auto_pad="NOTSET")

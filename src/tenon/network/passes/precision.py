@@ -24,6 +24,7 @@ from tenon.network.ops.conv import Conv, ConvTranspose
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import Log, Pass, attribute, drop_dead, make, substitute
 
 STORED = {"fp16": DType.F16, "bf16": DType.BF16}
@@ -234,7 +235,7 @@ class _Storing:
 
 def _is_product(node: Node) -> bool:
     """Whether the second operand, if constant, is the weights."""
-    return isinstance(node.op, Operator) and node.op.bilinear
+    return is_product(node)
 
 
 def _outputs(node: Node) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tenon.network.graph.graph import Node, Value
+from tenon.network.ops.move import Concat, Split
 from tenon.network.ops.shuffle import ChannelShuffle
 from tenon.network.ops.slice_gather import Slice
 from tenon.network.passes.base import Match, Result, rule, rules
@@ -20,10 +21,10 @@ def shuffle_of_concat(match: Match) -> Result:
     node = match.root
     x, op = node.input(0), node.op
     joined = x.producer
-    if joined is None or joined.op.name != "Concat" or not isinstance(op, ChannelShuffle) or op.parts:
+    if joined is None or not isinstance(joined.op, Concat) or not isinstance(op, ChannelShuffle) or op.parts:
         return None
     groups = [v for v in joined.inputs if v is not None]
-    along_channels = joined.op.axis % x.type.rank == 1  # type: ignore[attr-defined]
+    along_channels = joined.op.axis % x.type.rank == 1
     alike = len(groups) == op.groups > 1 and all(v.type == groups[0].type for v in groups)
     return match.add(op, *groups) if along_channels and alike and match.sole(x) else None
 
@@ -51,7 +52,7 @@ def cut_of_shuffle(match: Match) -> Result:
 def _channels(node: Node) -> list[tuple[int, int]]:
     """The channel ranges of the outputs of a Slice or Split; none if it slices other axes."""
     x = node.input(0)
-    if node.op.name == "Split" and node.op.axis % x.type.rank == 1:  # type: ignore[attr-defined]
+    if isinstance(node.op, Split) and node.op.axis % x.type.rank == 1:
         return _following(node.outputs)
     if not isinstance(node.op, Slice) or any(v is not None and not v.constant for v in node.inputs[1:]):
         return []

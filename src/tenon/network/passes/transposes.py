@@ -15,8 +15,12 @@ from tenon.network.graph.graph import Node, Operation, Value
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.matmul import Gemm
+from tenon.network.ops.move import Concat, Transpose
 from tenon.network.ops.quantize import Quantisation
 from tenon.network.ops.reduce import Reduce
+from tenon.network.ops.shape import Reshape
 from tenon.network.ops.slice_gather import Pad, Slice
 from tenon.network.passes.base import Match, Result, attribute, make, rule, rules
 from tenon.network.passes.canonicalize import (
@@ -30,7 +34,7 @@ from tenon.network.passes.patterns import Apply
 
 Perm = tuple[int, ...]
 
-PRODUCTS = ("Gemm", "IntegerGemm")
+PRODUCTS = (Gemm, IntegerGemm)
 """Operators that multiply rows by weights."""
 
 FARTHEST = 200
@@ -49,7 +53,7 @@ class Moved:
 def _transposed(value: Value | None) -> tuple[Value, Perm] | None:
     """The operand of the Transpose that computes ``value``, and its permutation."""
     node = value.producer if value is not None else None
-    if node is None or node.op.name != "Transpose":
+    if node is None or not isinstance(node.op, Transpose):
         return None
     return node.input(0), permutation(node.input(0), attribute(node, "perm"))
 
@@ -99,7 +103,7 @@ def _along_axis(match: Match, node: Node, perm: Perm) -> Moved | str | None:
     if node.output.type.rank != len(perm):  # axes are removed or added: reductions, and gathers from a table
         return None
     axis = attribute(node, "axis") % len(perm)
-    turned = len(node.inputs) if node.op.name == "Concat" else 1
+    turned = len(node.inputs) if isinstance(node.op, Concat) else 1
     sources = [_operand(match, node.input(i), perm) if i < turned else node.inputs[i] for i in range(len(node.inputs))]
     if any(new is None and old is not None for new, old in zip(sources, node.inputs, strict=True)):
         return "its operands are not all transposed alike"
@@ -177,7 +181,7 @@ def _meets(node: Node) -> bool:
         if _absorbs(here):
             return True
         for user in dict.fromkeys(user for v in here.outputs for user in v.uses):
-            if user.op.name == "Transpose" or _into_product(user):
+            if isinstance(user.op, Transpose) or _into_product(user):
                 return True
             if user not in seen and _mover(user) is not None:
                 seen.add(user)
@@ -192,10 +196,10 @@ def _absorbs(node: Node) -> bool:
 
 def _into_product(node: Node) -> bool:
     """A reshape to rows for a product with constant weights."""
-    if node.op.name != "Reshape" or node.output.type.rank != 2 or len(node.output.uses) != 1:
+    if not isinstance(node.op, Reshape) or node.output.type.rank != 2 or len(node.output.uses) != 1:
         return False
     (user,) = node.output.uses
-    return user.op.name in PRODUCTS and user.input(0) is node.output and user.input(1).constant
+    return isinstance(user.op, PRODUCTS) and user.input(0) is node.output and user.input(1).constant
 
 
 # ---------------------------------------------------------------------------------------------------------- rules
@@ -218,15 +222,15 @@ def transpose_after(match: Match) -> Result:
     return [match.add(make("Transpose", perm=moved.perm), v) for v in made.outputs]
 
 
-@rule(Apply("|".join(PRODUCTS)))
+@rule(Apply("|".join(each.__name__ for each in PRODUCTS)))
 def transpose_into_weights(match: Match) -> Result:
     """Rows of transposed elements times weights = rows times weights with their rows in that order"""
     node = match.root
     rows = node.input(0).producer
-    if rows is None or rows.op.name != "Reshape" or not match.sole(node.input(0)):
+    if rows is None or not isinstance(rows.op, Reshape) or not match.sole(node.input(0)):
         return None
     transposed, weights = _transposed(rows.input(0)), node.input(1)
-    integers = node.op.name == "IntegerGemm"
+    integers = isinstance(node.op, IntegerGemm)
     if transposed is None or weights.data is None or not match.sole(rows.input(0)):
         return None
     if not integers and attribute(node, "transA"):

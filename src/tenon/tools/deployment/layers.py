@@ -13,6 +13,7 @@ from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import DType
 from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.options import Options
 from tenon.pipeline import compile
 from tenon.runtime.bundle import Bundle
@@ -275,7 +276,7 @@ def _results(graph: Graph) -> Iterable[Value]:
         constant = all(v is None or v.constant for v in node.inputs)
         for value in node.outputs if not constant else ():
             if value.type.dtype is DType.F32 and (
-                node.op.name == "DequantizeLinear" or not _read_in_place(graph, value)
+                isinstance(node.op, DequantizeLinear) or not _read_in_place(graph, value)
             ):
                 yield value
 
@@ -283,7 +284,7 @@ def _results(graph: Graph) -> Iterable[Value]:
 def _names(value: Value) -> list[str]:
     """A tensor's name, and that of the integers that it is made of: runtimes show one or the other."""
     made = value.producer
-    quantised = made is not None and made.op.name == "DequantizeLinear"
+    quantised = made is not None and isinstance(made.op, DequantizeLinear)
     return [value.name, made.input(0).name] if made is not None and quantised else [value.name]
 
 
@@ -293,7 +294,7 @@ def _read_in_place(graph: Graph, value: Value) -> bool:
     if len(uses) != 1 or graph.is_output(value):
         return False
     (node,) = uses
-    if node.op.name == "QuantizeLinear":
+    if isinstance(node.op, QuantizeLinear):
         return True
     if isinstance(node.op, Pointwise):
         return value.producer is _last(graph, node)

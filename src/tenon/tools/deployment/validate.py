@@ -13,6 +13,9 @@ import numpy as np
 from tenon.errors import InputError, guarded
 from tenon.formats.importers import find, format_name
 from tenon.network.graph.graph import Array, Graph
+from tenon.network.ops import registry
+from tenon.network.ops.quantize import Quantisation
+from tenon.network.ops.traits import is_quantised
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.tools.deployment.layers import CompiledLayers, LayerComparison, compare_layers
@@ -157,14 +160,11 @@ def own_runtime(file: str, weights: str | None = None) -> str:
     return runtime_for(format_name(importer))
 
 
-def is_quantised(graph: Graph) -> bool:
-    """Whether a network has quantised operators."""
-    return any(node.op.name in ("QuantizeLinear", "DequantizeLinear") for node in graph)
-
-
 def is_quantised_bundle(manifest: Manifest) -> bool:
     """Whether a compiled network has operators on integers with scales."""
-    return any(step.op.startswith(("Integer", "QuantizeLinear", "DequantizeLinear")) for step in manifest.nodes)
+    operators = registry()
+    kinds = (operators.get(step.op.partition("+")[0]) for step in manifest.nodes)  # without what is fused after it
+    return any(kind is not None and (kind.quantised or issubclass(kind, Quantisation)) for kind in kinds)
 
 
 def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], limits: Limits) -> OutputCheck:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon.errors import InputError, TenonError, prefixed
 from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.ops.traits import is_quantised
 from tenon.pipeline import compile
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
@@ -20,7 +21,7 @@ from tenon.tools.deployment.files import ADDRESSES
 from tenon.tools.deployment.layers import CompiledLayers
 from tenon.tools.deployment.limits import LIMITS, Limits, kind_of
 from tenon.tools.deployment.running import Opener, running
-from tenon.tools.deployment.validate import Validation, is_quantised, own_runtime, validate
+from tenon.tools.deployment.validate import Validation, own_runtime, validate
 from tenon.tools.peers import PEERS
 from tenon.tools.quantization.comparison import BundleNetwork, GraphInterface, translated
 from tenon.tools.quantization.samples import Sample, load_array, random_array

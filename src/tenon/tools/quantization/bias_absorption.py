@@ -11,6 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.matmul import Gemm
+from tenon.network.ops.move import Transpose
+from tenon.network.ops.reduce import GlobalAveragePool, GlobalMaxPool, ReduceMean
+from tenon.network.ops.shape import Flatten, Identity, Reshape, Squeeze
 from tenon.network.passes.base import attribute
 from tenon.tools.quantization.channel_groups import Group, Place, channel_groups
 from tenon.tools.quantization.equalisation import channel_ranges, layer_bias, set_weights
@@ -21,10 +27,7 @@ from tenon.tools.quantization.samples import Sample
 LEAST = 0.05
 """Share of the range of a tensor by which it must shrink."""
 
-_SHIFTED = frozenset({
-    "Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "ReduceMean", "Relu", "Reshape", "Squeeze",
-    "Transpose",
-})  # fmt: skip
+_SHIFTED = (Flatten, GlobalAveragePool, GlobalMaxPool, Identity, ReduceMean, Relu, Reshape, Squeeze, Transpose)
 """Operators whose result of x - c is that of x, less c, where x is at least c and c is not negative."""
 
 
@@ -53,18 +56,18 @@ def absorbed(graph: Graph, samples: Sequence[Sample], threads: int) -> tuple[Gra
 def _fits(group: Group) -> bool:
     """Whether one layer makes the channels, and what reads them can take offsets up in its bias."""
     inner = {v.producer for v in group.tensors} - {*group.makers, None}
-    plain = all(node is not None and node.op.name in _SHIFTED for node in inner)
-    with_bias = [maker.op.name in ("Conv", "Gemm") for maker in group.makers]
+    plain = all(node is not None and isinstance(node.op, _SHIFTED) for node in inner)
+    with_bias = [isinstance(maker.op, Conv | Gemm) for maker in group.makers]
     return with_bias == [True] and plain and all(_takes_offset(reader) for reader, _ in group.readers)
 
 
 def _takes_offset(node: Node) -> bool:
     """Whether it has a bias, and reads no zeros around the image, which would have to be offsets."""
-    if node.op.name == "Gemm":
+    if isinstance(node.op, Gemm):
         return True
-    if node.op.name != "Conv":
+    if not isinstance(node.op, Conv):
         return False
-    axes = node.op.axes(node.input(0).type.dims, node.input(1).type.dims)  # type: ignore[attr-defined]
+    axes = node.op.axes(node.input(0).type.dims, node.input(1).type.dims)
     return all(a.before <= 0 and a.after <= 0 for a in axes)
 
 
@@ -72,7 +75,7 @@ def _sums(node: Node, at: Place, offsets: Array) -> Array:
     """What a layer adds up to of the offsets of its channels, for each output channel."""
     weights, each = node.input(1).array.astype(np.float64), np.repeat(offsets, at.repeat)
     rows = np.moveaxis(weights, weight_axis(node), 0)
-    if node.op.name == "Gemm":
+    if isinstance(node.op, Gemm):
         product: Array = rows @ each
         return product
     parts = each.reshape(int(attribute(node, "group")), -1)

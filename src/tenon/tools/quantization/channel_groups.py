@@ -9,14 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.network.graph.quantised import bounds
+from tenon.network.ops.activation import Clip, LeakyRelu, PRelu, Relu
+from tenon.network.ops.conv import Conv, ConvTranspose
+from tenon.network.ops.matmul import Gemm
+from tenon.network.ops.move import Transpose
+from tenon.network.ops.pointwise import Add
+from tenon.network.ops.pool import AveragePool, MaxPool
+from tenon.network.ops.quantised_values import bounds
+from tenon.network.ops.reduce import GlobalAveragePool, GlobalMaxPool, ReduceMean
+from tenon.network.ops.shape import Flatten, Identity, Reshape, Squeeze
+from tenon.network.ops.slice_gather import Pad
+from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import attribute
-from tenon.tools.quantization.placement import PRODUCTS
 from tenon.tools.quantization.simulation import channel_axis
 
-_COMMUTE = frozenset({
-    "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity", "LeakyRelu", "MaxPool", "PRelu", "Relu",
-})  # fmt: skip
+_COMMUTE = (AveragePool, GlobalAveragePool, GlobalMaxPool, Identity, LeakyRelu, MaxPool, PRelu, Relu)
 
 
 @dataclass(frozen=True)
@@ -83,74 +90,73 @@ def _before(group: Group, node: Node, at: Place) -> list[tuple[Value, Place]] | 
             return []
         group.makers.append(node)
         return [] if at == Place(channel_axis(node)) else None
-    if node.op.name == "Add":
+    if isinstance(node.op, Add):
         alike = all(not v.constant and v.type.dims == node.output.type.dims for v in map(node.input, (0, 1)))
         return [(node.input(i), at) for i in (0, 1)] if alike else None
     data = node.input(0)
-    if node.op.name in ("Flatten", "Reshape", "Squeeze"):
+    if isinstance(node.op, Flatten | Reshape | Squeeze):
         place = _place_before(data.type.dims, node.output.type.dims, at)
         return None if place is None else [(data, place)]
-    if node.op.name == "Transpose":
+    if isinstance(node.op, Transpose):
         return [(data, Place(attribute(node, "perm")[at.axis], at.repeat))]
     return [(data, at)] if _commutes(node, at) else None
 
 
 def _after(group: Group, node: Node, value: Value, at: Place) -> list[tuple[Value, Place]] | None:
     """The results of ``node`` with the channels of its operand; None if it does not commute with factors."""
-    if any(v is value for v in node.inputs[1:]) and node.op.name != "Add":
+    if any(v is value for v in node.inputs[1:]) and not isinstance(node.op, Add):
         return None
     if has_own_weights(node):
         if not _reads_channels(node, at):
             return None
         group.readers.append((node, at))
         return []
-    if node.op.name == "Add":
+    if isinstance(node.op, Add):
         return [(node.output, at)]
-    if node.op.name in ("Flatten", "Reshape", "Squeeze"):
+    if isinstance(node.op, Flatten | Reshape | Squeeze):
         place = _place_after(value.type.dims, node.output.type.dims, at)
         return None if place is None else [(node.output, place)]
-    if node.op.name == "Transpose":
+    if isinstance(node.op, Transpose):
         return [(node.output, Place(list(attribute(node, "perm")).index(at.axis), at.repeat))]
     if not _commutes(node, at):
         return None
-    if node.op.name == "Clip":
+    if isinstance(node.op, Clip):
         group.limited.append(node)
     return [(node.output, at)]
 
 
 def has_own_weights(node: Node) -> bool:
     """Whether it has constant weights that nothing else reads."""
-    if node.op.name not in PRODUCTS or not node.input(1).constant or len(node.input(1).uses) != 1:
+    if not is_product(node) or not node.input(1).constant or len(node.input(1).uses) != 1:
         return False
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is not None and (not bias.constant or len(bias.uses) != 1):
         return False
-    if node.op.name == "Gemm":
+    if isinstance(node.op, Gemm):
         return bool(attribute(node, "alpha") == attribute(node, "beta") == 1.0) and not attribute(node, "transA")
-    if node.op.name == "ConvTranspose":
+    if isinstance(node.op, ConvTranspose):
         return bool(attribute(node, "group") == 1)
-    return node.op.name == "Conv" or node.input(1).type.rank == 2
+    return isinstance(node.op, Conv) or node.input(1).type.rank == 2
 
 
 def _reads_channels(node: Node, at: Place) -> bool:
-    return at.axis == (1 if node.op.name in ("Conv", "ConvTranspose") else node.input(0).type.rank - 1)
+    return at.axis == (1 if isinstance(node.op, Conv | ConvTranspose) else node.input(0).type.rank - 1)
 
 
 def _commutes(node: Node, at: Place) -> bool:
-    name = node.op.name
-    if name == "Clip":
+    if isinstance(node.op, Clip):
         limits = bounds(node)
         return limits is not None and limits[0] == 0.0
-    if name == "Pad":
+    if isinstance(node.op, Pad):
         value = node.inputs[2] if len(node.inputs) > 2 else None
         zero = value is None or (value.constant and not value.array.any())
         return node.output.type.dims[at.axis] == node.input(0).type.dims[at.axis] and bool(zero)
-    if name == "ReduceMean":
+    if isinstance(node.op, ReduceMean):
         axes = node.inputs[1] if len(node.inputs) > 1 else None
         rank = node.input(0).type.rank
         kept = axes is not None and axes.constant and at.axis not in {int(a) % rank for a in axes.array.reshape(-1)}
         return kept and node.output.type.rank == rank
-    return name in _COMMUTE
+    return isinstance(node.op, _COMMUTE)
 
 
 def _place_after(before: tuple[int, ...], after: tuple[int, ...], at: Place) -> Place | None:

@@ -15,6 +15,7 @@ from tenon.errors import InputError, guarded
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, Quant, TensorType
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.requantize import limits
 from tenon.pipeline import load
 from tenon.runtime.bundle.container import is_container
@@ -237,7 +238,7 @@ class _Model(GraphInterface):
     def _inside(self) -> Iterator[Value]:
         outputs = {id(v) for v in self.graph.outputs}
         for node in self.graph:
-            if node.op.name not in ("QuantizeLinear", "DequantizeLinear") or not node.input(0).constant:
+            if not isinstance(node.op, QuantizeLinear | DequantizeLinear) or not node.input(0).constant:
                 yield from (v for v in node.outputs if id(v) not in outputs and v.type.dtype is DType.F32)
 
     def tensors(self) -> dict[str, int]:

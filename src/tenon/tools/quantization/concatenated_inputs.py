@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.move import Concat
 from tenon.network.passes.base import attribute, make
 from tenon.tools.quantization.placement import has_constant_weights
 
@@ -18,8 +20,8 @@ def separate_inputs(graph: Graph, states: Container[str], kept: Container[str]) 
     """
     shared: dict[tuple[Value, int, int], Value] = {}
     for node in list(graph):
-        joined = node.inputs[0].producer if node.op.name in ("Gemm", "MatMul") and node.inputs[0] is not None else None
-        if joined is None or joined.op.name != "Concat" or node.output.name not in states:
+        joined = node.inputs[0].producer if isinstance(node.op, Gemm | MatMul) and node.inputs[0] is not None else None
+        if joined is None or not isinstance(joined.op, Concat) or node.output.name not in states:
             continue
         whole = joined.output
         if len(whole.uses) > 1 or graph.is_output(whole) or whole.name in kept or whole.type.rank != 2:
@@ -31,7 +33,7 @@ def separate_inputs(graph: Graph, states: Container[str], kept: Container[str]) 
 def _separate(graph: Graph, node: Node, joined: Node, shared: dict[tuple[Value, int, int], Value]) -> None:
     """Weights of parts are ``shared`` by all products with the same weights."""
     weights, name, start = node.input(1), node.output.name, 0
-    by_columns = node.op.name == "Gemm" and attribute(node, "transB")
+    by_columns = isinstance(node.op, Gemm) and attribute(node, "transB")
     bias, result = list(node.inputs[2:]), None
     for i, part in enumerate(v for v in joined.inputs if v is not None):
         end = start + part.type.dims[1]

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node, Value
-from tenon.network.graph.quantised import bounds
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.pointwise import Add
+from tenon.network.ops.quantised_values import bounds
+from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import attribute, make
 from tenon.tools.quantization.channel_groups import Group, Place, channel_groups, has_own_weights
 from tenon.tools.quantization.insertion import weight_axis
-from tenon.tools.quantization.placement import PRODUCTS, addends, last, rounded_result
+from tenon.tools.quantization.placement import addends, last, rounded_result
 from tenon.tools.quantization.probes import Probes
 from tenon.tools.quantization.samples import Sample
 from tenon.tools.quantization.simulation import channel_axis
@@ -78,7 +82,7 @@ def silenced(graph: Graph, samples: Sequence[Sample], threads: int) -> tuple[Gra
     normalisation with a variance near zero leaves.
     """
     copy = graph.copy()
-    nodes = [n for n in copy if n.op.name in ("Conv", "Gemm") and has_own_weights(n)]
+    nodes = [n for n in copy if isinstance(n.op, Conv | Gemm) and has_own_weights(n)]
     ends = {last(copy, node): Place(channel_axis(node)) for node in nodes}
     seen = channel_ranges(copy, ends, samples, threads)
     count = 0
@@ -128,7 +132,8 @@ def equalised(
 
 def _stored(graph: Graph, group: Group) -> dict[Value, Place]:
     """The tensors of a group that get a grid of their own, and the results of its Clip nodes."""
-    makers = [v.producer for v in group.tensors if v.producer and v.producer.op.name in (*PRODUCTS, "Add")]
+    producers = [v.producer for v in group.tensors if v.producer]
+    makers = [node for node in producers if is_product(node) or isinstance(node.op, Add)]
     added = addends(graph)
     ends = [rounded_result(graph, node, (), added) for node in makers]
     ends += [node.output for node in group.limited]
@@ -184,7 +189,7 @@ class _State:
         """The greatest magnitude of the weights that read each channel; None where their grid does not depend on the
         other channels."""
         weights, groups = self._of(node), _groups(node)
-        if node.op.name == "Conv" and groups > 1:
+        if isinstance(node.op, Conv) and groups > 1:
             rows = _magnitudes(weights)
             if self.per_channel and weights.shape[1] == 1:
                 return None
@@ -210,7 +215,7 @@ class _State:
         for reader, at in group.readers:
             weights, each = self._of(reader), np.repeat(factors, at.repeat)
             groups = _groups(reader)
-            if reader.op.name == "Conv" and groups > 1:
+            if isinstance(reader.op, Conv) and groups > 1:
                 parts = weights.reshape(groups, weights.shape[0] // groups, weights.shape[1], -1)
                 parts = parts / each.reshape(groups, 1, weights.shape[1], 1)
                 self.weights[reader] = parts.reshape(weights.shape)
@@ -254,7 +259,7 @@ def _along(factors: Array, axis: int, rank: int) -> Array:
 
 
 def _groups(node: Node) -> int:
-    return int(attribute(node, "group")) if node.op.name == "Conv" else 1
+    return int(attribute(node, "group")) if isinstance(node.op, Conv) else 1
 
 
 def _in_axis(node: Node) -> int:
@@ -274,7 +279,7 @@ def set_weights(graph: Graph, node: Node, weights: Array, bias: Array) -> None:
     """Give a layer other weights and, unless it is a MatMul, another bias."""
     w = graph.constant(node.input(1).name, weights.astype(np.float32))
     inputs: list[Value | None] = [node.input(0), w]
-    if node.op.name != "MatMul":
+    if not isinstance(node.op, MatMul):
         given = node.inputs[2] if len(node.inputs) > 2 else None
         inputs.append(graph.constant(given.name if given else f"{node.output.name}_bias", bias.astype(np.float32)))
     graph.rewire(node, inputs)

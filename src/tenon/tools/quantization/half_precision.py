@@ -13,8 +13,9 @@ import numpy as np
 
 from tenon.network.graph.graph import Graph, Node, Origin, Value
 from tenon.network.graph.types import F32, DType
+from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import make
-from tenon.tools.quantization.placement import PRODUCTS, has_constant_weights
+from tenon.tools.quantization.placement import has_constant_weights
 
 
 def layer_name(node: Node) -> str:
@@ -27,7 +28,7 @@ def in_fp16(graph: Graph, layers: Collection[str]) -> None:
     narrow: dict[Value, Value] = {}
     for node in list(graph) if layers else ():
         named = layer_name(node) in layers or node.output.name in layers
-        if named and node.op.name in PRODUCTS and has_constant_weights(node) and node.output.type.dtype is F32:
+        if named and is_product(node) and has_constant_weights(node) and node.output.type.dtype is F32:
             _convert(graph, node, narrow)
 
 

@@ -13,11 +13,13 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.ops.base import Operator
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.matmul import Gemm
 from tenon.network.passes.base import make
 from tenon.tools.quantization.channel_groups import Place, has_own_weights
 from tenon.tools.quantization.equalisation import channel_ranges, layer_bias, set_weights
 from tenon.tools.quantization.insertion import weight_axis
-from tenon.tools.quantization.placement import QUANTISED, before_products, last
+from tenon.tools.quantization.placement import before_products, is_always_integer, last
 from tenon.tools.quantization.samples import Sample
 from tenon.tools.quantization.simulation import channel_axis
 
@@ -46,7 +48,7 @@ def with_head_scales(graph: Graph, samples: Sequence[Sample], threads: int) -> t
 
 def _kinds_of_head(graph: Graph, node: Node) -> list[Array]:
     """The channels of each kind, if there are several and only arithmetic in floats reads them."""
-    if node.op.name not in ("Conv", "Gemm") or not has_own_weights(node) or last(graph, node) is not node.output:
+    if not isinstance(node.op, Conv | Gemm) or not has_own_weights(node) or last(graph, node) is not node.output:
         return []
     axis, dims = channel_axis(node), node.output.type.dims
     numbers = np.arange(dims[axis]).reshape([-1 if i == axis else 1 for i in range(len(dims))])
@@ -57,7 +59,7 @@ def _kinds_of_head(graph: Graph, node: Node) -> list[Array]:
         if graph.is_output(value):
             return []
         for reader in dict.fromkeys(value.uses):
-            if reader.op.name in QUANTISED:
+            if is_always_integer(reader):
                 return []
             if _moves(reader, value):
                 data = [channels, *(v.array for v in reader.inputs[1:] if v is not None)]

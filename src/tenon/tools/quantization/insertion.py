@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node, Value
+from tenon.network.ops.conv import ConvTranspose
+from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.quantised_pairs import read_through_integers
 from tenon.network.ops.requantize import limits
 from tenon.network.passes.base import attribute, make
@@ -45,7 +47,7 @@ class WeightedLayer:
     @property
     def takes_bias(self) -> bool:
         """Whether it has a bias, or can be given one."""
-        return self.node.op.name != "MatMul" or self.node.input(0).type.rank == 2
+        return not isinstance(self.node.op, MatMul) or self.node.input(0).type.rank == 2
 
 
 def products(placed: Placement, grids: Mapping[Value, QuantParams], scheme: Scheme) -> list[WeightedLayer]:
@@ -63,7 +65,7 @@ ADDED_STEP = 2.0**14
 
 def _product(node: Node, x: QuantParams, scheme: Scheme, added: QuantParams | None) -> WeightedLayer:
     data, axis = node.input(1).array.astype(np.float32), weight_axis(node)
-    groups = attribute(node, "group") if node.op.name == "ConvTranspose" else 1
+    groups = attribute(node, "group") if isinstance(node.op, ConvTranspose) else 1
     channels = data.shape[axis] * groups
     given = node.inputs[2] if len(node.inputs) > 2 else None
     bias = np.zeros(channels) if given is None else np.broadcast_to(given.array.reshape(-1), (channels,))
@@ -96,7 +98,7 @@ def _trained_weights(node: Node, axis: int, scheme: Scheme) -> tuple[QuantParams
 
 def weight_axis(node: Node) -> int:
     """The axis of output channels."""
-    if node.op.name == "Gemm":
+    if isinstance(node.op, Gemm):
         return 0 if attribute(node, "transB") else 1
     return {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}[node.op.name]
 
@@ -138,10 +140,10 @@ def _weigh(graph: Graph, each: WeightedLayer, shared: dict[tuple[int, bytes, byt
         scale, zero = each.w.scale.reshape(shape), each.w.zero.reshape(shape)
         shared[key] = _dequantised(graph, node, name, each.weights, scale, zero)
     w = shared[key]
-    if node.op.name == "MatMul" and each.takes_bias and each.bias.any():
+    if isinstance(node.op, MatMul) and each.takes_bias and each.bias.any():
         node.op = make("Gemm")
     inputs: list[Value | None] = [node.input(0), w]
-    if node.op.name != "MatMul":
+    if not isinstance(node.op, MatMul):
         steps = each.steps()
         whole = np.clip(np.rint(each.bias / steps), -(2**31), 2**31 - 1).astype(np.int32)
         inputs.append(_dequantised(graph, node, f"{stem}_bias", whole, steps, None))

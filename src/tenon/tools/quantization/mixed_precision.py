@@ -19,8 +19,9 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array, Graph, Value
-from tenon.network.graph.quantised import integers_of
 from tenon.network.graph.types import DType
+from tenon.network.ops.quantised_values import integers_of
+from tenon.network.ops.traits import is_product
 from tenon.pipeline import inspect
 from tenon.tools.metrics.base import Evaluation
 from tenon.tools.metrics.classification import TopK
@@ -29,7 +30,6 @@ from tenon.tools.quantization.half_precision import in_fp16, layer_name
 from tenon.tools.quantization.insertion import WeightedLayer
 from tenon.tools.quantization.moments import moments
 from tenon.tools.quantization.output_noise import OutputNoise, by_groups, output_noise, weight_noise
-from tenon.tools.quantization.placement import PRODUCTS
 from tenon.tools.quantization.probes import Probes, scores
 from tenon.tools.quantization.recipe import ROUNDING, Recipe, Request, inserted, recipe
 from tenon.tools.quantization.report import Point, Sums
@@ -353,7 +353,7 @@ def mean_bits(graph: Graph) -> float:
     them."""
     sizes: dict[Value, tuple[int, int]] = {}
     for node in graph:
-        if node.op.name in PRODUCTS:
+        if is_product(node):
             value = node.input(1)
             stored = integers_of(value)
             dtype = value.type.dtype if stored is None else DType.of(stored.data.dtype)

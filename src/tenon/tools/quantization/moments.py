@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node
+from tenon.network.ops.conv import Conv, ConvTranspose
 from tenon.network.passes.base import attribute
 from tenon.tools.quantization.calibration import Step
 from tenon.tools.quantization.insertion import WeightedLayer
@@ -63,7 +64,7 @@ def moments(
 ) -> dict[Node, Moments]:
     """The input moments of each layer with weights except transposed convolutions; without ``second``, which take long,
     first moments only."""
-    nodes = [each.node for each in made if each.node.op.name != "ConvTranspose"]
+    nodes = [each.node for each in made if not isinstance(each.node.op, ConvTranspose)]
     first: dict[Node, Array] = {}
     squares: dict[Node, Array] = {}
     chosen = samples[:SAMPLES]
@@ -98,15 +99,15 @@ def mean_shift(each: WeightedLayer, known: Moments) -> Array:
 def chosen_positions(node: Node, rng: np.random.Generator) -> Array:
     """Positions of the result of a product at which its rows count, all of them if they are few."""
     y = node.output.type
-    return _some(math.prod(y.dims[2:]) if node.op.name == "Conv" else y.size // y.dims[-1], rng)
+    return _some(math.prod(y.dims[2:]) if isinstance(node.op, Conv) else y.size // y.dims[-1], rng)
 
 
 def rows_at(node: Node, x: Array, chosen: Array) -> Array:
     """[groups, positions, columns]: what the weights multiply at the chosen positions of the result."""
-    if node.op.name != "Conv":
+    if not isinstance(node.op, Conv):
         return x.reshape(-1, x.shape[-1])[chosen][None]
     w = node.input(1).type.dims
-    axes = node.op.axes(x.shape, w)  # type: ignore[attr-defined]
+    axes = node.op.axes(x.shape, w)
     pads = [(0, 0), (0, 0), *((max(0, a.before), max(0, a.after)) for a in axes)]
     padded, spatial = np.pad(x, pads), range(2, x.ndim)
     outs = tuple(a.out for a in axes)
@@ -124,7 +125,7 @@ def rows_at(node: Node, x: Array, chosen: Array) -> Array:
 
 def results_at(node: Node, y: Array, chosen: Array) -> Array:
     """[groups, channels of a group, positions]: a tensor of the result's shape at the chosen positions."""
-    if node.op.name != "Conv":
+    if not isinstance(node.op, Conv):
         return y.reshape(-1, y.shape[-1])[chosen].T[None]
     groups = int(attribute(node, "group"))
     samples: Array = y[0].reshape(groups, y.shape[1] // groups, -1)[:, :, chosen]

@@ -6,26 +6,27 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.network.graph.quantised import bounds, slope
 from tenon.network.graph.types import F32
+from tenon.network.ops.conv import Conv
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.move import Concat
+from tenon.network.ops.pointwise import Add, Min, Mul, Sub
+from tenon.network.ops.pool import AveragePool
+from tenon.network.ops.quantised_values import bounds, slope
+from tenon.network.ops.quantize import QuantizeLinear
+from tenon.network.ops.reduce import GlobalAveragePool, ReduceMean
+from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import attribute
 from tenon.network.passes.integers.operands import can_move
 from tenon.tools.quantization.scheme import SCHEMES, Scheme
 from tenon.tools.quantization.square_roots import roots_of_squares
 
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators with weights."""
-
 OUTER_SHARE = 0.02
 """Most of all weights that a product before or after all others has to count as one of few weights."""
 
-_PAIRS = frozenset({"Add", "Mul", "Sub"})
-_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
-QUANTISED = PRODUCTS | _AVERAGES
-"""Operators that are computed in integers wherever they are; others only before products."""
-
-_NOT_TABLES = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
+_PAIRS = (Add, Mul, Sub)
+_AVERAGES = (AveragePool, GlobalAveragePool, ReduceMean)
 
 
 @dataclass
@@ -86,7 +87,7 @@ def placement(
             continue
         supported = _supported(node, states)
         if not (everywhere and _computes_floats(node)) and not (
-            supported and (node in needed or node.op.name in QUANTISED)
+            supported and (node in needed or is_always_integer(node))
         ):
             continue
         operands = _operands(node) if supported else _variable_floats(node)
@@ -98,14 +99,14 @@ def placement(
         tensors.update(dict.fromkeys((*roots, result, *others)))
         if not supported:
             continue
-        if node.op.name in PRODUCTS:
+        if is_product(node):
             placed.products.append(node)
-        if node.op.name in _PAIRS:
+        if isinstance(node.op, _PAIRS):
             placed.constants += [(node, i) for i in (0, 1) if node.input(i).constant]
-        if node.op.name == "Concat" or _limits_channels(node):
+        if isinstance(node.op, Concat) or _limits_channels(node):
             alone = [r for r in roots if len(r.uses) == 1 and not graph.is_output(r) and roots.count(r) == 1]
             placed.parts.update(dict.fromkeys(alone, result))
-            for end in map(placed.end, roots if joined and node.op.name == "Concat" else ()):
+            for end in map(placed.end, roots if joined and isinstance(node.op, Concat) else ()):
                 if end is not result:
                     placed.parts[end] = result
     placed.tensors = list(tensors)
@@ -124,7 +125,7 @@ def _outer(graph: Graph, products: Sequence[Node], needed: Container[Node]) -> s
     after = set[Node]()
     for node in graph:
         before = [v.producer for v in node.inputs if v is not None and v.producer is not None]
-        if any(each in after or each.op.name in PRODUCTS for each in before):
+        if any(each in after or is_product(each) for each in before):
             after.add(node)
     few = OUTER_SHARE * sum(node.input(1).type.size for node in products)
     return {n for n in products if (n not in after or n not in needed) and n.input(1).type.size <= few}
@@ -145,10 +146,10 @@ def addends(
     needed, additions = before_products(graph), dict[Value, Node]()
     in_16_bits = set[Value]()
     for node in graph:
-        if node.op.name in PRODUCTS and _is_named(node, wide):
+        if is_product(node) and _is_named(node, wide):
             in_16_bits |= {root(node.input(0)), rounded_result(graph, node, separate)}
     for node in graph:
-        if node.op.name != "Add" or node not in needed or _is_named(node, exclude) or not _supported(node):
+        if not isinstance(node.op, Add) or node not in needed or _is_named(node, exclude) or not _supported(node):
             continue
         pair = [node.input(0), node.input(1)]
         if any(v.constant or v.type.dims != node.output.type.dims or root(v) in in_16_bits for v in pair):
@@ -163,7 +164,7 @@ def addends(
 def _is_sum(graph: Graph, value: Value, exclude: Container[str], wide: Container[str]) -> bool:
     """Whether a convolution of images in 8 bits computes it for one reader."""
     node = value.producer
-    if node is None or node.op.name != "Conv" or len(value.uses) > 1 or graph.is_output(value):
+    if node is None or not isinstance(node.op, Conv) or len(value.uses) > 1 or graph.is_output(value):
         return False
     image = 3 <= value.type.rank <= 4 and _supported(node)
     return image and not _is_named(node, exclude) and not _is_named(node, wide)
@@ -180,7 +181,7 @@ def summed(graph: Graph) -> set[str]:
 
 def rounded_with_readers(graph: Graph) -> set[str]:
     """The names of the results of products that can be rounded once with what reads them."""
-    products = (node for node in graph if node.op.name in PRODUCTS)
+    products = (node for node in graph if is_product(node))
     sloped = {node.output.name for node in products if rounded_result(graph, node) is not last(graph, node)}
     return sloped | summed(graph)
 
@@ -190,7 +191,7 @@ def before_products(graph: Graph) -> set[Node]:
     nodes: set[Node] = set()
     for node in reversed(graph.nodes):
         readers = [reader for value in node.outputs for reader in value.uses]
-        if any(reader in nodes or reader.op.name in PRODUCTS for reader in readers):
+        if any(reader in nodes or is_product(reader) for reader in readers):
             nodes.add(node)
     return nodes
 
@@ -216,7 +217,7 @@ def rounded_result(
     if added is not None and value in added:
         return _after_bounds(graph, added[value].output)
     sole = len(value.uses) == 1 and not graph.is_output(value)
-    if node.op.name in PRODUCTS and sole and slope(value.uses[0]) is not None and value.name not in separate:
+    if is_product(node) and sole and slope(value.uses[0]) is not None and value.name not in separate:
         value = value.uses[0].output
     return _after_bounds(graph, value)
 
@@ -231,14 +232,14 @@ def rounded_with_others(graph: Graph) -> list[str]:
     """The layers of a quantised graph whose products are rounded once with a LeakyRelu or an Add."""
     layers = []
     for node in graph:
-        after = node.input(0).producer if node.op.name == "QuantizeLinear" else None
+        after = node.input(0).producer if isinstance(node.op, QuantizeLinear) else None
         while after is not None and bounds(after) is not None:
             after = after.input(0).producer
-        if after is None or (slope(after) is None and after.op.name != "Add"):
+        if after is None or (slope(after) is None and not isinstance(after.op, Add)):
             continue
         for value in after.inputs:
             before = None if value is None else value.producer
-            if before is not None and before.op.name in PRODUCTS:
+            if before is not None and is_product(before):
                 layers.append(str(before.origin.layer) or before.output.name)
     return layers
 
@@ -247,13 +248,18 @@ def _is_activation(node: Node) -> bool:
     return bounds(node) is not None or slope(node) is not None
 
 
+def is_always_integer(node: Node) -> bool:
+    """Whether an operator is computed in integers wherever it is; others only before products."""
+    return is_product(node) or isinstance(node.op, _AVERAGES)
+
+
 def _operands(node: Node) -> Sequence[Value]:
     """Inputs that get a grid."""
-    if node.op.name in PRODUCTS:
+    if is_product(node):
         return [node.input(0)]
-    if node.op.name in _PAIRS:
+    if isinstance(node.op, _PAIRS):
         return [node.input(0), node.input(1)]
-    if node.op.name == "Concat":
+    if isinstance(node.op, Concat):
         return [v for v in node.inputs if v is not None]
     if isinstance(node.op, Pointwise) and bounds(node) is None:
         return [v for v in node.inputs if v is not None and not v.constant]
@@ -261,27 +267,27 @@ def _operands(node: Node) -> Sequence[Value]:
 
 
 def _supported(node: Node, states: Container[str] = ()) -> bool:
-    name, data = node.op.name, [v for v in node.inputs if v is not None]
+    op, data = node.op, [v for v in node.inputs if v is not None]
     if any(v.type.dtype is not F32 for v in (*_floats(node, data), node.output)):
         return False
-    if name in PRODUCTS:
+    if is_product(node):
         return has_constant_weights(node)
-    if name in _PAIRS:
+    if isinstance(op, _PAIRS):
         numbers = any(v.type.rank == 0 for v in data)
         return not all(v.constant for v in data) and (not numbers or node.output.name in states)
-    if name == "Concat":
+    if isinstance(op, Concat):
         return not any(v.constant for v in data)
     if _limits_channels(node):
         return True
-    if name == "AveragePool":
+    if isinstance(op, AveragePool):
         return attribute(node, "auto_pad") in ("NOTSET", "VALID")
-    if name == "ReduceMean":
+    if isinstance(op, ReduceMean):
         return len(data) > 1 and data[1].constant and data[0].type.rank >= 3
-    if name in _AVERAGES or bounds(node) is not None:
+    if isinstance(op, _AVERAGES) or bounds(node) is not None:
         return True
     variable = [v for v in data if not v.constant]
     scalars = all(v.type.size == 1 for v in data if v.constant)
-    return isinstance(node.op, Pointwise) and name not in _NOT_TABLES and len(variable) == 1 and scalars
+    return isinstance(op, Pointwise) and not op.converts and len(variable) == 1 and scalars
 
 
 def _computes_floats(node: Node) -> bool:
@@ -295,11 +301,11 @@ def _variable_floats(node: Node) -> list[Value]:
 
 def _limits_channels(node: Node) -> bool:
     """Whether it is the minimum of a tensor and constant limits, which are compared as integers of one grid."""
-    return node.op.name == "Min" and [v.constant for v in node.inputs if v is not None] == [False, True]
+    return isinstance(node.op, Min) and [v.constant for v in node.inputs if v is not None] == [False, True]
 
 
 def _floats(node: Node, data: Sequence[Value]) -> Sequence[Value]:
-    return data[:1] if node.op.name in ("ReduceMean",) else data
+    return data[:1] if isinstance(node.op, ReduceMean) else data
 
 
 def has_constant_weights(node: Node) -> bool:
@@ -310,7 +316,7 @@ def has_constant_weights(node: Node) -> bool:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is not None and not bias.constant:
         return False
-    if node.op.name == "Gemm":
+    if isinstance(node.op, Gemm):
         plain = attribute(node, "alpha") == 1.0 and attribute(node, "beta") == 1.0 and not attribute(node, "transA")
         return bool(plain) and w.type.rank == 2
-    return node.op.name != "MatMul" or w.type.rank == 2
+    return not isinstance(node.op, MatMul) or w.type.rank == 2

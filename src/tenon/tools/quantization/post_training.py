@@ -14,8 +14,8 @@ from tenon.formats.exporters.save import save
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
+from tenon.network.ops.traits import is_quantised
 from tenon.network.ops.unroll import unrolled
-from tenon.network.passes.integers import is_quantised
 from tenon.network.passes.integers.splits import slice_splits
 from tenon.network.passes.precision import states_f16
 from tenon.options import Options

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.ops.activation import Sigmoid
+from tenon.network.ops.softmax import LogSoftmax, Softmax
 from tenon.options import Options
 from tenon.pipeline import compile
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.tools.quantization.samples import Sample
 
-_NORMALISED = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
+_NORMALISED = (LogSoftmax, Sigmoid, Softmax)
 
 
 class Probes:
@@ -91,6 +93,6 @@ def scores(graph: Graph) -> list[Value]:
     """The outputs; of a softmax or a sigmoid, what it reads: its noise does not depend on how certain the answer is."""
     nodes = [value.producer for value in graph.outputs]
     return [
-        node.input(0) if node is not None and node.op.name in _NORMALISED else value
+        node.input(0) if node is not None and isinstance(node.op, _NORMALISED) else value
         for node, value in zip(nodes, graph.outputs, strict=True)
     ]

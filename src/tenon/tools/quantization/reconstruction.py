@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node, Value
+from tenon.network.ops.conv import ConvTranspose
+from tenon.network.ops.pointwise import Add
 from tenon.tools.quantization.calibration import Step
 from tenon.tools.quantization.copies import twins
 from tenon.tools.quantization.insertion import WeightedLayer, insert
@@ -44,7 +46,7 @@ def reconstructs(each: WeightedLayer) -> bool:
     columns = w.type.size // max(w.type.dims[each.axis], 1)
     return (
         bits_of(each.w.dtype) <= FEW_BITS
-        and node.op.name != "ConvTranspose"
+        and not isinstance(node.op, ConvTranspose)
         and len(w.uses) == 1
         and w.stored is None
         and columns <= COLUMNS
@@ -183,7 +185,7 @@ def _goals(graph: Graph, node: Node) -> list[Value]:
     """The result of a product and what is added to it: the other operand, of the same shape, of the addition that alone
     reads it."""
     y = node.output
-    if len(y.uses) != 1 or y.uses[0].op.name != "Add" or graph.is_output(y):
+    if len(y.uses) != 1 or not isinstance(y.uses[0].op, Add) or graph.is_output(y):
         return [y]
     other = y.uses[0].inputs[1 if y.uses[0].inputs[0] is y else 0]
     if other is None or other is y or other.constant or other.type.dims != y.type.dims:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import F32, DType, TensorType
+from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.passes.base import make
 from tenon.tools.quantization.copies import twins
 from tenon.tools.quantization.insertion import WeightedLayer, insert
@@ -146,7 +147,7 @@ class ChannelMeans:
 
 def channel_axis(node: Node) -> int:
     """The channel axis of a layer's output."""
-    return node.output.type.rank - 1 if node.op.name in ("Gemm", "MatMul") else 1
+    return node.output.type.rank - 1 if isinstance(node.op, Gemm | MatMul) else 1
 
 
 def _with_grid_inputs(graph: Graph, dequantised: Value, i: int, dtype: DType) -> tuple[str, str]:

@@ -8,9 +8,11 @@ import numpy as np
 
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.pointwise import Log, Mul, Pow, Sqrt
+from tenon.network.ops.reduce import ReduceMean, ReduceSum
 from tenon.network.passes.integers.operands import can_move
 
-_REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
+_REDUCTIONS = (ReduceMean, ReduceSum)
 
 
 def roots_of_squares(graph: Graph, kept: Container[str] = ()) -> set[Node]:
@@ -22,7 +24,7 @@ def roots_of_squares(graph: Graph, kept: Container[str] = ()) -> set[Node]:
     """
     selected = set[Node]()
     for node in graph:
-        if not (node.op.name in ("Log", "Sqrt") or _exponent(node) == 0.5):
+        if not (isinstance(node.op, Log | Sqrt) or _exponent(node) == 0.5):
             continue
         nodes = _between(graph, node.input(0))
         if any(_is_square(n) for n in nodes) and not any(n.output.name in kept for n in nodes):
@@ -37,18 +39,18 @@ def _between(graph: Graph, value: Value) -> set[Node]:
         return set()
     if _is_square(node):
         return {node}
-    if not (isinstance(node.op, Pointwise) or node.op.name in _REDUCTIONS or can_move(node)):
+    if not (isinstance(node.op, (Pointwise, *_REDUCTIONS)) or can_move(node)):
         return set()
     before = [_between(graph, v) for v in node.inputs if v is not None and not v.constant]
     return {node}.union(*before) if any(before) else set()
 
 
 def _is_square(node: Node) -> bool:
-    return (node.op.name == "Mul" and node.input(0) is node.input(1)) or _exponent(node) == 2
+    return (isinstance(node.op, Mul) and node.input(0) is node.input(1)) or _exponent(node) == 2
 
 
 def _exponent(node: Node) -> float | None:
     """The exponent of a Pow by one constant, else None."""
-    if node.op.name != "Pow" or not node.input(1).constant or node.input(1).type.size != 1:
+    if not isinstance(node.op, Pow) or not node.input(1).constant or node.input(1).type.size != 1:
         return None
     return float(np.asarray(node.input(1).array).reshape(()))

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from tenon.network import passes
 from tenon.network.graph.graph import Graph, Value
+from tenon.network.ops.move import Transpose
+from tenon.network.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
 from tenon.tools.quantization.ranges import Range
 
-_REARRANGING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_REARRANGING = (Flatten, Identity, Reshape, Squeeze, Transpose, Unsqueeze)
 """Operators whose result has the elements of their first operand, each once."""
 
 
@@ -45,7 +47,7 @@ def optimized_names(graph: Graph) -> dict[str, str]:
 
 def _unarranged(value: Value) -> Value:
     """The tensor whose elements ``value`` has in another order or shape, or itself."""
-    while value.producer is not None and value.producer.op.name in _REARRANGING:
+    while value.producer is not None and isinstance(value.producer.op, _REARRANGING):
         value = value.producer.input(0)
     return value
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from tenon.errors import ModelError
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.network.graph.quantised import scalar_grid
 from tenon.network.graph.types import DType
+from tenon.network.ops.quantised_values import scalar_grid
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.requantize import limits
+from tenon.network.ops.traits import computes_on_integers
 from tenon.network.passes.base import drop_dead
 from tenon.tools.quantization.ranges import Range
 
@@ -21,7 +23,7 @@ def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
     """
     ranges = {}
     for node in graph:
-        pair = scalar_grid(node, _TYPES) if node.op.name == "QuantizeLinear" else None
+        pair = scalar_grid(node, _TYPES) if isinstance(node.op, QuantizeLinear) else None
         if pair is not None:
             quant, dtype = pair
             (scale,), (zero,), (least, most) = quant.scale, quant.zero_point, limits(dtype)
@@ -33,7 +35,7 @@ def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
 def _name(graph: Graph, node: Node) -> str:
     """The name of the float tensor that a QuantizeLinear stores; for an output of the graph, the output's name."""
     for reader in node.output.uses:
-        if reader.op.name == "DequantizeLinear" and graph.is_output(reader.output):
+        if isinstance(reader.op, DequantizeLinear) and graph.is_output(reader.output):
             return reader.output.name
     return node.input(0).name
 
@@ -46,8 +48,8 @@ def take_out(graph: Graph) -> dict[str, Range]:
     ranges = grid_ranges(graph)
     taken: dict[str, Range] = {}
     for node in graph:
-        before = node.input(0).producer if node.op.name == "DequantizeLinear" else None
-        if before is None or before.op.name != "QuantizeLinear" or scalar_grid(before, _TYPES) is None:
+        before = node.input(0).producer if isinstance(node.op, DequantizeLinear) else None
+        if before is None or not isinstance(before.op, QuantizeLinear) or scalar_grid(before, _TYPES) is None:
             continue
         if scalar_grid(node, _TYPES) != scalar_grid(before, _TYPES):
             continue
@@ -55,10 +57,10 @@ def take_out(graph: Graph) -> dict[str, Range]:
         taken[name] = ranges[name]
         _bypass(graph, node, before.input(0), name)
     for node in graph.nodes[::-1]:
-        if node in graph and node.op.name in ("DequantizeLinear", "QuantizeLinear") and not graph.used(node.output):
+        if node in graph and isinstance(node.op, DequantizeLinear | QuantizeLinear) and not graph.used(node.output):
             drop_dead(graph, node)
-    rest = [node for node in graph if node.op.name in ("QuantizeLinear", "DequantizeLinear") and not _constant(node)]
-    if rest or not taken or any(node.op.name.startswith("Integer") for node in graph):
+    rest = [node for node in graph if isinstance(node.op, QuantizeLinear | DequantizeLinear) and not _constant(node)]
+    if rest or not taken or any(map(computes_on_integers, graph)):
         raise ModelError(f"{graph.source or graph.name}: is quantised already")
     return taken
 

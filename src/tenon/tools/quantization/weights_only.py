@@ -14,9 +14,10 @@ import numpy as np
 from tenon.errors import ModelError
 from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.matmul import MatMul
+from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import make
 from tenon.tools.quantization.insertion import weight_axis
-from tenon.tools.quantization.placement import PRODUCTS
 from tenon.tools.quantization.rounding import FEW_BITS
 from tenon.tools.quantization.scheme import QuantParams, Scheme, bits_of
 
@@ -44,9 +45,9 @@ def quantize_weights(graph: Graph, scheme: Scheme, exclude: tuple[str, ...] = ()
 
 def has_weights(node: Node) -> bool:
     """Whether it is a product by constant weights that are large enough to be stored in fewer bits."""
-    if node.op.name not in PRODUCTS or not node.input(1).constant:
+    if not is_product(node) or not node.input(1).constant:
         return False
-    return node.input(1).type.size >= SMALLEST and (node.op.name != "MatMul" or node.input(1).type.rank == 2)
+    return node.input(1).type.size >= SMALLEST and (not isinstance(node.op, MatMul) or node.input(1).type.rank == 2)
 
 
 def _stored(graph: Graph, node: Node, scheme: Scheme) -> Value:

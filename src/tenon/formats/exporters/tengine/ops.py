@@ -15,7 +15,11 @@ from tenon.formats.exporters.tengine.file import Word
 from tenon.formats.exporters.tengine.writer import NotInTengineError, TmfileWriter, weights
 from tenon.formats.importers.tengine.layers import pool_pads
 from tenon.network.graph.graph import Graph, Node
-from tenon.network.graph.quantised import bounds, integers_of
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.matmul import Gemm
+from tenon.network.ops.pool import AveragePool
+from tenon.network.ops.quantised_values import bounds, integers_of
+from tenon.network.ops.reduce import GlobalAveragePool
 from tenon.network.ops.unroll import unrolled
 from tenon.network.ops.window import Axis, Window
 
@@ -100,7 +104,7 @@ def _conv_transpose(w: TmfileWriter, node: Node) -> None:
 def _fully_connected(w: TmfileWriter, node: Node) -> None:
     op, rank = _attributes(node), node.input(0).type.rank
     _constant_weights(node)
-    gemm = node.op.name == "Gemm"
+    gemm = isinstance(node.op, Gemm)
     if rank != 2 or node.input(1).type.rank != 2 or (gemm and (op.alpha != 1 or op.beta != 1 or op.transA)):
         raise NotInTengineError("Tengine has matrix products of two axes, without alpha, beta and transA")
     turned = gemm and op.transB
@@ -110,7 +114,7 @@ def _fully_connected(w: TmfileWriter, node: Node) -> None:
 
 # ------------------------------------------------------------------------------------------- poolings
 def _pool(w: TmfileWriter, node: Node) -> None:
-    op, dims, average = _attributes(node), _image(node), node.op.name == "AveragePool"
+    op, dims, average = _attributes(node), _image(node), isinstance(node.op, AveragePool)
     axes = op.axes(dims)
     if len(node.outputs) > 1 or any(a.dilation != 1 for a in axes):
         raise NotInTengineError("Tengine has no pooling with dilations or indices")
@@ -144,7 +148,7 @@ def _padded(a: Axis, pad: int, flavour: int) -> tuple[int, int]:
 
 def _global_pool(w: TmfileWriter, node: Node) -> None:
     _, _, high, wide = _image(node)
-    average = node.op.name == "GlobalAveragePool"
+    average = isinstance(node.op, GlobalAveragePool)
     parameters = [int(average), high, wide, 1, 1, 1, 0, 0, 0, 0, 0]
     w.add(node, 16, parameters, [w.operand(node.input(0))], alike=not average)
 
@@ -196,7 +200,7 @@ def _bounded(w: TmfileWriter, node: Node) -> None:
     if limits is None:
         raise NotInTengineError("its bounds are computed at run time")
     low, high = (float(np.clip(n, np.finfo(np.float32).min, np.finfo(np.float32).max)) for n in limits)
-    type, parameters = (20, [0.0]) if node.op.name == "Relu" else (87, [high, low])
+    type, parameters = (20, [0.0]) if isinstance(node.op, Relu) else (87, [high, low])
     w.add(node, type, parameters, [w.operand(node.input(0))])
 
 

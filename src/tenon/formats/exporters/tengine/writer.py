@@ -23,8 +23,10 @@ from tenon.formats.exporters.tengine.file import (
 )
 from tenon.formats.exporters.tengine.file import TmfileTensor as TensorToWrite
 from tenon.network.graph.graph import Array, Graph, Node, Value
-from tenon.network.graph.quantised import bounds, dequantised, integers_of, scalar_grid
 from tenon.network.graph.types import DType, Quant
+from tenon.network.ops.quantised_values import bounds, dequantised, integers_of, scalar_grid
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
+from tenon.network.ops.softmax import Softmax
 
 BYTES = (DType.I8, DType.U8)
 """Types of quantised tensors."""
@@ -72,9 +74,9 @@ class TmfileWriter:
 
     def _layer(self, node: Node) -> None:
         try:
-            if node.op.name == "QuantizeLinear":
+            if isinstance(node.op, QuantizeLinear):
                 self._requantised(node)
-            elif node.op.name == "DequantizeLinear":
+            elif isinstance(node.op, DequantizeLinear):
                 if integers_of(node.output) is None:
                     self.numbers[node.output] = self.numbers[node.input(0)]
             elif node.op.name not in self.layers:
@@ -104,7 +106,7 @@ class TmfileWriter:
         while reader is not None and bounds(reader) is not None:
             last = reader.output
             reader = self._only_reader(last)
-        grid = scalar_grid(reader, BYTES) if reader is not None and reader.op.name == "QuantizeLinear" else None
+        grid = scalar_grid(reader, BYTES) if reader is not None and isinstance(reader.op, QuantizeLinear) else None
         i = len(self.network.tensors)
         if grid is None:
             self.network.tensors.append(TensorToWrite(value.name, value.type.dims, DType.F32))
@@ -164,7 +166,7 @@ class TmfileWriter:
         tensor, first = self.network.tensors[i], self.network.tensors[inputs[0]]
         if alike and not tensor.scales and first.scales:
             tensor.dtype, tensor.scales, tensor.zeros = first.dtype, first.scales, first.zeros
-        elif bool(tensor.scales) != bool(first.scales) and node.op.name not in ("Softmax",):
+        elif bool(tensor.scales) != bool(first.scales) and not (isinstance(node.op, Softmax) and not node.op.log):
             where = "quantised" if tensor.scales else "in float"
             raise NotInTengineError(f"its result is {where}, its input is not: Tengine has no operators of both")
         name = str(node.origin.layer) or y.name

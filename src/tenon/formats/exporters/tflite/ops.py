@@ -23,8 +23,8 @@ from tenon.formats.exporters.tflite.writer import (
     quantisation,
 )
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.network.graph.quantised import bounds, integers_of
 from tenon.network.graph.types import DType, Quant
+from tenon.network.ops.quantised_values import bounds, integers_of
 
 
 def to_tflite(graph: Graph) -> bytes:

@@ -18,9 +18,13 @@ from tenon.formats.exporters.tflite.writer import (
     channels_last,
 )
 from tenon.network.graph.graph import Array, Node, Stored, Value
-from tenon.network.graph.quantised import dequantised, integers_of
 from tenon.network.graph.types import DType, Quant
+from tenon.network.ops.convert import Cast
+from tenon.network.ops.matmul import Gemm
+from tenon.network.ops.pool import AveragePool, MaxPool
+from tenon.network.ops.quantised_values import dequantised, integers_of
 from tenon.network.ops.quantize import limits
+from tenon.network.ops.reduce import GlobalMaxPool, GlobalPool
 from tenon.network.ops.window import Axis, Window
 
 _SAME, _VALID = 0, 1
@@ -152,7 +156,7 @@ def _bias(value: Value, steps: Array, dtype: type) -> Array:
 def halves_of(value: Value) -> Array | None:
     """The constant of f16 that a value of f32 is a Cast of, None if it is none."""
     node = value.producer
-    if node is None or node.op.name != "Cast" or value.type.dtype is not DType.F32:
+    if node is None or not isinstance(node.op, Cast) or value.type.dtype is not DType.F32:
         return None
     return node.input(0).data if node.input(0).type.dtype is DType.F16 else None
 
@@ -244,7 +248,7 @@ def conv_transpose(w: TfliteWriter, node: Node) -> None:
 def matrix_product(w: TfliteWriter, node: Node) -> None:
     """Gemm and MatMul by constant weights."""
     op: Any = node.op
-    gemm = node.op.name == "Gemm"
+    gemm = isinstance(node.op, Gemm)
     if gemm and (op.alpha != 1 or op.beta != 1 or op.transA):
         raise UnwritableError("TFLite has no matrix product with alpha, beta or a transposed first operand")
     b = node.input(1)
@@ -268,7 +272,9 @@ def pool(w: TfliteWriter, node: Node) -> None:
     axes = _pool_axes(node)
     whole = all(a.out == 1 and a.kernel == a.size and not a.before for a in axes)
     result, given = w.result(node), w.quant_of(node.input(0))
-    averaged = node.op.name == "AveragePool" and result.quantised and given not in (None, (result.quant, result.dtype))
+    averaged = (
+        isinstance(node.op, AveragePool) and result.quantised and given not in (None, (result.quant, result.dtype))
+    )
     if whole and averaged:
         mean(w, node)
     else:
@@ -287,7 +293,7 @@ def _pool_axes(node: Node) -> Sequence[Axis]:
 
 def _pool(w: TfliteWriter, node: Node, axes: Sequence[Axis]) -> None:
     op: Any = node.op
-    highest = node.op.name == "MaxPool"
+    highest = isinstance(node.op, MaxPool)
     result, integers = result_of_moved(w, node)
     if not highest and not result.quantised:  # an average is none of the integers
         result, integers = Result(node.output), False
@@ -322,7 +328,7 @@ def mean(w: TfliteWriter, node: Node) -> None:
     """GlobalAveragePool and reductions along constant axes."""
     op: Any = node.op
     x, y = node.input(0), node.output
-    if node.op.name.startswith("Global") or node.op.name == "AveragePool":
+    if isinstance(node.op, GlobalPool | AveragePool):
         wanted, kept = list(range(2, x.type.rank)), True
     else:
         given = node.inputs[1] if len(node.inputs) > 1 else None
@@ -331,7 +337,7 @@ def mean(w: TfliteWriter, node: Node) -> None:
         wanted = [int(a) % x.type.rank for a in given.array.reshape(-1)] if given is not None else []
         wanted, kept = wanted or list(range(x.type.rank)), bool(op.keepdims)
     kind = {"ReduceMax": "REDUCE_MAX", "ReduceMin": "REDUCE_MIN", "ReduceSum": "SUM"}.get(op.name, "MEAN")
-    kind = "REDUCE_MAX" if op.name == "GlobalMaxPool" else kind
+    kind = "REDUCE_MAX" if isinstance(op, GlobalMaxPool) else kind
     order: Axes = w.order(x)
     if kind.startswith("REDUCE"):
         result, integers = result_of_moved(w, node)

@@ -18,10 +18,10 @@ from tenon.errors import ModelError, Problem, UnsupportedError
 from tenon.formats.exporters.tflite.file import LARGEST_FILE, ModelRecord, OperatorRecord, TensorRecord
 from tenon.formats.importers.tflite.schema import ACTIVATIONS
 from tenon.network.graph.graph import Array, Graph, Node, Value
-from tenon.network.graph.quantised import bounds, dequantised, integers_of, scalar_grid
 from tenon.network.graph.types import DType, Quant
 from tenon.network.ops.base import Operator
-from tenon.network.ops.quantize import limits
+from tenon.network.ops.quantised_values import bounds, dequantised, integers_of, scalar_grid
+from tenon.network.ops.quantize import QuantizeLinear, limits
 
 Axes = tuple[int, ...]
 
@@ -258,7 +258,7 @@ class TfliteWriter:
             reader = value.uses[0]
             limits = bounds(reader) if reader.inputs[0] is value else None
             if limits is None:
-                grid = quantisation(reader) if reader.op.name == "QuantizeLinear" else None
+                grid = quantisation(reader) if isinstance(reader.op, QuantizeLinear) else None
                 if grid is None:
                     break
                 return Result(reader.output, *grid, *fused(low, high, *grid), covers=(*passed, reader))

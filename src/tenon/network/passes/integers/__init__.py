@@ -13,6 +13,10 @@ from functools import partial
 
 from tenon.errors import Problem
 from tenon.network.graph.graph import Graph, Value
+from tenon.network.ops.activation import PRelu
+from tenon.network.ops.pointwise import Add, Div, Mul, Sub
+from tenon.network.ops.quantize import QuantizeLinear
+from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.base import Log, Match, Result, Rule, apply, attribute, make, run, silent
 from tenon.network.passes.canonicalize import DEAD
 from tenon.network.passes.integers.chain import Chain, chain
@@ -42,14 +46,8 @@ CORES: dict[str, Convert] = {
 """Rules by the operator whose result a QuantizeLinear stores."""
 
 
-PAIRS = frozenset({"Add", "Div", "Mul", "PRelu", "Sub"})
+PAIRS = (Add, Div, Mul, PRelu, Sub)
 """Operators of two tensors that TFLite rounds in steps, also those with a constant, or of one tensor."""
-
-
-def is_quantised(graph: Graph) -> bool:
-    """Whether a graph has conversions between integers and floats, or operators of quantised integers (SVDF)."""
-    names = {node.op.name for node in graph}
-    return bool(names & {"QuantizeLinear", "DequantizeLinear"}) or any(name.startswith("Integer") for name in names)
 
 
 def to_integers(graph: Graph, arithmetic: Arithmetic, log: Log = silent) -> list[Problem]:
@@ -79,7 +77,7 @@ def _chosen(match: Match, *, arithmetic: Arithmetic) -> Result:
 def _quantize_as_tflite(graph: Graph, left: dict[int, Problem]) -> None:
     """Let what still quantises floats round halves away from zero; ``left`` has the reasons by node."""
     for node in graph:
-        if node.op.name == "QuantizeLinear" and isinstance(grid_of(node), Grid):
+        if isinstance(node.op, QuantizeLinear) and isinstance(grid_of(node), Grid):
             rounded = make("QuantizeLinear", to=attribute(node, "to"), ties="away")
             new = graph.add(rounded, node.inputs, [node.output.name], node.origin, before=node)
             new.output.type = node.output.type
@@ -126,7 +124,7 @@ def _uncompiled(match: Match, result: Result) -> str:
 def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
     if arithmetic != "onnx":
         pair = chain(match, PAIRS)
-        if not isinstance(pair, str) and pair.core.op.name in PAIRS and pair.slope == 1:
+        if not isinstance(pair, str) and isinstance(pair.core.op, PAIRS) and pair.slope == 1:
             made = CORES[pair.core.op.name](match, pair, arithmetic)
             if isinstance(made, Value):
                 return made
@@ -140,10 +138,10 @@ def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
     made = looked_up or f"{candidate.core.op.name} is computed in float"
     if convert is not None:
         made = convert(match, candidate, arithmetic)
-    if isinstance(made, str) and candidate.scaled and not isinstance(scaled := chain(match, {"Mul"}), str):
+    if isinstance(made, str) and candidate.scaled and not isinstance(scaled := chain(match, (Mul,)), str):
         by_constant = binary(match, scaled, arithmetic)
         return made if isinstance(by_constant, str) else by_constant
     return made
 
 
-__all__ = ["is_quantised", "to_integers"]
+__all__ = ["to_integers"]

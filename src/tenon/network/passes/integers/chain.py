@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from tenon.network.graph.graph import Node, Value
-from tenon.network.graph.quantised import bounds, slope
+from tenon.network.ops.base import Operator
+from tenon.network.ops.conv import Conv, ConvTranspose
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.pointwise import Mul
+from tenon.network.ops.quantised_values import bounds, slope
+from tenon.network.ops.slice_gather import Pad
 from tenon.network.passes.base import Match
 from tenon.network.passes.integers.operands import Grid, can_move, grid_of, moved
 
@@ -51,9 +55,9 @@ class Chain:
         return value
 
 
-def chain(match: Match, core: Container[str] = ()) -> Chain | str:
+def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> Chain | str:
     """The chain from the matched QuantizeLinear back to the operator that computes its input, at the latest to one
-    that ``core`` names."""
+    of one of the classes ``core``."""
     grid = grid_of(match.root)
     if isinstance(grid, str):
         return grid
@@ -66,7 +70,7 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
         if not match.sole(value):
             return f"the float result of {node.op.name} is read by others too"
         limits, negative_slope = bounds(node), slope(node)
-        if node.op.name in core:
+        if isinstance(node.op, core):
             return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
         if leak != 1 and (limits is not None or _factor(node) is not None):
             return "its result is clipped or scaled before a LeakyRelu"
@@ -78,7 +82,7 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
             scaled = True
         elif negative_slope is not None and leak == 1 and not scaled and _has_weights(node.input(0)):
             leak = negative_slope
-        elif can_move(node) and node.op.name != "Pad":
+        elif can_move(node) and not isinstance(node.op, Pad):
             moves.append(node)
         else:
             return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
@@ -89,15 +93,15 @@ def chain(match: Match, core: Container[str] = ()) -> Chain | str:
 
 def _has_weights(value: Value) -> bool:
     """Whether a product by constant weights computes ``value``, its elements moved at most."""
-    while value.producer is not None and can_move(value.producer) and value.producer.op.name != "Pad":
+    while value.producer is not None and can_move(value.producer) and not isinstance(value.producer.op, Pad):
         value = value.producer.input(0)
     node = value.producer
-    return node is not None and node.op.name in ("Conv", "ConvTranspose", "Gemm", "MatMul")
+    return node is not None and isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul)
 
 
 def _factor(node: Node) -> Value | None:
     """The operand that a Mul by a constant multiplies."""
-    if node.op.name != "Mul":
+    if not isinstance(node.op, Mul):
         return None
     a, b = node.input(0), node.input(1)
     return a if b.constant and not a.constant else b if a.constant and not b.constant else None

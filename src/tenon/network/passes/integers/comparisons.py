@@ -9,6 +9,7 @@ from functools import partial
 
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.comparison import Equal
 from tenon.network.ops.requantize import limits, quantized_multiplier
 from tenon.network.passes.base import Match, Result, Rule, make
 from tenon.network.passes.integers.operands import Operand, operand
@@ -34,7 +35,7 @@ def _compared(match: Match, *, arithmetic: Arithmetic) -> Result:
         return None
     alike = a.grid.same(b.grid)
     # of 16 bits, LiteRT scales to compare for equality only, and TFLite Micro has no kernel
-    wide = a.grid.dtype is b.grid.dtype is DType.I16 and arithmetic == "litert" and match.root.op.name == "Equal"
+    wide = a.grid.dtype is b.grid.dtype is DType.I16 and arithmetic == "litert" and isinstance(match.root.op, Equal)
     if arithmetic == "onnx" or (a.grid.dtype is DType.I16 and not wide):
         return match.add(match.root.op, a.value, b.value) if alike else None
     if {a.grid.dtype, b.grid.dtype} - {DType.I8, DType.U8, DType.I16} or max(a.grid.scale, b.grid.scale) >= 1:

@@ -7,11 +7,10 @@ from tenon.network.graph.fixed_input import answer_digest, fixed_input
 from tenon.network.graph.graph import Graph, Node
 from tenon.network.graph.types import DType
 from tenon.network.ops.base import Operator
+from tenon.network.ops.quantize import Quantisation
 from tenon.network.ops.resize import Resize
 
 _QUANTISED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
-ROUNDED_ONCE = frozenset({"DequantizeLinear", "QuantizeLinear"})
-"""Conversions between integers and floats, in which every operation rounds once (IEEE 754)."""
 
 
 def is_exact(graph: Graph) -> bool:
@@ -30,7 +29,8 @@ def _rounds_alike(node: Node, op: Operator) -> bool:
     """Whether an operator rounds on no machine, or on all in the same way."""
     if not any(t.is_float or t.is_small_float for t in _types(node)):
         return True  # integers wrap around everywhere
-    return op.exact() or op.name in ROUNDED_ONCE or (isinstance(op, Resize) and op.mode == "nearest")
+    # Every operation of a conversion between integers and floats rounds once (IEEE 754).
+    return op.exact() or isinstance(op, Quantisation) or (isinstance(op, Resize) and op.mode == "nearest")
 
 
 def expected_digest(graph: Graph) -> str:

@@ -8,6 +8,7 @@ from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import F32
 from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.pointwise import Mul
 from tenon.network.passes.base import Match, Result, Rule, attribute, make
 from tenon.network.passes.integers.operands import BYTES, Grid, Operand, operand
 from tenon.network.passes.integers.pointwise import applied, only_variable, reals
@@ -37,7 +38,7 @@ def scores(softmax: Node) -> tuple[Value, float]:
     """What a softmax is of, and the positive factor in between (TFLite's beta)."""
     value = softmax.input(0)
     node = value.producer
-    if node is not None and node.op.name == "Mul" and node.input(1).constant and node.input(1).type.size == 1:
+    if node is not None and isinstance(node.op, Mul) and node.input(1).constant and node.input(1).type.size == 1:
         factor = float(node.input(1).array.reshape(()))
         if 0 < factor < np.inf:
             return node.input(0), factor

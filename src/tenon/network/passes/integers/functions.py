@@ -8,12 +8,14 @@ from typing import Literal
 import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
-from tenon.network.graph.quantised import bounds
 from tenon.network.graph.types import DType
+from tenon.network.ops.activation import LeakyRelu, Sigmoid, Tanh
 from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.integer_functions import argument, interpolation_table
+from tenon.network.ops.pointwise import Abs, Exp, Log, Mul, Neg, Sub
+from tenon.network.ops.quantised_values import bounds
 from tenon.network.ops.requantize import quantized_multiplier
-from tenon.network.passes.base import Match, attribute, make
+from tenon.network.passes.base import Match, make
 from tenon.network.passes.integers.arithmetic import ratio_of
 from tenon.network.passes.integers.chain import Chain
 from tenon.network.passes.integers.operands import BYTES, Grid, operand
@@ -22,7 +24,7 @@ from tenon.options import Arithmetic
 LARGEST_RATIO = 2.0**13
 """Numbers of 16 bits are scaled up by less."""
 
-INTERPOLATED = frozenset({"Exp", "Log"})
+INTERPOLATED = (Exp, Log)
 """Functions of 16 bits that LiteRT interpolates in tables of 513 entries."""
 
 FRACTIONS = 2.0**-15
@@ -39,31 +41,31 @@ def function_16(
         return "several functions of 16-bit integers in a row are computed in float"
     node = steps[0] if steps else None
     origin = match.root.origin if node is None else node.origin
-    if node is not None and node.op.name in ("Sigmoid", "Tanh"):
+    if node is not None and isinstance(node.op, Sigmoid | Tanh):
         return _sigmoid(match, value, given, grid, node)
-    if node is not None and node.op.name in INTERPOLATED:
+    if node is not None and isinstance(node.op, INTERPOLATED):
         return _interpolated(match, value, given, grid, node)
-    if node is not None and node.op.name == "Neg":
+    if node is not None and isinstance(node.op, Neg):
         return _negative(match, value, given, grid, node)
     ratio = given.scale / grid.scale if node is None else ratio_of(arithmetic, given.scale, grid.scale)
     if ratio >= LARGEST_RATIO:
         return "16-bit integers are scaled up by more than 2**13"
     low, high = grid.range
     above = below = quantized_multiplier(ratio)
-    name = "" if node is None else node.op.name
     if node is not None and (limits := bounds(node)) is not None:
         low, high = (int(np.clip(_on_grid(limit, grid), *grid.range)) for limit in limits)
-    elif node is not None and name == "LeakyRelu" and attribute(node, "alpha") >= 0:
-        alpha = float(np.float32(attribute(node, "alpha")))
+    elif node is not None and isinstance(node.op, LeakyRelu) and node.op.alpha >= 0:
+        alpha = float(np.float32(node.op.alpha))
         below = quantized_multiplier(ratio_of(arithmetic, given.scale, grid.scale, alpha))
-    elif name not in ("", "Abs"):
+    elif node is not None and not isinstance(node.op, Abs):
         return "functions of 16-bit integers are computed in float"
+    absolute = node is not None and isinstance(node.op, Abs)
     op = make(
         "IntegerRescale",
         zeros=(given.zero, grid.zero),
         above=above,
         below=below,
-        absolute=int(name == "Abs"),
+        absolute=int(absolute),
         low=low,
         high=high,
         to=grid.dtype.value,
@@ -81,7 +83,7 @@ def _on_grid(bound: float, grid: Grid) -> float:
 
 
 def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
-    kind: Literal["sigmoid", "tanh"] = "sigmoid" if node.op.name == "Sigmoid" else "tanh"
+    kind: Literal["sigmoid", "tanh"] = "sigmoid" if isinstance(node.op, Sigmoid) else "tanh"
     usual = grid.scale == FRACTIONS and given.dtype is grid.dtype is DType.I16 and not (given.zero or grid.zero)
     fixed = argument(given.scale, kind) if usual else None
     if fixed is None:
@@ -99,8 +101,8 @@ def _interpolated(match: Match, value: Value, given: Grid, grid: Grid, node: Nod
     units = np.float32(1 << 16) / (most - least)  # as LiteRT has them, a little more than one over the scale
 
     def function(x: Array) -> Array:
-        (y,) = node.op.evaluate([np.maximum(x, np.finfo(np.float32).tiny) if node.op.name == "Log" else x])
-        return np.where(x <= 0, float(least), y) if node.op.name == "Log" else y
+        (y,) = node.op.evaluate([np.maximum(x, np.finfo(np.float32).tiny) if isinstance(node.op, Log) else x])
+        return np.where(x <= 0, float(least), y) if isinstance(node.op, Log) else y
 
     table = interpolation_table(function, low, high, DType.F32, float(units))
     op = make("IntegerInterpolation", scale=grid.scale)
@@ -188,10 +190,10 @@ def squared_difference(match: Match, chain: Chain, arithmetic: Arithmetic) -> Va
 
 def is_squared_difference(node: Node) -> bool:
     """Whether a node is the product of a difference with itself."""
-    if node.op.name != "Mul" or node.input(0) is not node.input(1):
+    if not isinstance(node.op, Mul) or node.input(0) is not node.input(1):
         return False
     minus = node.input(0).producer
-    return minus is not None and minus.op.name == "Sub"
+    return minus is not None and isinstance(minus.op, Sub)
 
 
 __all__ = ["function_16", "is_squared_difference", "prelu", "softmax_16", "squared_difference"]

@@ -7,21 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
-from tenon.network.graph.quantised import integers_of
 from tenon.network.graph.types import DType, Quant
+from tenon.network.ops.pointwise import Mul
+from tenon.network.ops.quantised_values import integers_of
+from tenon.network.ops.quantize import DequantizeLinear
 from tenon.network.ops.requantize import limits
+from tenon.network.ops.slice_gather import Pad
+from tenon.network.ops.traits import rearranges, selects
 from tenon.network.passes.base import Match, attribute, make
 
 ACTIVATIONS = (DType.I8, DType.U8, DType.I16, DType.U16)
-
-MOVERS = frozenset({
-    "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth", "Squeeze", "Tile",
-    "Transpose", "Unsqueeze",
-})  # fmt: skip
-"""Operators that copy elements of their first operand, independent of values."""
-
-CHOOSERS = frozenset({"GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"})
-"""Operators that select elements of their first operand by order, which a positive scale preserves."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Operand:
 
 def grid_of(node: Node) -> Grid | str:
     """The grid of a DequantizeLinear or QuantizeLinear, or the reason why integer operators do not support it."""
-    stored = node.input(0) if node.op.name == "DequantizeLinear" else node.output
+    stored = node.input(0) if isinstance(node.op, DequantizeLinear) else node.output
     scale, zero = node.input(1).data, node.inputs[2] if len(node.inputs) > 2 else None
     if scale is None or (zero is not None and zero.data is None):
         return "its scale or zero point is computed at run time"
@@ -123,9 +118,9 @@ def _source(value: Value) -> tuple[Value, Grid, list[Node]] | str:
     """The integers that ``value`` represents, their grid, and the data movement between them, last node first."""
     moves: list[Node] = []
     factor: float | None = None
-    while value.producer is not None and value.producer.op.name != "DequantizeLinear":
+    while value.producer is not None and not isinstance(value.producer.op, DequantizeLinear):
         node = value.producer
-        if node.op.name == "Mul" and factor is None and node.input(1).constant and node.input(1).type.size == 1:
+        if isinstance(node.op, Mul) and factor is None and node.input(1).constant and node.input(1).type.size == 1:
             factor, value = float(node.input(1).array.reshape(-1)[0]), node.input(0)
             continue
         if not can_move(node) or value is not node.output:
@@ -147,16 +142,16 @@ def _source(value: Value) -> tuple[Value, Grid, list[Node]] | str:
 
 def can_move(node: Node) -> bool:
     """Whether a node only moves data, so that it can move the integers instead."""
-    if node.op.name == "Pad":
+    if isinstance(node.op, Pad):
         value = node.inputs[2] if len(node.inputs) > 2 else None
         return attribute(node, "mode") != "constant" or value is None or value.data is not None
-    return node.op.name in MOVERS or (node.op.name in CHOOSERS and len(node.outputs) == 1)
+    return rearranges(node) or (selects(node) and len(node.outputs) == 1)
 
 
 def moved(match: Match, node: Node, source: Value, grid: Grid) -> Value:
     """The integers ``source`` after the data movement ``node``."""
     rest = list(node.inputs[1:])
-    if node.op.name == "Pad" and attribute(node, "mode") == "constant":
+    if isinstance(node.op, Pad) and attribute(node, "mode") == "constant":
         given = rest[1] if len(rest) > 1 else None
         real = 0.0 if given is None or given.data is None else float(given.data.reshape(-1)[0])
         steps = real if grid.steps else real / grid.scale

@@ -8,18 +8,25 @@ from math import frexp, inf, isinf
 import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
-from tenon.network.graph.quantised import bounds
 from tenon.network.graph.types import DType
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.integer_arithmetic import HEADROOM, Fixed
 from tenon.network.ops.integer_lookup import thresholds
 from tenon.network.ops.integer_normalize import inverse_square_root
+from tenon.network.ops.pointwise import Add, Mul, Sub
+from tenon.network.ops.quantised_values import bounds
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.requantize import clamped, quantized_multiplier, rescaled, rounding_shift
+from tenon.network.ops.shape import Identity
+from tenon.network.ops.slice_gather import Pad
+from tenon.network.ops.traits import selects
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, table_of
 from tenon.network.passes.integers.chain import Chain
 from tenon.network.passes.integers.functions import function_16, is_squared_difference, squared_difference
-from tenon.network.passes.integers.operands import BYTES, CHOOSERS, Grid, Operand, can_move, grid_of, moved, operand
+from tenon.network.passes.integers.operands import BYTES, Grid, Operand, can_move, grid_of, moved, operand
 from tenon.network.passes.integers.products import product
 from tenon.options import Arithmetic
 
@@ -42,7 +49,7 @@ def binary(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         constants = (*BYTES, DType.I16)
     a, b = (operand(match, node.input(i), constants) for i in (0, 1))
     for sums, other in ((node.input(0), b), (node.input(1), a)):
-        if node.op.name == "Add" and not isinstance(other, str) and _takes_addend(match, sums, other):
+        if isinstance(node.op, Add) and not isinstance(other, str) and _takes_addend(match, sums, other):
             assert sums.producer is not None
             return product(match, replace(chain, core=sums.producer), arithmetic, other)
     if isinstance(a, str) or isinstance(b, str):
@@ -64,7 +71,7 @@ def binary(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         "zeros": (a.grid.zero, b.grid.zero, chain.grid.zero),
         "to": chain.grid.dtype.value,
     }
-    if node.op.name == "Mul":
+    if isinstance(node.op, Mul):
         factor = mul_factor(arithmetic, *scales)
         if isinstance(factor, str):
             return factor
@@ -74,7 +81,7 @@ def binary(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         factors = ((0, 0),) * 3 if arithmetic == "onnx" else sum_factors(*scales, headroom)
         if isinstance(factors, str):
             return factors
-        op = make("IntegerAdd", **common, factors=factors, headroom=headroom, subtract=int(node.op.name == "Sub"))
+        op = make("IntegerAdd", **common, factors=factors, headroom=headroom, subtract=int(isinstance(node.op, Sub)))
     return chain.finish(match, match.add(op, a.value, b.value, origin=node.origin))
 
 
@@ -84,7 +91,7 @@ def _takes_addend(match: Match, sums: Value, other: Operand) -> bool:
     conv = sums.producer
     bytes = other.grid.dtype in BYTES and not other.grid.steps and not other.value.constant
     image = 3 <= sums.type.rank <= 4 and other.value.type.dims == sums.type.dims
-    return conv is not None and conv.op.name == "Conv" and match.sole(sums) and bytes and image
+    return conv is not None and isinstance(conv.op, Conv) and match.sole(sums) and bytes and image
 
 
 def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[Grid, ...]) -> str:
@@ -93,7 +100,7 @@ def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[Grid, ...
         return ""
     if any(g.zero for g in grids):
         return "sums and products of 16-bit integers with zero points are computed in float"
-    if arithmetic == "litert" and node.op.name != "Mul" and all(frexp(g.scale)[0] == 0.5 for g in grids):
+    if arithmetic == "litert" and not isinstance(node.op, Mul) and all(frexp(g.scale)[0] == 0.5 for g in grids):
         return "sums of 16-bit integers whose scales are powers of two are computed in float"
     return ""
 
@@ -107,10 +114,10 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
     if isinstance(grid, str):
         return grid
     value, before, steps, after = match.root.input(0), list[Node](), list[Node](), list[Node]()
-    while value.producer is not None and value.producer.op.name != "DequantizeLinear":
+    while value.producer is not None and not isinstance(value.producer.op, DequantizeLinear):
         node = value.producer
         if only_variable(node) is not None:
-            if before and any(n.op.name in (*CHOOSERS, "Pad") for n in before):
+            if before and any(selects(n) or isinstance(n.op, Pad) for n in before):
                 return "a choice or a padding stands between functions"
             steps.append(node)
             after += before
@@ -119,7 +126,7 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
             before.append(node)
         else:
             return None
-        if node.op.name in ("Identity",) or only_variable(node) is None or match.sole(value):
+        if isinstance(node.op, Identity) or only_variable(node) is None or match.sole(value):
             value = node.input(only_variable(node) or 0)
         else:
             return f"the float result of {node.op.name} is read by others too"
@@ -133,7 +140,7 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
 
 def only_variable(node: Node) -> int | None:
     """The index of the only operand of a pointwise operator that is not a constant scalar."""
-    if not isinstance(node.op, Pointwise) or node.op.name in ("Cast", "QuantizeLinear", "DequantizeLinear"):
+    if not isinstance(node.op, Pointwise) or isinstance(node.op, Cast | QuantizeLinear | DequantizeLinear):
         return None
     variable = [i for i, v in enumerate(node.inputs) if v is not None and not v.constant]
     single = all(v is None or not v.constant or v.type.size == 1 for v in node.inputs)

@@ -10,6 +10,8 @@ import numpy as np
 
 from tenon.network.graph.graph import Node, Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.pool import AveragePool
+from tenon.network.ops.reduce import GlobalAveragePool, ReduceMean, ReduceSum
 from tenon.network.ops.requantize import SUMS, quantized_multiplier
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import concatenated_u8, mean_factor
@@ -29,11 +31,11 @@ def average(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         return x
     if why := _unfit(chain, x):
         return why
-    if node.op.name == "ReduceMean":
+    if isinstance(node.op, ReduceMean):
         return _reduced(match, chain, x, arithmetic, _axes_of(node))
     sizes = x.value.type.dims[2:]
     rank = len(sizes)
-    whole = node.op.name == "GlobalAveragePool"
+    whole = isinstance(node.op, GlobalAveragePool)
     kernel = sizes if whole else attribute(node, "kernel_shape")
     more = (
         {}
@@ -90,7 +92,8 @@ def _unfit(chain: Chain, x: Operand) -> str:
     if chain.scaled or x.grid.steps or chain.grid.steps:
         return "its values are quantisation steps"
     wide = x.grid.dtype is chain.grid.dtype is DType.I16
-    wide = wide and (x.grid.same(chain.grid) if chain.core.op.name.endswith("Pool") else not x.grid.zero)
+    pooled = isinstance(chain.core.op, AveragePool | GlobalAveragePool)
+    wide = wide and (x.grid.same(chain.grid) if pooled else not x.grid.zero)
     if {x.grid.dtype, chain.grid.dtype} - {DType.I8, DType.U8} and not wide:
         return "averages of 16-bit integers are computed in float"
     return ""
@@ -150,7 +153,7 @@ def _reduced(
     count = math.prod(dims[a] for a in axes)
     if x.grid.dtype is DType.I16 and arithmetic == "onnx":
         return "averages of 16-bit integers are computed in float"
-    if node.op.name == "ReduceSum":
+    if isinstance(node.op, ReduceSum):
         fixed = quantized_multiplier(x.grid.scale / chain.grid.scale)
     else:
         fixed = mean_factor(x.grid.scale, chain.grid.scale, count)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
-from tenon.network.graph.quantised import integers_of
 from tenon.network.graph.types import DType
+from tenon.network.ops.conv import Conv, ConvTranspose
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.quantised_values import integers_of
 from tenon.network.ops.requantize import added_factors, largest_added, largest_sums
 from tenon.network.ops.window import Window
 from tenon.network.passes.base import Match, attribute, make
@@ -27,7 +29,7 @@ LARGEST_RANK = 4
 def product(match: Match, chain: Chain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
     """A Conv, a ConvTranspose, a Gemm or a MatMul by constant weights, in integers; ``added`` to the sums of a Conv."""
     node = chain.core
-    matrix, back = node.op.name in ("Gemm", "MatMul"), node.op.name == "ConvTranspose"
+    matrix, back = isinstance(node.op, Gemm | MatMul), isinstance(node.op, ConvTranspose)
     why = _unsupported(node)
     if why:
         return why
@@ -35,7 +37,7 @@ def product(match: Match, chain: Chain, arithmetic: Arithmetic, added: Operand |
         return "its LeakyRelu is of quantisation steps"
     if matrix and _at_run_time(node):
         return matmul(match, chain, arithmetic)
-    turned = node.op.name == "Gemm" and bool(attribute(node, "transB"))
+    turned = isinstance(node.op, Gemm) and bool(attribute(node, "transB"))
     given = weights(node.input(1), 0 if turned or not (matrix or back) else 1)
     if isinstance(given, str):
         return given
@@ -200,7 +202,9 @@ def matmul(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
         return "products of two matrices of 16-bit integers are computed in float"
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         return "a product of two matrices at run time, and a bias, is computed in float"
-    connected = node.op.name == "Gemm" and bool(attribute(node, "transB"))  # FULLY_CONNECTED, which LiteRT rounds once
+    connected = isinstance(node.op, Gemm) and bool(
+        attribute(node, "transB")
+    )  # FULLY_CONNECTED, which LiteRT rounds once
     rounded = "tflm" if arithmetic == "litert" and not connected else arithmetic  # TFLite's kernels agree on the rest
     scales = a.grid.scale, np.array([b.grid.scale], np.float32), chain.grid.scale
     factors = product_factors(rounded, *scales, gemm=True, wide=wide)
@@ -213,7 +217,7 @@ def matmul(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     low, high = chain.bounds(away=arithmetic != "onnx")
     fixed = (0, 0) if factors.shifts is None else (int(factors.values[0]), int(factors.shifts[0]))
     second = b.value
-    if node.op.name == "Gemm" and attribute(node, "transB"):
+    if isinstance(node.op, Gemm) and attribute(node, "transB"):
         second = transpose(match, second, (1, 0), b.grid)
     op = make(
         "IntegerMatMul",
@@ -230,12 +234,12 @@ def matmul(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
 
 
 def _unsupported(node: Node) -> str:
-    if node.op.name == "Gemm":
+    if isinstance(node.op, Gemm):
         plain = attribute(node, "alpha") == 1.0 and attribute(node, "beta") == 1.0 and not attribute(node, "transA")
         return "" if plain else "alpha, beta or transA are not those of a plain product"
-    if node.op.name == "ConvTranspose":
+    if isinstance(node.op, ConvTranspose):
         return unsupported(node)
-    if node.op.name == "Conv" and any(p < 0 for p in attribute(node, "pads")):
+    if isinstance(node.op, Conv) and any(p < 0 for p in attribute(node, "pads")):
         return "negative pads"
     return ""
 

@@ -8,6 +8,8 @@ from tenon.network.graph.graph import Node, Operation, Value
 from tenon.network.graph.types import DType
 from tenon.network.ops.integer_log_softmax import LEAST_SCALE
 from tenon.network.ops.integer_normalize import LONGEST
+from tenon.network.ops.pointwise import Max
+from tenon.network.ops.reduce import ReduceL2
 from tenon.network.ops.requantize import quantized_multiplier
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.chain import Chain
@@ -61,10 +63,10 @@ def divide(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
 def _normalized_axis(node: Node) -> int | None:
     """The axis along which a Div divides by the length of its first operand, or by a small number if that is larger."""
     bounded = node.input(1).producer
-    if bounded is None or bounded.op.name != "Max" or len(bounded.inputs) != 2:
+    if bounded is None or not isinstance(bounded.op, Max) or len(bounded.inputs) != 2:
         return None
     length, least = bounded.input(0).producer, bounded.input(1)
-    if length is None or length.op.name != "ReduceL2" or length.input(0) is not node.input(0):
+    if length is None or not isinstance(length.op, ReduceL2) or length.input(0) is not node.input(0):
         return None
     axes = length.inputs[1].data if len(length.inputs) > 1 and length.inputs[1] is not None else None
     if axes is None or axes.size != 1 or not attribute(length, "keepdims"):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from tenon.errors import Problem
 from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.ops.activation import Clip, Relu
 from tenon.network.ops.base import Operator
-from tenon.network.passes.integers.operands import CHOOSERS, Grid, grid_of
-
-_SELECT = CHOOSERS | {"Max", "Min", "Pad"}
-"""Operators that move or select elements and do not have the trait for it."""
+from tenon.network.ops.move import Concat
+from tenon.network.ops.pointwise import Max, Min
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
+from tenon.network.ops.slice_gather import Pad
+from tenon.network.ops.traits import selects
+from tenon.network.passes.integers.operands import Grid, grid_of
 
 
 def requantised_moves(graph: Graph) -> list[Problem]:
@@ -16,7 +19,7 @@ def requantised_moves(graph: Graph) -> list[Problem]:
     differ; a node of its own that quantises (ONNX's QuantizeLinear) is none.  Empty but for imported graphs."""
     problems = []
     for node in graph:
-        grid = grid_of(node) if node.op.name == "QuantizeLinear" else ""
+        grid = grid_of(node) if isinstance(node.op, QuantizeLinear) else ""
         if not isinstance(grid, Grid):
             continue
         given = [g for g in _sources(node.input(0), node) if not g.same(grid)]
@@ -31,20 +34,20 @@ def _sources(value: Value, quantize: Node, moved: bool = False) -> list[Grid]:
     node = value.producer
     if node is None:
         return []
-    if node.op.name == "DequantizeLinear":
+    if isinstance(node.op, DequantizeLinear):
         grid = grid_of(node)
         return [grid] if moved and isinstance(grid, Grid) else []
-    fused = node.op.name in ("Clip", "Relu")
+    fused = isinstance(node.op, Clip | Relu)
     if node.origin.layer != quantize.origin.layer or not (fused or _moves(node)):
         return []
-    data = node.inputs if node.op.name in ("Max", "Min") else node.inputs[:1]
+    data = node.inputs if isinstance(node.op, Max | Min) else node.inputs[:1]
     return [grid for v in data if v is not None for grid in _sources(v, quantize, moved or not fused)]
 
 
 def _moves(node: Node) -> bool:
     """Whether results are elements of the first operand; CONCATENATION rescales in TFLite, too."""
-    moves = isinstance(node.op, Operator) and node.op.moves and node.op.name != "Concat"
-    return moves or node.op.name in _SELECT
+    moves = isinstance(node.op, Operator) and node.op.moves and not isinstance(node.op, Concat)
+    return moves or selects(node) or isinstance(node.op, Max | Min | Pad)
 
 
 def _words(grid: Grid) -> str:

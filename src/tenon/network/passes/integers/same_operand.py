@@ -6,6 +6,7 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.integer_lookup import Lookup
 from tenon.network.ops.requantize import limits
 from tenon.network.passes.base import Match, Result, Rule, make
 from tenon.network.passes.patterns import Apply
@@ -19,7 +20,7 @@ def same_operand_rules() -> list[Rule]:
 def _tabulated(match: Match) -> Result:
     node = match.root
     operands = [v for v in node.inputs if v is not None and not v.constant]
-    if node.op.name != "Lookup" and any(v is not None and v.constant and v.type.size > 1 for v in node.inputs):
+    if not isinstance(node.op, Lookup) and any(v is not None and v.constant and v.type.size > 1 for v in node.inputs):
         return None  # a constant per channel
     sources = {id(source): source for source in map(_source, operands)}
     if len(sources) != 1:
@@ -38,7 +39,7 @@ def _tabulated(match: Match) -> Result:
 def _source(value: Value) -> Value:
     """What a value is a function of, element by element."""
     node = value.producer
-    return node.input(0) if node is not None and node.op.name == "Lookup" else value
+    return node.input(0) if node is not None and isinstance(node.op, Lookup) else value
 
 
 def _codes(value: Value, source: Value) -> Array:

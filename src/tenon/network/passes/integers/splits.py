@@ -6,6 +6,8 @@ import numpy as np
 
 from tenon.network.graph.graph import Graph, Node
 from tenon.network.graph.types import F32
+from tenon.network.ops.move import Split
+from tenon.network.ops.quantize import DequantizeLinear
 from tenon.network.passes.base import attribute, make
 
 
@@ -28,13 +30,13 @@ def split_as_slices(graph: Graph, node: Node) -> None:
 def slice_splits(graph: Graph) -> None:
     """Replace all Splits of floats in place."""
     for node in list(graph):
-        if node.op.name == "Split" and node.input(0).type.dtype is F32:
+        if isinstance(node.op, Split) and node.input(0).type.dtype is F32:
             split_as_slices(graph, node)
 
 
 def slice_quantised(graph: Graph) -> None:
     """Replace Splits of what DequantizeLinear gives in place."""
     for node in list(graph):
-        source = node.input(0).producer if node.op.name == "Split" else None
-        if source is not None and source.op.name == "DequantizeLinear":
+        source = node.input(0).producer if isinstance(node.op, Split) else None
+        if source is not None and isinstance(source.op, DequantizeLinear):
             split_as_slices(graph, node)

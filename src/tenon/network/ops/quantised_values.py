@@ -9,13 +9,15 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Stored, Value
 from tenon.network.graph.types import DType, Quant
+from tenon.network.ops.activation import Clip, LeakyRelu, Relu
+from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 
 
 def bounds(node: Node) -> tuple[float, float] | None:
     """The bounds of a Relu or of a Clip by constants."""
-    if node.op.name == "Relu":
+    if isinstance(node.op, Relu):
         return 0.0, inf
-    if node.op.name != "Clip":
+    if not isinstance(node.op, Clip):
         return None
     given = [*node.inputs[1:], None, None][:2]
     if any(v is not None and v.data is None for v in given):
@@ -27,14 +29,16 @@ def bounds(node: Node) -> tuple[float, float] | None:
 def slope(node: Node) -> float | None:
     """The slope of a LeakyRelu for negative numbers if it is from 0 to 1, so that the result is max(x, slope * x); else
     None."""
-    alpha = float(getattr(node.op, "alpha", -1.0)) if node.op.name == "LeakyRelu" else -1.0
+    alpha = node.op.alpha if isinstance(node.op, LeakyRelu) else -1.0
     return alpha if 0 <= alpha <= 1 else None
 
 
 def integers_of(value: Value) -> Stored | None:
     """The integers of a dequantised constant, whether or not its DequantizeLinear is folded already."""
     node = value.producer
-    if node is None or node.op.name != "DequantizeLinear" or not all(v is None or v.constant for v in node.inputs):
+    if node is None or not isinstance(node.op, DequantizeLinear):
+        return value.stored
+    if not all(v is None or v.constant for v in node.inputs):
         return value.stored
     data, zero = node.input(0).array, node.inputs[2] if len(node.inputs) > 2 else None
     return Stored(data, node.input(1).array, np.zeros((), data.dtype) if zero is None else zero.array)
@@ -52,7 +56,7 @@ def dequantised(value: Value) -> Array:
 def scalar_grid(node: Node, dtypes: Container[DType]) -> tuple[Quant, DType] | None:
     """The one constant scale and zero point of a QuantizeLinear or DequantizeLinear and the type of its integers, None
     if it has several or another type than ``dtypes``."""
-    stored = node.output if node.op.name == "QuantizeLinear" else node.input(0)
+    stored = node.output if isinstance(node.op, QuantizeLinear) else node.input(0)
     scale, zero = node.input(1).data, node.inputs[2] if len(node.inputs) > 2 else None
     if scale is None or scale.size != 1 or (zero is not None and (zero.data is None or zero.data.size != 1)):
         return None
