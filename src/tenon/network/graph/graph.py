@@ -56,6 +56,10 @@ class Operation(Protocol):
 
     def zero_points(self) -> Sequence[int | None]: ...
 
+    def reads_shapes_only(self) -> bool: ...
+
+    def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None: ...
+
 
 @dataclass(frozen=True, eq=False)
 class Stored:
@@ -71,6 +75,12 @@ class Stored:
             return None
         turned = (a.transpose(perm) if a.size > 1 else a for a in (self.scale, self.zero))
         return Stored(self.data.transpose(perm), *turned)
+
+    def reshaped(self, dims: tuple[int, ...]) -> Stored | None:
+        """None where there is a scale per channel."""
+        return (
+            Stored(self.data.reshape(dims), self.scale, self.zero) if self.scale.size == self.zero.size == 1 else None
+        )
 
 
 class Value:

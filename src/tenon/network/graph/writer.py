@@ -48,7 +48,6 @@ FOLDING_MACS = 2**32
 LONGEST_MESSAGE = 1000
 HIGHEST_RANK = 32
 """Most axes of a tensor: NumPy's limit for broadcasting."""
-_SHAPE_ONLY = frozenset({"Shape", "Size"})
 
 
 class Names:
@@ -267,27 +266,12 @@ def _wrong_type(node: Node, types: Sequence[TensorType]) -> str:
 def _stored(node: Node) -> Stored | None:
     """The integers behind the result of a foldable node: of DequantizeLinear, and of what moves its elements."""
     x = node.inputs[0] if node.inputs else None
-    if x is None or x.data is None:
-        return None
-    if node.op.name == "DequantizeLinear":
-        scale, zero = node.input(1).array, node.inputs[2] if len(node.inputs) > 2 else None
-        return Stored(x.data, scale, np.zeros((), x.data.dtype) if zero is None else zero.array)
-    if x.stored is None:
-        return None
-    if node.op.name == "Transpose":
-        perm = getattr(node.op, "perm", ()) or tuple(reversed(range(x.data.ndim)))
-        return x.stored.transposed(perm)
-    if (
-        node.op.name in ("Identity", "Reshape", "Squeeze", "Unsqueeze")
-        and x.stored.scale.size == x.stored.zero.size == 1
-    ):
-        return Stored(x.stored.data.reshape(node.output.type.dims), x.stored.scale, x.stored.zero)
-    return None
+    return None if x is None or x.data is None else node.op.dequantised_from(node.inputs, node.output.type.dims)
 
 
 def can_fold(node: Node) -> bool:
     """Whether all inputs are constant or empty, or only their shapes matter."""
-    if node.op.name in _SHAPE_ONLY:
+    if node.op.reads_shapes_only():
         return True
     given = [v for v in node.inputs if v is not None]
     return bool(given) and all(v.constant or (v.typed and v.type.bound and not v.type.size) for v in given)

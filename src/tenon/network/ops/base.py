@@ -22,7 +22,7 @@ from tenon.errors import InternalError, ShapeError, UnknownError
 from tenon.machine.algorithms.base import Algorithm, Arg, Cost, Input, Limits, Output, Scratch, Step, Weights, lane_mask
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
-from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.graph import Array, Graph, Stored, Value
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.patch import Patch, Span
 
@@ -196,6 +196,15 @@ class Operator(ABC):
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
         """Whether the only result, of the first operand's type and shape, equals that operand."""
         return False
+
+    def reads_shapes_only(self) -> bool:
+        """Whether results follow from the shapes of the operands."""
+        return False
+
+    def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
+        """The integers that the result, of a shape ``dims``, of constant ``inputs`` is dequantised from; None where
+        they are not known."""
+        return None
 
     def zero_points(self) -> Sequence[int | None]:
         """What operators on quantised integers subtract from each of their inputs; None where nothing is known."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernels.move import Affine, Piece, along, move, whole
-from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.graph import Array, Stored, Value
 from tenon.network.graph.types import ALL_CHANNELS, F32, ROW_MAJOR, DType, Halo, Layout, TensorType
 from tenon.network.ops.base import (
     Alias,
@@ -138,6 +138,10 @@ class Transpose(Operator):
     perm: Ints = ()
     rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
+
+    def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
+        (x,) = inputs
+        return None if x is None or x.stored is None else x.stored.transposed(self.order(len(dims)))
 
     def order(self, rank: int) -> Ints:
         perm = self.perm or tuple(reversed(range(rank)))

@@ -13,7 +13,7 @@ from tenon.machine.kernel_ir.loops import Const, Expr, Type, cast, less, maximum
 from tenon.machine.kernels import quantize as kernels
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.lookup import thresholds
-from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.graph import Array, Stored, Value
 from tenon.network.graph.types import F32, I32, DType, TensorType
 from tenon.network.ops.base import Case, Input, Output, Site, Step, broadcast_shapes, register, typed
 from tenon.network.ops.convert import Cast
@@ -175,6 +175,12 @@ class DequantizeLinear(Quantisation):
     """(x - zero point) * scale, as ``to``."""
 
     to: str = "f32"
+
+    def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
+        x, scale, zero = (None if v is None else v.data for v in (*inputs, None)[:3])
+        if x is None or scale is None:
+            return None
+        return Stored(x, scale, np.zeros((), x.dtype) if zero is None else zero)
 
     def scalar(self, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         if x.type.dtype is F32:

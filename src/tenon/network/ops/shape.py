@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernels.move import Piece, move, whole
-from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.graph import Array, Stored, Value
 from tenon.network.graph.types import I64, ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import (
     Alias,
@@ -38,6 +38,10 @@ class View(Operator):
 
     rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
+
+    def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
+        (x, *_) = inputs
+        return None if x is None or x.stored is None else x.stored.reshaped(dims)
 
     def layouts(self, site: Site) -> Layouts:
         """A blocked vector of channels is a row-major one, so that it need not be converted first."""
@@ -213,6 +217,10 @@ class Identity(Same):
 
     rearranges: ClassVar[bool] = True
 
+    def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
+        (x, *_) = inputs
+        return None if x is None or x.stored is None else x.stored.reshaped(dims)
+
     def reference(self, x: Array) -> Array:
         return x
 
@@ -279,6 +287,9 @@ class Shape(Known):
     end: int | None = None
     moves: ClassVar[bool] = True
 
+    def reads_shapes_only(self) -> bool:
+        return True
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
         return (TensorType(I64, (len(x.dims[self.start : self.end]),)),)
@@ -301,6 +312,9 @@ class Size(Known):
     """The number of elements, as i64."""
 
     moves: ClassVar[bool] = True
+
+    def reads_shapes_only(self) -> bool:
+        return True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (TensorType(I64, ()),)
