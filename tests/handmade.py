@@ -17,7 +17,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Preprocessing
 from tenon.network.graph.types import DType, tensor
 from tenon.options import Emit, Options, default_cache
-from tenon.runtime.bundle import Bundle, ModelFile
+from tenon.runtime.bundle import Bundle, SourceRecord
 
 COUNT = 10
 
@@ -58,7 +58,7 @@ def bundle(
     """
     options = Options(target=target, emit=emit, compiler=compiler, cache=cache or default_cache())
     source = SOURCE.format(name=name, count=COUNT, rounds=rounds)
-    origin, by_input = ModelFile(file="by_hand.onnx", sha256="0" * 64), {"x": preprocessing} if preprocessing else {}
+    origin, by_input = SourceRecord(file="by_hand.onnx", sha256="0" * 64), {"x": preprocessing} if preprocessing else {}
     made = program(name, shape)
     return Bundle(made, unit(made, source), resolved(options, find(target)), origin, by_input)
 

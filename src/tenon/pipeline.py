@@ -54,14 +54,14 @@ from tenon.options import (
     Options,
     with_options,
 )
-from tenon.runtime.bundle import Bundle, ModelFile, Tuned
+from tenon.runtime.bundle import Bundle, SourceRecord, Tuned
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.compiler_flags import check
 from tenon.runtime.bundle.names import identifier
 from tenon.tools.cluster import open_pool
 from tenon.tools.tune.probe import probed
 from tenon.tools.tune.search import Bench, LayerTimes, kind_of, search
-from tenon.tools.tune.table import Table
+from tenon.tools.tune.table import TimesTable
 
 Model = str | PathLike[str] | bytes | Any
 """A path, an http(s) address, the bytes of a model file, or a module or exported program of torch."""
@@ -296,7 +296,7 @@ def tune(
     graph = _optimised(given, compilation, shapes)
     bench = Bench(compilation, runner=runner)
     with open_pool(cluster) as pool:
-        yield from search(graph, bench, Table(chosen.tuning), pool=pool, progress=progress)
+        yield from search(graph, bench, TimesTable(chosen.tuning), pool=pool, progress=progress)
 
 
 @guarded
@@ -320,9 +320,9 @@ def rewrite(
     inspected and timed.  ``verify`` compares the result of every pass with what it was given. Raises ModelError, and
     InputError for options that do not fit.
     """
-    from tenon.formats.exporters.rewrite import Request, rewritten
+    from tenon.formats.exporters.rewrite import WriteRequest, rewritten
 
-    request = Request(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
+    request = WriteRequest(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
     failures = Path.cwd() if verify else None
     result = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
     write_all(result.files)
@@ -360,7 +360,7 @@ def _prepared(
     progress("plan")
     setting, times = compilation.setting, dict[str, dict[str, float]]()
     if compilation.tuning is not None and os.path.lexists(compilation.tuning):
-        times = Table(compilation.tuning).nearest(kind_of(compilation))
+        times = TimesTable(compilation.tuning).nearest(kind_of(compilation))
     chosen = choose(graph, setting, times, compilation.max_weights)
     return graph, replace(setting, algorithms=chosen, measured=frozenset(chosen.keys() & times.keys()))
 
@@ -544,8 +544,8 @@ def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
 
 def _imported(
     model: Model, shapes: Shapes | None, weights: Model | None, cut: Mapping[str, Any]
-) -> tuple[Graph, ModelFile]:
+) -> tuple[Graph, SourceRecord]:
     """The graph of a model, and the file that it comes from."""
     read = importers.read(model, shapes, weights=weights, **cut)
     digest = hashlib.sha256(read.file.data).hexdigest()
-    return read.graph, ModelFile(file=Path(read.file.name).name, sha256=digest, format=read.format.lower())
+    return read.graph, SourceRecord(file=Path(read.file.name).name, sha256=digest, format=read.format.lower())

@@ -18,7 +18,7 @@ from PIL import Image
 import tenon
 from real import shared
 from tenon.cli import main
-from tenon.cli.model_source import Source
+from tenon.cli.model_source import ModelArgument
 from tenon.errors import FormatError
 
 FACES = "models/onnx/version-RFB-320/version-RFB-320.onnx"
@@ -99,7 +99,7 @@ def test_model_is_downloaded(
     monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))
     address, photo = f"{server}/{Path(FACES).name}", shared("models/images/rfb_face_13.jpg")
     messages: list[str] = []
-    Source(address).fetch(messages.append)
+    ModelArgument(address).fetch(messages.append)
     assert messages[-1].endswith("(100 %)")
     assert [p.name.split("-", 1)[1] for p in (tmp_path / "cache" / "models").iterdir()] == [Path(FACES).name]
     monkeypatch.setattr("urllib.request.urlopen", None)  # nothing is fetched again
@@ -114,9 +114,9 @@ def test_downloaded_model_with_wrong_checksum(server: str, tmp_path: Path, monke
     address = f"{server}/{Path(FACES).name}"
     expected = hashlib.sha256(shared(FACES).read_bytes()).hexdigest()
     with pytest.raises(FormatError, match=f"{expected}, expected {'1' * 64}"):
-        Source(address, sha256="1" * 64).fetch(lambda stage: None)
+        ModelArgument(address, sha256="1" * 64).fetch(lambda stage: None)
     assert not list((tmp_path / "cache").rglob("*"))
-    Source(address, sha256=expected.upper()).fetch(lambda stage: None)
+    ModelArgument(address, sha256=expected.upper()).fetch(lambda stage: None)
 
 
 def test_from_python(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from damage import COUNT, FIELDS, flipped, survive
 from real import shared
 from tenon.formats import importers
 from tenon.formats.exporters.caffe import optimise
-from tenon.formats.exporters.rewrite import Request, Rewritten, rewritten
+from tenon.formats.exporters.rewrite import Rewritten, WriteRequest, rewritten
 from tenon.formats.importers.caffe.schema import SCHEMA
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.protobuf_write import serialise
@@ -98,7 +98,7 @@ def test_mutated_rewrite_configurations(tmp_path: Path) -> None:
     def rewrite(config: bytes, mean: bytes = b"") -> Rewritten:
         (tmp_path / "config.ini").write_bytes(config)
         (tmp_path / "mean.npy").write_bytes(mean)
-        return rewritten(Request(str(tmp_path / "config.ini"), None), lambda graph: None)
+        return rewritten(WriteRequest(str(tmp_path / "config.ini"), None), lambda graph: None)
 
     survive("configuration", text.format("").encode(), rewrite, COUNT // 2)
     survive("mean", image.getvalue(), lambda data: rewrite(text.format("mean.npy").encode(), data), COUNT // 2)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fuzzing.judge import LONGEST, Report
 from tenon.errors import ResourceError
-from tenon.tools.cluster import Pool, WorkItem, content_key
+from tenon.tools.cluster import WorkerPool, WorkItem, content_key
 from tenon.tools.cluster.pool import ordered
 from tenon.tools.tune.table import generator_version
 
@@ -62,7 +62,7 @@ def judged(words: tuple[str, ...]) -> str:
     return done.stdout
 
 
-def on_pool(pool: Pool, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Report]]:
+def on_pool(pool: WorkerPool, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Report]]:
     """The report of each batch, in their order; there may be batches without end."""
     left = iter(batches)
     while some := list(islice(left, AHEAD * len(pool.workers))):

@@ -9,7 +9,7 @@ import pytest
 from tenon.errors import InternalError
 from tenon.machine.targets import find
 from tenon.machine.toolchain import compiler
-from tenon.machine.toolchain.assembly import LIBRARY_FRAME, Frame, frames, stack_bound
+from tenon.machine.toolchain.assembly import LIBRARY_FRAME, StackFrame, frames, stack_bound
 
 SOURCE = b"""
 int outside(int *p);
@@ -58,6 +58,6 @@ def test_sizes_of_every_number_of_bytes() -> None:
 
 
 def test_recursion_has_no_bound() -> None:
-    functions = {"a": Frame(8, frozenset({"b"})), "b": Frame(8, frozenset({"a"}))}
+    functions = {"a": StackFrame(8, frozenset({"b"})), "b": StackFrame(8, frozenset({"a"}))}
     with pytest.raises(InternalError, match="a calls itself"):
         stack_bound(functions, "a")

@@ -15,7 +15,7 @@ from onnx_models import model, node
 from tenon.cli.bench_op import bench_operators, graph_of, select
 from tenon.cli.benchmark import benchmark, line, models_in
 from tenon.cli.console import duration, time_unit
-from tenon.cli.model_source import Source, Threads
+from tenon.cli.model_source import ModelArgument, Threads
 from tenon.cli.op_cases import cases
 from tenon.cli.parse import parse_processors
 from tenon.errors import FormatError, InputError
@@ -78,7 +78,7 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
     handmade.bundle().save(tmp_path / "a")
     (tmp_path / "readme.txt").write_text("no model")
     assert [Path(p).name for p in models_in(tmp_path)] == ["a", "b.onnx"]
-    benchmark([Source(p) for p in models_in(tmp_path)], {}, Threads(), 3, 1, as_json=False)
+    benchmark([ModelArgument(p) for p in models_in(tmp_path)], {}, Threads(), 3, 1, as_json=False)
     head, lines, last = (printed := capsys.readouterr().out.splitlines())[:4], printed[4:-1], printed[-1]
     assert head == ["loop_counts = 3", "warm_up     = 1", "num_threads = 1", "power       = all"]
     assert len(lines) == 2
@@ -96,7 +96,7 @@ def test_json_with_a_failing_network(tmp_path: Path, capsys: pytest.CaptureFixtu
     broken.write_bytes(b"\x08")
     good = handmade.bundle().save(tmp_path / "good")
     with pytest.raises(FormatError):
-        benchmark([Source(str(broken)), Source(str(good))], {}, Threads(), 2, 0, as_json=True)
+        benchmark([ModelArgument(str(broken)), ModelArgument(str(good))], {}, Threads(), 2, 0, as_json=True)
     data = json.loads(capsys.readouterr().out)
     assert set(data) == {"rounds", "warmup", "threads", "affinity", "cores", "unit", "networks"}
     first, second = data["networks"]

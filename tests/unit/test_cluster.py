@@ -31,7 +31,7 @@ from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tools import cluster
 from tenon.tools.cluster import WorkItem, content_key, open_pool
-from tenon.tools.cluster.pool import Pool, ThisProcess, Worker, ordered
+from tenon.tools.cluster.pool import ThisProcess, Worker, WorkerPool, ordered
 from tenon.tools.deployment.evaluation import evaluate
 from tenon.tools.tune import search as search_module
 from tenon.tools.tune.search import Bench, check_workers
@@ -59,24 +59,24 @@ def items(count: int, die: str = "") -> list[WorkItem]:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
+def pool() -> Iterator[WorkerPool]:
     with open_pool("local:2") as pool:
         yield pool
 
 
-def test_results_are_those_of_one_process(pool: Pool) -> None:
+def test_results_are_those_of_one_process(pool: WorkerPool) -> None:
     work = [*items(6), items(6)[2]]
     with open_pool(None) as here:
         assert list(ordered(pool, work)) == list(ordered(here, work)) == [0, 1, 4, 9, 16, 25, 4]
     assert pool.workers == (Worker.here(),) * 2
 
 
-def test_a_killed_worker_loses_nothing(pool: Pool, tmp_path: Path) -> None:
+def test_a_killed_worker_loses_nothing(pool: WorkerPool, tmp_path: Path) -> None:
     assert list(ordered(pool, items(8, str(tmp_path / "killed")))) == [n * n for n in range(8)]
     assert (tmp_path / "killed").exists()
 
 
-def test_an_error_of_an_item_is_raised_here(pool: Pool) -> None:
+def test_an_error_of_an_item_is_raised_here(pool: WorkerPool) -> None:
     with pytest.raises(InputError, match="7 is refused"):
         list(pool.results([WorkItem("refused", refuse, (7,))]))
     assert list(ordered(pool, items(2))) == [0, 1]

@@ -33,7 +33,7 @@ from tenon.compat.glow.target import target_name
 from tenon.errors import InputError
 from tenon.machine.targets import targets
 from tenon.network.graph.graph import Array
-from tenon.tools.quantization.glow_profile import Profile
+from tenon.tools.quantization.glow_profile import GlowProfile
 from tenon.tools.quantization.glow_profile import parse as parse_profile
 from tenon.tools.quantization.relative_entropy import least_entropy_range
 
@@ -535,7 +535,7 @@ def test_ranges_of_least_relative_entropy(model: Path, tmp_path: Path) -> None:
     values = np.append(np.random.default_rng(5).normal(0, 1, 50_000), [-20, 20])
     scales = {}
     for bins in (10, 1024):
-        profile = Profile.of(tenon.load(model), bins)
+        profile = GlowProfile.of(tenon.load(model), bins)
         profile.add(dict.fromkeys(names, values))
         (tmp_path / "p.yml").write_text(profile.text())
         for calibration in ("none", "KL"):
@@ -650,7 +650,7 @@ def test_layers_left_in_float_are_an_error_on_request(tmp_path: Path) -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
     graph = helper.make_graph(nodes, "main_graph", [x], [y], [w, axis])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "m.onnx")
-    profile = Profile.of(tenon.load(tmp_path / "m.onnx"))
+    profile = GlowProfile.of(tenon.load(tmp_path / "m.onnx"))
     profile.add({f"{name}:0": np.array([-4, 4], np.float32) for name in ("x", "m", "s", "y")})
     (tmp_path / "p.yml").write_text(profile.text())
     words = ("-model=m.onnx", "-load-profile=p.yml", "-emit-bundle=q", "-assert-all-nodes-quantized")
@@ -663,7 +663,7 @@ def test_layers_left_in_float_are_an_error_on_request(tmp_path: Path) -> None:
 
 
 def test_profiles_are_three_documents() -> None:
-    profile = Profile(0x12AB, 4)
+    profile = GlowProfile(0x12AB, 4)
     profile.add({"b:0": np.array([0, 1, 2, 4], np.float32), "a/x:0": np.array([-1e-7, 1e7], np.float32)})
     profile.add({"b:0": np.array([8], np.float32)})
     text = profile.text()
@@ -688,7 +688,7 @@ def test_profiles_are_three_documents() -> None:
     ],
 )
 def test_damaged_profiles(old: str, new: str, message: str) -> None:
-    profile = Profile(1, 2)
+    profile = GlowProfile(1, 2)
     profile.add({"x:0": np.array([0, 2], np.float32)})
     assert old in profile.text()
     with pytest.raises(InputError, match=message):

@@ -20,7 +20,7 @@ from tenon.compat.glow.options import LOADER, parse
 from tenon.compat.glow.tuner import halved
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
-from tenon.tools.quantization.glow_profile import Profile, Range
+from tenon.tools.quantization.glow_profile import GlowProfile, GlowRange
 from tenon.tools.quantization.glow_profile import parse as parse_profile
 
 SHAPE = (1, 1, 8, 8)
@@ -130,12 +130,12 @@ def test_tuned_profile(model: Path, pixels: Array, scores: Array, tmp_path: Path
     images(tmp_path, pixels)
     labels = scores.argmax(axis=1)
     (tmp_path / "set.csv").write_text("".join(f"{n:02}.png,{label},\n" for n, label in enumerate(labels)))
-    profile = Profile.of(tenon.load(model))
+    profile = GlowProfile.of(tenon.load(model))
     for image in pixels:
         with tenon.open(tenon.compile(model)) as engine:
             profile.add({"x:0": feed(image), "y:0": engine.run(feed(image))["y"]})
     top = 200.0  # steps of 0.8: some answers change
-    profile.ranges |= {"c:0": Range(-top, top, [1.0] * 10), "r:0": Range(0.0, top, [96.0] + [0.0] * 9)}
+    profile.ranges |= {"c:0": GlowRange(-top, top, [1.0] * 10), "r:0": GlowRange(0.0, top, [96.0] + [0.0] * 9)}
     (tmp_path / "wide.yml").write_text(profile.text())
     words = (f"-m={model}", "-i=0to1", "-load-profile=wide.yml", "-dataset-file=set.csv", "-dataset-path=.",
              "-dump-tuned-profile=tuned.yml")  # fmt: skip
@@ -172,7 +172,7 @@ def test_refusals_of_the_tuner(model: Path, pixels: Array, tmp_path: Path) -> No
         done = command("model-tuner", *words, *more, cwd=tmp_path)
         assert done.returncode == 2
         assert message in done.stderr
-    profile = Profile.of(tenon.load(model))
+    profile = GlowProfile.of(tenon.load(model))
     profile.add({"x:0": feed(pixels[0])})
     (tmp_path / "p.yml").write_text(profile.text())
     done = command("model-tuner", *words, "-dataset-file=set.csv", "-load-profile=p.yml", cwd=tmp_path)
@@ -181,9 +181,9 @@ def test_refusals_of_the_tuner(model: Path, pixels: Array, tmp_path: Path) -> No
 
 def test_halved_ranges() -> None:
     """Around the mean of the values, or around 0."""
-    assert halved(Range(-2.0, 6.0, [1.0, 1.0]), symmetric=False) == Range(0.0, 4.0, [1.0, 1.0])
-    assert halved(Range(0.0, 8.0, [3.0, 1.0]), symmetric=False) == Range(1.5, 5.5, [3.0, 1.0])
-    assert halved(Range(-2.0, 6.0, [1.0, 1.0]), symmetric=True) == Range(-3.0, 3.0, [1.0, 1.0])
+    assert halved(GlowRange(-2.0, 6.0, [1.0, 1.0]), symmetric=False) == GlowRange(0.0, 4.0, [1.0, 1.0])
+    assert halved(GlowRange(0.0, 8.0, [3.0, 1.0]), symmetric=False) == GlowRange(1.5, 5.5, [3.0, 1.0])
+    assert halved(GlowRange(-2.0, 6.0, [1.0, 1.0]), symmetric=True) == GlowRange(-3.0, 3.0, [1.0, 1.0])
 
 
 def test_activations_of_16_bits(model: Path, pixels: Array, scores: Array, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_kinds_of_nodes_that_keep_their_precision(tmp_path: Path) -> None:
         helper.make_node("Flatten", ["s"], ["f"]), helper.make_node("MatMul", ["f", "v"], ["y"]),
     ]  # fmt: skip
     graph = built(nodes, weights, [1, 3, 2, 2], [1, 4])
-    profile = Profile.of(graph)
+    profile = GlowProfile.of(graph)
     profile.add({f"{name}:0": np.array([-4, 4], np.float32) for name in ("x", "s", "y")})
     (tmp_path / "p.yml").write_text(profile.text())
 

@@ -13,7 +13,7 @@ import pytest
 import handmade
 import tenon
 from onnx_models import model, node, random
-from tenon.cli.model_source import Source, Threads
+from tenon.cli.model_source import ModelArgument, Threads
 from tenon.cli.profile import profile_model, sections
 from tenon.cli.profile_page import page
 from tenon.cli.text_table import grid, shortened
@@ -288,10 +288,10 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     file = tmp_path / "small.onnx"
     file.write_bytes(network())
     html = tmp_path / "profile.html"
-    profile_model(Source(str(file)), {}, Threads(), 2, 0, html, as_json=False)
+    profile_model(ModelArgument(str(file)), {}, Threads(), 2, 0, html, as_json=False)
     output = capsys.readouterr().out
     assert [title for title in TITLES if title in output] == TITLES[1:]
     assert "% of the measured fp32 peak" in output
     assert html.read_text().startswith("<!doctype html>")
     with pytest.raises(InputError, match="cannot be written"):
-        profile_model(Source(str(file)), {}, Threads(), 1, 0, file / "p.html", as_json=False)
+        profile_model(ModelArgument(str(file)), {}, Threads(), 1, 0, file / "p.html", as_json=False)

@@ -16,7 +16,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Heads, Preprocessing, view
 from tenon.options import Options
 from tenon.runtime.bundle.link import HEADERS, IMAGES, runtime, runtime_objects
-from tenon.runtime.bundle.manifest import TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor
 from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
 from tenon.runtime.engine.detect import detections
 from tenon.runtime.engine.image import InputImage
@@ -109,13 +109,13 @@ def compiled(folder: Path, case: str) -> tuple[Any, list[str]]:
     heads, make, preprocessing, shape = CASES[case]
     outputs, at = [], 0
     for name, array in make(np.random.default_rng(0)).items():
-        outputs.append(TensorRecord(name, _TYPES[str(array.dtype)], array.shape, at, array.nbytes))
+        outputs.append(BundleTensor(name, _TYPES[str(array.dtype)], array.shape, at, array.nbytes))
         at += array.nbytes
     rows = [
         f'{{"{t.name}", "{t.dtype}", {t.offset}, {t.bytes}, {len(t.shape)}, {{{", ".join(map(str, t.shape))}}}}}'
         for t in outputs
     ]
-    image = TensorRecord("x", "u8" if preprocessing.within else "f32", shape, 0, 0)
+    image = BundleTensor("x", "u8" if preprocessing.within else "f32", shape, 0, 0)
     text = CALL % ", ".join(rows)
     text += preprocessing_source((image,), {"x": preprocessing}) + detection_source(outputs, heads, ("a?", 'b"', "é"))
     target, compiler = find_target("host"), find(Options())

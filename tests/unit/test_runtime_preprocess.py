@@ -18,7 +18,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Fit, Preprocessing, Sampling
 from tenon.options import Options
 from tenon.runtime.bundle.link import HEADERS, READERS, runtime, runtime_objects
-from tenon.runtime.bundle.manifest import TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor
 from tenon.runtime.bundle.preprocessing import preprocessing_source
 from tenon.runtime.engine.image import read_image
 
@@ -76,7 +76,7 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], A
     """The preprocessing of a file in C, for an input of a case."""
     names = [f"x{i}" for i in range(len(CASES))]
     tensors = tuple(
-        TensorRecord(name, dtype, shape, 0, 0) for name, (_, dtype, shape) in zip(names, CASES, strict=True)
+        BundleTensor(name, dtype, shape, 0, 0) for name, (_, dtype, shape) in zip(names, CASES, strict=True)
     )
     by_input = {name: preprocessing for name, (preprocessing, _, _) in zip(names, CASES, strict=True)}
     text = CALL % preprocessing_source(tensors, by_input)
@@ -159,5 +159,5 @@ def test_bitmaps(mode: str, convert: Callable[[Path, int], Array], tmp_path: Pat
 def test_mean_with_wrong_number_of_channels_is_rejected_when_compiling() -> None:
     with pytest.raises(InputError, match=r"preprocessing of 'x': mean has 3 values for 1 channel"):
         preprocessing_source(
-            (TensorRecord("x", "f32", (1, 1, 4, 4), 0, 64),), {"x": Preprocessing(mean=(1.0, 2.0, 3.0))}
+            (BundleTensor("x", "f32", (1, 1, 4, 4), 0, 64),), {"x": Preprocessing(mean=(1.0, 2.0, 3.0))}
         )

@@ -16,7 +16,7 @@ from tenon.formats.importers.tflite.importer import dequantized
 from tenon.formats.importers.tflite.load import parse
 from tenon.formats.importers.tflite.ops import MOVERS, OPERATORS
 from tenon.formats.model_files.model_file import ModelFile
-from tenon.formats.wire.flatbuffer import Buffer, flex_map, options
+from tenon.formats.wire.flatbuffer import FlatBuffer, flex_map, options
 from tenon.network import passes
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import DType, Quant
@@ -37,7 +37,7 @@ def names(graph: Graph) -> list[str]:
 # ------------------------------------------------------------------------------------------------- FlatBuffers
 def test_tables() -> None:
     data = flatbuffer({0: ("i32", -5), 2: "text", 3: np.array([1, 2, 3], np.int32), 4: {1: ("f32", 0.5)}, 6: [{}, {}]})
-    root = Buffer(data).root()
+    root = FlatBuffer(data).root()
     assert (root.get(0, "i32"), root.get(1, "i32", 7), root.text(2), root.text(9)) == (-5, 7, "text", "")
     assert root.ints(3) == [1, 2, 3]
     inner = root.table(4)
@@ -53,11 +53,11 @@ def test_vector_length_beyond_the_file() -> None:
     at = data.index(struct.pack("<4I", 3, 0, 1, 2))
     struct.pack_into("<I", data, at, 1 << 30)
     with pytest.raises(FormatError, match="1073741824 elements"):
-        Buffer(bytes(data)).root().vector(0, "i32")
+        FlatBuffer(bytes(data)).root().vector(0, "i32")
 
 
 def test_overlapping_vectors_cannot_expand() -> None:
-    shared = Buffer(flatbuffer({0: np.arange(1000, dtype=np.int32)}))
+    shared = FlatBuffer(flatbuffer({0: np.arange(1000, dtype=np.int32)}))
     root = shared.root()
     with pytest.raises(FormatError, match="elements"):
         all(root.vector(0, "i32").size for _ in range(1000))

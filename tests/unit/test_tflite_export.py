@@ -27,7 +27,7 @@ from quantised_networks import (
 from tenon.errors import InputError, UnsupportedError
 from tenon.formats.exporters.save import save
 from tenon.formats.exporters.tflite.ops import to_tflite
-from tenon.formats.wire.flatbuffer import Buffer
+from tenon.formats.wire.flatbuffer import FlatBuffer
 from tenon.formats.wire.flatbuffer_write import serialise
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
@@ -203,7 +203,7 @@ def test_flatbuffers_read_what_is_written(count: int) -> None:
         b"TEST",
     )  # fmt: skip
     assert data[4:8] == b"TEST"
-    root = Buffer(data).root()
+    root = FlatBuffer(data).root()
     assert root.text(0) == "name"
     assert [(t.get(0, "u64"), t.get(2, "i8"), t.get(3, "bool")) for t in root.tables(1)] == [(2**40, -3, True)] * count
     assert root.vector(3, "f32").tolist() == list(range(count))

@@ -29,7 +29,7 @@ from tenon.pipeline import tune
 from tenon.runtime.bundle import read_manifest
 from tenon.tools.tune import table
 from tenon.tools.tune.search import Bench, Job, LayerTimes, jobs
-from tenon.tools.tune.table import Kind, Table, generator_version
+from tenon.tools.tune.table import Kind, TimesTable, generator_version
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def _damaged(path: Path) -> None:
 def _damaged_inside(path: Path) -> None:
     """A valid table in which the pages after the first are overwritten."""
     for i in range(200):
-        Table(path).put(Kind("a", "zig"), f"layer {i}", {"fast": 1.0})
+        TimesTable(path).put(Kind("a", "zig"), f"layer {i}", {"fast": 1.0})
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\x5a" * (len(whole) - 4096))
 
@@ -149,13 +149,13 @@ def test_full_disk_is_a_warning(graph: Graph, tmp_path: Path, monkeypatch: pytes
 
 
 def test_invalid_rows_are_ignored(tmp_path: Path) -> None:
-    table, kind = Table(tmp_path / "t.sqlite"), Kind("a", "zig")
+    table, kind = TimesTable(tmp_path / "t.sqlite"), Kind("a", "zig")
     table.put(kind, "layer", {"fast": 1.0, "text": "soon", "never": float("inf"), "less": -1.0})  # type: ignore[dict-item]
     assert table.times(kind) == {"layer": {"fast": 1.0}}
 
 
 def test_times_of_different_kinds_are_separate(tmp_path: Path) -> None:
-    table = Table(tmp_path / "t.sqlite")
+    table = TimesTable(tmp_path / "t.sqlite")
     assert table.times(Kind("a", "zig", 1)) == {}
     table.put(Kind("a", "zig", 1), "layer", {"fast": 1.0})
     table.put(Kind("a", "zig", 2), "layer", {"fast": 0.5})
@@ -166,7 +166,7 @@ def test_times_of_different_kinds_are_separate(tmp_path: Path) -> None:
 
 
 def test_times_of_the_nearest_number_of_threads(tmp_path: Path) -> None:
-    table = Table(tmp_path / "t.sqlite")
+    table = TimesTable(tmp_path / "t.sqlite")
     for threads in (1, 2, 4):
         table.put(Kind("a", "zig", threads), "layer", {"fast": float(threads)})
     table.put(Kind("a", "zig", 4), "only with 4", {"fast": 4.0})

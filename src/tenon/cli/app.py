@@ -107,10 +107,10 @@ def compile_command(
     printing: PrintOptions,
 ) -> None:
     """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
-    from tenon.cli.commands import Written, compile_model
+    from tenon.cli.commands import WrittenFiles, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    written = Written(out, _parts(emit), report, encrypt, offload or "", dump)
+    written = WrittenFiles(out, _parts(emit), report, encrypt, offload or "", dump)
     compile_model(model.source(), written, given, as_json=printing.json)
 
 

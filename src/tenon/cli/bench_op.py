@@ -31,7 +31,7 @@ _NARROW = (0, 1, 4, 6, 7, 8)
 
 
 @dataclass(frozen=True)
-class Result:
+class KernelTiming:
     """One case.  ``seconds`` is the minimum and ``mean`` the mean over ``iterations``; ``bytes`` counts all reads and
     writes."""
 
@@ -68,7 +68,7 @@ def bench_operators(pattern: str, options: Mapping[str, Any], seconds: float, *,
     if listing:
         names = [case.label for case in chosen]
         return print_json(names) if as_json else console.print("\n".join(names), markup=False)
-    results: list[Result] = []
+    results: list[KernelTiming] = []
     width = terminal_width()
     narrow = width is not None and width < sum(_WIDTHS)
     columns = _NARROW if narrow else tuple(range(len(_HEAD)))
@@ -117,7 +117,7 @@ def graph_of(case: Case) -> Graph:
     return graph
 
 
-def bench(case: Case, engine: Engine, seconds: float) -> Result:
+def bench(case: Case, engine: Engine, seconds: float) -> KernelTiming:
     """Time the operator's own kernels, without layout conversions of its operands."""
     fill_randomly(engine.inputs)
     steps = engine.manifest.nodes
@@ -126,7 +126,7 @@ def bench(case: Case, engine: Engine, seconds: float) -> Result:
     count = int(min(max(seconds * 1e9 / max(first, 1), _LEAST), _MOST))
     times = [_nanoseconds(engine, own) for _ in range(count)]
     nbytes = max(steps[i].bytes for i in own)
-    return Result(
+    return KernelTiming(
         name=case.label,
         seconds=max(min(times), 1) / 1e9,
         mean=max(float(np.mean(times)), 1) / 1e9,
@@ -143,7 +143,7 @@ def _nanoseconds(engine: Engine, own: list[int]) -> int:
     return int(np.diff(engine.timestamps().astype(np.int64))[own].sum())
 
 
-def _cells(result: Result) -> tuple[str, ...]:
+def _cells(result: KernelTiming) -> tuple[str, ...]:
     r = result.json()
     speed = (f"{r['gmacps']:.2f}", f"{r['percent_of_peak']:.1f}") if result.macs else ("0.00", "-")
     return (

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenon.cli.console import console, duration, print_json, terminal_width, time_unit
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, Threads, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.text_table import shortened
 from tenon.errors import InputError, TenonError
 from tenon.formats.importers import FORMATS
@@ -26,7 +26,7 @@ _CELL = 11  # characters of a number and its unit, in a table
 
 
 def benchmark(
-    sources: Sequence[Source],
+    sources: Sequence[ModelArgument],
     options: Mapping[str, Any],
     threads: Threads,
     rounds: int,

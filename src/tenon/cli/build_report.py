@@ -8,9 +8,9 @@ from typing import Any
 
 import tenon
 from tenon.cli.graph_page import page as graph_page
-from tenon.cli.model_source import Source
+from tenon.cli.model_source import ModelArgument
 from tenon.cli.profile_page import page as profile_page
-from tenon.cli.report_page import Checked, Report, page
+from tenon.cli.report_page import BuildReport, Checked, page
 from tenon.machine.plan.lifetimes import lifetimes
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.toolchain.size import sizes
@@ -29,13 +29,15 @@ MOST_MACS = 2_000_000_000
 _ROUNDS, _WARMUP = 20, 3
 
 
-def report_page(source: Source, bundle: Bundle, options: Mapping[str, Any], progress: Callable[[str], None]) -> str:
+def report_page(
+    source: ModelArgument, bundle: Bundle, options: Mapping[str, Any], progress: Callable[[str], None]
+) -> str:
     """The page on a bundle that was compiled from ``source`` with these options."""
     progress("report")
     graph = source.load(progress)
     description, optimised = inspect(graph, Options.from_environment(**options))
     manifest = bundle.manifest({}, compiled=bundle.target.format.compiled)
-    report = Report(
+    report = BuildReport(
         manifest,
         lifetimes(bundle.program),
         sizes(bundle.object) if bundle.target.format.compiled else None,

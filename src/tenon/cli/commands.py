@@ -15,7 +15,7 @@ import tenon
 from tenon.atomic_write import write
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
-from tenon.cli.model_source import Source, note_open_batches
+from tenon.cli.model_source import ModelArgument, note_open_batches
 from tenon.errors import InputError
 from tenon.formats.wire.stored_files import known_key
 from tenon.network.graph.graph import Graph
@@ -27,7 +27,7 @@ from tenon.runtime.bundle.writer import save_container
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFiles:
     """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
 
     ``offload`` is a device's plug-in ("PATH=ARGUMENT") that runs parts of it.  ``dump`` is the folder for the stages of
@@ -54,7 +54,7 @@ class Written:
         return key
 
 
-def compile_model(source: Source, written: Written, options: dict[str, Any], *, as_json: bool) -> None:
+def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[str, Any], *, as_json: bool) -> None:
     """Compile a model."""
     out, emit = written.out, written.emit
     if out.suffix == SUFFIX:
@@ -90,7 +90,11 @@ def compile_model(source: Source, written: Written, options: dict[str, Any], *, 
 
 
 def _compiled(
-    source: Source, options: Mapping[str, Any], progress: Callable[[str], None], written: Written, dump: Path | None
+    source: ModelArgument,
+    options: Mapping[str, Any],
+    progress: Callable[[str], None],
+    written: WrittenFiles,
+    dump: Path | None,
 ) -> tenon.Bundle:
     from tenon.cli.dump import Dump
     from tenon.machine.plan.stages import UNSEEN
@@ -128,7 +132,7 @@ def _rewrite(offload: str) -> dict[str, Any]:
 
 def _write_report(
     report: Path | None,
-    source: Source,
+    source: ModelArgument,
     bundle: tenon.Bundle,
     options: Mapping[str, Any],
     progress: Callable[[str], None],
@@ -139,7 +143,9 @@ def _write_report(
         write(report, report_page(source, bundle, options, progress), "--report")
 
 
-def _compile_to_one_file(source: Source, written: Written, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _compile_to_one_file(
+    source: ModelArgument, written: WrittenFiles, options: Mapping[str, Any], *, as_json: bool
+) -> None:
     """For each of the targets, which --target lists."""
     began, out, report, key = perf_counter(), written.out, written.report, written.key
     if written.emit:
@@ -168,7 +174,7 @@ def _compile_to_one_file(source: Source, written: Written, options: Mapping[str,
 
 
 def inspect_model(
-    source: Source,
+    source: ModelArgument,
     options: dict[str, Any],
     files: Mapping[str, Path],
     *,

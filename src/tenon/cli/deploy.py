@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.cli.console import console, note, print_json, size, stages, table
-from tenon.cli.model_source import Source
+from tenon.cli.model_source import ModelArgument
 from tenon.cli.unused_options import refuse
 from tenon.errors import InputError, TenonError
 from tenon.runtime.bundle.names import identifier
@@ -90,7 +90,7 @@ def _state(spec: DeviceSpec) -> _State:
 
 
 def deploy_to_devices(
-    source: Source,
+    source: ModelArgument,
     names: Sequence[str],
     file: Path | None,
     options: Mapping[str, Any],

@@ -7,14 +7,14 @@ from typing import Any
 
 from tenon.cli.console import console, print_json, stages, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, Threads, compiled, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, Threads, compiled, open_engine_or_device
 from tenon.cli.noise_table import without_infinity
 from tenon.errors import InputError
 from tenon.tools.deployment.evaluation import Accuracy, evaluate
 
 
 def evaluate_model(
-    source: Source,
+    source: ModelArgument,
     options: Mapping[str, Any],
     threads: Threads,
     settings: Mapping[str, Any],

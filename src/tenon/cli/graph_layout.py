@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Centres of the boxes, points on each edge, and total width and height."""
 
     positions: list[Point]
@@ -31,7 +31,7 @@ class Layout:
     size: Point
 
 
-def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
+def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> GraphLayout:
     """Positions of vertices with these widths; edges point to vertices with larger numbers."""
     ranks = [0] * len(widths)
     for a, b in sorted(edges, key=lambda edge: edge[1]):
@@ -53,7 +53,7 @@ def arrange(widths: Sequence[float], edges: Sequence[Edge]) -> Layout:
     right = max((c + w / 2 for c, w in zip(x, wide, strict=True)), default=0.0) + GAP
     points = [(c - left, DROP * (rank + 0.7)) for c, rank in zip(x, level, strict=True)]
     paths = [[points[i] for i in chain] for chain in chains]
-    return Layout(points[: len(widths)], paths, (right - left, DROP * (max(level, default=0) + 1.4)))
+    return GraphLayout(points[: len(widths)], paths, (right - left, DROP * (max(level, default=0) + 1.4)))
 
 
 def _positions(wide: Sequence[float], level: Sequence[int], edges: Sequence[Edge]) -> list[float]:

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from tenon.cli.console import count, size
-from tenon.cli.graph_layout import Layout, Point, arrange
+from tenon.cli.graph_layout import GraphLayout, Point, arrange
 from tenon.cli.graph_script import SCRIPT, STYLE
 from tenon.cli.text_table import shortened
 from tenon.machine.plan.lowering_context import operator
@@ -149,7 +149,7 @@ def _colour(hues: dict[str, int], title: str) -> str:
     return f"hsl({hues[title]} 62% 52%)" if title in hues else "hsl(220 6% 60%)"
 
 
-def _edges(layout: Layout, labels: Sequence[str]) -> str:
+def _edges(layout: GraphLayout, labels: Sequence[str]) -> str:
     return "".join(
         f"<path d='{_curve(path)}'><title>{escape(label)}</title></path>"
         for path, label in zip(layout.paths, labels, strict=True)

@@ -11,7 +11,7 @@ from tenon.errors import BundleError
 from tenon.options import opening
 from tenon.runtime.bundle import Manifest, read_manifest
 from tenon.runtime.bundle.container import Container
-from tenon.runtime.bundle.manifest import FileRecord, TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor, FileRecord
 from tenon.runtime.bundle.signature import signed_version, signer
 from tenon.runtime.engine.files import check_folder, choose_target, open_container
 
@@ -137,7 +137,7 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
         console.print(listed, markup=False)
 
 
-def _port(manifest: Manifest, what: str, tensor: TensorRecord) -> str:
+def _port(manifest: Manifest, what: str, tensor: BundleTensor) -> str:
     """``input  image  f32[1,3,224,224]``, and its preprocessing."""
     text = f"{what}  {tensor.name}  {tensor.dtype}[{','.join(map(str, tensor.shape))}]"
     if tensor.initial:

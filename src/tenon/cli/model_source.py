@@ -34,7 +34,7 @@ Stages = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelArgument:
     """The model argument of a command, with its options.
 
     ``arrays`` are the shapes of arrays that are given for inputs ("": the only one), which open dimensions take.
@@ -156,7 +156,7 @@ def weighted(graph: Graph) -> Graph:
 
 
 def open_engine(
-    source: Source, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
+    source: ModelArgument, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
 ) -> tenon.Engine:
     """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset) for
     exactly ``threads.count`` threads.
@@ -171,7 +171,7 @@ def open_engine(
 
 
 def open_engine_or_device(
-    source: Source,
+    source: ModelArgument,
     options: Mapping[str, Any],
     threads: Threads = ALONE,
     runner: Connection | None = None,
@@ -197,7 +197,7 @@ def open_engine_or_device(
     return device
 
 
-def _on_device(source: Source, options: Mapping[str, Any], threads: Threads, runner: Connection) -> RemoteBundle:
+def _on_device(source: ModelArgument, options: Mapping[str, Any], threads: Threads, runner: Connection) -> RemoteBundle:
     """A saved bundle on a device."""
     from tenon.tools.devices.bundles import open_on_device
 
@@ -213,7 +213,7 @@ def _check_alone(threads: Threads, target: str) -> None:
 
 
 def _engine_or_bundle(
-    source: Source, options: Mapping[str, Any], threads: Threads, *, only_speed: bool, here: bool = True
+    source: ModelArgument, options: Mapping[str, Any], threads: Threads, *, only_speed: bool, here: bool = True
 ) -> tenon.Engine | tenon.Bundle:
     """An engine where this machine runs the code, by the bundle of an earlier command if there is one; else the bundle.
 
@@ -235,7 +235,7 @@ def _engine_or_bundle(
     return _opened(kept.keep(bundle) or bundle, threads)
 
 
-def _compiled(source: Source, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
+def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
     graph = source.load(progress)
     bundle = tenon.compile(weighted(graph) if only_speed else graph, options, progress=progress)
     progress("compile")
@@ -249,7 +249,7 @@ def note_open_batches(assumed: Iterable[tuple[str, str]]) -> None:
         note(f"the batch of input '{name}' is not bound and taken as 1 (another one: --shape {dim}=N)")
 
 
-def compiled(source: Source, options: Mapping[str, Any], progress: Stages) -> tenon.Bundle:
+def compiled(source: ModelArgument, options: Mapping[str, Any], progress: Stages) -> tenon.Bundle:
     """A model, compiled for one thread, in memory.  Raises InputError for a bundle on disk."""
     if source.bundle:
         raise InputError(f"{source.model}: --cluster takes a model, which is compiled here and run there")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tenon.cli.console import console, print_json, size, stages
-from tenon.cli.model_source import Source
+from tenon.cli.model_source import ModelArgument
 from tenon.pipeline import rewrite
 
 
 def rewrite_model(
-    source: Source, out: Path | None, config: Path | None, *, without_weights: bool, verify: bool, as_json: bool
+    source: ModelArgument, out: Path | None, config: Path | None, *, without_weights: bool, verify: bool, as_json: bool
 ) -> None:
     with stages(f"optimising {source.name}"):
         files, log = rewrite(

@@ -24,7 +24,7 @@ from tenon.cli.parse import (
 
 if TYPE_CHECKING:
     from tenon.cli.device_choice import DeviceChoice
-    from tenon.cli.model_source import Source, Threads
+    from tenon.cli.model_source import ModelArgument, Threads
     from tenon.runtime.engine.processors import Cores
 
 # ---------------------------------------------------------------------------------- the model
@@ -120,7 +120,7 @@ class Model(KeyOptions):
         None
     )
 
-    def source(self) -> Source:
+    def source(self) -> ModelArgument:
         whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256)
         return replace(whole, inputs=parse_list(self.begin), outputs=parse_list(self.end))
 
@@ -131,13 +131,13 @@ def source_of(
     shape: list[str] | None = None,
     value: list[str] | None = None,
     sha256: str | None = None,
-) -> Source:
-    from tenon.cli.model_source import Source
+) -> ModelArgument:
+    from tenon.cli.model_source import ModelArgument
 
-    return Source(model, weights, sha256, parse_bindings(shape), parse_values(value))
+    return ModelArgument(model, weights, sha256, parse_bindings(shape), parse_values(value))
 
 
-def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[Source]:
+def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[ModelArgument]:
     """Models with the same ``shape`` and ``value`` options."""
     return [source_of(model, shape=shape, value=value) for model in models]
 

@@ -9,7 +9,7 @@ from typing import Any
 from tenon.atomic_write import write
 from tenon.cli.console import console, duration, print_json, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, Threads, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.text_table import grid
 from tenon.runtime.engine.profile import Profile, Row, profile, rate
 from tenon.runtime.engine.timing import Times
@@ -28,7 +28,7 @@ _DROPPED = (
 
 
 def profile_model(
-    source: Source,
+    source: ModelArgument,
     options: dict[str, Any],
     threads: Threads,
     rounds: int,

@@ -12,7 +12,7 @@ from typing import Any
 import tenon
 from tenon.atomic_write import write
 from tenon.cli.console import console, print_json, size, stages
-from tenon.cli.model_source import Source
+from tenon.cli.model_source import ModelArgument
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.cli.unused_options import refuse
@@ -39,7 +39,7 @@ NOISY = 20.0
 
 
 def quantize_model(
-    source: Source,
+    source: ModelArgument,
     out: Path,
     settings: Mapping[str, Any],
     report: Path | None,

@@ -28,7 +28,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Report:
+class BuildReport:
     """What the page shows.  ``graph`` and ``profile`` are pages; ``left_in_float`` has the layers that are not computed
     in the type asked for, and why; ``left_out`` says why a section is missing."""
 
@@ -42,7 +42,7 @@ class Report:
     left_in_float: Sequence[tuple[str, str]] = ()
 
 
-def page(report: Report) -> str:
+def page(report: BuildReport) -> str:
     """The text of the page; names from the model are escaped."""
     manifest, memory = report.manifest, report.manifest.memory
     macs, moved = sum(s.macs for s in manifest.nodes), sum(layer.bytes for layer in _layers(manifest))
@@ -84,7 +84,7 @@ def _layers(manifest: Manifest) -> list[CallRecord]:
     return layers
 
 
-def _memory(report: Report, hues: dict[str, str]) -> str:
+def _memory(report: BuildReport, hues: dict[str, str]) -> str:
     """Time to the right, addresses upwards; a rectangle is a tensor."""
     total = max([report.manifest.memory.activations, *(e.offset + e.bytes for e in report.lifetimes)], default=0)
     calls = len(report.manifest.nodes)

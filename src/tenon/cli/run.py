@@ -15,7 +15,7 @@ from rich.console import Console
 from tenon.atomic_write import writing
 from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, Threads, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
 from tenon.cli.unused_options import refuse
@@ -44,7 +44,7 @@ class InputFiles:
 
 
 def run_model(
-    source: Source,
+    source: ModelArgument,
     options: dict[str, Any],
     threads: Threads,
     files: InputFiles,

@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tenon.cli.console import console, print_json, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, weighted
+from tenon.cli.model_source import ModelArgument, weighted
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tools.tune.search import LayerTimes
 
 
 def tune_models(
-    sources: Sequence[Source],
+    sources: Sequence[ModelArgument],
     options: Mapping[str, Any],
     threads: int,
     where: DeviceChoice = HERE,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenon.cli.console import console, note, print_json, stages, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import Source, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.errors import InputError
 from tenon.network.graph.bind import with_open_batches
@@ -36,7 +36,7 @@ WORST = 10
 
 
 def validate_model(
-    source: Source,
+    source: ModelArgument,
     options: Mapping[str, Any],
     data: str | None,
     against: str | None,
@@ -91,7 +91,7 @@ def validate_model(
         raise InputError(f"{source.model}: {_difference(validation)}")
 
 
-def _check_bundle_reference(source: Source, against: str | None, *, layers: bool) -> None:
+def _check_bundle_reference(source: ModelArgument, against: str | None, *, layers: bool) -> None:
     """A bundle does not know its model's file.  Raises InputError if that, or its layers, would be needed."""
     if against is not None and ":" not in against:
         raise InputError(f"{source.model} is a bundle: name the model's file, too: --against {against}:FILE")

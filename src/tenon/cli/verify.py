@@ -6,14 +6,14 @@ from typing import Any
 
 import tenon
 from tenon.cli.console import console, note, print_json, stages
-from tenon.cli.model_source import Source, open_engine
+from tenon.cli.model_source import ModelArgument, open_engine
 from tenon.errors import InputError
 from tenon.options import Options
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.verify import Verdict, verify
 
 
-def verify_model(source: Source, options: dict[str, Any], *, as_json: bool) -> None:
+def verify_model(source: ModelArgument, options: dict[str, Any], *, as_json: bool) -> None:
     """Print the digests.  Raises InputError if they differ, or if there is no expected digest."""
     verdict = _bundle(source, options) if source.bundle else _model(source, options)
     if as_json:
@@ -29,12 +29,12 @@ def verify_model(source: Source, options: dict[str, Any], *, as_json: bool) -> N
         raise InputError(f"{source.model}: the result for the fixed input differs from that of the references")
 
 
-def _bundle(source: Source, options: dict[str, Any]) -> Verdict:
+def _bundle(source: ModelArgument, options: dict[str, Any]) -> Verdict:
     with open_engine(source, options) as engine:
         return verify(engine.manifest, engine.run)
 
 
-def _model(source: Source, options: dict[str, Any]) -> Verdict:
+def _model(source: ModelArgument, options: dict[str, Any]) -> Verdict:
     with stages(f"compiling {source.name}") as progress:
         bundle = tenon.compile(source.load(progress), Options.from_environment(**options), progress=progress)
         progress("run")

@@ -11,7 +11,7 @@ from typing import Literal, Unpack
 import tenon
 from tenon.atomic_write import write_all
 from tenon.compat.glow.entries import Entry, info, source
-from tenon.compat.glow.header import Placeholder, Regions, header
+from tenon.compat.glow.header import MemoryRegions, Placeholder, header
 from tenon.compat.glow.names import array_type_text, legal_name
 from tenon.errors import InputError, guarded
 from tenon.machine.plan.program import ALIGNMENT
@@ -43,10 +43,10 @@ class GlowBundle:
     assembly: bool = False
 
     @cached_property
-    def regions(self) -> Regions:
+    def regions(self) -> MemoryRegions:
         last = self.entries[-1]
         memories = [entry.bundle.program.memory for entry in self.entries]
-        return Regions(
+        return MemoryRegions(
             last.constant + _aligned(memories[-1].constant),
             last.mutable + memories[-1].mutable,
             max(memory.activations for memory in memories),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenon.compat.glow.header import Placeholder, Regions
+from tenon.compat.glow.header import MemoryRegions, Placeholder
 from tenon.compat.glow.names import elements
 from tenon.machine.kernel_ir.loops import Buffer
 from tenon.machine.plan.program import Call, Region
@@ -27,7 +27,7 @@ class Entry:
 def source(
     name: str,
     entries: Sequence[Entry],
-    regions: Regions,
+    regions: MemoryRegions,
     placeholders: Sequence[Placeholder],
     *,
     dynamic: bool,
@@ -115,7 +115,7 @@ def _shape(buffer: Buffer) -> str:
     return f"{buffer.type}<{' x '.join(map(repr, buffer.shape))}>"
 
 
-def _config(name: str, regions: Regions, placeholders: Sequence[Placeholder]) -> str:
+def _config(name: str, regions: MemoryRegions, placeholders: Sequence[Placeholder]) -> str:
     rows = [f'  {{"{p.name}", {p.offset}, {elements(p.port)}, 1}},' for p in placeholders]
     return "\n".join(
         [

@@ -97,7 +97,7 @@ class Placeholder:
 
 
 @dataclass(frozen=True)
-class Regions:
+class MemoryRegions:
     """Bytes of a bundle's regions, their alignment, and the least that the activations could need."""
 
     constant: int
@@ -110,7 +110,7 @@ class Regions:
 def header(
     name: str,
     entries: Sequence[str],
-    regions: Regions,
+    regions: MemoryRegions,
     placeholders: Sequence[Placeholder],
     *,
     dynamic: bool,
@@ -132,7 +132,7 @@ def header(
 
 def _model(
     name: str,
-    regions: Regions,
+    regions: MemoryRegions,
     placeholders: Sequence[Placeholder],
     constants: Sequence[Row],
 ) -> str:
@@ -165,7 +165,7 @@ def _dynamic_api(name: str) -> str:
     return f"// Bundle memory configuration (memory layout).\nextern BundleConfig {name}_config;\n\n"
 
 
-def _static_api(prefix: str, regions: Regions, placeholders: Sequence[Placeholder]) -> str:
+def _static_api(prefix: str, regions: MemoryRegions, placeholders: Sequence[Placeholder]) -> str:
     width = max((len(p.name) for p in placeholders), default=0)
     return "\n".join(
         [

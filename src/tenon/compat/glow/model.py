@@ -27,7 +27,7 @@ from tenon.network.graph.writer import Names
 from tenon.network.ops.unroll import unrolled
 from tenon.options import DataType, OptionKeywords, Precision
 from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
-from tenon.tools.quantization.glow_profile import Profile, Range, graph_hash
+from tenon.tools.quantization.glow_profile import GlowProfile, GlowRange, graph_hash
 from tenon.tools.quantization.glow_profile import parse as parse_profile
 from tenon.tools.quantization.relative_entropy import least_entropy_range
 
@@ -95,7 +95,7 @@ def quantised(arguments: Arguments, graph: Graph) -> Graph:
     return by_profile(arguments, graph, loaded_profile(path, graph)) if path else graph
 
 
-def loaded_profile(path: str, graph: Graph) -> Profile:
+def loaded_profile(path: str, graph: Graph) -> GlowProfile:
     """The profile of a file.  Raises InputError for that of another graph."""
     profile = parse_profile(read_regular(Path(path)).decode("utf-8", "replace"), path)
     if profile.graph_hash != graph_hash(graph):
@@ -103,7 +103,7 @@ def loaded_profile(path: str, graph: Graph) -> Profile:
     return profile
 
 
-def by_profile(arguments: Arguments, graph: Graph, profile: Profile) -> Graph:
+def by_profile(arguments: Arguments, graph: Graph, profile: GlowProfile) -> Graph:
     """The graph quantised by the ranges of a profile, as the other options say.  Raises InputError."""
     scheme = _scheme(arguments)
     kept = _kept_kinds(arguments)
@@ -157,7 +157,7 @@ def _wide(arguments: Arguments) -> bool:
     return arguments.chosen("quantization-precision", ("Int8", "Int16")) == "Int16"
 
 
-def _range(arguments: Arguments, observed: Range) -> tuple[float, float]:
+def _range(arguments: Arguments, observed: GlowRange) -> tuple[float, float]:
     """The range of a tensor by ``-quantization-calibration``."""
     schema = arguments.chosen("quantization-schema", tuple(_SCHEMES))
     if arguments.chosen("quantization-calibration", ("none", "KL")) == "none":

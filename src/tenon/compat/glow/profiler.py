@@ -16,7 +16,7 @@ from tenon.errors import InputError
 from tenon.input_file import read_regular
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.tools.quantization.by_ranges import profiled
-from tenon.tools.quantization.glow_profile import Profile
+from tenon.tools.quantization.glow_profile import GlowProfile
 
 _FORM = "write -input-dataset=INPUT,rawbin|rawtxt,file|dir,PATH"
 
@@ -58,7 +58,7 @@ def dump_profile(arguments: Arguments, graph: Graph, feeds: Iterable[Mapping[str
     whole = profiled(graph)
     results = [v for node in whole for v in node.outputs if v.type.dtype.is_float and v not in whole.outputs]
     whole.outputs = [*whole.outputs, *results]
-    profile = Profile.of(graph, arguments.number("num-histogram-bins", 10))
+    profile = GlowProfile.of(graph, arguments.number("num-histogram-bins", 10))
     with tenon.open(tenon.compile(whole, target="host")) as engine:
         for feed in feeds:
             profile.add({f"{tensor}:0": array for tensor, array in feed.items()})

@@ -15,7 +15,7 @@ from tenon.errors import InputError
 from tenon.input_file import read_regular
 from tenon.network.graph.graph import Array, Graph
 from tenon.tools.quantization.by_ranges import tensors_with_ranges
-from tenon.tools.quantization.glow_profile import Profile, Range
+from tenon.tools.quantization.glow_profile import GlowProfile, GlowRange
 
 
 def tune(arguments: Arguments) -> int:
@@ -43,14 +43,14 @@ def tune(arguments: Arguments) -> int:
 class _Tuner:
     """A profile that is changed, and the accuracy of the model that is quantised by it."""
 
-    def __init__(self, arguments: Arguments, graph: Graph, profile: Profile) -> None:
+    def __init__(self, arguments: Arguments, graph: Graph, profile: GlowProfile) -> None:
         self.arguments, self.graph, self.profile = arguments, graph, profile
         files, self.labels = _labelled(Path(arguments.get("dataset-file")), Path(arguments.get("dataset-path")))
         self.name, self.images = images(arguments, graph, files)
         self.symmetric = arguments.get("quantization-schema", "asymmetric") != "asymmetric"
         self.tries = arguments.number("max-iter-per-node", 3)
 
-    def tuned(self, target: float, patience: float) -> Profile:
+    def tuned(self, target: float, patience: float) -> GlowProfile:
         """The profile, after all tensors or once ``target`` is passed; a tensor whose narrower range loses more than
         ``patience`` is narrowed no further."""
         print("\nComputing initial accuracy ... ")
@@ -114,18 +114,18 @@ class _Tuner:
         return int(scores(self.arguments, results, 1)[0].argmax())
 
 
-def halved(span: Range, *, symmetric: bool) -> Range:
+def halved(span: GlowRange, *, symmetric: bool) -> GlowRange:
     """Half of a range: around the mean of its histogram, or around 0.  The histogram stays."""
     if symmetric:
         half = max(abs(span.least), abs(span.greatest)) / 2
-        return Range(-half, half, span.histogram)
+        return GlowRange(-half, half, span.histogram)
     bins, total = len(span.histogram), sum(span.histogram)
     width = (span.greatest - span.least) / bins
     centres = [span.least + (i + 0.5) * width for i in range(bins)]
     middle = (span.least + span.greatest) / 2
     if total:
         middle = sum(c * n for c, n in zip(centres, span.histogram, strict=True)) / total
-    return Range(middle - (middle - span.least) / 2, middle + (span.greatest - middle) / 2, span.histogram)
+    return GlowRange(middle - (middle - span.least) / 2, middle + (span.greatest - middle) / 2, span.histogram)
 
 
 def _labelled(listing: Path, folder: Path) -> tuple[list[str], list[int]]:

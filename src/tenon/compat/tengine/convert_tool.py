@@ -38,12 +38,12 @@ _HELP = """[Convert Tools Info]: optional arguments:
 """.format(formats=", ".join((*TWO_FILES, *ONE_FILE)))
 
 
-class UsageError(InputError):
+class ConvertUsageError(InputError):
     """Wrong options: the exit status is that of Tengine's tool (-1)."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class ConvertSettings:
     """The command line."""
 
     format: str
@@ -53,34 +53,36 @@ class Settings:
     shapes: tuple[str, ...] = ()
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> ConvertSettings:
     """Raises UsageError with the tool's message."""
     try:
         options, rest = getopt.gnu_getopt(list(words), "f:p:m:o:s:h")
     except getopt.GetoptError as error:
-        raise UsageError(str(error)) from None
+        raise ConvertUsageError(str(error)) from None
     given = {letter[1:]: value for letter, value in options}
     if rest or not given.get("f"):
-        raise UsageError(f"'{rest[0]}': every argument follows an option" if rest else _HELP)
+        raise ConvertUsageError(f"'{rest[0]}': every argument follows an option" if rest else _HELP)
     if given["f"] not in (*TWO_FILES, *ONE_FILE):
-        raise UsageError(f"Allowed input file format: {', '.join(sorted((*TWO_FILES, *ONE_FILE)))}")
+        raise ConvertUsageError(f"Allowed input file format: {', '.join(sorted((*TWO_FILES, *ONE_FILE)))}")
     needed = [("m", "input model", "Model")]
     if given["f"] in TWO_FILES:
         needed.insert(0, ("p", "input proto", "Proto"))
     for letter, what, name in needed:
         if not given.get(letter):
-            raise UsageError(f"Please specify the -{letter} option to indicate the {what} file.")
+            raise ConvertUsageError(f"Please specify the -{letter} option to indicate the {what} file.")
         if not Path(given[letter]).exists():
-            raise UsageError(f"{name} file does not exist: {given[letter]}")
+            raise ConvertUsageError(f"{name} file does not exist: {given[letter]}")
     if not given.get("o"):
-        raise UsageError("Please specify the -o option to indicate the output tengine model file.")
+        raise ConvertUsageError("Please specify the -o option to indicate the output tengine model file.")
     if not Path(given["o"]).parent.is_dir():
-        raise UsageError(f"The dir of output file does not exist: {Path(given['o']).parent}")
+        raise ConvertUsageError(f"The dir of output file does not exist: {Path(given['o']).parent}")
     shapes = tuple(value for letter, value in options if letter == "-s")
-    return Settings(given["f"], given["m"], given["o"], given.get("p", "") if given["f"] in TWO_FILES else "", shapes)
+    return ConvertSettings(
+        given["f"], given["m"], given["o"], given.get("p", "") if given["f"] in TWO_FILES else "", shapes
+    )
 
 
-def run(settings: Settings) -> None:
+def run(settings: ConvertSettings) -> None:
     """Import, optimise as a net of the same operators, write.  Raises TenonError."""
     _say("\n---- Tengine Convert Tool ---- \n")
     _say(f"\nVersion     : Tenon {__version__}")
@@ -91,7 +93,7 @@ def run(settings: Settings) -> None:
     _say(f"Convert model success. {settings.model} -----> {settings.out} ")
 
 
-def _loaded(settings: Settings, shapes: Shapes | None) -> Graph:
+def _loaded(settings: ConvertSettings, shapes: Shapes | None) -> Graph:
     """The model, whichever of its two files is which."""
     if not settings.structure:
         return tenon.load(settings.model, shapes=shapes)
@@ -115,7 +117,7 @@ def convert_tool() -> None:
         return _say(_HELP)
     try:
         return run(parse(words))
-    except UsageError as error:
+    except ConvertUsageError as error:
         _say(str(error))
         sys.exit(255)
     except (TenonError, *SYSTEM_ERRORS) as error:

@@ -89,12 +89,12 @@ def quant_tool_uint8_perchannel() -> None:
     _main(UINT8_PERCHANNEL)
 
 
-class UsageError(InputError):
+class QuantUsageError(InputError):
     """An option that is missing: the usage is printed, and the exit status is that of the tools (-1)."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class QuantSettings:
     """The command line."""
 
     model: str
@@ -129,27 +129,27 @@ class Settings:
         return {**changes, "channels": "rgb" if self.swap else "bgr", **({"focus": True} if self.focus else {})}
 
 
-def parse(words: Sequence[str]) -> Settings:
+def parse(words: Sequence[str]) -> QuantSettings:
     """Raises UsageError for a missing option, InputError for a value that cannot be read."""
     try:
         options, rest = getopt.gnu_getopt(list(words), _LETTERS)
     except getopt.GetoptError as error:
-        raise UsageError(str(error)) from None
+        raise QuantUsageError(str(error)) from None
     if rest:
-        raise UsageError(f"'{rest[0]}': every argument follows an option")
+        raise QuantUsageError(f"'{rest[0]}': every argument follows an option")
     given = {letter[1:]: value for letter, value in options}
     for letter, what in (("m", "input file of Float32 tmfile"), ("o", "output file")):
         if not given.get(letter):
-            raise UsageError(f"The {what} not specified! (-{letter})")
+            raise QuantUsageError(f"The {what} not specified! (-{letter})")
     if not given.get("i") and not given.get("f"):
-        raise UsageError("The input dir of Calibration image not specified! (-i)")
+        raise QuantUsageError("The input dir of Calibration image not specified! (-i)")
     size, box = _numbers(given, "g", (3, 224, 224)), _numbers(given, "y", (0, 0))
     if len(size) != 3 or len(box) != 2 or min(size) < 1:
         raise InputError("-g needs three numbers, C,H,W, and -y two, ROWS,COLS")
     means, scales = _numbers(given, "w", (104.0, 117.0, 123.0)), _numbers(given, "s", (1.0, 1.0, 1.0))
     if 0 in scales:
         raise InputError(f"-s {given['s']}: a scale of 0 leaves nothing of the pixels")
-    return Settings(
+    return QuantSettings(
         given["m"],
         given["o"],
         given.get("i", ""),
@@ -179,7 +179,7 @@ def _numbers(given: dict[str, str], letter: str, default: tuple[float, ...]) -> 
         raise InputError(f"-{letter} {given[letter]}: write numbers separated by commas") from None
 
 
-def run(tool: Tool, settings: Settings) -> None:
+def run(tool: Tool, settings: QuantSettings) -> None:
     """Calibrate (or read the table), quantise, write.  Raises TenonError."""
     chosen = settings.algorithm if settings.algorithm in tool.algorithms else 0
     algorithm = _ALGORITHMS[chosen]
@@ -224,7 +224,7 @@ def run(tool: Tool, settings: Settings) -> None:
     )
 
 
-def _samples(settings: Settings, graph: Graph) -> list[Sample]:
+def _samples(settings: QuantSettings, graph: Graph) -> list[Sample]:
     return read_samples(graph, settings.images, MOST, preprocess=settings.preprocess(graph))
 
 
@@ -236,7 +236,7 @@ def _evaluated(floats: Graph, made: Graph, samples: Sequence[Sample]) -> None:
         _say(f"{each.name:<40} cosine similarity {each.cosine:.6f}, SQNR {each.sqnr:.2f} dB")
 
 
-def _loaded(settings: Settings) -> Graph:
+def _loaded(settings: QuantSettings) -> Graph:
     """The model; its input gets the shape of ``-g``, if that is given or the input has none."""
     shapes = dict.fromkeys(_input_names(settings.model), (1, *settings.size))
     try:
@@ -250,7 +250,7 @@ def _loaded(settings: Settings) -> Graph:
     return graph
 
 
-def _check_letter_box(settings: Settings, graph: Graph) -> None:
+def _check_letter_box(settings: QuantSettings, graph: Graph) -> None:
     """Raises InputError for a letter box that is not as large as the image that the input is made of."""
     dims, factor = graph.inputs[0].type.dims, 2 if settings.focus else 1
     image = tuple(factor * n for n in dims[2:])
@@ -272,7 +272,7 @@ def _probabilities(graph: Graph) -> Ranges:
     return {node.output.name: (0.0, 1.0) for node in graph if isinstance(node.op, Softmax) and not node.op.log}
 
 
-def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[str, str]) -> str:
+def _calibrated(tool: Tool, settings: QuantSettings, graph: Graph, algorithm: tuple[str, str]) -> str:
     """Write the tables of min-max and of the algorithm; the name of the latter."""
     folder, scheme = Path(settings.images), named_scheme(tool.scheme)
     _info("Step 0, load calibration image files.")
@@ -310,7 +310,7 @@ def _calibrated(tool: Tool, settings: Settings, graph: Graph, algorithm: tuple[s
     return table
 
 
-def _banner(tool: Tool, settings: Settings, algorithm: str) -> str:
+def _banner(tool: Tool, settings: QuantSettings, algorithm: str) -> str:
     def switch(on: bool) -> str:
         return "ON" if on else "OFF"
 
@@ -356,7 +356,7 @@ def _main(tool: Tool) -> None:
 def _run_words(tool: Tool, words: Sequence[str]) -> int:
     try:
         run(tool, parse(words))
-    except UsageError as error:
+    except QuantUsageError as error:
         _info(str(error))
         _say(_HELP.format(kind=tool.kind))
         return 255

@@ -22,7 +22,7 @@ CAFFE_ENDINGS = (".prototxt", ".caffemodel")
 
 
 @dataclass(frozen=True)
-class Request:
+class WriteRequest:
     """What to rewrite and where to; see ``pipeline.rewrite``."""
 
     model: Source
@@ -42,7 +42,7 @@ class Rewritten:
     log: list[str] = field(default_factory=list)
 
 
-def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritten:
+def rewritten(request: WriteRequest, optimise: Callable[[Graph], object]) -> Rewritten:
     """The files of the optimised model.  ``optimise`` runs the passes on a graph.  Raises ModelError and InputError."""
     if isinstance(request.model, str) and request.model.lower().endswith(".ini"):
         return _caffe_by_config(Path(request.model))
@@ -69,7 +69,7 @@ def rewritten(request: Request, optimise: Callable[[Graph], object]) -> Rewritte
     return _onnx(bound, path if ending == ".onnx" else path / f"{file.stem}.onnx", before, request.without_weights)
 
 
-def _out(request: Request) -> Path:
+def _out(request: WriteRequest) -> Path:
     if request.out is None:
         raise InputError("give the place to write the optimised model to: -o FOLDER or -o FILE")
     return request.out
@@ -93,7 +93,7 @@ def _opset(model: object) -> int:
     return int(model.opset_import[0].version)  # type: ignore[attr-defined]
 
 
-def _caffe(file: ModelFile, request: Request) -> Rewritten:
+def _caffe(file: ModelFile, request: WriteRequest) -> Rewritten:
     from tenon.formats.exporters.caffe import Settings, optimise
 
     settings = Settings.from_ini(request.config)[0] if request.config else Settings()

@@ -24,7 +24,7 @@ KINDS = {
 
 
 @dataclass
-class Buffer:
+class FlatBuffer:
     """The file.  ``left`` bounds the elements of vectors that may still be read: in a valid file no byte is read more
     than a few times, so a file whose vectors overlap to fake a huge content is refused."""
 
@@ -60,16 +60,16 @@ class Buffer:
             raise FormatError(f"a vector of {count} structs does not fit the file; it is truncated or damaged")
         return self.data[at + 4 : at + 4 + count * size]
 
-    def root(self) -> Table:
-        return Table(self, self.scalar("u32", 0))
+    def root(self) -> FlatTable:
+        return FlatTable(self, self.scalar("u32", 0))
 
 
-class Table:
+class FlatTable:
     """A table at an offset of the file; slots are numbered in the order of the schema's fields."""
 
     __slots__ = ("_at", "_buffer", "_length", "_vtable")
 
-    def __init__(self, buffer: Buffer, at: int) -> None:
+    def __init__(self, buffer: FlatBuffer, at: int) -> None:
         self._buffer, self._at = buffer, at
         self._vtable = at - buffer.scalar("i32", at)
         self._length = buffer.scalar("u16", self._vtable)
@@ -101,24 +101,24 @@ class Table:
         target = self._target(slot)
         return b"" if target is None else self._buffer.structs(size, target)
 
-    def table(self, slot: int) -> Table | None:
+    def table(self, slot: int) -> FlatTable | None:
         target = self._target(slot)
-        return None if target is None else Table(self._buffer, target)
+        return None if target is None else FlatTable(self._buffer, target)
 
-    def tables(self, slot: int) -> list[Table]:
+    def tables(self, slot: int) -> list[FlatTable]:
         """A vector of tables; empty if absent."""
         target = self._target(slot)
         if target is None:
             return []
         offsets = self._buffer.vector("u32", target)
-        return [Table(self._buffer, target + 4 + 4 * i + int(offset)) for i, offset in enumerate(offsets)]
+        return [FlatTable(self._buffer, target + 4 + 4 * i + int(offset)) for i, offset in enumerate(offsets)]
 
     def text(self, slot: int) -> str:
         """A string field, bytes that are not UTF-8 are escaped; empty if absent."""
         return self.vector(slot, "u8").tobytes().decode("utf-8", "backslashreplace")
 
 
-def options(table: Table | None, spec: str) -> dict[str, Any]:
+def options(table: FlatTable | None, spec: str) -> dict[str, Any]:
     """The fields that ``spec`` names, in the order of their slots: "name:kind=default", "name:[kind]", "name:text", or
     "-" for one that is not read."""
     fields_by_name: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def flex_map(data: bytes) -> dict[str, Any]:
 
     Other values are left out.  Raises FormatError for damaged data.
     """
-    buffer = Buffer(data)
+    buffer = FlatBuffer(data)
     if len(data) < 3:
         raise FormatError("the custom options are empty or truncated")
     width, packed = data[-1], data[-2]
@@ -177,7 +177,7 @@ _FLEX_TUPLES = {16 + 3 * (length - 2) + k: (length, kind) for length in (2, 3, 4
 """Vectors without a length of their own, by their type."""
 
 
-def _flex_number(buffer: Buffer, at: int, width: int, kind: str) -> Any:
+def _flex_number(buffer: FlatBuffer, at: int, width: int, kind: str) -> Any:
     if kind == "f":
         if at < 0 or at + width > len(buffer.data) or width == 1:
             raise FormatError("the custom options are damaged")
@@ -185,7 +185,7 @@ def _flex_number(buffer: Buffer, at: int, width: int, kind: str) -> Any:
     return buffer.scalar(f"{kind}{8 * width}", at)
 
 
-def _flex_value(buffer: Buffer, at: int, width: int, packed: int) -> Any:
+def _flex_value(buffer: FlatBuffer, at: int, width: int, packed: int) -> Any:
     kind = packed >> 2
     if kind in (_FLEX_STRING, _FLEX_VECTOR) or kind in _FLEX_TYPED or kind in _FLEX_TUPLES:
         return _flex_list(buffer, at - _flex_number(buffer, at, width, "u"), 1 << (packed & 3), kind)
@@ -194,7 +194,7 @@ def _flex_value(buffer: Buffer, at: int, width: int, packed: int) -> Any:
     return _flex_number(buffer, at, width, _FLEX_KINDS[kind]) if kind in _FLEX_KINDS else None
 
 
-def _flex_list(buffer: Buffer, at: int, width: int, kind: int) -> Any:
+def _flex_list(buffer: FlatBuffer, at: int, width: int, kind: int) -> Any:
     """A string, or a list of numbers."""
     if kind == _FLEX_STRING:
         return _flex_text(buffer.data, at)

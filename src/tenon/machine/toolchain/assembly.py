@@ -29,16 +29,16 @@ _NAMED = {"n": 10, "t": 9, "r": 13, "b": 8, "f": 12}
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     """Bytes of stack of one function, and the functions that it calls."""
 
     size: int
     calls: frozenset[str]
 
 
-def frames(text: str) -> dict[str, Frame]:
+def frames(text: str) -> dict[str, StackFrame]:
     """The frames of the functions of an assembly file that state one."""
-    stated: dict[str, Frame] = {}
+    stated: dict[str, StackFrame] = {}
     name, calls, section, padding = "", set[str](), False, 0
     for line in text.splitlines():
         code = re.split(r"\s+[@#] ", line)[0].rstrip()
@@ -51,12 +51,12 @@ def frames(text: str) -> dict[str, Frame]:
         elif code.startswith("\t.section\t.stack_sizes"):
             section = True
         elif section and (raw := _BYTES.match(code)):
-            stated[name] = Frame(_leb128(raw[1], raw[2]) + padding, frozenset(calls))
+            stated[name] = StackFrame(_leb128(raw[1], raw[2]) + padding, frozenset(calls))
             section = False
     return stated
 
 
-def stack_bound(functions: Mapping[str, Frame], entry: str) -> int:
+def stack_bound(functions: Mapping[str, StackFrame], entry: str) -> int:
     """The most bytes of stack that a call of ``entry`` takes.  Raises InternalError for recursive functions."""
     done: dict[str, int] = {}
 

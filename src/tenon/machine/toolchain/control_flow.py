@@ -31,7 +31,7 @@ class UnboundedError(Exception):
 
 
 @dataclass(frozen=True)
-class Instruction:
+class AssemblyInstruction:
     """``name`` is the mnemonic without width and condition, ``data`` what follows its first dot (a data type)."""
 
     name: str
@@ -41,30 +41,30 @@ class Instruction:
 
 
 @dataclass
-class Block:
+class BasicBlock:
     """Instructions without a branch but the last.  ``edges`` are (condition, number of the block): the last one,
     without condition, is taken where no other is; a condition "" is always true."""
 
     labels: list[str] = field(default_factory=list)
-    code: list[Instruction] = field(default_factory=list)
+    code: list[AssemblyInstruction] = field(default_factory=list)
     edges: list[tuple[str, int]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Loop:
+class NaturalLoop:
     """A natural loop: its header, its blocks (those of loops inside, too) and the loop around it."""
 
     header: int
     blocks: set[int]
-    parent: Loop | None = None
+    parent: NaturalLoop | None = None
 
 
 @dataclass
-class Function:
+class AssemblyFunction:
     """The blocks of a function, the first one its beginning, and the words of its constant pool by label."""
 
     name: str
-    blocks: list[Block]
+    blocks: list[BasicBlock]
     words: Mapping[str, int]
 
     @cached_property
@@ -124,9 +124,9 @@ class Function:
         return block == above
 
     @cached_property
-    def loops(self) -> dict[int, Loop]:
+    def loops(self) -> dict[int, NaturalLoop]:
         """The innermost loop around each block.  Raises UnboundedError for a cycle with two entries."""
-        by_header: dict[int, Loop] = {}
+        by_header: dict[int, NaturalLoop] = {}
         sources: dict[int, list[int]] = {block: [] for block in self.order}
         for block, i in self.order.items():
             for target in self._next(block):
@@ -134,21 +134,21 @@ class Function:
                 if self.order[target] <= i:
                     if not self.dominates(target, block):
                         raise UnboundedError(f"a cycle of {self.name} has two entries")
-                    by_header.setdefault(target, Loop(target, {target})).blocks.add(block)
+                    by_header.setdefault(target, NaturalLoop(target, {target})).blocks.add(block)
         for loop in by_header.values():
             waiting = list(loop.blocks - {loop.header})
             while waiting:
                 fresh = set(sources[waiting.pop()]) - loop.blocks
                 loop.blocks |= fresh
                 waiting += fresh
-        inner: dict[int, Loop] = {}
+        inner: dict[int, NaturalLoop] = {}
         for loop in sorted(by_header.values(), key=lambda one: -len(one.blocks)):
             loop.parent = inner.get(loop.header)
             inner |= dict.fromkeys(loop.blocks, loop)
         return inner
 
 
-def functions(text: str) -> dict[str, Function]:
+def functions(text: str) -> dict[str, AssemblyFunction]:
     """The functions of an assembly file."""
     bodies: dict[str, list[str]] = {}
     lines: list[str] = []
@@ -165,9 +165,9 @@ def functions(text: str) -> dict[str, Function]:
     return made | {name: made[same] for name, same in _ALIAS.findall(text) if same in made}
 
 
-def _function(name: str, lines: Sequence[str]) -> Function:
+def _function(name: str, lines: Sequence[str]) -> AssemblyFunction:
     """The blocks of a function."""
-    blocks, words = [Block(), Block()], dict[str, int]()  # nothing leads back to the first one
+    blocks, words = [BasicBlock(), BasicBlock()], dict[str, int]()  # nothing leads back to the first one
     tables: dict[str, set[str]] = {}
     ahead: list[str] = []  # conditions of the instructions after an "it"
     label = ""
@@ -176,29 +176,29 @@ def _function(name: str, lines: Sequence[str]) -> Function:
             label = match[1]
             if not label.startswith((".Lfunc", ".LCPI", ".LJTI")):
                 if blocks[-1].code:
-                    blocks.append(Block())
+                    blocks.append(BasicBlock())
                 blocks[-1].labels.append(label)
         elif word := _WORD.match(line):
             with_label = words.setdefault(label, 0)
             if not with_label and re.fullmatch(r"-?\d+", word[1]):
                 words[label] = int(word[1])
         elif align := _ALIGN.match(line):  # bytes that are filled with instructions, two or four at a time
-            blocks[-1].code += [Instruction("nop", "", "", ())] * ((1 << int(align[1]) >> 1) - 1)
+            blocks[-1].code += [AssemblyInstruction("nop", "", "", ())] * ((1 << int(align[1]) >> 1) - 1)
         elif line.startswith(("\t.byte", "\t.short", "\t.long")):
             tables.setdefault(label, set()).update(_TABLE.findall(line.split("-")[0]))
         elif match := _INSTRUCTION.match(line):
             one = _instruction(match[1], match[2] or "", ahead)
             blocks[-1].code.append(one)
             if is_branch(one):
-                blocks.append(Block())
+                blocks.append(BasicBlock())
     if not blocks[-1].code:
         blocks.pop()
-    made = Function(name, blocks, words)
+    made = AssemblyFunction(name, blocks, words)
     _connect(made, set().union(*tables.values()) if tables else set())
     return made
 
 
-def _instruction(mnemonic: str, operands: str, ahead: list[str]) -> Instruction:
+def _instruction(mnemonic: str, operands: str, ahead: list[str]) -> AssemblyInstruction:
     name, _, data = mnemonic.partition(".")
     condition = ahead.pop(0) if ahead else ""
     if condition and name.endswith(condition):
@@ -211,10 +211,10 @@ def _instruction(mnemonic: str, operands: str, ahead: list[str]) -> Instruction:
     elif name == "le" and "," not in operands:  # without a counter
         name = "b"
     kept = ".".join(part for part in data.split(".") if part not in ("w", "n"))
-    return Instruction(name, kept, condition, tuple(o.strip() for o in _OPERANDS.findall(operands)))
+    return AssemblyInstruction(name, kept, condition, tuple(o.strip() for o in _OPERANDS.findall(operands)))
 
 
-def is_branch(one: Instruction) -> bool:
+def is_branch(one: AssemblyInstruction) -> bool:
     """Whether an instruction may continue elsewhere; calls come back."""
     if one.name in ("b", "bx", "cbz", "cbnz", "tbb", "tbh", "le", "letp", "wls", "wlstp"):
         return True
@@ -223,7 +223,7 @@ def is_branch(one: Instruction) -> bool:
     return one.name in ("mov", "ldr", "add") and one.operands[0] == "pc"
 
 
-def _connect(function: Function, tables: AbstractSet[str]) -> None:
+def _connect(function: AssemblyFunction, tables: AbstractSet[str]) -> None:
     """Fill in the edges."""
     numbers = {label: i for i, block in enumerate(function.blocks) for label in block.labels}
     for i, block in enumerate(function.blocks):
@@ -241,7 +241,7 @@ def _connect(function: Function, tables: AbstractSet[str]) -> None:
             block.edges = [(condition, target)] + ([("", following)] if condition else [])
 
 
-def _target(function: Function, numbers: Mapping[str, int], last: Instruction, i: int) -> int:
+def _target(function: AssemblyFunction, numbers: Mapping[str, int], last: AssemblyInstruction, i: int) -> int:
     """The block that a branch leads to."""
     label = last.operands[-1]
     if last.name in ("bx", "pop", "ldm", "ldmia"):

@@ -15,8 +15,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tenon.machine.toolchain.control_flow import RETURN, Function, Instruction, Loop, UnboundedError
-from tenon.machine.toolchain.iterations import OTHERWISE, Counted, Edge, Iterations, Undecided, decided
+from tenon.machine.toolchain.control_flow import (
+    RETURN,
+    AssemblyFunction,
+    AssemblyInstruction,
+    NaturalLoop,
+    UnboundedError,
+)
+from tenon.machine.toolchain.iterations import OTHERWISE, CountedLoop, Edge, Iterations, Undecided, decided
 from tenon.machine.toolchain.registers import Registers, Symbols, Value, plus
 
 _ITERATIONS = 1 << 13
@@ -30,7 +36,7 @@ _OPEN = 8
 
 
 @dataclass(frozen=True)
-class Bound:
+class InstructionBound:
     """Instructions of a function; of the functions that it calls by itself, in order: (name, instructions)."""
 
     instructions: int
@@ -43,7 +49,7 @@ _PARAMETERS = ("r0", "r1", "r2", "r3")
 class InstructionBounds:
     """Bounds for the functions of a program.  ``library`` are the most instructions of functions defined elsewhere."""
 
-    def __init__(self, functions: Mapping[str, Function], library: Mapping[str, int]) -> None:
+    def __init__(self, functions: Mapping[str, AssemblyFunction], library: Mapping[str, int]) -> None:
         self._functions, self._library = functions, library
         self._done: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[int, set[frozenset[str]]]] = {}
         self._changes: dict[str, tuple[dict[int, set[int]], dict[int, set[str]]]] = {}
@@ -51,11 +57,11 @@ class InstructionBounds:
         self._symbols = Symbols()
         self.blocks = 0  # executed so far
 
-    def bound(self, name: str) -> Bound:
+    def bound(self, name: str) -> InstructionBound:
         """The bound of a call of ``name``.  Raises UnboundedError, with the reason, where there is none."""
         calls: list[tuple[str, int]] = []
         cost = _Run(self, self._functions[name], calls).cost(Registers(self._functions[name].words, self._symbols))
-        return Bound(cost, tuple(calls))
+        return InstructionBound(cost, tuple(calls))
 
     def called(self, name: str, state: Registers) -> tuple[int, list[frozenset[int]]]:
         """The bound of a call with the constants that ``state`` has in registers and on the stack, and the symbols that
@@ -97,7 +103,7 @@ class InstructionBounds:
                 known.append((f"stack {i}", value[1]))
         return begin, tuple(known)
 
-    def changes(self, function: Function) -> tuple[dict[int, set[int]], dict[int, set[str]]]:
+    def changes(self, function: AssemblyFunction) -> tuple[dict[int, set[int]], dict[int, set[str]]]:
         """What loops change, by header: words of the stack that were noticed so far, by address, and registers."""
         if function.name not in self._changes:
             loops = {loop.header: loop for loop in function.loops.values()}
@@ -112,7 +118,7 @@ class InstructionBounds:
             raise UnboundedError("its loops depend on too many values")
 
 
-def _split(code: Sequence[Instruction]) -> tuple[Sequence[Instruction], Sequence[Instruction]]:
+def _split(code: Sequence[AssemblyInstruction]) -> tuple[Sequence[AssemblyInstruction], Sequence[AssemblyInstruction]]:
     """The code before a conditional branch, and, where the branch returns, what has a condition directly before it."""
     first = len(code) - 1
     while code[-1].name in ("pop", "bx", "ldm", "ldmia") and first and code[first - 1].condition:
@@ -120,7 +126,7 @@ def _split(code: Sequence[Instruction]) -> tuple[Sequence[Instruction], Sequence
     return code[:first], code[first:-1]
 
 
-def _written(function: Function, loop: Loop) -> set[str]:
+def _written(function: AssemblyFunction, loop: NaturalLoop) -> set[str]:
     """The registers that a loop may change."""
     changed: set[str] = set()
     for one in (one for number in loop.blocks for one in function.blocks[number].code):
@@ -139,7 +145,7 @@ def _written(function: Function, loop: Loop) -> set[str]:
 class _Run:
     """The execution of one function."""
 
-    def __init__(self, program: InstructionBounds, function: Function, calls: list[tuple[str, int]]) -> None:
+    def __init__(self, program: InstructionBounds, function: AssemblyFunction, calls: list[tuple[str, int]]) -> None:
         self._program, self._function, self._calls = program, function, calls
         self._inner = function.loops
         self._order = list(function.order)
@@ -159,7 +165,7 @@ class _Run:
         return {frozenset(map(parameters.__getitem__, roots)) for roots in every if roots <= parameters.keys()}
 
     # -------------------------------------------------------------------------------------- regions
-    def _region(self, loop: Loop | None, first: int, state: Registers) -> list[Edge]:
+    def _region(self, loop: NaturalLoop | None, first: int, state: Registers) -> list[Edge]:
         """The ways out of a loop's body (those to its header among them), or of the function."""
         arrived: dict[int, tuple[int, Registers]] = {first: (0, state)}
         left: list[Edge] = []
@@ -212,7 +218,7 @@ class _Run:
         both = ((condition, target, True, taken), (OTHERWISE[condition], following, False, state))
         return [Edge(number, to, cost, s, c, flags) for c, to, way, s in both if known in (None, way)]
 
-    def _call(self, block: int, one: Instruction, state: Registers) -> int:
+    def _call(self, block: int, one: AssemblyInstruction, state: Registers) -> int:
         name = one.operands[0]
         cost, undecided = self._program.called(name, state)
         self._undecided += [Undecided(block, None, roots) for roots in undecided]
@@ -221,11 +227,11 @@ class _Run:
         return cost
 
     # ---------------------------------------------------------------------------------------- loops
-    def _loop(self, loop: Loop | None, state: Registers) -> list[Edge]:
+    def _loop(self, loop: NaturalLoop | None, state: Registers) -> list[Edge]:
         """The ways out of a loop, with what all of its iterations cost."""
         assert loop is not None
         calls, undecided, blocks = len(self._calls), len(self._undecided), self._program.blocks
-        counted: Counted | None = None
+        counted: CountedLoop | None = None
         with suppress(UnboundedError):
             counted = self._counted(loop, state)
         del self._calls[calls:], self._undecided[undecided:]
@@ -239,7 +245,7 @@ class _Run:
         self._undecided += counted.undecided
         return counted.edges
 
-    def _executed(self, loop: Loop, state: Registers) -> list[Edge]:
+    def _executed(self, loop: NaturalLoop, state: Registers) -> list[Edge]:
         """A loop iteration by iteration."""
         done, left, exits, open_ = 0, list[Edge](), self._exits(loop), 0
         for _ in range(_ITERATIONS):
@@ -260,12 +266,12 @@ class _Run:
         labels = self._function.blocks[loop.header].labels
         raise UnboundedError(f"how often the loop at {', '.join(labels)} of {self._function.name} runs is not known")
 
-    def _exits(self, loop: Loop) -> int:
+    def _exits(self, loop: NaturalLoop) -> int:
         """How many edges leave a loop."""
         targets = (target for block in loop.blocks for _, target in self._function.blocks[block].edges)
         return sum(target not in loop.blocks for target in targets)
 
-    def _counted(self, loop: Loop, state: Registers) -> Counted | None:
+    def _counted(self, loop: NaturalLoop, state: Registers) -> CountedLoop | None:
         """A loop of which all iterations are alike; None: the iterations of this one are not known."""
         words, mark = self._words[loop.header], len(self._undecided)
         base = state.read("sp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tenon.machine.toolchain.control_flow import INVERSE, Function
+from tenon.machine.toolchain.control_flow import INVERSE, AssemblyFunction
 from tenon.machine.toolchain.registers import Flags, Registers, Value
 
 _MASK = 0xFFFFFFFF
@@ -51,7 +51,7 @@ class Undecided:
 
 
 @dataclass
-class Counted:
+class CountedLoop:
     """A loop: the edges that leave it, after how many iterations, and the branches of which both ways count: whether
     they are ``decidable`` iteration by iteration, and what they compare."""
 
@@ -76,7 +76,9 @@ class Iterations:
             elif 0 <= value[0] < min(symbols):  # a symbol from before the loop, or none
                 self._later[symbol] = value
 
-    def counted(self, function: Function, header: int, edges: list[Edge], undecided: list[Undecided]) -> Counted | None:
+    def counted(
+        self, function: AssemblyFunction, header: int, edges: list[Edge], undecided: list[Undecided]
+    ) -> CountedLoop | None:
         """The edges that leave, after as many iterations as there are; None: that is not known."""
         again = [edge for edge in edges if edge.target == header]
         tests = {
@@ -97,7 +99,7 @@ class Iterations:
             self._at(edge.state, iterations)
         others = [other for one in undecided if one.block not in tests and (other := self._outside(one))]
         decidable = any(not one.roots or self._distance(one.flags, 0) is not None for one in others)
-        return Counted(left, iterations, decidable, others)
+        return CountedLoop(left, iterations, decidable, others)
 
     def _outside(self, one: Undecided) -> Undecided | None:
         """The same branch with the symbols of the code around the loop; None: it depends on data."""

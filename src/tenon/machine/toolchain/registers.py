@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from tenon.machine.toolchain.control_flow import Instruction
+from tenon.machine.toolchain.control_flow import AssemblyInstruction
 
 Value = tuple[int, int]
 """A symbol (0: none) and a constant.  Without symbol: 32 bits with a sign."""
@@ -147,7 +147,7 @@ class Registers:
             self.forget(name)
         self.flags = None
 
-    def execute(self, one: Instruction) -> None:
+    def execute(self, one: AssemblyInstruction) -> None:
         """The effect of an instruction that is no branch or call; where it has a condition, of what may be."""
         if one.condition:
             taken = self.copy()
@@ -156,12 +156,12 @@ class Registers:
         else:
             self._execute(one)
 
-    def _execute(self, one: Instruction) -> None:
+    def _execute(self, one: AssemblyInstruction) -> None:
         effect = getattr(self, f"_{_FAMILY.get(one.name, '')}", None)
         if effect is None or not effect(one):
             self._others(one)
 
-    def _others(self, one: Instruction) -> None:
+    def _others(self, one: AssemblyInstruction) -> None:
         """An instruction of which only the results' places are known."""
         name, operands = one.name, one.operands
         if name.startswith(("ldm", "stm", "vldm", "vstm")):
@@ -210,12 +210,12 @@ class Registers:
             return None
         return plus(self.read(parts[0]), self.read(parts[1])[1] if len(parts) == 2 else 0)
 
-    def _in_frame(self, one: Instruction, position: int) -> Value | None:
+    def _in_frame(self, one: AssemblyInstruction, position: int) -> Value | None:
         """The address of an access relative to the stack pointer."""
         address = self._address(one.operands[position])
         return address if address and address[0] and address[0] == self.read("sp")[0] else None
 
-    def _store(self, one: Instruction) -> None:
+    def _store(self, one: AssemblyInstruction) -> None:
         """Stores elsewhere than relative to the stack pointer change no word that a compiler spilled."""
         place = next((i for i, o in enumerate(one.operands) if o.startswith("[")), None)
         if place is None or (address := self._in_frame(one, place)) is None:
@@ -227,7 +227,7 @@ class Registers:
             for i in range(-3, 16):
                 self.values.pop(plus(address, i), None)
 
-    def _load(self, one: Instruction) -> bool:
+    def _load(self, one: AssemblyInstruction) -> bool:
         place = one.operands[-1] if one.operands[-1].startswith("[") else ""
         if one.name == "ldr" and one.operands[1].startswith(".LCPI"):
             self._set(
@@ -246,7 +246,7 @@ class Registers:
             self._set(register, value or self.symbols.data())
         return True
 
-    def _write_back(self, one: Instruction) -> None:
+    def _write_back(self, one: AssemblyInstruction) -> None:
         """What an access adds to its pointer."""
         for i, operand in enumerate(one.operands):
             if operand.endswith("]!"):
@@ -257,7 +257,7 @@ class Registers:
                 pointer = operand.strip("[]").split(",")[0].strip()
                 self._set(pointer, self._sum("add", self.read(pointer), self.read(one.operands[i + 1])))
 
-    def _move_many(self, one: Instruction) -> None:
+    def _move_many(self, one: AssemblyInstruction) -> None:
         """ldm, stm, vldm, vstm."""
         pointer, names = one.operands[0], _listed(one.operands[-1])
         size = sum(8 if o.startswith("d") else 4 for o in names)
@@ -273,14 +273,14 @@ class Registers:
         if pointer.endswith("!"):
             self._set(base, moved)
 
-    def _push(self, one: Instruction) -> bool:
+    def _push(self, one: AssemblyInstruction) -> bool:
         names = _listed(one.operands[0])
         self._add_to("sp", -4 * len(names))
         for i, name in enumerate(names):
             self.values[plus(self.read("sp"), 4 * i)] = self.read(name)
         return True
 
-    def _pop(self, one: Instruction) -> bool:
+    def _pop(self, one: AssemblyInstruction) -> bool:
         for name in _listed(one.operands[0]):
             self._set(name, self.values.get(self.read("sp")) or self.symbols.data())
             self._add_to("sp", 4)
@@ -306,7 +306,7 @@ class Registers:
         """What an operation of two values gives."""
         return _result(name, a, b) or self.symbols.of(a, b)
 
-    def _arithmetic(self, one: Instruction) -> bool:
+    def _arithmetic(self, one: AssemblyInstruction) -> bool:
         to, *rest = one.operands
         if not rest or to == "pc":
             return False
@@ -325,7 +325,7 @@ class Registers:
         self._set(to, result)
         return True
 
-    def _copy(self, one: Instruction) -> bool:
+    def _copy(self, one: AssemblyInstruction) -> bool:
         to, *rest = one.operands
         if to == "pc":
             return False
@@ -342,14 +342,14 @@ class Registers:
         self._set(to, value)
         return True
 
-    def _float_copy(self, one: Instruction) -> Value | None:
+    def _float_copy(self, one: AssemblyInstruction) -> Value | None:
         """A core register kept in a single float, or read from there."""
         plain = (
             len(one.operands) == 2 and not one.data and all(re.match(r"^(?:r\d+|lr|s\d+)$", o) for o in one.operands)
         )
         return self.read(one.operands[1]) if plain else None
 
-    def _compare(self, one: Instruction) -> bool:
+    def _compare(self, one: AssemblyInstruction) -> bool:
         a, b = self.read(one.operands[0]), self._operand(one.operands[1:])
         if one.name == "cmn":
             b = self.symbols.of(b) if b[0] else number(-b[1])
@@ -358,12 +358,12 @@ class Registers:
         self.flags = Flags(a, b, equality=one.name == "tst")
         return True
 
-    def _loop_start(self, one: Instruction) -> bool:
+    def _loop_start(self, one: AssemblyInstruction) -> bool:
         """dls, dlstp: the counter of a loop with low overhead; wls, wlstp also branch."""
         self._set("lr", self.read(one.operands[1]))
         return True
 
-    def branch_flags(self, one: Instruction) -> Flags | None:
+    def branch_flags(self, one: AssemblyInstruction) -> Flags | None:
         """What the condition of a branch compares; counters of loops with low overhead are counted down."""
         if one.name in ("cbz", "cbnz", "wls", "wlstp"):
             compared = self.read(one.operands[0 if one.name[0] == "c" else 1])

@@ -51,7 +51,7 @@ def check_axes(name: str, axes: Sequence[int], rank: int) -> Ints:
 
 # ---------------------------------------------------------------------------- functions for kernels
 @dataclass(frozen=True)
-class Function:
+class ReduceFunction:
     """A named function of one value (and a row operand), comparable so that kernels can be cached by it."""
 
     name: str
@@ -216,7 +216,7 @@ class ReduceMean(Reduce):
     sums_wide: ClassVar[bool] = True
 
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
-        return identity, Function("over", count)
+        return identity, ReduceFunction("over", count)
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, _mean if x.dtype.kind not in "iu" else _whole_mean)
@@ -284,7 +284,7 @@ class ReduceProd(Reduce):
 @dataclass(frozen=True)
 class ReduceL1(Reduce):
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
-        return Function("abs"), identity
+        return ReduceFunction("abs"), identity
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(np.abs(x), axes, np.sum)
@@ -296,7 +296,7 @@ class ReduceL2(Reduce):
     float_only: ClassVar[bool] = True
 
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
-        return Function("square"), Function("sqrt")
+        return ReduceFunction("square"), ReduceFunction("sqrt")
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return np.sqrt(self.by_numpy(np.square(x), axes, np.sum))
@@ -306,7 +306,7 @@ class ReduceL2(Reduce):
 @dataclass(frozen=True)
 class ReduceSumSquare(Reduce):
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
-        return Function("square"), identity
+        return ReduceFunction("square"), identity
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(np.square(x), axes, np.sum)
@@ -320,7 +320,7 @@ class ReduceLogSum(Reduce):
     accuracy: ClassVar[Accuracy] = Accuracy.PARTS
 
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
-        return identity, Function("log")
+        return identity, ReduceFunction("log")
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return np.log(self.by_numpy(x, axes, np.sum))
@@ -347,7 +347,14 @@ class ReduceLogSumExp(Reduce):
         top = Scratch("top", site.output.nbytes)
         greatest = kernels.Reduction("reducemax", x.dims, reduced, "max", x.dtype)
         total = kernels.Reduction(
-            "reducelogsumexp", x.dims, reduced, "add", x.dtype, Function("exp_less"), Function("log_plus"), row=True
+            "reducelogsumexp",
+            x.dims,
+            reduced,
+            "add",
+            x.dtype,
+            ReduceFunction("exp_less"),
+            ReduceFunction("log_plus"),
+            row=True,
         )
         return [
             Step(kernels.reduction(greatest, site.machine), (Input(0), top)),
@@ -423,7 +430,7 @@ class GlobalAveragePool(GlobalPool):
     narrow_images: ClassVar[bool] = True
 
     def finish(self, count: int) -> Epilogue:
-        return Function("over", count)
+        return ReduceFunction("over", count)
 
     def reference(self, x: Array) -> Any:
         sums = np.float64 if x.dtype == np.float64 else np.float32

@@ -36,7 +36,7 @@ MOST_PIECES = 128
 
 
 @dataclass(frozen=True)
-class Run:
+class SliceRun:
     """Output positions ``first .. + count`` read input positions ``start``, ``start + step``, ...; None: nothing."""
 
     first: int
@@ -45,9 +45,9 @@ class Run:
     step: int = 1
 
 
-def runs(table: Sequence[int]) -> list[Run]:
+def runs(table: Sequence[int]) -> list[SliceRun]:
     """The fewest runs that read position ``table[i]`` for output ``i``; -1 reads nothing."""
-    runs: list[Run] = []
+    runs: list[SliceRun] = []
     i = 0
     while i < len(table):
         step = table[i + 1] - table[i] if i + 1 < len(table) else 0
@@ -56,12 +56,12 @@ def runs(table: Sequence[int]) -> list[Run]:
         n = 1
         while i + n < len(table) and table[i + n] == table[i] + n * step:
             n += 1
-        runs.append(Run(i, n, None if table[i] < 0 else table[i], step))
+        runs.append(SliceRun(i, n, None if table[i] < 0 else table[i], step))
         i += n
     return runs
 
 
-def pieces(axes: Sequence[Sequence[Run]], value: float | None = 0.0) -> tuple[Piece, ...]:
+def pieces(axes: Sequence[Sequence[SliceRun]], value: float | None = 0.0) -> tuple[Piece, ...]:
     """One piece for each combination of runs along the axes; positions that read nothing are set to ``value``, of None
     to what is given at run time."""
     pieces = []
@@ -84,8 +84,8 @@ def too_many(count: int) -> str:
     return f"its index pattern falls into {count} pieces (at most {MOST_PIECES}); split the node or sort its indices"
 
 
-def everything(n: int) -> list[Run]:
-    return [Run(0, n, 0)]
+def everything(n: int) -> list[SliceRun]:
+    return [SliceRun(0, n, 0)]
 
 
 @register
@@ -148,7 +148,7 @@ class Slice(Operator):
         return () if offset is None else (Alias(0, 0, offset),)
 
     def lower(self, site: Site) -> list[Step]:
-        axes = [[Run(0, len(r), r.start, r.step)] for r in self.ranges(site)]
+        axes = [[SliceRun(0, len(r), r.start, r.step)] for r in self.ranges(site)]
         kernel = move("slice", site.input(0), site.output, pieces(axes), site.machine)
         return [Step(kernel, (Input(0), Output()))] if site.output.size else []
 
@@ -217,7 +217,7 @@ class Gather(Operator):
         """Whether the indices are read at run time: they are not constant, or need too many copy loops."""
         return site.constants[1] is None or bool(too_many(len(self.runs(site))))
 
-    def runs(self, site: Site) -> list[Run]:
+    def runs(self, site: Site) -> list[SliceRun]:
         indices = site.constants[1]
         assert indices is not None
         n = site.input(0).dims[self.axis]

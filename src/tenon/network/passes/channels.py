@@ -32,14 +32,14 @@ WHOLE = 4
 
 
 @dataclass(frozen=True)
-class Range:
+class ChannelRun:
     """The least and the greatest integer of each channel, in i64."""
 
     low: Array
     high: Array
 
     @classmethod
-    def of(cls, value: Value) -> Range:
+    def of(cls, value: Value) -> ChannelRun:
         """All integers of the type."""
         least, most = limits(value.type.dtype)
         return cls(np.full(value.type.dims[1], least, np.int64), np.full(value.type.dims[1], most, np.int64))
@@ -78,15 +78,15 @@ def _images(node: Node) -> list[Value]:
 
 
 # ---------------------------------------------------------------------------------------------- ranges
-def ranges(graph: Graph) -> dict[Value, Range]:
+def ranges(graph: Graph) -> dict[Value, ChannelRun]:
     """The ranges of results of integer operators."""
-    known: dict[Value, Range] = {}
+    known: dict[Value, ChannelRun] = {}
     for node in graph:
         if len(node.outputs) != 1 or node.output.type.dtype not in ACTIVATIONS or node.output.type.rank < 2:
             continue
         if not (_dense(node) or _channelwise(node)):
             continue
-        given = [known.get(v) or Range.of(v) for v in _images(node)]
+        given = [known.get(v) or ChannelRun.of(v) for v in _images(node)]
         if isinstance(node.op, IntegerProduct):
             known[node.output] = _of_product(node, node.op, given[0])
         elif isinstance(node.op, Lookup):
@@ -95,11 +95,11 @@ def ranges(graph: Graph) -> dict[Value, Range]:
             known[node.output] = _of_pair(node, node.op, given)
         else:  # monotonic in each element
             low, high = (_evaluated(node, [bound]) for bound in (given[0].low, given[0].high))
-            known[node.output] = Range(low.min((0, *range(2, low.ndim))), high.max((0, *range(2, high.ndim))))
+            known[node.output] = ChannelRun(low.min((0, *range(2, low.ndim))), high.max((0, *range(2, high.ndim))))
     return known
 
 
-def _of_product(node: Node, op: IntegerProduct, x: Range) -> Range:
+def _of_product(node: Node, op: IntegerProduct, x: ChannelRun) -> ChannelRun:
     low, high = x.low, x.high
     if isinstance(op, IntegerConv) and any(op.pads):
         low, high = np.minimum(low, op.x_zero), np.maximum(high, op.x_zero)
@@ -115,7 +115,7 @@ def _of_product(node: Node, op: IntegerProduct, x: Range) -> Range:
         sums = (up * ends[0] + down * ends[1]).sum(1) + bias
         return op.stored(sums, factors[0], factors[1] if len(factors) > 1 else None).astype(np.int64)
 
-    return Range(stored((low, high)), stored((high, low)))
+    return ChannelRun(stored((low, high)), stored((high, low)))
 
 
 def _by_channel(node: Node) -> Array:
@@ -125,19 +125,19 @@ def _by_channel(node: Node) -> Array:
     return weights.reshape(len(weights), channels, -1)
 
 
-def _of_table(node: Node, x: Range) -> Range:
+def _of_table(node: Node, x: ChannelRun) -> ChannelRun:
     table, least = node.input(1).array.astype(np.int64), limits(node.input(0).type.dtype)[0]
     parts = [table[a - least : b - least + 1] for a, b in zip(x.low, x.high, strict=True)]
-    return Range(np.array([p.min() for p in parts]), np.array([p.max() for p in parts]))
+    return ChannelRun(np.array([p.min() for p in parts]), np.array([p.max() for p in parts]))
 
 
-def _of_pair(node: Node, op: IntegerBinary, given: list[Range]) -> Range:
+def _of_pair(node: Node, op: IntegerBinary, given: list[ChannelRun]) -> ChannelRun:
     """Known where both operands are constants."""
     both = given[0].constant & given[1].constant
     types = [v.type.dtype.numpy for v in _images(node)]
     operands = [r.low.astype(t) for r, t in zip(given, types, strict=True)]
     result = np.asarray(op.reference(*operands)).astype(np.int64)
-    return Range(np.where(both, result, op.low), np.where(both, result, op.high))
+    return ChannelRun(np.where(both, result, op.low), np.where(both, result, op.high))
 
 
 def _evaluated(node: Node, values: list[Array]) -> Array:
@@ -152,7 +152,7 @@ def _evaluated(node: Node, values: list[Array]) -> Array:
 
 
 # ----------------------------------------------------------------------------------------- what is removed
-def removable(graph: Graph, known: dict[Value, Range]) -> dict[Value, Array]:
+def removable(graph: Graph, known: dict[Value, ChannelRun]) -> dict[Value, Array]:
     """The channels of each value that are removed, as a mask; values that keep all of them are left out."""
     gone = {v: np.ones(v.type.dims[1], bool) for v in known if not graph.is_output(v)}
     sums = {(reader, v): _unread(reader, v, known[v]) for v in gone for reader in v.uses if not _channelwise(reader)}
@@ -171,7 +171,7 @@ def removable(graph: Graph, known: dict[Value, Range]) -> dict[Value, Array]:
     return {v: mask for v, mask in ((v, _rounded(mask)) for v, mask in gone.items()) if mask.any()}
 
 
-def _unread(reader: Node, v: Value, x: Range) -> Array:
+def _unread(reader: Node, v: Value, x: ChannelRun) -> Array:
     """The channels of ``v`` that a reader of all channels can do without."""
     if not _dense(reader) or v is not reader.input(0):
         return np.zeros(v.type.dims[1], bool)
@@ -185,7 +185,7 @@ def _unread(reader: Node, v: Value, x: Range) -> Array:
     return result if _bias_fits(reader, op, weights, x, result) else np.zeros_like(result)
 
 
-def _bias_fits(reader: Node, op: IntegerProduct, weights: Array, x: Range, mask: Array) -> bool:
+def _bias_fits(reader: Node, op: IntegerProduct, weights: Array, x: ChannelRun, mask: Array) -> bool:
     total = np.abs(weights).sum(2) @ np.where(mask, np.abs(x.low - op.x_zero), 0)
     bias = 0 if reader.inputs[2] is None else np.abs(reader.inputs[2].array.astype(np.int64))
     return bool((total + bias).max(initial=0) < SUMS)
@@ -225,7 +225,12 @@ def remove_channels(graph: Graph, log: Log) -> int:
 
 
 def _without(
-    graph: Graph, names: Names, node: Node, known: dict[Value, Range], gone: dict[Value, Array], new: dict[Value, Value]
+    graph: Graph,
+    names: Names,
+    node: Node,
+    known: dict[Value, ChannelRun],
+    gone: dict[Value, Array],
+    new: dict[Value, Value],
 ) -> tuple[Any, list[Value | None]]:
     """The operator and operands of a node without the channels."""
     op: Any = node.op

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenon.runtime.bundle.manifest import Manifest as Manifest
-    from tenon.runtime.bundle.manifest import ModelFile as ModelFile
+    from tenon.runtime.bundle.manifest import SourceRecord as SourceRecord
     from tenon.runtime.bundle.manifest import Tuned as Tuned
     from tenon.runtime.bundle.manifest import read_manifest as read_manifest
     from tenon.runtime.bundle.writer import Bundle as Bundle
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bundle": "tenon.runtime.bundle.writer",
     "Manifest": "tenon.runtime.bundle.manifest",
-    "ModelFile": "tenon.runtime.bundle.manifest",
+    "SourceRecord": "tenon.runtime.bundle.manifest",
     "Tuned": "tenon.runtime.bundle.manifest",
     "read_manifest": "tenon.runtime.bundle.manifest",
 }
-__all__ = ["Bundle", "Manifest", "ModelFile", "Tuned", "read_manifest"]
+__all__ = ["Bundle", "Manifest", "SourceRecord", "Tuned", "read_manifest"]
 
 
 def __getattr__(name: str) -> Any:

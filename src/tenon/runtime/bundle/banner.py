@@ -9,11 +9,11 @@ from tenon.compilation import Compilation
 from tenon.machine.codegen.comments import harmless
 from tenon.machine.plan.program import Patches, Program
 from tenon.runtime.bundle.compiler_flags import flags
-from tenon.runtime.bundle.manifest import ModelFile
+from tenon.runtime.bundle.manifest import SourceRecord
 
 
 def banner(
-    program: Program, compilation: Compilation, origin: ModelFile | None, *, more: Sequence[Program] = ()
+    program: Program, compilation: Compilation, origin: SourceRecord | None, *, more: Sequence[Program] = ()
 ) -> str:
     """The comment, in ASCII and without dates and paths: the same input and options give the same text."""
     target, memory, calls = compilation.target, program.memory, program.calls

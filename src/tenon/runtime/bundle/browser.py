@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.network.graph.preprocessing import planes
-from tenon.runtime.bundle.manifest import Manifest, TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 
 
 def description(manifest: Manifest) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def description(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: TensorRecord) -> dict[str, Any]:
+def _tensor(tensor: BundleTensor) -> dict[str, Any]:
     return {
         "name": tensor.name,
         "dtype": tensor.dtype,
@@ -39,7 +39,7 @@ def _tensor(tensor: TensorRecord) -> dict[str, Any]:
     }
 
 
-def _image(tensor: TensorRecord, manifest: Manifest) -> dict[str, int] | None:
+def _image(tensor: BundleTensor, manifest: Manifest) -> dict[str, int] | None:
     shape = planes(tensor.shape)
     if shape is None or tensor.name not in manifest.preprocessing:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from tenon.runtime.bundle.manifest import Manifest, TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 
 
 def symbols(name: str) -> tuple[str, str]:
@@ -41,6 +41,6 @@ def layout_source(name: str, text: str) -> str:
     return f"const unsigned char {symbol}[] = {{\n{rows}\n}};\nconst unsigned {size} = sizeof {symbol};\n"
 
 
-def _tensor(t: TensorRecord, *, quantised: bool) -> str:
+def _tensor(t: BundleTensor, *, quantised: bool) -> str:
     more = [t.scale, t.zero_point] if quantised and t.scale is not None else []
     return json.dumps([t.name, t.dtype, t.shape, t.offset, t.bytes, t.extent, t.string, *more])

@@ -32,7 +32,7 @@ Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
 
 
-class ModelFile(NamedTuple):
+class SourceRecord(NamedTuple):
     """The model file that a bundle was compiled from."""
 
     file: str
@@ -70,7 +70,7 @@ class MadeFor(NamedTuple):
     byte_order: Literal["little", "big"] = "little"
 
 
-class TensorRecord(NamedTuple):
+class BundleTensor(NamedTuple):
     """An input or output: row-major at ``offset`` of the mutable region.
 
     ``extent``: an axis, and the name of the output with the number of valid entries along it.
@@ -126,8 +126,8 @@ class Binding(NamedTuple):
     """
 
     entry: str
-    inputs: tuple[TensorRecord, ...]
-    outputs: tuple[TensorRecord, ...]
+    inputs: tuple[BundleTensor, ...]
+    outputs: tuple[BundleTensor, ...]
     mutable: Size
     activations: Size
 
@@ -190,14 +190,14 @@ class Manifest(NamedTuple):
     options: dict[str, str | int | float | bool | list[str] | None]
     target: MadeFor
     memory: MemoryUse
-    inputs: tuple[TensorRecord, ...]
-    outputs: tuple[TensorRecord, ...]
+    inputs: tuple[BundleTensor, ...]
+    outputs: tuple[BundleTensor, ...]
     kernels: dict[str, int]
     nodes: tuple[CallRecord, ...]
     files: Annotated[dict[str, FileRecord], _stays_inside]
     threads: Annotated[int, least(1)] = 1
     error: float = 0.0
-    origin: ModelFile | None = None
+    origin: SourceRecord | None = None
     compiler: str | None = None
     size: CodeSize | None = None
     preprocessing: Mapping[str, Preprocessing] = MappingProxyType({})

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from tenon.machine.plan.program import ALIGNMENT, Memory, Port, Program
 from tenon.machine.targets import Target
 from tenon.runtime.bundle.checksum import checksum
-from tenon.runtime.bundle.manifest import Binding, CallRecord, FileRecord, MadeFor, MemoryUse, TensorRecord
+from tenon.runtime.bundle.manifest import Binding, BundleTensor, CallRecord, FileRecord, MadeFor, MemoryUse
 
 
 def made_for(target: Target) -> MadeFor:
@@ -67,10 +67,10 @@ def binding(program: Program) -> Binding:
     )
 
 
-def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> TensorRecord:
+def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> BundleTensor:
     """An input or output; ``ranges`` are those of inputs by name, "" for all others."""
     quant = port.quant
-    return TensorRecord(
+    return BundleTensor(
         name=port.name,
         dtype=str(port.type.dtype),
         shape=port.type.dims,

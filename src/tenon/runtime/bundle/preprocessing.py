@@ -8,17 +8,17 @@ from typing import get_args
 from tenon.errors import InputError
 from tenon.network.graph.preprocessing import Corners, Fit, Heads, Kind, Preprocessing, Sampling, planes
 from tenon.runtime.bundle.header import c_text
-from tenon.runtime.bundle.manifest import TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor
 
 
-def preprocessing_source(inputs: tuple[TensorRecord, ...], preprocessing: Mapping[str, Preprocessing]) -> str:
+def preprocessing_source(inputs: tuple[BundleTensor, ...], preprocessing: Mapping[str, Preprocessing]) -> str:
     """The C file: a row for each input.  Raises InputError for numbers that are neither one nor one per channel."""
     rows = [_row(tensor, preprocessing.get(tensor.name)) for tensor in inputs]
     head = '#include "tables.h"\n\nconst TenonPreprocessing tenon_preprocessing[] = {'
     return "\n".join((head, *rows, "  {0}};\n"))  # a terminator: a network may have no input
 
 
-def detection_source(outputs: Sequence[TensorRecord], heads: Heads | None, labels: Sequence[str]) -> str:
+def detection_source(outputs: Sequence[BundleTensor], heads: Heads | None, labels: Sequence[str]) -> str:
     """The C file: the format of the outputs, and the names of classes."""
     names = "".join(f'  "{c_text(label)}",\n' for label in labels)
     head = '#include "tables.h"\n\nconst TenonHeads tenon_heads = '
@@ -26,7 +26,7 @@ def detection_source(outputs: Sequence[TensorRecord], heads: Heads | None, label
     return f"{head}{_heads(outputs, heads)};\n\n{table}"
 
 
-def _heads(outputs: Sequence[TensorRecord], heads: Heads | None) -> str:
+def _heads(outputs: Sequence[BundleTensor], heads: Heads | None) -> str:
     if heads is None:
         return "{0}"
     by_name = {tensor.name: i for i, tensor in enumerate(outputs)}
@@ -41,7 +41,7 @@ def _heads(outputs: Sequence[TensorRecord], heads: Heads | None) -> str:
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
-def _row(tensor: TensorRecord, preprocessing: Preprocessing | None) -> str:
+def _row(tensor: BundleTensor, preprocessing: Preprocessing | None) -> str:
     image_shape = planes(tensor.shape)
     if preprocessing is None or image_shape is None:
         return "  {0},"

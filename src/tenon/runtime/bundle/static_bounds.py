@@ -12,7 +12,7 @@ from tenon.machine.targets import Target
 from tenon.machine.toolchain.assembly import frames, stack_bound
 from tenon.machine.toolchain.compiler import Compiler
 from tenon.machine.toolchain.control_flow import UnboundedError, functions
-from tenon.machine.toolchain.instruction_bound import Bound, InstructionBounds
+from tenon.machine.toolchain.instruction_bound import InstructionBound, InstructionBounds
 from tenon.machine.toolchain.library_instructions import library_instructions
 from tenon.runtime.bundle.link import runtime
 
@@ -60,7 +60,7 @@ def static_bounds(
         return StaticBounds(stack, {}, str(error))
 
 
-def _instructions(bound: Bound, name: str, kernels: Sequence[str]) -> Instructions:
+def _instructions(bound: InstructionBound, name: str, kernels: Sequence[str]) -> Instructions:
     """Kernels of several translation units begin with the network's ``name``."""
     calls = [(called.removeprefix(f"{name}_"), instructions) for called, instructions in bound.calls]
     whole = bool(kernels) and [called for called, _ in calls] == [kernel.removeprefix(f"{name}_") for kernel in kernels]

@@ -32,7 +32,7 @@ from tenon.runtime.bundle.folder import write_folder
 from tenon.runtime.bundle.header import header, with_bounds
 from tenon.runtime.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.runtime.bundle.layout import layout
-from tenon.runtime.bundle.manifest import FILE, CodeSize, Manifest, ModelFile, PatchedLayers, Tuned
+from tenon.runtime.bundle.manifest import FILE, CodeSize, Manifest, PatchedLayers, SourceRecord, Tuned
 from tenon.runtime.bundle.manifest_parts import (
     binding,
     file_record,
@@ -65,7 +65,7 @@ class Bundle:
     program: Program
     unit: Unit
     compilation: Compilation
-    origin: ModelFile | None = None
+    origin: SourceRecord | None = None
     preprocessing: Mapping[str, Preprocessing] = field(default_factory=dict)
     heads: Heads | None = None
     more: tuple[Program, ...] = ()

@@ -13,7 +13,7 @@ from tenon.runtime.engine.io import Given, cropped, strings, views
 from tenon.runtime.engine.thread_pool import ThreadPool
 
 
-class Bound:
+class ShapeBinding:
     """A binding in an engine: its inputs and outputs as arrays, and what runs it."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Bound:
         return ", ".join(f"{name}[{','.join(map(str, array.shape))}]" for name, array in self.inputs.items())
 
 
-def fitting(bindings: Sequence[Bound], given: Given) -> int:
+def fitting(bindings: Sequence[ShapeBinding], given: Given) -> int:
     """The number of the binding for arrays of these shapes.  Raises InputError if none of several bindings fits; a
     single binding is always returned, since ``io.fill`` reports mismatches in detail.
     """

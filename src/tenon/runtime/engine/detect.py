@@ -44,7 +44,7 @@ class _Candidates:
         return _Candidates(self.boxes[which], self.kinds[which], self.scores[which])
 
 
-class Network(Protocol):
+class DetectionNetwork(Protocol):
     """What runs a bundle: an ``Engine``, or a ``RemoteBundle``."""
 
     @property
@@ -57,7 +57,7 @@ class Network(Protocol):
     def inputs(self) -> Mapping[str, Array]: ...
 
 
-def image_input(engine: Network, without: Container[str] = ()) -> str:
+def image_input(engine: DetectionNetwork, without: Container[str] = ()) -> str:
     """The only image input, except those in ``without``.  Raises InputError if there is none or several."""
     names = [name for name in engine.inputs if name in engine.manifest.preprocessing and name not in without]
     if len(names) != 1:
@@ -83,7 +83,7 @@ def detect(
 
 
 def detections(
-    engine: Network,
+    engine: DetectionNetwork,
     image: InputImage,
     outputs: Mapping[str, Array],
     threshold: float = THRESHOLD,
@@ -106,7 +106,7 @@ def detections(
     return [Detection(int(candidates.kinds[i]), float(candidates.scores[i]), _box(in_image[i])) for i in order]
 
 
-def why_none(engine: Network) -> str:
+def why_none(engine: DetectionNetwork) -> str:
     """The reason why a network's outputs are not recognised as detections, and the remedy."""
     shapes = {tensor.name: tensor.shape for tensor in engine.manifest.outputs}
     if pair := raw_boxes(shapes):

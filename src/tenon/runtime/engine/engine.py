@@ -16,7 +16,7 @@ from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Manifest, MemoryUse
 from tenon.runtime.engine import files
-from tenon.runtime.engine.bindings import Bound, fitting
+from tenon.runtime.engine.bindings import ShapeBinding, fitting
 from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
@@ -117,7 +117,7 @@ class Engine(Locked):
         arena = _aligned(mutable + memory.activations, memory.alignment)
         region = arena[: memory.mutable]
         every = self.manifest.every_binding()
-        self._bindings = [Bound(binding, region, library, threads, processors) for binding in every]
+        self._bindings = [ShapeBinding(binding, region, library, threads, processors) for binding in every]
         self._select(0)
         self._arena = arena
         self._stamped: StampedThreadPool | None = None

@@ -11,7 +11,7 @@ from tenon.errors import InputError
 from tenon.network.graph.arrays import as_array, fitted
 from tenon.network.graph.dtype import Array, DType
 from tenon.network.graph.strings import StringError, decoded, encoded
-from tenon.runtime.bundle.manifest import TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor
 
 Feeds = Mapping[str, Any] | Any
 """Arrays, or objects that ``graph.arrays`` converts, by input name; or a single one for the only input."""
@@ -20,12 +20,12 @@ Given = Mapping[str, tuple[Array, Any]]
 """Every feed by input name, as an array and as the original object."""
 
 
-def views(region: Array, tensors: tuple[TensorRecord, ...]) -> dict[str, Array]:
+def views(region: Array, tensors: tuple[BundleTensor, ...]) -> dict[str, Array]:
     """Views of a byte region as the given tensors."""
     return {t.name: region[t.offset : t.offset + t.bytes].view(DType(t.dtype).numpy).reshape(t.shape) for t in tensors}
 
 
-def cropped(outputs: Mapping[str, Array], tensors: tuple[TensorRecord, ...]) -> dict[str, Array]:
+def cropped(outputs: Mapping[str, Array], tensors: tuple[BundleTensor, ...]) -> dict[str, Array]:
     """The outputs, cropped to their valid extents and with strings decoded."""
     results = dict(outputs)
     for tensor in tensors:
@@ -38,7 +38,7 @@ def cropped(outputs: Mapping[str, Array], tensors: tuple[TensorRecord, ...]) -> 
     return results
 
 
-def strings(tensors: tuple[TensorRecord, ...]) -> frozenset[str]:
+def strings(tensors: tuple[BundleTensor, ...]) -> frozenset[str]:
     """The names of those that hold strings."""
     return frozenset(t.name for t in tensors if t.string)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tenon.network.graph.dtype import Array, DType
 from tenon.network.graph.fixed_input import answer_digest, fixed_input
-from tenon.runtime.bundle.manifest import Manifest, TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -24,7 +24,7 @@ class Verdict:
         return not self.expected or self.digest == self.expected
 
 
-def fixed_feeds(inputs: Sequence[TensorRecord]) -> dict[str, Array]:
+def fixed_feeds(inputs: Sequence[BundleTensor]) -> dict[str, Array]:
     return {t.name: fixed_input(DType(t.dtype), t.shape, i) for i, t in enumerate(inputs)}
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tenon.errors import InputError
-from tenon.tools.cluster.pool import Pool, ThisProcess
+from tenon.tools.cluster.pool import ThisProcess, WorkerPool
 
 
 @contextmanager
-def open_pool(address: str | None) -> Iterator[Pool]:
+def open_pool(address: str | None) -> Iterator[WorkerPool]:
     """The workers of a Dask scheduler at ``address`` (tcp://host:8786), of new processes here ("local", "local:4"), or
     this process (None).
 

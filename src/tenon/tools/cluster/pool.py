@@ -29,7 +29,7 @@ class Worker:
         return cls(__version__, processor(), system(), model(), flags())
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Workers."""
 
     @property
@@ -53,7 +53,7 @@ class ThisProcess:
             yield number, item.function(*item.arguments)
 
 
-def ordered(pool: Pool, items: Sequence[WorkItem]) -> Iterator[Any]:
+def ordered(pool: WorkerPool, items: Sequence[WorkItem]) -> Iterator[Any]:
     """The results in the order of the items."""
     waiting: dict[int, Any] = {}
     at = 0
@@ -69,7 +69,7 @@ def executes(worker: Worker, target: Target) -> bool:
     return target.host is not None and suits(target.host, worker.family, worker.system, worker.features)
 
 
-def check_target(pool: Pool, target: Target) -> None:
+def check_target(pool: WorkerPool, target: Target) -> None:
     """Raise InputError unless every worker executes code for a target."""
     workers = pool.workers
     if unable := sum(not executes(worker, target) for worker in workers):

@@ -27,7 +27,7 @@ def name_problem(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Port:
+class ModelPort:
     """An input or output, by the model's name for it.  What is None or empty is as the model has it.
 
     ``shape`` is in the order of axes that ``format`` names; ``data`` are .npy files to validate with.
@@ -66,8 +66,8 @@ class DeployedModel:
 
     name: str
     source: ModelSource
-    inputs: tuple[Port, ...] = ()
-    outputs: tuple[Port, ...] = ()
+    inputs: tuple[ModelPort, ...] = ()
+    outputs: tuple[ModelPort, ...] = ()
     targets: tuple[str, ...] = ("host",)
     options: Mapping[str, Any] = field(default_factory=dict)
     quantize: Mapping[str, Any] | None = None

@@ -19,7 +19,7 @@ from tenon.runtime.bundle import read_manifest
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.bundle.names import identifier
 from tenon.runtime.bundle.packages import engine_factory
-from tenon.tools.deployment.base import DeployedModel, Deployment, Port
+from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort
 from tenon.tools.deployment.files import fetch_models
 from tenon.tools.quantization import quantize
 
@@ -158,7 +158,7 @@ def quantized(model: DeployedModel, graph: Graph, progress: Progress) -> Graph:
         return quantize(graph, preprocess=model.options.get("preprocess"), step=step, **model.quantize).graph
 
 
-def _names(ports: Sequence[Port]) -> tuple[str, ...] | None:
+def _names(ports: Sequence[ModelPort]) -> tuple[str, ...] | None:
     return tuple(port.name for port in ports) or None
 
 
@@ -178,7 +178,7 @@ def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def axes_of_model(port: Port, value: Value) -> tuple[int, ...]:
+def axes_of_model(port: ModelPort, value: Value) -> tuple[int, ...]:
     """The permutation from the order of axes that the deployment names to the model's, () for none."""
     if port.format not in ("NHWC", "NCHW") or port.format == (own := data_format(value)):
         return ()
@@ -199,7 +199,7 @@ def options_of(model: DeployedModel, graph: Graph, target: str) -> Options:
     return Options.from_environment(name=identifier(model.name), **settings)
 
 
-def _type(model: DeployedModel, port: Port) -> DataType:
+def _type(model: DeployedModel, port: ModelPort) -> DataType:
     for known in get_args(DataType):
         if port.type == known:
             return cast(DataType, known)

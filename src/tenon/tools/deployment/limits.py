@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """The least cosine similarity, the least SQNR in dB, and the largest error relative to the largest magnitude.
 
     The cosine similarity alone would not see results that are a multiple of the right ones.
@@ -17,7 +17,9 @@ class Limits:
     sqnr: float
     error: float
 
-    def changed(self, cosine: float | None = None, sqnr: float | None = None, error: float | None = None) -> Limits:
+    def changed(
+        self, cosine: float | None = None, sqnr: float | None = None, error: float | None = None
+    ) -> ResourceLimits:
         """With these limits in place of the usual ones.
 
         A lower ``cosine`` than usual lowers the SQNR to that of noise of this cosine, 2 (1 - cosine) of the signal's
@@ -27,7 +29,7 @@ class Limits:
         if cosine is not None:
             limits = replace(limits, cosine=cosine)
             if cosine < self.cosine:
-                limits = Limits(cosine, min(self.sqnr, sqnr_of(cosine)), math.inf)
+                limits = ResourceLimits(cosine, min(self.sqnr, sqnr_of(cosine)), math.inf)
         return replace(
             limits, sqnr=limits.sqnr if sqnr is None else sqnr, error=limits.error if error is None else error
         )
@@ -39,9 +41,9 @@ def sqnr_of(cosine: float) -> float:
 
 
 LIMITS = {
-    "cpu": Limits(0.999, 40.0, 0.01),
-    "half": Limits(0.999, 27.0, 0.05),
-    "quantized": Limits(0.98, 14.0, 0.5),
+    "cpu": ResourceLimits(0.999, 40.0, 0.01),
+    "half": ResourceLimits(0.999, 27.0, 0.05),
+    "quantized": ResourceLimits(0.98, 14.0, 0.5),
 }
 """The limits of floats in 32 bits and in 16 bits, and of quantised networks; cosine similarities as MACE's for a CPU
 and for integers."""

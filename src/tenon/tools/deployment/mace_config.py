@@ -14,9 +14,9 @@ from pydantic import BeforeValidator, Field
 
 from tenon.options import Emit
 from tenon.tools.deployment import mace_values
-from tenon.tools.deployment.base import DeployedModel, Deployment, ModelSource, Port, name_problem
+from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort, ModelSource, name_problem
 from tenon.tools.deployment.files import located
-from tenon.tools.deployment.schema import Checksum, Names, Range, Section, Shape, Texts, check_name, checked
+from tenon.tools.deployment.schema import Checksum, ConfigSection, Names, Range, Shape, Texts, check_name, checked
 from tenon.tools.deployment.yaml_document import Document, KeyPath, nearest
 
 MARKS = frozenset({"library_name", "target_abis", "target_socs", "model_graph_format", "model_data_format"})
@@ -76,7 +76,7 @@ def _numbered(value: Any) -> Any:
     return {str(at): item for at, item in enumerate(value)} if isinstance(value, list) else value
 
 
-class MaceSubgraph(Section):
+class MaceSubgraph(ConfigSection):
     """Keys of a subgraph; all of them may be given for the model instead."""
 
     input_tensors: Texts = ()
@@ -111,7 +111,7 @@ class MaceSubgraph(Section):
     validation_threshold: dict[str, float] = Field(default_factory=dict)
 
 
-class MicroSection(Section):
+class MicroSection(ConfigSection):
     """Keys of ``micro``."""
 
     backend: Literal["cmsis", "xtensa"] | None = None
@@ -141,7 +141,7 @@ class MaceModel(MaceSubgraph):
     micro: MicroSection | None = None
 
 
-class MaceFile(Section):
+class MaceFile(ConfigSection):
     """The whole file; models are checked one by one, so that the problems of all are found."""
 
     library_name: str = ""
@@ -303,7 +303,7 @@ class _Merged:
             if name
         }
 
-    def ports(self, kind: Literal["input", "output"]) -> tuple[Port, ...]:
+    def ports(self, kind: Literal["input", "output"]) -> tuple[ModelPort, ...]:
         names: Sequence[str] = self.key(f"{kind}_tensors")
         if not names:
             return ()
@@ -313,7 +313,7 @@ class _Merged:
         ranges = self.each("input_ranges", len(names)) if kind == "input" else [None] * len(names)
         folder = self.document.path.parent
         made = tuple(
-            Port(name, shape, type, _image_format(form, shape), limits, (located(folder, file),) if file else ())
+            ModelPort(name, shape, type, _image_format(form, shape), limits, (located(folder, file),) if file else ())
             for name, shape, type, form, limits, file in zip(names, shapes, types, formats, ranges, data, strict=True)
         )
         return tuple(channels_last(port) for port in made) if self.model.micro is not None else made
@@ -402,7 +402,7 @@ def with_micro(model: DeployedModel) -> DeployedModel:
     return replace(model, options=options, inputs=inputs, outputs=outputs)
 
 
-def channels_last(port: Port) -> Port:
+def channels_last(port: ModelPort) -> ModelPort:
     """The port as NHWC, if it is an image in NCHW: engines for microcontrollers take no other images."""
     if port.format != "NCHW" or port.shape is None or len(port.shape) != 4:
         return port

@@ -10,10 +10,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from tenon.tools.deployment.base import name_problem
 from tenon.tools.deployment.yaml_document import Document, KeyPath, nearest
 
-Schema = TypeVar("Schema", bound="Section")
+Schema = TypeVar("Schema", bound="ConfigSection")
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A mapping of a deployment file: other keys than its fields are problems, and null is as if a key were absent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())
@@ -84,7 +84,7 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _message(problem: Any, kind: type[Section], where: KeyPath, document: Document) -> str:
+def _message(problem: Any, kind: type[ConfigSection], where: KeyPath, document: Document) -> str:
     if problem["type"] == "extra_forbidden":
         section = _section(kind, where[:-1])
         known = list(section.model_fields) if section else []
@@ -97,9 +97,9 @@ def _message(problem: Any, kind: type[Section], where: KeyPath, document: Docume
     return text[:1].lower() + text[1:] + shown
 
 
-def _section(kind: type[Section], where: KeyPath) -> type[Section] | None:
+def _section(kind: type[ConfigSection], where: KeyPath) -> type[ConfigSection] | None:
     """The section at this path of a section."""
-    section: type[Section] | None = kind
+    section: type[ConfigSection] | None = kind
     for key in where:
         if section is None:
             return None
@@ -109,8 +109,8 @@ def _section(kind: type[Section], where: KeyPath) -> type[Section] | None:
     return section
 
 
-def _inner(annotation: Any) -> type[Section] | None:
+def _inner(annotation: Any) -> type[ConfigSection] | None:
     """The section in a type such as ``dict[str, Section] | None``."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if isinstance(annotation, type) and issubclass(annotation, ConfigSection):
         return annotation
     return next((made for each in getattr(annotation, "__args__", ()) if (made := _inner(each))), None)

@@ -24,9 +24,9 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from tenon.errors import InputError
 from tenon.options import DataType, Options
-from tenon.tools.deployment.base import DeployedModel, Deployment, ModelSource, Port, name_problem
+from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort, ModelSource, name_problem
 from tenon.tools.deployment.files import located
-from tenon.tools.deployment.schema import Checksum, Names, Range, Section, Shape, Texts, check_name, checked
+from tenon.tools.deployment.schema import Checksum, ConfigSection, Names, Range, Shape, Texts, check_name, checked
 from tenon.tools.deployment.yaml_document import Document, KeyPath, nearest
 
 _SET_ELSEWHERE = frozenset(
@@ -38,7 +38,7 @@ OPTIONS = tuple(field.name for field in fields(Options) if field.name not in _SE
 _OF_ONE_MODEL = ("model", "weights", "sha256", "weights_sha256")
 
 
-class PortSection(Section):
+class PortSection(ConfigSection):
     """Keys of an input or output."""
 
     shape: Shape | None = None
@@ -48,7 +48,7 @@ class PortSection(Section):
     data: Texts = ()
 
 
-class QuantizeSection(Section):
+class QuantizeSection(ConfigSection):
     """Keys of ``quantize``: the arguments of ``tenon.quantize``."""
 
     data: str | None = None
@@ -67,7 +67,7 @@ class QuantizeSection(Section):
 _Cosine = Annotated[float, Field(ge=-1, le=1)]
 
 
-class ValidateSection(Section):
+class ValidateSection(ConfigSection):
     """Keys of ``validate``: the least cosine similarity of each output, of networks in float and of quantised ones, and
     on single targets."""
 
@@ -84,7 +84,7 @@ def _ports(value: Any) -> Any:
 _Ports = Annotated[dict[str, PortSection], BeforeValidator(_ports)]
 
 
-class DefaultSection(Section):
+class DefaultSection(ConfigSection):
     """Keys that models share.  Further keys are options of a compilation."""
 
     model_config = ConfigDict(extra="allow")
@@ -105,7 +105,7 @@ class ModelSection(DefaultSection):
     weights_sha256: Checksum | None = None
 
 
-class DeploymentFile(Section):
+class DeploymentFile(ConfigSection):
     """The whole file; models are checked one by one."""
 
     name: str = ""
@@ -209,6 +209,6 @@ def _places(document: Document, name: str, model: ModelSection) -> dict[str, str
     return places | data
 
 
-def _port(document: Document, name: str, section: PortSection) -> Port:
+def _port(document: Document, name: str, section: PortSection) -> ModelPort:
     data = tuple(located(document.path.parent, file) for file in section.data)
-    return Port(name, section.shape, section.type, section.format, section.range, data)
+    return ModelPort(name, section.shape, section.type, section.format, section.range, data)

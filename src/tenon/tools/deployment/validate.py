@@ -19,7 +19,7 @@ from tenon.network.ops.traits import is_quantised
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.tools.deployment.layers import CompiledLayers, LayerComparison, compare_layers
-from tenon.tools.deployment.limits import LIMITS, Limits, kind_of
+from tenon.tools.deployment.limits import LIMITS, ResourceLimits, kind_of
 from tenon.tools.peers import PEERS, runtime_for
 from tenon.tools.peers.base import real
 from tenon.tools.quantization.comparison import (
@@ -50,7 +50,7 @@ class OutputCheck:
     cosine: float
     sqnr: float
     error: float
-    limits: Limits
+    limits: ResourceLimits
     pixel_error: float | None = None
     differing: int | None = None
     elements: int = 0
@@ -111,7 +111,7 @@ def validate(
     expected: str | os.PathLike[str] | Mapping[str, Array] | None = None,
     samples: int = 8,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: ResourceLimits | None = None,
     layers: CompiledLayers | None = None,
     preprocess: Mapping[str, Any] | None = None,
     weights: str | None = None,
@@ -167,7 +167,7 @@ def is_quantised_bundle(manifest: Manifest) -> bool:
     return any(kind is not None and (kind.quantised or issubclass(kind, Quantisation)) for kind in kinds)
 
 
-def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], limits: Limits) -> OutputCheck:
+def _check(name: str, got: Sequence[Array], wanted: Sequence[Array], limits: ResourceLimits) -> OutputCheck:
     pairs = list(zip(got, wanted, strict=True))
     for mine, theirs in pairs:
         if mine.size != theirs.size:

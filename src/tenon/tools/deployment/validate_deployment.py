@@ -14,12 +14,12 @@ from tenon.network.ops.traits import is_quantised
 from tenon.pipeline import compile
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
-from tenon.tools.deployment.base import DeployedModel, Deployment, Port
+from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort
 from tenon.tools.deployment.conversion import Progress, axes_of_model, chosen_models, imported, options_of, quantized
 from tenon.tools.deployment.evaluation import Accuracy, evaluate
 from tenon.tools.deployment.files import ADDRESSES
 from tenon.tools.deployment.layers import CompiledLayers
-from tenon.tools.deployment.limits import LIMITS, Limits, kind_of
+from tenon.tools.deployment.limits import LIMITS, ResourceLimits, kind_of
 from tenon.tools.deployment.running import Opener, running
 from tenon.tools.deployment.validate import Validation, own_runtime, validate
 from tenon.tools.peers import PEERS
@@ -96,7 +96,7 @@ def _compared(
     graph: Graph,
     run: _Deployed,
     given: Sequence[Sample],
-    allowed: Limits,
+    allowed: ResourceLimits,
     layers: CompiledLayers | None,
 ) -> Validation:
     recorded = _recorded(model, graph)
@@ -141,7 +141,7 @@ class _Deployed:
 
 
 # ------------------------------------------------------------------------------------------ what a deployment says
-def _limits(model: DeployedModel, graph: Graph, precision: str, cosine: float | None, *names: str) -> Limits:
+def _limits(model: DeployedModel, graph: Graph, precision: str, cosine: float | None, *names: str) -> ResourceLimits:
     """The limits of the kind of network, with the cosine similarity ``cosine``, that of the first of the names that has
     one in the file, or that of the kind."""
     quantised = model.quantize is not None or is_quantised(graph)
@@ -172,11 +172,11 @@ def _samples(model: DeployedModel, graph: Graph, seed: int) -> list[Sample]:
     ports = {port.name: port for port in model.inputs}
     count = max((len(port.data) for port in model.inputs), default=0) or SAMPLES
     rng = np.random.default_rng(seed)
-    columns = {v.name: _column(v, ports.get(v.name, Port(v.name)), count, rng) for v in graph.inputs}
+    columns = {v.name: _column(v, ports.get(v.name, ModelPort(v.name)), count, rng) for v in graph.inputs}
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 
-def _column(value: Value, port: Port, count: int, rng: np.random.Generator) -> list[Array]:
+def _column(value: Value, port: ModelPort, count: int, rng: np.random.Generator) -> list[Array]:
     if port.data:
         if len(port.data) != count:
             raise InputError(f"input '{port.name}' has {len(port.data)} files of data, another input {count}")
@@ -184,7 +184,7 @@ def _column(value: Value, port: Port, count: int, rng: np.random.Generator) -> l
     return [random_array(value.type, rng, port.range) for _ in range(count)]
 
 
-def _fitted(file: str, port: Port, value: Value) -> Array:
+def _fitted(file: str, port: ModelPort, value: Value) -> Array:
     """The array of a file in the model's order of axes."""
     array, dims = load_array(file), value.type.dims
     axes = axes_of_model(port, value) if len(dims) == 4 else ()

@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field
 from tenon.errors import InputError
 from tenon.machine.targets import find
 from tenon.tools.deployment.mace_config import TARGETS as TARGETS_OF_ABIS
-from tenon.tools.deployment.schema import Names, Section, Texts, checked
+from tenon.tools.deployment.schema import ConfigSection, Names, Texts, checked
 from tenon.tools.deployment.yaml_document import Document, read_yaml
 from tenon.tools.devices.adb import serials
 from tenon.tools.devices.spec import DeviceSpec, Transport
@@ -52,7 +52,7 @@ _Text = Annotated[str, BeforeValidator(_text)]
 _Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
 
 
-class DeviceSection(Section):
+class DeviceSection(ConfigSection):
     """Keys of a device; from ``target_abis`` on they are MACE's."""
 
     transport: Transport | None = None
@@ -75,7 +75,7 @@ class DeviceSection(Section):
     device_name: str = ""
 
 
-class DevicesFile(Section):
+class DevicesFile(ConfigSection):
     """The whole file; devices are checked one by one."""
 
     devices: dict[str, Any]

@@ -25,7 +25,7 @@ class Metric(Protocol):
     def results(self) -> Mapping[str, float]: ...
 
 
-class Mean:
+class MeanScore:
     """The mean of scores that predictions are themselves."""
 
     lower_is_better = False

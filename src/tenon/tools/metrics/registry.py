@@ -7,7 +7,7 @@ from typing import Any
 
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
-from tenon.tools.metrics.base import Evaluation, Mean, Outputs
+from tenon.tools.metrics.base import Evaluation, MeanScore, Outputs
 from tenon.tools.metrics.classification import AreaUnderCurve, TopK
 from tenon.tools.metrics.detection import MeanAveragePrecision
 from tenon.tools.metrics.plugin_code import PluginCode, imported_module
@@ -35,7 +35,7 @@ METRICS: dict[str, Evaluation] = {
 
 def scored(score: Score) -> Evaluation:
     """The mean of a function of the outputs and of the number of a sample."""
-    return Evaluation(Mean, score, needs_truth=False)
+    return Evaluation(MeanScore, score, needs_truth=False)
 
 
 def read_evaluation(name: str) -> Evaluation:

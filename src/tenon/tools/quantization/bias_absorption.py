@@ -18,7 +18,7 @@ from tenon.network.ops.move import Transpose
 from tenon.network.ops.reduce import GlobalAveragePool, GlobalMaxPool, ReduceMean
 from tenon.network.ops.shape import Flatten, Identity, Reshape, Squeeze
 from tenon.network.passes.base import attribute
-from tenon.tools.quantization.channel_groups import Group, Place, channel_groups
+from tenon.tools.quantization.channel_groups import ChannelGroup, ChannelPlace, channel_groups
 from tenon.tools.quantization.equalisation import channel_ranges, layer_bias, set_weights
 from tenon.tools.quantization.insertion import weight_axis
 from tenon.tools.quantization.placement import last
@@ -53,7 +53,7 @@ def absorbed(graph: Graph, samples: Sequence[Sample], threads: int) -> tuple[Gra
     return copy, count
 
 
-def _fits(group: Group) -> bool:
+def _fits(group: ChannelGroup) -> bool:
     """Whether one layer makes the channels, and what reads them can take offsets up in its bias."""
     inner = {v.producer for v in group.tensors} - {*group.makers, None}
     plain = all(node is not None and isinstance(node.op, _SHIFTED) for node in inner)
@@ -71,7 +71,7 @@ def _takes_offset(node: Node) -> bool:
     return all(a.before <= 0 and a.after <= 0 for a in axes)
 
 
-def _sums(node: Node, at: Place, offsets: Array) -> Array:
+def _sums(node: Node, at: ChannelPlace, offsets: Array) -> Array:
     """What a layer adds up to of the offsets of its channels, for each output channel."""
     weights, each = node.input(1).array.astype(np.float64), np.repeat(offsets, at.repeat)
     rows = np.moveaxis(weights, weight_axis(node), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon.network.graph.graph import Graph, Value
-from tenon.tools.cluster import Pool
+from tenon.tools.cluster import WorkerPool
 from tenon.tools.quantization.distributed import Step as Step
 from tenon.tools.quantization.distributed import observe_on_workers
 from tenon.tools.quantization.probes import Probes
@@ -21,7 +21,7 @@ def observed(
     histograms: bool,
     threads: int,
     step: Step,
-    pool: Pool | None = None,
+    pool: WorkerPool | None = None,
 ) -> dict[Value, Observed]:
     """Extremes and, in a second pass over the samples, histograms of ``tensors``; the workers of ``pool`` take parts of
     the samples, with the same results."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ModelError
 from tenon.network.graph.graph import Array, Graph, Node, Value
-from tenon.tools.cluster import Pool
+from tenon.tools.cluster import WorkerPool
 from tenon.tools.quantization.calibration import Step, observed
 from tenon.tools.quantization.input_steps import step_ranges
 from tenon.tools.quantization.insertion import WeightedLayer, products
@@ -47,7 +47,7 @@ class Request:
     wide: Sequence[str] = ()
     threads: int = 1
     step: Step = lambda stage, done, total: None
-    pool: Pool | None = None
+    pool: WorkerPool | None = None
     separate: Collection[str] = ()
     joined: bool = False
     states: Collection[str] = ()

@@ -27,7 +27,7 @@ _COMMUTE = (AveragePool, GlobalAveragePool, GlobalMaxPool, Identity, LeakyRelu, 
 
 
 @dataclass(frozen=True)
-class Place:
+class ChannelPlace:
     """Channels of a tensor lie along ``axis``, each ``repeat`` times in a row."""
 
     axis: int
@@ -35,32 +35,32 @@ class Place:
 
 
 @dataclass
-class Group:
+class ChannelGroup:
     """``makers`` compute its tensors, ``readers`` read them as data; ``limited`` are its Clip nodes."""
 
     channels: int
     makers: list[Node] = field(default_factory=list)
-    readers: list[tuple[Node, Place]] = field(default_factory=list)
+    readers: list[tuple[Node, ChannelPlace]] = field(default_factory=list)
     limited: list[Node] = field(default_factory=list)
-    tensors: dict[Value, Place] = field(default_factory=dict)
+    tensors: dict[Value, ChannelPlace] = field(default_factory=dict)
 
 
-def channel_groups(graph: Graph) -> list[Group]:
+def channel_groups(graph: Graph) -> list[ChannelGroup]:
     """The groups of ``graph`` in the order of their first makers."""
-    groups: list[Group] = []
+    groups: list[ChannelGroup] = []
     seen: set[Value] = set()
     for node in graph:
         if has_own_weights(node) and node.output not in seen:
             axis = channel_axis(node)
-            group = Group(node.output.type.dims[axis])
-            fits = _grown(graph, group, node.output, Place(axis))
+            group = ChannelGroup(node.output.type.dims[axis])
+            fits = _grown(graph, group, node.output, ChannelPlace(axis))
             seen |= group.tensors.keys()
             if fits and group.readers:
                 groups.append(group)
     return groups
 
 
-def _grown(graph: Graph, group: Group, start: Value, place: Place) -> bool:
+def _grown(graph: Graph, group: ChannelGroup, start: Value, place: ChannelPlace) -> bool:
     """Add all tensors that have the channels of ``start``; false if any of them cannot be scaled."""
     todo, fits = [(start, place)], True
     while todo:
@@ -83,13 +83,13 @@ def _grown(graph: Graph, group: Group, start: Value, place: Place) -> bool:
     return fits
 
 
-def _before(group: Group, node: Node, at: Place) -> list[tuple[Value, Place]] | None:
+def _before(group: ChannelGroup, node: Node, at: ChannelPlace) -> list[tuple[Value, ChannelPlace]] | None:
     """The operands of ``node`` with the channels of its result; None if it does not commute with factors."""
     if has_own_weights(node):
         if node in group.makers:
             return []
         group.makers.append(node)
-        return [] if at == Place(channel_axis(node)) else None
+        return [] if at == ChannelPlace(channel_axis(node)) else None
     if isinstance(node.op, Add):
         alike = all(not v.constant and v.type.dims == node.output.type.dims for v in map(node.input, (0, 1)))
         return [(node.input(i), at) for i in (0, 1)] if alike else None
@@ -98,11 +98,11 @@ def _before(group: Group, node: Node, at: Place) -> list[tuple[Value, Place]] | 
         place = _place_before(data.type.dims, node.output.type.dims, at)
         return None if place is None else [(data, place)]
     if isinstance(node.op, Transpose):
-        return [(data, Place(attribute(node, "perm")[at.axis], at.repeat))]
+        return [(data, ChannelPlace(attribute(node, "perm")[at.axis], at.repeat))]
     return [(data, at)] if _commutes(node, at) else None
 
 
-def _after(group: Group, node: Node, value: Value, at: Place) -> list[tuple[Value, Place]] | None:
+def _after(group: ChannelGroup, node: Node, value: Value, at: ChannelPlace) -> list[tuple[Value, ChannelPlace]] | None:
     """The results of ``node`` with the channels of its operand; None if it does not commute with factors."""
     if any(v is value for v in node.inputs[1:]) and not isinstance(node.op, Add):
         return None
@@ -117,7 +117,7 @@ def _after(group: Group, node: Node, value: Value, at: Place) -> list[tuple[Valu
         place = _place_after(value.type.dims, node.output.type.dims, at)
         return None if place is None else [(node.output, place)]
     if isinstance(node.op, Transpose):
-        return [(node.output, Place(list(attribute(node, "perm")).index(at.axis), at.repeat))]
+        return [(node.output, ChannelPlace(list(attribute(node, "perm")).index(at.axis), at.repeat))]
     if not _commutes(node, at):
         return None
     if isinstance(node.op, Clip):
@@ -139,11 +139,11 @@ def has_own_weights(node: Node) -> bool:
     return isinstance(node.op, Conv) or node.input(1).type.rank == 2
 
 
-def _reads_channels(node: Node, at: Place) -> bool:
+def _reads_channels(node: Node, at: ChannelPlace) -> bool:
     return at.axis == (1 if isinstance(node.op, Conv | ConvTranspose) else node.input(0).type.rank - 1)
 
 
-def _commutes(node: Node, at: Place) -> bool:
+def _commutes(node: Node, at: ChannelPlace) -> bool:
     if isinstance(node.op, Clip):
         limits = bounds(node)
         return limits is not None and limits[0] == 0.0
@@ -159,7 +159,7 @@ def _commutes(node: Node, at: Place) -> bool:
     return isinstance(node.op, _COMMUTE)
 
 
-def _place_after(before: tuple[int, ...], after: tuple[int, ...], at: Place) -> Place | None:
+def _place_after(before: tuple[int, ...], after: tuple[int, ...], at: ChannelPlace) -> ChannelPlace | None:
     """Where channels are after axes that follow theirs were joined to it, or axes of one element left out."""
     if before[: at.axis] != after[: at.axis] or len(after) <= at.axis:
         return None
@@ -167,12 +167,12 @@ def _place_after(before: tuple[int, ...], after: tuple[int, ...], at: Place) -> 
     for n in before[at.axis + 1 :]:
         rest *= n
     if len(after) == at.axis + 1 and after[at.axis] == before[at.axis] * rest:
-        return Place(at.axis, at.repeat * rest)
+        return ChannelPlace(at.axis, at.repeat * rest)
     same = after[at.axis] == before[at.axis] and rest == 1 and all(n == 1 for n in after[at.axis + 1 :])
     return at if same else None
 
 
-def _place_before(before: tuple[int, ...], after: tuple[int, ...], at: Place) -> Place | None:
+def _place_before(before: tuple[int, ...], after: tuple[int, ...], at: ChannelPlace) -> ChannelPlace | None:
     """Where channels of the operand are that ``at`` is the place of in the result."""
-    places = (Place(at.axis), at)
+    places = (ChannelPlace(at.axis), at)
     return next((p for p in places if len(before) > p.axis and _place_after(before, after, p) == at), None)

@@ -19,7 +19,7 @@ from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.requantize import limits
 from tenon.pipeline import load
 from tenon.runtime.bundle.container import is_container
-from tenon.runtime.bundle.manifest import Manifest, TensorRecord
+from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.peers import PEERS, peer
@@ -155,7 +155,7 @@ def interface_graph(manifest: Manifest) -> Graph:
     return graph
 
 
-def _type_of(tensor: TensorRecord) -> TensorType:
+def _type_of(tensor: BundleTensor) -> TensorType:
     known = _known(tensor)
     quant = None if known is None else Quant((known[0],), (int(known[1]),))
     return TensorType(DType(tensor.dtype), tensor.shape, quant=quant)
@@ -289,6 +289,6 @@ class BundleNetwork:
             self.engine.close()
 
 
-def _known(tensor: TensorRecord) -> Scale | None:
+def _known(tensor: BundleTensor) -> Scale | None:
     integers = DType(tensor.dtype).numpy.kind in "iu"
     return (tensor.scale, tensor.zero_point or 0) if tensor.scale is not None and integers else None

@@ -17,7 +17,7 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.bundle.container import SUFFIX, container
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.files import OWN
-from tenon.tools.cluster import Pool, WorkItem, content_key
+from tenon.tools.cluster import WorkerPool, WorkItem, content_key
 from tenon.tools.cluster.pool import check_target, ordered
 from tenon.tools.quantization.probes import Probes
 from tenon.tools.quantization.ranges import Observed
@@ -37,7 +37,7 @@ Extremes = dict[str, tuple[list[float], list[float]]]
 
 
 def observe_on_workers(
-    pool: Pool, probes: Probes, samples: Sequence[Sample], *, histograms: bool, step: Step
+    pool: WorkerPool, probes: Probes, samples: Sequence[Sample], *, histograms: bool, step: Step
 ) -> dict[Value, Observed]:
     """The extremes and histograms of the values of ``probes``.  Raises InputError for workers that cannot run it."""
     bundle, names = probes.bundle, probes.outputs
@@ -92,7 +92,7 @@ def observe_part(
     return {name: seen.counts for name, seen in statistics.items()}
 
 
-def run_on_workers(pool: Pool, bundle: Bundle, samples: Iterable[Sample]) -> Iterator[dict[str, Array]]:
+def run_on_workers(pool: WorkerPool, bundle: Bundle, samples: Iterable[Sample]) -> Iterator[dict[str, Array]]:
     """The outputs of a bundle on each sample, in order.  Raises InputError for workers that cannot run it."""
     check_target(pool, bundle.target)
     network = container({bundle.target.name: bundle.loaded_files()})

@@ -19,7 +19,7 @@ from tenon.network.ops.pointwise import Add
 from tenon.network.ops.quantised_values import bounds
 from tenon.network.ops.traits import is_product
 from tenon.network.passes.base import attribute, make
-from tenon.tools.quantization.channel_groups import Group, Place, channel_groups, has_own_weights
+from tenon.tools.quantization.channel_groups import ChannelGroup, ChannelPlace, channel_groups, has_own_weights
 from tenon.tools.quantization.insertion import weight_axis
 from tenon.tools.quantization.placement import addends, last, rounded_result
 from tenon.tools.quantization.probes import Probes
@@ -55,7 +55,7 @@ class ChannelRange:
 
 
 def channel_ranges(
-    graph: Graph, places: Mapping[Value, Place], samples: Sequence[Sample], threads: int
+    graph: Graph, places: Mapping[Value, ChannelPlace], samples: Sequence[Sample], threads: int
 ) -> dict[Value, ChannelRange]:
     """What channels of tensors hold on samples."""
     ranges: dict[Value, ChannelRange] = {}
@@ -83,7 +83,7 @@ def silenced(graph: Graph, samples: Sequence[Sample], threads: int) -> tuple[Gra
     """
     copy = graph.copy()
     nodes = [n for n in copy if isinstance(n.op, Conv | Gemm) and has_own_weights(n)]
-    ends = {last(copy, node): Place(channel_axis(node)) for node in nodes}
+    ends = {last(copy, node): ChannelPlace(channel_axis(node)) for node in nodes}
     seen = channel_ranges(copy, ends, samples, threads)
     count = 0
     for node in nodes:
@@ -130,7 +130,7 @@ def equalised(
     return copy, sum(bool(np.ptp(total) > 1e-3 * total.max()) for total in factors)
 
 
-def _stored(graph: Graph, group: Group) -> dict[Value, Place]:
+def _stored(graph: Graph, group: ChannelGroup) -> dict[Value, ChannelPlace]:
     """The tensors of a group that get a grid of their own, and the results of its Clip nodes."""
     producers = [v.producer for v in group.tensors if v.producer]
     makers = [node for node in producers if is_product(node) or isinstance(node.op, Add)]
@@ -166,7 +166,7 @@ class _State:
             self.biases[node] = layer_bias(node)
         return self.weights[node]
 
-    def factors(self, group: Group, above: Array) -> Array:
+    def factors(self, group: ChannelGroup, above: Array) -> Array:
         """By which each channel is multiplied; ``above`` are the magnitudes of activations over the greatest."""
         for maker in () if self.per_channel else group.makers:
             above = np.maximum(above, _shares(_magnitudes(np.moveaxis(self._of(maker), weight_axis(maker), 0))))
@@ -185,7 +185,7 @@ class _State:
         result[usable] = np.clip(scales / np.exp(np.log(scales).mean()), 1 / MOST, MOST)
         return result
 
-    def _columns(self, node: Node, at: Place) -> Array | None:
+    def _columns(self, node: Node, at: ChannelPlace) -> Array | None:
         """The greatest magnitude of the weights that read each channel; None where their grid does not depend on the
         other channels."""
         weights, groups = self._of(node), _groups(node)
@@ -207,7 +207,7 @@ class _State:
         most: Array = _magnitudes(columns).reshape(-1, at.repeat).max(1)
         return most
 
-    def apply(self, group: Group, factors: Array) -> None:
+    def apply(self, group: ChannelGroup, factors: Array) -> None:
         for maker in group.makers:
             weights, axis = self._of(maker), weight_axis(maker)
             self.weights[maker] = weights * _along(factors, axis, weights.ndim)

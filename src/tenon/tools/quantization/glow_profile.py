@@ -26,7 +26,7 @@ _ENTRY = re.compile(
 
 
 @dataclass
-class Range:
+class GlowRange:
     """Least and greatest value of a tensor, and how many values fell into each of the bins between them."""
 
     least: float
@@ -35,16 +35,16 @@ class Range:
 
 
 @dataclass
-class Profile:
+class GlowProfile:
     """The ranges of a graph's tensors, by ``<name>:0``."""
 
     graph_hash: int
     bins: int = 10
     version: str = f"Tenon {__version__}"
-    ranges: dict[str, Range] = field(default_factory=dict)
+    ranges: dict[str, GlowRange] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: Graph, bins: int = 10) -> Profile:
+    def of(cls, graph: Graph, bins: int = 10) -> GlowProfile:
         """An empty profile of a graph.  Raises InputError for fewer than 1 bin."""
         if bins < 1:
             raise InputError(f"-num-histogram-bins={bins}: at least 1 is needed")
@@ -65,7 +65,7 @@ class Profile:
             if old is not None:
                 centres = old.least + (np.arange(self.bins) + 0.5) * (old.greatest - old.least) / self.bins
                 counts += np.histogram(centres, self.bins, (least, greatest), weights=np.array(old.histogram))[0]
-            self.ranges[name] = Range(least, greatest, counts.tolist())
+            self.ranges[name] = GlowRange(least, greatest, counts.tolist())
 
     def text(self) -> str:
         """The file."""
@@ -88,7 +88,7 @@ class Profile:
         return "\n".join([*lines, "...", ""])
 
 
-def parse(text: str, file: str) -> Profile:
+def parse(text: str, file: str) -> GlowProfile:
     """The content of a profile.  Raises InputError for a document or key that is missing, and for Min above Max."""
     documents = [part.strip("\n") for part in re.split(r"(?m)^(?:---|\.\.\.)\s*$", text) if part.strip()]
     version, hashed = (
@@ -97,14 +97,14 @@ def parse(text: str, file: str) -> Profile:
     )
     if version is None or hashed is None or len(documents) != 3:
         raise InputError(f"{file}: no profile: it needs three documents: version, hash of the graph, tensors")
-    profile, at, body = Profile(int(hashed[1], 16), version=version[1]), 0, documents[2] + "\n"
+    profile, at, body = GlowProfile(int(hashed[1], 16), version=version[1]), 0, documents[2] + "\n"
     while at < len(body):
         entry = _ENTRY.match(body, at)
         if entry is None:
             line = body[at:].splitlines()[0]
             raise InputError(f"{file}: damaged at '{line}': an entry has NodeOutputName, Min, Max and Histogram")
         name = json.loads(entry["name"]) if entry["name"].startswith('"') else entry["name"].strip("'")
-        span = Range(float(entry["min"]), float(entry["max"]), [float(v) for v in entry["bins"].split(",")])
+        span = GlowRange(float(entry["min"]), float(entry["max"]), [float(v) for v in entry["bins"].split(",")])
         if not span.least <= span.greatest:
             raise InputError(f"{file}: Min of '{name}' is above its Max")
         profile.ranges[name], profile.bins = span, len(span.histogram)

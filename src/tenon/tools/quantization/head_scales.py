@@ -16,7 +16,7 @@ from tenon.network.ops.base import Operator
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.matmul import Gemm
 from tenon.network.passes.base import make
-from tenon.tools.quantization.channel_groups import Place, has_own_weights
+from tenon.tools.quantization.channel_groups import ChannelPlace, has_own_weights
 from tenon.tools.quantization.equalisation import channel_ranges, layer_bias, set_weights
 from tenon.tools.quantization.insertion import weight_axis
 from tenon.tools.quantization.placement import before_products, is_always_integer, last
@@ -34,7 +34,7 @@ def with_head_scales(graph: Graph, samples: Sequence[Sample], threads: int) -> t
     heads = {node: kinds for node in copy if node not in needed and (kinds := _kinds_of_head(copy, node))}
     if not heads:
         return copy, 0
-    seen = channel_ranges(copy, {n.output: Place(channel_axis(n)) for n in heads}, samples, threads)
+    seen = channel_ranges(copy, {n.output: ChannelPlace(channel_axis(n)) for n in heads}, samples, threads)
     for node, kinds in heads.items():
         low, high = seen[node.output].low, seen[node.output].high
         half, middle = np.ones_like(low), np.zeros_like(low)

@@ -109,8 +109,8 @@ def write_ranges(
 def ranges_text(ranges: Mapping[str, tuple[float, float]], scheme: Scheme, form: str) -> str:
     """The content of a file of a format."""
     if form == "glow":
-        profile = glow_profile.Profile(0, bins=1)
-        profile.ranges = {f"{name}:0": glow_profile.Range(*pair, [0.0]) for name, pair in ranges.items()}
+        profile = glow_profile.GlowProfile(0, bins=1)
+        profile.ranges = {f"{name}:0": glow_profile.GlowRange(*pair, [0.0]) for name, pair in ranges.items()}
         return profile.text()
     return "".join(f"{_text(name, *pair, scheme, form)}\n" for name, pair in ranges.items())
 

@@ -22,10 +22,10 @@ from tenon.machine.targets.runner import Connectable, Runner
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.locks import exclusive
-from tenon.tools.cluster import Pool, WorkItem, content_key
+from tenon.tools.cluster import WorkerPool, WorkItem, content_key
 from tenon.tools.cluster.pool import ThisProcess, check_target, executes
 from tenon.tools.tune.layer_timers import LayerTimer, machine_of, open_timer
-from tenon.tools.tune.table import Kind, Table, generator_version
+from tenon.tools.tune.table import Kind, TimesTable, generator_version
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished layers, the number of all layers, and the next layer."""
@@ -93,9 +93,9 @@ class Bench:
 def search(
     graph: Graph,
     bench: Bench,
-    table: Table,
+    table: TimesTable,
     *,
-    pool: Pool | None = None,
+    pool: WorkerPool | None = None,
     progress: Progress = lambda done, total, layer: None,
 ) -> Iterator[LayerTimes]:
     """Measure the layers that are not in the table, by the workers of ``pool``, else one by one here; yield the others
@@ -139,7 +139,7 @@ def work_item(job: Job, bench: Bench, kind: Kind) -> WorkItem:
     return WorkItem(address, measure_alone, (_single_layer(job.node), job.candidates, bench), resources)
 
 
-def check_workers(pool: Pool, bench: Bench) -> None:
+def check_workers(pool: WorkerPool, bench: Bench) -> None:
     """Raise InputError for workers that do not measure the same thing.  A device is the same for all."""
     if isinstance(pool, ThisProcess) or bench.runner is not None:
         return

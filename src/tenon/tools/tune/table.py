@@ -53,7 +53,7 @@ Times = dict[str, dict[str, float]]
 """Seconds of every measured candidate, by layer."""
 
 
-class Table:
+class TimesTable:
     """The table in the file ``path``; a missing file is an empty table."""
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ from tenon.formats.decompositions.strings.regex_syntax import (
     Concatenation,
     PatternError,
     Ranges,
-    Repeat,
+    RegexRepeat,
     Tree,
     parse,
 )
@@ -91,7 +91,7 @@ class _Net:
             for part in tree.parts:
                 start = self.build(part, start)
             return start
-        if isinstance(tree, Repeat):
+        if isinstance(tree, RegexRepeat):
             return self.repeat(tree, start)
         end = self.state()
         if isinstance(tree, Alternatives):
@@ -108,7 +108,7 @@ class _Net:
         self.free[start].append(new)
         return new
 
-    def repeat(self, tree: Repeat, start: int) -> int:
+    def repeat(self, tree: RegexRepeat, start: int) -> int:
         for _ in range(tree.minimum):
             start = self.build(tree.part, start)
         if tree.maximum is None:

@@ -58,7 +58,7 @@ class Alternatives:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class RegexRepeat:
     """A repetition, at least and at most so often; without ``maximum``, unbounded."""
 
     part: Tree
@@ -66,7 +66,7 @@ class Repeat:
     maximum: int | None
 
 
-Tree = Characters | Assertion | Concatenation | Alternatives | Repeat
+Tree = Characters | Assertion | Concatenation | Alternatives | RegexRepeat
 
 
 def parse(pattern: str) -> Tree:
@@ -151,7 +151,7 @@ class _Parser:
         self.take("?")
         if self.limits() is not None:
             raise self.error("a repetition of a repetition")
-        return Repeat(part, *limits)
+        return RegexRepeat(part, *limits)
 
     def limits(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):

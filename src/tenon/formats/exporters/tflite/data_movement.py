@@ -9,8 +9,8 @@ import numpy as np
 from tenon.formats.exporters.tflite.products import result_of_moved
 from tenon.formats.exporters.tflite.writer import (
     Axes,
-    Form,
     Result,
+    TensorForm,
     TfliteWriter,
     UnwritableError,
     Write,
@@ -41,7 +41,7 @@ def _transpose(w: TfliteWriter, node: Node) -> None:
     x, perm = node.input(0), attributes(node).perm or tuple(reversed(range(node.input(0).type.rank)))
     if x not in w.forms:
         raise UnwritableError("it transposes a constant")
-    w.forms[node.output] = [Form(f.tensor, tuple(perm.index(a) for a in f.axes)) for f in w.forms[x]]
+    w.forms[node.output] = [TensorForm(f.tensor, tuple(perm.index(a) for a in f.axes)) for f in w.forms[x]]
 
 
 def _reshape(w: TfliteWriter, node: Node) -> None:
@@ -130,7 +130,7 @@ def _split(w: TfliteWriter, node: Node) -> None:
     sizes = w.integers([v.type.dims[attributes(node).axis % len(axes)] for v in node.outputs])
     w.emit("SPLIT_V", [i, sizes, w.constant("axis", np.array(axis, np.int32))], outputs, num_splits=len(outputs))
     for value, y in zip(node.outputs, outputs, strict=True):
-        w.forms[value] = [Form(y, axes)]
+        w.forms[value] = [TensorForm(y, axes)]
 
 
 def _pad(w: TfliteWriter, node: Node) -> None:

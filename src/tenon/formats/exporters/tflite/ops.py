@@ -12,8 +12,8 @@ from tenon.formats.exporters.tflite.data_movement import MOVEMENT
 from tenon.formats.exporters.tflite.products import conv, conv_transpose, halves_of, matrix_product, mean, pool
 from tenon.formats.exporters.tflite.writer import (
     Axes,
-    Form,
     Result,
+    TensorForm,
     TfliteWriter,
     UnwritableError,
     Write,
@@ -170,7 +170,7 @@ def _put_fixed(
     if result.quantised and (result.quant != w.model.tensors[y].quant or result.limits is not None):
         return w.put(result, "QUANTIZE", [y], record.dims, axes)
     w.done.update(map(id, result.covers))
-    w.forms[result.value] = [Form(y, axes)]
+    w.forms[result.value] = [TensorForm(y, axes)]
     return None
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from tenon.formats.exporters.tflite.writer import (
     Axes,
-    Form,
     Result,
+    TensorForm,
     TfliteWriter,
     UnwritableError,
     as_is,
@@ -65,7 +65,7 @@ def put_image(w: TfliteWriter, result: Result, type: str, inputs: Sequence[int],
     w.put(result, type, inputs, dims, channels_last(4), activates=True, **options)
     if rank == 3:
         (form,) = w.forms[result.value]
-        w.forms[result.value] = [Form(flat(w, form.tensor, (dims[0], dims[2], dims[3])), channels_last(3))]
+        w.forms[result.value] = [TensorForm(flat(w, form.tensor, (dims[0], dims[2], dims[3])), channels_last(3))]
 
 
 def flat(w: TfliteWriter, i: int, dims: Sequence[int]) -> int:
@@ -242,7 +242,7 @@ def conv_transpose(w: TfliteWriter, node: Node) -> None:
         part = w.like(form.tensor, y.name, (n, *sizes, channels))
         begin, size = w.integers((0, *pads[:2], 0)), w.integers((n, *sizes, channels))
         w.emit("SLICE", [form.tensor, begin, size], [part])
-        w.forms[result.value] = [Form(part, channels_last(4))]
+        w.forms[result.value] = [TensorForm(part, channels_last(4))]
 
 
 def matrix_product(w: TfliteWriter, node: Node) -> None:
@@ -313,7 +313,7 @@ def _pool(w: TfliteWriter, node: Node, axes: Sequence[Axis]) -> None:
     if y.type.rank == 3:
         (form,) = w.forms[result.value]
         n, _, length, channels = image_dims(y)
-        w.forms[result.value] = [Form(flat(w, form.tensor, (n, length, channels)), channels_last(3))]
+        w.forms[result.value] = [TensorForm(flat(w, form.tensor, (n, length, channels)), channels_last(3))]
 
 
 def result_of_moved(w: TfliteWriter, node: Node) -> tuple[Result, bool]:

@@ -38,7 +38,7 @@ class UnwritableError(Exception):
 
 
 @dataclass(frozen=True)
-class Form:
+class TensorForm:
     """A tensor of the file that holds a value: axis k of the tensor is axis ``axes[k]`` of the value."""
 
     tensor: int
@@ -79,7 +79,7 @@ class TfliteWriter:
         self.graph, self.operators = graph, operators
         self.model = ModelRecord(graph.name or "main")
         self.problems: list[Problem] = []
-        self.forms: dict[Value, list[Form]] = {}
+        self.forms: dict[Value, list[TensorForm]] = {}
         self.done: set[int] = set()
         self._taken = {v.name for v in (*graph.inputs, *graph.outputs)}
 
@@ -88,7 +88,7 @@ class TfliteWriter:
         for value in self.graph.inputs:
             if value.type.dtype not in (DType.F32, DType.I32, DType.I64, DType.BOOL, *INTEGERS):
                 raise ModelError(f"{self._source}: input '{value.name}' of {value.type.dtype} cannot be written")
-            self.forms[value] = [Form(len(self.model.tensors), as_is(value.type.rank))]
+            self.forms[value] = [TensorForm(len(self.model.tensors), as_is(value.type.rank))]
             self.model.inputs.append(len(self.model.tensors))
             record = TensorRecord(value.name, value.type.dims, value.type.dtype, value.type.quant)
             self.model.tensors.append(record)
@@ -121,7 +121,7 @@ class TfliteWriter:
             self.problems.append(Problem(where, error.what, error.remedy))
             for value in node.outputs:  # what follows can still be looked at
                 i = self.tensor(value.name, value.type.dims, DType.F32)
-                self.forms[value] = [Form(i, as_is(value.type.rank))]
+                self.forms[value] = [TensorForm(i, as_is(value.type.rank))]
 
     def _output(self, value: Value) -> int:
         """The tensor of an output, under its name; one that is something else already is copied."""
@@ -199,11 +199,11 @@ class TfliteWriter:
         for form in forms:
             if form.axes == axes:
                 return form.tensor
-        turned = Form(self._turned(forms[0], axes, value.name), axes)
+        turned = TensorForm(self._turned(forms[0], axes, value.name), axes)
         self.forms[value].insert(0, turned)
         return turned.tensor
 
-    def _fits(self, form: Form, value: Value, *, integers: bool) -> bool:
+    def _fits(self, form: TensorForm, value: Value, *, integers: bool) -> bool:
         if value.type.dtype is not DType.F32:
             return True
         return (self.model.tensors[form.tensor].dtype is not DType.F32) == integers
@@ -217,21 +217,21 @@ class TfliteWriter:
             i = self.constant(value.name, stored.data, given[0])
         else:
             i = self.constant(value.name, value.data if value.data is not None else dequantised(value))
-        self.forms[value] = [Form(i, as_is(value.type.rank))]
+        self.forms[value] = [TensorForm(i, as_is(value.type.rank))]
 
-    def _dequantized(self, value: Value, axes: Axes) -> Form:
+    def _dequantized(self, value: Value, axes: Axes) -> TensorForm:
         forms = self.forms[value]
         if self.model.tensors[forms[0].tensor].data is not None:  # a constant that others read as integers
-            form = Form(self.constant(value.name, dequantised(value)), as_is(value.type.rank))
+            form = TensorForm(self.constant(value.name, dequantised(value)), as_is(value.type.rank))
         else:
             source = self.operand(value, axes, integers=True)
             i = self.tensor(value.name, self.model.tensors[source].dims, DType.F32)
             self.emit("DEQUANTIZE", [source], [i])
-            form = Form(i, axes)
+            form = TensorForm(i, axes)
         forms.insert(0, form)
         return form
 
-    def _turned(self, form: Form, axes: Axes, name: str) -> int:
+    def _turned(self, form: TensorForm, axes: Axes, name: str) -> int:
         record = self.model.tensors[form.tensor]
         perm = [form.axes.index(a) for a in axes]
         dims = [record.dims[a] for a in perm]
@@ -287,7 +287,7 @@ class TfliteWriter:
         self.emit(type, inputs, [i], **options)
         if result.limits is not None and not (activates and result.activation != "NONE"):
             i = self._clamped(i, result.limits)
-        self.forms[result.value] = [Form(i, axes)]
+        self.forms[result.value] = [TensorForm(i, axes)]
 
     def put_alike(
         self, result: Result, x: int, type: str, inputs: Sequence[int], dims: Sequence[int], axes: Axes, **options: Any
@@ -300,7 +300,7 @@ class TfliteWriter:
         self.emit(type, inputs, [i], **options)
         if result.quantised:
             return self.put(result, "QUANTIZE", [i], dims, axes)
-        self.forms[result.value] = [Form(i, axes)]
+        self.forms[result.value] = [TensorForm(i, axes)]
         return None
 
     def _clamped(self, i: int, limits: tuple[int, int]) -> int:

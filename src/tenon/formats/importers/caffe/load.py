@@ -16,7 +16,7 @@ import numpy as np
 from tenon.errors import FormatError, ShapeError
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.caffe.schema import SCHEMA
-from tenon.formats.importers.caffe.upgrade import V0_NAMES, Input, layers_of, modernised
+from tenon.formats.importers.caffe.upgrade import V0_NAMES, DeclaredInput, layers_of, modernised
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.protobuf import BYTES, VARINT, DamagedError, Message, raw_fields
 from tenon.formats.wire.stored_files import read_stored
@@ -127,7 +127,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     return builder.finish(outputs_of(ports, layers))
 
 
-def _less_mean_image(builder: GraphBuilder, port: Input) -> bool:
+def _less_mean_image(builder: GraphBuilder, port: DeclaredInput) -> bool:
     """Subtract the mean of every pixel from an input whose ``mean_file`` lies beside the net; returns whether it does.
 
     As Caffe has it, the middle of a larger mean image is taken.  Raises FormatError for one that does not fit.
@@ -163,7 +163,7 @@ def _pixels(transform: Message) -> Preprocessing:
     return Preprocessing(mean, (float(transform.scale) or 1.0,), "bgr", fit)
 
 
-def _declare(builder: GraphBuilder, ports: Sequence[Input], shapes: Shapes) -> None:
+def _declare(builder: GraphBuilder, ports: Sequence[DeclaredInput], shapes: Shapes) -> None:
     """Make the graph's inputs.  Raises ShapeError for those whose shapes neither the file nor the user gives."""
     names = ("n", "c", "h", "w")
     types = {}
@@ -180,7 +180,7 @@ def _declare(builder: GraphBuilder, ports: Sequence[Input], shapes: Shapes) -> N
         raise ShapeError("\n".join([f"{builder.file.name}: dimensions without a value", *lines]))
 
 
-def outputs_of(ports: Sequence[Input], layers: Sequence[Message]) -> list[str]:
+def outputs_of(ports: Sequence[DeclaredInput], layers: Sequence[Message]) -> list[str]:
     """Blobs that no later layer reads, in the order in which they are made.
 
     What is left over of a Slice, some of whose parts are read, is no output (Caffe calls it one).

@@ -54,7 +54,7 @@ V0_NAMES = {
 
 
 @dataclass(frozen=True)
-class Input:
+class DeclaredInput:
     """An input blob; an extent is 0 where the net does not state it."""
 
     name: str
@@ -169,7 +169,7 @@ def is_training_only(layer: Message) -> bool:
     return layer.type in TRAINING_LAYERS or layer.type.endswith("WithLoss")
 
 
-def modernised(net: Message, where: str) -> tuple[list[Input], list[Message]]:
+def modernised(net: Message, where: str) -> tuple[list[DeclaredInput], list[Message]]:
     """The inputs of a net, and the layers that it runs when testing.  Raises FormatError."""
     inputs = _declared(net, where)
     layers = []
@@ -184,7 +184,7 @@ def modernised(net: Message, where: str) -> tuple[list[Input], list[Message]]:
     return [i for i in inputs if i.name in read or not i.is_label], layers
 
 
-def _declared(net: Message, where: str) -> list[Input]:
+def _declared(net: Message, where: str) -> list[DeclaredInput]:
     """The inputs named at the head of a net."""
     shapes = [tuple(shape.dim) for shape in net.input_shape]
     if not shapes and net.input_dim:
@@ -193,22 +193,22 @@ def _declared(net: Message, where: str) -> list[Input]:
     if shapes and len(shapes) != len(net.input):
         raise FormatError(f"{where}: names {len(net.input)} inputs, but the shapes of {len(shapes)}")
     return [
-        Input(name, shapes[i] if shapes else (), SCHEMA.new("TransformationParameter"))
+        DeclaredInput(name, shapes[i] if shapes else (), SCHEMA.new("TransformationParameter"))
         for i, name in enumerate(net.input)
     ]
 
 
-def _from_data_layer(layer: Message) -> list[Input]:
+def _from_data_layer(layer: Message) -> list[DeclaredInput]:
     parameter = getattr(layer, DATA_LAYERS[layer.type])
     inputs = []
     for i, top in enumerate(layer.top):
         if layer.type in ("Input", "DummyData"):
             shapes = [tuple(shape.dim) for shape in parameter.shape]
             shape = shapes[min(i, len(shapes) - 1)] if shapes else ()
-            inputs.append(Input(top, shape, layer.transform_param))
+            inputs.append(DeclaredInput(top, shape, layer.transform_param))
         else:
             shape = _image_shape(layer.type, parameter, layer.transform_param) if i == 0 else (1,)
-            inputs.append(Input(top, shape, layer.transform_param, is_label=i > 0))
+            inputs.append(DeclaredInput(top, shape, layer.transform_param, is_label=i > 0))
     return inputs
 
 

@@ -23,7 +23,7 @@ _MAX_CHARACTERS = 1 << 22
 
 
 @dataclass
-class Section:
+class CfgSection:
     """One layer: its type and its options.  Raises FormatError for a value that should be a number and is not."""
 
     type: str
@@ -59,17 +59,17 @@ def is_cfg(data: bytes) -> bool:
     return False
 
 
-def sections(data: bytes) -> list[Section]:
+def sections(data: bytes) -> list[CfgSection]:
     """The sections of a .cfg, ``[net]`` first.  Raises FormatError."""
     if len(data) > _MAX_CHARACTERS:
         raise FormatError(f"{len(data)} bytes are too many for a Darknet .cfg")
-    parsed: list[Section] = []
+    parsed: list[CfgSection] = []
     for number, raw in enumerate(data.decode("latin-1").split("\n"), 1):
         line = "".join(raw.split())
         if not line or line[0] in _COMMENTS:
             continue
         if line[0] == "[":
-            parsed.append(Section(line.strip("[]"), number))
+            parsed.append(CfgSection(line.strip("[]"), number))
             continue
         key, equals, value = line.partition("=")
         if not equals or not parsed:

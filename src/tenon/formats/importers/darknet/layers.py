@@ -17,7 +17,7 @@ from tenon.formats.decompositions import caffe_family as family
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import NodeContext
 from tenon.formats.importers.darknet import tree
-from tenon.formats.importers.darknet.cfg import Section
+from tenon.formats.importers.darknet.cfg import CfgSection
 from tenon.formats.importers.darknet.node import DarknetLayer
 from tenon.network.graph.graph import Array, Value
 
@@ -100,7 +100,7 @@ _FOREIGN = ("xnor", "binary", "share_index", "cbn", "coordconv", "sway", "rotate
 """Options of AlexeyAB's convolutions that change the result and are not supported."""
 
 
-def check(section: Section) -> None:
+def check(section: CfgSection) -> None:
     """Raise RefusedError for options that nothing here knows, whatever the layer's input is."""
     for option in _FOREIGN:
         if section.integer(option):
@@ -148,19 +148,19 @@ def convolution(layer: DarknetLayer, x: Value, filters: int, window: dict[str, A
     return offsets.after(layer, "Conv", x, kernel, **window)
 
 
-def window(section: Section, size: int, pad: int) -> dict[str, Any]:
+def window(section: CfgSection, size: int, pad: int) -> dict[str, Any]:
     """Kernel, strides, pads and dilations: as the options say."""
     dilation = section.integer("dilation", 1) if size > 1 else 1
     pads = (pad * dilation,) * 4
     return {"kernel_shape": (size, size), "strides": _strides(section), "pads": pads, "dilations": (dilation,) * 2}
 
 
-def _strides(section: Section) -> tuple[int, int]:
+def _strides(section: CfgSection) -> tuple[int, int]:
     stride = section.integer("stride", 1)
     return section.integer("stride_y", stride), section.integer("stride_x", stride)
 
 
-def padding(section: Section, size: int) -> int:
+def padding(section: CfgSection, size: int) -> int:
     return size // 2 if section.integer("pad") else section.integer("padding")
 
 

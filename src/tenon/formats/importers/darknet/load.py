@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tenon.errors import FormatError
 from tenon.formats.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder
 from tenon.formats.graph_builder.errors import unknown
-from tenon.formats.importers.darknet.cfg import DarknetWeights, Section, is_cfg, sections
+from tenon.formats.importers.darknet.cfg import CfgSection, DarknetWeights, is_cfg, sections
 from tenon.formats.importers.darknet.heads import HEADS, Detections
 from tenon.formats.importers.darknet.layers import LAYERS, check
 from tenon.formats.importers.darknet.node import DarknetLayer, DarknetNetwork
@@ -63,7 +63,9 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         raise type(error)(str(error) if cfg.name in str(error) else f"{cfg.name}: {error}") from error
 
 
-def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], parameters: DarknetWeights) -> Graph:
+def _build(
+    builder: GraphBuilder, options: CfgSection, layers: Sequence[CfgSection], parameters: DarknetWeights
+) -> Graph:
     if not parameters.given:
         builder.graph.incomplete = MISSING_WEIGHTS
     network = DarknetNetwork(builder, layers, parameters, _input(builder, options))
@@ -82,7 +84,7 @@ def _build(builder: GraphBuilder, options: Section, layers: Sequence[Section], p
     return builder.finish(_outputs(network, detections))
 
 
-def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
+def _input(builder: GraphBuilder, options: CfgSection) -> tuple[int, int]:
     """Make the input; the height and width of images."""
     c, h, w = (options.integer(key) for key in ("channels", "height", "width"))
     size = options.integer("inputs", c * h * w)
@@ -96,7 +98,7 @@ def _input(builder: GraphBuilder, options: Section) -> tuple[int, int]:
     return 1, 1
 
 
-def _pixels(options: Section, layers: Sequence[Section]) -> Preprocessing:
+def _pixels(options: CfgSection, layers: Sequence[CfgSection]) -> Preprocessing:
     """Detectors see the whole image, classifiers a centre crop; resized by nearest neighbours, as Darknet does."""
     detects = any(section.type in HEADS for section in layers)
     whole: Fit = "letterbox" if options.integer("letter_box") else "stretch"

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import AttributeName, NodeContext
-from tenon.formats.importers.darknet.cfg import DarknetWeights, Section
+from tenon.formats.importers.darknet.cfg import CfgSection, DarknetWeights
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import F32, tensor
 
@@ -21,7 +21,7 @@ class DarknetNetwork:
     """What the layers of a network share: their sections, their weights, the height and width of images."""
 
     builder: GraphBuilder
-    sections: Sequence[Section]
+    sections: Sequence[CfgSection]
     parameters: DarknetWeights
     image_size: tuple[int, int]
     states: list[str] = field(default_factory=list)

@@ -19,7 +19,7 @@ from tenon.formats.graph_builder.errors import unknown
 from tenon.formats.importers.megengine.node import MegengineNode
 from tenon.formats.importers.megengine.ops import OPERATORS
 from tenon.formats.model_files.model_file import ModelFile
-from tenon.formats.wire.flatbuffer import Buffer, Table
+from tenon.formats.wire.flatbuffer import FlatBuffer, FlatTable
 from tenon.network.graph.bind import Shapes
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, TensorType
@@ -59,14 +59,16 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     builder = GraphBuilder(file, file.stem, shapes, inputs, outputs)
     try:
         if _NEWER in (file.data[4:8], file.data[8:12]):
-            return _Dump(builder, Buffer(file.data[0 if file.data[4:8] == _NEWER else 4 :]).root(), b"", _SECOND).load()
+            return _Dump(
+                builder, FlatBuffer(file.data[0 if file.data[4:8] == _NEWER else 4 :]).root(), b"", _SECOND
+            ).load()
         if file.data[:4] != _MAGIC or len(file.data) < _HEADER + 16:
             raise FormatError("not a dump of MegEngine that is known; dump it with dump_format='FBS' or 'FBS_V2'")
         (offset,) = struct.unpack_from("<Q", file.data, 8)
         begin = _HEADER + offset + 4  # past the size of the FlatBuffer
         if begin + 8 > len(file.data) or file.data[begin + 4 : begin + 8] != _IDENTIFIER:
             raise FormatError("its graph is not where its header says; the file is truncated or damaged")
-        return _Dump(builder, Buffer(file.data[begin:]).root(), file.data[: begin - 4], _FIRST).load()
+        return _Dump(builder, FlatBuffer(file.data[begin:]).root(), file.data[: begin - 4], _FIRST).load()
     except FormatError as error:
         raise FormatError(str(error) if file.name in str(error) else f"{file.name}: {error}") from error
 
@@ -74,7 +76,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
 class _Dump:
     """The loop over the operators; their outputs are numbered one after the other."""
 
-    def __init__(self, builder: GraphBuilder, graph: Table, weights: bytes, slots: _Slots) -> None:
+    def __init__(self, builder: GraphBuilder, graph: FlatTable, weights: bytes, slots: _Slots) -> None:
         self.builder = builder
         self.graph = graph
         self.weights = weights
@@ -99,7 +101,7 @@ class _Dump:
             return [int(pair.get(0, "u32")) for pair in self.graph.tables(4)]
         return [int(pair) & 0xFFFFFFFF for pair in self.graph.vector(4, "u64")]
 
-    def counts(self, operators: Sequence[Table], wanted: Sequence[int]) -> list[int]:
+    def counts(self, operators: Sequence[FlatTable], wanted: Sequence[int]) -> list[int]:
         """How many variables each operator makes.
 
         The first format does not say it.  Normalisation there makes five or, of late, six: as many as make the last
@@ -112,14 +114,14 @@ class _Dump:
             return [n or 5 for n in counts_known]
         return [n or 6 for n in counts_known]
 
-    def count(self, operator: Table) -> int:
+    def count(self, operator: FlatTable) -> int:
         """0 for one that normalises."""
         kind, inputs = self.kind(operator), len(operator.ints(self.slots.inputs, "u32"))
         if kind in _HOLDERS:
             return max(1, len(operator.tables(self.slots.tensors)))
         return max(1, inputs - 1) if kind == "Split" else _RESULTS.get(kind, 1)
 
-    def kind(self, operator: Table) -> str:
+    def kind(self, operator: FlatTable) -> str:
         return _TYPES.get(operator.get(self.slots.type, "u64"), "")
 
     def named(self, i: int) -> str:
@@ -127,7 +129,7 @@ class _Dump:
             raise FormatError(f"variable {i} of {len(self.names)}; the file is damaged")
         return self.names[i]
 
-    def operator(self, operator: Table, names: Sequence[str]) -> None:
+    def operator(self, operator: FlatTable, names: Sequence[str]) -> None:
         name, kind = names[0], self.kind(operator)
         tensors, sources = operator.tables(self.slots.tensors), operator.ints(self.slots.inputs, "u32")
         if kind == "Host2DeviceCopy" and tensors:
@@ -151,11 +153,11 @@ class _Dump:
                 for top, value in zip(names[-len(values) :], values, strict=False):
                     self.builder[top] = value
 
-    def type(self, tensor: Table) -> TensorType:
+    def type(self, tensor: FlatTable) -> TensorType:
         dims, code = tuple(tensor.ints(1, "u32")), _dtype(tensor)
         return TensorType(DType.of(np.dtype(_DTYPES[code])), dims)
 
-    def stored(self, tensor: Table) -> Array:
+    def stored(self, tensor: FlatTable) -> Array:
         """A tensor of its own data, or the next of those that lie before the graph.  Raises FormatError."""
         dims, dtype = tuple(tensor.ints(1, "u32")), np.dtype(_DTYPES[_dtype(tensor)])
         count = math.prod(dims)
@@ -174,13 +176,13 @@ class _Dump:
 _RESULTS = {"BatchNorm": 0, "TopK": 2, "Argsort": 2, "LayerNorm": 3, "GroupNorm": 3, "InstanceNorm": 3}
 
 
-def _wanted(dtype: Table | None) -> DType | None:
+def _wanted(dtype: FlatTable | None) -> DType | None:
     """The type of the result if the operator states one, other than quantised integers."""
     code = int(dtype.get(0, "u8")) if dtype is not None else -1
     return DType.of(np.dtype(_DTYPES[code])) if code in _DTYPES else None
 
 
-def _dtype(tensor: Table) -> int:
+def _dtype(tensor: FlatTable) -> int:
     dtype = tensor.table(3)
     code = int(dtype.get(0, "u8")) if dtype is not None else 0
     if code not in _DTYPES:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.node_context import NodeContext
-from tenon.formats.wire.flatbuffer import Table
+from tenon.formats.wire.flatbuffer import FlatTable
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType
 
@@ -18,7 +18,7 @@ class MegengineNode(NodeContext):
     inputs: list[Value]
 
     def __init__(
-        self, builder: GraphBuilder, parameters: Table | None, inputs: Sequence[Value], wanted: DType | None = None
+        self, builder: GraphBuilder, parameters: FlatTable | None, inputs: Sequence[Value], wanted: DType | None = None
     ) -> None:
         super().__init__(builder, list(inputs))
         self.parameters, self.wanted = parameters, wanted

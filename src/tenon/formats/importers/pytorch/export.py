@@ -15,7 +15,7 @@ import numpy as np
 from tenon.errors import InputError, ModelError, Problem, UnsupportedError
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.pytorch.ops import OPERATORS
-from tenon.formats.importers.pytorch.program import PytorchCall, PytorchProgram, Ref, operator_name
+from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, operator_name
 from tenon.formats.importers.pytorch.walk import graph_of
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.arrays import as_array
@@ -151,7 +151,7 @@ class _ExportReader:
         return PytorchCall(operator_name(str(node.target)), node.name, self.arguments(node), results, shape, kind)
 
     def arguments(self, node: Any) -> dict[str, Any]:
-        """Arguments by their names in the schema, tensors as ``Ref``."""
+        """Arguments by their names in the schema, tensors as ``ProgramRef``."""
         if not hasattr(node.target, "_schema"):
             return {}
         schema = node.target._schema.arguments
@@ -170,5 +170,5 @@ class _ExportReader:
 
 def _plain(given: Any) -> Any:
     if hasattr(given, "meta") and hasattr(given, "op"):
-        return Ref(given.name)
+        return ProgramRef(given.name)
     return [_plain(item) for item in given] if isinstance(given, list | tuple) else given

@@ -15,7 +15,7 @@ import numpy as np
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.pytorch.node import TYPES
-from tenon.formats.importers.pytorch.program import PytorchCall, PytorchProgram, Ref, Shape, operator_name
+from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, Shape, operator_name
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.archive import SIGNATURE, Archive
 from tenon.network.graph.bind import Shapes
@@ -159,13 +159,13 @@ class _ArchiveReader:
         self.program.calls.append(PytorchCall("alias", name, {"self": value}, [name], shape, kind))
 
     def value(self, argument: Mapping[str, Any], prefix: str) -> Any:
-        """An argument: the union of the schema as plain values, tensors as ``Ref``."""
+        """An argument: the union of the schema as plain values, tensors as ``ProgramRef``."""
         ((kind, given),) = [(k, v) for k, v in argument.items() if v is not None or k == "as_none"][:1] or [("", None)]
         match kind:
             case "as_tensor":
-                return Ref(prefix + given["name"])
+                return ProgramRef(prefix + given["name"])
             case "as_tensors":
-                return [Ref(prefix + t["name"]) for t in given]
+                return [ProgramRef(prefix + t["name"]) for t in given]
             case "as_optional_tensors":
                 return [self.value(t, prefix) for t in given]
             case "as_sym_int":

@@ -12,7 +12,7 @@ Shape = Sequence[int | str]
 
 
 @dataclass(frozen=True)
-class Ref:
+class ProgramRef:
     """A tensor among the arguments of a call."""
 
     name: str

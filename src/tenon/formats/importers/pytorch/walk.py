@@ -9,7 +9,7 @@ from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError, unknown
 from tenon.formats.importers.pytorch.node import TYPES, PytorchNode
 from tenon.formats.importers.pytorch.ops import MOVEMENT, OPERATORS
-from tenon.formats.importers.pytorch.program import PytorchCall, PytorchProgram, Ref, Shape
+from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, Shape
 from tenon.formats.importers.pytorch.views import Views
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.bind import Shapes
@@ -70,7 +70,7 @@ class _CallImporter:
             self.views.note(name, operand, arguments, results)
 
     def value(self, given: Any) -> Any:
-        if isinstance(given, Ref):
+        if isinstance(given, ProgramRef):
             if given.name not in self.builder and given.name in self.program.constants:
                 self.builder[given.name] = self.builder.constant(self.program.constants[given.name](), given.name)
             self.views.check(given.name)
@@ -81,13 +81,13 @@ class _CallImporter:
         names = ["output"] if len(results) == 1 else [f"output_{i}" for i in range(len(results))]
         for result, name in zip(results, names, strict=True):
             with self.builder.layer(name, "output", name):
-                self.builder[name] = self.builder.add("Identity", self.value(Ref(result)))
+                self.builder[name] = self.builder.add("Identity", self.value(ProgramRef(result)))
         return names
 
 
 def _refs(given: Iterable[Any]) -> Iterator[str]:
     for item in given:
-        if isinstance(item, Ref):
+        if isinstance(item, ProgramRef):
             yield item.name
         elif isinstance(item, list | tuple):
             yield from _refs(item)

@@ -20,7 +20,7 @@ from tenon.formats.importers.tflite.content import TfliteGraph, TfliteOperation,
 from tenon.formats.importers.tflite.importer import TfliteImporter
 from tenon.formats.importers.tflite.sparsity import sparse_positions
 from tenon.formats.model_files.model_file import ModelFile
-from tenon.formats.wire.flatbuffer import Buffer, Table, options
+from tenon.formats.wire.flatbuffer import FlatBuffer, FlatTable, options
 from tenon.network.graph.bind import Shapes
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import DType, Quant
@@ -61,7 +61,7 @@ def parse(file: ModelFile) -> list[TfliteGraph]:
 def _parse(data: bytes) -> list[TfliteGraph]:
     if data[4:8] != IDENTIFIER:
         raise FormatError("its identifier is not TFL3")
-    model = Buffer(data).root()
+    model = FlatBuffer(data).root()
     version = model.get(schema.MODEL["version"], "u32")
     if version != 3:
         raise FormatError(f"it is of schema version {version}; Tenon reads version 3")
@@ -73,7 +73,9 @@ def _parse(data: bytes) -> list[TfliteGraph]:
     return [_graph(graph, codes, buffers, data) for graph in graphs]
 
 
-def _graph(table: Table, codes: Sequence[tuple[str, int]], buffers: Sequence[Table], data: bytes) -> TfliteGraph:
+def _graph(
+    table: FlatTable, codes: Sequence[tuple[str, int]], buffers: Sequence[FlatTable], data: bytes
+) -> TfliteGraph:
     slots = schema.SUBGRAPH
     tensors = [_tensor(t, buffers, data, i) for i, t in enumerate(table.tables(slots["tensors"]))]
     operators = table.tables(slots["operators"])
@@ -86,7 +88,7 @@ def _graph(table: Table, codes: Sequence[tuple[str, int]], buffers: Sequence[Tab
     return TfliteGraph(table.text(slots["name"]), tensors, operations, *ends)
 
 
-def _operator_code(code: Table) -> tuple[str, int]:
+def _operator_code(code: FlatTable) -> tuple[str, int]:
     """The name of an operator and its version."""
     slots = schema.OPERATOR_CODE
     number = max(code.get(slots["old_code"], "i8"), code.get(slots["code"], "i32"))
@@ -94,7 +96,7 @@ def _operator_code(code: Table) -> tuple[str, int]:
     return code.text(slots["custom"]) if name == "CUSTOM" else name, code.get(slots["version"], "i32", 1)
 
 
-def _operation(table: Table, codes: Sequence[tuple[str, int]], tensors: int) -> TfliteOperation:
+def _operation(table: FlatTable, codes: Sequence[tuple[str, int]], tensors: int) -> TfliteOperation:
     slots = schema.OPERATOR
     opcode = table.get(slots["opcode"], "u32")
     inputs, outputs, within = ends = [tuple(table.ints(slots[k])) for k in ("inputs", "outputs", "intermediates")]
@@ -106,7 +108,7 @@ def _operation(table: Table, codes: Sequence[tuple[str, int]], tensors: int) -> 
     return TfliteOperation(name, fields, custom, inputs, outputs, within, version)
 
 
-def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) -> TfliteTensor:
+def _tensor(table: FlatTable, buffers: Sequence[FlatTable], data: bytes, number: int) -> TfliteTensor:
     slots = schema.TENSOR
     name = table.text(slots["name"]) or f"tensor_{number}"
     shape, code = tuple(table.ints(slots["shape"])), table.get(slots["type"], "i8")
@@ -127,7 +129,7 @@ def _tensor(table: Table, buffers: Sequence[Table], data: bytes, number: int) ->
     return TfliteTensor(name, shape, dtype, quant, array, broken)
 
 
-def _data(content: Array, shape: tuple[int, ...], dtype: DType, sparsity: Table | None) -> tuple[Array | None, str]:
+def _data(content: Array, shape: tuple[int, ...], dtype: DType, sparsity: FlatTable | None) -> tuple[Array | None, str]:
     """A constant's elements, those of a sparse one between zeros; if they are invalid, why."""
     positions: Array | None = None
     if sparsity is not None:
@@ -153,7 +155,7 @@ def _data(content: Array, shape: tuple[int, ...], dtype: DType, sparsity: Table 
     return dense.reshape(shape), ""
 
 
-def _content(buffer: Table, data: bytes) -> Array:
+def _content(buffer: FlatTable, data: bytes) -> Array:
     """A buffer's bytes; those of files above 2 GB lie behind the tables."""
     slots = schema.BUFFER
     offset, size = buffer.get(slots["offset"], "u64"), buffer.get(slots["size"], "u64")
@@ -164,7 +166,7 @@ def _content(buffer: Table, data: bytes) -> Array:
     return buffer.vector(slots["data"], "u8")
 
 
-def _quant(table: Table | None, shape: tuple[int, ...]) -> tuple[Quant | None, str]:
+def _quant(table: FlatTable | None, shape: tuple[int, ...]) -> tuple[Quant | None, str]:
     """The quantisation and, if it is invalid, why."""
     if table is None:
         return None, ""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.formats.importers.tflite import schema
-from tenon.formats.wire.flatbuffer import Table
+from tenon.formats.wire.flatbuffer import FlatTable
 from tenon.network.graph.graph import Array
 
 _DENSE, _COMPRESSED = 0, 1
@@ -21,7 +21,7 @@ _KINDS = {1: "i32", 2: "u16", 3: "u8"}
 """Element types of the vectors by their number in the union."""
 
 
-def sparse_positions(table: Table, shape: Sequence[int]) -> Array | str:
+def sparse_positions(table: FlatTable, shape: Sequence[int]) -> Array | str:
     """The positions of the stored elements in the flattened dense tensor, i64; if the form is invalid, why."""
     slots = schema.SPARSITY
     order, blocked = table.ints(slots["order"]), table.ints(slots["blocked"])
@@ -34,7 +34,7 @@ def sparse_positions(table: Table, shape: Sequence[int]) -> Array | str:
     return sizes if isinstance(sizes, str) else _walk(order, levels, sizes, _strides(shape, blocked, sizes))
 
 
-def _extents(shape: Sequence[int], blocked: Sequence[int], level_of: dict[int, Table]) -> list[int] | str:
+def _extents(shape: Sequence[int], blocked: Sequence[int], level_of: dict[int, FlatTable]) -> list[int] | str:
     """The extent of every axis in blocks, then of every axis within a block."""
     rank, extents = len(shape), list(shape)
     for k, axis in enumerate(blocked):
@@ -55,7 +55,9 @@ def _strides(shape: Sequence[int], blocked: Sequence[int], extents: Sequence[int
     return [*plain, *within]
 
 
-def _walk(order: Sequence[int], levels: Sequence[Table], extents: Sequence[int], strides: Sequence[int]) -> Array | str:
+def _walk(
+    order: Sequence[int], levels: Sequence[FlatTable], extents: Sequence[int], strides: Sequence[int]
+) -> Array | str:
     """Positions of the entries of the last level."""
     positions, size = np.zeros(1, np.int64), math.prod(extents)
     for axis, level in zip(order, levels, strict=True):
@@ -77,7 +79,7 @@ def _walk(order: Sequence[int], levels: Sequence[Table], extents: Sequence[int],
     return positions if len(np.unique(positions)) == len(positions) else "it stores an element twice"
 
 
-def _vector(level: Table, name: str) -> Array:
+def _vector(level: FlatTable, name: str) -> Array:
     """A vector of 8, 16 or 32-bit integers as i64; empty if it is absent."""
     slots = schema.SPARSE_LEVEL
     table, kind = level.table(slots[name]), _KINDS.get(level.get(slots[f"{name}_type"], "u8"))

@@ -19,7 +19,7 @@ from tenon.network.ops.quantize import QuantizeLinear
 from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.base import Log, Match, Result, Rule, apply, attribute, make, run, silent
 from tenon.network.passes.canonicalize import DEAD
-from tenon.network.passes.integers.chain import Chain, chain
+from tenon.network.passes.integers.chain import FloatChain, chain
 from tenon.network.passes.integers.comparisons import comparison_rules
 from tenon.network.passes.integers.extremes import extreme
 from tenon.network.passes.integers.float_results import float_result_rules
@@ -35,7 +35,7 @@ from tenon.network.passes.patterns import Apply
 from tenon.network.passes.site import why_not_compiled
 from tenon.options import Arithmetic
 
-Convert = Callable[[Match, Chain, Arithmetic], Value | str]
+Convert = Callable[[Match, FloatChain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
     "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Div": divide,

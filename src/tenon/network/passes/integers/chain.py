@@ -19,7 +19,7 @@ from tenon.network.passes.integers.operands import Grid, can_move, grid_of, move
 
 
 @dataclass(frozen=True)
-class Chain:
+class FloatChain:
     """From ``core``, whose result has no other reader, through ``moves`` (in order) and bounds to a grid.
 
     ``low`` and ``high`` bound the result, in units of the QuantizeLinear's input; ``scaled`` is true if a constant
@@ -55,7 +55,7 @@ class Chain:
         return value
 
 
-def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> Chain | str:
+def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> FloatChain | str:
     """The chain from the matched QuantizeLinear back to the operator that computes its input, at the latest to one
     of one of the classes ``core``."""
     grid = grid_of(match.root)
@@ -71,7 +71,7 @@ def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> Chain | str:
             return f"the float result of {node.op.name} is read by others too"
         limits, negative_slope = bounds(node), slope(node)
         if isinstance(node.op, core):
-            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
+            return FloatChain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
         if leak != 1 and (limits is not None or _factor(node) is not None):
             return "its result is clipped or scaled before a LeakyRelu"
         if limits is not None and scaled:
@@ -85,7 +85,7 @@ def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> Chain | str:
         elif can_move(node) and not isinstance(node.op, Pad):
             moves.append(node)
         else:
-            return Chain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
+            return FloatChain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
         following = node.input(0) if limits is not None or _factor(node) is None else _factor(node)
         assert following is not None
         value = following

@@ -8,12 +8,12 @@ import numpy as np
 
 from tenon.network.graph.graph import Value
 from tenon.network.passes.base import Match
-from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.operands import operand
 from tenon.options import Arithmetic
 
 
-def extreme(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def extreme(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """Rounding preserves order, so that constants are rounded first."""
     node, grid = chain.core, chain.grid
     if len(node.inputs) != 2 or node.input(0).constant or not node.input(1).constant:

@@ -17,7 +17,7 @@ from tenon.network.ops.quantised_values import bounds
 from tenon.network.ops.requantize import quantized_multiplier
 from tenon.network.passes.base import Match, make
 from tenon.network.passes.integers.arithmetic import ratio_of
-from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.operands import BYTES, Grid, operand
 from tenon.options import Arithmetic
 
@@ -118,7 +118,9 @@ def _negative(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -
     return match.add(make("Cast", to=grid.dtype.value), bounded)
 
 
-def softmax_16(match: Match, chain: Chain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic) -> Value | str:
+def softmax_16(
+    match: Match, chain: FloatChain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic
+) -> Value | str:
     """Softmax over the last axis of 16 bits, for a result of the scale 2**-15."""
     factor = given.scale * beta / (10.0 / 65535.0)
     if given.zero or chain.grid.zero or chain.grid.scale != FRACTIONS or not 0 < factor < LARGEST_RATIO:
@@ -129,7 +131,7 @@ def softmax_16(match: Match, chain: Chain, x: Value, given: Grid, beta: float, a
     return chain.finish(match, match.add(op, x, origin=chain.core.origin))
 
 
-def prelu(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def prelu(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """PRELU by slopes of 8 bits."""
     node, y = chain.core, chain.grid
     if arithmetic == "onnx" or chain.scaled or chain.bounds(away=True) != y.range:
@@ -156,7 +158,7 @@ def prelu(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     return chain.finish(match, match.add(op, a.value, slopes.value, origin=node.origin))
 
 
-def squared_difference(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def squared_difference(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """A Sub times itself."""
     y = chain.grid
     minus = chain.core.input(0).producer

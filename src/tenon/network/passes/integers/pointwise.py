@@ -24,7 +24,7 @@ from tenon.network.ops.slice_gather import Pad
 from tenon.network.ops.traits import selects
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, table_of
-from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.functions import function_16, is_squared_difference, squared_difference
 from tenon.network.passes.integers.operands import BYTES, Grid, Operand, can_move, grid_of, moved, operand
 from tenon.network.passes.integers.products import product
@@ -37,7 +37,7 @@ HEADROOM_16 = 15
 """Bits that 16-bit operands of a sum are shifted up by before they are scaled."""
 
 
-def binary(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def binary(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """An Add, a Sub or a Mul of two quantised tensors."""
     node = chain.core
     if chain.scaled:

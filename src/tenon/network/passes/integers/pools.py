@@ -15,7 +15,7 @@ from tenon.network.ops.reduce import GlobalAveragePool, ReduceMean, ReduceSum
 from tenon.network.ops.requantize import SUMS, quantized_multiplier
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import concatenated_u8, mean_factor
-from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.float_results import integer_scores, scores
 from tenon.network.passes.integers.functions import softmax_16
 from tenon.network.passes.integers.operands import BYTES, Operand, operand, transpose
@@ -23,7 +23,7 @@ from tenon.network.passes.integers.pointwise import _looked_up
 from tenon.options import Arithmetic
 
 
-def average(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def average(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """AveragePool, GlobalAveragePool, and ReduceMean over the spatial axes of an image."""
     node = chain.core
     x = operand(match, node.input(0))
@@ -65,7 +65,7 @@ def average(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
 
 
 def _pooled_whole(
-    match: Match, chain: Chain, x: Operand, rounding: str, arithmetic: Arithmetic, factor: float
+    match: Match, chain: FloatChain, x: Operand, rounding: str, arithmetic: Arithmetic, factor: float
 ) -> Value:
     """The average over all spatial axes of any number, as of one."""
     batch, channels, *sizes = x.value.type.dims
@@ -77,7 +77,12 @@ def _pooled_whole(
 
 
 def _requantised(
-    match: Match, chain: Chain, x: Operand, arithmetic: Arithmetic, kernel: tuple[int, ...], more: Mapping[str, object]
+    match: Match,
+    chain: FloatChain,
+    x: Operand,
+    arithmetic: Arithmetic,
+    kernel: tuple[int, ...],
+    more: Mapping[str, object],
 ) -> Value | str:
     """Averages in the quantisation of the input, as TFLite has them, and a QUANTIZE."""
     alike = replace(chain, grid=x.grid, low=-math.inf, high=math.inf)
@@ -88,7 +93,7 @@ def _requantised(
     return result if isinstance(result, str) else chain.finish(match, result)
 
 
-def _unfit(chain: Chain, x: Operand) -> str:
+def _unfit(chain: FloatChain, x: Operand) -> str:
     if chain.scaled or x.grid.steps or chain.grid.steps:
         return "its values are quantisation steps"
     wide = x.grid.dtype is chain.grid.dtype is DType.I16
@@ -101,7 +106,7 @@ def _unfit(chain: Chain, x: Operand) -> str:
 
 def _pooled(
     match: Match,
-    chain: Chain,
+    chain: FloatChain,
     x: Operand,
     rounding: str,
     arithmetic: Arithmetic,
@@ -124,7 +129,7 @@ def _pooled(
     return match.add(op, x.value, origin=chain.core.origin)
 
 
-def total(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def total(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """ReduceSum, as TFLite's kernels compute it: a mean without the division."""
     x = operand(match, chain.core.input(0))
     if isinstance(x, str):
@@ -141,7 +146,7 @@ def _axes_of(node: Node) -> list[int] | None:
 
 
 def _reduced(
-    match: Match, chain: Chain, x: Operand, arithmetic: Arithmetic, along: Sequence[int] | None
+    match: Match, chain: FloatChain, x: Operand, arithmetic: Arithmetic, along: Sequence[int] | None
 ) -> Value | str:
     """A mean or a sum along axes, as a pooling of the whole image."""
     node = chain.core
@@ -175,7 +180,7 @@ def _reduced(
     return chain.finish(match, match.add("Reshape", y, shape))
 
 
-def softmax(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def softmax(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """Softmax over the last axis, for a result of the scale 2**-8 or 2**-16; that of ONNX Runtime gives floats."""
     node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
@@ -196,7 +201,7 @@ def softmax(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     return chain.finish(match, y)
 
 
-def concat(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def concat(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """Parts requantised to the grid of the result."""
     node = chain.core
     if chain.scaled:
@@ -219,7 +224,7 @@ def concat(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
     return chain.finish(match, match.add(node.op, *parts, origin=node.origin))
 
 
-def _part_u8(match: Match, part: Operand, chain: Chain) -> Value:
+def _part_u8(match: Match, part: Operand, chain: FloatChain) -> Value:
     """A part of a concatenation in LiteRT's arithmetic, which has one of its own for u8."""
     if part.grid.same(chain.grid):
         return part.value
@@ -230,7 +235,7 @@ def _part_u8(match: Match, part: Operand, chain: Chain) -> Value:
     return match.add(op, part.value, table, origin=chain.core.origin)
 
 
-def resize(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def resize(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """Bilinear resampling of an image, its quantisation unchanged."""
     node = chain.core
     x = operand(match, node.input(0))

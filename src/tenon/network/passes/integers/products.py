@@ -17,7 +17,7 @@ from tenon.network.ops.requantize import added_factors, largest_added, largest_s
 from tenon.network.ops.window import Window
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import overflows, product_factors
-from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.operands import BYTES, Grid, Operand, bias, operand, transpose, weights
 from tenon.network.passes.integers.transposed import Spread, by_output, unsupported
 from tenon.options import Arithmetic
@@ -26,7 +26,7 @@ LARGEST_RANK = 4
 """Axes of the images that kernels of convolutions in integers take."""
 
 
-def product(match: Match, chain: Chain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
+def product(match: Match, chain: FloatChain, arithmetic: Arithmetic, added: Operand | None = None) -> Value | str:
     """A Conv, a ConvTranspose, a Gemm or a MatMul by constant weights, in integers; ``added`` to the sums of a Conv."""
     node = chain.core
     matrix, back = isinstance(node.op, Gemm | MatMul), isinstance(node.op, ConvTranspose)
@@ -184,7 +184,7 @@ def _at_run_time(node: Node) -> bool:
     return w.type.rank != 2 or not (w.constant or integers_of(w))
 
 
-def matmul(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def matmul(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """A product of two matrices that are both computed at run time."""
     node = chain.core
     if chain.slope != 1:

@@ -12,7 +12,7 @@ from tenon.network.ops.pointwise import Max
 from tenon.network.ops.reduce import ReduceL2
 from tenon.network.ops.requantize import quantized_multiplier
 from tenon.network.passes.base import Match, attribute, make
-from tenon.network.passes.integers.chain import Chain
+from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.float_results import integer_scores
 from tenon.network.passes.integers.operands import Operand, operand, transpose
 from tenon.options import Arithmetic
@@ -24,7 +24,7 @@ EPSILON = 1e-5
 """At most the bound below the length that an L2 normalisation divides by."""
 
 
-def divide(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def divide(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """A Div of two quantised tensors, or an L2 normalisation."""
     node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
@@ -75,7 +75,7 @@ def _normalized_axis(node: Node) -> int | None:
     return int(axes.reshape(())) % node.output.type.rank if small else None
 
 
-def _l2_normalization(match: Match, chain: Chain, axis: int) -> Value | str:
+def _l2_normalization(match: Match, chain: FloatChain, axis: int) -> Value | str:
     x = operand(match, chain.core.input(0))
     if isinstance(x, str):
         return x
@@ -89,7 +89,7 @@ def _l2_normalization(match: Match, chain: Chain, axis: int) -> Value | str:
     return _along(match, chain, x, axis, make("IntegerL2Normalization", x_zero=x.grid.zero))
 
 
-def log_softmax(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | str:
+def log_softmax(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
     """LogSoftmax of i8, for a result of the scale 1/16; that of ONNX Runtime gives floats."""
     node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
@@ -105,7 +105,7 @@ def log_softmax(match: Match, chain: Chain, arithmetic: Arithmetic) -> Value | s
     return _along(match, chain, x, axis, make("IntegerLogSoftmax", x_scale=x.grid.scale))
 
 
-def _along(match: Match, chain: Chain, x: Operand, axis: int, op: Operation) -> Value:
+def _along(match: Match, chain: FloatChain, x: Operand, axis: int, op: Operation) -> Value:
     """An operator on rows of the last axis, along any axis."""
     rank, origin = x.value.type.rank, chain.core.origin
     if axis == rank - 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenon.runtime.bundle.packages.contents import Contents
-from tenon.runtime.bundle.packages.forms import FORMS, Form
+from tenon.runtime.bundle.packages.forms import FORMS, PackageForm
 from tenon.runtime.bundle.packages.mace import engine_factory
 
-__all__ = ["FORMS", "Contents", "Form", "engine_factory"]
+__all__ = ["FORMS", "Contents", "PackageForm", "engine_factory"]

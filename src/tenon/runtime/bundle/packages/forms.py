@@ -17,7 +17,7 @@ from tenon.runtime.bundle.packages.tar import tar
 
 
 @dataclass(frozen=True)
-class Form:
+class PackageForm:
     """A package form: the name of its file (with @NAME@ and @VERSION@), and the function that makes its content."""
 
     file: str
@@ -37,19 +37,19 @@ def _tarred(files: Callable[[Contents], dict[str, bytes]]) -> Callable[[Contents
 
 
 FORMS = {
-    "archive": Form("lib@NAME@.a", lambda contents: contents.archive()),
-    "single-c": Form("@NAME@_single.c", lambda contents: single_source(contents).encode()),
-    "single-header": Form("@NAME@_single.h", lambda contents: single_header(contents).encode()),
-    "cmake": Form("@NAME@-@VERSION@-cmake.tar.gz", _tarred(cmake)),
-    "arduino": Form("@NAME@-arduino.zip", _zipped(arduino)),
-    "platformio": Form("@NAME@-platformio.tar.gz", _tarred(platformio)),
-    "espidf": Form("@NAME@-espidf.zip", _zipped(espidf)),
-    "zephyr": Form("@NAME@-zephyr.zip", _zipped(zephyr)),
-    "cmsis": Form("Tenon.@NAME@.@VERSION@.pack", _zipped(cmsis)),
-    "swift": Form("@NAME@-swift.zip", _zipped(swift)),
-    "android": Form("@NAME@-android.zip", _zipped(android)),
-    "mace": Form("@NAME@_mace.tar.gz", _tarred(mace)),
-    "micro": Form("@NAME@_micro.tar.gz", _tarred(micro)),
-    "tar": Form("lib@NAME@.tar.gz", _tarred(tar)),
+    "archive": PackageForm("lib@NAME@.a", lambda contents: contents.archive()),
+    "single-c": PackageForm("@NAME@_single.c", lambda contents: single_source(contents).encode()),
+    "single-header": PackageForm("@NAME@_single.h", lambda contents: single_header(contents).encode()),
+    "cmake": PackageForm("@NAME@-@VERSION@-cmake.tar.gz", _tarred(cmake)),
+    "arduino": PackageForm("@NAME@-arduino.zip", _zipped(arduino)),
+    "platformio": PackageForm("@NAME@-platformio.tar.gz", _tarred(platformio)),
+    "espidf": PackageForm("@NAME@-espidf.zip", _zipped(espidf)),
+    "zephyr": PackageForm("@NAME@-zephyr.zip", _zipped(zephyr)),
+    "cmsis": PackageForm("Tenon.@NAME@.@VERSION@.pack", _zipped(cmsis)),
+    "swift": PackageForm("@NAME@-swift.zip", _zipped(swift)),
+    "android": PackageForm("@NAME@-android.zip", _zipped(android)),
+    "mace": PackageForm("@NAME@_mace.tar.gz", _tarred(mace)),
+    "micro": PackageForm("@NAME@_micro.tar.gz", _tarred(micro)),
+    "tar": PackageForm("lib@NAME@.tar.gz", _tarred(tar)),
 }
 """By the names of ``options.Emit``."""
