@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,16 @@ def test_runtime_compiles_with_every_compiler_and_network_name(program: str | No
         assert sizes(objects["main.o"]).code > 0
     sources = (*IMAGES, "program_images.c", "no_images.c", "labels.c", "messages.c")
     assert all(sizes(made).code > 0 for made in runtime_objects(bundle.compiler, bundle.target, sources).values())
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
+def test_compilers_that_guard_the_stack_add_no_calls(tmp_path: Path) -> None:
+    """Debian's gcc does not, Ubuntu's does: its objects would need a C library."""
+    made = compiler.named("gcc", tmp_path)
+    guarding = replace(made, command=(*made.command, "-fstack-protector-all"))
+    source = b"void f(int n); void f(int n) { volatile char a[64]; a[n & 63] = 1; }"
+    target = find_target("x86-64" if made.triple.startswith("x86_64") else "aarch64")
+    assert b"__stack_chk" not in guarding.compile({"f.c": source}, "f.c", target)
 
 
 def test_sizes_of_functions_and_sections(zig: compiler.Compiler) -> None:
