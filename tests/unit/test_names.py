@@ -1,0 +1,141 @@
+"""Rules of names, docstrings and formatting."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tenon
+
+pytestmark = pytest.mark.quick
+
+SOURCE = Path(tenon.__file__).parent
+MOST_UNFORMATTED = {
+    "cli": 6,
+    "compat": 9,
+    "formats": 41,
+    "machine": 9,
+    "network": 5,
+    "runtime": 8,
+    "tools": 5,
+}
+"""Statements of each wing that ruff does not format: tables, whose rows align.  Elsewhere there are none."""
+KERNELS = {
+    "Conv",
+    "IntegerConv",
+    "IntegerMatMul",
+    "IntegerSigmoid",
+    "LogSoftmax",
+    "Lookup",
+    "LookupSoftmax",
+    "Pointwise",
+    "Softmax",
+}
+"""The parameters of a kernel have the name of the operator that it computes, one in ``kernels``, one in ``ops``."""
+SHARED = {
+    "Comparison": "tenon.quantization.Comparison is public; the other is the base of ONNX's comparisons",
+    "Accuracy": "tenon.deployment.Accuracy is public; the other is that of an operator's kernel",
+    "TopK": "tenon.metrics.TopK is public; the other is ONNX's operator",
+    "Affine": "an affine map: of indices in a kernel, of channels in a pass",
+    "Apply": "a function applied to elements: in an operator, in a pattern",
+    "Constant": "a constant: of a program, in a pattern",
+    "Detection": "a detected object: in a kernel, in an answer",
+    "Direct": "computed without a transform: an algorithm, a generic operator",
+    "Format": "a format: of model files, of stored numbers",
+    "Limits": "limits of an algorithm, of trees",
+    "Loop": "a loop: of loop IR, in the cost of one",
+    "Memory": "memories: of a program, of a board",
+    "Rows": "rows that a kernel normalises, in floats and in integers",
+    "Span": "a range of positions: of samples, of rows of a patch",
+    "Target": "a machine; in Strassen's algorithm where a sum goes",
+    "Times": "measured times; an estimate of an operator",
+    "View": "another shape for the same data: of a matrix, of an operator's input",
+}
+"""Names of two classes each, with what these mean; nothing is added without a reason."""
+BROKEN = re.compile(r"(Of|That of|Those of) ")
+"""A sentence that cannot be read without the name of what it describes."""
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    return [
+        (f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)}", node)
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.arg | ast.ClassDef)
+        and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    ]
+
+
+@cache
+def classes() -> dict[str, list[str]]:
+    """The files and lines of each public class name."""
+    places = defaultdict(list)
+    for where, node in nodes():
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            places[node.name].append(where)
+    return places
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Docstrings, those of constants included: every statement that is a string."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value.strip()
+
+
+def unformatted(path: Path) -> int:
+    if "fmt:" not in path.read_text():
+        return 0
+    with path.open("rb") as file:
+        comments = [t.string for t in tokenize.tokenize(file.readline) if t.type == tokenize.COMMENT]
+    return sum(bool(re.match(r"#\s*fmt:\s*(skip|off)", comment)) for comment in comments)
+
+
+def test_locals_are_named_after_what_they_hold() -> None:
+    stored = [where for where, node in nodes() if isinstance(node, ast.Name) and node.id == "found"]
+    arguments = [where for where, node in nodes() if isinstance(node, ast.arg) and node.arg == "found"]
+    assert not stored + arguments, "a local called 'found' does not say what it holds"
+
+
+def test_docstrings_are_sentences_that_stand_alone() -> None:
+    broken = [
+        f"{path.relative_to(SOURCE)}:{line}: {text[:60]}"
+        for path, tree in trees().items()
+        for line, text in texts(tree)
+        if BROKEN.match(text)
+    ]
+    assert not broken, broken
+
+
+def test_only_tables_are_not_formatted() -> None:
+    number = Counter[str]()
+    for path in trees():
+        parts = path.relative_to(SOURCE).parts
+        number[parts[0] if len(parts) > 1 else "."] += unformatted(path)
+    more = {wing: count for wing, count in number.items() if count > MOST_UNFORMATTED.get(wing, 0)}
+    assert not more, f"more statements with 'fmt: skip' than before: {more}"
+
+
+def test_class_names_have_one_meaning() -> None:
+    several = {name: where for name, where in classes().items() if len(where) > 1}
+    assert several.keys() <= KERNELS | SHARED.keys(), {n: several[n] for n in several.keys() - KERNELS - SHARED.keys()}
+    assert all(len(where) == 2 for where in several.values()), "a name has two classes at most"
+    assert not (KERNELS | SHARED.keys()) - several.keys(), "these have become unique: remove them from the lists"
+
+
+def test_kernels_that_share_a_name_belong_to_an_operator() -> None:
+    for name in KERNELS:
+        assert {where.split("/")[1] for where in classes()[name]} == {"kernels", "ops"}, name
