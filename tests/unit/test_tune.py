@@ -207,7 +207,7 @@ def test_threads_option_of_tune(
     asked: list[int] = []
 
     def searched(graph: Graph, bench: Bench, *rest: object, **more: object) -> Iterator[LayerTimes]:
-        asked.append(bench.threads)
+        asked.append(bench.setting.threads)
         yield from ()
 
     monkeypatch.setattr("tenon.pipeline.search", searched)
