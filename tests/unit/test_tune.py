@@ -232,7 +232,7 @@ def test_the_generator_version_follows_its_sources(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(table, "_PACKAGE", tmp_path / "tenon")
     shutil.copytree(Path(tenon.__file__).parent, tmp_path / "tenon", ignore=shutil.ignore_patterns("__pycache__"))
     assert generator_version.__wrapped__() == now
-    with (tmp_path / "tenon" / "kernels" / "conv.py").open("a") as file:
+    with (tmp_path / "tenon" / "machine" / "kernels" / "conv.py").open("a") as file:
         file.write("\n")
     assert generator_version.__wrapped__() != now
 
