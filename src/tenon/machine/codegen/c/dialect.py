@@ -36,7 +36,7 @@ PORTABLE = {
     "min": "const {I} m = ({I})(a < b); " + _SELECT,
     "select": _SELECT,
     "abs": "return ({V})(({I})a & {magnitude});",
-    "sqrt": "{V} r; for (int i = 0; i < {N}; i++) r[i] = __builtin_sqrt{S}(a[i]); return r;",
+    "sqrt": "{V} r = a; for (int i = 0; i < {N}; i++) r[i] = __builtin_sqrt{S}(a[i]); return r;",
     "floor": _FLOOR,
     "ceil": "a = -a;\n  " + _FLOOR.replace("return ({V})", "return -({V})"),
     "trunc": (
