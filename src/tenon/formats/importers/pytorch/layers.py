@@ -18,6 +18,7 @@ from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import Outputs
 from tenon.formats.importers.pytorch.node import PytorchNode
 from tenon.network.graph.graph import Value
+from tenon.network.ops.resize import Resize
 
 
 # --------------------------------------------------------------------------------------- products
@@ -233,7 +234,7 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value
             centre = "align_corners"
         given = [node.get(name) for name in ("scales_d", "scales_h", "scales_w", "scales") if name in node.attributes]
         factors = given[0] if len(given) == 1 and isinstance(given[0], list) else given or node.get("scale_factors")
-        options = {
+        options: dict[str, Any] = {
             "mode": mode,
             "coordinate_transformation_mode": centre,
             "nearest_mode": nearest,
@@ -250,9 +251,21 @@ def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value
             return node.add("Resize", node.x, None, None, node.ints(*node.shape), **options)
         if mode == "linear" and not options["antialias"]:  # an axis that keeps its extent is copied
             factors = [1 if a == b else f for f, a, b in zip(factors, node.dims[2:], node.shape[2:], strict=True)]
+        if mode == "nearest" and node.dims[2:] == tuple(node.shape[2:]):  # which an ONNX Resize copies
+            return _sampled_in_place(node, Resize(**options), factors)
         return node.add("Resize", node.x, None, np.array([1, 1, *factors], np.float32), None, **options)
 
     return import_node
+
+
+def _sampled_in_place(node: PytorchNode, resize: Resize, factors: Sequence[float]) -> Value:
+    """Nearest neighbours by factors that change no extent."""
+    x = node.x
+    for axis, factor in enumerate(factors, 2):
+        if factor != 1:
+            at = resize.taps(node.dims[axis], node.dims[axis], factor, (0.0, 1.0)).at[:, 0]
+            x = node.add("Gather", x, node.constant(at, "positions"), axis=axis)
+    return x
 
 
 def grid_sample(node: PytorchNode) -> Value:
