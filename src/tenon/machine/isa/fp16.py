@@ -71,7 +71,7 @@ PRIMITIVES = {
 PORTABLE = {
     "fma_f16": Portable(
         "{V} acc, {V} a, {V} b",
-        "{V} r;\n  for (int i = 0; i < {N}; i++) r[i] = {one}(acc[i], a[i], b[i]);\n  return r;",
+        "{V} r = acc;\n  for (int i = 0; i < {N}; i++) r[i] = {one}(acc[i], a[i], b[i]);\n  return r;",
         _ONE,
         calls=True,
     ),

@@ -246,7 +246,7 @@ class C(C99):
         if t.lanes == 1:
             return super().division(name, t)
         one = self.helper(name, Type(t.dtype))
-        return f"  {{V}} r; for (int i = 0; i < {t.lanes}; i++) r[i] = {one}(a[i], b[i]); return r;"
+        return f"  {{V}} r = a; for (int i = 0; i < {t.lanes}; i++) r[i] = {one}(a[i], b[i]); return r;"
 
     def tree(self, name: str, t: Type) -> str:
         """Halve the vector until one lane holds the result."""
