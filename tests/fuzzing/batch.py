@@ -60,7 +60,7 @@ class Library:
     def __init__(self, plans: Sequence[Plan], compiler: Compiler, target: Target, folder: Path) -> None:
         """Raises CalledProcessError with the compiler's messages if it fails."""
         programs = [p.program for p in plans]
-        text = BACKEND.program(programs, "stdint.h").text()
+        text = BACKEND.program(programs, "stdint.h").files[0].text
         (folder / "batch.c").write_text(text)
         command = [
             *compiler.command,

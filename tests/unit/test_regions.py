@@ -86,5 +86,5 @@ def test_generated_c_compiles_without_warnings(mode: str, ratio: int, tmp_path: 
     inputs = [graph.add_input(f"x{i}", type) for i, type in enumerate(types)]
     graph.outputs = list(graph.add(RoiAlign(mode=mode, sampling_ratio=ratio), inputs, ["y"], Origin("", "y")).outputs)
     program = plan(graph, Setting(find("x86-64").machine), "regions")
-    (tmp_path / "regions.c").write_text(BACKEND.program([program], "stdint.h").text())
+    (tmp_path / "regions.c").write_text(BACKEND.program([program], "stdint.h").files[0].text)
     subprocess.run(["gcc", *BASE_FLAGS, "-fsyntax-only", "regions.c"], cwd=tmp_path, check=True)
