@@ -57,13 +57,11 @@ class PairStage(Stage):
     factors: Array
     mixed: Mixed | None = None
 
-    def step(
-        self, kernel: Kernel, words: Array, room: int, factors: Array | None = None, scratch: str = "panel"
-    ) -> Step:
+    def step(self, kernel: Kernel, words: Array, room: int, factors: Array | None = None) -> Step:
         """A kernel with packed weights, factors and ``room`` bytes of scratch memory."""
         assert self.bias is not None
         constants = (Weights(words), Weights(self.bias), Weights(self.factors if factors is None else factors))
-        return Step(kernel, (Input(0), *constants, *self.operands, Scratch(scratch, room, True), Output()))
+        return Step(kernel, (Input(0), *constants, *self.operands, Scratch("panel", room, True), Output()))
 
 
 def is_paired(problem: Problem) -> bool:
@@ -109,7 +107,7 @@ class PairsDirect(WithoutParameters):
         assert isinstance(stage, PairStage)
         s = stage.described
         words = integer_pairs.pack(stage.constant, s)
-        return [stage.step(integer_pairs.conv(s), words, integer_pairs.panel_bytes(s), scratch="pairs")]
+        return [stage.step(integer_pairs.conv(s), words, integer_pairs.panel_bytes(s))]
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class PairsDepthwise(WithoutParameters):
         (stage,) = stages
         assert isinstance(stage, PairStage)
         words, room = integer_pairs.pack_depthwise(stage.constant), 4 * math.prod(integer_pairs.plane(stage.described))
-        return [stage.step(integer_pairs.depthwise(stage.described), words, room, scratch="pairs")]
+        return [stage.step(integer_pairs.depthwise(stage.described), words, room)]
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class PairsWinograd(WithoutParameters):
         s = stage.described
         words = integer_winograd.pack(stage.constant, s)
         room = 4 * math.prod(integer_winograd.panel(s))
-        return [stage.step(integer_winograd.conv(s), words, room, scratch="pairs")]
+        return [stage.step(integer_winograd.conv(s), words, room)]
 
 
 def _packed_bytes(c: Conv) -> int:
