@@ -85,7 +85,8 @@ class Form:
 
     def fits(self, dtype: DType, lanes: int) -> bool:
         """Whether it is for operands of that type."""
-        return self.lanes in (lanes, 0 if lanes > 1 else lanes) and self.dtype in (None, dtype)
+        every = self.lanes == 0 and lanes > 1
+        return (every or self.lanes == lanes) and self.dtype in (None, dtype)
 
 
 @dataclass(frozen=True)
