@@ -155,7 +155,7 @@ class IntegerConv(IntegerProduct):
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
         that are ``settled``, in which other readers may have asked for halos."""
         if (
-            not (site.machine.has("dot2_i16") or site.machine.has("mul"))
+            not integer_pairs.available(site.machine)
             or site.machine.block != integer_pairs.BLOCK
             or site.input(0).rank > 4
         ):

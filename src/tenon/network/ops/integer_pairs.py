@@ -168,9 +168,14 @@ class PairProduct:
         return replace(known, fitted=integer_pairs.wrapped(rows), by_floats=by_floats, fitted_left=per_channel[1])
 
 
+def available(machine: Machine) -> bool:
+    """Whether a machine uses this family of kernels at all."""
+    return machine.has("dot2_i16") or machine.has("mul")
+
+
 def supports(c: Conv, machine: Machine) -> bool:
     """Whether there are kernels for such images."""
-    if not (machine.has("dot2_i16") or machine.has("mul")):
+    if not available(machine):
         return False
     if (c.x.dtype, c.y.dtype, c.weights) != (DType.I8,) * 3 or c.y.block not in (BLOCK, c.y.channels):
         return False
