@@ -1,4 +1,4 @@
-"""What a compilation does: its options, with every default filled in that depends on the target."""
+"""The options of a compilation, with every default filled in that depends on the target."""
 
 from __future__ import annotations
 

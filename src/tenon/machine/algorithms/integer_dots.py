@@ -24,7 +24,7 @@ def _applies(problem: Problem, machine: Machine) -> bool:
 
 
 def _rounded(stage: PairStage) -> tuple[PairConv, Array]:
-    """What a kernel computes, and its factors: it rounds each block of channels by itself, where that is faster."""
+    """The kernel's description and its factors, rounded for each block of channels by itself where that is faster."""
     s, mixed = stage.described, stage.mixed
     if mixed is None:
         return s, integer_dots.factors(stage.factors)

@@ -88,7 +88,7 @@ def region_parameters(regions: Sequence[Region] = tuple(Region)) -> str:
 
 
 class Unit(Protocol):
-    """What a backend makes of the programs of a bundle: source files with entry points."""
+    """The source files that a backend prints for the programs of a bundle, with their entry points."""
 
     @property
     def steps(self) -> tuple[tuple[KernelLaunch, ...], ...]:
@@ -200,7 +200,7 @@ def require_supported(backend: Backend, kernel: Kernel) -> None:
 
 
 def unsupported(backend: Backend, kernel: Kernel) -> Iterator[str]:
-    """What a kernel needs and the backend's machines do not have: memory spaces, loop kinds, barriers, operations."""
+    """A kernel's needs that the backend's machines do not meet: memory spaces, loop kinds, barriers, operations."""
     inside = list(statements(kernel.body))
     buffers = (*kernel.params, *(s.buffer for s in inside if isinstance(s, Alloc)))
     for space in dict.fromkeys(b.space for b in buffers if b.space not in backend.spaces):

@@ -1,4 +1,4 @@
-"""What the languages of C's family have in common: literals, casts, loops, integers that wrap around, slices of work
+"""The common part of C's family of languages: literals, casts, loops, integers that wrap around, slices of work
 items.  Scalars only; a dialect with vectors adds them.
 
 Operations without a sign of their own are calls of helper functions, printed once per type that needs them.

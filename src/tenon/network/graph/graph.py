@@ -140,7 +140,7 @@ class Node:
 
     An operation may run graphs of its own, ``bodies``: what a loop repeats.  A body shares no value with the graph that
     the node is in: what it reads from there is an input of the node and of the body, and what the node gives comes from
-    the body's outputs.  To whoever walks over a graph such a node is one node like any other: the walk does not enter
+    the body's outputs.  A walk over a graph visits such a node as one node and does not enter its
     bodies, and a pass that says nothing about them leaves them as they are.
     """
 

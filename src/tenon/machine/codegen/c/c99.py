@@ -1,4 +1,4 @@
-"""What GNU C and strict C99 share: the macros of their files, floats of 16 bits as integers."""
+"""The base of GNU C and strict C99: the macros of their files, floats of 16 bits as integers."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class C(C99):
         return (self.lanes_call(e, args) if e.type.lanes > 1 else "") or super().call(e, args)
 
     def lanes_call(self, e: Op, args: list[str]) -> str:
-        """What vectors are written as that is no call of a helper function; empty for what is one."""
+        """The text of an operation on vectors that needs no helper function; empty where it needs one."""
         t, source = self.type(e.type), e.args[0].type
         if e.name == "neg" and not e.type.dtype.is_float:
             return f"({t})(-({self.unsigned(e.type)}){args[0]})"
@@ -291,7 +291,7 @@ class C(C99):
         return f"{self.type(b.type)} {b.name}[{size}] __attribute__((aligned(64)));"
 
     def head(self) -> str:
-        """What stands before the functions printed so far: macros, types, helpers."""
+        """The text before the functions printed so far: macros, types, helpers."""
         helpers = self.needed_helpers()
         body = "\n".join((*self.functions, *helpers))
         floats = "float" in body or "double" in body
@@ -312,8 +312,11 @@ def _promoted(t: Type) -> bool:
 
 
 def _by_clang(name: str, t: Type) -> tuple[str, str]:
-    """What clang has for any width.  Its maximum of floats asks for several instructions where x86 and WebAssembly have
-    one for ``a > b ? a : b``; 64-bit ARM has one for the maximum that gives NaN for NaN."""
+    """The builtin that clang has for any width.
+
+    Its maximum of floats asks for several instructions where x86 and WebAssembly have one for ``a > b ? a : b``; 64-bit
+    ARM has one for the maximum that gives NaN for NaN.
+    """
     builtin = f"__builtin_elementwise_{_CLANG[name]}"
     test = f"TENON_CLANG({builtin})"
     if t.dtype.is_float and name in ("max", "min"):

@@ -20,7 +20,7 @@ _PROFILE = "/* The same with each kernel call a phase of its own, from 0 on, to 
 _NEXT_CALL = "/* The kernel call that comes after another, as above; one in a loop comes several times. */"
 
 SUFFIXES = ("", "_phase", "_next", "_profile", "_profile_next")
-"""What the names of entry points end in."""
+"""Suffixes of the names of entry points."""
 
 
 def run(name: str) -> EntryPoint:
