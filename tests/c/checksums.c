@@ -1,5 +1,5 @@
-/* Prints the checksums of the first bytes of standard input, in the forms of formats 2 and 3: one line for each of the
-   numbers of bytes that are the arguments.  Built with libtenon's sources. */
+/* Prints the checksums of the first bytes of standard input: one line for each of the numbers of bytes that are the
+   arguments.  Built with libtenon's sources. */
 
 #include "digest.h"
 
@@ -16,12 +16,10 @@ int main(int count, char **words) {
     if (bytes > size) return 1;
     uint8_t *copy = malloc(bytes ? bytes : 1); /* of its own size, so that a read behind its end is noticed */
     for (size_t at = 0; at < bytes; at++) copy[at] = data[at];
-    for (int format = 2; format <= 3; format++) {
-      char hex[17];
-      tn_checksum(copy, bytes, format, digest);
-      tn_hex(digest, sizeof digest, hex);
-      printf("%s%c", hex, format == 2 ? ' ' : '\n');
-    }
+    char hex[17];
+    tn_checksum(copy, bytes, digest);
+    tn_hex(digest, sizeof digest, hex);
+    printf("%s\n", hex);
     free(copy);
   }
   free(data);

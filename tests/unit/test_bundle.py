@@ -291,10 +291,9 @@ def test_compiler_errors_write_nothing(bundle: Bundle, tmp_path: Path) -> None:
         ("{", "is damaged"),
         ("\xff", "is damaged"),
         ("[" * 100_000, "is damaged"),
-        ('{"format": 4}', "has format 4 and this Tenon reads 2 and 3: install a newer"),
-        ('{"format": 1}', "has format 1 and this Tenon reads 2 and 3: compile the model again"),
-        ('{"format": 2}', "is damaged at tenon"),
-        ('{"format": 3}', "is damaged at tenon"),
+        ('{"format": 2}', "has format 2 and this Tenon reads 1: install a newer"),
+        ('{"format": 0}', "has format 0 and this Tenon reads 1: compile the model again"),
+        ('{"format": 1}', "is damaged at tenon"),
     ],
 )
 def test_damaged_manifest(content: str, words: str, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -42,15 +41,15 @@ from tenon.machine.targets import find
 from tenon.machine.toolchain.compiler import zig
 from tenon.machine.toolchain.stub_library import stub_library
 from tenon.runtime.bundle import read_manifest
-from tenon.runtime.bundle.checksum import checksum, checksum_of_format_2
-from tenon.runtime.bundle.container import Container, container
+from tenon.runtime.bundle.checksum import checksum
+from tenon.runtime.bundle.container import Container
 from tenon.runtime.bundle.layout import layout, layout_source
 from tenon.runtime.bundle.writer import save_container
 from tenon.runtime.sdk import save_sdk
 from tenon.runtime.sdk.libtenon import RUNTIME
 
 MODEL = DIGITS / "digits.onnx"
-FORMS = ("digits", "digits.tenon", "fat.tenon", "format_2.tenon", "memory:digits.tenon")
+FORMS = ("digits", "digits.tenon", "fat.tenon", "memory:digits.tenon")
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 
 LIBC_OF_CLIENT = (
@@ -91,18 +90,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     bundle.save(folder / "digits.tenon")
     other = tenon.compile(MODEL, no_tuning=True, target="aarch64" if platform.machine() == "x86_64" else "x86-64")
     save_container(folder / "fat.tenon", [other, bundle])
-    (folder / "format_2.tenon").write_bytes(container({bundle.target.name: of_format_2(bundle.loaded_files())}))
     return folder
-
-
-def of_format_2(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of a bundle as an older Tenon wrote them."""
-    content = json.loads(files["manifest.json"])
-    for name, record in content["files"].items():
-        record["checksum"] = checksum_of_format_2(files[name])
-    text = json.dumps({**content, "format": 2, "digest": ""}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    digest = blake2b(text.encode(), digest_size=32).hexdigest()
-    return {**files, "manifest.json": text.replace('\n "digest": ""', f'\n "digest": "{digest}"', 1).encode()}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +119,7 @@ def test_client_gives_the_answer_of_python(
     assert succeeded(run(run_bundle, path, stdin=image)) == expected
 
 
-@pytest.mark.parametrize("form", ["digits.tenon", "fat.tenon", "format_2.tenon"])
+@pytest.mark.parametrize("form", ["digits.tenon", "fat.tenon"])
 def test_python_opens_single_files(form: str, place: Path, image: bytes, expected: bytes) -> None:
     with tenon.open(place / form, verify=True) as engine:
         (answer,) = engine.run(np.frombuffer(image, np.float32).reshape(1, 1, 8, 8)).values()
@@ -169,7 +157,7 @@ def test_checksums_are_those_of_python(place: Path, tmp_path: Path) -> None:
     sizes = (0, 1, 8, 13, 16384, 16389, row - 1, row, row + 7, 4 * row, 7 * row + 40_003, 9 * row + 65_530)
     data = np.random.default_rng(1).integers(0, 256, max(sizes), np.uint8).tobytes()
     lines = succeeded(run(program, *map(str, sizes), stdin=data)).decode().splitlines()
-    assert lines == [f"{checksum_of_format_2(data[:size])} {checksum(data[:size])}" for size in sizes]
+    assert lines == [checksum(data[:size]) for size in sizes]
 
 
 # ------------------------------------------------------------------------------------------------ misuse
@@ -382,6 +370,21 @@ def test_files_damaged_in_a_folder(place: Path, api: Api, tmp_path: Path) -> Non
         expected_status = NOT_FOUND if name == "manifest.json" else DAMAGED
         assert api("tenon_bundle_open", str(folder).encode(), None, ctypes.byref(api.out)) == expected_status
         assert name in api.error
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        (0, "the bundle has format 0 and this libtenon reads 1: compile the model again"),
+        (2, "the bundle has format 2 and this libtenon reads 1: use a newer libtenon"),
+    ],
+)
+def test_bundle_of_another_format(format: int, text: str, place: Path, api: Api, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(place / "digits", tmp_path / "digits"))
+    manifest = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(manifest.replace('"format": 1', f'"format": {format}'))
+    assert api("tenon_bundle_open", str(folder).encode(), None, ctypes.byref(api.out)) == DAMAGED
+    assert text in api.error
 
 
 # ------------------------------------------------------------------------------------------------ C++, programs, CMake

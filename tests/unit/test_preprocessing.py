@@ -188,7 +188,7 @@ def test_preprocessing_is_recorded_in_the_bundle(photo: Path, tmp_path: Path) ->
     manifest = read_manifest(bundle.save(tmp_path / "out"))
     assert manifest.preprocessing == {"x": Preprocessing(mean=(3,), fit="crop")}
     assert manifest.heads is None
-    assert json.loads((tmp_path / "out/manifest.json").read_text())["pictures"]["x"]["fit"] == "crop"  # format 2's key
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["preprocessing"]["x"]["fit"] == "crop"
 
 
 YOLO = b"""[net]

@@ -5,8 +5,6 @@ word.  The rows are folded into one, h = h P + w modulo 2^64 for each word's col
 single row changes h.  The words of h are mixed, m = (h xor h / 2^32) P (2 i + 1) and m xor m / 2^32 for the column i,
 which loses nothing of a word and differs between columns, and 128 rows of 64 of them added.  The checksum is BLAKE2b,
 of 8 bytes, of these sums and, as one more word, the size.
-
-In manifests of format 2 it is BLAKE2b of h, if there are complete rows, and of the bytes after the last of them.
 """
 
 from __future__ import annotations
@@ -33,14 +31,6 @@ def checksum(content: bytes | memoryview | Array) -> str:
     mixed = (folded ^ folded >> _HALF) * (np.arange(1, 2 * _WORDS, 2, dtype=np.uint64) * _FACTOR)
     sums = (mixed ^ mixed >> _HALF).reshape(-1, _SUMS).sum(0, np.uint64)
     return blake2b(np.append(sums, np.uint64(data.size)).astype("<u8").data, digest_size=8).hexdigest()
-
-
-def checksum_of_format_2(content: bytes | memoryview | Array) -> str:
-    """The same of the older form."""
-    data, whole, folded = _folded(content)
-    digest = blake2b(folded.astype("<u8").data if whole else b"", digest_size=8)
-    digest.update(data[whole:].data)
-    return digest.hexdigest()
 
 
 def _folded(content: bytes | memoryview | Array) -> tuple[Array, int, Array]:

@@ -3,7 +3,7 @@
 Numbers are little-endian:
 
     8 bytes    "TENONDLT"
-    u32        2, the version of this form
+    u32        1, the version of this form
     u64 (3)    bytes of the old file, of the new file and of the steps
     32, 32     BLAKE2b of the old and of the new file
     ...        steps, compressed (LZMA, in the form of .lzma files)
@@ -31,7 +31,7 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-MAGIC, VERSION = b"TENONDLT", 2
+MAGIC, VERSION = b"TENONDLT", 1
 _HEAD = struct.Struct("<8sIQQQ32s32s")
 _MEMORY = 1 << 28
 """Most bytes of memory for decompression."""

@@ -23,10 +23,7 @@ except ImportError:
 
 FILE = "manifest.json"
 _DIGEST = '\n "digest": "{}"'
-FORMAT: Literal[3] = 3
-_FORMATS = (2, 3)
-_KEYS = {"preprocessing": "pictures"}
-"""Fields of ``Manifest`` whose key in the file differs."""
+FORMAT: Literal[1] = 1
 
 Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
@@ -210,7 +207,7 @@ class Manifest(NamedTuple):
     instructions: int | None = None
     patches: PatchedLayers | None = None
     digest: str = ""
-    format: Literal[2, 3] = FORMAT
+    format: Literal[1] = FORMAT
 
     def __repr__(self) -> str:
         return f"Manifest('{self.name}', {self.target.name}: {self.ports()})"
@@ -238,8 +235,9 @@ class Manifest(NamedTuple):
         return Binding(self.entry, self.inputs, self.outputs, memory.mutable, memory.activations)
 
     def json(self) -> dict[str, Any]:
-        """The content of the file, with the keys that the file has."""
-        return {_KEYS.get(name, name): value for name, value in plain(self).items()}
+        """The content of the file."""
+        content: dict[str, Any] = plain(self)
+        return content
 
     def text(self) -> str:
         """The file, with its digest."""
@@ -271,14 +269,13 @@ def parse_manifest(raw: bytes, path: str) -> Manifest:
     """The manifest with these bytes; ``path`` is for messages.  Raises BundleError if it is damaged or was changed."""
     content = _json(raw, path)
     version = content.get("format") if isinstance(content, dict) else None
-    if isinstance(version, int) and version not in _FORMATS:
+    if isinstance(version, int) and version != FORMAT:
         remedy = "install a newer Tenon" if version > FORMAT else "compile the model again"
-        known = " and ".join(map(str, _FORMATS))
-        raise BundleError(f"{path} has format {version} and this Tenon reads {known}: {remedy}")
+        raise BundleError(f"{path} has format {version} and this Tenon reads {FORMAT}: {remedy}")
     try:
-        manifest: Manifest = reader(Manifest)(_fields(content))
+        manifest: Manifest = reader(Manifest)(content)
     except MisfitError as misfit:
-        where = ".".join(_KEYS.get(str(name), str(name)) for name in misfit.where) or "top level"
+        where = ".".join(map(str, misfit.where)) or "top level"
         raise BundleError(f"{path} is damaged at {where}: it {misfit.why}: compile the model again") from None
     blank = raw.replace(_DIGEST.format(manifest.digest).encode(), _DIGEST.format("").encode(), 1)
     if _digest(blank) != manifest.digest:
@@ -289,7 +286,7 @@ def parse_manifest(raw: bytes, path: str) -> Manifest:
 
 
 def names_in(folder: str | os.PathLike[str]) -> set[str]:
-    """The files of a bundle of this or an older format, as its manifest lists them.  Raises BundleError."""
+    """The files of a bundle of any format, as its manifest lists them.  Raises BundleError."""
     path = os.path.join(folder, FILE)
     content = _json(_read(folder, path), path)
     files = content.get("files") if isinstance(content, dict) and "tenon" in content else None
@@ -315,12 +312,6 @@ def _json(raw: bytes, path: str) -> Any:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is damaged ({error}): compile the model again") from None
-
-
-def _fields(content: Any) -> Any:
-    """The JSON with the fields' names as keys."""
-    names = {key: name for name, key in _KEYS.items()}
-    return {names.get(key, key): value for key, value in content.items()} if isinstance(content, dict) else content
 
 
 def _contradiction(manifest: Manifest) -> str:

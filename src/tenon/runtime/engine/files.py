@@ -15,7 +15,7 @@ import numpy as np
 
 from tenon.errors import BundleError, InputError
 from tenon.network.graph.dtype import Array
-from tenon.runtime.bundle.checksum import checksum, checksum_of_format_2
+from tenon.runtime.bundle.checksum import checksum
 from tenon.runtime.bundle.layout import layout, symbols
 from tenon.runtime.bundle.manifest import Manifest, read_manifest, shared_library
 from tenon.runtime.engine.loading import load_library
@@ -275,8 +275,7 @@ def _listed(manifest: Manifest, files: BundleFiles, name: str) -> str:
 
 def _check(manifest: Manifest, name: str, path: str, content: bytes | memoryview, verify: bool) -> None:
     record = manifest.files[name]
-    checksum_of = checksum_of_format_2 if manifest.format == 2 else checksum
-    if len(content) != record.bytes or checksum_of(content) != record.checksum:
+    if len(content) != record.bytes or checksum(content) != record.checksum:
         raise _damaged(path)
     if verify:
         import hashlib

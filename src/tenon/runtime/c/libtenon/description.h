@@ -28,7 +28,7 @@ typedef struct {
 typedef struct {
   const char *name, *target;
   uint64_t constant, mutable_bytes, activations, alignment;
-  int format, threads, timed_calls, binding_count, step_count, file_count;
+  int threads, timed_calls, binding_count, step_count, file_count;
   Binding *bindings;
   TenonStep *steps;       /* NULL until they are asked for */
   const JsonValue *nodes; /* from which they are read; NULL: there is nothing to read */

@@ -94,7 +94,7 @@ void tn_hex(const uint8_t *bytes, size_t count, char *text) {
   text[2 * count] = 0;
 }
 
-enum { WORDS = 8192, BLOCK = 2048, SUMS = 64, OLD_FORMAT = 2 };
+enum { WORDS = 8192, BLOCK = 2048, SUMS = 64 };
 
 static const uint64_t factor = 0x9E3779B97F4A7C15u;
 
@@ -154,7 +154,7 @@ static void fold_tail(uint64_t *sums, const uint8_t *tail, size_t size) {
   sums[words] = sums[words] * factor + native((const uint8_t *)&last);
 }
 
-void tn_checksum(const uint8_t *data, size_t size, int format, uint8_t digest[8]) {
+void tn_checksum(const uint8_t *data, size_t size, uint8_t digest[8]) {
   const size_t row = 8 * (size_t)WORDS, rows = size / row, rest = size % row;
   const uint8_t *tail = data + rows * row;
   uint64_t all[SUMS + 1] = {[SUMS] = size};
@@ -163,17 +163,12 @@ void tn_checksum(const uint8_t *data, size_t size, int format, uint8_t digest[8]
   for (size_t first = 0; first < WORDS && (rows > 0 || 8 * first < rest); first += BLOCK) {
     uint64_t sums[BLOCK] = {0};
     fold(sums, data + 8 * first, rows);
-    if (format == OLD_FORMAT) {
-      if (rows > 0) add_words(&state, sums, BLOCK);
-      continue;
-    }
     if (8 * first < rest) fold_tail(sums, tail + 8 * first, rest - 8 * first);
     for (size_t i = 0; i < BLOCK; i++) {
       const uint64_t mixed = (sums[i] ^ sums[i] >> 32) * (factor * (2 * (first + i) + 1));
       all[i % SUMS] += mixed ^ mixed >> 32;
     }
   }
-  if (format == OLD_FORMAT) tn_blake2b_add(&state, tail, rest);
-  else add_words(&state, all, SUMS + 1);
+  add_words(&state, all, SUMS + 1);
   tn_blake2b_end(&state, digest);
 }

@@ -15,7 +15,6 @@ void tn_blake2b_start(Blake2b *state, size_t digest_size);
 void tn_blake2b_add(Blake2b *state, const void *data, size_t size);
 void tn_blake2b_end(Blake2b *state, uint8_t *digest);
 void tn_hex(const uint8_t *bytes, size_t count, char *text); /* 2 * count + 1 characters */
-/* Of the form that manifests of this format have. */
-void tn_checksum(const uint8_t *data, size_t size, int format, uint8_t digest[8]);
+void tn_checksum(const uint8_t *data, size_t size, uint8_t digest[8]);
 
 #endif

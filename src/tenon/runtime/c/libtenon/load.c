@@ -30,7 +30,7 @@ static TenonStatus verify(const Bundle *bundle, const BundleFiles *files, const 
     return tn_fail(TENON_DAMAGED, "%s was saved without %s: save it with its library and weights", files->path, name);
   if (record->bytes == file->size) {
     if (skip_checksum) return TENON_OK;
-    tn_checksum(file->data, file->size, bundle->about.format, checksum);
+    tn_checksum(file->data, file->size, checksum);
     if (memcmp(checksum, record->checksum, sizeof checksum) == 0) return TENON_OK;
   }
   return tn_fail(TENON_DAMAGED, "%s: %s is damaged (its checksum differs from the manifest's): compile the model again",

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OLDEST = 2, FORMAT = 3, DIGEST = 32, MOST_THREADS = 4096 };
+enum { FORMAT = 1, DIGEST = 32, MOST_THREADS = 4096 };
 
 static const char before_digest[] = "\n \"digest\": \"", wrong_field[] = "a field is missing or wrong";
 
@@ -204,11 +204,10 @@ TenonStatus tn_read_manifest(Pool *pool, const char *text, size_t size, const ch
   JsonValue *root = tn_json_split(pool, text, size);
   uint64_t format = FORMAT;
   if (!parse_needed(pool, root)) return damaged(origin, "it is no JSON");
-  if (get_size(root, "format", &format) && (format < OLDEST || format > FORMAT))
-    return tn_fail(TENON_DAMAGED, "%s: the bundle has format %llu and this libtenon reads %d and %d: %s", origin,
-                   (unsigned long long)format, OLDEST, FORMAT,
+  if (get_size(root, "format", &format) && format != FORMAT)
+    return tn_fail(TENON_DAMAGED, "%s: the bundle has format %llu and this libtenon reads %d: %s", origin,
+                   (unsigned long long)format, FORMAT,
                    format > FORMAT ? "use a newer libtenon" : "compile the model again");
-  description->format = (int)format;
   if (!digest_is_right(text, size))
     return tn_fail(TENON_DAMAGED, "%s: manifest.json was changed or damaged (its digest differs): compile the model again",
                    origin);

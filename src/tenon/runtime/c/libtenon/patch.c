@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAGIC = 8, HEAD = MAGIC + 4 + 3 * 8, DIGEST = 32, STEPS = HEAD + 2 * DIGEST, STEP = 17, FORM = 2, SPARE = 65536 };
+enum { MAGIC = 8, HEAD = MAGIC + 4 + 3 * 8, DIGEST = 32, STEPS = HEAD + 2 * DIGEST, STEP = 17, FORM = 1, SPARE = 65536 };
 enum { COPY = 0, CHANGE = 1, NEW = 2, STRIDE = 4 };
 
 static const char magic[] = "TENONDLT";
