@@ -29,7 +29,7 @@ FILES = (
 def unknown(name: str) -> str:
     """The error message for a name that no operator has."""
     close = difflib.get_close_matches(name, BY_OPERATOR, 3, 0.5)
-    known = f"did you mean {' or '.join(close)}?" if close else "operators are listed in docs/operators.md"
+    known = f"did you mean {' or '.join(close)}?" if close else "operators are listed in docs/reference/operators.md"
     return f"check-op: there is no operator '{name}': {known}"
 
 

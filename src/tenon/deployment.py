@@ -1,4 +1,4 @@
-"""Deployment files: several models, and what is to be made of each, in one YAML file (docs/deployment.md)."""
+"""Deployment files: several models, and what is to be made of each, in one YAML file (docs/reference/deployment.md)."""
 
 from __future__ import annotations
 

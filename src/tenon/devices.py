@@ -1,4 +1,4 @@
-"""Bundles on other machines: devices of devices.yml, and running there (docs/devices.md)."""
+"""Bundles on other machines: devices of devices.yml, and running there (docs/howto/devices.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accuracy of networks: metrics over predictions and what is true (docs/accuracy.md)."""
+"""Accuracy of networks: metrics over predictions and what is true (docs/howto/accuracy.md)."""
 
 from __future__ import annotations
 

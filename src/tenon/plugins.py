@@ -1,4 +1,4 @@
-"""For authors of plug-ins: devices that run parts of networks, and operators of one's own (docs/plugins.md)."""
+"""For authors of plug-ins: devices that run parts of networks, and operators of one's own (docs/howto/plugins.md)."""
 
 from __future__ import annotations
 

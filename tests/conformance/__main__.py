@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     parser.add_argument("--compiler", default="gcc", help="the C compiler (gcc)")
     parser.add_argument("--update", action="store_true", help="bring expected_failures.txt up to date (full run only)")
-    parser.add_argument("--docs", type=Path, help="write the table of operators to this file (docs/operators.md)")
+    parser.add_argument("--docs", type=Path, help="write the table of operators here (docs/reference/operators.md)")
     parser.add_argument("--verbose", "-v", action="store_true", help="show every case that did not pass")
     options = parser.parse_args(arguments)
     started = time.monotonic()

@@ -18,7 +18,7 @@ from tenon.network import ops
 HEAD = """\
 # Operators
 
-Written by `scripts/conformance --docs docs/operators.md`; do not edit.
+Written by `scripts/conformance --docs docs/reference/operators.md`; do not edit.
 
 Every ONNX operator: the versions of the operator set that changed it, the element types of the inputs of the cases
 that pass, the targets, and how many of ONNX's own conformance cases of it pass as compiled code. Those run on the

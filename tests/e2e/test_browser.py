@@ -47,7 +47,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digit network for the browser, by the command in docs/browser.md."""
+    """The digit network for the browser, by the command in docs/tutorials/browser.md."""
     folder = tmp_path_factory.mktemp("digits")
     (folder / "examples").symlink_to(DIGITS.parent)
     program, *arguments = shlex.split(_documented("console")[0].splitlines()[0].removeprefix("$ "))
@@ -75,8 +75,8 @@ def digit(tmp_path: Path) -> Path:
 
 
 def _documented(language: str) -> list[str]:
-    """The code of a language in docs/browser.md."""
-    text = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
+    """The code of a language in docs/tutorials/browser.md."""
+    text = (ROOT / "docs" / "tutorials" / "browser.md").read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 

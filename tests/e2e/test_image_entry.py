@@ -1,4 +1,4 @@
-"""The C entry points for images: the program in docs/images.md, and their results compared with Python's."""
+"""The C entry points for images: the program in docs/howto/images.md, and their results compared with Python's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _compiler() -> str:
 
 
 def test_program_in_the_documentation(areas: Bundle, folder: Path, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "images.md").read_text(encoding="utf-8")
     program = re.findall(r"^```c\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(program) == 1
     (tmp_path / "main.c").write_text(program[0])

@@ -1,4 +1,4 @@
-"""Runs the commands of docs/walkthrough.md in their order and compares their output with that shown there.
+"""Runs the commands of docs/tutorials/deploy-to-a-device.md in their order and compares their output.
 
 ``--update-golden`` replaces the shown output by the current one.
 """
@@ -22,7 +22,7 @@ from programs import PATH, needed
 from real import ROOT, shared
 from ssh_server import ssh_server
 
-PAGE = ROOT / "docs" / "walkthrough.md"
+PAGE = ROOT / "docs" / "tutorials" / "deploy-to-a-device.md"
 FILES = {
     "RFB-320/RFB-320.prototxt": "caffe/RFB-320/RFB-320.prototxt",
     "RFB-320/RFB-320.caffemodel": "caffe/RFB-320/RFB-320.caffemodel",

@@ -82,13 +82,13 @@ devices:
 
 
 def test_documented_file(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "devices.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    text = (ROOT / "docs" / "howto" / "devices.md").read_text().partition("```yaml\n")[2].partition("```")[0]
     found = {spec.name: spec.transport for spec in read_devices(written(tmp_path, text))}
     assert found == {"pi5": "ssh", "phone": "adb", "box": "shell", "emulated": "shell"}
 
 
 def test_documented_keys() -> None:
-    page = (ROOT / "docs" / "devices.md").read_text().partition("## Keys")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "howto" / "devices.md").read_text().partition("## Keys")[2].partition("\n## ")[0]
     keys = {key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`(\w+)`", row)}
     assert keys == set(config.DeviceSection.model_fields)
 

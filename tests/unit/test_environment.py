@@ -1,4 +1,4 @@
-"""docs/environment.md lists exactly the environment variables that are read."""
+"""docs/reference/environment.md lists exactly the environment variables that are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from real import ROOT
 from tenon import options
 
-PAGE = (ROOT / "docs" / "environment.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "environment.md").read_text()
 
 
 def documented(section: str) -> set[str]:

@@ -217,7 +217,7 @@ def test_dynamic_bundle(standard: str, model: Path, image: Array, answer: Array,
 
 @pytest.mark.parametrize("standard", ["c++11", "c99"])
 def test_program_of_the_documentation(standard: str, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "glow.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "from-glow.md").read_text()
     image = held_out_digits()[0][0]
     done = command(
         "model-compiler", f"-model={DIGITS / 'digits.onnx'}", "-emit-bundle=.", "-bundle-api=static", cwd=tmp_path

@@ -283,7 +283,7 @@ def test_a_small_model() -> None:
 
 
 def test_every_layer_is_documented() -> None:
-    words = set((ROOT / "docs/formats/keras.md").read_text().replace(".", " ").split())
+    words = set((ROOT / "docs/reference/formats/keras.md").read_text().replace(".", " ").split())
     assert {name.removeprefix("ops.") for name in (*LAYERS, *ACTIVATIONS)} - {"NoOpActivation"} <= words
 
 

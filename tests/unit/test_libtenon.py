@@ -337,7 +337,7 @@ STATUS = {
 
 def test_table_of_the_documentation() -> None:
     """The page lists these cases, with what the functions return and the messages."""
-    page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "libtenon.md").read_text()
     table = page.split("| what is wrong | returned | message |\n|---|---|---|\n")[1].split("\n\n")[0]
     assert table.splitlines() == [f"| {what} | `{STATUS[status]}` | `{text}` |" for what, status, text, _ in MISUSE]
     header = (RUNTIME / "include" / "tenon.h").read_text()
@@ -423,7 +423,7 @@ def test_headers_alone(compiler: str, standard: str, place: Path, tmp_path: Path
 
 
 def test_program_of_the_documentation_in_cpp(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "libtenon.md").read_text()
     (tmp_path / "program.cpp").write_text(page.split("```cpp\n")[1].split("```")[0])
     sdk, program = place / "sdk", tmp_path / "program"
     flags = ("-std=c++17", "-Wall", "-Wextra", "-Werror", *sanitizer_flags(sdk), f"-I{sdk}/include", f"-L{sdk}/lib")
@@ -460,7 +460,7 @@ def test_linked_bundle(place: Path, image: bytes, expected: bytes, tmp_path: Pat
 def test_program_of_the_documentation_with_pkg_config(
     place: Path, image: bytes, expected: bytes, tmp_path: Path
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "libtenon.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "libtenon.md").read_text()
     (tmp_path / "program.c").write_text(page.split("```c\n")[1].split("```")[0])
     env = {**os.environ, "PKG_CONFIG_PATH": str(place / "sdk" / "lib" / "pkgconfig")}
     flags = succeeded(run(needed("pkg-config"), "--cflags", "--libs", "tenon", env=env)).decode().split()

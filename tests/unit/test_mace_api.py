@@ -58,7 +58,7 @@ SECOND = """\
     model_file_path: MODEL
     data_type: fp32_fp32
 """
-PAGE = Path(__file__).parents[2] / "docs" / "mace.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "from-mace.md"
 STRICT = ("-std=c++11", "-pedantic", "-Wall", "-Wextra", "-Werror")
 RNG = np.random.default_rng(5)
 X, LARGER = (RNG.uniform(-1, 1, (1, height, 5, 4)).astype(np.float32) for height in (6, 8))

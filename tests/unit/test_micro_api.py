@@ -22,7 +22,7 @@ from tenon.runtime.bundle.link import link_freestanding
 from tenon.runtime.sdk.libtenon import RUNTIME
 
 MODEL = DIGITS / "digits.onnx"
-PAGE = Path(__file__).parents[2] / "docs" / "micro.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "from-mace-micro.md"
 CPP98 = ("-std=c++98", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fno-exceptions", "-fno-rtti")
 IMAGE = held_out_digits()[0][0]
 ROUNDING = 1e-5

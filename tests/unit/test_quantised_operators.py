@@ -1,4 +1,4 @@
-"""Which of TFLite's quantised operators are computed in integers (docs/quantised.md), and LiteRT's results."""
+"""Which of TFLite's quantised operators are computed in integers (reference/quantised.md), and LiteRT's results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenon.network.graph.types import DType
 from tenon.network.passes.integers import to_integers
 from tflite_models import Model
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "quantised.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "quantised.md"
 FAULTS = {"NEG i8", "SUM i8", "SUM i16", "LOG i8", "RELU_N1_TO_1 i8", "DIV i8"}
 """LiteRT's NEG forgets the zero point, its SUM does not clamp, its LOG of 0 and less is another number, its
 RELU_N1_TO_1 rounds once, and its DIV of -1 by 62 is -128 (``test_integer_quotients`` compares others)."""
@@ -42,7 +42,7 @@ def table() -> str:
 
 def test_table_of_the_documentation() -> None:
     wanted = table()
-    assert wanted in DOCUMENT.read_text(), f"docs/quantised.md must have this table:\n{wanted}"
+    assert wanted in DOCUMENT.read_text(), f"docs/reference/quantised.md must have this table:\n{wanted}"
 
 
 def parts_u8() -> bytes:

@@ -102,7 +102,7 @@ def test_tengine(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("given", ["model", "bundle"])
 def test_mace(given: str, place: Path, environment: dict[str, str], tmp_path: Path) -> None:
     """By the program of the documentation."""
-    text = (ROOT / "docs" / "mace.md").read_text().split("```cpp\n")[1].split("```")[0]
+    text = (ROOT / "docs" / "howto" / "from-mace.md").read_text().split("```cpp\n")[1].split("```")[0]
     (tmp_path / "program.cpp").write_text(text)
     sdk = place / "sdk"
     paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-lmace", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib")

@@ -26,16 +26,17 @@ from tenon.machine.targets.registry import products
 from tenon.machine.targets.runner import Local
 from tenon.machine.targets.wine import Wine
 
-PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "targets.md"
 HEAD = """\
 # Targets
 
 Written by `scripts/test tests/unit/test_targets.py --update-golden`; do not edit. A target is a row in a file of
 `src/tenon/machine/targets`; `CONTRIBUTING.md` says how to add one. `tenon targets` prints the same, and what this
-machine can run. Pages with the commands from a model to a running program: [Raspberry Pi](platforms/raspberry-pi.md),
-[Linux](platforms/linux.md), [Android](platforms/android.md), [STM32](platforms/stm32.md),
-[ESP32-C3](platforms/esp32-c3.md), [iOS and macOS](platforms/apple.md), [Windows](platforms/windows.md),
-[browser](browser.md).
+machine can run. Pages with the commands from a model to a running program:
+[Raspberry Pi](../tutorials/raspberry-pi.md), [Linux](../tutorials/linux.md), [Android](../tutorials/android.md),
+[STM32](../tutorials/stm32.md),
+[ESP32-C3](../tutorials/esp32-c3.md), [iOS and macOS](../tutorials/apple.md), [Windows](../tutorials/windows.md),
+[browser](../tutorials/browser.md).
 
 `host` is the one of them that asks for the most features among those that the machine at hand has. Vectors are of that
 many f32 elements. Programs of the targets that the machine at hand does not execute run on an emulator, in tests as

@@ -69,7 +69,7 @@ def test_cpp_api(place: Path, environment: dict[str, str]) -> None:
 
 
 def test_program_of_the_documentation(place: Path, environment: dict[str, str], tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tengine.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "from-tengine.md").read_text()
     (tmp_path / "program.c").write_text(page.split("```c\n")[1].split("```")[0])
     sdk, image = place / "sdk", held_out_digits()[0][0]
     flags = linked(sdk)
@@ -232,7 +232,7 @@ NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
 
 def test_table_of_the_documentation() -> None:
     """The page lists these cases, with the results and the messages."""
-    page = (Path(__file__).parents[2] / "docs" / "tengine.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "from-tengine.md").read_text()
     table = page.split("| what is wrong | result | message |\n|---|---|---|\n")[1].split("\n\n")[0]
     rows = [(row[0], "-1", row[1]) for row in MISUSE] + [(row[0], "NULL", row[1]) for row in NULLS]
     expected = [f"| {what} | {result} | {f'`{said}`' if said else 'none'} |" for what, result, said in rows]

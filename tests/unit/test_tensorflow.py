@@ -350,5 +350,5 @@ def test_damaged_graphs(data: bytes, match: str) -> None:
 
 
 def test_every_operator_is_documented() -> None:
-    words = set((ROOT / "docs/formats/tensorflow.md").read_text().replace(",", " ").split())
+    words = set((ROOT / "docs/reference/formats/tensorflow.md").read_text().replace(",", " ").split())
     assert {*OPERATORS, *CONTROL} <= words

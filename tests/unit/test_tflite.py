@@ -241,7 +241,7 @@ def test_repeated_names_are_made_unique() -> None:
 
 
 def test_every_operator_is_documented() -> None:
-    words = set((ROOT / "docs/formats/tflite.md").read_text().split())
+    words = set((ROOT / "docs/reference/formats/tflite.md").read_text().split())
     assert set(OPERATORS) <= words
     assert set(OPERATORS) >= MOVERS
 

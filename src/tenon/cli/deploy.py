@@ -52,7 +52,7 @@ def list_devices(names: Sequence[str], file: Path | None, *, as_json: bool) -> N
     if as_json:
         return print_json([state.plain for state in states])
     if not states:
-        return console.print("no devices: name them in devices.yml (docs/devices.md)", markup=False)
+        return console.print("no devices: name them in devices.yml (docs/howto/devices.md)", markup=False)
     shown = table(
         "device", "link", "address", "state", "target", "SoC", "temperature", "clock", "free", right=(6, 7, 8)
     )

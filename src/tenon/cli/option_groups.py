@@ -262,7 +262,7 @@ class RunOptions(BuildOptions):
         typer.Option(
             "--head",
             metavar="'KIND KEY=VALUE ...'",
-            help="Format of detection outputs, e.g. 'ssd strides=8,16 sizes=10/16,32/48' (docs/images.md).",
+            help="Format of detection outputs, e.g. 'ssd strides=8,16 sizes=10/16,32/48' (docs/howto/images.md).",
         ),
     ] = None
 

@@ -1,8 +1,8 @@
 """A target is one frozen row: all that the rest of Tenon knows of a machine.
 
 A module of this package that has ``TARGETS`` describes some; nothing else has to be edited to add one.  The table in
-docs/targets.md, the choice of "host", the compiler's flags and the tests follow from the rows.  A module that has
-``PRODUCTS`` gives chips, boards and systems that users know by name the target of their processor.
+docs/reference/targets.md, the choice of "host", the compiler's flags and the tests follow from the rows.  A module that
+has ``PRODUCTS`` gives chips, boards and systems that users know by name the target of their processor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenCL devices of x86-64 machines: a first step, see docs/opencl.md."""
+"""OpenCL devices of x86-64 machines: a first step, see docs/reference/opencl.md."""
 
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target

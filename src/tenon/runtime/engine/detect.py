@@ -113,12 +113,12 @@ def why_none(engine: DetectionNetwork) -> str:
         return (
             f"'{pair[0]}' and '{pair[1]}' look like boxes and scores, but nothing in the network turns these offsets "
             'into boxes. Say from which prior boxes they are when compiling, as in --head "ssd strides=8,16,32,64 '
-            'sizes=10/16/24,32/48,64/96,128/192/256 variances=0.1,0.2" (docs/images.md)'
+            'sizes=10/16/24,32/48,64/96,128/192/256 variances=0.1,0.2" (docs/howto/images.md)'
         )
     listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     return (
         f"none of {listed} has the shape of them. Say which outputs they are when compiling, as in "
-        '--head "boxes outputs=BOXES,SCORES" (docs/images.md)'
+        '--head "boxes outputs=BOXES,SCORES" (docs/howto/images.md)'
     )
 
 

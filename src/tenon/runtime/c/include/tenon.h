@@ -235,7 +235,7 @@ TENON_API TenonStatus tenon_bundle_close(TenonBundle *bundle);
 TENON_API const char *tenon_bundle_name(const TenonBundle *bundle);
 TENON_API const char *tenon_bundle_target(const TenonBundle *bundle);
 
-/* The text of manifest.json (docs/bundles.md), zero-terminated; NULL for an invalid handle or a linked bundle. */
+/* The text of manifest.json (docs/reference/bundles.md), zero-terminated; NULL for an invalid handle or a linked bundle. */
 TENON_API const char *tenon_bundle_manifest(const TenonBundle *bundle);
 
 TENON_API TenonStatus tenon_bundle_memory(const TenonBundle *bundle, TenonMemory *memory);

@@ -1,5 +1,5 @@
-/* The C API of Tengine (tengine-lite), over libtenon: programs written for it compile unchanged.  docs/tengine.md tells
-   what each function does here.  Functions return 0 and -1, or a handle and NULL. */
+/* The C API of Tengine (tengine-lite), over libtenon: programs written for it compile unchanged.  docs/howto/from-tengine.md
+   tells what each function does here.  Functions return 0 and -1, or a handle and NULL. */
 
 #ifndef TENGINE_C_API_H
 #define TENGINE_C_API_H
