@@ -13,6 +13,7 @@ from tenon.machine.algorithms.base import Limits
 from tenon.machine.codegen.c.strict import strict_machine
 from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.targets import Target
+from tenon.machine.targets.float_abi import float_abi
 from tenon.network.graph.graph import Graph
 from tenon.options import (
     INTEGER_WINOGRAD_BYTES,
@@ -127,6 +128,7 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
     """The options that decide what code a bundle has."""
     return {
         "target": options.target,
+        "float_abi": float_abi(target),
         "c99": options.c99,
         "optimize": options.optimize,
         "precision": options.precision,

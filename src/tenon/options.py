@@ -142,6 +142,10 @@ class Options:
     target: str = "host"
     """A target's name; "host" is the best target for this machine."""
 
+    float_abi: Literal["soft", "softfp", "hard"] | None = None
+    """Floating-point ABI of a Cortex-M target, as GCC's -mfloat-abi: "softfp" uses the FPU and passes floats in core
+    registers.  None: the target's, which is "hard" with an FPU, and "softfp" for boards of Arduino's mbed core."""
+
     name: Annotated[str, matching(r"[A-Za-z][A-Za-z0-9_]*", 64)] | None = None
     """Name of the entry point and prefix of all file names; None uses the model's file name."""
 
@@ -310,6 +314,7 @@ class OptionKeywords(TypedDict, total=False):
     """The fields of ``Options`` as keyword arguments.  Values that are None or missing come from the environment."""
 
     target: str | None
+    float_abi: Literal["soft", "softfp", "hard"] | None
     name: str | None
     prefix: str | None
     c99: Literal["gnu", "strict"] | None

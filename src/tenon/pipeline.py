@@ -32,6 +32,7 @@ from tenon.machine.plan.ram import plan_within
 from tenon.machine.plan.stages import UNSEEN, Stages
 from tenon.machine.plan.weights import Weighed
 from tenon.machine.targets import Target, find
+from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.targets.runner import Runner
 from tenon.network import passes
 from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
@@ -522,6 +523,8 @@ def _bound(given: Graph, shapes: Shapes | None) -> Graph:
 def find_target(options: Options) -> Target:
     """The target of the options; for "host" with measured properties.  Raises InputError for an unknown one."""
     target = find(options.target, bf16=options.precision == "bf16")
+    if options.float_abi is not None:
+        target = with_float_abi(target, options.float_abi)
     if options.precision == "fp16" and target.machine.multiplies(DType.F16):
         return replace(target, machine=in_halves(target.machine))
     if options.dot2 is not None and not target.machine.has("dot2"):

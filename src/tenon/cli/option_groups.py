@@ -282,6 +282,15 @@ class BundleOptions(RunOptions):
             help="Leave out names: layers (of layers, tensors, kernels), or all (also of inputs and outputs).",
         ),
     ] = None
+    float_abi: Annotated[
+        str | None,
+        typer.Option(
+            "--float-abi",
+            metavar="ABI",
+            help="Floating-point ABI of a Cortex-M target: hard, softfp or soft, as GCC's -mfloat-abi; default: the "
+            "board's.",
+        ),
+    ] = None
     c99: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tenon.errors import InputError
 
@@ -42,12 +42,18 @@ def find(name: str = "host", *, bf16: bool = False) -> Target:
     from tenon.machine.targets.registry import products
 
     known, boards = targets(), products()
-    if name in boards:
-        name = boards[name].target
+    if board := boards.get(name):
+        return known[board.target] if board.float_abi is None else _with_float_abi(known[board.target], board.float_abi)
     if name not in known:
         about = {"host": ""} | {each: known[each].about for each in known} | {b: boards[b].about for b in boards}
         raise InputError(f"no target '{name}'{_nearest(name, about)}: 'tenon targets' lists all")
     return known[name]
+
+
+def _with_float_abi(target: Target, abi: Literal["softfp"]) -> Target:
+    from tenon.machine.targets.float_abi import with_float_abi
+
+    return with_float_abi(target, abi)
 
 
 def _nearest(name: str, about: Mapping[str, str]) -> str:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tenon.machine.targets.runner import Runner
 
 
+SOFTFP = "-mfloat-abi=softfp"
+"""The flag that makes a compiler use the FPU of an Arm processor under the ABI of software floats."""
+
+
 class Group(StrEnum):
     """The classes of machines in which targets are listed."""
 
@@ -87,7 +91,7 @@ class Target:
     tier: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
-        soft = _without_fpu(self.triple, self.cpu)
+        soft = _without_fpu(self.triple, self.cpu, self.flags)
         object.__setattr__(self, "machine", replace(self.machine, float_unit=not soft))
 
     @property
@@ -101,21 +105,25 @@ class Target:
         return self.thread_pool and not self.freestanding
 
 
-def _without_fpu(triple: str, cpu: str) -> bool:
-    """Whether a processor has no instructions for floats: 32-bit Arm with the ABI of software floats, RISC-V without
-    extension F."""
+def _without_fpu(triple: str, cpu: str, flags: tuple[str, ...]) -> bool:
+    """Whether no instructions for floats are used: on 32-bit Arm with the ABI of software floats unless a flag says
+    softfp, on RISC-V without extension F."""
     architecture, abi = triple.partition("-")[0], triple.rpartition("-")[2]
     if architecture.startswith("riscv"):
         core, *features = re.split(r"[+-]", cpu)
         return not core.startswith("baseline") and not {"f", "d"} & set(features)
-    return abi in ("eabi", "gnueabi", "musleabi")
+    return abi in ("eabi", "gnueabi", "musleabi") and SOFTFP not in flags
 
 
 @dataclass(frozen=True)
 class Product:
-    """A chip, board or system by the name that its users know: ``target`` is the name of its processor's target."""
+    """A chip, board or system by the name that its users know: ``target`` is the name of its processor's target.
+
+    ``float_abi`` is that of the board's development kit where it differs from the target's (``targets.float_abi``).
+    """
 
     name: str
     target: str
     about: str
     group: Group
+    float_abi: Literal["softfp"] | None = None

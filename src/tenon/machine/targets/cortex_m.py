@@ -119,8 +119,11 @@ TARGETS = (
     _target("cortex-m85", _M85, "Arm Cortex-M85 with FPU and Helium", _HELIUM, _AN547, tier=2),
 )
 
+_SOFTFP = {"arduino-nano-33-ble", "arduino-portenta-h7"}
+"""Boards of Arduino's mbed core, which passes floats in core registers."""
+
 PRODUCTS = tuple(
-    Product(name, target, about, Group.MICROCONTROLLER)
+    Product(name, target, about, Group.MICROCONTROLLER, "softfp" if name in _SOFTFP else None)
     for name, target, about in (
         ("stm32f0", "cortex-m0", "ST STM32F0"),
         ("stm32f1", "cortex-m3", "ST STM32F1"),

@@ -8,6 +8,7 @@ from functools import cached_property
 from tenon.errors import InputError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import Target, find
+from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.toolchain import compiler as toolchain
 from tenon.machine.toolchain.compiler import Compiler
 from tenon.options import Options
@@ -37,7 +38,10 @@ class SavedBundle:
 
     @cached_property
     def target(self) -> Target:
-        return find(self.interface.target.name)
+        made_for = self.interface.target
+        row = find(made_for.name)
+        softfp = row.triple == f"{made_for.triple}hf"  # the row is for the hard ABI
+        return with_float_abi(row, "softfp") if softfp else row
 
     @cached_property
     def compiler(self) -> Compiler:

@@ -142,7 +142,7 @@ if(NOT TARGET micro)
   target_include_directories(micro PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include)
 endif()
 add_library(model_@NAME@ STATIC src/@NAME@_engine.cc src/@NAME@.c src/@NAME@_weights.c)
-target_compile_options(model_@NAME@ PRIVATE @FLAGS@)
+target_compile_options(model_@NAME@ PRIVATE -O2 @FLAGS@)
 target_include_directories(model_@NAME@ PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
 target_link_libraries(model_@NAME@ PUBLIC micro)
 find_library(@PREFIX@_MATH m)
@@ -175,7 +175,7 @@ def micro(contents: Contents) -> dict[str, bytes]:
         **contents.headers("src/"),
         **contents.sources("src/"),
         f"model/{name}.bin": _binary(contents),
-        "CMakeLists.txt": contents.filled(_CMAKE),
+        "CMakeLists.txt": contents.filled(_CMAKE, FLAGS=" ".join(contents.application_flags)),
     }
 
 
