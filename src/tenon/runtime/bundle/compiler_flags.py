@@ -1,4 +1,4 @@
-"""What a compiler of a bundle's C has to be told: flags, and the check in the C that they were given.
+"""What a compiler of a bundle's C has to be told: flags, and the checks in the C that they were given.
 
 Without the target's instructions the code is right, but many times slower: vectors that the processor could have in a
 register are taken apart.
@@ -44,6 +44,7 @@ _MACROS = {
 }
 """The macros by which compilers say that they may use a processor's features, by zig's names of those."""
 
+_ABI = "-mfloat-abi="
 _FPU = {"vfp4d16sp": "fpv4-sp-d16", "fp_armv8d16": "fpv5-d16", "fp_armv8d16sp": "fpv5-sp-d16"}
 _BY_CPU = {
     "generic+v7a+neon+vfp4": ("-march=armv7-a", "-mfpu=neon-vfpv4", "-mfloat-abi=hard"),
@@ -59,7 +60,9 @@ _BY_CPU = {
 
 def flags(target: Target) -> tuple[str, ...]:
     """The flags of GCC and Clang that choose the target's instructions; empty where any compiler's defaults do."""
-    return (*_processor(target), *(flag for flag in target.flags if flag.startswith("-m")))
+    own = tuple(flag for flag in target.flags if flag.startswith("-m"))
+    abi = any(flag.startswith(_ABI) for flag in own)  # which replaces the processor's usual one
+    return (*(flag for flag in _processor(target) if not (abi and flag.startswith(_ABI))), *own)
 
 
 def _processor(target: Target) -> tuple[str, ...]:
@@ -88,6 +91,22 @@ def check(target: Target) -> str:
 
     Code without vectors is stopped only on a machine of the target's family, so that it can be tried elsewhere.
     """
+    return _instructions_check(target) + (_OPTIMISED if target.linker_script else "")
+
+
+_OPTIMISED = f"""\
+#if defined(__GNUC__) && !defined(__OPTIMIZE__) && !defined({OVERRIDE}) /* -O0: 15 times the instructions */
+#if defined(__clang__)
+#error "slow without optimisation: compile this file with -O2, or define {OVERRIDE}"
+#else
+#pragma GCC optimize("O2")
+#endif
+#endif
+"""
+"""The lines of C for microcontrollers that optimise all the same where a debug build does not."""
+
+
+def _instructions_check(target: Target) -> str:
     wanted = () if target.backend == "c.strict" else macros(target)
     if not wanted:
         return ""

@@ -25,7 +25,13 @@ def single_header(contents: Contents) -> str:
 #ifdef {prefix}_IMPLEMENTATION
 #ifndef {prefix}_IMPLEMENTED
 #define {prefix}_IMPLEMENTED
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#endif
 {_joined(contents, "")}
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 #endif
 #endif
 """
