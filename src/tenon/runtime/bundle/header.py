@@ -11,12 +11,14 @@ from tenon.machine.codegen.backend import EntryPoint
 from tenon.machine.plan.program import ALIGNMENT, Port, Program
 from tenon.network.graph.preprocessing import Preprocessing
 from tenon.runtime.bundle.header_macros import image_macros, initial_macros, quantisation_macros
+from tenon.runtime.bundle.library_calls import library_comment
+from tenon.runtime.bundle.manifest import LibraryCalls
 from tenon.runtime.bundle.names import unique
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds
 
 _RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
              "PEAK_MEM_SIZE", "MEM_ALIGN", "STACK_SIZE", "MAX_INSTRUCTIONS",
-             "CALL_INSTRUCTIONS", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS",
+             "CALL_INSTRUCTIONS", "LIBM_FUNCTIONS", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS",
              "BINDINGS", "H")  # fmt: skip
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
@@ -103,12 +105,21 @@ def with_bounds(text: str, programs: Sequence[Program], bounds: StaticBounds | N
     """A header with the bounds of the entry points, which are known only after the compilation."""
     for program in programs if bounds else ():
         assert bounds
-        line = rf"^#define {program.name.upper()}_(?:MEM_ALIGN|ACTIVATIONS_MEM_SIZE) \d+\n(?!/\* The least)"
-        definition = re.search(line, text, re.MULTILINE)
-        assert definition
         lines = [*_stack(program, bounds), *_instructions(program, bounds.instructions.get(program.name)), ""]
-        text = text[: definition.end()] + "\n".join(lines) + text[definition.end() :]
+        text = _after_sizes(text, program, "\n".join(lines))
     return text
+
+
+def with_library_calls(text: str, program: Program, calls: LibraryCalls, possible: Sequence[str]) -> str:
+    """A header with the functions of libraries that the object calls, and those of libm that are ``possible``."""
+    return _after_sizes(text, program, library_comment(program.name.upper(), calls, possible))
+
+
+def _after_sizes(text: str, program: Program, lines: str) -> str:
+    line = rf"^#define {program.name.upper()}_(?:MEM_ALIGN|ACTIVATIONS_MEM_SIZE) \d+\n(?!/\* The least)"
+    definition = re.search(line, text, re.MULTILINE)
+    assert definition
+    return text[: definition.end()] + lines + text[definition.end() :]
 
 
 def _stack(program: Program, bounds: StaticBounds) -> list[str]:

@@ -149,6 +149,15 @@ class CodeSize(NamedTuple):
     data: int
 
 
+class LibraryCalls(NamedTuple):
+    """The functions that an object calls, by where they are: ``libm``, ``libc`` (memory only), and the ``compiler``'s
+    own library, which it links by itself (libgcc, compiler_rt)."""
+
+    libm: tuple[str, ...] = ()
+    libc: tuple[str, ...] = ()
+    compiler: tuple[str, ...] = ()
+
+
 class FileRecord(NamedTuple):
     """Size of a file, its SHA-256, and the checksum verified when a bundle is opened (``bundle.checksum``), of the form
     that the manifest's format has."""
@@ -177,6 +186,7 @@ class Manifest(NamedTuple):
     ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
     digest of the outputs for the fixed input (``graph.fixed_input``), by the references of the operators.
     ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
+    ``calls`` are the functions of libraries that the object calls, on targets without operating system.
     ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
     ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
     """
@@ -205,6 +215,7 @@ class Manifest(NamedTuple):
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
     answer: str = ""
     instructions: int | None = None
+    calls: LibraryCalls | None = None
     patches: PatchedLayers | None = None
     digest: str = ""
     format: Literal[1] = FORMAT

@@ -29,10 +29,11 @@ from tenon.runtime.bundle.browser import description
 from tenon.runtime.bundle.container import SUFFIX, container, parts_of
 from tenon.runtime.bundle.encrypted_files import encrypted_container
 from tenon.runtime.bundle.folder import write_folder
-from tenon.runtime.bundle.header import header, with_bounds
+from tenon.runtime.bundle.header import header, with_bounds, with_library_calls
 from tenon.runtime.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.runtime.bundle.layout import layout
-from tenon.runtime.bundle.manifest import FILE, CodeSize, Manifest, PatchedLayers, SourceRecord, Tuned
+from tenon.runtime.bundle.library_calls import library_calls, possible_calls
+from tenon.runtime.bundle.manifest import FILE, CodeSize, LibraryCalls, Manifest, PatchedLayers, SourceRecord, Tuned
 from tenon.runtime.bundle.manifest_parts import (
     binding,
     file_record,
@@ -158,6 +159,11 @@ class Bundle:
         programs = (self.program, *self.more)
         entries = {p.name: [step.function for step in own] for p, own in zip(programs, self.unit.steps, strict=True)}
         return static_bounds(self.compiler, self.target, self.unit.split(), self.header, entries)
+
+    @cached_property
+    def library_calls(self) -> LibraryCalls | None:
+        """The functions of libraries that the object for a target without operating system calls; None for others."""
+        return library_calls(self.object) if self.target.linker_script else None
 
     @property
     def stack(self) -> int | None:
@@ -288,6 +294,7 @@ class Bundle:
             kernels=dict(Counter(call.kernel.name for call in program.calls)),
             nodes=steps(program, bound.calls if bound else None),
             instructions=bound.total if bound else None,
+            calls=self.library_calls if compiled else None,
             size=CodeSize(code=size.code, data=size.data) if size else None,
             files={name: file_record(content) for name, content in files.items()},
         )
@@ -304,9 +311,9 @@ class Bundle:
         name, files = self.name, dict[str, bytes]()
         if "c" in parts:
             files |= {file.name: file.text.encode() for file in self.unit.files}
+        header = self._header(parts)
         if "header" in parts:
-            bounds = self.bounds if "object" in parts else None
-            files[f"{name}.h"] = with_bounds(self.header, (self.program, *self.more), bounds).encode()
+            files[f"{name}.h"] = header.encode()
         if "object" in parts:
             files[f"{name}.o"] = self.object
         if "weights" in parts:
@@ -330,16 +337,27 @@ class Bundle:
             if "npm" in parts:
                 files[tarball_name(name)] = npm_package(about, self.web_module)
         packaged = [form for part, form in FORMS.items() if part in parts]
-        return {**files, **dict(form.written(self._contents(files)) for form in packaged)}
+        return {**files, **dict(form.written(self._contents(files, header)) for form in packaged)}
 
-    def _contents(self, files: Mapping[str, bytes]) -> Contents:
+    def _header(self, parts: set[Emit]) -> str:
+        """The header of a bundle with these parts and of all its packages: with what machine code says of itself where
+        anything is compiled."""
+        if not _COMPILED & parts:
+            return self.header
+        text = with_bounds(self.header, (self.program, *self.more), self.bounds)
+        if self.library_calls is None:
+            return text
+        possible = possible_calls([file.text for file in self.unit.files])
+        return with_library_calls(text, self.program, self.library_calls, possible)
+
+    def _contents(self, files: Mapping[str, bytes], header: str) -> Contents:
         """What packages are made of; ``files`` are those of the bundle."""
         model = f" of {self.origin.file}" if self.origin else ""
         return Contents(
             name=self.name,
             version=__version__,
             about=harmless(f"Neural network {self.name}{model} for {self.target.name}"),
-            header=self.header,
+            header=header,
             source=self.source,
             weights=self.weights,
             manifest=lambda: self.manifest(files, compiled=True).text(),
