@@ -126,7 +126,7 @@ def opening(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def variable(name: str) -> str:
-    """An environment variable that the user names; empty if there is none."""
+    """An environment variable that the user names, or that all programs know (NO_COLOR); empty if there is none."""
     return os.environ.get(name, "")
 
 

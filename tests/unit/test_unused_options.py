@@ -17,6 +17,7 @@ from command_line import run_main
 from real import DIGITS
 from tenon.cli.app import app
 from tenon.cli.option_groups import BundleOptions, Model, PreprocessOptions
+from tenon.cli.option_tables import CHOICES
 from tenon.cli.unused_options import option_name
 
 MODEL = str(DIGITS / "digits.onnx")
@@ -84,6 +85,8 @@ def _value(option: Any) -> str:
     long = max(option.opts, key=len)
     if long in VALUES:
         return VALUES[long]
+    if choices := [each for each in CHOICES.get(long, ()) if each != option.default]:
+        return choices[-1]
     kind = str(option.type_descriptor.annotation)
     if "int" in kind or "float" in kind:
         return "2" if option.default != 2 else "3"

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from tenon.options import Emit
 
+from tenon.cli.command import Command, Program
 from tenon.cli.groups import with_groups
 from tenon.cli.option_groups import (
     BundleOptions,
@@ -41,10 +42,12 @@ from tenon.cli.parse import parse_pairs
 from tenon.cli.program import version as program_version
 from tenon.cli.protection_commands import register
 from tenon.cli.sample_commands import compare_command, evaluate_command, quantize_command, validate_command
-from tenon.cli.unused_options import Command, refuse
+from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 
 APP: dict[str, Any] = {
+    "cls": Program,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
     "no_args_is_help": True,
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
@@ -255,7 +258,9 @@ def tune_command(
 @with_groups
 def bench_op_command(
     *,
-    filter: Annotated[str, typer.Option("--filter", help="Regular expression that matches whole names.")] = ".*",
+    filter: Annotated[
+        str, typer.Option("--filter", metavar="REGEX", help="Regular expression that matches whole names.")
+    ] = ".*",
     listing: Annotated[bool, typer.Option("--list", help="Print the names only.")] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="Measuring time per operator.")] = 0.25,
     target: Target = None,
@@ -318,7 +323,8 @@ def convert_command(
         list[str] | None, typer.Option("--model", metavar="NAME", help="Only this model of the file; may be repeated.")
     ] = None,
     target: Annotated[
-        list[str] | None, typer.Option("--target", help="For this target instead of the file's; may be repeated.")
+        list[str] | None,
+        typer.Option("--target", metavar="NAME", help="For this target instead of the file's; may be repeated."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only read the file and import its models.")] = False,
     key: KeyOptions,
@@ -341,7 +347,7 @@ def targets_command(json: Json = False) -> None:
 @app.command("devices")
 def devices_command(
     *,
-    names: Annotated[list[str] | None, typer.Argument(help="Names or SoCs of devices; default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names or SoCs of devices; all if there are none.")] = None,
     devices: DevicesFile = None,
     json: Json = False,
 ) -> None:

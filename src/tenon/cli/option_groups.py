@@ -42,7 +42,9 @@ Value = Annotated[
         "--value", metavar="NAME=VALUE", help="Fix an input: a number (sr=16000), a list (x=1,2,3) or a .npy file."
     ),
 ]
-Weights = Annotated[str | None, typer.Option("--weights", help="The second file (or folder) of a model that has two.")]
+Weights = Annotated[
+    str | None, typer.Option("--weights", metavar="PATH", help="The second file (or folder) of a model that has two.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +113,9 @@ class Model(KeyOptions):
     weights: Weights = None
     shape: Shape = None
     value: Value = None
-    sha256: Annotated[str | None, typer.Option("--sha256", help="Expected SHA-256 of the model file.")] = None
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", metavar="DIGEST", help="Expected SHA-256 of the model file.")
+    ] = None
     begin: Annotated[
         str | None,
         typer.Option("--from", metavar="TENSORS", help="Cut the model: start at these tensors, e.g. conv1,scale."),
@@ -155,12 +159,19 @@ def _completed_target(incomplete: str) -> list[str]:
 
 Target = Annotated[
     str | None,
-    typer.Option("--target", help="The target to compile for; see 'tenon targets'.", autocompletion=_completed_target),
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="The target to compile for; see 'tenon targets'.",
+        autocompletion=_completed_target,
+    ),
 ]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Verify every pass: the graph's structure, and its results on random data.")
 ]
-Compiler = Annotated[str | None, typer.Option("--compiler", help="A gcc or clang to use instead of the bundled zig.")]
+Compiler = Annotated[
+    str | None, typer.Option("--compiler", metavar="COMMAND", help="A gcc or clang to use instead of the bundled zig.")
+]
 
 
 NoTuning = Annotated[
@@ -173,21 +184,24 @@ class PlanOptions:
     """Options of optimisation and planning.  Fields of this class and its subclasses are named as in ``Options``."""
 
     target: Target = None
-    optimize: Annotated[int | None, typer.Option("-O", min=0, max=2, help="Graph optimisation level: 0, 1 or 2.")] = (
-        None
-    )
+    optimize: Annotated[
+        int | None,
+        typer.Option(
+            "-O", min=0, max=2, help="Graph optimisation: 0 as imported, 1 canonical, 2 with folding and fusion."
+        ),
+    ] = None
     precision: Annotated[
         str | None,
         typer.Option(
             "--precision",
-            help="fp32, or 16-bit weights in fp16 or bf16, and arithmetic in these where the target has it.",
+            help="fp16 and bf16: weights in 16 bits, and arithmetic in these where the target has it.",
         ),
     ] = None
     arithmetic: Annotated[
         str | None,
         typer.Option(
             "--arithmetic",
-            help="How quantised operators are computed: tflm, litert or onnx, in integers; or float.",
+            help="How quantised operators are computed: in integers as TFLite Micro, LiteRT or ONNX do, or in float.",
         ),
     ] = None
 
@@ -271,15 +285,18 @@ class RunOptions(BuildOptions):
 class BundleOptions(RunOptions):
     """Options of ``tenon compile``."""
 
-    name: Annotated[str | None, typer.Option("--name", help="Name of the entry point and prefix of the files.")] = None
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the entry point and prefix of the files.")
+    ] = None
     prefix: Annotated[
-        str | None, typer.Option("--prefix", help="What the name, and so every symbol of the bundle, begins with.")
+        str | None,
+        typer.Option("--prefix", metavar="TEXT", help="What the name, and so every symbol of the bundle, begins with."),
     ] = None
     obfuscate: Annotated[
         str | None,
         typer.Option(
             "--obfuscate",
-            help="Leave out names: layers (of layers, tensors, kernels), or all (also of inputs and outputs).",
+            help="Leave out names of layers, tensors and kernels; all: also those of inputs and outputs.",
         ),
     ] = None
     float_abi: Annotated[
@@ -294,14 +311,15 @@ class BundleOptions(RunOptions):
     c99: Annotated[
         str | None,
         typer.Option(
-            "--c99", help="gnu: with vector extensions of GCC and Clang; strict: for any compiler of C99, slower."
+            "--c99",
+            help="Dialect of the C code: with vector extensions of GCC and Clang, or for any compiler of C99, slower.",
         ),
     ] = None
-    winograd: Annotated[int | None, typer.Option("--winograd", help="Largest Winograd tile: 4, 2, or 0 for none.")] = (
-        None
-    )
+    winograd: Annotated[
+        int | None, typer.Option("--winograd", help="Largest tile of Winograd's convolution; 0: none.")
+    ] = None
     strassen: Annotated[
-        int | None, typer.Option("--strassen", help="Most levels of Strassen's algorithm: 2, 1 or 0.")
+        int | None, typer.Option("--strassen", help="Most levels of Strassen's algorithm; 0: none.")
     ] = None
     dot2: Annotated[
         float | None,
@@ -341,7 +359,7 @@ class TuneOptions(BuildOptions):
 # ---------------------------------------------------------------------------------- where to run
 DevicesFile = Annotated[
     Path | None,
-    typer.Option("--devices", metavar="FILE", help="The file that names devices; default: devices.yml."),
+    typer.Option("--devices", metavar="FILE", help="The file that names devices."),
 ]
 
 
@@ -375,15 +393,22 @@ class PreprocessOptions:
     """How an image becomes an input.  All fields but ``bgr`` are named as in ``graph.preprocessing.Preprocessing``."""
 
     mean: Annotated[
-        str | None, typer.Option("--mean", help="Subtracted from pixel values: one number, or one per channel.")
+        str | None,
+        typer.Option("--mean", metavar="NUMBERS", help="Subtracted from pixel values: one number, or one per channel."),
     ] = None
     scale: Annotated[
-        str | None, typer.Option("--scale", help="Factor applied after --mean; fractions such as 1/255 are allowed.")
+        str | None,
+        typer.Option(
+            "--scale", metavar="NUMBERS", help="Factor applied after --mean; fractions such as 1/255 are allowed."
+        ),
     ] = None
-    channels: Annotated[str | None, typer.Option("--channels", help="Channel order: rgb or bgr.")] = None
+    channels: Annotated[str | None, typer.Option("--channels", help="Channel order.")] = None
     bgr: Annotated[bool, typer.Option("--bgr", help="Same as --channels bgr.")] = False
     fit: Annotated[
-        str | None, typer.Option("--fit", help="stretch, crop (centre) or letterbox (whole image with a border).")
+        str | None,
+        typer.Option(
+            "--fit", help="Resize by stretching, to the shorter side with a crop of the centre, or whole with a border."
+        ),
     ] = None
     resize: Annotated[
         int | None,
@@ -392,9 +417,7 @@ class PreprocessOptions:
     border: Annotated[
         int | None, typer.Option("--border", min=0, max=255, help="With --fit letterbox: value of the border.")
     ] = None
-    sampling: Annotated[str | None, typer.Option("--sampling", help="Interpolation: smooth, bilinear or nearest.")] = (
-        None
-    )
+    sampling: Annotated[str | None, typer.Option("--sampling", help="Interpolation.")] = None
 
     def overrides(self) -> dict[str, Any]:
         """The given options, as ``Options.preprocess`` takes them."""
@@ -416,8 +439,10 @@ class ThreadOptions:
     """Threads and processors of a run."""
 
     threads: ThreadCount = 1
-    affinity: Annotated[str | None, typer.Option("--affinity", help="Processors to run on, e.g. 0,1 or 0-3.")] = None
-    cores: Annotated[str, typer.Option("--cores", help="Cores to run on: all (0), big (1) or little (2).")] = "all"
+    affinity: Annotated[
+        str | None, typer.Option("--affinity", metavar="LIST", help="Processors to run on, e.g. 0,1 or 0-3.")
+    ] = None
+    cores: Annotated[str, typer.Option("--cores", help="Cores to run on, where they differ.")] = "all"
 
     def selected(self) -> Threads:
         """The kind of cores may be given by number; ``tenon.open`` rejects unknown ones."""
@@ -432,23 +457,21 @@ class OutputOptions:
     """How outputs are printed and saved."""
 
     top: Annotated[
-        int | None, typer.Option("--top", min=0, help="Print the TOP largest values of each output: 5 by default.")
+        int | None, typer.Option("--top", min=0, help="How many of the largest values of each output to print.")
     ] = None
     labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None
     output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None
     draw: Annotated[
         Path | None, typer.Option("--draw", help="Write the image with the detected boxes to this file.")
     ] = None
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Minimum score of a detection: 0.5 by default.")
-    ] = None
+    threshold: Annotated[float | None, typer.Option("--threshold", help="Minimum score of a detection.")] = None
     overlap: Annotated[
         float | None,
         typer.Option(
             "--overlap",
             min=0,
             max=1,
-            help="NMS threshold, intersection over union of boxes of one class: 0.45 by default.",
+            help="NMS threshold: intersection over union of boxes of one class.",
         ),
     ] = None
 

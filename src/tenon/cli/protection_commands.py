@@ -75,14 +75,12 @@ def decrypt_command(
 
 def sign_command(
     bundle: SingleFile,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", "--output", help="The file to write; default: the bundle itself.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", "--output", help="The file to write.")] = None,
     key_file: Annotated[
         Path | None, typer.Option("--key-file", help="The private key (Ed25519, PEM) to sign with.")
     ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", min=0, help="The version to sign, which --minimum-version compares; 0.")
+        int | None, typer.Option("--version", min=0, help="The version to sign, which --minimum-version compares.")
     ] = None,
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="Verify the signature with this key (PEM) instead.")
@@ -112,9 +110,7 @@ def sign_command(
 def sbom_command(
     *,
     bundle: Bundle,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", "--output", help="The file to write; default: standard output.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", "--output", help="The file to write.")] = None,
     key_file: KeyFile = None,
     key_env: KeyVariable = None,
     signed: SignatureOptions,

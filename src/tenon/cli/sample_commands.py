@@ -112,9 +112,7 @@ def compare_command(
     samples: Samples = 32,
     seed: Seed = 0,
     layers: Annotated[bool, typer.Option("--layers", help="Compare tensors of the same name, too.")] = False,
-    arithmetic: Annotated[
-        str | None, typer.Option("--arithmetic", help="Of quantised models: onnx (default), litert, tflm or float.")
-    ] = None,
+    arithmetic: Annotated[str | None, typer.Option("--arithmetic", help="How quantised models are computed.")] = None,
     report: Report = None,
     preprocess: PreprocessOptions,
     focus: Focus = False,
@@ -148,25 +146,21 @@ def validate_command(
         typer.Option(
             "--against",
             metavar="RUNTIME",
-            help="onnxruntime, litert, opencv, ncnn, ...: by default that of the model's format. With :FILE for "
-            "another file there.",
+            help="The runtime to compare with: onnxruntime, litert, opencv, ncnn, paddle, tensorflow or torch; with "
+            ":FILE for another file there.",
         ),
     ] = None,
     expected: Annotated[
         Path | None, typer.Option("--expected", metavar="FILE", help="Recorded outputs: an .npz file by output name.")
     ] = None,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Least cosine similarity: 0.999, or 0.98 if quantised.")
-    ] = None,
+    threshold: Annotated[float | None, typer.Option("--threshold", help="Least cosine similarity.")] = None,
     min_sqnr: Annotated[
         float | None,
-        typer.Option("--min-sqnr", metavar="DB", help="Least SQNR: 40 dB; 27 in fp16 and bf16; 14 if quantised."),
+        typer.Option("--min-sqnr", metavar="DB", help="Least signal-to-quantisation-noise ratio."),
     ] = None,
     max_error: Annotated[
         float | None,
-        typer.Option(
-            "--max-error", help="Largest error over the largest magnitude: 0.01; 0.05 in 16 bits; 0.5 if quantised."
-        ),
+        typer.Option("--max-error", help="Largest error over the largest magnitude."),
     ] = None,
     samples: Samples = 8,
     seed: Seed = 0,
@@ -224,10 +218,14 @@ def evaluate_command(
     data: OptionalData = None,
     metric: Annotated[
         str,
-        typer.Option("--metric", help="top1, top5, auc, map, wer, MODULE:NAME of a plug-in, or a script of MACE's."),
+        typer.Option(
+            "--metric",
+            metavar="METRIC",
+            help="top1, top5, auc, map, wer, MODULE:NAME of a plug-in, or a script of MACE's.",
+        ),
     ] = "top1",
     ground_truth: GroundTruth = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Number of samples; default: all.")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, help="Number of samples.")] = None,
     seed: Seed = 0,
     preprocess: PreprocessOptions,
     threads: ThreadOptions,

@@ -45,15 +45,13 @@ class SchemeOptions:
 
     scheme: Annotated[
         str,
-        typer.Option(
-            "--scheme", help="auto (by --target), int8, int8-symmetric, int8-per-tensor, uint8, int16x8, fp16, ..."
-        ),
+        typer.Option("--scheme", help="What to quantise to; auto: by --target."),
     ] = "auto"
     method: Annotated[
         str,
         typer.Option(
             "--method",
-            help="Ranges of activations: auto, or min-max, moving-average, percentile, mse, entropy, aciq, enhance.",
+            help="How the ranges of activations follow from the samples; auto: the best of these.",
         ),
     ] = "auto"
     ranges: Annotated[
@@ -92,13 +90,11 @@ class RepairOptions:
     ] = True
     equalisation: Annotated[
         bool | None,
-        typer.Option(
-            "--equalisation/--no-equalisation", help="Scale channels to similar ranges; default: if it helps."
-        ),
+        typer.Option("--equalisation/--no-equalisation", help="Scale channels to similar ranges."),
     ] = None
-    rounding: Annotated[
-        str, typer.Option("--rounding", help="How weights are rounded: auto, nearest, gptq, adaround, reconstruction.")
-    ] = "auto"
+    rounding: Annotated[str, typer.Option("--rounding", help="How weights are rounded; auto: the best of these.")] = (
+        "auto"
+    )
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ class ContractOptions:
         typer.Option(
             "--metric",
             metavar="METRIC",
-            help="top1, top5, auc, wer, or MODULE:NAME of a plug-in; default: the same largest output as in float.",
+            help="What --max-drop is about: top1, top5, auc, wer, or MODULE:NAME of a plug-in.",
         ),
     ] = None
     ground_truth: GroundTruth = None
@@ -152,9 +148,7 @@ class RangeFileOptions:
             "--save-ranges", metavar="FILE", help="Write the ranges: Tengine's if it ends in .scale, MACE's in .range."
         ),
     ] = None
-    ranges_format: Annotated[
-        str, typer.Option("--ranges-format", help="Of --save-ranges: yaml, tengine, mace or glow.")
-    ] = ""
+    ranges_format: Annotated[str, typer.Option("--ranges-format", help="The format of --save-ranges.")] = ""
 
     def file(self) -> tuple[Path, str] | None:
         """The file and its format.  Raises InputError for a format without a file."""

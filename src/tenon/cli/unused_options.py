@@ -3,36 +3,10 @@ not apply to what the command works on."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from typer.core import TyperCommand
-
 from tenon.errors import InputError
-
-
-class Command(TyperCommand):
-    """A subcommand whose options are given once, except those that are lists."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:
-            self._refuse_repeated(ctx, args)
-        return super().parse_args(ctx, args)
-
-    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
-        """Raises InputError for an option with a value, or a switch with a form for "no", that is given twice."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter, times in Counter(order).items():
-            single = parameter.param_type_name == "option" and not getattr(parameter, "multiple", False)
-            switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts
-            if times > 1 and single and not switch and not getattr(parameter, "count", False):
-                raise InputError(f"{_longest(parameter.opts)} is given {times} times: give it once")
-
-
-def _longest(names: Iterable[str]) -> str:
-    return max(names, key=len)
-
 
 NAMES = {
     "optimize": "-O", "begin": "--from", "end": "--to", "inputs": "--from", "outputs": "--to", "bindings": "--shape",
