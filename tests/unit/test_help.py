@@ -115,8 +115,8 @@ def test_choices_are_those_of_the_program() -> None:
     assert tables.CHOICES["--rounding"] == quantization.ROUNDING
     assert tables.CHOICES["--ranges-format"] == FORMATS
     assert set(tables.CHOICES["--cores"]) == set(_KINDS)
-    for option in ("-O", "--arithmetic", "--c99", "--obfuscate", "--strassen", "--winograd"):
-        field = FIELDS.get(option, option.removeprefix("--"))
+    for option in ("-O", "--arithmetic", "--c99", "--float-abi", "--obfuscate", "--strassen", "--winograd"):
+        field = FIELDS.get(option, option.removeprefix("--").replace("-", "_"))
         assert set(tables.CHOICES[option]) == hints[field], option
     for option in ("channels", "fit", "sampling"):
         assert _names(Preprocessing.__annotations__[option]) <= set(tables.CHOICES[f"--{option}"])

@@ -303,9 +303,7 @@ class BundleOptions(RunOptions):
         str | None,
         typer.Option(
             "--float-abi",
-            metavar="ABI",
-            help="Floating-point ABI of a Cortex-M target: hard, softfp or soft, as GCC's -mfloat-abi; default: the "
-            "board's.",
+            help="Floating-point ABI of a Cortex-M target, as GCC's -mfloat-abi.",
         ),
     ] = None
     c99: Annotated[
