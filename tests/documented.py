@@ -16,7 +16,7 @@ TOLERANCE = 0.1
 def blocks(page: Path, language: str) -> list[str]:
     """The code blocks of a language in a page."""
     text = page.read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}(?: title=\S+)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def shell(command: str, folder: Path, environment: Mapping[str, str]) -> str:
@@ -42,23 +42,34 @@ def _same(a: str, b: str) -> bool:
     return abs(x - y) <= TOLERANCE * abs(y) + 1e-6
 
 
-def check_page(page: Path, run: Callable[[str], str], *, update: bool, test: str) -> list[str]:
+def check_page(
+    page: Path, run: Callable[[str], str], *, update: bool, test: str, folder: Path | None = None
+) -> list[str]:
     """Run the commands of a page: those after ``$`` in its blocks of ``console``, whose output has to be as shown, and
     the lines of its blocks of ``sh``.  Returns the outputs of the latter.
 
-    ``update`` replaces the shown outputs instead; ``test`` is what a failure tells to run for that.
+    With ``folder``, where the commands run, blocks such as ``c title=main.c`` are written there as files, and blocks of
+    ``python`` without a title are run.  ``update`` replaces the shown outputs instead; ``test`` is what a failure tells
+    to run for that.
     """
     wrong, told = list[str](), list[str]()
 
     def checked(block: re.Match[str]) -> str:
-        if block[1] == "sh":
+        language, _, title = block[1].partition(" title=")
+        if title and folder is not None:
+            (folder / title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / title).write_text(block[2], encoding="utf-8")
+        elif language == "python" and folder is not None:
+            run(f"python - <<'END_OF_BLOCK'\n{block[2]}END_OF_BLOCK")
+        elif language == "sh" and not title:
             told.extend(map(run, block[2].splitlines()))
+        if language != "console":
             return block[0]
         made = ""
         for part in re.split(r"^(?=\$ )", block[2], flags=re.MULTILINE):
             if not part:
                 continue
-            command, _, shown = part.partition("\n")
+            command, shown = _command(part)
             now = run(command.removeprefix("$ "))
             if not alike(shown, now):
                 wrong.append(f"{command}\n{now}")
@@ -66,9 +77,16 @@ def check_page(page: Path, run: Callable[[str], str], *, update: bool, test: str
         return f"```console\n{made}```"
 
     text = page.read_text(encoding="utf-8")
-    updated = re.sub(r"^```(console|sh)\n(.*?)^```$", checked, text, flags=re.MULTILINE | re.DOTALL)
+    updated = re.sub(r"^```(\w+(?: title=\S+)?)\n(.*?)^```$", checked, text, flags=re.MULTILINE | re.DOTALL)
     if update:
         page.write_text(updated, encoding="utf-8")
     else:
         assert not wrong, "\n".join([f"{page.name} is stale: run {test} with --update-golden", *wrong])
     return told
+
+
+def _command(part: str) -> tuple[str, str]:
+    """A command, which goes on after a line that ends in a backslash, and the output shown below it."""
+    lines = part.split("\n")
+    end = next(i for i, line in enumerate(lines) if not line.endswith("\\")) + 1
+    return "\n".join(lines[:end]), "\n".join(lines[end:])

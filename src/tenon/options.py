@@ -150,7 +150,7 @@ class Options:
     """Name of the entry point and prefix of all file names; None uses the model's file name."""
 
     prefix: Annotated[str, matching(r"([A-Za-z][A-Za-z0-9_]*)?", 32)] = ""
-    """What the name begins with, so that all symbols of the bundle do: "acme_" makes acme_net of net."""
+    """What the name begins with, so that all symbols of the bundle do: ``acme_`` makes ``acme_net`` of ``net``."""
 
     c99: Literal["gnu", "strict"] = "gnu"
     """The dialect of the C: "gnu" has the vector extensions of GCC and Clang; "strict" none, for any compiler of C99,

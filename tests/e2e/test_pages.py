@@ -1,0 +1,99 @@
+"""Runs the commands and programs on the pages of the documentation and compares their output with that shown there.
+
+``--update-golden`` replaces the shown output by the current one.  Every page with programs is in one of the two tables.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from documented import check_page, shell
+from installed import environment, tenon_script
+from programs import PATH, needed
+from real import ROOT, shared
+from tenon.machine.targets import find
+
+DOCS = ROOT / "docs"
+PROGRAMS = re.compile(r"^```(?:console|sh|python|c|cpp|yaml)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page needs: programs, packages, files of the collection of models by their names on the page, a host."""
+
+    programs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    avx2: bool = False
+    """Whether its output is that of an x86-64 with AVX2, which most machines of developers are."""
+    slow: bool = False
+
+
+RUN_HERE: dict[str, Page] = {}
+NOT_RUN = {"howto/plugins", "howto/protection", "howto/quantise", "reference/deployment", "reference/quantised"}
+"""Pages whose programs are excerpts that other tests run as a whole."""
+
+
+RUN_BY_OTHERS = {
+    "howto/accuracy": "unit/test_evaluate.py",
+    "howto/devices": "unit/test_devices_file.py",
+    "howto/from-glow": "unit/test_glow.py",
+    "howto/from-mace": "unit/test_mace_api.py",
+    "howto/from-mace-micro": "unit/test_micro_api.py",
+    "howto/from-tengine": "unit/test_tengine_api.py",
+    "howto/images": "e2e/test_image_entry.py",
+    "reference/libtenon": "unit/test_libtenon.py",
+    "tutorials/android": "e2e/test_platforms.py",
+    "tutorials/apple": "e2e/test_platforms.py",
+    "tutorials/browser": "e2e/test_browser.py",
+    "tutorials/deploy-to-a-device": "e2e/test_walkthrough.py",
+    "tutorials/esp32-c3": "e2e/test_platforms.py",
+    "tutorials/linux": "e2e/test_platforms.py",
+    "tutorials/raspberry-pi": "e2e/test_platforms.py",
+    "tutorials/stm32": "e2e/test_platforms.py",
+    "tutorials/windows": "e2e/test_platforms.py",
+}
+"""Pages that need more than a shell, and the tests that run them."""
+
+QUICK = [pytest.param(name, marks=pytest.mark.slow if page.slow else ()) for name, page in RUN_HERE.items()]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_programs_of_a_page(name: str, tmp_path: Path, update_golden: bool) -> None:
+    page = RUN_HERE[name]
+    for program in page.programs:
+        needed(program)
+    for package in page.packages:
+        pytest.importorskip(package)
+    if page.avx2 and not find("host").name.startswith(("x86-64-avx2", "x86-64-avx512")):
+        pytest.skip("the output on the page is that of an x86-64 with AVX2")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("components", "build"))
+    for destination, source in page.files.items():
+        (tmp_path / destination).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(shared(f"models/{source}"), tmp_path / destination)
+    env = environment(PATH=os.pathsep.join((str(tenon_script().parent), PATH)), TENON_NO_TUNING="1")
+    env |= {"TENON_TARGET": "x86-64-avx2"} if page.avx2 else {}
+    check_page(
+        DOCS / f"{name}.md",
+        lambda line: shell(line, tmp_path, env),
+        update=update_golden,
+        test="tests/e2e/test_pages.py",
+        folder=tmp_path,
+    )
+
+
+def test_every_page_with_programs_is_run() -> None:
+    pages = {
+        p.relative_to(DOCS).with_suffix("").as_posix(): p for p in DOCS.rglob("*.md") if "generated" not in p.parts
+    }
+    with_programs = {name for name, path in pages.items() if PROGRAMS.search(path.read_text(encoding="utf-8"))}
+    assert with_programs == {*RUN_HERE, *RUN_BY_OTHERS, *NOT_RUN}
+    for name, test in RUN_BY_OTHERS.items():
+        text = (ROOT / "tests" / test).read_text(encoding="utf-8")
+        assert name.rpartition("/")[2] in text, f"{test} does not name {name}.md"

@@ -1,0 +1,87 @@
+"""The documentation site: it builds without warnings, its links hold, it works offline and on phones."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from browser import session
+from installed import environment
+from real import ROOT
+from site_links import broken, foreign
+
+RESULTS = "[...document.querySelectorAll('#search-results li a')].map(a => a.href).join(' ')"
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as ``scripts/docs`` builds it."""
+    for package in ("sphinx", "myst_parser", "furo"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    made = tmp_path_factory.mktemp("site")
+    command = [sys.executable, str(ROOT / "docs" / "build.py"), str(made)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def test_links_anchors_and_images_exist(site: Path) -> None:
+    assert len(list(site.rglob("*.html"))) > 150
+    assert not list(broken(site))
+
+
+def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
+    assert not list(foreign(site))
+
+
+def test_broken_links_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="#here">1</a><a href="#gone">2</a><a href="b.html">3</a></p>'
+    )
+    (tmp_path / "c.html").write_text('<img src="https://example.org/x.png"><a href="a.html#here">4</a>')
+    assert list(broken(tmp_path)) == ["a.html: #gone", "a.html: b.html"]
+    assert list(foreign(tmp_path)) == ["c.html: https://example.org/x.png"]
+
+
+def test_first_page_leads_to_the_newest_version(site: Path) -> None:
+    listed = (site / "versions.js").read_text().partition("= ")[2].rstrip(";\n")
+    (version,) = json.loads(listed)
+    assert f'href="{version}/en/index.html"' in (site / "index.html").read_text()
+    assert (site / version / "zh" / "index.html").exists()
+
+
+@pytest.mark.parametrize(("language", "query", "page"), [("en", "budget", "memory"), ("zh", "RAM", "memory")])
+def test_search_works_without_a_server(language: str, query: str, page: str, site: Path, tmp_path: Path) -> None:
+    (version,) = (p.name for p in site.iterdir() if p.is_dir())
+    with session(tmp_path) as window:
+        window.open(f"file://{site}/{version}/{language}/search.html?q={query}")
+        window.until("document.querySelector('#search-results li a') !== null")
+        assert page in window.evaluate(RESULTS)
+
+
+def test_pages_fit_a_phone_and_a_dark_room(site: Path, tmp_path: Path) -> None:
+    (version,) = (p.name for p in site.iterdir() if p.is_dir())
+    with session(tmp_path) as window:
+        window.call("Emulation.setDeviceMetricsOverride", **PHONE)
+        window.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        for page in ("index", "tutorials/stm32", "reference/operators", "reference/generated/commands/compile"):
+            window.open(f"file://{site}/{version}/en/{page}.html")
+            assert window.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], page
+            color = window.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert sum(map(int, color.strip("rgba()").split(",")[:3])) < 200, color
+
+
+def test_menu_of_versions_and_languages(site: Path, tmp_path: Path) -> None:
+    (version,) = (p.name for p in site.iterdir() if p.is_dir())
+    with session(tmp_path) as window:
+        window.open(f"file://{site}/{version}/en/tutorials/stm32.html")
+        assert window.evaluate("document.querySelector('.site-version').value") == version
+        window.evaluate("document.querySelector('.site-language').click()")
+        window.until("document.documentElement?.lang.startsWith('zh') && document.title.includes('STM32')")
