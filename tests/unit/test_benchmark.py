@@ -13,11 +13,12 @@ import pytest
 import handmade
 from onnx_models import model, node
 from tenon.cli.bench_op import bench_operators, graph_of, select
-from tenon.cli.benchmark import benchmark, line, models_in
+from tenon.cli.benchmark import benchmark, models_in
 from tenon.cli.console import duration, time_unit
 from tenon.cli.model_source import ModelArgument, Threads
 from tenon.cli.op_cases import cases
 from tenon.cli.parse import parse_processors
+from tenon.cli.tengine_times import line
 from tenon.errors import FormatError, InputError
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.proofs.bounds import prove
@@ -78,7 +79,14 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
     handmade.bundle().save(tmp_path / "a")
     (tmp_path / "readme.txt").write_text("no model")
     assert [Path(p).name for p in models_in(tmp_path)] == ["a", "b.onnx"]
-    benchmark([ModelArgument(p) for p in models_in(tmp_path)], {}, Threads(), 3, 1, as_json=False)
+    sources = [ModelArgument(p) for p in models_in(tmp_path)]
+    benchmark(sources, {}, Threads(), 3, 1, as_json=False)
+    *timed, how = capsys.readouterr().out.splitlines()
+    number = r"[\d.]+ (ms|.s)"
+    for text, name in zip(timed, "ab", strict=True):
+        assert re.fullmatch(rf"{name} +{number}  \(min {number}, max {number}, std {number}\)", text)
+    assert how == "median of 3 runs after 1 warm-up run, 1 thread"
+    benchmark(sources, {}, Threads(), 3, 1, format="tengine", as_json=False)
     head, lines, last = (printed := capsys.readouterr().out.splitlines())[:4], printed[4:-1], printed[-1]
     assert head == ["loop_counts = 3", "warm_up     = 1", "num_threads = 1", "power       = all"]
     assert len(lines) == 2

@@ -13,8 +13,9 @@ import pytest
 import handmade
 import tenon
 from onnx_models import model, node, random
+from tenon.cli.mace_tables import sections
 from tenon.cli.model_source import ModelArgument, Threads
-from tenon.cli.profile import profile_model, sections
+from tenon.cli.profile import profile_model
 from tenon.cli.profile_page import page
 from tenon.cli.text_table import grid, shortened
 from tenon.errors import InputError, ToolchainError
@@ -289,9 +290,16 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     file.write_bytes(network())
     html = tmp_path / "profile.html"
     profile_model(ModelArgument(str(file)), {}, Threads(), 2, 0, html, as_json=False)
+    first, second, *more = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"small on \S+, 1 thread: [\d.]+ (ms|.s), the fastest of 2 runs", first)
+    assert "% of the measured fp32 peak" in second
+    assert [line.split()[0] for line in more if line.startswith(("operator", "type", "Softmax"))] == [
+        "operator", "Softmax", "type", "Softmax",
+    ]  # fmt: skip
+    assert "cost of measuring" not in html.read_text()
+    profile_model(ModelArgument(str(file)), {}, Threads(), 2, 0, None, format="mace", as_json=False)
     output = capsys.readouterr().out
     assert [title for title in TITLES if title in output] == TITLES[1:]
-    assert "% of the measured fp32 peak" in output
     assert html.read_text().startswith("<!doctype html>")
     with pytest.raises(InputError, match="cannot be written"):
         profile_model(ModelArgument(str(file)), {}, Threads(), 1, 0, file / "p.html", as_json=False)

@@ -17,7 +17,7 @@ from command_line import run_main
 from real import DIGITS
 from tenon.cli.app import app
 from tenon.cli.option_groups import BundleOptions, Model, PreprocessOptions
-from tenon.cli.option_tables import CHOICES
+from tenon.cli.option_tables import CHOICES, entry
 from tenon.cli.unused_options import option_name
 
 MODEL = str(DIGITS / "digits.onnx")
@@ -81,11 +81,11 @@ def _options(name: str) -> Iterator[Any]:
             yield parameter
 
 
-def _value(option: Any) -> str:
+def _value(name: str, option: Any) -> str:
     long = max(option.opts, key=len)
     if long in VALUES:
         return VALUES[long]
-    if choices := [each for each in CHOICES.get(long, ()) if each != option.default]:
+    if choices := [each for each in entry(CHOICES, name, long) if each != option.default]:
         return choices[-1]
     kind = str(option.type_descriptor.annotation)
     if "int" in kind or "float" in kind:
@@ -129,7 +129,7 @@ def test_options_reach_the_function_of_the_command(
         given = (
             [min(option.secondary_opts, key=len) if option.default is True else long]
             if option.is_flag
-            else [long, _value(option)]
+            else [long, _value(name, option)]
         )
         status = run_main(tenon.cli.main, [*words, *given])
         if status or calls[-1] == calls[0] or len(calls) < 2:
@@ -211,7 +211,7 @@ def test_options_of_compiling_are_refused_for_bundles(
     assert len(options) > 4 or name == "deploy"
     for option in options:
         long = max(option.opts, key=len)
-        given = [long] if option.is_flag else [long, {"--labels": "classes.txt"}.get(long, _value(option))]
+        given = [long] if option.is_flag else [long, {"--labels": "classes.txt"}.get(long, _value(name, option))]
         status = run_main(tenon.cli.main, [name, form, *OF_BUNDLES[name], *given])
         said = capsys.readouterr()
         assert status == 2, long

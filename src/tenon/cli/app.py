@@ -56,6 +56,9 @@ APP: dict[str, Any] = {
 app = typer.Typer(**APP)
 
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Measured runs.")]
+Format = Annotated[
+    str, typer.Option("--format", help="How the results are printed: as a list, or as a predecessor's tables.")
+]
 Warmup = Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")]
 
 
@@ -197,9 +200,10 @@ def benchmark_command(
     threads: ThreadOptions,
     options: RunOptions,
     device: DeviceOptions,
+    format: Format = "plain",
     printing: PrintOptions,
 ) -> None:
-    """Time whole networks on random input: min, max, avg, std and median of each.
+    """Time whole networks on random input: the median of each, and how far the runs differ.
 
     For a --target that an emulator runs, count the instructions of one run instead.
     """
@@ -208,7 +212,8 @@ def benchmark_command(
     sources = sources_of([*(models or ()), *(models_in(zoo) if zoo else ())], shape, value)
     where = device.choice()
     signed.demand_bundles(*(source.model for source in sources))
-    benchmark(sources, options.overrides(), threads.selected(), rounds, warmup, where, as_json=printing.json)
+    how = (threads.selected(), rounds, warmup, where, format)
+    benchmark(sources, options.overrides(), *how, as_json=printing.json)
 
 
 @app.command("profile")
@@ -223,12 +228,13 @@ def profile_command(
     threads: ThreadOptions,
     options: RunOptions,
     device: DeviceOptions,
+    format: Format = "plain",
     printing: PrintOptions,
 ) -> None:
     """Time every operator of a network and compare it with the peak of the machine."""
     from tenon.cli.profile import profile_model
 
-    how = (threads.selected(), rounds, warmup, html, device.choice())
+    how = (threads.selected(), rounds, warmup, html, device.choice(), format)
     signed.demand_bundles(model.model)
     profile_model(model.source(), options.overrides(), *how, as_json=printing.json)
 

@@ -7,10 +7,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tenon.cli.console import console, duration, print_json, terminal_width, time_unit
+from tenon.cli.benchmark_rows import Rows, Settings
+from tenon.cli.console import console, print_json, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
-from tenon.cli.text_table import shortened
+from tenon.cli.tengine_times import TengineRows
 from tenon.errors import InputError, TenonError
 from tenon.formats.importers import FORMATS
 from tenon.runtime.bundle.manifest import FILE as MANIFEST
@@ -21,8 +22,8 @@ from tenon.runtime.engine.timing import Times, fill_randomly, time_runs
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
 
-_NUMBERS = ("min", "max", "avg", "std", "median")
-_CELL = 11  # characters of a number and its unit, in a table
+FORMATS_OF_TIMES: Mapping[str, type[Rows | TengineRows]] = {"plain": Rows, "tengine": TengineRows}
+"""What prints the times, by --format."""
 
 
 def benchmark(
@@ -32,6 +33,7 @@ def benchmark(
     rounds: int,
     warmup: int,
     where: DeviceChoice = HERE,
+    format: str = "plain",
     *,
     as_json: bool,
 ) -> None:
@@ -41,12 +43,12 @@ def benchmark(
     """
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
-    rows = _Rows([Path(source.name).stem for source in sources], terminal_width())
+    names = [Path(source.name).stem for source in sources]
+    rows = FORMATS_OF_TIMES[format](names, terminal_width(), Settings(rounds, warmup, threads))
     networks: list[dict[str, Any]] = []
     failures: list[TenonError] = []
     if not as_json:
-        _print_settings(rounds, warmup, threads)
-        rows.print_heading()
+        rows.begin()
     with where.connected(options) as (device, chosen):
         before = None if device is None else ask(device)
         for number, source in enumerate(sources):
@@ -57,7 +59,7 @@ def benchmark(
             except TenonError as error:
                 failures.append(error)
                 facts, times = {"error": str(error)}, None
-            networks.append({"model": rows.names[number], **facts})
+            networks.append({"model": names[number], **facts})
             if not as_json:
                 rows.print(number, facts, times)
         conditions = _conditions(device, before) if not failures else ""
@@ -77,43 +79,7 @@ def benchmark(
     if failures:
         raise failures[0]
     if not as_json:
-        console.print("ALL TEST DONE")
-
-
-def _print_settings(rounds: int, warmup: int, threads: Threads) -> None:
-    console.print(f"loop_counts = {rounds}\nwarm_up     = {warmup}\nnum_threads = {threads.count}", markup=False)
-    console.print(f"power       = {threads.cores}" + (f" {list(threads.affinity)}" if threads.affinity else ""))
-
-
-class _Rows:
-    """The rows of networks by number: one self-contained line each, or, where the terminal is narrower than that, a
-    table with a heading and shortened names."""
-
-    def __init__(self, names: Sequence[str], width: int | None) -> None:
-        self.names = names
-        self._narrow = width is not None and width < len(line("", Times((1.0,))))
-        self._shown = shortened(names, max(12, (width or 0) - _CELL * len(_NUMBERS))) if self._narrow else names
-        self._longest = max(map(len, self._shown))
-
-    def print_heading(self) -> None:
-        if self._narrow:
-            console.print(row("", _NUMBERS, self._longest), markup=False, soft_wrap=True)
-
-    def print(self, number: int, facts: Mapping[str, Any], times: Times | None) -> None:
-        """The times, else an error's first line or a count of instructions."""
-        name = self._shown[number]
-        if times is None:
-            text = (
-                f"failed: {facts['error'].splitlines()[0]}"
-                if "error" in facts
-                else (f"{facts['instructions']:,} instructions on {facts['runner']}")
-            )
-            text = f"{name:>20s}  {text}"
-        elif self._narrow:
-            text = row(name, [duration(float(facts[statistic])) for statistic in _NUMBERS], self._longest)
-        else:
-            text = line(name, times)
-        console.print(text, markup=False, soft_wrap=not self._narrow)
+        rows.end()
 
 
 def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
@@ -137,20 +103,6 @@ def _instructions(device: RemoteBundle) -> int:
     inputs = device.inputs
     fill_randomly(inputs, {t.name: t.range for t in device.manifest.inputs if t.range is not None})
     return count(device.bundle, [inputs]).instructions[0]
-
-
-def line(name: str, times: Times) -> str:
-    """One network's line."""
-    cells = []
-    for statistic in _NUMBERS:
-        unit, scale = time_unit(number := float(times.summary()[statistic]))
-        cells.append(f"  {statistic} = {scale * number:7.2f} {unit}")
-    return f"{name:>20s}" + "".join(cells)
-
-
-def row(name: str, cells: Sequence[str], width: int) -> str:
-    """A row of the table for narrow terminals."""
-    return f"{name:<{width}}" + "".join(f"{cell:>{_CELL}}" for cell in cells)
 
 
 def models_in(folder: Path) -> list[str]:

@@ -34,6 +34,22 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
         yield lambda stage: status.update(f"{title}: {stage}")
 
 
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar on standard error: called with the current step, how much of it is done, and of how much (None
+    where that is not known).  Nothing if standard error is not a terminal."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    error = Console(stderr=True, highlight=False)
+    if not error.is_terminal:
+        yield lambda step, done, total: None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=error, transient=True) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda step, done, total: shown.update(task, description=f"{title}: {step}", completed=done, total=total)
+
+
 def note(text: str) -> None:
     """A line for people on standard error."""
     Console(stderr=True, highlight=False).print(f"tenon: {text}", markup=False, soft_wrap=True)

@@ -482,4 +482,6 @@ class PrintOptions:
     """Format of results and errors."""
 
     json: Json = False
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")] = False
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show more: what was tried, and the traceback of an error.")
+    ] = False

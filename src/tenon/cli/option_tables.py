@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Output": (
-        "--output", "--out", "--emit", "--report", "--pareto", "--html", "--dot", "--text", "--dump",
+        "--output", "--out", "--emit", "--report", "--pareto", "--html", "--dot", "--text", "--dump", "--format",
         "--name", "--prefix", "--draw", "--top", "--threshold", "--overlap", "--labels", "--list", "--without-weights",
         "--json", "--verbose", "--version", "--help", "--install-completion", "--show-completion",
     ),
@@ -176,6 +176,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "--cores": ("all", "big", "little"),
     "--fit": ("stretch", "crop", "letterbox"),
     "--float-abi": ("soft", "softfp", "hard"),
+    "benchmark --format": ("plain", "tengine"),
+    "profile --format": ("plain", "mace"),
     "--method": ("auto", "min-max", "moving-average", "percentile", "mse", "entropy", "aciq", "enhance"),
     "--obfuscate": ("layers", "all"),
     "--precision": ("fp32", "fp16", "bf16"),

@@ -1,30 +1,26 @@
-"""``tenon profile``: times of all operators of a network, as text in eight sections, as JSON or as an HTML page."""
+"""``tenon profile``: times of all operators of a network, as text, as JSON or as an HTML page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tenon.atomic_write import write
-from tenon.cli.console import console, duration, print_json, terminal_width
+from tenon.cli.console import console, duration, print_json, table, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
+from tenon.cli.mace_tables import sections
 from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
-from tenon.cli.text_table import grid
-from tenon.runtime.engine.profile import Profile, Row, profile, rate
-from tenon.runtime.engine.timing import Times
+from tenon.cli.text_table import shortened
+from tenon.runtime.engine.profile import Profile, profile, rate
 
-_RUN = ("round", "first({unit})", "curr({unit})", "min({unit})", "max({unit})", "avg({unit})", "std(us)")
-_OPERATOR = (
-    "Op Type", "Start", "First", "Avg({unit})", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
-    "Filter Shape", "Output Shape", "Dilation", "name",
-)  # fmt: skip
-_TYPE = ("Op Type", "Count", "Avg({unit})", "%", "cdf%", "MACs", "GMACPS", "% peak", "Called times")
-_DROPPED = (
-    "Dilation", "Pad", "Stride", "Start", "First", "Filter Shape", "Called times", "Output Shape", "cdf%", "GB/s",
-    "Count", "MACs",
-)  # fmt: skip
-"""Columns omitted in narrow tables, in this order."""
+SLOWEST = 10
+"""Operators that are listed."""
+
+_NAME = 18
+"""Columns of the name of an operator, and at least of a layer."""
+
+_OTHERS, _WIDE = 62, 120
+"""Columns of a row without the name of the layer, and of a line that goes to a file."""
 
 
 def profile_model(
@@ -35,6 +31,7 @@ def profile_model(
     warmup: int,
     html: Path | None,
     where: DeviceChoice = HERE,
+    format: str = "plain",
     *,
     as_json: bool,
 ) -> None:
@@ -49,120 +46,66 @@ def profile_model(
         write(html, page(result), "--html")
     if as_json:
         return print_json(result.json())
+    if format == "mace":
+        return _print_tables(result)
+    _print_headline(result)
+    _print_slowest(result)
+    return _print_types(result)
+
+
+def _print_headline(p: Profile) -> None:
+    """The time of a run, and how fast that is."""
+    speed, threads = rate(p.macs, p.plain.min), f"{p.threads} thread{'s' if p.threads > 1 else ''}"
+    console.print(
+        f"{p.name} on {p.target}, {threads}: {duration(p.plain.min)}, the fastest of {len(p.plain.samples)} runs",
+        markup=False,
+    )
+    console.print(
+        f"{speed:.1f} GMACPS, {p.of_peak(speed):.0f} % of the measured fp32 peak of {p.peak / 1e9:.0f} GMACPS\n",
+        markup=False,
+    )
+
+
+def _print_slowest(p: Profile) -> None:
+    """The operators that take longest, by the median, with their shares of the time of all of them."""
+    slowest, total = sorted(p.rows, key=lambda row: -row.median)[:SLOWEST], _total(p)
+    names = shortened([row.layer for row in slowest], max(_NAME, (terminal_width() or _WIDE) - _OTHERS))
+    kinds = shortened([row.op for row in slowest], _NAME)
+    shown = table("operator", "layer", "time", "share", "% of peak", "output", right=(2, 3, 4))
+    for row, name, kind in zip(slowest, names, kinds, strict=True):
+        peak = f"{p.speed(row, row.median).of_peak:.0f} %" if row.macs else ""
+        output = "x".join(map(str, row.facts.output))
+        shown.add_row(kind, name, duration(row.median), _share(row.median, total), peak, output)
+    console.print(shown, markup=False)
+    if len(p.rows) > SLOWEST:
+        console.print(f"the {SLOWEST} slowest of {len(p.rows)} operators: --html and --json show all", markup=False)
+
+
+def _print_types(p: Profile) -> None:
+    """The times of operators of the same type, together."""
+    times: dict[str, list[float]] = {}
+    for row in p.rows:
+        times.setdefault(row.op, []).append(row.median)
+    slowest = sorted(times, key=lambda op: -sum(times[op]))
+    shown = table("type", "operators", "time", "share", right=(1, 2, 3))
+    for op, name in zip(slowest, shortened(slowest, 2 * _NAME), strict=True):
+        shown.add_row(name, str(len(times[op])), duration(sum(times[op])), _share(sum(times[op]), _total(p)))
+    console.print()
+    console.print(shown, markup=False)
+
+
+def _total(p: Profile) -> float:
+    return sum(row.median for row in p.rows)
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole if whole else 0.0:.1f} %"
+
+
+def _print_tables(p: Profile) -> None:
     width = terminal_width()
-    for section in sections(result, width):
+    for section in sections(p, width):
         console.print(section, markup=False, soft_wrap=True)
         console.print()
     if width is not None:
         console.print("Columns that have no room are left out; --json and --html show all.", markup=False)
-    speed = rate(result.macs, result.plain.min)
-    return console.print(
-        f"{result.name} on {result.target}, {result.threads} thread(s): {duration(result.plain.min)} (minimum), "
-        f"{speed:.1f} GMACPS, {result.of_peak(speed):.0f} % of the measured fp32 peak of "
-        f"{result.peak / 1e9:.0f} GMACPS",
-        markup=False,
-        soft_wrap=width is None,
-    )
-
-
-def sections(p: Profile, width: int | None = None) -> list[str]:
-    """The eight sections, in their order; without warm-up runs there are seven.  With ``width`` they
-    fit lines of that many characters."""
-
-    def operators(title: str, rows: Sequence[Row]) -> str:
-        return _fitted(title, _OPERATOR, _operators(p, rows), unit, width)
-
-    unit = _unit(p)
-    warm = [_run("Warm Up", p.warmup, width)] if p.warmup else []
-    return [
-        *warm,
-        _run("Run without statistics", p.plain, width),
-        _run("Run with statistics", p.stamped, width),
-        operators("Sort by Run Order", p.rows),
-        operators("Sort by Computation Time", p.slowest()),
-        _fitted("Stat by Op Type", _TYPE, _types(p), unit, width),
-        _macs(p),
-        _run("Summary of Ops' Stat", p.summary, width),
-    ]
-
-
-def _unit(p: Profile) -> tuple[str, float]:
-    """The unit of operators' times: microseconds if the median run takes less than a millisecond."""
-    return ("ms", 1.0) if p.plain.median >= 1 else ("us", 1e3)
-
-
-def _fitted(
-    title: str, columns: Sequence[str], rows: list[list[str]], unit: tuple[str, float], width: int | None
-) -> str:
-    named = [name.format(unit=unit[0]) for name in columns]
-    return grid(title, named, rows, width, drop=_DROPPED, shorten=("name", "Op Type"))
-
-
-def _run(title: str, t: Times, width: int | None) -> str:
-    unit, scale = ("ms", 1.0) if t.median >= 1 else ("us", 1e3)
-    numbers = (*(scale * v for v in (t.first, t.last, t.min, t.max, t.mean)), 1e3 * t.std)
-    named = [name.format(unit=unit) for name in _RUN]
-    return grid(title, named, [[str(len(t.samples)), *(f"{v:.3f}" for v in numbers)]], width, drop=named[2:0:-1])
-
-
-def _operators(p: Profile, rows: Sequence[Row]) -> list[list[str]]:
-    lines, cumulative, (_, scale) = [], 0.0, _unit(p)
-    for row in rows:
-        cumulative += row.mean
-        facts, speed = row.facts, p.speed(row, row.mean)
-        cells = [f"{speed.gmacps:.3f}", f"{speed.of_peak:.1f}"] if row.macs else ["0.000", ""]
-        lines.append(
-            [
-                row.op,
-                f"{scale * row.start:.3f}",
-                f"{scale * row.first:.3f}",
-                f"{scale * row.mean:.3f}",
-                f"{_percent(row.mean, p.total):.3f}",
-                f"{_percent(cumulative, p.total):.3f}",
-                *cells,
-                f"{speed.gigabytes:.1f}",
-                _shape(facts.strides),
-                _shape(facts.pads),
-                _shape(facts.filter),
-                _shape(facts.output),
-                _shape(facts.dilations),
-                row.layer,
-            ]
-        )
-    return lines
-
-
-def _types(p: Profile) -> list[list[str]]:
-    lines, cumulative, (_, scale) = [], 0.0, _unit(p)
-    for t in p.types():
-        cumulative += t.mean
-        lines.append(
-            [
-                t.op,
-                str(t.count),
-                f"{scale * t.mean:.3f}",
-                f"{_percent(t.mean, p.total):.3f}",
-                f"{_percent(cumulative, p.total):.3f}",
-                f"{t.macs:,}",
-                f"{t.gmacps:.3f}",
-                f"{p.of_peak(t.gmacps):.1f}" if t.macs else "",
-                str(t.called),
-            ]
-        )
-    return lines
-
-
-def _macs(p: Profile) -> str:
-    speeds = [rate(p.macs, t) for t in p.summary.samples]
-    mean = sum(speeds) / len(speeds)
-    std = (sum((s - mean) ** 2 for s in speeds) / len(speeds)) ** 0.5
-    line = [f"{p.macs:,}", str(len(speeds)), f"{speeds[0]:.3f}", f"{mean:.3f}", f"{std:.3f}"]
-    return grid("Stat by MACs(Multiply-Accumulation)", ("total", "round", "first(G/s)", "avg(G/s)", "std"), [line])
-
-
-def _percent(part: float, whole: float) -> float:
-    return 100 * part / whole if whole else 0.0
-
-
-def _shape(extents: Sequence[Any]) -> str:
-    return "[" + ",".join(map(str, extents)) + "]" if extents else ""

@@ -24,7 +24,6 @@ def page(p: Profile) -> str:
         (f"{p.macs / 1e6:,.1f} M", "multiply-accumulates"),
         (f"{speed:.1f}", "GMACPS at the fastest run"),
         (f"{p.of_peak(speed):.0f} %", f"of the measured fp32 peak, {p.peak / 1e9:.0f} GMACPS"),
-        (f"{100 * (p.stamped.min / p.plain.min - 1):+.1f} %", "cost of measuring"),
     ]
     body = Template(_BODY).substitute(
         cards=cards(figures),

@@ -11,7 +11,7 @@ from typing import Any
 
 import tenon
 from tenon.atomic_write import write
-from tenon.cli.console import console, print_json, size, stages
+from tenon.cli.console import console, print_json, size, steps
 from tenon.cli.model_source import ModelArgument
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
@@ -48,9 +48,10 @@ def quantize_model(
     *,
     words: Sequence[str],
     as_json: bool,
+    verbose: bool = False,
 ) -> None:
     """Quantise, save, and write and print the report; ``ranges`` are a file for those of tensors, and its format,
-    ``words`` the command without a contract."""
+    ``words`` the command without a contract.  With ``verbose`` everything that was tried is printed, too."""
     if settings["min_sqnr"] is None and settings["max_drop"] is None:
         refuse({"pareto": pareto}, "it shows what a search for --min-sqnr or --max-drop tried: give one of these, too")
         mixture = None if tuple(settings["mixed_types"]) == TYPES else settings["mixed_types"]
@@ -61,11 +62,15 @@ def quantize_model(
         settings = {**settings, "scheme": OF_TMFILES}
     separate = out.suffix.lower() in SEPARATE
     began = perf_counter()
-    with stages(f"quantising {source.name}") as progress:
+    with steps(f"quantising {source.name}") as step:
+
+        def progress(stage: str) -> None:
+            step(stage, 0, None)
+
         graph = source.load(progress)
         made = tenon.quantize(
             graph,
-            step=lambda what, done, total: progress(f"{what} {done}/{total}"),
+            step=step,
             separate_activations=separate,
             **settings,
         )
@@ -88,7 +93,7 @@ def quantize_model(
     if as_json:
         return print_json(plain)
     console.print(f"{out}  {size(written)} in {perf_counter() - began:.1f} s", markup=False)
-    return _print(made.report)
+    return _print(made.report, verbose=verbose)
 
 
 def check_ending(out: Path, target: str) -> None:
@@ -125,13 +130,13 @@ def _commands(words: Sequence[str], out: Path, target: str) -> tuple[str, str]:
     return shlex.join(words), shlex.join(bundle) if out.suffix.lower() in ENDINGS else ""
 
 
-def _print(report: Report) -> None:
+def _print(report: Report, *, verbose: bool) -> None:
     reason = f" ({report.scheme_reason})" if report.scheme_reason else ""
-    console.print(f"scheme {report.scheme}{reason}, ranges by {report.method}", markup=False)
-    for name, gain in (report.repairs | report.methods).items():
-        kept = "  (kept)" if name in (*report.applied, report.method) else ""
-        before = f" ({report.without[name]:.1f} dB without)" if name in report.without else ""
-        console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{before}{kept}", markup=False)
+    corrections = f", {', '.join(report.applied)}" if report.applied else ""
+    console.print(f"scheme {report.scheme}{reason}, ranges by {report.method}{corrections}", markup=False)
+    tried = report.repairs | report.methods
+    if verbose:
+        _print_trials(report, tried)
     if report.wide:
         console.print(f"in 16 bits: {', '.join(report.wide)}", markup=False)
     if report.fp16:
@@ -145,6 +150,16 @@ def _print(report: Report) -> None:
         print_noise("worst tensors", sorted(report.tensors, key=lambda noise: noise.sqnr)[:WORST])
     if not report.points:  # of a search for a contract
         _print_remedy(report)
+    if tried and not verbose:
+        console.print(f"{len(tried)} recipes were tried: -v lists them", markup=False)
+
+
+def _print_trials(report: Report, tried: Mapping[str, float]) -> None:
+    """What each correction and each kind of ranges gains at the outputs."""
+    for name, gain in tried.items():
+        kept = "  (kept)" if name in (*report.applied, report.method) else ""
+        before = f" ({report.without[name]:.1f} dB without)" if name in report.without else ""
+        console.print(f"{name or 'as calibrated'}: {gain:.1f} dB{before}{kept}", markup=False)
 
 
 def _print_remedy(report: Report) -> None:

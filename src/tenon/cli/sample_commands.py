@@ -98,7 +98,8 @@ def quantize_command(
         "threads": threads,
         "cluster": cluster,
     }
-    quantize_model(model.source(), out, settings, report, pareto, saved.file(), words=words, as_json=printing.json)
+    told = {"as_json": printing.json, "verbose": printing.verbose}
+    quantize_model(model.source(), out, settings, report, pareto, saved.file(), words=words, **told)
 
 
 @with_groups

@@ -8,13 +8,21 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-from tenon.cli.console import console, print_json, table
+from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import ModelArgument, weighted
+from tenon.cli.text_table import shortened
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tools.tune.search import LayerTimes
+
+WORST = 10
+"""Layers that are printed: those where the estimate is most wrong."""
+
+_NAME = 24
+"""Columns of the name of a layer."""
 
 
 def tune_models(
@@ -46,19 +54,11 @@ def tune_models(
         return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in results.items()}})
     for name, layers in results.items():
         summary = _summary(layers)
+        best, estimated = summary["milliseconds"], summary["milliseconds"] * summary["excess"]
         console.print(
-            f"{name}: {len(layers)} layers, {summary['milliseconds']:.2f} ms tuned; the estimate alone is "
-            f"{100 * (summary['excess'] - 1):.1f} % above",
-            markup=False,
+            f"{name}: {len(layers)} layers take {duration(best)}, {duration(estimated)} as estimated", markup=False
         )
-        rows = table("layer", "best", "us", "estimate's choice", "us", right=(2, 4))
-        worst = sorted(layers, key=lambda f: -f.excess)[:10]
-        for f in worst:
-            best = min(f.seconds, key=f.seconds.__getitem__)
-            rows.add_row(
-                _short(f.layer), best, f"{1e6 * f.best:.0f}", f.estimated, f"{1e6 * f.seconds[f.estimated]:.0f}"
-            )
-        console.print(rows, markup=False)
+        console.print(_table(sorted(layers, key=lambda layer: -layer.excess)[:WORST]), markup=False)
     return console.print(f"kept in {chosen.tuning}", markup=False)
 
 
@@ -72,13 +72,32 @@ def _summary(layers: Sequence[LayerTimes]) -> dict[str, Any]:
         "excess": estimated / best if best else 1.0,
         "mean_excess": mean,
         "layers": [
-            {"layer": f.layer, "count": f.count, "estimated": f.estimated, "seconds": f.seconds} for f in layers
+            {
+                "layer": f.layer,
+                "name": f.name,
+                "op": f.op,
+                "count": f.count,
+                "estimated": f.estimated,
+                "seconds": f.seconds,
+            }
+            for f in layers
         ],
     }
 
 
-def _short(layer: str) -> str:
-    """The operator and the shapes of its input and result."""
-    head, _, result = layer.partition(" -> ")
-    name, _, types = head.partition("](")[0].partition("(f32")
-    return f"{name.split('(')[0]} f32{types.split(',  ')[0].split('], ')[0]}] -> {result}"
+def _table(layers: Sequence[LayerTimes]) -> Table:
+    """Layers by their names in the model; "x 3" behind that of the first of three equal ones."""
+    rows = table("layer", "operator", "fastest", "us", "by estimate", "us", right=(3, 5))
+    names = shortened([layer.name for layer in layers], _NAME)
+    for layer, name in zip(layers, names, strict=True):
+        best = min(layer.seconds, key=layer.seconds.__getitem__)
+        estimated = "the same" if layer.estimated == best else layer.estimated
+        rows.add_row(
+            name + (f" x {layer.count}" if layer.count > 1 else ""),
+            layer.op,
+            best,
+            f"{1e6 * layer.best:.0f}",
+            estimated,
+            f"{1e6 * layer.seconds[layer.estimated]:.0f}",
+        )
+    return rows

@@ -33,12 +33,18 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Measured times of a layer's candidates, and the candidate selected by the estimate."""
+    """Measured times of a layer's candidates, and the candidate selected by the estimate.
+
+    ``layer`` is the layer's key in the table; ``name`` is that of the first of ``count`` equal layers of the model,
+    ``op`` their operator.
+    """
 
     layer: str
     count: int
     seconds: dict[str, float]
     estimated: str
+    name: str = ""
+    op: str = ""
 
     @property
     def best(self) -> float:
@@ -57,6 +63,11 @@ class Job:
     node: Node
     candidates: tuple[Algorithm, ...]
     count: int
+
+    @property
+    def name(self) -> str:
+        """The name of the layer in the model."""
+        return self.node.origin.layer or self.node.output.name
 
 
 def jobs(graph: Graph, setting: Setting) -> list[Job]:
@@ -126,7 +137,7 @@ def search(
             table.put(kind, key(work[missing[number]].node), seconds)
             times[missing[number]] = seconds
             waiting.remove(missing[number])
-        yield LayerTimes(key(job.node), job.count, times[i], job.candidates[0].key)
+        yield LayerTimes(key(job.node), job.count, times[i], job.candidates[0].key, job.name, job.node.op.name)
     progress(len(work), len(work), "")
 
 
