@@ -222,7 +222,7 @@ class Options:
     """Axis order of inputs and outputs by name; "" for all images."""
 
     data_types: dict[str, DataType] = field(default_factory=dict)
-    """Element types of inputs and outputs by name."""
+    """Element types of inputs and outputs by name; "quantized" may be that of "", all that the model quantises."""
 
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Minimum and maximum of inputs by name, for benchmarks on random data; "" for all."""

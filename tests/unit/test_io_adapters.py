@@ -169,6 +169,58 @@ def test_integers_of_a_quantised_model() -> None:
     assert graph.inputs[0].type.dtype is F32
 
 
+MOVED = """
+graph "moved" {
+  input %x: f32[1,2,3,4]
+  input %other: f32[1,24]
+  const %s: f32[] = [0.5]
+  const %z: i8[] = [-3]
+  %t: f32[1,3,4,2] = Transpose(perm=(0, 2, 3, 1)) %x
+  %q: i8[1,3,4,2] = QuantizeLinear(to="i8") %t, %s, %z
+  %r: i8[1,2,3,4] = Transpose(perm=(0, 3, 1, 2)) %q
+  %d: f32[1,2,3,4] = DequantizeLinear() %r, %s, %z
+  %y: f32[1,24] = Flatten(axis=1) %d
+  %w: f32[1,24] = Abs() %other
+  output %y
+  output %w
+}
+"""
+
+
+def test_integers_of_all_that_a_model_quantises() -> None:
+    """Also where it is moved first; what the model does not quantise stays as it is."""
+    graph = parse(MOVED, ops.registry())
+    new = adapted(graph, {}, {"": "quantized"})
+    assert [str(v.type.dtype) for v in (*new.inputs, *new.outputs)] == ["i8", "f32", "i8", "f32"]
+    assert [v.name for v in (*new.inputs, *new.outputs)] == ["x", "other", "y", "w"]
+    assert new.inputs[0].type.quant == new.outputs[0].type.quant == Quant((0.5,), (-3,))
+    steps = RNG.integers(-128, 128, (1, 2, 3, 4)).astype(np.int8)
+    other = RNG.uniform(-1, 1, (1, 24)).astype(np.float32)
+    real = evaluate(graph, {"x": (steps.astype(np.float32) + 3) / 2, "other": other})
+    made = evaluate(new, {"x": steps, "other": other})
+    np.testing.assert_array_equal((made["y"].astype(np.float32) + 3) / 2, real["y"])
+    np.testing.assert_array_equal(made["w"], real["w"])
+    kept = adapted(graph, {}, {"": "quantized", "y": "float32"})
+    assert [str(v.type.dtype) for v in (*kept.inputs, *kept.outputs)] == ["i8", "f32", "f32", "f32"]
+
+
+def test_an_input_that_is_quantised_twice() -> None:
+    """Becomes integers where both have the same scale, and only there."""
+    second = '  %q2: i8[1,2,3,4] = QuantizeLinear(to="i8") %x, %s, %z\n  %a: i8[2,12] = Flatten(axis=2) %q2\n'
+    text = QUANTISED.replace("  %r: i8", f"{second}  %r: i8").replace("output %y", "output %y\n  output %a")
+    new = adapted(parse(text, ops.registry()), {}, {"x": "quantized"})
+    assert str(new.inputs[0].type.dtype) == "i8"
+    other = text.replace("%x, %s, %z\n  %a", "%x, %s2, %z\n  %a")
+    other = other.replace("  const %z", "  const %s2: f32[] = [0.25]\n  const %z")
+    with pytest.raises(InputError, match="'x' is not quantised by the model"):
+        adapted(parse(other, ops.registry()), {}, {"x": "quantized"})
+
+
+def test_integers_of_a_model_without_any() -> None:
+    with pytest.raises(InputError, match="quantises no input and dequantises no output: leave out --io integer"):
+        adapted(first(), {}, {"": "quantized"})
+
+
 def test_what_is_not_quantised() -> None:
     for name in ("x", "y"):
         with pytest.raises(InputError, match=f"'{name}' is not (de)?quantised by the model"):

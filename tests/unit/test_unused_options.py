@@ -53,7 +53,7 @@ VALUES = {
     "--shape": "x=1,2", "--value": "x=3", "--input": "x=a.npy", "--data-format": "NHWC", "--data-type": "x=int8",
     "--range": "0,1", "--head": "ssd strides=8", "--ram": "64K", "--affinity": "0", "--mean": "1", "--scale": "2",
     "--compile-preprocess": "8x8", "--labels": "labels.txt", "--key-file": "key", "--key-env": "KEY", "--cores": "big",
-    "--mixed-types": "int16", "--overlap": "0.3", "--zoo": ".",
+    "--mixed-types": "int16", "--overlap": "0.3", "--zoo": ".", "--io": "integer",
 }  # fmt: skip
 """Values of options that not every text is a value of."""
 

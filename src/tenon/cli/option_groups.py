@@ -14,6 +14,7 @@ from tenon.cli.parse import (
     parse_assignments,
     parse_bindings,
     parse_head,
+    parse_io,
     parse_list,
     parse_numbers,
     parse_processors,
@@ -174,6 +175,15 @@ Compiler = Annotated[
 ]
 
 
+Io = Annotated[
+    str,
+    typer.Option(
+        "--io",
+        metavar="KIND",
+        help="Inputs and outputs of a quantised model: model (as they are), or integer (without the conversions from "
+        "and to floats; the header states scale and zero point).",
+    ),
+]
 NoTuning = Annotated[
     bool, typer.Option("--no-tuning", help="Ignore the tuning table: select algorithms by estimate only.")
 ]
@@ -217,6 +227,8 @@ class PlanOptions:
     def overrides(self) -> dict[str, Any]:
         """The given options, for ``Options.from_environment``; flags that are not set are left out."""
         values = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        if parse_io(values.pop("io", "model")):
+            values["data_types"] = [*values.get("data_types", ()), "quantized"]
         if "compile_preprocess" in values:
             values["compile_preprocess"] = parse_size("--compile-preprocess", values["compile_preprocess"])
         if "head" in values:
@@ -334,6 +346,7 @@ class BundleOptions(RunOptions):
         int | None, typer.Option("--threads", min=1, help="Maximum number of threads of the bundle.")
     ] = None
     profile: Annotated[bool, typer.Option("--profile", help="Add the entry point for 'tenon profile'.")] = False
+    io: Io = "model"
     labels: Annotated[
         Path | None, typer.Option("--labels", help="A text file with one class name per line, to record.")
     ] = None

@@ -110,6 +110,13 @@ def parse_assignments(option: str, arguments: Sequence[str]) -> dict[str, str]:
     return values
 
 
+def parse_io(text: str) -> bool:
+    """Whether ``--io`` asks for integers."""
+    if text not in ("model", "integer"):
+        raise InputError(f"--io {text}: choose from model, integer")
+    return text == "integer"
+
+
 def parse_numbers(option: str, text: str) -> tuple[float, ...]:
     """Comma-separated numbers or fractions such as 1/255."""
     try:

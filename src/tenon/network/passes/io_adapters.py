@@ -13,7 +13,7 @@ from tenon.network.graph.graph import Graph, Node, Origin, Value
 from tenon.network.graph.preprocessing import planes
 from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.graph.writer import Names
-from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
+from tenon.network.passes.quantised_ports import give_integers, take_integers
 from tenon.options import DataFormat, DataType
 
 _TO_FRONT, _TO_BACK = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -24,9 +24,9 @@ def adapted(graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str,
     """The graph, or a copy whose inputs and outputs have these formats and types, by name; "" stands for all images.
 
     NHWC and NCHW transpose images that the model has in the other order; NONE changes nothing.  Elements are converted
-    as by Cast; "quantized" leaves out the QuantizeLinear of an input or the DequantizeLinear of an output.  The shapes
-    must be bound.  Raises InputError for a name that is no input or output, for a format of what is no image, and for
-    "quantized" of what the model does not quantise.
+    as by Cast; "quantized" leaves out the QuantizeLinear of an input or the DequantizeLinear of an output, of all that
+    have one if it is the type of "".  The shapes must be bound.  Raises InputError for a name that is no input or
+    output, for a format of what is no image, and for "quantized" of what the model does not quantise.
     """
     ports = {v.name: v for v in (*graph.inputs, *graph.outputs)}
     if unknown := [name for name in (*formats, *types) if name and name not in ports]:
@@ -77,24 +77,20 @@ class _Ports:
         return (_TO_BACK if form == "NHWC" else _TO_FRONT), dtype
 
     def quantized(self, name: str) -> None:
-        """Let an input be the result of its QuantizeLinear, or an output the operand of its DequantizeLinear."""
-        for at, value in enumerate(self.graph.inputs):
-            if value.name == name:
-                node = value.uses[0] if len(value.uses) == 1 else None
-                if node is None or not isinstance(node.op, QuantizeLinear):
-                    raise InputError(f"input '{name}' is not quantised by the model: it cannot be of type quantized")
-                self.graph.inputs[at] = Value(name, replace(node.output.type, quant=_quant(node)))
-                value.name = self.names.fresh(f"{name}_real")
-                self.graph.replace(node.output, self.graph.inputs[at])
-        for at, value in enumerate(self.graph.outputs):
-            if value.name == name:
-                maker = value.producer
-                if maker is None or not isinstance(maker.op, DequantizeLinear):
-                    raise InputError(f"output '{name}' is not dequantised by the model: it cannot be of type quantized")
-                self.graph.outputs[at] = kept = maker.input(0)
-                kept.type = replace(kept.type, quant=_quant(maker))
-                value.name, kept.name = self.names.fresh(f"{name}_real"), name
-        self.graph.prune()
+        """Let an input be the result of its QuantizeLinear, or an output the operand of its DequantizeLinear; ""
+        stands for all that the model quantises."""
+        changed = [
+            change(self.graph, value.name, self.names)
+            for values, change in ((self.graph.inputs, take_integers), (self.graph.outputs, give_integers))
+            for value in list(values)
+            if name in (value.name, "") and (name or value.name not in self.types)
+        ]
+        if name and not all(changed):
+            kind = "input" if any(value.name == name for value in self.graph.inputs) else "output"
+            verb = "quantised" if kind == "input" else "dequantised"
+            raise InputError(f"{kind} '{name}' is not {verb} by the model: it cannot be of type quantized")
+        if not any(changed):
+            raise InputError("the model quantises no input and dequantises no output: leave out --io integer")
 
     def input(self, old: Value, perm: Sequence[int], dtype: DType) -> Value:
         """A new input with the old one's name, and its conversion to what the model reads."""
@@ -136,11 +132,3 @@ def _kept(value: Value, dtype: DType) -> Quant | None:
     """What the elements of a tensor stand for, also in another order; as another type they are plain numbers."""
     quant = value.type.quant
     return quant if dtype is value.type.dtype and quant is not None and quant.axis is None else None
-
-
-def _quant(node: Node) -> Quant:
-    """The scale and zero point of a QuantizeLinear or DequantizeLinear.  Raises InputError if they are not numbers."""
-    scale, zero = node.input(1).data, node.inputs[2].data if len(node.inputs) > 2 and node.inputs[2] else None
-    if scale is None or scale.size != 1:
-        raise InputError(f"{node.origin}: only a tensor with one constant scale can be of type quantized")
-    return Quant((float(scale.reshape(-1)[0]),), (0 if zero is None else int(zero.reshape(-1)[0]),))
