@@ -33,9 +33,14 @@ def browser() -> str:
 
 def _flags(folder: Path) -> list[str]:
     return [
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,900",
-        "--proxy-server=127.0.0.1:9", f"--user-data-dir={folder / 'browser'}",
-    ]  # fmt: skip
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1400,900",
+        "--proxy-server=127.0.0.1:9",
+        f"--user-data-dir={folder / 'browser'}",
+    ]
 
 
 class Session:
@@ -155,7 +160,7 @@ def results(path: Path, *expressions: str) -> list[Any]:
     values = ", ".join(f"({each})" for each in expressions)
     done = opened(path, f"document.body.dataset.result = JSON.stringify([{values}]);")
     assert "data-error" not in done
-    found = re.search(r'data-result="(.*?)"', done)
-    assert found
-    values_found: list[Any] = json.loads(unescape(found[1]))
+    match = re.search(r'data-result="(.*?)"', done)
+    assert match
+    values_found: list[Any] = json.loads(unescape(match[1]))
     return values_found

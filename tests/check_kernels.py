@@ -21,8 +21,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MAX_ROWS, STACK, _LIMIT = 10_000, 1 << 18, 2**31
-_BYTES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "q8": 4, "b2": 4, "f16": 2, "bf16": 2,
-          "i16": 2, "u16": 2}  # fmt: skip
+_BYTES = {
+    "f64": 8,
+    "i64": 8,
+    "u64": 8,
+    "f32": 4,
+    "i32": 4,
+    "u32": 4,
+    "q8": 4,
+    "b2": 4,
+    "f16": 2,
+    "bf16": 2,
+    "i16": 2,
+    "u16": 2,
+}
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:e[+-]?\d+)?)|[A-Za-z_][\w.]*|//|>=|\S)')
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -34,10 +34,11 @@ def saturates() -> bool:
     onnxruntime = pytest.importorskip("onnxruntime")
     rows = {"a": (TensorProto.UINT8, [8, 8]), "b": (TensorProto.INT8, [8, 8])}
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])], "products",
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
+        "products",
         [helper.make_tensor_value_info(name, *each) for name, each in rows.items()],
         [helper.make_tensor_value_info("y", TensorProto.INT32, [8, 8])],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     plain = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (sums,) = plain.run(None, {"a": np.full((8, 8), 255, np.uint8), "b": np.full((8, 8), 127, np.int8)})

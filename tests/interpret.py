@@ -194,10 +194,10 @@ class _Code:
 
     # ---------------------------------------------------------------------------------- expressions
     def value(self, e: Expr) -> _Value:
-        found = self._values.get(id(e))
-        if found is None:
-            found = self._values[id(e)] = self._checked(e)
-        return found
+        evaluate = self._values.get(id(e))
+        if evaluate is None:
+            evaluate = self._values[id(e)] = self._checked(e)
+        return evaluate
 
     def _checked(self, e: Expr) -> _Value:
         compute, lanes, dtype = self._expression(e), e.type.lanes, numpy_type(e.type.dtype)
@@ -254,10 +254,10 @@ class _Code:
 
     # ----------------------------------------------------------------------------------- statements
     def action(self, s: Stmt) -> _Action:
-        found = self._actions.get(id(s))
-        if found is None:
-            found = self._actions[id(s)] = self._statement(s)
-        return found
+        run = self._actions.get(id(s))
+        if run is None:
+            run = self._actions[id(s)] = self._statement(s)
+        return run
 
     def _statement(self, s: Stmt) -> _Action:
         match s:

@@ -73,21 +73,26 @@ def small() -> bytes:
         return rng.uniform(-0.5, 0.5, shape).astype(np.float32)
 
     model = functional(
-        ["x"], ["out"], start("x", 6, 5, 2),
+        ["x"],
+        ["out"],
+        start("x", 6, 5, 2),
         layer("Conv2D", "conv", "x", filters=4, kernel_size=[3, 3], strides=[1, 1], padding="same", activation="relu"),
         layer("BatchNormalization", "bn", "conv", axis=[3], epsilon=1e-3),
         layer("Reshape", "rows", "bn", target_shape=[6, 20]),
         layer("LSTM", "lstm", "rows", units=3, activation="tanh", recurrent_activation="sigmoid"),
         layer("Dense", "out", "lstm", units=2, activation="softmax"),
-    )  # fmt: skip
+    )
     names = ("gamma", "beta", "moving_mean", "moving_variance")
     return h5(
         model,
         {
             "conv": {"conv/kernel": some(3, 3, 2, 4), "conv/bias": some(4)},
             "bn": {f"bn/{n}": np.abs(some(4)) for n in names},
-            "lstm": {"lstm/cell/kernel": some(20, 12), "lstm/cell/recurrent_kernel": some(3, 12),
-                     "lstm/cell/bias": some(12)},
+            "lstm": {
+                "lstm/cell/kernel": some(20, 12),
+                "lstm/cell/recurrent_kernel": some(3, 12),
+                "lstm/cell/bias": some(12),
+            },
             "out": {"out/kernel": some(3, 2), "out/bias": some(2)},
         },
-    )  # fmt: skip
+    )

@@ -47,9 +47,9 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
         yield "lanes", re.sub(rf"x{widest}\b", f"x{2 * widest}", text)
 
 
-def _loops(i: int, found: re.Match[str], with_line: object) -> Iterator[tuple[str, str]]:
+def _loops(i: int, match: re.Match[str], with_line: object) -> Iterator[tuple[str, str]]:
     assert callable(with_line)
-    start, several, bounds, rest = found.groups()
+    start, several, bounds, rest = match.groups()
     each = bounds.removesuffix(")").split(", ") if several else [bounds]
     for d, bound in enumerate(each):
         longer = ", ".join([*each[:d], f"{bound} + 1", *each[d + 1 :]])

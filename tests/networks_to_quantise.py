@@ -20,13 +20,15 @@ def built(
 ) -> Graph:
     """The graph of ONNX nodes between ``x`` and ``y``; ``shapes`` are constants of int64."""
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, inputs)],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, inputs)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, outputs)],
         [
             *(numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights.items()),
             *(numpy_helper.from_array(np.asarray(a, np.int64), n) for n, a in (shapes or {}).items()),
         ],
-    )  # fmt: skip
+    )
     return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
 
 
@@ -51,14 +53,16 @@ def separable(limit: float | None = 6.0, dead: bool = False, residual: bool = Fa
     if not residual:
         join = helper.make_node("MaxPool", ["4"], ["5"], kernel_shape=[1, 1])
     nodes = [
-        helper.make_node("Conv", ["x", "a", "ab"], ["1"], name="first"), relu[0],
-        helper.make_node("Conv", ["2", "d", "db"], ["3"], pads=[1] * 4, group=16, name="depthwise"), relu[1],
+        helper.make_node("Conv", ["x", "a", "ab"], ["1"], name="first"),
+        relu[0],
+        helper.make_node("Conv", ["2", "d", "db"], ["3"], pads=[1] * 4, group=16, name="depthwise"),
+        relu[1],
         join,
         helper.make_node("Conv", ["5", "e"], ["6"], name="last"),
         helper.make_node("GlobalAveragePool", ["6"], ["7"]),
         helper.make_node("Flatten", ["7"], ["8"]),
         helper.make_node("Gemm", ["8", "g"], ["y"], transB=1, name="scores"),
-    ]  # fmt: skip
+    ]
     return built(nodes, weights, [1, 3, 8, 8], [1, 5])
 
 

@@ -62,9 +62,13 @@ def classifier() -> onnx.ModelProto:
         node("Softmax", ["g"], ["y"]),
     ]
     weights = {
-        "w": random(4, 2, 3, 3), "b": random(4), "s": random(4, seed=1), "v": np.abs(random(4)) + 1,
-        "fc": random(3, 64), "fb": random(3),
-    }  # fmt: skip
+        "w": random(4, 2, 3, 3),
+        "b": random(4),
+        "s": random(4, seed=1),
+        "v": np.abs(random(4)) + 1,
+        "fc": random(3, 64),
+        "fb": random(3),
+    }
     return model(nodes, {"x": ("batch", 2, 8, 8)}, ["y"], weights)
 
 

@@ -19,9 +19,12 @@ NUMBERS = {kind: number for number, kind in KINDS.items()}
 def described(shape: Sequence[int], kind: str = "float32", strides: Sequence[int] | None = None) -> dict[str, Any]:
     steps = strides or [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
     return {
-        "dtype": NUMBERS[kind], "sizes": [{"as_int": n} for n in shape], "strides": [{"as_int": n} for n in steps],
-        "storage_offset": {"as_int": 0}, "layout": 7,
-    }  # fmt: skip
+        "dtype": NUMBERS[kind],
+        "sizes": [{"as_int": n} for n in shape],
+        "strides": [{"as_int": n} for n in steps],
+        "storage_offset": {"as_int": 0},
+        "layout": 7,
+    }
 
 
 def argument(given: Any) -> dict[str, Any]:
@@ -49,8 +52,9 @@ def call(target: str, result: str | tuple[str, ...], **arguments: Any) -> dict[s
     return {
         "target": f"torch.ops.{target}",
         "inputs": [{"name": name, "arg": argument(given), "kind": 1} for name, given in arguments.items()],
-        "outputs": [argument(result)], "metadata": {},
-    }  # fmt: skip
+        "outputs": [argument(result)],
+        "metadata": {},
+    }
 
 
 def pt2(
@@ -70,14 +74,22 @@ def pt2(
         {"parameter": {"arg": {"name": name}, "parameter_name": f"net.{name}"}} for name in weights
     ]
     specs += [{"user_input": {"arg": argument(name)}} for name in inputs]
-    graph = {"inputs": [argument(name) for name in (*weights, *inputs)], "outputs": [argument(n) for n in outputs],
-             "nodes": list(calls), "tensor_values": values}  # fmt: skip
+    graph = {
+        "inputs": [argument(name) for name in (*weights, *inputs)],
+        "outputs": [argument(n) for n in outputs],
+        "nodes": list(calls),
+        "tensor_values": values,
+    }
     signature = {"input_specs": specs, "output_specs": [{"user_output": {"arg": argument(n)}} for n in outputs]}
     stored = {
-        f"net.{name}": {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
-                        "tensor_meta": described(w.shape, w.dtype.name, strides.get(name))}
+        f"net.{name}": {
+            "path_name": f"weight_{i}",
+            "is_param": True,
+            "use_pickle": False,
+            "tensor_meta": described(w.shape, w.dtype.name, strides.get(name)),
+        }
         for i, (name, w) in enumerate(weights.items())
-    }  # fmt: skip
+    }
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("net/archive_format", "pt2")

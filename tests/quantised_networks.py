@@ -26,13 +26,21 @@ CONSTANTS: dict[str, Array] = {
     "dense": RNG.normal(0, 0.4, (10, 6 * 9 * 7)).astype(np.float32),
     "by_channel": RNG.normal(0, 0.4, (1, 6, 1, 1)).astype(np.float32),
     "slopes": RNG.uniform(0, 0.4, (6, 1, 1)).astype(np.float32),
-    "zero": np.array(0, np.float32), "six": np.array(6, np.float32), "two": np.array(2, np.float32),
-    "minus": np.array(-1, np.float32), "one": np.array(1, np.float32),
-    "flat": np.array([1, -1], np.int64), "axes": np.array([2, 3], np.int64),
-    "pads": np.array([0, 0, 1, 2, 0, 0, 0, 1], np.int64), "twice": np.array([1, 1, 2, 2], np.float32),
-    "starts": np.array([1, 2], np.int64), "ends": np.array([8, 6], np.int64), "at": np.array([2, 3], np.int64),
-    "steps": np.array([2, 1], np.int64), "parts": np.array([2, 4], np.int64),
-}  # fmt: skip
+    "zero": np.array(0, np.float32),
+    "six": np.array(6, np.float32),
+    "two": np.array(2, np.float32),
+    "minus": np.array(-1, np.float32),
+    "one": np.array(1, np.float32),
+    "flat": np.array([1, -1], np.int64),
+    "axes": np.array([2, 3], np.int64),
+    "pads": np.array([0, 0, 1, 2, 0, 0, 0, 1], np.int64),
+    "twice": np.array([1, 1, 2, 2], np.float32),
+    "starts": np.array([1, 2], np.int64),
+    "ends": np.array([8, 6], np.int64),
+    "at": np.array([2, 3], np.int64),
+    "steps": np.array([2, 1], np.int64),
+    "parts": np.array([2, 4], np.int64),
+}
 
 make = helper.make_node
 
@@ -43,10 +51,12 @@ def network(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("b",)) -> Grap
     body = [make("Conv", ["x", "w", "wb"], ["a"], pads=[1] * 4), *nodes]
     used = {name for node in body for name in node.input}
     graph = helper.make_graph(
-        body, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 9, 7])],
+        body,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 9, 7])],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(a, name) for name, a in CONSTANTS.items() if name in used],
-    )  # fmt: skip
+    )
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
 
 
@@ -79,8 +89,11 @@ CASES: dict[str, list[NodeProto]] = {
     "global average": [make("GlobalAveragePool", ["a"], ["c"]), LAST],
     "global max": [make("GlobalMaxPool", ["a"], ["c"]), LAST],
     "mean": [make("ReduceMean", ["a", "axes"], ["c"], keepdims=1), LAST],
-    "concat": [make("Relu", ["a"], ["d"]), make("Concat", ["d", "a"], ["e"], axis=1),
-               make("Conv", ["e", "quarters"], ["b"], group=4)],
+    "concat": [
+        make("Relu", ["a"], ["d"]),
+        make("Concat", ["d", "a"], ["e"], axis=1),
+        make("Conv", ["e", "quarters"], ["b"], group=4),
+    ],
     "flatten": [make("Reshape", ["a", "flat"], ["c"]), make("Gemm", ["c", "dense"], ["b"], transB=1)],
     "transpose": [make("Transpose", ["a"], ["d"], perm=[0, 1, 3, 2]), make("Relu", ["d"], ["c"]), LAST],
     "pad": [make("Pad", ["a", "pads"], ["c"]), LAST],
@@ -88,9 +101,18 @@ CASES: dict[str, list[NodeProto]] = {
     "slice": [make("Slice", ["a", "starts", "ends", "at"], ["c"]), LAST],
     "slice by steps": [make("Slice", ["a", "starts", "ends", "at", "steps"], ["c"]), LAST],
     "split": [make("Split", ["a", "parts"], ["d", "e"], axis=1), make("Concat", ["e", "d"], ["c"], axis=1), LAST],
-    "nearest": [make("Resize", ["a", "", "twice"], ["c"], mode="nearest", nearest_mode="floor",
-                     coordinate_transformation_mode="asymmetric"), LAST],
-}  # fmt: skip
+    "nearest": [
+        make(
+            "Resize",
+            ["a", "", "twice"],
+            ["c"],
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        ),
+        LAST,
+    ],
+}
 _SCORES = [make("Reshape", ["a", "flat"], ["c"]), make("Gemm", ["c", "dense"], ["d"], transB=1)]
 PROBABILITIES: dict[str, list[NodeProto]] = {
     "softmax of an image": [make("Softmax", ["a"], ["b"], axis=1)],
@@ -98,9 +120,11 @@ PROBABILITIES: dict[str, list[NodeProto]] = {
     "softmax, reshaped": [make("Softmax", ["a"], ["c"], axis=1), make("Reshape", ["c", "flat"], ["b"])],
 }
 """Networks that end in a softmax, which TFLite computes in integers."""
-FLOATS = {"div": [make("Div", ["a", "two"], ["b"])],
-          "linear": [make("Resize", ["a", "", "twice"], ["c"], mode="linear"), LAST],
-          "prelu": [make("PRelu", ["a", "slopes"], ["c"]), LAST]}  # fmt: skip
+FLOATS = {
+    "div": [make("Div", ["a", "two"], ["b"])],
+    "linear": [make("Resize", ["a", "", "twice"], ["c"], mode="linear"), LAST],
+    "prelu": [make("PRelu", ["a", "slopes"], ["c"]), LAST],
+}
 """Operators that are computed in floats, at least in part."""
 
 
@@ -127,6 +151,6 @@ def quantised(graph: Graph, scheme: str = "int8") -> Graph:
 
 def in_integers(graph: Graph, arithmetic: Arithmetic = "litert") -> Graph:
     """As it is computed in an arithmetic."""
-    found = graph.copy()
-    to_integers(found, arithmetic)
-    return found
+    copy = graph.copy()
+    to_integers(copy, arithmetic)
+    return copy

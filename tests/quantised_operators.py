@@ -15,11 +15,35 @@ from tflite_models import OPTION_TYPES, Model
 
 IMAGE = (1, 4, 6, 8)
 OPTION_TYPES |= {
-    "BATCH_TO_SPACE_ND": 24, "SPACE_TO_BATCH_ND": 25, "SUM": 27, "REDUCE_MAX": 27, "REDUCE_MIN": 27, "DIV": 29,
-    "SQUEEZE": 30, "EXP": 33, "SPLIT": 35, "LOG_SOFTMAX": 36, "ARG_MAX": 40, "LESS": 41, "NEG": 42, "PADV2": 43,
-    "SELECT": 47, "SLICE": 48, "EXPAND_DIMS": 52, "EQUAL": 53, "PACK": 59, "UNPACK": 64, "SQUARED_DIFFERENCE": 76,
-    "MIRROR_PAD": 77, "ABS": 78, "ADD_N": 82, "DEPTH_TO_SPACE": 94, "SELECT_V2": 98, "TILE": 51, "L2_NORMALIZATION": 12,
-}  # fmt: skip
+    "BATCH_TO_SPACE_ND": 24,
+    "SPACE_TO_BATCH_ND": 25,
+    "SUM": 27,
+    "REDUCE_MAX": 27,
+    "REDUCE_MIN": 27,
+    "DIV": 29,
+    "SQUEEZE": 30,
+    "EXP": 33,
+    "SPLIT": 35,
+    "LOG_SOFTMAX": 36,
+    "ARG_MAX": 40,
+    "LESS": 41,
+    "NEG": 42,
+    "PADV2": 43,
+    "SELECT": 47,
+    "SLICE": 48,
+    "EXPAND_DIMS": 52,
+    "EQUAL": 53,
+    "PACK": 59,
+    "UNPACK": 64,
+    "SQUARED_DIFFERENCE": 76,
+    "MIRROR_PAD": 77,
+    "ABS": 78,
+    "ADD_N": 82,
+    "DEPTH_TO_SPACE": 94,
+    "SELECT_V2": 98,
+    "TILE": 51,
+    "L2_NORMALIZATION": 12,
+}
 WINDOW = {"padding": 0, "stride_h": 2, "stride_w": 2, "filter_h": 2, "filter_w": 3}
 DENSE = {"padding": 0, "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
 
@@ -54,8 +78,9 @@ SINGLES: dict[str, Single] = {
     "CONV_2D": Single((1, 4, 6, 3), options=DENSE, weights=(3, 3, 3, 8), fine=9),
     "DEPTHWISE_CONV_2D": Single(options={**DENSE, "multiplier": 1}, weights=(1, 3, 3, 8), axis=3, fine=9),
     "FULLY_CONNECTED": Single((4, 3), weights=(3, 8), given=(4, 8), fine=9),
-    "TRANSPOSE_CONV": Single((1, 8, 12, 3), [[1, 8, 12, 3]], {"padding": 0, "stride_h": 2, "stride_w": 2},
-                             weights=(3, 3, 3, 8), fine=9),
+    "TRANSPOSE_CONV": Single(
+        (1, 8, 12, 3), [[1, 8, 12, 3]], {"padding": 0, "stride_h": 2, "stride_w": 2}, weights=(3, 3, 3, 8), fine=9
+    ),
     # sums, products and comparisons of two tensors
     **{name: Single(x=2, fine=1.3) for name in ("ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "DIV")},
     **{name: Single(x=2) for name in ("MAXIMUM", "MINIMUM")},
@@ -95,7 +120,7 @@ SINGLES: dict[str, Single] = {
     "DEPTH_TO_SPACE": Single((1, 8, 12, 2), options={"block_size": 2}),
     "SPACE_TO_BATCH_ND": Single((4, 2, 3, 8), [[2, 2], [[0, 0], [0, 0]]]),
     "BATCH_TO_SPACE_ND": Single(constants=[[2, 2], [[0, 0], [0, 0]]], given=(4, 2, 3, 8)),
-}  # fmt: skip
+}
 
 
 def single(type: str, dtype: str) -> bytes:

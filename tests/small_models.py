@@ -80,8 +80,18 @@ def tmfile(
         tensor(f"y{i}" if i else "y", [], 1)
     words = [p if isinstance(p, int | float) else w.rows(p) for p in parameters]
     node("layer", type, w.words(*words) if words else 0, range(first), range(first, first + outputs))
-    graph = w.words(0, 0, 0, w.vector([0]), w.vector([len(nodes) - 1]), w.vector(nodes), w.vector(tensors),
-                    w.vector(buffers), w.text("graph"), 0)  # fmt: skip
+    graph = w.words(
+        0,
+        0,
+        0,
+        w.vector([0]),
+        w.vector([len(nodes) - 1]),
+        w.vector(nodes),
+        w.vector(tensors),
+        w.vector(buffers),
+        w.text("graph"),
+        0,
+    )
     root = w.words(0, 0, w.vector([graph]), w.text("model"))
     w.data[8:12] = struct.pack("<I", root)
     return bytes(w.data)
@@ -94,8 +104,10 @@ Node = tuple[str, str, dict[str, str], Sequence[int]]
 
 def mxnet_symbol(*nodes: Node, key: str = "attrs") -> bytes:
     """The last node is the head."""
-    listed = [{"op": op, "name": name, key: options, "inputs": [[i, 0, 0] for i in inputs]}
-              for op, name, options, inputs in nodes]  # fmt: skip
+    listed = [
+        {"op": op, "name": name, key: options, "inputs": [[i, 0, 0] for i in inputs]}
+        for op, name, options, inputs in nodes
+    ]
     return json.dumps({"nodes": listed, "arg_nodes": [], "heads": [[len(listed) - 1, 0, 0]]}).encode()
 
 
@@ -117,21 +129,32 @@ def mxnet_parameters(arrays: dict[str, Array] | None = None, version: int = 2) -
 
 
 MXNET: list[Node] = [
-    ("null", "data", {}, ()), ("null", "c_weight", {}, ()), ("null", "c_bias", {}, ()),
-    ("Convolution", "c", {"kernel": "(1, 1)", "num_filter": "3"}, (0, 1, 2)), ("null", "b_gamma", {}, ()),
-    ("null", "b_beta", {}, ()), ("null", "b_moving_mean", {}, ()), ("null", "b_moving_var", {}, ()),
-    ("BatchNorm", "b", {"eps": "0.001"}, (3, 4, 5, 6, 7)), ("Activation", "r", {"act_type": "relu"}, (8,)),
+    ("null", "data", {}, ()),
+    ("null", "c_weight", {}, ()),
+    ("null", "c_bias", {}, ()),
+    ("Convolution", "c", {"kernel": "(1, 1)", "num_filter": "3"}, (0, 1, 2)),
+    ("null", "b_gamma", {}, ()),
+    ("null", "b_beta", {}, ()),
+    ("null", "b_moving_mean", {}, ()),
+    ("null", "b_moving_var", {}, ()),
+    ("BatchNorm", "b", {"eps": "0.001"}, (3, 4, 5, 6, 7)),
+    ("Activation", "r", {"act_type": "relu"}, (8,)),
     ("Pooling", "p", {"pool_type": "avg", "global_pool": "True", "kernel": "(1, 1)"}, (9,)),
-    ("Flatten", "f", {}, (10,)), ("null", "softmax_label", {}, ()), ("SoftmaxOutput", "softmax", {}, (11, 12)),
-]  # fmt: skip
+    ("Flatten", "f", {}, (10,)),
+    ("null", "softmax_label", {}, ()),
+    ("SoftmaxOutput", "softmax", {}, (11, 12)),
+]
 
 
 def mxnet_stored() -> dict[str, Array]:
     return {
-        "c_weight": np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4, 1, 1), "c_bias": np.array([1, -1, 0], "f4"),
-        "b_gamma": np.array([9, 9, 9], "f4"), "b_beta": np.array([0.1, 0.2, 0.3], "f4"),
-        "b_moving_mean": np.array([0.5, 0, -0.5], "f4"), "b_moving_var": np.array([1, 2, 3], "f4"),
-    }  # fmt: skip
+        "c_weight": np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4, 1, 1),
+        "c_bias": np.array([1, -1, 0], "f4"),
+        "b_gamma": np.array([9, 9, 9], "f4"),
+        "b_beta": np.array([0.1, 0.2, 0.3], "f4"),
+        "b_moving_mean": np.array([0.5, 0, -0.5], "f4"),
+        "b_moving_var": np.array([1, 2, 3], "f4"),
+    }
 
 
 # ----------------------------------------------------------------------------------------------- MACE
@@ -251,8 +274,7 @@ def pir_operator(type: str, ins: Sequence[int], outs: Sequence[int], **options: 
         {"N": name, "AT": {"#": "1.a_dtype", "D": value} if name == "dtype" else kept(value)}
         for name, value in options.items()
     ]
-    return {"#": type, "A": attributes,
-            "I": [{"%": i} for i in ins], "O": made, "OA": []}  # fmt: skip
+    return {"#": type, "A": attributes, "I": [{"%": i} for i in ins], "O": made, "OA": []}
 
 
 def pir_tensor(dims: Sequence[int]) -> dict[str, object]:
@@ -260,14 +282,18 @@ def pir_tensor(dims: Sequence[int]) -> dict[str, object]:
 
 
 def pir(
-    *operators: dict[str, object], shape: Sequence[int] = (-1, 4, 6, 5),
-    parameters: Mapping[str, Sequence[int]] = PADDLE, results: Sequence[int] = (9,),
-) -> bytes:  # fmt: skip
+    *operators: dict[str, object],
+    shape: Sequence[int] = (-1, 4, 6, 5),
+    parameters: Mapping[str, Sequence[int]] = PADDLE,
+    results: Sequence[int] = (9,),
+) -> bytes:
     """A program of Paddle 3: ``x`` is value 1, the parameters are those from 2 on."""
     data = pir_operator("1.data", (), (1,), name="x")
     data["O"] = [{"%": 1, "TT": pir_tensor(shape)}]
-    stored = [{"#": "p", "A": [0, 1, 1, name], "DA": [], "O": {"%": i, "TT": pir_tensor(dims)}, "OA": [1, 0, 1]}
-              for i, (name, dims) in enumerate(parameters.items(), 2)]  # fmt: skip
+    stored = [
+        {"#": "p", "A": [0, 1, 1, name], "DA": [], "O": {"%": i, "TT": pir_tensor(dims)}, "OA": [1, 0, 1]}
+        for i, (name, dims) in enumerate(parameters.items(), 2)
+    ]
     fetch = [pir_operator("1.fetch", (value,), (100 + i,), name=f"y{i}", col=i) for i, value in enumerate(results)]
     block = {"#": "block_0", "args": [], "ops": [*stored, data, *operators, *fetch]}
     program = {"regions": [{"#": "region_0", "blocks": [block]}]}

@@ -83,10 +83,16 @@ class SshServer:
         """Keys of devices.yml for this machine."""
         command = {} if self.userland else {"command": "qemu-aarch64"}
         return {
-            "address": "127.0.0.1", "port": self.port, "username": getpass.getuser(), "key": str(self.root / "key"),
-            **command, "timeout": 60 if self.userland else 10, "retries": 0,
-            "ssh_options": {"UserKnownHostsFile": str(self.root / "known_hosts"), "IdentityAgent": "none"}, **changes,
-        }  # fmt: skip
+            "address": "127.0.0.1",
+            "port": self.port,
+            "username": getpass.getuser(),
+            "key": str(self.root / "key"),
+            **command,
+            "timeout": 60 if self.userland else 10,
+            "retries": 0,
+            "ssh_options": {"UserKnownHostsFile": str(self.root / "known_hosts"), "IdentityAgent": "none"},
+            **changes,
+        }
 
 
 @contextmanager

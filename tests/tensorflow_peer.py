@@ -41,9 +41,9 @@ def agree(path: Path, inputs: Sequence[Array], expected: Sequence[Array], most: 
         assert difference(ours, theirs) < most
 
 
-def arrays(found: Any) -> list[Array]:
+def arrays(values: Any) -> list[Array]:
     """The tensors of a result, however it is nested."""
-    return [np.asarray(v) for v in tf.nest.flatten(found)]
+    return [np.asarray(v) for v in tf.nest.flatten(values)]
 
 
 def w(*shape: int) -> Any:

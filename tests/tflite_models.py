@@ -18,18 +18,62 @@ Fields = Mapping[int, Any]
 """Values by slot: (kind, number), text, arrays, other tables, or lists of tables."""
 
 TYPES = {
-    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "string": 5, "bool": 6, "i16": 7, "complex64": 8, "i8": 9,
-    "u64": 12, "resource": 13, "u32": 15, "i4": 17,
-}  # fmt: skip
+    "f32": 0,
+    "f16": 1,
+    "i32": 2,
+    "u8": 3,
+    "i64": 4,
+    "string": 5,
+    "bool": 6,
+    "i16": 7,
+    "complex64": 8,
+    "i8": 9,
+    "u64": 12,
+    "resource": 13,
+    "u32": 15,
+    "i4": 17,
+}
 CODES = {name: code for code, name in schema.BUILTIN.items()}
 OPTION_TYPES = {
-    "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "SVDF": 6, "FULLY_CONNECTED": 8,
-    "SOFTMAX": 9, "CONCATENATION": 10, "ADD": 11, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "SPACE_TO_DEPTH": 19, "MUL": 21,
-    "PAD": 22, "GATHER": 23, "TRANSPOSE": 26, "MEAN": 27, "SUB": 28, "STRIDED_SLICE": 32, "MAXIMUM": 39, "MINIMUM": 39,
-    "TRANSPOSE_CONV": 49, "UNIDIRECTIONAL_SEQUENCE_LSTM": 71, "RESIZE_NEAREST_NEIGHBOR": 74, "LEAKY_RELU": 75,
-    "QUANTIZE": 89, "HARD_SWISH": 91, "IF": 92, "WHILE": 93, "DENSIFY": 99, "BATCH_MATMUL": 101, "CALL_ONCE": 103,
-    "RFFT2D": 104, "VAR_HANDLE": 111, "READ_VARIABLE": 112, "ASSIGN_VARIABLE": 113, "LESS": 56, "SLICE": 33,
-}  # fmt: skip
+    "CONV_2D": 1,
+    "DEPTHWISE_CONV_2D": 2,
+    "AVERAGE_POOL_2D": 5,
+    "MAX_POOL_2D": 5,
+    "SVDF": 6,
+    "FULLY_CONNECTED": 8,
+    "SOFTMAX": 9,
+    "CONCATENATION": 10,
+    "ADD": 11,
+    "RESIZE_BILINEAR": 15,
+    "RESHAPE": 17,
+    "SPACE_TO_DEPTH": 19,
+    "MUL": 21,
+    "PAD": 22,
+    "GATHER": 23,
+    "TRANSPOSE": 26,
+    "MEAN": 27,
+    "SUB": 28,
+    "STRIDED_SLICE": 32,
+    "MAXIMUM": 39,
+    "MINIMUM": 39,
+    "TRANSPOSE_CONV": 49,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": 71,
+    "RESIZE_NEAREST_NEIGHBOR": 74,
+    "LEAKY_RELU": 75,
+    "QUANTIZE": 89,
+    "HARD_SWISH": 91,
+    "IF": 92,
+    "WHILE": 93,
+    "DENSIFY": 99,
+    "BATCH_MATMUL": 101,
+    "CALL_ONCE": 103,
+    "RFFT2D": 104,
+    "VAR_HANDLE": 111,
+    "READ_VARIABLE": 112,
+    "ASSIGN_VARIABLE": 113,
+    "LESS": 56,
+    "SLICE": 33,
+}
 """Members of the union BuiltinOptions, as other readers than ours need them."""
 
 
@@ -137,9 +181,16 @@ class Model:
         return len(self.others)
 
     def tensor(
-        self, name: str, shape: Sequence[int], dtype: str = "f32", data: Array | None = None,
-        scale: Sequence[float] = (), zero: Sequence[int] = (), axis: int = 0, sparsity: Fields | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "f32",
+        data: Array | None = None,
+        scale: Sequence[float] = (),
+        zero: Sequence[int] = (),
+        axis: int = 0,
+        sparsity: Fields | None = None,
+    ) -> int:
         slots, buffer = schema.TENSOR, 0
         if data is not None:
             buffer = len(self.buffers)
@@ -149,13 +200,17 @@ class Model:
                 content = halves[:, 0] | halves[:, 1] << 4
             self.buffers.append({0: content})
         fields = {
-            slots["shape"]: np.array(shape, np.int32), slots["type"]: ("i8", TYPES[dtype]),
-            slots["buffer"]: ("u32", buffer), slots["name"]: name,
-        }  # fmt: skip
+            slots["shape"]: np.array(shape, np.int32),
+            slots["type"]: ("i8", TYPES[dtype]),
+            slots["buffer"]: ("u32", buffer),
+            slots["name"]: name,
+        }
         if scale:
             fields[slots["quantization"]] = {
-                2: np.array(scale, np.float32), 3: np.array(zero or [0] * len(scale), np.int64), 6: ("i32", axis)
-            }  # fmt: skip
+                2: np.array(scale, np.float32),
+                3: np.array(zero or [0] * len(scale), np.int64),
+                6: ("i32", axis),
+            }
         if sparsity is not None:
             fields[slots["sparsity"]] = sparsity
         self.tensors.append(fields)
@@ -184,20 +239,27 @@ class Model:
         custom_options = {5: np.frombuffer(packed, np.uint8)} if packed else {}
         self.operators.append(
             {
-                0: ("u32", len(self.codes) - 1), 1: np.array(inputs, np.int32), 2: np.array(outputs, np.int32),
-                3: ("u8", OPTION_TYPES.get(type, 1)), 4: table, **custom_options,
+                0: ("u32", len(self.codes) - 1),
+                1: np.array(inputs, np.int32),
+                2: np.array(outputs, np.int32),
+                3: ("u8", OPTION_TYPES.get(type, 1)),
+                4: table,
+                **custom_options,
             }
-        )  # fmt: skip
+        )
 
     def bytes(self, inputs: Sequence[int], outputs: Sequence[int], version: int = 3) -> bytes:
         graphs = [(self, inputs, outputs), *self.others]
         tables = [
             {
-                0: graph.tensors, 1: np.array(start, np.int32), 2: np.array(end, np.int32), 3: graph.operators,
+                0: graph.tensors,
+                1: np.array(start, np.int32),
+                2: np.array(end, np.int32),
+                3: graph.operators,
                 4: f"branch_{number}" if number else "main",
             }
             for number, (graph, start, end) in enumerate(graphs)
-        ]  # fmt: skip
+        ]
         return flatbuffer({0: ("u32", version), 1: self.codes, 2: tables, 3: "by hand", 4: self.buffers})
 
 

@@ -93,26 +93,26 @@ def damaged_message(data: bytes, rng: random.Random) -> bytes:
     return b"".join(varint(tag) + rest for tag, rest in parsed)
 
 
-def _damage_one(found: list[tuple[int, bytes]], rng: random.Random) -> None:
-    i, j = rng.randrange(len(found)), rng.randrange(len(found))
-    tag, rest = found[i]
+def _damage_one(fields: list[tuple[int, bytes]], rng: random.Random) -> None:
+    i, j = rng.randrange(len(fields)), rng.randrange(len(fields))
+    tag, rest = fields[i]
     match rng.randrange(6):
         case 0:
-            del found[i]
+            del fields[i]
         case 1:
-            found.insert(j, found[i])
+            fields.insert(j, fields[i])
         case 2:
-            found[i] = tag, found[j][1] if found[j][0] & 7 == tag & 7 else rest
+            fields[i] = tag, fields[j][1] if fields[j][0] & 7 == tag & 7 else rest
         case 3:
-            found[i] = found[j][0] if found[j][0] & 7 == tag & 7 else tag, rest
+            fields[i] = fields[j][0] if fields[j][0] & 7 == tag & 7 else tag, rest
         case _ if tag & 7 == 0:
-            found[i] = tag, varint(rng.choice(VALUES))
+            fields[i] = tag, varint(rng.choice(VALUES))
         case _ if tag & 7 == 2:
             inside = content(rest)
             cut = inside[: rng.randrange(len(inside) + 1)] if rng.random() < 0.5 else inside + rng.randbytes(4)
-            found[i] = tag, varint(len(cut)) + cut
+            fields[i] = tag, varint(len(cut)) + cut
         case _:
-            found[i] = tag, rng.randbytes(len(rest))
+            fields[i] = tag, rng.randbytes(len(rest))
 
 
 def grafted_message(data: bytes, donor: bytes, rng: random.Random) -> bytes:

@@ -18,7 +18,7 @@ int main(int count, char **words) {
   TenonBundle *bundle;
   TenonEngine *engine, *other;
   TenonTensor tensor;
-  int found;
+  int position;
   static float input[64], output[64], again[64];
   REQUIRE(count == 5);
   REQUIRE(tenon_device_load(NULL, NULL) == TENON_INVALID_ARGUMENT && tenon_device_register(NULL) == TENON_INVALID_ARGUMENT);
@@ -32,7 +32,7 @@ int main(int count, char **words) {
   if (tenon_bundle_open(words[1], &options, &bundle) != TENON_OK) return failed(3);
   REQUIRE(tenon_bundle_input_count(bundle) == 1 && tenon_bundle_input(bundle, 0, 0, &tensor) == TENON_OK);
   REQUIRE(tenon_bundle_input(bundle, 0, 1, &tensor) == TENON_NOT_FOUND);
-  REQUIRE(tenon_bundle_find_input(bundle, "tenon_device_Negator", &found) == TENON_NOT_FOUND);
+  REQUIRE(tenon_bundle_find_input(bundle, "tenon_device_Negator", &position) == TENON_NOT_FOUND);
   two.threads = 2;
   REQUIRE(tenon_engine_create(bundle, NULL, &engine) == TENON_OK && tenon_engine_create(bundle, &two, &other) == TENON_OK);
   REQUIRE(fread(input, 1, sizeof input, stdin) == sizeof input);

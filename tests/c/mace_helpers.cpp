@@ -66,9 +66,9 @@ static void absent_devices() {
 }
 
 static bool performs(mace::DeviceType device, float exec_time, float quantized, bool supported) {
-  const mace::Capability found = mace::GetCapability(device, 3.f);
-  return found.float32_performance.exec_time == exec_time && found.quantized8_performance.exec_time == quantized &&
-         found.supported == supported;
+  const mace::Capability capability = mace::GetCapability(device, 3.f);
+  return capability.float32_performance.exec_time == exec_time && capability.quantized8_performance.exec_time == quantized &&
+         capability.supported == supported;
 }
 
 static void capabilities() {

@@ -16,12 +16,12 @@ static mace::MaceTensor tensor(const std::vector<int64_t> &shape, const Floats &
   return mace::MaceTensor(shape, data);
 }
 
-static void work(mace::MaceEngine *engine, const Floats &given, Floats *found) {
+static void work(mace::MaceEngine *engine, const Floats &given, Floats *answer) {
   for (int i = 0; i < 3; i++) {
     std::map<std::string, mace::MaceTensor> inputs{{"x", tensor({1, 6, 5, 4}, given)}};
     std::map<std::string, mace::MaceTensor> outputs{{"y", tensor({1, 6, 5, 3}, Floats(90))}};
     if (engine->Run(inputs, &outputs) != mace::MaceStatus::MACE_SUCCESS) return;
-    found->assign(outputs["y"].data().get(), outputs["y"].data().get() + 90);
+    answer->assign(outputs["y"].data().get(), outputs["y"].data().get() + 90);
   }
 }
 
@@ -32,7 +32,7 @@ static int client(int count, char **words) {
   Floats given(120);
   if (std::fread(given.data(), sizeof(float), given.size(), stdin) != given.size()) return 2;
   std::vector<std::shared_ptr<mace::MaceEngine>> made(engines);
-  std::vector<Floats> found(engines);
+  std::vector<Floats> answers(engines);
   std::vector<std::thread> running;
   mace::MaceEngineConfig config;
   if (config.SetCPUThreadPolicy(2, mace::AFFINITY_NONE) != mace::MaceStatus::MACE_SUCCESS) return 3;
@@ -48,12 +48,12 @@ static int client(int count, char **words) {
   }
   for (size_t i = 0; i < engines; i++) {
     if (!made[i]) return 4;
-    running.emplace_back(work, made[i].get(), given, &found[i]);
+    running.emplace_back(work, made[i].get(), given, &answers[i]);
   }
   for (auto &thread : running) thread.join();
-  for (const Floats &each : found)
-    if (each.empty() || each != found[0]) return 5;
-  std::fwrite(found[0].data(), sizeof(float), found[0].size(), stdout);
+  for (const Floats &each : answers)
+    if (each.empty() || each != answers[0]) return 5;
+  std::fwrite(answers[0].data(), sizeof(float), answers[0].size(), stdout);
   return 0;
 }
 

@@ -31,13 +31,13 @@ static void lasting(TenonEngine *engine, TenonStatus status, void *context) {
 }
 
 static void compare(TenonEngine *engine, const void *expected, size_t bytes, int line) {
-  void *found = malloc(bytes);
-  CHECK(tenon_engine_get_output(engine, 0, found, bytes));
-  if (memcmp(found, expected, bytes) != 0) {
+  void *answer = malloc(bytes);
+  CHECK(tenon_engine_get_output(engine, 0, answer, bytes));
+  if (memcmp(answer, expected, bytes) != 0) {
     fprintf(stderr, "%d: another result\n", line);
     exit(1);
   }
-  free(found);
+  free(answer);
 }
 
 static void clear(TenonEngine *engine) {

@@ -80,13 +80,13 @@ int main(int count, char **words) {
   if (!refuses_others(engine)) return 3;
   CHECK(tenon_bundle_close(bundle)); /* the engine keeps what it needs */
   for (int i = 0; i < 3; i++) {
-    int64_t found[TENON_MAX_RANK];
+    int64_t extents[TENON_MAX_RANK];
     int rank;
     if (!select_images(engine, counts[i])) return 5;
     CHECK(tenon_engine_set_input(engine, 0, images, (size_t)counts[i] * IMAGE * sizeof(float)));
     CHECK(tenon_engine_run(engine));
-    CHECK(tenon_engine_output_shape(engine, 0, found, &rank));
-    if (rank != 2 || found[0] != counts[i]) return 4;
+    CHECK(tenon_engine_output_shape(engine, 0, extents, &rank));
+    if (rank != 2 || extents[0] != counts[i]) return 4;
     CHECK(tenon_engine_get_output(engine, 0, scores, (size_t)counts[i] * SCORES * sizeof(float)));
     fwrite(scores, sizeof(float), (size_t)counts[i] * SCORES, stdout);
   }

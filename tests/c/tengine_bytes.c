@@ -44,13 +44,13 @@ int main(int count, char **words) {
   REQUIRE(run_graph(graph, 1) == 0);
 
   tensor_t output = get_graph_output_tensor(graph, 0, 0);
-  const uint8_t *found = get_tensor_buffer(output);
+  const uint8_t *content = get_tensor_buffer(output);
   const int size = get_tensor_buffer_size(output);
-  REQUIRE(found != NULL && size > 0 && get_tensor_data_type(output) == type);
+  REQUIRE(content != NULL && size > 0 && get_tensor_data_type(output) == type);
   REQUIRE(get_tensor_quant_param(output, &scale, &zero_point, 1) == 1 && scale > 0);
-  fwrite(found, 1, (size_t)size, stdout);
+  fwrite(content, 1, (size_t)size, stdout);
   for (int i = 0; i < size; i++) {
-    const int stored = is_signed ? (int8_t)found[i] : found[i];
+    const int stored = is_signed ? (int8_t)content[i] : content[i];
     const float real = (float)(stored - zero_point) * scale;
     fwrite(&real, sizeof real, 1, stdout);
   }

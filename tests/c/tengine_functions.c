@@ -53,9 +53,9 @@ static int check_nodes(graph_t graph) {
 static int check_tensors(graph_t graph) {
   static float values[64], again[64];
   const float scale = 0.5F;
-  float found = 0;
+  float scale_read = 0;
   const int zero = 3;
-  int zero_found = 0;
+  int zero_read = 0;
   tensor_t input = get_graph_input_tensor(graph, 0, 0);
   REQUIRE(get_tensor_layout(input) == TENGINE_LAYOUT_NCHW && set_tensor_layout(input, TENGINE_LAYOUT_NCHW) == 0);
   REQUIRE(set_tensor_layout(input, TENGINE_LAYOUT_NHWC) == 0 && get_tensor_layout(input) == TENGINE_LAYOUT_NHWC);
@@ -68,7 +68,7 @@ static int check_tensors(graph_t graph) {
   REQUIRE(get_tensor_data(input, again, sizeof again) == 0 && memcmp(values, again, sizeof values) == 0);
   REQUIRE(run_graph(graph, 1) == 0);
   REQUIRE(set_tensor_quant_param(input, &scale, &zero, 1) == 0);
-  REQUIRE(get_tensor_quant_param(input, &found, &zero_found, 1) == 1 && found == scale && zero_found == zero);
+  REQUIRE(get_tensor_quant_param(input, &scale_read, &zero_read, 1) == 1 && scale_read == scale && zero_read == zero);
   REQUIRE(postrun_graph(graph) == 0);
   release_graph_tensor(input);
   return get_tensor_buffer_size(input) == (int)sizeof values ? 0 : 1;

@@ -84,7 +84,7 @@ static tensor_t layer(graph_t graph, const char *name, const char *op, tensor_t 
 }
 
 int main(int count, char **words) {
-  float image[12], weights[6], bias[3], slope = 0.5f, found = 0;
+  float image[12], weights[6], bias[3], slope = 0.5f, slope_read = 0;
   const int dims[] = {1, 2, 2, 3}, weight_dims[] = {3, 2, 1, 1}, bias_dims[] = {3};
   int outputs = 3, inputs = 0, argument = 7, shape[MAX_SHAPE_DIM_NUM];
   struct custom_kernel_ops ops = {"mine", "ReLU", 0, &slope, 4, infer_shape, NULL, bind, prerun, NULL, run, postrun, release};
@@ -109,8 +109,8 @@ int main(int count, char **words) {
   tensor_t relu = create_graph_tensor(graph, "relu", TENGINE_DT_FP32);
   REQUIRE(set_node_input_tensor(relu_node, 0, conv) == 0 && set_node_output_tensor(relu_node, 0, relu, TENSOR_TYPE_VAR) == 0);
   REQUIRE(set_node_attr_float(relu_node, "slope", &slope) == 0);
-  REQUIRE(get_node_attr_float(relu_node, "slope", &found) == 0 && found == slope);
-  REQUIRE(get_node_attr_generic(relu_node, "slope", "float", &found, 4) == 0 && found == slope);
+  REQUIRE(get_node_attr_float(relu_node, "slope", &slope_read) == 0 && slope_read == slope);
+  REQUIRE(get_node_attr_generic(relu_node, "slope", "float", &slope_read, 4) == 0 && slope_read == slope);
   tensor_t last = relu;
   if (strcmp(words[1], "between") == 0) {
     last = layer(graph, "again", "Eltwise", relu); /* the product with the result of the convolution */

@@ -51,9 +51,14 @@ def _generated() -> Iterator[Conformance]:
             for inputs, outputs in case.data_sets
         )
         yield Conformance(
-            case.name, "node", _operator(case.name, case.model), case.model.SerializeToString(), data,
-            case.rtol, case.atol,
-        )  # fmt: skip
+            case.name,
+            "node",
+            _operator(case.name, case.model),
+            case.model.SerializeToString(),
+            data,
+            case.rtol,
+            case.atol,
+        )
 
 
 def _stored(kind: str) -> Iterator[Conformance]:

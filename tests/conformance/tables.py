@@ -63,10 +63,31 @@ rounding noise in single precision, 2e-7 where the tolerance is 1e-7.
 """
 
 _TYPES = {
-    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "bool", 10: "f16", 11: "f64",
-    12: "u32", 13: "u64", 16: "bf16", 17: "f8e4m3fn", 18: "f8e4m3fnuz", 19: "f8e5m2", 20: "f8e5m2fnuz", 21: "u4",
-    22: "i4", 23: "f4e2m1", 24: "f8e8m0", 25: "u2", 26: "i2",
-}  # fmt: skip
+    1: "f32",
+    2: "u8",
+    3: "i8",
+    4: "u16",
+    5: "i16",
+    6: "i32",
+    7: "i64",
+    8: "string",
+    9: "bool",
+    10: "f16",
+    11: "f64",
+    12: "u32",
+    13: "u64",
+    16: "bf16",
+    17: "f8e4m3fn",
+    18: "f8e4m3fnuz",
+    19: "f8e5m2",
+    20: "f8e5m2fnuz",
+    21: "u4",
+    22: "i4",
+    23: "f4e2m1",
+    24: "f8e8m0",
+    25: "u2",
+    26: "i2",
+}
 
 
 def document(cases: Sequence[Conformance], outcomes: Sequence[Outcome], lowered: Mapping[str, tuple[str, ...]]) -> str:

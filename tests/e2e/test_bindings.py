@@ -45,9 +45,14 @@ def network() -> bytes:
         node("Gemm", ["flat", "w5", "b5"], ["y"], transB=1),
     ]
     weights = {
-        "w1": numbers(32, 3, 3, 3), "b1": numbers(32), "w2": numbers(64, 32, 3, 3), "w3": numbers(64, 1, 3, 3),
-        "w4": numbers(64, 64, 1, 1), "w5": numbers(200, 64), "b5": numbers(200),
-    }  # fmt: skip
+        "w1": numbers(32, 3, 3, 3),
+        "b1": numbers(32),
+        "w2": numbers(64, 32, 3, 3),
+        "w3": numbers(64, 1, 3, 3),
+        "w4": numbers(64, 64, 1, 1),
+        "w5": numbers(200, 64),
+        "b5": numbers(200),
+    }
     return bytes(onnx_model(nodes, {"x": ("n", 3, "h", "w")}, ["y"], weights).SerializeToString())
 
 

@@ -195,11 +195,11 @@ def test_detector_with_hostile_labels(chromium: Session, photo: Path, tmp_path: 
     with tenon.open(tenon.compile(bright_areas(), name="areas", **how)) as engine:
         seen = read_image(photo, (1, 3, 32, 32), engine.manifest.preprocessing["x"])
         expected = detections(engine, seen, engine.run({"x": seen.pixels}))
-    found = chromium.evaluate("tenonResult.detections")
+    shown = chromium.evaluate("tenonResult.detections")
     assert len(expected) > 3
-    assert [(f["class"], f["label"]) for f in found] == [(d.kind, how["labels"][d.kind]) for d in expected]
-    np.testing.assert_allclose([f["box"] for f in found], [d.box for d in expected], atol=1e-3)
-    np.testing.assert_allclose([f["score"] for f in found], [d.score for d in expected], atol=1e-6)
+    assert [(f["class"], f["label"]) for f in shown] == [(d.kind, how["labels"][d.kind]) for d in expected]
+    np.testing.assert_allclose([f["box"] for f in shown], [d.box for d in expected], atol=1e-3)
+    np.testing.assert_allclose([f["score"] for f in shown], [d.score for d in expected], atol=1e-6)
     assert text_of(chromium, "answer").startswith(f"{len(expected)} found")
     chromium.screenshot(tmp_path / "screen.png")
     with Image.open(tmp_path / "screen.png") as screen:

@@ -75,7 +75,7 @@ COVERAGE = {
     "tflite_int8/*.tflite": "test_real_tensorflow::test_integer_models",
     "tmfile/mnist/*": "test_real_formats::test_tmfile_digit_classifier",
     "tmfile/tengine_benchmark_noweights/*": "test_real_formats::test_benchmark_topologies",
-}  # fmt: skip
+}
 
 
 def row(path: str) -> str:
@@ -109,13 +109,16 @@ def test_every_golden_file_is_used() -> None:
 # -------------------------------------------------------------------------------------------------- compiled
 COMPILED: dict[str, dict[str, tuple[int, ...]]] = {
     "caffe/cifar10_cgo/train_val.prototxt": {"data": (1, 3, 32, 32)},
-    "caffe2/super_resolution": {"1": (1, 1, 224, 224)}, "megengine/xornet_deploy": {},
-    "ncnn/version-RFB-320": {"input": (1, 3, 240, 320)}, "oneflow/affine_graph/affine_no_parameter": {},
-    "oneflow/affine_graph/affine_with_parameter": {}, "paddle/ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)},
+    "caffe2/super_resolution": {"1": (1, 1, 224, 224)},
+    "megengine/xornet_deploy": {},
+    "ncnn/version-RFB-320": {"input": (1, 3, 240, 320)},
+    "oneflow/affine_graph/affine_no_parameter": {},
+    "oneflow/affine_graph/affine_with_parameter": {},
+    "paddle/ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)},
     "paddle/uci_housing_separate_params": {"x": (1, 13)},
     "tflite_int8/person_detect/person_detect.tflite": {},
     "tflite_int8/coral_mobilenet/mobilenet_v2_1.0_224_inat_bird_quant.tflite": {},
-}  # fmt: skip
+}
 """Models whose right answers are held against the operators' references only: compiled, they give the same."""
 
 
@@ -140,15 +143,22 @@ FACES = "RFB-320/version-RFB-320"
 DECODED = f"onnx/version-{FACES}.onnx"
 """The one export whose boxes are decoded: only its scores are those of the others."""
 TWINS: dict[str, Sequence[str]] = {
-    "faces": ("ncnn/version-RFB-320", "caffe/RFB-320", f"onnx/version-{FACES}_without_postprocessing.onnx",
-              f"onnx/version-{FACES}_simplified.onnx", f"tflite_fp32/version-{FACES}_without_postprocessing.tflite",
-              DECODED),
+    "faces": (
+        "ncnn/version-RFB-320",
+        "caffe/RFB-320",
+        f"onnx/version-{FACES}_without_postprocessing.onnx",
+        f"onnx/version-{FACES}_simplified.onnx",
+        f"tflite_fp32/version-{FACES}_without_postprocessing.tflite",
+        DECODED,
+    ),
     "digits": ("onnx/mnist_tengine/mnist.onnx", "tmfile/mnist/mnist.tmfile"),
     "super resolution": ("onnx/super_resolution/super_resolution.onnx", "caffe2/super_resolution"),
-    "images": ("keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5",
-                 "tflite_fp32/mlperf_tiny/pretrainedResnet.tflite"),
+    "images": (
+        "keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5",
+        "tflite_fp32/mlperf_tiny/pretrainedResnet.tflite",
+    ),
     "persons": ("keras_h5/mlperf_tiny_vww/vww_96.h5", "tflite_fp32/mlperf_tiny/vww_96_float.tflite"),
-}  # fmt: skip
+}
 """ad01.h5 and ad01_fp32.tflite are not among them: their matrices are the same, but not their biases."""
 SHAPES = {"ncnn/version-RFB-320": {"input": (1, 3, 240, 320)}, "caffe2/super_resolution": {"1": (1, 1, 224, 224)}}
 

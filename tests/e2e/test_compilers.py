@@ -93,7 +93,7 @@ def lowest() -> str:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     lists = tomllib.loads(text)["project"]
     given = [*lists["dependencies"], *(d for extra in lists.get("optional-dependencies", {}).values() for d in extra)]
-    (version,) = {found[1] for d in given if (found := re.match(r"ziglang>=([\d.]+)", d))}
+    (version,) = {match[1] for d in given if (match := re.match(r"ziglang>=([\d.]+)", d))}
     return str(version)
 
 

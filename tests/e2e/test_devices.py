@@ -86,9 +86,13 @@ def test_arithmetic_without_hardware_support(target: str) -> None:
 
 
 OTHER_SYSTEMS = {
-    "android-arm64": b"\x7fELF", "ios": b"\xcf\xfa\xed\xfe", "macos-arm64": b"\xcf\xfa\xed\xfe",
-    "macos-x86_64": b"\xcf\xfa\xed\xfe", "windows-x86_64": b"MZ", "windows-arm64": b"MZ",
-}  # fmt: skip
+    "android-arm64": b"\x7fELF",
+    "ios": b"\xcf\xfa\xed\xfe",
+    "macos-arm64": b"\xcf\xfa\xed\xfe",
+    "macos-x86_64": b"\xcf\xfa\xed\xfe",
+    "windows-x86_64": b"MZ",
+    "windows-arm64": b"MZ",
+}
 """Systems other than this one, and what their libraries begin with."""
 
 

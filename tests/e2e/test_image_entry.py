@@ -70,9 +70,9 @@ def test_program_in_the_documentation(areas: Bundle, folder: Path, tmp_path: Pat
     pixels = _photo(480, 640, tmp_path / "frame.png")
     done_run = subprocess.run([tmp_path / "main"], input=pixels.tobytes(), capture_output=True, check=True)
     with tenon.open(areas) as engine:
-        found = tenon.detect(engine, tmp_path / "frame.png")
-    assert len(found) > 3
-    expected = [f"{engine.manifest.labels[d.kind]} {d.score:.9g} {d.box[0]:.17g}" for d in found]
+        detections = tenon.detect(engine, tmp_path / "frame.png")
+    assert len(detections) > 3
+    expected = [f"{engine.manifest.labels[d.kind]} {d.score:.9g} {d.box[0]:.17g}" for d in detections]
     assert done_run.stdout.decode().splitlines() == expected
 
 
@@ -87,8 +87,11 @@ def test_sizes_channels_and_limits(areas: Bundle, folder: Path, tmp_path: Path) 
     others = other.save(tmp_path / "other", (*other.parts, "image"))
     library = tmp_path / "both.so"
     flags = ["-std=c99", "-O1", "-ffp-contract=off", "-shared", "-fPIC", f"-I{folder}", f"-I{others}"]
-    sources = [str(place / f"{name}{end}") for place, name in ((folder, "areas"), (others, "other"))
-               for end in ("_image.c", ".o")]  # fmt: skip
+    sources = [
+        str(place / f"{name}{end}")
+        for place, name in ((folder, "areas"), (others, "other"))
+        for end in ("_image.c", ".o")
+    ]
     subprocess.run([_compiler(), *flags, *sources, "-o", str(library), "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
     weights = np.fromfile(folder / "areas.weights.bin", np.uint8)
@@ -109,12 +112,12 @@ def test_sizes_channels_and_limits(areas: Bundle, folder: Path, tmp_path: Path) 
             assert loaded.areas_image(ctypes.c_void_p(pixels.ctypes.data), *size, channels, *call) == 0
             seen = read_image(tmp_path / "photo.png", (1, 3, 32, 32), preprocessing)
             expected = detections(engine, seen, engine.run({"x": seen.pixels}), 0.3, 0.2)
-            found, limits = (_Found * 200)(), (ctypes.c_double(0.3), ctypes.c_double(0.2))
-            count = loaded.areas_detect(call[1], *size, *limits, found, ctypes.c_long(200))
-            got = [(f.kind, f.score, (f.l, f.t, f.r, f.b)) for f in found[:count]]
+            room, limits = (_Found * 200)(), (ctypes.c_double(0.3), ctypes.c_double(0.2))
+            count = loaded.areas_detect(call[1], *size, *limits, room, ctypes.c_long(200))
+            got = [(f.kind, f.score, (f.l, f.t, f.r, f.b)) for f in room[:count]]
             assert got == [(d.kind, d.score, d.box) for d in expected]
-            assert loaded.areas_detect(call[1], *size, *limits, found, ctypes.c_long(1)) == min(1, len(expected))
-        assert loaded.areas_detect(call[1], *size, *limits, found, ctypes.c_long(-1)) == 0
+            assert loaded.areas_detect(call[1], *size, *limits, room, ctypes.c_long(1)) == min(1, len(expected))
+        assert loaded.areas_detect(call[1], *size, *limits, room, ctypes.c_long(-1)) == 0
         for channels, bad in ((2, size), (3, (ctypes.c_long(0), ctypes.c_long(4)))):
             assert loaded.areas_image(ctypes.c_void_p(pixels.ctypes.data), *bad, channels, *call) == -2
     loaded.areas_label.restype = ctypes.c_char_p

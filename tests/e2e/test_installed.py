@@ -158,9 +158,13 @@ def test_inspect_bundle(tmp_path: Path) -> None:
     for words in (
         f"bundle digits for {manifest['target']['name']}",
         "input  image  f32[1,1,8,8]  preprocessing: rgb, stretch, mean 1,",
-        "output  probabilities  f32[1,10]", "1 to 2", "digits.onnx (onnx)", manifest["origin"]["sha256"], "optimize=2",
+        "output  probabilities  f32[1,10]",
+        "1 to 2",
+        "digits.onnx (onnx)",
+        manifest["origin"]["sha256"],
+        "optimize=2",
         "conv2",
-    ):  # fmt: skip
+    ):
         assert words in output
     for name, record in manifest["files"].items():
         assert re.search(rf"{re.escape(name)} +{record['bytes']} +{record['sha256'][:16]} +ok", output)
@@ -185,10 +189,13 @@ def test_inspect_damaged_bundle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("tenon ins", {"inspect"}), ("tenon compile --target armv7", {"armv7"}), ("tenon b", {"benchmark", "bench-op"}),
-        ("tenon compile --no-", {"--no-tuning"}), ("tenon run --he", {"--head", "--help"}),
+        ("tenon ins", {"inspect"}),
+        ("tenon compile --target armv7", {"armv7"}),
+        ("tenon b", {"benchmark", "bench-op"}),
+        ("tenon compile --no-", {"--no-tuning"}),
+        ("tenon run --he", {"--head", "--help"}),
     ],
-)  # fmt: skip
+)
 def test_completion_in_bash(line: str, wanted: set[str], tmp_path: Path) -> None:
     """Installed as documented, then called as bash does when Tab is pressed."""
     words = line.split()
@@ -199,9 +206,13 @@ def test_completion_in_bash(line: str, wanted: set[str], tmp_path: Path) -> None
     )
     path = f"{tenon_script().parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "--norc", "-c", script], cwd=tmp_path, env=environment(HOME=str(tmp_path), PATH=path),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        ["bash", "--norc", "-c", script],
+        cwd=tmp_path,
+        env=environment(HOME=str(tmp_path), PATH=path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == wanted
 
@@ -217,30 +228,30 @@ _USES = f"""
 import numpy as np
 def use(name):
     import tenon
-    found = getattr(tenon, name)
+    public = getattr(tenon, name)
     if name == "targets":
-        assert "aarch64" in found(), found
-        assert set(found()) == set(__import__("tenon.machine.targets", fromlist=["targets"]).targets())
+        assert "aarch64" in public(), public
+        assert set(public()) == set(__import__("tenon.machine.targets", fromlist=["targets"]).targets())
     elif name == "inspect":
-        assert found({MODEL!r}, target="null")[0].macs > 0
+        assert public({MODEL!r}, target="null")[0].macs > 0
     elif name == "load":
-        assert isinstance(found({MODEL!r}), tenon.Graph)
+        assert isinstance(public({MODEL!r}), tenon.Graph)
     elif name == "compile":
-        assert isinstance(found({MODEL!r}), tenon.Bundle)
+        assert isinstance(public({MODEL!r}), tenon.Bundle)
     elif name == "open":
-        with found(tenon.compile({MODEL!r})) as engine:
+        with public(tenon.compile({MODEL!r})) as engine:
             assert isinstance(engine, tenon.Engine)
             answer = engine.run(np.zeros((1, 1, 8, 8), np.float32))["probabilities"]
             assert abs(answer.sum() - 1) < 1e-5
     elif name == "Options":
-        assert found(target="aarch64").target == "aarch64"
+        assert public(target="aarch64").target == "aarch64"
     elif name == "TenonError":
         try:
             tenon.load("absent.onnx")
-        except found:
+        except public:
             pass
     else:
-        assert callable(found), name
+        assert callable(public), name
 """
 
 
@@ -254,8 +265,8 @@ _EACH_FIRST = """
 import os, sys
 def identity(name):
     import tenon
-    found = getattr(tenon, name)
-    return getattr(found, "__module__", ""), getattr(found, "__qualname__", repr(found))
+    public = getattr(tenon, name)
+    return getattr(public, "__module__", ""), getattr(public, "__qualname__", repr(public))
 def alone(first):
     use(first)
     return {name: identity(name) for name in every}

@@ -32,7 +32,7 @@ from tensorflow_peer import (
     twice_nested,
     two_alike,
     with_random_weights,
-)  # fmt: skip
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks warn of themselves
 
@@ -269,10 +269,18 @@ def recurrent() -> list[Row]:
     for name in ("LSTM", "GRU", "SimpleRNN"):
         make = getattr(L, name)
         settings: tuple[dict[str, Any], ...] = (
-            {}, {"return_sequences": True}, {"return_state": True}, {"return_sequences": True, "return_state": True},
-            {"go_backwards": True, "return_sequences": True}, {"use_bias": False}, {"activation": "relu"},
-            {"unroll": True}, {"activation": "linear"}, {"activation": "softsign"}, {"activation": "elu"},
-        )  # fmt: skip
+            {},
+            {"return_sequences": True},
+            {"return_state": True},
+            {"return_sequences": True, "return_state": True},
+            {"go_backwards": True, "return_sequences": True},
+            {"use_bias": False},
+            {"activation": "relu"},
+            {"unroll": True},
+            {"activation": "linear"},
+            {"activation": "softsign"},
+            {"activation": "elu"},
+        )
         if name != "SimpleRNN":
             settings += ({"recurrent_activation": "hard_sigmoid"}, {"recurrent_activation": "tanh"})
         if name == "GRU":
@@ -300,7 +308,7 @@ def bidirectional(make: Any, back: int | None, merge_mode: str | None = "concat"
 LAYERS = [*windows(), *plain(), *recurrent()]
 
 
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda found: found[0])
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda row: row[0])
 def test_layers_match_keras(layer: Row, tmp_path: Path) -> None:
     """The layers alternate between the two file formats."""
     keras.utils.clear_session(free_memory=False)
@@ -316,9 +324,19 @@ def test_layers_match_keras(layer: Row, tmp_path: Path) -> None:
 
 
 MODELS = [
-    nested, shared, twice_nested, encoder_decoder, gru_state, transformer, cross_attention, causal_attention, functions,
-    dictionary, two_alike, sequential,
-]  # fmt: skip
+    nested,
+    shared,
+    twice_nested,
+    encoder_decoder,
+    gru_state,
+    transformer,
+    cross_attention,
+    causal_attention,
+    functions,
+    dictionary,
+    two_alike,
+    sequential,
+]
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
@@ -334,10 +352,20 @@ def test_models_match_keras(make: Callable[[], Any], suffix: str, tmp_path: Path
 
 
 APPLICATIONS = {
-    "MobileNet": 64, "MobileNetV2": 64, "MobileNetV3Small": 64, "EfficientNetB0": 64, "EfficientNetV2B0": 64,
-    "ResNet50": 64, "ResNet50V2": 64, "DenseNet121": 64, "InceptionV3": 75, "InceptionResNetV2": 75,
-    "NASNetMobile": 64, "Xception": 71, "ConvNeXtTiny": 64,
-}  # fmt: skip
+    "MobileNet": 64,
+    "MobileNetV2": 64,
+    "MobileNetV3Small": 64,
+    "EfficientNetB0": 64,
+    "EfficientNetV2B0": 64,
+    "ResNet50": 64,
+    "ResNet50V2": 64,
+    "DenseNet121": 64,
+    "InceptionV3": 75,
+    "InceptionResNetV2": 75,
+    "NASNetMobile": 64,
+    "Xception": 71,
+    "ConvNeXtTiny": 64,
+}
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)

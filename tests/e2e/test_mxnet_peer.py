@@ -41,9 +41,11 @@ def test_symbols_match_mxnet(tmp_path: Path) -> None:
     folder = tmp_path / "symbols"
     folder.mkdir()
     made = subprocess.run(
-        [PYTHON, ROOT / "tests/peers/mxnet_symbols.py", folder], capture_output=True, text=True,
+        [PYTHON, ROOT / "tests/peers/mxnet_symbols.py", folder],
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": ""},
-    )  # fmt: skip
+    )
     assert made.returncode == 0, made.stderr[-2000:]
     folders = sorted(folder.iterdir())
     assert len(folders) > 200

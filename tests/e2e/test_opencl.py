@@ -218,8 +218,11 @@ def test_a_bundle_has_host_code_and_kernels(digits: Bundle, tmp_path: Path) -> N
     }
     assert files["digits.cl"].text.count("__kernel void ") == len(digits.program.calls)
     assert [entry.name for entry in digits.unit.entry_points[0]] == [
-        "digits", "digits_create", "digits_run", "digits_destroy",
-    ]  # fmt: skip
+        "digits",
+        "digits_create",
+        "digits_run",
+        "digits_destroy",
+    ]
     for entry in digits.unit.entry_points[0]:
         assert f"{entry.prototype};\n" in digits.header
         assert f"{entry.prototype} {{\n" in digits.source

@@ -28,8 +28,12 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if suffix == ".json" and paddle.__version__ < "3":
         pytest.skip("Paddle 2 has one format")
     folder = tmp_path_factory.mktemp("programs")
-    subprocess.run([sys.executable, WRITER, folder], env=os.environ | {"FLAGS_enable_pir_api": flag},
-                   check=True, capture_output=True)  # fmt: skip
+    subprocess.run(
+        [sys.executable, WRITER, folder],
+        env=os.environ | {"FLAGS_enable_pir_api": flag},
+        check=True,
+        capture_output=True,
+    )
     assert len(list(folder.glob(f"*{suffix}"))) > len(CASES) - MOST_REFUSED
     return folder, suffix
 

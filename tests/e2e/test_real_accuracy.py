@@ -34,10 +34,10 @@ def test_area_under_the_curve_of_keywords(keywords: tuple[tenon.Bundle, Path, Ar
         right, wrong = scores[truth == kind, kind], scores[truth != kind, kind]
         difference = right[:, None] - wrong[None]
         areas.append(np.mean((difference > 0) + 0.5 * (difference == 0)))
-    found = tenon.evaluate(bundle, data, metric="auc")
-    assert found.samples == len(truth) == 502
-    assert found.results["auc"] == pytest.approx(np.mean(areas), abs=1e-9)
-    assert found.results["auc"] > 0.98
+    evaluation = tenon.evaluate(bundle, data, metric="auc")
+    assert evaluation.samples == len(truth) == 502
+    assert evaluation.results["auc"] == pytest.approx(np.mean(areas), abs=1e-9)
+    assert evaluation.results["auc"] > 0.98
 
 
 WORDS = """
@@ -64,11 +64,11 @@ def test_word_error_rate_of_keywords(keywords: tuple[tenon.Bundle, Path, Array, 
         np.save(tmp_path / "x.npy", arrays["x"])
     (tmp_path / "words.py").write_text(WORDS.format(labels=labels))
     (tmp_path / "spoken.txt").write_text("".join(f"{labels[kind]}\n" for kind in truth))
-    found = tenon.evaluate(
+    evaluation = tenon.evaluate(
         bundle, tmp_path / "x.npy", metric=f"{tmp_path}/words.py:words", ground_truth=tmp_path / "spoken.txt"
     )
-    assert found.results["wer"] == pytest.approx(np.mean(scores.argmax(1) != truth))
-    assert 0.05 < found.results["wer"] < 0.15
+    assert evaluation.results["wer"] == pytest.approx(np.mean(scores.argmax(1) != truth))
+    assert 0.05 < evaluation.results["wer"] < 0.15
 
 
 def test_average_precision_of_yolo(tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_average_precision_of_yolo(tmp_path: Path) -> None:
     for moved, right in ((0, True), (300, False)):
         truth = [[kind, [left + moved, top, end + moved, bottom]] for kind, (left, top, end, bottom) in boxes]
         (tmp_path / "truth.json").write_text(json.dumps({"dog.jpg": truth}))
-        found = tenon.evaluate(bundle, tmp_path / "photos", metric="map", ground_truth=tmp_path / "truth.json")
-        assert found.results["map50"] == pytest.approx(1 if right else 0)
-        assert 0.5 < found.results["map50-95"] <= 1 or not right
+        evaluation = tenon.evaluate(bundle, tmp_path / "photos", metric="map", ground_truth=tmp_path / "truth.json")
+        assert evaluation.results["map50"] == pytest.approx(1 if right else 0)
+        assert 0.5 < evaluation.results["map50-95"] <= 1 or not right

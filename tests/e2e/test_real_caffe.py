@@ -20,11 +20,19 @@ from tenon.pipeline import rewrite
 
 TOLERANCE = 1e-4
 MACS = {
-    "bvlc_alexnet/deploy": 7244, "bvlc_googlenet/deploy": 15827, "lenet/lenet": 147, "cifar10/cifar10_quick": 12,
-    "mobilenet_v1/mobilenet_deploy": 569, "mobilenet_v2/mobilenet_v2_deploy": 429, "peleenet/peleenet": 508,
-    "shufflenet_v2/shufflenet_v2_x0.5": 40, "squeezenet_v1.1/deploy": 3877, "x2paddle_VGG16/vgg16": 154703,
-    "x2paddle_VGG19/VGG_ILSVRC_19_layers_deploy": 19632, "mobilenet_ssd/deploy": 1148,
-}  # fmt: skip
+    "bvlc_alexnet/deploy": 7244,
+    "bvlc_googlenet/deploy": 15827,
+    "lenet/lenet": 147,
+    "cifar10/cifar10_quick": 12,
+    "mobilenet_v1/mobilenet_deploy": 569,
+    "mobilenet_v2/mobilenet_v2_deploy": 429,
+    "peleenet/peleenet": 508,
+    "shufflenet_v2/shufflenet_v2_x0.5": 40,
+    "squeezenet_v1.1/deploy": 3877,
+    "x2paddle_VGG16/vgg16": 154703,
+    "x2paddle_VGG19/VGG_ILSVRC_19_layers_deploy": 19632,
+    "mobilenet_ssd/deploy": 1148,
+}
 """Millions, for the batch that the file asks for."""
 
 
@@ -114,10 +122,16 @@ def test_cifar10_with_configuration_file(tmp_path: Path) -> None:
     """Equal text, except for the format of numbers and for transform_param, which the authors edited by hand."""
     folder = shared("models/caffe/cifar10_cgo")
     settings = {
-        "original_prototxt_path": folder / "train_val.prototxt", "original_model_path": folder / "cifar10.caffemodel",
-        "optimized_prototxt_path": tmp_path / "o.prototxt", "optimized_model_path": tmp_path / "o.caffemodel",
-        "mean_R": 123, "mean_G": 117, "mean_B": 104, "input_scale": 0.017, "C": 3,
-    }  # fmt: skip
+        "original_prototxt_path": folder / "train_val.prototxt",
+        "original_model_path": folder / "cifar10.caffemodel",
+        "optimized_prototxt_path": tmp_path / "o.prototxt",
+        "optimized_model_path": tmp_path / "o.caffemodel",
+        "mean_R": 123,
+        "mean_G": 117,
+        "mean_B": 104,
+        "input_scale": 0.017,
+        "C": 3,
+    }
     config = "[DEFAULT]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
     (tmp_path / "config.ini").write_text(config)
     rewrite(str(tmp_path / "config.ini"), None)

@@ -128,8 +128,16 @@ def test_every_file_is_recognised_as_one_format() -> None:
     """No file of the model collection is recognised as another format."""
     from tenon.formats.model_files.model_file import read_file
 
-    expected = {"caffe": "Caffe", "darknet": "Darknet", "ncnn": "ncnn", "tmfile": "Tengine", "caffe2": "Caffe2",
-            "megengine": "MegEngine", "oneflow": "OneFlow", "onnx": "ONNX"}  # fmt: skip
+    expected = {
+        "caffe": "Caffe",
+        "darknet": "Darknet",
+        "ncnn": "ncnn",
+        "tmfile": "Tengine",
+        "caffe2": "Caffe2",
+        "megengine": "MegEngine",
+        "oneflow": "OneFlow",
+        "onnx": "ONNX",
+    }
     for folder, name in expected.items():
         for path in sorted(shared(f"models/{folder}").rglob("*")):
             if path.is_file():

@@ -20,32 +20,43 @@ TOLERANCE = 1e-4  # relative to the largest output: thousands of f32 additions i
 SINGLE = "models/tflite_fp32/glow_single_ops"
 
 FLOAT = [
-    "tflite_fp32/hello_world/hello_world_float.tflite", "tflite_fp32/mlperf_tiny/ad01_fp32.tflite",
+    "tflite_fp32/hello_world/hello_world_float.tflite",
+    "tflite_fp32/mlperf_tiny/ad01_fp32.tflite",
     "tflite_fp32/mlperf_tiny/pretrainedResnet.tflite",
     "tflite_fp32/version-RFB-320/version-RFB-320_without_postprocessing.tflite",
-    "keras_h5/mlperf_tiny_ad/ad01.h5", "keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5",
+    "keras_h5/mlperf_tiny_ad/ad01.h5",
+    "keras_h5/mlperf_tiny_ic_resnet8/pretrainedResnet.h5",
     "keras_h5/mlperf_tiny_sww/str_ww_ref_model.h5",
     "keras_h5/gender_mini_XCEPTION/gender_mini_XCEPTION.21-0.95.hdf5",
     *(
         pytest.param(path, marks=pytest.mark.slow)
         for path in (
-            "keras_h5/mlperf_tiny_vww/vww_96.h5", "tflite_fp32/mlperf_tiny/vww_96_float.tflite",
+            "keras_h5/mlperf_tiny_vww/vww_96.h5",
+            "tflite_fp32/mlperf_tiny/vww_96_float.tflite",
             "tflite_fp32/mlperf_tiny/pretrainedResnet_large_float.tflite",
         )
     ),
-]  # fmt: skip
+]
 INTEGER = [
-    "hello_world/hello_world_int8", "micro_speech/micro_speech_quantized", "mlperf_tiny/ad01_int8",
-    "mlperf_tiny/kws_ref_model", "mlperf_tiny/pretrainedResnet_quant", "mlperf_tiny/str_ww_ref_model",
+    "hello_world/hello_world_int8",
+    "micro_speech/micro_speech_quantized",
+    "mlperf_tiny/ad01_int8",
+    "mlperf_tiny/kws_ref_model",
+    "mlperf_tiny/pretrainedResnet_quant",
+    "mlperf_tiny/str_ww_ref_model",
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in (
-            "mlperf_tiny/vww_96_int8", "mcunet/vww", "mcunet/detection", "coral_mobilenet/mobilenet_v1_0.25_128_quant",
-            "coral_mobilenet/mobilenet_v1_0.5_160_quant", "coral_mobilenet/mobilenet_v1_0.75_192_quant",
+            "mlperf_tiny/vww_96_int8",
+            "mcunet/vww",
+            "mcunet/detection",
+            "coral_mobilenet/mobilenet_v1_0.25_128_quant",
+            "coral_mobilenet/mobilenet_v1_0.5_160_quant",
+            "coral_mobilenet/mobilenet_v1_0.75_192_quant",
             "coral_mobilenet/mobilenet_v2_1.0_224_quant",
         )
     ),
-]  # fmt: skip
+]
 
 
 def key(name: str) -> str:

@@ -142,9 +142,9 @@ def test_layers_on_a_device(pi: SshServer, tmp_path: Path, capsys: pytest.Captur
     words = ["validate", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "--layers", "--json"]
     words += ["--devices", str(written(tmp_path, pi)), "--device", "pi5", "--against"]
     assert run_main(main, [*words, "onnxruntime"]) == 0
-    found = json.loads(capsys.readouterr().out)["inside"]
-    assert [each["name"] for each in found["layers"]] == ["m", "y"]
-    assert found["first_wrong"] is None
+    layers = json.loads(capsys.readouterr().out)["inside"]
+    assert [each["name"] for each in layers["layers"]] == ["m", "y"]
+    assert layers["first_wrong"] is None
     assert run_main(main, [*words, f"onnxruntime:{tmp_path / 'other.onnx'}"]) == 2
     wrong = json.loads(capsys.readouterr().out)["inside"]["divergence"]
     assert (wrong["layer"], wrong["shape"]) == ("m", [1, 5])

@@ -1,6 +1,5 @@
 """TFLite models in all quantisation modes compared with LiteRT; skipped if TensorFlow is not installed."""
 
-# ruff: noqa: E501  (a case is a line)
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -27,6 +26,9 @@ from tensorflow_peer import (
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks warn of themselves
 
+ACTIVATIONS = """
+    relu relu6 elu leaky_relu tanh sigmoid softmax log_softmax gelu silu selu softplus
+"""
 LITE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "conv": (lambda x: tf.nn.relu(tf.nn.conv2d(x, w(3, 3, 4, 6), 2, "SAME") + w(6)), (IMAGE,)),
     "conv relu6": (lambda x: tf.nn.relu6(tf.nn.conv2d(x, w(3, 3, 4, 6), 1, "VALID") + w(6)), (IMAGE,)),
@@ -43,18 +45,27 @@ LITE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "avg_pool": (lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"), (IMAGE,)),
     "mean": (lambda x: tf.reduce_mean(x, [1, 2]), (IMAGE,)),
     "mean keep": (lambda x: tf.reduce_mean(x, -1, keepdims=True), (IMAGE,)),
-    **{f: (lambda x, f=f: getattr(tf, f)(x, [1, 2]), (IMAGE,)) for f in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")},
-    **{f: (lambda x, y, f=f: getattr(tf, f)(x, y), (IMAGE, IMAGE)) for f in ("add", "subtract", "multiply", "maximum", "minimum")},
+    **{
+        f: (lambda x, f=f: getattr(tf, f)(x, [1, 2]), (IMAGE,))
+        for f in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
+    },
+    **{
+        f: (lambda x, y, f=f: getattr(tf, f)(x, y), (IMAGE, IMAGE))
+        for f in ("add", "subtract", "multiply", "maximum", "minimum")
+    },
     "add broadcast": (lambda x: x + w(4), (IMAGE,)),
     "add relu": (lambda x, y: tf.nn.relu(x + y), (IMAGE, IMAGE)),
     "div": (lambda x, y: x / (tf.abs(y) + 1.0), (IMAGE, IMAGE)),
     "squared_difference": (lambda x, y: tf.math.squared_difference(x, y), (IMAGE, IMAGE)),
-    **{f: (lambda x, f=f: getattr(tf.nn, f)(x), (IMAGE,)) for f in ("relu", "relu6", "elu", "leaky_relu", "tanh", "sigmoid", "softmax", "log_softmax", "gelu", "silu", "selu", "softplus")},
+    **{f: (lambda x, f=f: getattr(tf.nn, f)(x), (IMAGE,)) for f in ACTIVATIONS.split()},
     "gelu approximate": (lambda x: tf.nn.gelu(x, approximate=True), (IMAGE,)),
     "softmax large": (lambda x: tf.nn.softmax(x * 10), ((1, 30),)),
     "hard_swish": (lambda x: x * tf.nn.relu6(x + 3) * (1 / 6), (IMAGE,)),
     "prelu": (lambda x: tf.nn.relu(x) + w(1, 1, 4) * (x - tf.abs(x)) * 0.5, (IMAGE,)),
-    **{f: (lambda x, f=f: getattr(tf, f)(x), (IMAGE,)) for f in ("abs", "exp", "floor", "cos", "sin", "negative", "square", "sign", "round")},
+    **{
+        f: (lambda x, f=f: getattr(tf, f)(x), (IMAGE,))
+        for f in ("abs", "exp", "floor", "cos", "sin", "negative", "square", "sign", "round")
+    },
     **{f: (lambda x, f=f: getattr(tf.math, f)(tf.abs(x) + 1.1), (IMAGE,)) for f in ("log", "sqrt", "rsqrt")},
     "resize bilinear": (lambda x: tf.image.resize(x, (13, 11)), (IMAGE,)),
     "resize nearest": (lambda x: tf.image.resize(x, (13, 11), "nearest"), (IMAGE,)),
@@ -79,7 +90,7 @@ LITE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "where": (lambda x, y: tf.where(x > y, x, y * 0.5), (IMAGE, IMAGE)),
     "cumsum": (lambda x: tf.cumsum(x, 1), (IMAGE,)),
     "batch_norm": (lambda x: tf.nn.batch_normalization(x, w(4), tf.abs(w(4)) + 0.5, w(4), w(4), 1e-3), (IMAGE,)),
-}  # fmt: skip
+}
 LITE_MODELS = {"convolutions": with_convolutions, "attention": transformer, "nested": nested}
 OPTIMISED = ("elu", "round", "depth_to_space", "tile", "lrn", "reduce_sum")
 """What the reference kernels lack or get wrong."""

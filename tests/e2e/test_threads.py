@@ -279,9 +279,24 @@ def test_thread_sanitizer_reports_no_races(name: str, tmp_path: Path) -> None:
     for file in ("threads.c", "threads.h"):
         (tmp_path / "net" / file).write_bytes(runtime(file))
     shutil.copy(Path(__file__).with_name("thread_sanitizer.c"), tmp_path / "net" / "driver.c")
-    command = [gcc, "-std=gnu99", "-O1", "-g", "-march=x86-64-v3", "-fsanitize=thread", "-pthread",
-               '-DTENON_HEADER="net.h"', "-DTENON_ENTRY=net", "-DTENON_PREFIX=NET_", "-I.",
-               "driver.c", "net.c", "threads.c", "-o", "driver"]  # fmt: skip
+    command = [
+        gcc,
+        "-std=gnu99",
+        "-O1",
+        "-g",
+        "-march=x86-64-v3",
+        "-fsanitize=thread",
+        "-pthread",
+        '-DTENON_HEADER="net.h"',
+        "-DTENON_ENTRY=net",
+        "-DTENON_PREFIX=NET_",
+        "-I.",
+        "driver.c",
+        "net.c",
+        "threads.c",
+        "-o",
+        "driver",
+    ]
     built = subprocess.run(command, cwd=tmp_path / "net", capture_output=True, text=True, check=False)
     if "libtsan" in built.stderr:
         pytest.skip("gcc has no ThreadSanitizer runtime")

@@ -33,9 +33,13 @@ REAL: list[tuple[str, str, tuple[int, ...], list[str]]] = [
 
 @pytest.mark.parametrize(("runtime", "file", "shape", "shapes"), REAL, ids=[f"{r}-{Path(f).name}" for r, f, *_ in REAL])
 def test_real_models(
-    runtime: str, file: str, shape: tuple[int, ...], shapes: list[str], tmp_path: Path,
+    runtime: str,
+    file: str,
+    shape: tuple[int, ...],
+    shapes: list[str],
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     if not PEERS[runtime].installed:
         pytest.skip(f"{runtime} is not installed: pip install {PEERS[runtime].package}")
     model = shared(file)
@@ -46,6 +50,6 @@ def test_real_models(
         status = run_main(main, [*words, *(word for each in shapes for word in ("--shape", each))])
     printed = capsys.readouterr()
     assert status == 0, printed.err
-    found = json.loads(printed.out)
-    assert found["samples"] == 2
-    assert all(output["cosine"] > 0.99999 for output in found["outputs"])
+    report = json.loads(printed.out)
+    assert report["samples"] == 2
+    assert all(output["cosine"] > 0.99999 for output in report["outputs"])

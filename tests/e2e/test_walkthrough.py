@@ -43,12 +43,12 @@ def test_commands_of_the_page(machine: str, tmp_path: Path, update_golden: bool)
     needed("openssl")
     skip_without_device("raspberry-pi-5")
     for name, source in FILES.items():
-        found = shared(f"models/{source}")
+        model = shared(f"models/{source}")
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        if found.is_dir():
-            shutil.copytree(found, tmp_path / name, ignore=shutil.ignore_patterns("*.bmp", "*.png", "mnist"))
+        if model.is_dir():
+            shutil.copytree(model, tmp_path / name, ignore=shutil.ignore_patterns("*.bmp", "*.png", "mnist"))
         else:
-            shutil.copy(found, tmp_path / name)
+            shutil.copy(model, tmp_path / name)
     deployment, _ = blocks(PAGE, "yaml")
     (tmp_path / "deploy.yml").write_text(deployment)
     (tmp_path / "server").mkdir()

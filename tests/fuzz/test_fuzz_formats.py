@@ -30,7 +30,7 @@ from small_models import (
     pir,
     pir_operator,
     tmfile,
-)  # fmt: skip
+)
 from tenon.formats import importers
 from tenon.network.graph.graph import Graph
 
@@ -53,16 +53,25 @@ NCNN = ncnn_net("Convolution c 1 1 data a 0=3 1=1 5=1 6=9", "Pooling p 1 1 a b 0
 CAFFE2 = caffe2_net([caffe2_operator("Conv", ["x", "w", "b"], ["y"], kernel=1)], ["x", "w", "b"], ["y"])
 INIT = caffe2_net([caffe2_fill("w", W), caffe2_fill("b", B)])
 PADDLE = paddle(
-    paddle_operator("conv2d", {"Input": "x", "Filter": "w"}, {"Output": "c"}, strides=[1, 1], dilations=[1, 1],
-                    paddings=[0, 0], groups=1),
+    paddle_operator(
+        "conv2d",
+        {"Input": "x", "Filter": "w"},
+        {"Output": "c"},
+        strides=[1, 1],
+        dilations=[1, 1],
+        paddings=[0, 0],
+        groups=1,
+    ),
     paddle_operator("elementwise_add", {"X": "c", "Y": "b"}, {"Out": "y"}, axis=1),
-)  # fmt: skip
+)
 PIR = pir(
     pir_operator("1.conv2d", (1, 2), (4,), strides=[1, 1], dilations=[1, 1], paddings=[0, 0], groups=1),
     pir_operator("1.full_int_array", (), (5,), value=[1, -1, 1, 1], dtype="int64"),
-    pir_operator("1.reshape", (3, 5), (6,)), pir_operator("1.add", (4, 6), (7,)),
-    pir_operator("0.combine", (7, 4), (8,)), pir_operator("1.add_n", (8,), (9,)),
-)  # fmt: skip
+    pir_operator("1.reshape", (3, 5), (6,)),
+    pir_operator("1.add", (4, 6), (7,)),
+    pir_operator("0.combine", (7, 4), (8,)),
+    pir_operator("1.add_n", (8,), (9,)),
+)
 STORED = paddle_tensor(B) + paddle_tensor(W)
 SYMBOL, PARAMETERS = mxnet_symbol(*MXNET), mxnet_parameters(mxnet_stored())
 CONV = [1, 1, 2, 1, 1, 1, 4, 3, 1, 6, 0, 0, 0, 0]
@@ -70,15 +79,19 @@ YOLO = ncnn_net(
     "Yolov3DetectionOutput d 1 1 data y 0=2 1=2 -23304=4,1,2,3,4 -23305=2,0,1 -23306=1,8", shape="0=3 1=2 2=14"
 )
 SSD = ncnn_net(
-    "Input p 0 1 image 0=60 1=40 2=3", "PriorBox b 2 1 data image priors -23300=1,12 -23302=1,2 9=-233 10=-233",
-    "Input l 0 1 location 0=72", "Input c 0 1 confidence 0=54",
-    "DetectionOutput d 3 1 location confidence priors y 0=3 2=100 3=5", shape="0=3 1=2 2=1",
-)  # fmt: skip
+    "Input p 0 1 image 0=60 1=40 2=3",
+    "PriorBox b 2 1 data image priors -23300=1,12 -23302=1,2 9=-233 10=-233",
+    "Input l 0 1 location 0=72",
+    "Input c 0 1 confidence 0=54",
+    "DetectionOutput d 3 1 location confidence priors y 0=3 2=100 3=5",
+    shape="0=3 1=2 2=1",
+)
 RECURRENT = ncnn_net("LSTM r 1 1 data h 0=4 1=96 2=2", "GRU g 1 1 h y 0=3 1=72", shape="0=3 1=4")
 MXNET_RNN: list[Node] = [
-    ("null", "data", {}, ()), ("null", "rnn_weight", {}, ()),
+    ("null", "data", {}, ()),
+    ("null", "rnn_weight", {}, ()),
     ("RNN", "y", {"mode": "gru", "state_size": "4", "num_layers": "2", "bidirectional": "True"}, (0, 1)),
-]  # fmt: skip
+]
 PT2 = pt2(
     [
         call("aten.conv2d.default", "c", input="x", weight="w"),
@@ -87,10 +100,19 @@ PT2 = pt2(
         call("aten.split.Tensor", ("a", "b"), self="c", split_size=2, dim=2),
         call("aten.cat.default", "y", tensors=("b", "a"), dim=2),
     ],
-    {"x": (1, 4, 4, 5), "c": (1, 3, 4, 5), "r": (1, 4, 5), "r_": (1, 4, 5), "a": (1, 3, 2, 5), "b": (1, 3, 2, 5),
-     "y": (1, 3, 4, 5)},
-    ["x"], ["y"], {"w": W},
-)  # fmt: skip
+    {
+        "x": (1, 4, 4, 5),
+        "c": (1, 3, 4, 5),
+        "r": (1, 4, 5),
+        "r_": (1, 4, 5),
+        "a": (1, 3, 2, 5),
+        "b": (1, 3, 2, 5),
+        "y": (1, 3, 4, 5),
+    },
+    ["x"],
+    ["y"],
+    {"w": W},
+)
 PROGRAM = "net/models/model.json"
 
 

@@ -21,7 +21,7 @@ def test_archive() -> None:
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_shape": [None, 3]}},
         {"class_name": "Dense", "config": {"name": "d", "units": 4, "use_bias": False}},
-    )  # fmt: skip
+    )
     data = archive(model, {"dense": [np.ones((3, 4), np.float32)]})
     assert survive("archive", data, importers.load) > COUNT // 20
 

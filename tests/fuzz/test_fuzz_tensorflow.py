@@ -15,10 +15,14 @@ from tensorflow_models import const, graph, node, placeholder, saved_model
 
 def test_frozen_graph() -> None:
     data = graph(
-        placeholder("x", 1, 8, 8, 2), const("w", np.ones((3, 3, 2, 4))), const("axes", [1, 2], "i32"),
+        placeholder("x", 1, 8, 8, 2),
+        const("w", np.ones((3, 3, 2, 4))),
+        const("axes", [1, 2], "i32"),
         node("c", "Conv2D", "x", "w", strides=[1, 2, 2, 1], padding="SAME", data_format="NHWC"),
-        node("r", "Relu6", "c"), node("m", "Mean", "r", "axes", keep_dims=False), node("y", "Softmax", "m"),
-    )  # fmt: skip
+        node("r", "Relu6", "c"),
+        node("m", "Mean", "r", "axes", keep_dims=False),
+        node("y", "Softmax", "m"),
+    )
     assert survive("graph", data, importers.load) > COUNT // 20
 
 

@@ -70,10 +70,18 @@ def _files(folder: Path) -> dict[str, np.ndarray]:
     grey = np.repeat(GREY[:, :, None], 3, 2)
     palette = np.asarray(Image.fromarray(RGB).quantize(7).convert("RGB"))
     return {
-        "rgb24.bmp": RGB, "rgb32.bmp": RGB, "grey8.bmp": grey, "palette8.bmp": palette, "rgb.ppm": RGB,
-        "grey.pgm": GREY, "plain.ppm": RGB, "plain.pgm": GREY, "deep.pgm": GREY,
-        "narrow.pgm": GREY // 64 * 85, "top_down.bmp": RGB[::-1],
-    }  # fmt: skip
+        "rgb24.bmp": RGB,
+        "rgb32.bmp": RGB,
+        "grey8.bmp": grey,
+        "palette8.bmp": palette,
+        "rgb.ppm": RGB,
+        "grey.pgm": GREY,
+        "plain.ppm": RGB,
+        "plain.pgm": GREY,
+        "deep.pgm": GREY,
+        "narrow.pgm": GREY // 64 * 85,
+        "top_down.bmp": RGB[::-1],
+    }
 
 
 def _chunk(type: bytes, content: bytes) -> bytes:
@@ -106,8 +114,23 @@ def _equals_pillow(harness: Path, path: Path, label: object) -> None:
     np.testing.assert_array_equal(np.frombuffer(body, np.uint8).reshape(expected.shape), expected, str(label))
 
 
-DEPTHS = [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), (2, 8), (2, 16), (3, 1), (3, 2), (3, 4), (3, 8), (4, 8), (4, 16),
-          (6, 8), (6, 16)]  # fmt: skip
+DEPTHS = [
+    (0, 1),
+    (0, 2),
+    (0, 4),
+    (0, 8),
+    (0, 16),
+    (2, 8),
+    (2, 16),
+    (3, 1),
+    (3, 2),
+    (3, 4),
+    (3, 8),
+    (4, 8),
+    (4, 16),
+    (6, 8),
+    (6, 16),
+]
 
 
 @pytest.mark.parametrize("interlaced", [False, True])
@@ -127,8 +150,12 @@ def _photo(high: int, wide: int) -> Image.Image:
 
 
 JPEG_KINDS: list[dict[str, Any]] = [
-    {}, {"progressive": True}, {"quality": 20}, {"quality": 98, "optimize": True}, {"restart_marker_blocks": 3},
-]  # fmt: skip
+    {},
+    {"progressive": True},
+    {"quality": 20},
+    {"quality": 98, "optimize": True},
+    {"restart_marker_blocks": 3},
+]
 
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2, "grey"])

@@ -45,8 +45,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--graphs", type=int, help="stop after that many (10000 if there is no --minutes)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; graph i has seed SEED + i")
     parser.add_argument("--quantised", action="store_true", help="quantised graphs in integers, by all arithmetics")
-    parser.add_argument("--target", help="one of this machine's targets (--quantised: any, with commas); else each in "
-                        "turn")  # fmt: skip
+    parser.add_argument(
+        "--target", help="one of this machine's targets (--quantised: any, with commas); else each in turn"
+    )
     parser.add_argument("--threads", type=int, help="threads of every program; else 1 and 3 in turn")
     parser.add_argument("--precision", choices=PRECISIONS, help="of every program; else each in turn, mostly fp32")
     parser.add_argument("--compiler", help="the C compiler; else zig, gcc and clang in turn, as far as installed")
@@ -151,13 +152,13 @@ def main() -> int:
     given = arguments()
     first, report = resumed(given.log, given.seed)
     began, before = monotonic(), report.graphs
-    for seeds, target, found in reports(given, first):
-        report.add(found)
+    for seeds, target, batch in reports(given, first):
+        report.add(batch)
         if given.log:
             with given.log.open("a") as out:
-                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": found.record()}) + "\n")
+                out.write(json.dumps({"next": seeds[-1] + 1, "target": target, "report": batch.record()}) + "\n")
         if not given.json:
-            progress(found, report, seeds, (report.graphs - before) / (monotonic() - began))
+            progress(batch, report, seeds, (report.graphs - before) / (monotonic() - began))
         if given.minutes is not None and monotonic() - began > 60 * given.minutes:
             break
     if given.json:
@@ -167,13 +168,16 @@ def main() -> int:
     return 1 if report.findings else 0
 
 
-def progress(found: Report, report: Report, seeds: range, speed: float) -> None:
-    for finding in found.findings:
+def progress(batch: Report, report: Report, seeds: range, speed: float) -> None:
+    for finding in batch.findings:
         level = f" at -O{finding.level}" if finding.level >= 0 else ""
         print(f"{finding.kind}{level}: {finding.what}\n    {finding.command}")
     shares = f"onnxruntime answered {report.answered}, excused {sum(report.excused.values())}"
-    print(f"seeds to {seeds[-1]}: {report.graphs} graphs ({report.programs} programs), "
-          f"{len(report.findings)} findings, {shares}, {speed:.1f}/s", flush=True)  # fmt: skip
+    print(
+        f"seeds to {seeds[-1]}: {report.graphs} graphs ({report.programs} programs), "
+        f"{len(report.findings)} findings, {shares}, {speed:.1f}/s",
+        flush=True,
+    )
 
 
 def show(report: Report) -> None:

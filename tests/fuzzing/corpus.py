@@ -42,9 +42,11 @@ MOST_FILES = 24
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     *(p for p in sorted((ROOT / "tests/unit").glob("*.py")) if re.search("importers|_models import", p.read_text())),
-    *(ROOT / "tests/e2e" / f"test_{name}.py" for name in (
-        "collection", "optimize_formats", "real_caffe", "real_darknet", "real_formats", "real_tensorflow")),
-]  # fmt: skip
+    *(
+        ROOT / "tests/e2e" / f"test_{name}.py"
+        for name in ("collection", "optimize_formats", "real_caffe", "real_darknet", "real_formats", "real_tensorflow")
+    ),
+]
 """Tests that load models."""
 _HOW = "load.json"
 
@@ -81,8 +83,13 @@ class Recorded:
 
     def pack(self) -> bytes:
         """A reproducible archive of the model."""
-        how = {"main": self.main, "weights": self.weights, "shapes": self.shapes,
-               "inputs": self.inputs, "outputs": self.outputs}  # fmt: skip
+        how = {
+            "main": self.main,
+            "weights": self.weights,
+            "shapes": self.shapes,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+        }
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as archive:
             for name, data in {_HOW: json.dumps(how).encode(), **self.files}.items():

@@ -29,16 +29,43 @@ from tenon.network.passes.tolerance import UNIT
 
 T = TypeVar("T")
 
-ORDERED = frozenset({
-    "ArgMax", "ArgMin", "DirectMaxPool", "GlobalMaxPool", "Max", "MaxPool", "MaxPoolWithIndices", "Min",
-    "QuantizeLinear", "ReduceMax", "ReduceMin", "ScatterElements", "ScatterND", "TopK", "Unique",
-})  # fmt: skip
+ORDERED = frozenset(
+    {
+        "ArgMax",
+        "ArgMin",
+        "DirectMaxPool",
+        "GlobalMaxPool",
+        "Max",
+        "MaxPool",
+        "MaxPoolWithIndices",
+        "Min",
+        "QuantizeLinear",
+        "ReduceMax",
+        "ReduceMin",
+        "ScatterElements",
+        "ScatterND",
+        "TopK",
+        "Unique",
+    }
+)
 """Operators that select a maximum or produce integers: their result for NaN is unspecified."""
 
-PLACES = frozenset({
-    "CumProd", "Det", "DetectionOutput", "DetectionPostProcess", "MaxRoiPool", "NonMaxSuppression", "Proposal",
-    "PsRoiAlign", "PsRoiPool", "ReduceProd", "Resize", "RoiAlign",
-})  # fmt: skip
+PLACES = frozenset(
+    {
+        "CumProd",
+        "Det",
+        "DetectionOutput",
+        "DetectionPostProcess",
+        "MaxRoiPool",
+        "NonMaxSuppression",
+        "Proposal",
+        "PsRoiAlign",
+        "PsRoiPool",
+        "ReduceProd",
+        "Resize",
+        "RoiAlign",
+    }
+)
 """Operators whose operands are coordinates, and products of many numbers, whose overflow depends on the order."""
 
 SPREADING = frozenset({"ConvTranspose", "AveragePool", "DirectAveragePool", "DirectConv", "DirectConvTranspose"})
@@ -79,8 +106,9 @@ def sample(seed: int) -> Sample:
 @cache
 def catalogue() -> dict[str, list[Case]]:
     """The test cases of all operators that models can contain."""
-    return {name: cases for name, cls in sorted(registry().items())
-            if not cls.internal and (cases := list(cls.cases()))}  # fmt: skip
+    return {
+        name: cases for name, cls in sorted(registry().items()) if not cls.internal and (cases := list(cls.cases()))
+    }
 
 
 @dataclass

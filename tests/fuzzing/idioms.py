@@ -87,8 +87,11 @@ def binary(g: Generator, x: Value) -> Value:
 
 def concatenated(g: Generator, x: Value) -> Value:
     n, _, h, w = x.type.dims
-    alike = [v for v in g.pool if v.type.dtype is x.type.dtype and v.type.rank == 4
-             and (v.type.dims[0], *v.type.dims[2:]) == (n, h, w)]  # fmt: skip
+    alike = [
+        v
+        for v in g.pool
+        if v.type.dtype is x.type.dtype and v.type.rank == 4 and (v.type.dims[0], *v.type.dims[2:]) == (n, h, w)
+    ]
     return g.add("Concat", x, g.pick(alike or [x]), axis=1)
 
 
@@ -197,7 +200,28 @@ def _attempt(make: Callable[[Generator, Value], Value]) -> Callable[[Generator, 
 IDIOMS: list[Callable[[Generator, Value], None]] = [
     _attempt(make)
     for make in (
-        conv, conv, deconvolution, pooling, normalization, scale, scale, unary, binary, concatenated, swish, hard_swish,
-        gelu, transposed, reshaped, shuffle, gate, dense, attention, layer_norm, padded, bottleneck, split,
+        conv,
+        conv,
+        deconvolution,
+        pooling,
+        normalization,
+        scale,
+        scale,
+        unary,
+        binary,
+        concatenated,
+        swish,
+        hard_swish,
+        gelu,
+        transposed,
+        reshaped,
+        shuffle,
+        gate,
+        dense,
+        attention,
+        layer_norm,
+        padded,
+        bottleneck,
+        split,
     )
-]  # fmt: skip
+]

@@ -114,6 +114,21 @@ def selected(g: Generator, x: Value) -> Value:
 
 
 MOVES: tuple[Callable[[Generator, Value], Value], ...] = (
-    sliced, sliced, sliced, reversed_channels, reversed_channels, gathered, gathered, padded, transposed, more_axes,
-    more_axes, repeated, concatenated, split, reduced, summed, selected,
-)  # fmt: skip
+    sliced,
+    sliced,
+    sliced,
+    reversed_channels,
+    reversed_channels,
+    gathered,
+    gathered,
+    padded,
+    transposed,
+    more_axes,
+    more_axes,
+    repeated,
+    concatenated,
+    split,
+    reduced,
+    summed,
+    selected,
+)

@@ -7,8 +7,27 @@ import numpy as np
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
 
-ODD_FLOATS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1.1754944e-38, 1e30, -1e30, 1e-45, 16777216.0, 0.5,
-              -0.5, 1.5, 2.5, 2147483648.0, -2147483904.0, 1e20)  # fmt: skip
+ODD_FLOATS = (
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    1e-40,
+    -1e-40,
+    1.1754944e-38,
+    1e30,
+    -1e30,
+    1e-45,
+    16777216.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    2147483648.0,
+    -2147483904.0,
+    1e20,
+)
 ODD_DOUBLES = (np.nan, np.inf, -np.inf, 5e-324, 1e300, -0.0, 9.3e18, 0.5, -2.5)
 """Not near the largest finite number: whether a sum of those overflows depends on its order."""
 

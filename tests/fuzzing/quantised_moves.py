@@ -18,9 +18,19 @@ Move = tuple[Shape, list[int], dict[str, object]]
 
 MOST_ELEMENTS = 4000
 MOVES = (
-    "DEPTH_TO_SPACE", "GATHER", "MIRROR_PAD", "PAD", "PAD", "PADV2", "RESHAPE", "REVERSE_V2", "SPACE_TO_DEPTH",
-    "STRIDED_SLICE", "TILE", "TRANSPOSE",
-)  # fmt: skip
+    "DEPTH_TO_SPACE",
+    "GATHER",
+    "MIRROR_PAD",
+    "PAD",
+    "PAD",
+    "PADV2",
+    "RESHAPE",
+    "REVERSE_V2",
+    "SPACE_TO_DEPTH",
+    "STRIDED_SLICE",
+    "TILE",
+    "TRANSPOSE",
+)
 
 
 def moved(net: TfliteNet) -> None:

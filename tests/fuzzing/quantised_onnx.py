@@ -79,8 +79,9 @@ class OnnxNet:
 
     def tensor(self, shape: Shape, like: Tensor | None = None, scale: float | None = None) -> Tensor:
         dtype = np.dtype(self.pick((np.int8, np.uint8))) if like is None else like.dtype
-        made = Tensor(self.name(), shape, self.scale() if scale is None else float(np.float32(scale)),
-                      self.zero(dtype), dtype)  # fmt: skip
+        made = Tensor(
+            self.name(), shape, self.scale() if scale is None else float(np.float32(scale)), self.zero(dtype), dtype
+        )
         return self.known(made)
 
     def known(self, made: Tensor) -> Tensor:
@@ -199,16 +200,24 @@ class OnnxNet:
         kernel, stride = (self.pick((1, 2, 3, 4)), self.pick((1, 2, 3))), self.pick((1, 2, 2, 3))
         pads = [int(self.rng.integers(0, k)) // 2 for k in (*kernel, *kernel)]
         extra = self.pick((0, stride - 1))
-        sizes = [(n - 1) * stride + k + extra - pads[i] - pads[i + 2]
-                 for i, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))]  # fmt: skip
+        sizes = [
+            (n - 1) * stride + k + extra - pads[i] - pads[i + 2]
+            for i, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))
+        ]
         shape = (x.shape[0], outs, *sizes)
         if self.qlinear or min(sizes) < 1 or prod(shape) > MOST_ELEMENTS:
             return
         w, scale, zero, scales = self.constants((x.shape[1], outs, *kernel), 1)
         weights = self.node("DequantizeLinear", [w, scale, zero], axis=1)
         more = [self.real_bias(x, scales, outs)] if self.chance(0.8) else []
-        value = self.node("ConvTranspose", [self.real(x), weights, *more], kernel_shape=kernel, pads=pads,
-                          strides=(stride, stride), output_padding=(extra, extra))  # fmt: skip
+        value = self.node(
+            "ConvTranspose",
+            [self.real(x), weights, *more],
+            kernel_shape=kernel,
+            pads=pads,
+            strides=(stride, stride),
+            output_padding=(extra, extra),
+        )
         y = self.sums(shape, x, scales, x.shape[1] * max(1, prod(kernel) // stride**2))
         self.store(self.activated(value), y)
 
@@ -385,8 +394,9 @@ class OnnxNet:
             shape = (n, int(ends[1]), int(ends[2]), -(-w // 2))
             more = [np.zeros(4, np.int64), ends, np.arange(4), np.array([1, 1, 1, 2], np.int64)]
         operands = [self.real(x), *map(self.constant, more)]
-        self.store(self.node(type, operands, **attributes), self.same(shape, x) if self.chance(0.8) else
-                   self.tensor(shape, x))  # fmt: skip
+        self.store(
+            self.node(type, operands, **attributes), self.same(shape, x) if self.chance(0.8) else self.tensor(shape, x)
+        )
 
     # ------------------------------------------------------------------------------------------ all
     def bytes(self) -> bytes:
@@ -401,11 +411,26 @@ class OnnxNet:
 
 
 MAKERS: tuple[Callable[[OnnxNet], None], ...] = (
-    OnnxNet.matrices, OnnxNet.transposed, *(OnnxNet.conv,) * 5, *(OnnxNet.matmul,) * 2, OnnxNet.gemm,
-    *(OnnxNet.binary,) * 3, OnnxNet.concat, OnnxNet.pooled, OnnxNet.pooled, OnnxNet.whole, OnnxNet.unary,
-    OnnxNet.unary, OnnxNet.moved, OnnxNet.moved, OnnxNet.probabilities, convolved, pooled, chained,
+    OnnxNet.matrices,
+    OnnxNet.transposed,
+    *(OnnxNet.conv,) * 5,
+    *(OnnxNet.matmul,) * 2,
+    OnnxNet.gemm,
+    *(OnnxNet.binary,) * 3,
+    OnnxNet.concat,
+    OnnxNet.pooled,
+    OnnxNet.pooled,
+    OnnxNet.whole,
+    OnnxNet.unary,
+    OnnxNet.unary,
+    OnnxNet.moved,
+    OnnxNet.moved,
+    OnnxNet.probabilities,
+    convolved,
+    pooled,
+    chained,
     *(OnnxNet.dynamic,) * 2,
-)  # fmt: skip
+)
 
 
 def onnx_file(rng: np.random.Generator, *, qlinear: bool) -> bytes:

@@ -23,9 +23,21 @@ SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13)
 SAME, VALID = 0, 1
 UNARY_16 = ("ABS", "LEAKY_RELU", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "TANH")
 UNARY = (
-    "ABS", "ELU", "EXP", "HARD_SWISH", "LEAKY_RELU", "LOG", "LOGISTIC", "QUANTIZE", "RELU", "RELU6", "RELU_N1_TO_1",
-    "RSQRT", "SQRT", "TANH",
-)  # fmt: skip
+    "ABS",
+    "ELU",
+    "EXP",
+    "HARD_SWISH",
+    "LEAKY_RELU",
+    "LOG",
+    "LOGISTIC",
+    "QUANTIZE",
+    "RELU",
+    "RELU6",
+    "RELU_N1_TO_1",
+    "RSQRT",
+    "SQRT",
+    "TANH",
+)
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,9 @@ class TfliteNet:
         data = self.rng.integers(low, high + 1, self.pick((shape, shape, (1,) * len(shape))))
         scale, zero = self.scale(), self.zero()
         data = np.where(data == zero, zero ^ 1, data) if divisor else data
-        made = self.model.constant(f"c{len(self.model.tensors)}", data.astype(DType(self.dtype).numpy), scale=[scale],
-                                   zero=[zero])  # fmt: skip
+        made = self.model.constant(
+            f"c{len(self.model.tensors)}", data.astype(DType(self.dtype).numpy), scale=[scale], zero=[zero]
+        )
         return Tensor(made, shape, float(np.float32(scale)), zero)
 
     def image(self) -> Tensor:
@@ -145,23 +158,32 @@ class TfliteNet:
     def window(self, x: Tensor) -> tuple[Shape, Shape, Shape, int, Shape]:
         """Kernel, strides, dilations, padding, and the result's extents."""
         padding = self.pick((SAME, SAME, VALID))
-        kernel = tuple(min(self.pick((1, 1, 2, 3, 3, 5)), n) if padding == VALID else self.pick((1, 2, 3, 3, 5))
-                       for n in x.shape[1:3])  # fmt: skip
+        kernel = tuple(
+            min(self.pick((1, 1, 2, 3, 3, 5)), n) if padding == VALID else self.pick((1, 2, 3, 3, 5))
+            for n in x.shape[1:3]
+        )
         strides = (self.pick((1, 1, 2, 3)),) * 2 if self.chance(0.8) else (self.pick((1, 2)), self.pick((1, 2, 3)))
         dilations: Shape = (1, 1)
         if strides == (1, 1) and self.chance(0.2):
-            dilations = tuple(self.pick((1, 2)) if (k - 1) * 2 < n else 1
-                              for k, n in zip(kernel, x.shape[1:3], strict=True))  # fmt: skip
+            dilations = tuple(
+                self.pick((1, 2)) if (k - 1) * 2 < n else 1 for k, n in zip(kernel, x.shape[1:3], strict=True)
+            )
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-        outs = tuple(-(-(n if padding == SAME else n - span + 1) // s)
-                     for n, span, s in zip(x.shape[1:3], spans, strides, strict=True))  # fmt: skip
+        outs = tuple(
+            -(-(n if padding == SAME else n - span + 1) // s)
+            for n, span, s in zip(x.shape[1:3], spans, strides, strict=True)
+        )
         return kernel, strides, dilations, padding, outs
 
     def options(self, strides: Shape, dilations: Shape, padding: int) -> dict[str, int]:
         return {
-            "padding": padding, "stride_h": strides[0], "stride_w": strides[1], "dilation_h": dilations[0],
-            "dilation_w": dilations[1], "activation": self.pick((0, 0, 1, 2, 3)),
-        }  # fmt: skip
+            "padding": padding,
+            "stride_h": strides[0],
+            "stride_w": strides[1],
+            "dilation_h": dilations[0],
+            "dilation_w": dilations[1],
+            "activation": self.pick((0, 0, 1, 2, 3)),
+        }
 
     def conv(self) -> None:
         x, outs = self.image(), self.pick(CHANNELS)
@@ -180,8 +202,10 @@ class TfliteNet:
         kernel, strides, dilations, padding, sizes = self.window(x)
         strides = (strides[0], strides[0])
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-        sizes = tuple(-(-(n if padding == SAME else n - span + 1) // strides[0])
-                      for n, span in zip(x.shape[1:3], spans, strict=True))  # fmt: skip
+        sizes = tuple(
+            -(-(n if padding == SAME else n - span + 1) // strides[0])
+            for n, span in zip(x.shape[1:3], spans, strict=True)
+        )
         outs = x.shape[3] * multiplier
         w, scales, bias = self.weights((1, *kernel, outs), 3, x, channels=True)
         y = self.sums((x.shape[0], *sizes, outs), x, scales, prod(kernel))
@@ -191,16 +215,24 @@ class TfliteNet:
     def transposed(self) -> None:
         x, outs = self.image(), self.pick(CHANNELS[:8])
         kernel, stride, padding = (self.pick((1, 2, 3, 4, 5)),) * 2, self.pick((1, 2, 2, 3)), self.pick((SAME, VALID))
-        sizes = tuple(n * stride if padding == SAME else (n - 1) * stride + k
-                      for n, k in zip(x.shape[1:3], kernel, strict=True))  # fmt: skip
+        sizes = tuple(
+            n * stride if padding == SAME else (n - 1) * stride + k for n, k in zip(x.shape[1:3], kernel, strict=True)
+        )
         shape = (x.shape[0], *sizes, outs)
         if prod(shape) > MOST_ELEMENTS or (padding == VALID and kernel[0] < stride):
             return
         w, scales, bias = self.weights((outs, *kernel, x.shape[3]), 0, x, channels=True)
         y = self.sums(shape, x, scales, x.shape[3] * max(1, kernel[0] // stride) ** 2)
         inputs = [self.ints(*shape), w, x.index, *bias]
-        self.add("TRANSPOSE_CONV", inputs, y, padding=padding, stride_h=stride, stride_w=stride,
-                 activation=self.pick((0, 0, 1)))  # fmt: skip
+        self.add(
+            "TRANSPOSE_CONV",
+            inputs,
+            y,
+            padding=padding,
+            stride_h=stride,
+            stride_w=stride,
+            activation=self.pick((0, 0, 1)),
+        )
 
     def fully_connected(self) -> None:
         x, outs = self.any(), self.pick(CHANNELS)
@@ -297,8 +329,17 @@ class TfliteNet:
         spans = zip(x.shape[1:3], kernel, strides, strict=True)
         sizes = tuple(-(-(n if padding == SAME else n - k + 1) // s) for n, k, s in spans)
         y = self.tensor((x.shape[0], *sizes, x.shape[3]), x.scale, x.zero)
-        self.add(type, [x.index], y, filter_h=kernel[0], filter_w=kernel[1], padding=padding, stride_h=strides[0],
-                 stride_w=strides[1], activation=self.pick((0, 0, 1, 2)))  # fmt: skip
+        self.add(
+            type,
+            [x.index],
+            y,
+            filter_h=kernel[0],
+            filter_w=kernel[1],
+            padding=padding,
+            stride_h=strides[0],
+            stride_w=strides[1],
+            activation=self.pick((0, 0, 1, 2)),
+        )
 
     def reduced(self) -> None:
         type = self.pick(("MEAN", "MEAN", "SUM"))
@@ -383,16 +424,40 @@ class TfliteNet:
 
 
 MAKERS: tuple[Callable[[TfliteNet], None], ...] = (
-    *(TfliteNet.matmul,) * 2, TfliteNet.transposed, *(TfliteNet.conv,) * 4, *(TfliteNet.depthwise,) * 3,
-    *(TfliteNet.fully_connected,) * 2, *(TfliteNet.binary,) * 4, TfliteNet.concatenation, TfliteNet.pooled,
-    TfliteNet.pooled, TfliteNet.reduced, TfliteNet.softmax, TfliteNet.unary, TfliteNet.unary, TfliteNet.resized,
-    moved, moved, moved, blocks, blocks, multiplied, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.normalized,
-    TfliteNet.normalized, TfliteNet.resized, TfliteNet.connected_at_run_time,
-)  # fmt: skip
+    *(TfliteNet.matmul,) * 2,
+    TfliteNet.transposed,
+    *(TfliteNet.conv,) * 4,
+    *(TfliteNet.depthwise,) * 3,
+    *(TfliteNet.fully_connected,) * 2,
+    *(TfliteNet.binary,) * 4,
+    TfliteNet.concatenation,
+    TfliteNet.pooled,
+    TfliteNet.pooled,
+    TfliteNet.reduced,
+    TfliteNet.softmax,
+    TfliteNet.unary,
+    TfliteNet.unary,
+    TfliteNet.resized,
+    moved,
+    moved,
+    moved,
+    blocks,
+    blocks,
+    multiplied,
+    TfliteNet.prelu,
+    TfliteNet.svdf,
+    TfliteNet.normalized,
+    TfliteNet.normalized,
+    TfliteNet.resized,
+    TfliteNet.connected_at_run_time,
+)
 
-MAKERS_16 = tuple(maker for maker in MAKERS if maker not in {
-    TfliteNet.concatenation, TfliteNet.normalized, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.transposed,
-})  # fmt: skip
+MAKERS_16 = tuple(
+    maker
+    for maker in MAKERS
+    if maker
+    not in {TfliteNet.concatenation, TfliteNet.normalized, TfliteNet.prelu, TfliteNet.svdf, TfliteNet.transposed}
+)
 """Operators that are computed in integers of 16 bits."""
 
 

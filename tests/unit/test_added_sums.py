@@ -80,9 +80,9 @@ def test_portable_c_matches_the_reference(tmp_path: Path) -> None:
 
 def test_factors() -> None:
     """255 steps times a factor fit 32 bits, and the greatest factors have most bits."""
-    found = added_factors(np.array([3.7, 800.0]))
-    assert found is not None
-    factors, shift = found
+    factors_and_shift = added_factors(np.array([3.7, 800.0]))
+    assert factors_and_shift is not None
+    factors, shift = factors_and_shift
     assert 1 << 21 <= factors[1] <= 1 << 22
     np.testing.assert_allclose(factors / 2.0**shift, [3.7, 800.0], atol=2.0**-shift)
     assert added_factors(np.array([2.0**22])) is None
@@ -107,11 +107,18 @@ def residual(dtype: type[np.integer[Any]] = np.int8, factor: float = 0.07, clip:
     rng = np.random.default_rng(8)
     zero = np.array(5 if np.dtype(dtype).kind == "i" else 131, dtype)
     constants: dict[str, Any] = {
-        "xs": np.float32(0.05), "xz": np.int8(-4), "w": rng.integers(-127, 128, (5, 3, 3, 3)).astype(np.int8),
-        "ws": rng.uniform(0.002, 0.02, 5).astype(np.float32), "b": rng.integers(-900, 900, 5).astype(np.int32),
-        "rs": np.float32(factor), "rz": zero, "ys": np.float32(0.1), "yz": np.int8(-60), "low": np.float32(-3),
+        "xs": np.float32(0.05),
+        "xz": np.int8(-4),
+        "w": rng.integers(-127, 128, (5, 3, 3, 3)).astype(np.int8),
+        "ws": rng.uniform(0.002, 0.02, 5).astype(np.float32),
+        "b": rng.integers(-900, 900, 5).astype(np.int32),
+        "rs": np.float32(factor),
+        "rz": zero,
+        "ys": np.float32(0.1),
+        "yz": np.int8(-60),
+        "low": np.float32(-3),
         "high": np.float32(15),
-    }  # fmt: skip
+    }
     constants["bs"] = np.float32(0.05) * constants["ws"]
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
@@ -125,14 +132,15 @@ def residual(dtype: type[np.integer[Any]] = np.int8, factor: float = 0.07, clip:
     ]
     kinds = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8, np.int16: TensorProto.INT16}
     made = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [
             helper.make_tensor_value_info("x", TensorProto.INT8, [1, 3, 6, 7]),
             helper.make_tensor_value_info("r", kinds[dtype], [1, 5, 6, 7]),
         ],
         [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()],
-    )  # fmt: skip
+    )
     return bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString())
 
 

@@ -101,9 +101,12 @@ def test_keys_round_trip(kind: type[Algorithm]) -> None:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(
-    st.tuples(st.integers(1, 9), st.integers(1, 9)), st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    st.sampled_from(TAPS), st.sampled_from([F32, DType.F16]), st.sampled_from([1, 2, 5]),
-)  # fmt: skip
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.sampled_from(TAPS),
+    st.sampled_from([F32, DType.F16]),
+    st.sampled_from([1, 2, 5]),
+)
 def test_keys_of_random_problems_round_trip(
     blocks: tuple[int, int], extent: tuple[int, int], kernel: tuple[int, int], dtype: DType, threads: int
 ) -> None:
@@ -117,9 +120,17 @@ def test_keys_of_random_problems_round_trip(
 
 @pytest.mark.parametrize(
     "key",
-    ["", "direct", "direct rows=1 cols=2", "direct rows=1 cols=2 vecs=x", "direct cols=2 rows=1 vecs=1", "fourier n=1",
-     "direct rows=1 cols=2 vecs=1 more=1", "direct rows=01 cols=2 vecs=1"],
-)  # fmt: skip
+    [
+        "",
+        "direct",
+        "direct rows=1 cols=2",
+        "direct rows=1 cols=2 vecs=x",
+        "direct cols=2 rows=1 vecs=1",
+        "fourier n=1",
+        "direct rows=1 cols=2 vecs=1 more=1",
+        "direct rows=01 cols=2 vecs=1",
+    ],
+)
 def test_invalid_keys_are_rejected(key: str) -> None:
     with pytest.raises(ValueError, match=f"'{key}' is no algorithm; there are direct, depthwise, winograd"):
         parse(key)

@@ -180,9 +180,23 @@ def test_operators_do_not_refer_to_targets() -> None:
 
 def test_public_names() -> None:
     assert sorted(tenon.__all__) == [
-        "Bundle", "Engine", "Graph", "Options", "TenonError", "__version__",
-        "compile", "convert", "detect", "evaluate", "inspect", "load", "open", "quantize", "read_deployment", "targets",
-    ]  # fmt: skip
+        "Bundle",
+        "Engine",
+        "Graph",
+        "Options",
+        "TenonError",
+        "__version__",
+        "compile",
+        "convert",
+        "detect",
+        "evaluate",
+        "inspect",
+        "load",
+        "open",
+        "quantize",
+        "read_deployment",
+        "targets",
+    ]
     for name in tenon.__all__:
         assert getattr(tenon, name) is not None
 

@@ -31,15 +31,15 @@ int other(int *p) { aligned(p); return outside(p) + 1; }
 @pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32imc"])
 def test_frames_of_nested_calls_add_up(target: str, tmp_path: Path) -> None:
     text = compiler.zig(tmp_path).assembly({"k.c": SOURCE}, "k.c", find(target))
-    found = frames(text)
-    assert found["entry"].calls == {"leaf", "middle"}
-    assert found["other"].calls == {"outside", "aligned"}
-    assert found["aligned"].size >= 32 + 64 - 8, "with what aligning takes"
-    assert 400 <= found["leaf"].size < 480
-    assert 80 <= found["middle"].size < 120
-    assert 200 <= found["entry"].size < 250
-    assert stack_bound(found, "entry") == sum(found[name].size for name in ("entry", "middle", "leaf"))
-    assert stack_bound(found, "other") == found["other"].size + LIBRARY_FRAME
+    frame_of = frames(text)
+    assert frame_of["entry"].calls == {"leaf", "middle"}
+    assert frame_of["other"].calls == {"outside", "aligned"}
+    assert frame_of["aligned"].size >= 32 + 64 - 8, "with what aligning takes"
+    assert 400 <= frame_of["leaf"].size < 480
+    assert 80 <= frame_of["middle"].size < 120
+    assert 200 <= frame_of["entry"].size < 250
+    assert stack_bound(frame_of, "entry") == sum(frame_of[name].size for name in ("entry", "middle", "leaf"))
+    assert stack_bound(frame_of, "other") == frame_of["other"].size + LIBRARY_FRAME
 
 
 def test_sizes_of_every_number_of_bytes() -> None:
@@ -50,11 +50,15 @@ def test_sizes_of_every_number_of_bytes() -> None:
         'tab:\n\t.section\t.stack_sizes,"o",@progbits,.text\n\t.word\t0\n\t.ascii\t"\\200\\t"',
         'quoted:\n\t.section\t.stack_sizes,"o",@progbits,.text\n\t.word\t0\n\t.ascii\t"\\200\\""',
     ]
-    found = frames("\n".join(lines))
-    assert {name: frame.size for name, frame in found.items()} == {
-        "one": 48, "two": 440, "four": ord("A") << 7, "tab": 9 << 7, "quoted": ord('"') << 7,
-    }  # fmt: skip
-    assert found["two"].calls == {"one"}
+    frame_of = frames("\n".join(lines))
+    assert {name: frame.size for name, frame in frame_of.items()} == {
+        "one": 48,
+        "two": 440,
+        "four": ord("A") << 7,
+        "tab": 9 << 7,
+        "quoted": ord('"') << 7,
+    }
+    assert frame_of["two"].calls == {"one"}
 
 
 def test_recursion_has_no_bound() -> None:

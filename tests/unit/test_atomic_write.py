@@ -151,10 +151,15 @@ def test_temporary_folders_are_always_removed() -> None:
 def test_only_atomic_write_opens_files_for_writing() -> None:
     """Every other writer writes into a temporary folder that is moved into place, or removed, as a whole."""
     inside = {
-        "atomic_write.py", "runtime/bundle/folder.py", "runtime/sdk/folder.py", "machine/toolchain/compiler.py",
-        "machine/targets/runner.py", "runtime/engine/loading.py", "runtime/c/wasm_probe.py",
+        "atomic_write.py",
+        "runtime/bundle/folder.py",
+        "runtime/sdk/folder.py",
+        "machine/toolchain/compiler.py",
+        "machine/targets/runner.py",
+        "runtime/engine/loading.py",
+        "runtime/c/wasm_probe.py",
         "formats/wire/reproducible_archives.py",  # tar archives in memory
-    }  # fmt: skip
+    }
     writers = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted(SOURCE.rglob("*.py"))
@@ -343,9 +348,11 @@ def test_signals_leave_nothing(number: signal.Signals, delay: float, tmp_path: P
     model = tmp_path / f"{number}{delay}.onnx"  # the name is part of the code, so the object is in no cache
     model.write_bytes((REPOSITORY / "examples/digits/digits.onnx").read_bytes())
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(places["tmp"]),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "TMPDIR": str(places["tmp"]),
         "TENON_CACHE": str(places["cache"]),
-    }  # fmt: skip
+    }
     command = [sys.executable, "-m", "tenon", "compile", str(model), "-o", str(places["out"] / "bundle")]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60

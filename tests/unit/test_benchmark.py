@@ -36,9 +36,15 @@ LINE = re.compile(
 def test_statistics() -> None:
     times = Times((3.0, 1.0, 2.0, 2.0))
     assert times.summary() == {
-        "rounds": 4, "first": 3.0, "last": 2.0, "min": 1.0, "max": 3.0, "avg": 2.0, "median": 2.0,
+        "rounds": 4,
+        "first": 3.0,
+        "last": 2.0,
+        "min": 1.0,
+        "max": 3.0,
+        "avg": 2.0,
+        "median": 2.0,
         "std": pytest.approx(0.5**0.5),
-    }  # fmt: skip
+    }
 
 
 def test_measure_counts_calls() -> None:
@@ -109,9 +115,7 @@ def test_json_with_a_failing_network(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert set(data) == {"rounds", "warmup", "threads", "affinity", "cores", "unit", "networks"}
     first, second = data["networks"]
     assert set(first) == {"model", "error"}
-    assert set(second) == {
-        "model", "target", "rounds", "first", "last", "min", "max", "avg", "median", "std",
-    }  # fmt: skip
+    assert set(second) == {"model", "target", "rounds", "first", "last", "min", "max", "avg", "median", "std"}
     with pytest.raises(InputError, match="no networks"):
         benchmark([], {}, Threads(), 1, 0, as_json=False)
 
@@ -152,9 +156,18 @@ def test_bench_op(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["peak_gmacps"] > 0
     conv, softmax = data["cases"]
     assert set(conv) == {
-        "name", "ms", "avg_ms", "iterations", "macs", "gmacps", "percent_of_peak", "bytes", "input_mb_per_s",
-        "gigabytes_per_s", "percent_of_read_bandwidth",
-    }  # fmt: skip
+        "name",
+        "ms",
+        "avg_ms",
+        "iterations",
+        "macs",
+        "gmacps",
+        "percent_of_peak",
+        "bytes",
+        "input_mb_per_s",
+        "gigabytes_per_s",
+        "percent_of_read_bandwidth",
+    }
     assert conv["macs"] == 96 * 14 * 14 * 25
     assert softmax["bytes"] == 2 * 4 * 1000
     assert conv["gmacps"] == pytest.approx(conv["macs"] / conv["ms"] / 1e6)

@@ -18,15 +18,20 @@ def with_offsets(padding: int = 0, group: int = 1) -> Graph:
     """Two convolutions with a ReLU between them, whose channels hold 20 to 60 times their spread."""
     rng = np.random.default_rng(0)
     weights = {
-        "a": rng.normal(0, 0.3, (4, 3, 1, 1)), "ab": rng.uniform(20, 30, 4),
-        "b": rng.normal(0, 1, (8, 4 // group, 3, 3)), "bb": rng.normal(0, 1, 8), "g": rng.normal(0, 1, (5, 8)),
-    }  # fmt: skip
+        "a": rng.normal(0, 0.3, (4, 3, 1, 1)),
+        "ab": rng.uniform(20, 30, 4),
+        "b": rng.normal(0, 1, (8, 4 // group, 3, 3)),
+        "bb": rng.normal(0, 1, 8),
+        "g": rng.normal(0, 1, (5, 8)),
+    }
     nodes = [
-        helper.make_node("Conv", ["x", "a", "ab"], ["1"]), helper.make_node("Relu", ["1"], ["2"]),
+        helper.make_node("Conv", ["x", "a", "ab"], ["1"]),
+        helper.make_node("Relu", ["1"], ["2"]),
         helper.make_node("Conv", ["2", "b", "bb"], ["3"], pads=[padding] * 4, group=group),
-        helper.make_node("GlobalAveragePool", ["3"], ["4"]), helper.make_node("Flatten", ["4"], ["5"]),
+        helper.make_node("GlobalAveragePool", ["3"], ["4"]),
+        helper.make_node("Flatten", ["4"], ["5"]),
         helper.make_node("Gemm", ["5", "g"], ["y"], transB=1),
-    ]  # fmt: skip
+    ]
     return built(nodes, weights, [1, 3, 8, 8], [1, 5])
 
 

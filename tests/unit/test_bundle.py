@@ -72,8 +72,12 @@ def test_identifiers_are_valid_and_stable(text: str) -> None:
 def test_unique_names() -> None:
     taken: set[str] = set()
     assert [unique(text, taken) for text in ("a.b", "a/b", "a_b", "", "a_b_2")] == [
-        "a_b", "a_b_2", "a_b_3", "tensor", "a_b_2_2",
-    ]  # fmt: skip
+        "a_b",
+        "a_b_2",
+        "a_b_3",
+        "tensor",
+        "a_b_2_2",
+    ]
 
 
 def _header_with_bad_names() -> str:
@@ -136,8 +140,14 @@ def test_contents(bundle: Bundle, tmp_path: Path) -> None:
     present = {path.name: path.read_bytes() for path in folder.iterdir()}
     manifest = read_manifest(folder)
     assert present.keys() == {
-        "affine.c", "affine.h", "affine.o", "affine.weights.bin", "affine.weights.txt", "libaffine.so", "manifest.json",
-    }  # fmt: skip
+        "affine.c",
+        "affine.h",
+        "affine.o",
+        "affine.weights.bin",
+        "affine.weights.txt",
+        "libaffine.so",
+        "manifest.json",
+    }
     assert present["affine.weights.bin"] == handmade.weights().tobytes()
     assert manifest.files.keys() == present.keys() - {"manifest.json"}
     for name, record in manifest.files.items():

@@ -118,9 +118,7 @@ const float scale[] = AFFINE_photo_IMAGE_SCALE;
     done = run(needed("gcc"), "-std=c99", "-Wall", "-Werror", "-S", "tests.c", "-o", "-", cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     words = [int(word) for word in re.findall(r"\.long\s+(\d+)", done.stdout.decode())]
-    assert np.array(words, np.uint32).view(np.float32).tolist() == [
-        np.float32(1 / 3), 0.5, 1.5, 2, 3, 0.25, 0.25, 0.25,
-    ]  # fmt: skip
+    assert np.array(words, np.uint32).view(np.float32).tolist() == [np.float32(1 / 3), 0.5, 1.5, 2, 3, 0.25, 0.25, 0.25]
     assert "with a border of 9" in (tmp_path / "affine.h").read_text()
 
 
@@ -230,10 +228,10 @@ def exported(path: Path, *options: str) -> set[str]:
 
 def dynamic(path: Path) -> dict[str, set[str]]:
     text = run(needed("readelf"), "-d", path, cwd=path.parent).stdout.decode()
-    found: dict[str, set[str]] = {"NEEDED": set(), "SONAME": set()}
+    entries: dict[str, set[str]] = {"NEEDED": set(), "SONAME": set()}
     for kind, name in re.findall(r"\((NEEDED|SONAME)\).*\[(.*)\]", text):
-        found[kind].add(name)
-    return found
+        entries[kind].add(name)
+    return entries
 
 
 def test_two_networks_link_into_one_program(tmp_path: Path) -> None:
@@ -263,8 +261,8 @@ def test_two_networks_link_into_one_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["host", "armv7"])
 def test_libraries_name_themselves_and_what_they_need(target: str, folder: Path, tmp_path: Path) -> None:
     bundle = folder if target == "host" else tenon.compile(MODEL, target=target).save(tmp_path / "out", FILES)
-    found = dynamic(bundle / "libdigits.so")
-    assert found == {"NEEDED": {"libc.so.6", "libpthread.so.0"}, "SONAME": {"libdigits.so"}}
+    entries = dynamic(bundle / "libdigits.so")
+    assert entries == {"NEEDED": {"libc.so.6", "libpthread.so.0"}, "SONAME": {"libdigits.so"}}
     if target == "host":
         missing = run(needed("ldd"), "-r", "libdigits.so", cwd=bundle)
         assert b"undefined" not in missing.stdout + missing.stderr

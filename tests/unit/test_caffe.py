@@ -206,12 +206,13 @@ def test_all_problems_at_once() -> None:
         loaded(text)
     shown = str(error.value)
     for part in (
-        "5 problems", "first (Bogus): this layer is not supported",
+        "5 problems",
+        "first (Bogus): this layer is not supported",
         "second (Pooling): the pooling method STOCHASTIC",
         "third (Pooling): pooling_param: the parameter 'novelty' is not known",
         "reads 'nowhere', which no earlier layer",
         "sixth (Convolution): cannot make 3 channels of 4 in 2 groups",
-    ):  # fmt: skip
+    ):
         assert part in shown
 
 

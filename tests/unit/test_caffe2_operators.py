@@ -37,10 +37,19 @@ def run(type: str, inputs: list[Array], parameters: list[Array], **options: Opti
 
 
 UNARY: dict[str, Callable[[Array], Array]] = {
-    "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan, "Sinh": np.sinh, "Cosh": np.cosh,
-    "Sign": np.sign, "Reciprocal": lambda x: 1 / x, "Rsqrt": lambda x: 1 / np.sqrt(x), "Cube": lambda x: x**3,
-    "Logit": lambda x: np.log(x / (1 - x)), "Erf": np.vectorize(math.erf),
-}  # fmt: skip
+    "Tan": np.tan,
+    "Asin": np.arcsin,
+    "Acos": np.arccos,
+    "Atan": np.arctan,
+    "Sinh": np.sinh,
+    "Cosh": np.cosh,
+    "Sign": np.sign,
+    "Reciprocal": lambda x: 1 / x,
+    "Rsqrt": lambda x: 1 / np.sqrt(x),
+    "Cube": lambda x: x**3,
+    "Logit": lambda x: np.log(x / (1 - x)),
+    "Erf": np.vectorize(math.erf),
+}
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -75,16 +84,20 @@ SQUARES = X.reshape(1, 4, 3, 2, 5)
 CASES: list[tuple[str, list[Array], list[Array], dict[str, Any], Array]] = [
     ("GE", [X], [G], {"broadcast": 1, "axis": 1}, np.greater_equal(X, G[:, None, None])),
     ("NE", [M, N], [], {}, M != N),
-    ("Mean", [M, N], [], {}, (M + N) / 2), ("SumRelu", [M, N], [], {}, np.maximum(M + N, 0)),
-    ("Cast", [3 * M], [], {"to": 2}, (3 * M).astype(np.int32)), ("Tile", [M], [], {"tiles": 2, "axis": 1},
-                                                                 np.tile(M, (1, 2))),
+    ("Mean", [M, N], [], {}, (M + N) / 2),
+    ("SumRelu", [M, N], [], {}, np.maximum(M + N, 0)),
+    ("Cast", [3 * M], [], {"to": 2}, (3 * M).astype(np.int32)),
+    ("Tile", [M], [], {"tiles": 2, "axis": 1}, np.tile(M, (1, 2))),
     ("ReplaceNaN", [np.where(M > 0, M, np.nan)], [], {"value": 7.0}, np.where(M > 0, M, 7)),
-    ("ReduceBackMean", [X], [], {"num_reduce_dim": 2}, X.mean((2, 3))), ("ReduceFrontSum", [X], [], {}, X.sum(0)),
-    ("LpNorm", [M], [], {"p": 2}, np.array([(M * M).sum()])), ("DotProduct", [M, N], [], {}, (M * N).sum(1)),
+    ("ReduceBackMean", [X], [], {"num_reduce_dim": 2}, X.mean((2, 3))),
+    ("ReduceFrontSum", [X], [], {}, X.sum(0)),
+    ("LpNorm", [M], [], {"p": 2}, np.array([(M * M).sum()])),
+    ("DotProduct", [M, N], [], {}, (M * N).sum(1)),
     ("SquaredL2Distance", [M, N], [], {}, ((M - N) ** 2).sum(1) / 2),
     ("CosineSimilarity", [M, N], [], {}, (M * N).sum(1) / np.linalg.norm(M, axis=1) / np.linalg.norm(N, axis=1)),
     ("Expand", [M[:, :1]], [], {"shape": [2, 3, 4]}, np.broadcast_to(M[:, :1], (2, 3, 4))),
-    ("MergeDim", [X], [], {}, X[0]), ("PrependDim", [M], [], {"dim_size": 3}, M[:, None]),
+    ("MergeDim", [X], [], {}, X[0]),
+    ("PrependDim", [M], [], {"dim_size": 3}, M[:, None]),
     ("RowMul", [M], [G[:3]], {}, M * G[:3, None]),
     ("BatchGather", [M], [np.array([2, 0])], {}, M[:, [2, 0]]),
     ("SparseLengthsSum", [TABLE], [IDS, LENGTHS], {}, runs(PICKED)),
@@ -92,24 +105,54 @@ CASES: list[tuple[str, list[Array], list[Array], dict[str, Any], Array]] = [
     ("SparseLengthsWeightedSum", [TABLE], [WEIGHTS, IDS, LENGTHS], {}, runs(PICKED * WEIGHTS[:, None])),
     ("LengthsSum", [PICKED], [LENGTHS], {}, runs(PICKED)),
     ("LayerNorm", [X], [], {"axis": 2, "epsilon": 1e-5}, normal(X, (2, 3))),
-    ("GroupNorm", [X], [G, S], {"group": 2, "epsilon": 1e-5},
-     normal(X.reshape(1, 2, -1), (2,)).reshape(X.shape) * G[:, None, None] + S[:, None, None]),
+    (
+        "GroupNorm",
+        [X],
+        [G, S],
+        {"group": 2, "epsilon": 1e-5},
+        normal(X.reshape(1, 2, -1), (2,)).reshape(X.shape) * G[:, None, None] + S[:, None, None],
+    ),
     ("AffineChannel", [X], [G, S], {}, X * G[:, None, None] + S[:, None, None]),
     ("AffineChannel", [last(X)], [G, S], {"order": "NHWC"}, last(X) * G + S),
     ("ConvRelu", [X], [W, B], {"kernel": 3}, np.maximum(CONV, 0)),
     ("Conv", [last(X)], [last(W), B], {"kernel": 3, "order": "NHWC"}, last(CONV)),
-    ("MaxPool", [last(X)], [], {"kernel": 2, "stride": 2, "order": "NHWC"},
-     last(X[:, :, :, :4].reshape(1, 4, 3, 2, 2, 2).max((3, 5)))),
-    ("Im2Col", [X], [], {"kernel": 2},
-     np.stack([X[:, :, i : i + 5, j : j + 4] for i in (0, 1) for j in (0, 1)], 2).reshape(1, 16, 5, 4)),
-    ("SpaceToBatch", [X[..., :4]], [], {"block_size": 2},
-     np.concatenate([X[:, :, i::2, j:4:2] for i in (0, 1) for j in (0, 1)])),
+    (
+        "MaxPool",
+        [last(X)],
+        [],
+        {"kernel": 2, "stride": 2, "order": "NHWC"},
+        last(X[:, :, :, :4].reshape(1, 4, 3, 2, 2, 2).max((3, 5))),
+    ),
+    (
+        "Im2Col",
+        [X],
+        [],
+        {"kernel": 2},
+        np.stack([X[:, :, i : i + 5, j : j + 4] for i in (0, 1) for j in (0, 1)], 2).reshape(1, 16, 5, 4),
+    ),
+    (
+        "SpaceToBatch",
+        [X[..., :4]],
+        [],
+        {"block_size": 2},
+        np.concatenate([X[:, :, i::2, j:4:2] for i in (0, 1) for j in (0, 1)]),
+    ),
     ("UpsampleNearest", [X], [], {"scale": 2}, X.repeat(2, 2).repeat(2, 3)),
-    ("RoIPool", [X], [np.array([[0, 0, 1, 3, 4]])], {"pooled_h": 2, "pooled_w": 2, "spatial_scale": 1.0},
-     X[:, :, 1:5, :4].reshape(1, 4, 2, 2, 2, 2).max((3, 5))),
-    ("RoIAlign", [X], [np.array([[0, 1, 2, 2, 3]])],
-     {"pooled_h": 1, "pooled_w": 1, "spatial_scale": 1.0, "sampling_ratio": 1, "aligned": 1}, X[:, :, 2:3, 1:2]),
-]  # fmt: skip
+    (
+        "RoIPool",
+        [X],
+        [np.array([[0, 0, 1, 3, 4]])],
+        {"pooled_h": 2, "pooled_w": 2, "spatial_scale": 1.0},
+        X[:, :, 1:5, :4].reshape(1, 4, 2, 2, 2, 2).max((3, 5)),
+    ),
+    (
+        "RoIAlign",
+        [X],
+        [np.array([[0, 1, 2, 2, 3]])],
+        {"pooled_h": 1, "pooled_w": 1, "spatial_scale": 1.0, "sampling_ratio": 1, "aligned": 1},
+        X[:, :, 2:3, 1:2],
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -130,11 +173,18 @@ def test_eight_bit_integers() -> None:
     bias = np.round(B / 1e-4).astype(np.int32)
     init = caffe2_net(
         [
-            caffe2_operator("Int8GivenTensorFill", [], ["w"], shape=list(last(small).shape), Y_scale=scale,
-                            Y_zero_point=zero, values=last(small).tobytes()),
+            caffe2_operator(
+                "Int8GivenTensorFill",
+                [],
+                ["w"],
+                shape=list(last(small).shape),
+                Y_scale=scale,
+                Y_zero_point=zero,
+                values=last(small).tobytes(),
+            ),
             caffe2_operator("Int8GivenIntTensorFill", [], ["b"], shape=[2], Y_scale=1e-4, values=bias.tolist()),
         ]
-    )  # fmt: skip
+    )
     predict = caffe2_net(
         [
             caffe2_operator("Int8Quantize", ["x"], ["q"], Y_scale=scale, Y_zero_point=zero),

@@ -253,7 +253,7 @@ def test_eltwise() -> None:
         ("Dropout", "", lambda x: x),
         ("Dropout", "dropout_param { dropout_ratio: 0.25 scale_train: false }", lambda x: x * 0.75),
     ],
-)  # fmt: skip
+)
 def test_activations(type: str, options: str, expected: object) -> None:
     x = random(2, 3, 4, 5)
     assert callable(expected)

@@ -50,9 +50,17 @@ class Network:
         return quantized_multipliers((self.rng.uniform(0.5, 2, count) / (60 * np.sqrt(inputs))).tolist())
 
     def conv(
-        self, x: Value, outs: int, dead: Array | None = None, value: int = ZERO, *, kernel: int = 1, pad: int = 0,
-        depthwise: bool = False, low: int = -128,
-    ) -> Value:  # fmt: skip
+        self,
+        x: Value,
+        outs: int,
+        dead: Array | None = None,
+        value: int = ZERO,
+        *,
+        kernel: int = 1,
+        pad: int = 0,
+        depthwise: bool = False,
+        low: int = -128,
+    ) -> Value:
         """A convolution whose ``dead`` channels are ``value``: they have no weights."""
         channels = x.type.dims[1]
         weights = self.rng.integers(-127, 128, (outs, 1 if depthwise else channels, kernel, kernel)).astype(np.int8)
@@ -91,13 +99,13 @@ class Network:
 
 
 def dead(count: int, *channels: int) -> Array:
-    found = np.zeros(count, bool)
-    found[list(channels)] = True
-    return found
+    mask = np.zeros(count, bool)
+    mask[list(channels)] = True
+    return mask
 
 
-def widths(found: list[list[int]]) -> list[int]:
-    return [width for (width,) in found]
+def widths(shapes: list[list[int]]) -> list[int]:
+    return [width for (width,) in shapes]
 
 
 @pytest.mark.parametrize(("value", "pad", "left"), [(ZERO, 1, 8), (ZERO, 0, 8), (17, 0, 8), (17, 1, 12)])
@@ -114,8 +122,8 @@ def test_depthwise_convolutions_lose_constants_that_reach_the_border(value: int,
     net = Network(2)
     y = net.conv(net.x, 12, dead(12, 1, 2, 3, 4), value)
     y = net.conv(y, 12, kernel=3, pad=1, depthwise=True, low=low)
-    found = widths(net.checked(net.conv(y, 4)))
-    assert found[:2] == [left, left] if low == -128 else found[0] <= left
+    channels = widths(net.checked(net.conv(y, 4)))
+    assert channels[:2] == [left, left] if low == -128 else channels[0] <= left
 
 
 def test_channels_that_nothing_reads_are_removed() -> None:
@@ -175,8 +183,11 @@ def random_network(seed: int) -> tuple[Network, Value]:
         value, low = int(rng.choice([ZERO, ZERO, 20, -100])), int(rng.choice([-128, ZERO, 40]))
         match rng.integers(0, 6):
             case 0:
-                y = net.conv(y, wide, rng.random(wide) < 0.4, value, kernel=3, pad=int(rng.integers(0, 2)), low=low) \
-                    if y.type.dims[2] > 3 else y  # fmt: skip
+                y = (
+                    net.conv(y, wide, rng.random(wide) < 0.4, value, kernel=3, pad=int(rng.integers(0, 2)), low=low)
+                    if y.type.dims[2] > 3
+                    else y
+                )
             case 1:
                 y = net.conv(y, wide, rng.random(wide) < 0.3, value, kernel=3, pad=1, depthwise=True, low=low)
             case 2:

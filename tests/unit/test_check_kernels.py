@@ -33,8 +33,8 @@ def fault(text: str) -> str:
     """The kind of the fault; empty if there is none."""
     try:
         check(text)
-    except FaultError as found:
-        return str(found.args[0])
+    except FaultError as fault:
+        return str(fault.args[0])
     return ""
 
 

@@ -239,8 +239,8 @@ def test_fuzzing_on_workers_reports_what_one_machine_does() -> None:
     def report(*words: str) -> dict[str, Any]:
         command = ["scripts/fuzz", "--graphs", "60", "--seed", "30", "--compiler", "zig", "--json", *words]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        content: dict[str, Any] = json.loads(done.stdout)
+        return content
 
     assert report("--cluster", "local:2") == report()
 

@@ -110,10 +110,14 @@ def test_tuning(scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert here == there
 
 
-def _without_times(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {name: _without_times(each) for name, each in found.items()}
-    return [_without_times(each) for each in found] if isinstance(found, list) else isinstance(found, float) or found
+def _without_times(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _without_times(each) for name, each in content.items()}
+    return (
+        [_without_times(each) for each in content]
+        if isinstance(content, list)
+        else isinstance(content, float) or content
+    )
 
 
 def test_fuzzing(scheduler: str, tmp_path: Path) -> None:

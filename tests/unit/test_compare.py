@@ -32,28 +32,28 @@ def saved(graph: Graph, path: Path) -> str:
 
 
 def test_network_beside_itself_is_exact() -> None:
-    found = compare(separable(), separable(), images(4), layers=True)
-    assert found.outputs[0].sqnr == np.inf
-    assert found.agreement == 1
-    assert all(each.sqnr == np.inf for each in found.tensors)
-    assert len(found.tensors) > 5
+    comparison = compare(separable(), separable(), images(4), layers=True)
+    assert comparison.outputs[0].sqnr == np.inf
+    assert comparison.agreement == 1
+    assert all(each.sqnr == np.inf for each in comparison.tensors)
+    assert len(comparison.tensors) > 5
 
 
 def test_quantised_network_layer_by_layer(made: Quantized) -> None:
     """Tensors of the same layer belong together, although integers have other names."""
-    found = compare(separable(None), made.graph, images(16), layers=True)
-    assert found.outputs[0].sqnr == pytest.approx(made.report.outputs[0].sqnr, abs=0.5)
-    names = {each.name: each.sqnr for each in found.tensors}
+    comparison = compare(separable(None), made.graph, images(16), layers=True)
+    assert comparison.outputs[0].sqnr == pytest.approx(made.report.outputs[0].sqnr, abs=0.5)
+    names = {each.name: each.sqnr for each in comparison.tensors}
     assert {"2", "4", "6"} <= names.keys()
     assert all(15 < names[name] < 60 for name in ("2", "4", "6"))
 
 
 def test_onnxruntime_gives_the_same(tmp_path: Path, made: Quantized) -> None:
     path = saved(separable(), tmp_path / "net.onnx")
-    found = compare(path, f"onnxruntime:{path}", images(4), layers=True)
-    assert found.outputs[0].sqnr > 100
-    assert {"2", "4", "6"} <= {each.name for each in found.tensors}
-    assert all(each.sqnr > 100 for each in found.tensors)
+    comparison = compare(path, f"onnxruntime:{path}", images(4), layers=True)
+    assert comparison.outputs[0].sqnr > 100
+    assert {"2", "4", "6"} <= {each.name for each in comparison.tensors}
+    assert all(each.sqnr > 100 for each in comparison.tensors)
     if exact_onnxruntime.saturates():
         pytest.skip(exact_onnxruntime.SATURATING)
     path = saved(made.graph, tmp_path / "q.onnx")
@@ -62,9 +62,9 @@ def test_onnxruntime_gives_the_same(tmp_path: Path, made: Quantized) -> None:
 
 def test_bundle_shows_its_outputs(tmp_path: Path) -> None:
     tenon.compile(separable(), name="net").save(tmp_path / "net")
-    found = compare(str(tmp_path / "net"), separable(), images(4))
-    assert found.outputs[0].sqnr > 100
-    assert found.tensors == ()
+    comparison = compare(str(tmp_path / "net"), separable(), images(4))
+    assert comparison.outputs[0].sqnr > 100
+    assert comparison.tensors == ()
     with pytest.raises(InputError, match="shows its outputs only"):
         compare(separable(), str(tmp_path / "net"), images(4), layers=True)
 
@@ -94,9 +94,9 @@ def test_command_prints_tables_and_json_and_writes_a_page(tmp_path: Path, made: 
     arguments = ["compare", a, b, "--data", str(tmp_path / "x.npy"), "--layers"]
     done = CliRunner().invoke(app, [*arguments, "--json", "--report", str(tmp_path / "page.html")])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["samples"] == 4
-    assert found["agreement_error"] > 0
+    report = json.loads(done.stdout)
+    assert report["samples"] == 4
+    assert report["agreement_error"] > 0
     assert "<table>" in (tmp_path / "page.html").read_text()
     done = CliRunner().invoke(app, arguments)
     assert "worst tensors" in done.stdout

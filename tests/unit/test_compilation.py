@@ -103,16 +103,16 @@ def test_later_stages_read_no_options() -> None:
 
 
 def test_a_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list[object]()
+    paths = list[object]()
     find_model = importers.find
 
     def counted(*given: Any, **rest: Any) -> Any:
-        found.append(given[0])
+        paths.append(given[0])
         return find_model(*given, **rest)
 
     monkeypatch.setattr(importers, "find", counted)
     bundle = tenon.compile(DIGITS, target="x86-64", no_tuning=True)
-    assert found == [DIGITS]
+    assert paths == [DIGITS]
     assert bundle.origin is not None
     assert (bundle.origin.file, bundle.origin.format) == (DIGITS.name, "onnx")
     assert bundle.origin.sha256 == hashlib.sha256(DIGITS.read_bytes()).hexdigest()

@@ -43,9 +43,9 @@ def model(tmp_path: Path) -> Path:
 
 def scales(file: Path) -> dict[str, float]:
     """Those of QuantizeLinear, by the tensors that it reads."""
-    found = onnx.load(file).graph
-    constants = {each.name: numpy_helper.to_array(each) for each in found.initializer}
-    nodes = [node for node in found.node if node.op_type == "QuantizeLinear"]
+    graph = onnx.load(file).graph
+    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    nodes = [node for node in graph.node if node.op_type == "QuantizeLinear"]
     return {node.input[0]: float(constants[node.input[1]].reshape(())) for node in nodes}
 
 

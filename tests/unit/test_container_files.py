@@ -46,13 +46,13 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    stage_lines: dict[str, list[tuple[str, str]]] = {}
     for name, words in instructions():
         if name == "FROM":
-            found[words.split(" AS ")[1]] = []
-        elif found:
-            found[list(found)[-1]].append((name, words))
-    return found
+            stage_lines[words.split(" AS ")[1]] = []
+        elif stage_lines:
+            stage_lines[list(stage_lines)[-1]].append((name, words))
+    return stage_lines
 
 
 def test_images_run_without_root_and_contain_what_is_copied() -> None:
@@ -152,9 +152,12 @@ def test_manifests_follow_the_schemas_of_kubernetes(template: str, version: str)
 def test_compose_accepts_the_file() -> None:
     assert COMPOSE is not None
     done = subprocess.run(
-        [*COMPOSE, "-f", str(DEPLOY / "compose.yaml"), "config"], capture_output=True, text=True, check=False,
+        [*COMPOSE, "-f", str(DEPLOY / "compose.yaml"), "config"],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "MODEL": "faces.onnx"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
     assert services["compile"]["command"][1] == "/work/faces.onnx"

@@ -64,9 +64,12 @@ class Case:
             for name, a in self.feeds.items()
         ]
         graph = helper.make_graph(
-            [node], "g", inputs, [helper.make_empty_tensor_value_info(name) for name in self.outputs if name],
+            [node],
+            "g",
+            inputs,
+            [helper.make_empty_tensor_value_info(name) for name in self.outputs if name],
             [numpy_helper.from_array(np.asarray(self.inputs[k]), f"i{k}") for k in self.constants],
-        )  # fmt: skip
+        )
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid(self.domain or "ai.onnx", 1 if self.domain else 17)]
         return helper.make_model(graph, opset_imports=opsets[: 2 if self.domain else 1], ir_version=8)
 
@@ -109,10 +112,12 @@ FLOATS: dict[str, Case] = {
     "quick gelu alpha": Case("QuickGelu", [X], {"alpha": 1.2}),
     **{
         f"fused matmul {a}{b}": Case(
-            "FusedMatMul", [f(2, 4, 3) if a else f(2, 3, 4), f(2, 5, 4) if b else f(2, 4, 5)],
+            "FusedMatMul",
+            [f(2, 4, 3) if a else f(2, 3, 4), f(2, 5, 4) if b else f(2, 4, 5)],
             {"transA": a, "transB": b, "alpha": 0.5},
         )
-        for a in (0, 1) for b in (0, 1)
+        for a in (0, 1)
+        for b in (0, 1)
     },
     "fused matmul batch a": Case("FusedMatMul", [f(3, 2, 4), f(2, 4, 5)], {"transBatchA": 1}),
     "fused matmul batch and a": Case("FusedMatMul", [f(4, 2, 3), f(2, 4, 5)], {"transBatchA": 1, "transA": 1}),
@@ -123,7 +128,12 @@ FLOATS: dict[str, Case] = {
             "FusedConv", PICTURE, {"activation": name, **({"activation_params": p} if p else {}), **SAME_PADS}
         )
         for name, p in {
-            "Relu": [], "Tanh": [], "Sigmoid": [], "LeakyRelu": [0.1], "Clip": [-0.2, 0.3], "HardSigmoid": [0.3, 0.4],
+            "Relu": [],
+            "Tanh": [],
+            "Sigmoid": [],
+            "LeakyRelu": [0.1],
+            "Clip": [-0.2, 0.3],
+            "HardSigmoid": [0.3, 0.4],
         }.items()
     },
     "fused conv sum": Case("FusedConv", [*PICTURE, f(1, 4, 6, 6)], {"activation": "Relu", **SAME_PADS}),
@@ -147,12 +157,13 @@ FLOATS: dict[str, Case] = {
         f"embeddings {mask is None} {at is None}": Case(
             "EmbedLayerNormalization", [*EMBEDDED, mask, at], {"epsilon": 1e-6}, ("y", "m", "e")
         )
-        for mask in (None, MASK) for at in (None, POSITIONS)
+        for mask in (None, MASK)
+        for at in (None, POSITIONS)
     },
     "embeddings without segments": Case(
         "EmbedLayerNormalization", [IDS, None, *EMBEDDED[2:4], None, G, f(8)], outputs=("y", "m")
     ),
-}  # fmt: skip
+}
 
 BITS: dict[str, Case] = {}
 for bits in (2, 4, 8):
@@ -160,9 +171,11 @@ for bits in (2, 4, 8):
     for label, point in (("", None), (" zero", whole(U8, 6 * -(-2 * bits // 8))), (" floats", f(6, 2) * 3 + 8)):
         if bits < 8 or label != " floats":  # not implemented in ONNX Runtime
             BITS[f"matmul {bits} bits{label}"] = Case(
-                "MatMulNBits", [f(2, 3, 40), packed, f(12) + 2, point],
-                {"N": 6, "K": 40, "bits": bits, "block_size": 32}, constants=(1, 2, 3) if label else (1, 2),
-            )  # fmt: skip
+                "MatMulNBits",
+                [f(2, 3, 40), packed, f(12) + 2, point],
+                {"N": 6, "K": 40, "bits": bits, "block_size": 32},
+                constants=(1, 2, 3) if label else (1, 2),
+            )
 
 
 # --------------------------------------------------------------------------------------------- attention
@@ -171,9 +184,12 @@ PROJECTED = (f(B, S, D), f(D, 3 * D), f(3 * D))
 PAST, PASTS = f(2, B, N, P, D // N), (f(B, N, P, D // N), f(B, N, P, D // N))
 Q, K, V = f(B, S, D), f(B, 5, D), f(B, 5, D)
 MASKS: dict[str, Array | None] = {
-    "": None, " mask": MASK, " lengths": np.array([3, 2], I32), " begins": np.array([3, 4, 1, 0], I32),
+    "": None,
+    " mask": MASK,
+    " lengths": np.array([3, 2], I32),
+    " begins": np.array([3, 4, 1, 0], I32),
     " mask of pairs": np.concatenate([np.ones((B, S, 1), I32), whole(U8, B, S, S - 1).astype(I32) % 2], 2),
-}  # fmt: skip
+}
 EIGHT_BITS = (whole(U8, B, S, D), whole(I8, D, 3 * D), f(3 * D), step(0.01), step(0.02))
 
 ATTENTIONS: dict[str, Case] = {
@@ -181,7 +197,8 @@ ATTENTIONS: dict[str, Case] = {
         f"attention{name}{' causal' if causal else ''}": Case(
             "Attention", [*PROJECTED, mask], {"num_heads": N, "unidirectional": causal}, ("y", "present")
         )
-        for name, mask in MASKS.items() for causal in (0, 1)
+        for name, mask in MASKS.items()
+        for causal in (0, 1)
     },
     **{
         f"attention past {causal}": Case(
@@ -190,14 +207,14 @@ ATTENTIONS: dict[str, Case] = {
         for causal in (0, 1)
     },
     "attention past and mask": Case(
-        "Attention", [*PROJECTED, np.concatenate([np.ones((B, P), I32), MASK], 1), PAST], {"num_heads": N},
+        "Attention",
+        [*PROJECTED, np.concatenate([np.ones((B, P), I32), MASK], 1), PAST],
+        {"num_heads": N},
         ("y", "present"),
     ),
     "attention scores": Case("Attention", [*PROJECTED, None, None, f(B, N, S, S)], {"num_heads": N, "scale": 0.3}),
     "attention shared scores": Case("Attention", [*PROJECTED, None, None, f(1, N, S, S)], {"num_heads": N}),
-    "attention sizes": Case(
-        "Attention", [Q, f(D, 21), f(21), MASK], {"num_heads": N, "qkv_hidden_sizes": [6, 6, 9]}
-    ),
+    "attention sizes": Case("Attention", [Q, f(D, 21), f(21), MASK], {"num_heads": N, "qkv_hidden_sizes": [6, 6, 9]}),
     "attention filter": Case("Attention", [*PROJECTED, MASK], {"num_heads": N, "mask_filter_value": -5.0}),
     "heads": Case("MultiHeadAttention", [Q, K, V], {"num_heads": N}),
     "heads bias": Case("MultiHeadAttention", [Q, K, V, f(3 * D)], {"num_heads": N}),
@@ -206,17 +223,18 @@ ATTENTIONS: dict[str, Case] = {
     ),
     "heads lengths": Case("MultiHeadAttention", [Q, K, V, None, np.array([4, 2], I32)], {"num_heads": N}),
     "heads mask of pairs": Case(
-        "MultiHeadAttention", [Q, K, V, None, np.ones((B, S, 5), I32) * np.array([1, 1, 0, 1, 1], I32)],
+        "MultiHeadAttention",
+        [Q, K, V, None, np.ones((B, S, 5), I32) * np.array([1, 1, 0, 1, 1], I32)],
         {"num_heads": N},
     ),
-    "heads scores": Case(
-        "MultiHeadAttention", [Q, K, V, None, None, f(B, N, S, 5)], {"num_heads": N, "scale": 0.4}
-    ),
+    "heads scores": Case("MultiHeadAttention", [Q, K, V, None, None, f(B, N, S, 5)], {"num_heads": N, "scale": 0.4}),
     "heads shared scores": Case("MultiHeadAttention", [Q, K, V, None, None, f(1, 1, S, 5)], {"num_heads": N}),
     **{
         f"heads past {causal}": Case(
-            "MultiHeadAttention", [Q, Q * 0.5, Q * 2, None, None, None, *PASTS],
-            {"num_heads": N, "unidirectional": causal}, ("y", "k", "v"),
+            "MultiHeadAttention",
+            [Q, Q * 0.5, Q * 2, None, None, None, *PASTS],
+            {"num_heads": N, "unidirectional": causal},
+            ("y", "k", "v"),
         )
         for causal in (0, 1)
     },
@@ -225,18 +243,22 @@ ATTENTIONS: dict[str, Case] = {
     "heads wide values": Case("MultiHeadAttention", [Q, K, f(B, 5, 15), f(2 * D + 15)], {"num_heads": N}),
     "q attention": Case("QAttention", [*EIGHT_BITS, MASK, zero(120), zero(0, I8)], {"num_heads": N}),
     "q attention u8": Case(
-        "QAttention", [EIGHT_BITS[0], whole(U8, D, 3 * D), *EIGHT_BITS[2:], None, zero(120), zero(128)],
+        "QAttention",
+        [EIGHT_BITS[0], whole(U8, D, 3 * D), *EIGHT_BITS[2:], None, zero(120), zero(128)],
         {"num_heads": N},
     ),
     "q attention columns": Case(
         "QAttention",
-        [*EIGHT_BITS[:4], np.abs(f(3 * D)) * 0.02, None, zero(120), whole(I8, 3 * D) // 8], {"num_heads": N},
+        [*EIGHT_BITS[:4], np.abs(f(3 * D)) * 0.02, None, zero(120), whole(I8, 3 * D) // 8],
+        {"num_heads": N},
     ),
     "q attention past": Case(
-        "QAttention", [*EIGHT_BITS, None, zero(120), zero(0, I8), PAST], {"num_heads": N, "unidirectional": 1},
+        "QAttention",
+        [*EIGHT_BITS, None, zero(120), zero(0, I8), PAST],
+        {"num_heads": N, "unidirectional": 1},
         ("y", "present"),
     ),
-}  # fmt: skip
+}
 
 
 # -------------------------------------------------------------------------------------------- eight bits
@@ -279,7 +301,8 @@ def of_eight_bits(kind: Any) -> dict[str, Case]:
             )
             for turned in (0, 1)
             for name, scale, rest in (
-                ("", [step(0.03), b], [bias, step(0.5), c]), ("float", [step(0.03), b], [bias]),
+                ("", [step(0.03), b], [bias, step(0.5), c]),
+                ("float", [step(0.03), b], [bias]),
                 ("columns", [f(5) + 2, whole(kind, 5)], [None, step(9.0), c]),
             )
         },
@@ -291,12 +314,14 @@ def of_eight_bits(kind: Any) -> dict[str, Case]:
             "DynamicQuantizeMatMul", [np.zeros((2, 4), np.float32), whole(kind, 4, 5), step(0.02), a]
         ),
         "matmul to float": Case(
-            "MatMulIntegerToFloat", [whole(U8, 2, 3, 4), whole(kind, 4, 5), step(0.02), step(0.03), zero(120), a, f(5)],
+            "MatMulIntegerToFloat",
+            [whole(U8, 2, 3, 4), whole(kind, 4, 5), step(0.02), step(0.03), zero(120), a, f(5)],
             tolerance=1e-4,
         ),
         "matmul to float columns": Case(
             "MatMulIntegerToFloat",
-            [whole(U8, 3, 4), whole(kind, 4, 5), step(0.02), f(5) + 2, zero(120), whole(kind, 5)], tolerance=1e-2,
+            [whole(U8, 3, 4), whole(kind, 4, 5), step(0.02), f(5) + 2, zero(120), whole(kind, 5)],
+            tolerance=1e-2,
         ),
         "quantize": Case("QuantizeLinear", [f(2, 3, 4) * 5, step(0.05), a]),
         "quantize axis": Case("QuantizeLinear", [f(2, 3, 4) * 5, f(3) + 2, whole(kind, 3)], {"axis": 1}),
@@ -304,9 +329,10 @@ def of_eight_bits(kind: Any) -> dict[str, Case]:
         "dequantize axis": Case("DequantizeLinear", [first[0], f(3) + 2, whole(kind, 3)], {"axis": 1}, tolerance=1e-4),
         **{
             f"lstm {direction} {columns}": lstm(kind, direction, columns)
-            for direction in ("forward", "reverse", "bidirectional") for columns in (False, True)
+            for direction in ("forward", "reverse", "bidirectional")
+            for columns in (False, True)
         },
-    }  # fmt: skip
+    }
 
 
 def lstm(kind: Any, direction: str, columns: bool) -> Case:
@@ -319,8 +345,10 @@ def lstm(kind: Any, direction: str, columns: bool) -> Case:
     return Case(
         "DynamicQuantizeLSTM",
         [f(length, batch, size), w, r, f(sides, 8 * hidden), None, *state, None, scales[0], point, scales[1], point],
-        {"hidden_size": hidden, "direction": direction}, ("y", "h", "c"), (1, 2, 8, 9, 10, 11),
-    )  # fmt: skip
+        {"hidden_size": hidden, "direction": direction},
+        ("y", "h", "c"),
+        (1, 2, 8, 9, 10, 11),
+    )
 
 
 BOXES = np.array([[0.1, 0.2, 0.8, 0.7], [0, 0, 1, 1], [-0.3, 0.1, 0.6, 1.4], [0.9, 0.8, 0.1, 0.05]], np.float32)
@@ -332,10 +360,14 @@ MATRICES = f(2, 3, 5, 5) + 0.1 * np.eye(5, dtype=np.float32)
 TENSOR_CASES: dict[str, Case] = {
     **{
         f"crops {mode} {size}": Case(
-            "CropAndResize", [f(2, 3, 6, 7), BOXES, IMAGES, np.array(size, I32)],
-            {"mode": mode, "extrapolation_value": 0.5}, constants=(3,), tolerance=1e-5,
+            "CropAndResize",
+            [f(2, 3, 6, 7), BOXES, IMAGES, np.array(size, I32)],
+            {"mode": mode, "extrapolation_value": 0.5},
+            constants=(3,),
+            tolerance=1e-5,
         )
-        for mode in ("bilinear", "nearest") for size in ((3, 4), (1, 5), (11, 1))
+        for mode in ("bilinear", "nearest")
+        for size in ((3, 4), (1, 5), (11, 1))
     },
     "expand dims": Case("ExpandDims", [f(2, 3), np.array(1, I32)], constants=(1,)),
     "expand dims last": Case("ExpandDims", [f(2, 3), np.array(-1, I32)], constants=(1,)),
@@ -345,9 +377,7 @@ TENSOR_CASES: dict[str, Case] = {
     "distances": Case("CDist", [f(5, 3), f(4, 3)], {"metric": "euclidean"}),
     "unique": Case("Unique", [np.array([3, 1, 3, 2, 1, 3], np.float32)], outputs=("y", "at", "count")),
     **{
-        f"rotary {interleaved} {rank}": Case(
-            "RotaryEmbedding", [x, PLACES, *TABLES], {"interleaved": interleaved}
-        )
+        f"rotary {interleaved} {rank}": Case("RotaryEmbedding", [x, PLACES, *TABLES], {"interleaved": interleaved})
         for interleaved in (0, 1)
         for rank, x in ((4, f(2, 2, 3, 4)), (3, f(2, 3, 8)))
     },
@@ -355,10 +385,12 @@ TENSOR_CASES: dict[str, Case] = {
         "RotaryEmbedding", [f(2, 3, 12), PLACES, *TABLES], {"num_heads": 2, "rotary_embedding_dim": 4}
     ),
     "rotary from": Case("RotaryEmbedding", [f(2, 3, 8), np.array([2]), *TABLES]),
-}  # fmt: skip
+}
 CASES = {
     **TENSOR_CASES,
-    **FLOATS, **BITS, **ATTENTIONS,
+    **FLOATS,
+    **BITS,
+    **ATTENTIONS,
     **{f"{name} u8": case for name, case in of_eight_bits(U8).items()},
     **{f"{name} i8": case for name, case in of_eight_bits(I8).items()},
     "quantize 16": Case("QuantizeLinear", [f(2, 3) * 5, step(0.0005), zero(300, np.uint16)]),
@@ -368,7 +400,7 @@ CASES = {
     "pad": Case("Pad", [f(2, 3), np.array([0, 1, 0, 2]), step(0.5)], {"mode": "constant"}, constants=(1, 2)),
     "grid sample": Case("GridSample", [f(1, 2, 4, 4), f(1, 3, 3, 2)], {"mode": "bilinear", "align_corners": 1}),
     "gather nd": Case("GatherND", [f(3, 4), np.array([[0, 1], [2, 3]])]),
-}  # fmt: skip
+}
 
 
 OF_BYTES = frozenset(
@@ -408,13 +440,23 @@ def test_every_microsoft_operator_has_a_case() -> None:
         (Case("MultiHeadAttention", [f(B, S, N, 3, 4)], {"num_heads": N}), "in one tensor"),
         (Case("MultiHeadAttention", [Q, f(B, 5, N, 2, 4)], {"num_heads": N}), "in one tensor"),
         (Case("FusedConv", PICTURE, {"activation": "Mine"}), "the fused activation Mine"),
-        (Case("MatMulNBits", [f(3, 40), whole(U8, 6, 2, 16), f(12)],
-              {"N": 6, "K": 40, "bits": 4, "block_size": 32}), r"fix --value i1=\.\.\."),
+        (
+            Case("MatMulNBits", [f(3, 40), whole(U8, 6, 2, 16), f(12)], {"N": 6, "K": 40, "bits": 4, "block_size": 32}),
+            r"fix --value i1=\.\.\.",
+        ),
         (Case("MultiThreshold", [Q], domain="qonnx.custom_op.general"), "MultiThreshold of the domain 'qonnx"),
-        (Case("Quant", [Q, step(1), step(0), step(4)], {"rounding_mode": "MINE"}, constants=(1, 2, 3),
-              domain="qonnx.custom_op.general"), "the rounding mode MINE"),
+        (
+            Case(
+                "Quant",
+                [Q, step(1), step(0), step(4)],
+                {"rounding_mode": "MINE"},
+                constants=(1, 2, 3),
+                domain="qonnx.custom_op.general",
+            ),
+            "the rounding mode MINE",
+        ),
     ],
-)  # fmt: skip
+)
 def test_unsupported_forms_are_rejected(case: Case, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         ours(case)
@@ -429,10 +471,15 @@ def nearest(x: Array, away: bool) -> Array:
 
 
 ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "ROUND": np.rint, "HALF_EVEN": np.rint, "CEIL": np.ceil, "FLOOR": np.floor, "DOWN": np.trunc,
+    "ROUND": np.rint,
+    "HALF_EVEN": np.rint,
+    "CEIL": np.ceil,
+    "FLOOR": np.floor,
+    "DOWN": np.trunc,
     "UP": lambda x: np.where(x < 0, np.floor(x), np.ceil(x)),
-    "HALF_UP": lambda x: nearest(x, True), "HALF_DOWN": lambda x: nearest(x, False),
-}  # fmt: skip
+    "HALF_UP": lambda x: nearest(x, True),
+    "HALF_DOWN": lambda x: nearest(x, False),
+}
 HALVES = np.concatenate([np.arange(-20, 21) * np.float32(0.25), [-300, 300]]).astype(np.float32)
 
 
@@ -459,9 +506,16 @@ def test_quant(bits: int, mode: str) -> None:
                 expected = (ROUNDINGS[mode](y) - np.float32(point)) * np.float32(0.5)
                 for type, domain in (("Quant", "onnx.brevitas"), ("IntQuant", "qonnx.custom_op.general")):
                     output = qonnx(
-                        type, HALVES, step(0.5), step(point), step(bits), domain=domain, signed=signed, narrow=narrow,
+                        type,
+                        HALVES,
+                        step(0.5),
+                        step(point),
+                        step(bits),
+                        domain=domain,
+                        signed=signed,
+                        narrow=narrow,
                         rounding_mode=mode.lower() if signed else mode,
-                    )  # fmt: skip
+                    )
                     np.testing.assert_array_equal(output, expected)
 
 
@@ -497,5 +551,7 @@ def test_trunc(mode: str) -> None:
 def test_every_qonnx_operator_has_a_case() -> None:
     assert set(QONNX) == {"BipolarQuant", "IntQuant", "Quant", "Trunc"}
     assert {domain for domain, table in DOMAINS.items() if table is QONNX} == {
-        "qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general",
-    }  # fmt: skip
+        "qonnx.custom_op.general",
+        "onnx.brevitas",
+        "finn.custom_op.general",
+    }

@@ -36,8 +36,8 @@ def test_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     image = held_out_digits()[0][0].reshape(1, 1, 8, 8)
     (expected,) = evaluate(tenon.load(MODEL), {"image": image}).values()
     graph = tenon.load(out)
-    (found,) = evaluate(graph, {graph.inputs[0].name: image}).values()
-    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-5, atol=1e-6)
+    (result,) = evaluate(graph, {graph.inputs[0].name: image}).values()
+    np.testing.assert_allclose(result.ravel(), expected.ravel(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -45,8 +45,10 @@ def test_two_files_in_either_order(swapped: bool, tmp_path: Path, monkeypatch: p
     folder = SHARED / "models" / "caffe" / "RFB-320"
     if not folder.is_dir():
         pytest.skip("the collection of real models is not there")
-    files = [shutil.copy(folder / f"RFB-320.{end}", tmp_path / f"{name}.{end}")
-             for name, end in (("a", "prototxt"), ("b", "caffemodel"))]  # fmt: skip
+    files = [
+        shutil.copy(folder / f"RFB-320.{end}", tmp_path / f"{name}.{end}")
+        for name, end in (("a", "prototxt"), ("b", "caffemodel"))
+    ]
     structure, weights = reversed(files) if swapped else files
     assert status(monkeypatch, "-f", "caffe", "-p", structure, "-m", weights, "-o", tmp_path / "rfb.tmfile") == 0
     assert [value.type.dims for value in tenon.load(tmp_path / "rfb.tmfile").outputs] == [(1, 4420, 4), (1, 4420, 2)]
@@ -70,9 +72,13 @@ def test_two_files_in_either_order(swapped: bool, tmp_path: Path, monkeypatch: p
     ],
 )
 def test_refusals(
-    words: tuple[object, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[object, ...],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert status(monkeypatch, *words) == code
     printed = capsys.readouterr().err

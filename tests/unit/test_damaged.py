@@ -112,9 +112,11 @@ def test_unexpected_errors_are_reported_without_traceback() -> None:
     assert "y (Crop): its parameters or inputs are invalid" in message
     assert "Error(" not in message
     assert [reason(error) for error in (KeyError("axis"), KeyError(), IndexError("pop"), MemoryError())] == [
-        "there is no 'axis'", "something is missing", "a list is shorter than it should be",
+        "there is no 'axis'",
+        "something is missing",
+        "a list is shorter than it should be",
         "it needs more memory than there is",
-    ]  # fmt: skip
+    ]
     assert reason(AssertionError()) == "AssertionError"
 
 

@@ -65,8 +65,10 @@ def test_activations(name: str) -> None:
     np.testing.assert_allclose(output, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize(("n", "size", "stride", "padding"), [(6, 2, 2, 1), (7, 2, 2, 1), (6, 2, 1, 1), (6, 5, 1, 4),
-                                                              (7, 3, 2, 2), (6, 3, 2, 0), (9, 2, 3, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "size", "stride", "padding"),
+    [(6, 2, 2, 1), (7, 2, 2, 1), (6, 2, 1, 1), (6, 5, 1, 4), (7, 3, 2, 2), (6, 3, 2, 0), (9, 2, 3, 1)],
+)
 def test_maxpool(n: int, size: int, stride: int, padding: int) -> None:
     x = random(1, 2, n, n)
     (output,) = run(f"[maxpool]\nsize={size}\nstride={stride}\npadding={padding}", x).values()

@@ -57,8 +57,8 @@ def model(tmp_path: Path) -> Path:
 def test_target_decides(target: str, scheme: str, why: str, model: Path) -> None:
     graph = tenon.load(model)
     before = str(graph)
-    found, reason = default_scheme(graph, target)
-    assert (found, why in reason) == (scheme, True), reason
+    chosen, reason = default_scheme(graph, target)
+    assert (chosen, why in reason) == (scheme, True), reason
     assert str(graph) == before
 
 
@@ -168,8 +168,8 @@ def test_command_says_which_scheme_and_why(model: Path) -> None:
 def test_tmfiles_are_symmetric(model: Path) -> None:
     """Tengine's int8 has no zero points."""
     out = model.with_name("q.tmfile")
-    found = command("quantize", model, "--data", model.with_name("x.npy"), "-o", out, "--target", "riscv64", "--json")
-    assert json.loads(found.stdout)["scheme"] == "int8-symmetric"
+    done = command("quantize", model, "--data", model.with_name("x.npy"), "-o", out, "--target", "riscv64", "--json")
+    assert json.loads(done.stdout)["scheme"] == "int8-symmetric"
     grids = [node for node in tenon.load(out) if node.op.name == "QuantizeLinear"]
     zeros = [node.input(2).array for node in grids if len(node.inputs) > 2 and node.inputs[2] is not None]
     assert grids
@@ -190,10 +190,12 @@ def test_report_of_known_ranges(model: Path) -> None:
     words = ("quantize", model, "-o", model.with_name("q.onnx"))
     sqnr = {}
     for name in ("wide", "coarse"):
-        found = json.loads(command(*words, "--ranges", model.with_name(f"{name}.yml"), "--data", data, "--json").stdout)
-        assert (found["method"], found["samples"]) == ("known ranges", 8)
-        assert {each["name"] for each in found["tensors"]} >= {"x", "r"}
-        sqnr[name] = found["outputs"][0]["sqnr"]
+        report = json.loads(
+            command(*words, "--ranges", model.with_name(f"{name}.yml"), "--data", data, "--json").stdout
+        )
+        assert (report["method"], report["samples"]) == ("known ranges", 8)
+        assert {each["name"] for each in report["tensors"]} >= {"x", "r"}
+        sqnr[name] = report["outputs"][0]["sqnr"]
     assert sqnr["coarse"] < sqnr["wide"] - 10
     silent = command(*words, "--ranges", model.with_name("wide.yml"))
     assert silent.returncode == 0, silent.stderr

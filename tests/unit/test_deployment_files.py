@@ -76,13 +76,19 @@ def test_anchors_are_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("models: [", "not YAML"), ("models: {net: {model: *a}}", "alias"), ("a: 1\n---\nb: 2\n", "document"),
-        (b"models: \xff", "UTF-8"), ("&a [*a]", "more than"), ("[" * 3000, "nested"),
-        ("a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
-            f"{y}: &{y} [{','.join(['*' + x] * 10)}]\n" for x, y in zip("abcdefg", "bcdefgh", strict=True)
-        ), "more than"),
+        ("models: [", "not YAML"),
+        ("models: {net: {model: *a}}", "alias"),
+        ("a: 1\n---\nb: 2\n", "document"),
+        (b"models: \xff", "UTF-8"),
+        ("&a [*a]", "more than"),
+        ("[" * 3000, "nested"),
+        (
+            "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"{y}: &{y} [{','.join(['*' + x] * 10)}]\n" for x, y in zip("abcdefg", "bcdefgh", strict=True)),
+            "more than",
+        ),
     ],
-)  # fmt: skip
+)
 def test_damaged_files(tmp_path: Path, text: str | bytes, words: str) -> None:
     path = tmp_path / "deploy.yml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -134,8 +140,8 @@ models:
   third: 7
 """,
     )
-    found = problems(file)
-    assert found[0] == "3: defaults.thread: there is no such key; did you mean 'threads'?"
+    lines = problems(file)
+    assert lines[0] == "3: defaults.thread: there is no such key; did you mean 'threads'?"
     for expected in (
         "5: models.first.model: this key is required",
         "6: models.first.modle: there is no such key; did you mean 'model'?",
@@ -143,10 +149,10 @@ models:
         "12: models.second.winograd: this key is given twice",
         "14: models.third: must be a mapping of keys to values",
     ):
-        assert expected in found, found
-    assert any(line.startswith("8: models.first.inputs.x.shape.1: input should be a valid integer") for line in found)
-    assert any(line.startswith("12: models.second.winograd: it must be one of 0, 2, 4") for line in found), found
-    assert any(line.startswith("13: models.second.quantize.samples") for line in found)
+        assert expected in lines, lines
+    assert any(line.startswith("8: models.first.inputs.x.shape.1: input should be a valid integer") for line in lines)
+    assert any(line.startswith("12: models.second.winograd: it must be one of 0, 2, 4") for line in lines), lines
+    assert any(line.startswith("13: models.second.quantize.samples") for line in lines)
 
 
 def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
@@ -155,21 +161,34 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
         "defaults": {"targets": ["host", "aarch64"], "threads": 2},
         "models": {
             "net": {
-                "model": "net.prototxt", "weights": "w/net.caffemodel",
-                "sha256": "ab" * 32, "weights_sha256": "cd" * 32,
+                "model": "net.prototxt",
+                "weights": "w/net.caffemodel",
+                "sha256": "ab" * 32,
+                "weights_sha256": "cd" * 32,
                 "inputs": {
-                    "x": {"shape": "1,4,6,3", "type": "uint8", "format": "NHWC", "range": [-1, 1], "data": "x.npy"},
+                    "x": {"shape": "1,4,6,3", "type": "uint8", "format": "NHWC", "range": [-1, 1], "data": "x.npy"}
                 },
                 "outputs": ["sum"],
                 "quantize": {
-                    "data": "photos", "ranges": "r.yml", "samples": 3, "seed": 4, "scheme": "uint8",
-                    "method": "mse", "change_concat_ranges": True, "exclude": "a,b", "min_sqnr": 30, "max_drop": 0.5,
+                    "data": "photos",
+                    "ranges": "r.yml",
+                    "samples": 3,
+                    "seed": 4,
+                    "scheme": "uint8",
+                    "method": "mse",
+                    "change_concat_ranges": True,
+                    "exclude": "a,b",
+                    "min_sqnr": 30,
+                    "max_drop": 0.5,
                     "metric": "top-1",
                 },
-                "validate": {"cpu": 0.9}, "threads": 1, "ram": "64K", "labels": ["a", "b"],
+                "validate": {"cpu": 0.9},
+                "threads": 1,
+                "ram": "64K",
+                "labels": ["a", "b"],
             }
         },
-    }  # fmt: skip
+    }
     (net,) = read_deployment(written(tmp_path, content)).models
     assert net.source.file == str(tmp_path / "net.prototxt")
     assert (net.source.sha256, net.source.weights_sha256) == ("ab" * 32, "cd" * 32)
@@ -178,10 +197,18 @@ def test_every_key_of_a_model_is_read(tmp_path: Path) -> None:
     assert x.data == (str(tmp_path / "x.npy"),)
     assert [port.name for port in net.outputs] == ["sum"]
     assert net.quantize == {
-        "data": str(tmp_path / "photos"), "ranges": str(tmp_path / "r.yml"), "change_concat_ranges": True,
-        "samples": 3, "seed": 4, "scheme": "uint8", "method": "mse",
-        "exclude": ("a", "b"), "min_sqnr": 30, "max_drop": 0.5, "metric": "top-1",
-    }  # fmt: skip
+        "data": str(tmp_path / "photos"),
+        "ranges": str(tmp_path / "r.yml"),
+        "change_concat_ranges": True,
+        "samples": 3,
+        "seed": 4,
+        "scheme": "uint8",
+        "method": "mse",
+        "exclude": ("a", "b"),
+        "min_sqnr": 30,
+        "max_drop": 0.5,
+        "metric": "top-1",
+    }
     assert net.thresholds == {"cpu": 0.9, "quantized": 0.98}
     assert net.targets == ("host", "aarch64")
     assert dict(net.options) == {"threads": 1, "ram": 65536, "labels": ("a", "b")}
@@ -192,11 +219,12 @@ def test_bundles_answer_in_the_requested_formats(tmp_path: Path) -> None:
     content = {
         "models": {
             "Net-1": {
-                "model": "net.onnx", "outputs": ["relu"],
+                "model": "net.onnx",
+                "outputs": ["relu"],
                 "inputs": {"x": {"shape": [1, 4, 6, 3], "format": "NHWC"}, "y": {}},
             }
         }
-    }  # fmt: skip
+    }
     (made,) = tenon.convert(read_deployment(written(tmp_path, content)), tmp_path / "out")
     assert made.folder == tmp_path / "out" / "Net-1" / "host"
     x, y = np.random.default_rng(0).normal(size=(2, *IMAGE)).astype(np.float32)
@@ -252,8 +280,8 @@ def mace(folder: Path, more: dict[str, Any] | None = None, part: dict[str, Any] 
 
 
 def only(path: Path) -> DeployedModel:
-    (found,) = read_deployment(path).models
-    return found
+    (model,) = read_deployment(path).models
+    return model
 
 
 KEYS: dict[str, tuple[Any, Any]] = {
@@ -290,12 +318,23 @@ KEYS: dict[str, tuple[Any, Any]] = {
 """A value of each key, and what it must change."""
 
 NOTED: dict[str, Any] = {
-    "input_aliases": ["i"], "output_aliases": "o", "check_tensors": ["sum"], "check_shapes": ["1,2"],
+    "input_aliases": ["i"],
+    "output_aliases": "o",
+    "check_tensors": ["sum"],
+    "check_shapes": ["1,2"],
     "backend": "kaldi",
-    "cl_mem_type": "buffer", "order": 1, "graph_optimize_options": ["FOLD_RESHAPE"], "dsp_mode": 1,
-    "limit_opencl_kernel_time": 1, "opencl_queue_window_size": 1, "nnlib_graph_mode": 1, "docker_image_tag": "t",
-    "dockerfile_path": "p", "dockerfile_sha256_checksum": "e" * 64, "accelerator_api": "qnn",
-}  # fmt: skip
+    "cl_mem_type": "buffer",
+    "order": 1,
+    "graph_optimize_options": ["FOLD_RESHAPE"],
+    "dsp_mode": 1,
+    "limit_opencl_kernel_time": 1,
+    "opencl_queue_window_size": 1,
+    "nnlib_graph_mode": 1,
+    "docker_image_tag": "t",
+    "dockerfile_path": "p",
+    "dockerfile_sha256_checksum": "e" * 64,
+    "accelerator_api": "qnn",
+}
 """Keys without effect, which are noted."""
 
 _OF_MODELS = set(MaceModel.model_fields) - set(MaceSubgraph.model_fields)
@@ -324,9 +363,15 @@ def test_every_key_of_mace_has_a_test() -> None:
     tested = {"quantize_schema", "quantize_range_file", "change_concat_ranges", *KEYS, *NOTED}
     assert set(MaceModel.model_fields) == tested
     assert set(MaceFile.model_fields) == {
-        "library_name", "target_abis", "target_socs", "model_graph_format", "model_data_format", "models",
-        "apu_version_with_no_device", "quantize_stat",
-    }  # fmt: skip
+        "library_name",
+        "target_abis",
+        "target_socs",
+        "model_graph_format",
+        "model_data_format",
+        "models",
+        "apu_version_with_no_device",
+        "quantize_stat",
+    }
 
 
 def test_defaults_of_mace(tmp_path: Path) -> None:
@@ -337,15 +382,21 @@ def test_defaults_of_mace(tmp_path: Path) -> None:
 
 def test_keys_of_the_whole_file_of_mace(tmp_path: Path) -> None:
     file = mace(
-        tmp_path, library_name="lib", target_abis="armeabi-v7a, arm64-v8a,arm64,armhf,host", target_socs=["msm8998"],
-        model_graph_format="code", model_data_format="file", apu_version_with_no_device=3, quantize_stat=False,
-    )  # fmt: skip
+        tmp_path,
+        library_name="lib",
+        target_abis="armeabi-v7a, arm64-v8a,arm64,armhf,host",
+        target_socs=["msm8998"],
+        model_graph_format="code",
+        model_data_format="file",
+        apu_version_with_no_device=3,
+        quantize_stat=False,
+    )
     assert read_deployment(file).name == "lib"
     assert only(file).targets == ("android-armv7", "android-arm64", "aarch64", "armv7", "host")
     assert not [note for note in only(file).notes if note.startswith("model_graph_format")]
-    found = problems(mace(tmp_path, model_data_format="code", target_abis=["mips"]))
-    assert any("target_abis: 'mips' is none of armeabi-v7a, arm64-v8a, arm64, armhf, host" in line for line in found)
-    assert any("model_graph_format: must be code where model_data_format is code" in line for line in found)
+    lines = problems(mace(tmp_path, model_data_format="code", target_abis=["mips"]))
+    assert any("target_abis: 'mips' is none of armeabi-v7a, arm64-v8a, arm64, armhf, host" in line for line in lines)
+    assert any("model_graph_format: must be code where model_data_format is code" in line for line in lines)
 
 
 def test_quantisation_keys_of_mace(tmp_path: Path) -> None:
@@ -440,10 +491,10 @@ def test_subgraphs_override_their_model(tmp_path: Path) -> None:
 
 def test_problems_of_a_mace_file(tmp_path: Path) -> None:
     part = {"input_shapes": ["1,2", "3,4"], "input_data_formats": "NHCW", "runtme": "cpu"}
-    found = problems(mace(tmp_path, {"platform": "torch", "validation_threshold": {"CPU": 1.0}}, part))
-    assert any("platform: input should be 'tensorflow'" in line for line in found)
-    assert any("runtme: there is no such key; did you mean 'runtime'?" in line for line in found)
-    assert any("input_data_formats.0: input should be" in line for line in found)
+    lines = problems(mace(tmp_path, {"platform": "torch", "validation_threshold": {"CPU": 1.0}}, part))
+    assert any("platform: input should be 'tensorflow'" in line for line in lines)
+    assert any("runtme: there is no such key; did you mean 'runtime'?" in line for line in lines)
+    assert any("input_data_formats.0: input should be" in line for line in lines)
     (problem,) = problems(mace(tmp_path, part={"input_shapes": ["1,2", "3,4"]}))
     assert problem.endswith("input_shapes: has 2 values for the 1 of input_tensors")
     (problem,) = problems(mace(tmp_path, {"validation_threshold": {"TPU": 1.0}}))
@@ -640,8 +691,8 @@ NUMBERS = [begin + 6000 * digit for begin, digit in (("", "9"), ("-", "9"), ("0x
 @pytest.mark.parametrize("number", NUMBERS, ids=range(len(NUMBERS)))
 def test_numbers_of_many_digits(number: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"models:\n  m:\n    model: net.onnx\n    threads: {number}\n")
-    found = problems(path)
-    assert any("4: " in line and f"a number of {len(number)} characters" in line for line in found)
+    lines = problems(path)
+    assert any("4: " in line and f"a number of {len(number)} characters" in line for line in lines)
 
 
 def test_a_mace_file_gives_the_same_answer_as_compile(tmp_path: Path) -> None:

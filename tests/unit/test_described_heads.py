@@ -33,9 +33,11 @@ def raw(boxes: str = "boxes", scores: str = "scores") -> tuple[bytes, Array, Arr
     offsets = rng.normal(size=(1, COUNT, 4)).astype(np.float32)
     sure = rng.dirichlet((1, 1, 1), size=(1, COUNT)).astype(np.float32)
     nodes = [
-        node("ReduceMean", ["image"], ["mean"], keepdims=0), node("Mul", ["mean", "zero"], ["nothing"]),
-        node("Add", ["nothing", "offsets"], [boxes]), node("Add", ["nothing", "sure"], [scores]),
-    ]  # fmt: skip
+        node("ReduceMean", ["image"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "zero"], ["nothing"]),
+        node("Add", ["nothing", "offsets"], [boxes]),
+        node("Add", ["nothing", "sure"], [scores]),
+    ]
     constants = {"zero": np.zeros(1, np.float32), "offsets": offsets, "sure": sure}
     made = model(nodes, {"image": [1, 3, *SIZE]}, [boxes, scores], constants)
     return made.SerializeToString(), offsets[0], sure[0]
@@ -73,9 +75,7 @@ def test_priors_from_a_file_with_logits(tmp_path: Path) -> None:
     data, offsets, sure = raw("loc", "conf")
     x = decoded(np.zeros((COUNT, 4)))
     np.save(tmp_path / "p.npy", np.concatenate([(x[:, :2] + x[:, 2:]) / 2, x[:, 2:] - x[:, :2]], 1))
-    head = {
-        "kind": "ssd", "priors": tmp_path / "p.npy", "activation": "softmax", "boxes": "loc", "scores": "conf",
-    }  # fmt: skip
+    head = {"kind": "ssd", "priors": tmp_path / "p.npy", "activation": "softmax", "boxes": "loc", "scores": "conf"}
     with tenon.open(tenon.compile(data, head=head)) as engine:
         out = engine.run(np.zeros((1, 3, *SIZE), np.float32))
     np.testing.assert_allclose(out["loc"][0], decoded(offsets), atol=1e-5)
@@ -92,16 +92,20 @@ def test_outputs_can_be_named_if_shapes_are_ambiguous() -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ({"kind": "sdd"}, "kind"), ({"kind": "ssd"}, "strides=8,16"),
+        ({"kind": "sdd"}, "kind"),
+        ({"kind": "ssd"}, "strides=8,16"),
         ({**HEAD, "strides": (8,)}, "for each stride some sizes"),
         ({**HEAD, "strides": (8, 8)}, "make 45 boxes.* has 36"),
-        ({**HEAD, "boxes": "absent"}, "no output is called 'absent'"), ({**HEAD, "colour": 1}, "colour"),
-        ({**HEAD, "variances": (1,)}, "variances"), ({"kind": "ssd", "priors": "absent.npy"}, "absent.npy"),
-        ({"kind": "boxes", "outputs": ("boxes",)}, "name 2 of the outputs"), ({**HEAD, "strides": (0, 8)}, "strides"),
+        ({**HEAD, "boxes": "absent"}, "no output is called 'absent'"),
+        ({**HEAD, "colour": 1}, "colour"),
+        ({**HEAD, "variances": (1,)}, "variances"),
+        ({"kind": "ssd", "priors": "absent.npy"}, "absent.npy"),
+        ({"kind": "boxes", "outputs": ("boxes",)}, "name 2 of the outputs"),
+        ({**HEAD, "strides": (0, 8)}, "strides"),
         ({"kind": "rows", "outputs": ("nothing",)}, "name 1 of the outputs"),
         ({**HEAD, "scores": "boxes"}, "Name them with"),
     ],
-)  # fmt: skip
+)
 def test_invalid_descriptions(head: dict[str, Any], words: str) -> None:
     data, _, _ = raw()
     with pytest.raises(InputError, match=words):
@@ -124,8 +128,9 @@ def faces() -> Path:
 
 SCALED = ("--mean", "127", "--scale", "1/128", "--threshold", "0.7")
 FILES = [
-    ("caffe/RFB-320/RFB-320.prototxt", ()), ("ncnn/version-RFB-320/RFB-320.param", ("--shape", "input=1,3,240,320")),
-]  # fmt: skip
+    ("caffe/RFB-320/RFB-320.prototxt", ()),
+    ("ncnn/version-RFB-320/RFB-320.param", ("--shape", "input=1,3,240,320")),
+]
 
 
 @pytest.mark.slow
@@ -170,20 +175,27 @@ def test_example_detects_faces_with_every_export(file: str, faces: Path, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("absent.onnx", "photo.png"), "absent.onnx"), ((DIGITS / "digits.onnx", "photo.png"), "boxes"),
+        (("absent.onnx", "photo.png"), "absent.onnx"),
+        ((DIGITS / "digits.onnx", "photo.png"), "boxes"),
         (("good.onnx", "absent.png"), "absent.png"),
-        (("good.onnx", "raw.onnx"), "raw.onnx"), (("good.onnx", "photo.png", "--out", "photo.none"), "photo.none"),
+        (("good.onnx", "raw.onnx"), "raw.onnx"),
+        (("good.onnx", "photo.png", "--out", "photo.none"), "photo.none"),
     ],
-)  # fmt: skip
+)
 def test_example_error_messages(arguments: tuple[str | Path, ...], words: str, tmp_path: Path) -> None:
     (tmp_path / "raw.onnx").write_bytes(raw()[0])
     rng = np.random.default_rng(0)
     numbers = {"w": rng.normal(size=(4420, 3)).astype(np.float32)}
     nodes = [
-        node("GlobalAveragePool", ["input"], ["m"]), node("Flatten", ["m"], ["f"]), node("Sigmoid", ["f"], ["q"]),
-        node("Gemm", ["q", "w"], ["g"], transB=1), node("Sigmoid", ["g"], ["s"]), node("Reshape", ["s", "to"], ["c"]),
-        node("Concat", ["c", "c"], ["scores"], axis=2), node("Concat", ["scores", "scores"], ["boxes"], axis=2),
-    ]  # fmt: skip
+        node("GlobalAveragePool", ["input"], ["m"]),
+        node("Flatten", ["m"], ["f"]),
+        node("Sigmoid", ["f"], ["q"]),
+        node("Gemm", ["q", "w"], ["g"], transB=1),
+        node("Sigmoid", ["g"], ["s"]),
+        node("Reshape", ["s", "to"], ["c"]),
+        node("Concat", ["c", "c"], ["scores"], axis=2),
+        node("Concat", ["scores", "scores"], ["boxes"], axis=2),
+    ]
     made = model(
         nodes, {"input": [1, 3, 240, 320]}, ["scores", "boxes"], {**numbers, "to": np.array([1, 4420, 1], np.int64)}
     )

@@ -55,9 +55,15 @@ def written(folder: Path, text: str) -> Path:
 def test_keys_of_mace(tmp_path: Path) -> None:
     nano, pi, phone, here = read_devices(written(tmp_path, MACE))
     assert nano == DeviceSpec(
-        "nanopi", "ssh", "10.0.0.0", "user", password="123456", abis=("arm64", "armhf"), socs=("RK3399",),
+        "nanopi",
+        "ssh",
+        "10.0.0.0",
+        "user",
+        password="123456",
+        abis=("arm64", "armhf"),
+        socs=("RK3399",),
         model="FriendlyElec Nanopi M4",
-    )  # fmt: skip
+    )
     assert (pi.name, pi.transport, pi.socs) == ("rpi3", "ssh", ("BCM2837", "BCM2835"))
     assert (phone.transport, phone.address, phone.place) == ("adb", "0123", "/data/local/tmp/tenon")
     assert (here.transport, here.shell, here.where) == ("shell", ("sh", "-c"), "sh")
@@ -83,8 +89,8 @@ devices:
 
 def test_documented_file(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "devices.md").read_text().partition("```yaml\n")[2].partition("```")[0]
-    found = {spec.name: spec.transport for spec in read_devices(written(tmp_path, text))}
-    assert found == {"pi5": "ssh", "phone": "adb", "box": "shell", "emulated": "shell"}
+    transports = {spec.name: spec.transport for spec in read_devices(written(tmp_path, text))}
+    assert transports == {"pi5": "ssh", "phone": "adb", "box": "shell", "emulated": "shell"}
 
 
 def test_documented_keys() -> None:
@@ -110,8 +116,11 @@ devices:
     lines = [line.removeprefix(f"{path}:") for line in str(caught.value).splitlines()]
     assert lines[0] == "3: devices.a.adress: there is no such key; did you mean 'address'?"
     assert [line.split(": ")[:2] for line in lines[1:]] == [
-        ["6", "devices.b.port"], ["7", "devices.c.target"], ["8", "devices.d.target_abis"], ["9", "devices.e"],
-    ]  # fmt: skip
+        ["6", "devices.b.port"],
+        ["7", "devices.c.target"],
+        ["8", "devices.d.target_abis"],
+        ["9", "devices.e"],
+    ]
     for wrong, words in (
         ("{username: pi}", "required"),
         ("{address: 0123}", "in quotes"),
@@ -181,8 +190,8 @@ def said(**facts: str) -> str:
 )
 def test_targets_of_what_devices_say(facts: dict[str, str], target: str) -> None:
     spec = DeviceSpec("it")
-    found = ask(Told(spec, said(system="Linux", **facts)))
-    assert target_of(spec, found).name == target
+    facts_of_device = ask(Told(spec, said(system="Linux", **facts)))
+    assert target_of(spec, facts_of_device).name == target
 
 
 def test_a_device_that_no_target_suits() -> None:

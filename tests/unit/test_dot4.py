@@ -37,9 +37,11 @@ def test_interpreter_accumulates_in_32_bits(name: str) -> None:
 
 
 COMPILERS = {
-    "x86-64": "x86_64", "x86-64-avx2": "x86_64_v3", "x86-64-avx512": "x86_64_v4",
+    "x86-64": "x86_64",
+    "x86-64-avx2": "x86_64_v3",
+    "x86-64-avx512": "x86_64_v4",
     "x86-64-avx512-vnni": "x86_64_v4+avx512vnni",
-}  # fmt: skip
+}
 
 
 def command(compiler: str, target: str, folder: Path) -> Sequence[str]:

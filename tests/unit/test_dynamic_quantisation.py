@@ -16,22 +16,28 @@ from tenon.formats import importers
 from tenon.network import passes
 from tenon.network.graph.graph import Array, Graph
 
-TYPES = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
-         np.dtype(np.float32): TensorProto.FLOAT}  # fmt: skip
+TYPES = {
+    np.dtype(np.uint8): TensorProto.UINT8,
+    np.dtype(np.int8): TensorProto.INT8,
+    np.dtype(np.float32): TensorProto.FLOAT,
+}
 STEP = np.array(0.01, np.float32)
 QUANTISE = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
 SCALED = [
-    helper.make_node("Cast", ["i"], ["c"], to=1), helper.make_node("Mul", ["s", "ws"], ["sw"]),
+    helper.make_node("Cast", ["i"], ["c"], to=1),
+    helper.make_node("Mul", ["s", "ws"], ["sw"]),
     helper.make_node("Mul", ["c", "sw"], ["y"]),
-]  # fmt: skip
+]
 
 
 def file(nodes: list[Any], feeds: dict[str, Array], constants: dict[str, Array], to: int = TensorProto.FLOAT) -> bytes:
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(n, TYPES[a.dtype], a.shape) for n, a in feeds.items()],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, TYPES[a.dtype], a.shape) for n, a in feeds.items()],
         [helper.make_tensor_value_info("y", to, None)],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
@@ -150,9 +156,11 @@ def test_to_float() -> None:
     names = ["q", "w", "s", "ws", "z", "wz", "b"]
     node = helper.make_node("MatMulIntegerToFloat", names, ["y"], domain="com.microsoft")
     constants = {
-        "w": integers(rng, np.int8, 16, 11), "wz": np.zeros(11, np.int8),
-        "ws": rng.uniform(0.01, 0.02, 11).astype(np.float32), "b": rng.standard_normal(11).astype(np.float32),
-    }  # fmt: skip
+        "w": integers(rng, np.int8, 16, 11),
+        "wz": np.zeros(11, np.int8),
+        "ws": rng.uniform(0.01, 0.02, 11).astype(np.float32),
+        "b": rng.standard_normal(11).astype(np.float32),
+    }
     check(file([QUANTISE, node], feeds, constants), feeds, "IntegerGemm", exact=False)
 
 
@@ -161,9 +169,10 @@ def test_quantised_matrix_product() -> None:
     feeds = {"x": rng.standard_normal((3, 20)).astype(np.float32)}
     node = helper.make_node("DynamicQuantizeMatMul", ["x", "w", "ws", "", "b"], ["y"], domain="com.microsoft")
     constants = {
-        "w": integers(rng, np.int8, 20, 9), "ws": np.full(1, 0.02, np.float32),
+        "w": integers(rng, np.int8, 20, 9),
+        "ws": np.full(1, 0.02, np.float32),
         "b": rng.standard_normal(9).astype(np.float32),
-    }  # fmt: skip
+    }
     check(file([node], feeds, constants), feeds, "IntegerGemm", exact=False)
 
 
@@ -179,11 +188,12 @@ def test_lstm(direction: str, columns: bool) -> None:
     )
     of = (sides, 4 * hidden) if columns else (sides,)
     constants = {
-        "w": integers(rng, np.int8, sides, deep, 4 * hidden), "r": integers(rng, np.int8, sides, hidden, 4 * hidden),
+        "w": integers(rng, np.int8, sides, deep, 4 * hidden),
+        "r": integers(rng, np.int8, sides, hidden, 4 * hidden),
         "b": rng.standard_normal((sides, 8 * hidden)).astype(np.float32),
         **{n: rng.uniform(0.004, 0.01, of).astype(np.float32) for n in ("ws", "rs")},
         **{n: np.zeros(of, np.int8) for n in ("wz", "rz")},
-    }  # fmt: skip
+    }
     check(file([node], feeds, constants), feeds, "IntegerGemm", 1e-3, exact=False)
 
 

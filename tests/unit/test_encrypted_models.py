@@ -137,14 +137,14 @@ def test_folders_with_links_are_not_encrypted(place: Path, tmp_path: Path) -> No
 def test_importers_read_files_where_they_are_decrypted() -> None:
     """No importer opens a file itself, past ``wire.stored_files``."""
     opens = re.compile(r"\.read_bytes\(|\.read_text\(|\bopen\(|read_regular|open_regular|np\.fromfile|np\.load\(")
-    found = [
+    calls = [
         f"{path.name}: {line.strip()}"
         for folder in ("importers", "decompositions", "graph_builder")
         for path in (ROOT / "src" / "tenon" / folder).rglob("*.py")
         for line in path.read_text().splitlines()
         if opens.search(line)
     ]
-    assert found == []
+    assert calls == []
 
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -192,11 +192,15 @@ def test_every_command_that_reads_models_takes_the_key(
     Path("deploy.yml").write_text(json.dumps({"models": {"net": {"model": sealed}}}))
     short = ["--rounds", "1", "--warmup", "0"]
     words = {
-        "run": [sealed, "--input", "x=x.npy"], "benchmark": [sealed, *short], "profile": [sealed, *short],
-        "tune": [sealed, "--table", "table.sqlite"], "optimize": [sealed, "-o", "out.onnx"],
-        "compare": [sealed, sealed, "--data", "samples.npy"], "convert": ["--config", "deploy.yml"],
+        "run": [sealed, "--input", "x=x.npy"],
+        "benchmark": [sealed, *short],
+        "profile": [sealed, *short],
+        "tune": [sealed, "--table", "table.sqlite"],
+        "optimize": [sealed, "-o", "out.onnx"],
+        "compare": [sealed, sealed, "--data", "samples.npy"],
+        "convert": ["--config", "deploy.yml"],
         "validate": [sealed, "--data", "samples.npy", "--against", f"onnxruntime:{place / 'net.onnx'}"],
-    }  # fmt: skip
+    }
     assert run_main(main, [command, *words[command]]) == 2
     assert "is encrypted: give its key" in capsys.readouterr().err
     status = run_main(main, [command, *words[command], "--key-file", str(place / "key")])

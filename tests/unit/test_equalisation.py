@@ -34,8 +34,10 @@ def samples(given: list[Array]) -> list[dict[str, Array]]:
 def test_groups_reach_from_products_to_products() -> None:
     groups = channel_groups(plain(separable()))
     assert [(g.channels, len(g.makers), len(g.readers), len(g.limited)) for g in groups] == [
-        (16, 1, 1, 1), (16, 1, 1, 1), (8, 1, 1, 0),
-    ]  # fmt: skip
+        (16, 1, 1, 1),
+        (16, 1, 1, 1),
+        (8, 1, 1, 0),
+    ]
 
 
 def test_sums_join_groups_and_other_readers_prevent_them() -> None:
@@ -119,9 +121,14 @@ def test_one_scale_for_all_weights_is_enough_after_equalisation(limit: float | N
 def test_limits_of_channels_are_integers_and_onnxruntime_agrees(tmp_path: Path) -> None:
     given = images()
     made = tenon.quantize(
-        separable(0.5), given, scheme="int8-per-tensor", method="min-max", range_search=False, rounding="nearest",
+        separable(0.5),
+        given,
+        scheme="int8-per-tensor",
+        method="min-max",
+        range_search=False,
+        rounding="nearest",
         equalisation=True,
-    )  # fmt: skip
+    )
     assert "Min" in {node.op.name for node in made.graph}
     description, planned = tenon.inspect(made.graph)
     assert description.left_in_float == ()

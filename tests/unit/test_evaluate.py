@@ -32,34 +32,34 @@ def network(folder: Path) -> Path:
 
 def test_share_of_right_classes(tmp_path: Path) -> None:
     truths = [*CLASSES[:5], (CLASSES[5] + 1) % 4]
-    found = tenon.evaluate(network(tmp_path), SAMPLES, ground_truth=truths)
-    assert found.samples == 6
-    assert found.results == pytest.approx({"top1": 5 / 6})
-    assert found.errors["top1"] == pytest.approx((5 / 36 / 6) ** 0.5)
+    evaluation = tenon.evaluate(network(tmp_path), SAMPLES, ground_truth=truths)
+    assert evaluation.samples == 6
+    assert evaluation.results == pytest.approx({"top1": 5 / 6})
+    assert evaluation.errors["top1"] == pytest.approx((5 / 36 / 6) ** 0.5)
     bundle = tenon.compile(network(tmp_path))
     with tenon.open(bundle) as engine:
-        assert tenon.evaluate(engine, SAMPLES, ground_truth=truths).results == found.results
+        assert tenon.evaluate(engine, SAMPLES, ground_truth=truths).results == evaluation.results
         assert engine.run({"x": SAMPLES[0]})  # is left open
 
 
 def test_a_device_is_evaluated(tmp_path: Path) -> None:
     with RemoteBundle(tenon.compile(network(tmp_path), target="wasm32")) as device:
-        found = tenon.evaluate(device, SAMPLES, ground_truth=CLASSES, samples=2)
-    assert (found.samples, found.results["top1"]) == (2, 1)
+        evaluation = tenon.evaluate(device, SAMPLES, ground_truth=CLASSES, samples=2)
+    assert (evaluation.samples, evaluation.results["top1"]) == (2, 1)
 
 
 def test_chosen_samples_keep_their_truth(tmp_path: Path) -> None:
     """Samples that the seed chooses are compared with the truth of these, by number and by file name."""
     np.savez(tmp_path / "data.npz", x=SAMPLES, y=CLASSES)
     for seed in range(3):
-        found = tenon.evaluate(network(tmp_path), tmp_path / "data.npz", samples=3, seed=seed)
-        assert (found.samples, found.results["top1"]) == (3, 1)
+        evaluation = tenon.evaluate(network(tmp_path), tmp_path / "data.npz", samples=3, seed=seed)
+        assert (evaluation.samples, evaluation.results["top1"]) == (3, 1)
     (tmp_path / "folder").mkdir()
     for name, sample in zip("fbdace", SAMPLES, strict=True):
         np.save(tmp_path / "folder" / f"{name}.npy", sample)
     (tmp_path / "truth.txt").write_text("".join(f"{n}.npy {c}\n" for n, c in zip("fbdace", CLASSES, strict=True)))
-    found = tenon.evaluate(network(tmp_path), tmp_path / "folder", ground_truth=tmp_path / "truth.txt", samples=4)
-    assert (found.samples, found.results["top1"]) == (4, 1)
+    evaluation = tenon.evaluate(network(tmp_path), tmp_path / "folder", ground_truth=tmp_path / "truth.txt", samples=4)
+    assert (evaluation.samples, evaluation.results["top1"]) == (4, 1)
 
 
 def test_a_contract_scores_chosen_samples_by_their_numbers(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_scripts_of_mace(
     np.save(tmp_path / "data.npy", SAMPLES)
     script = tmp_path / "accuracy.py"
     script.write_text(SCRIPT.format(data=str(tmp_path / "data.npy"), batch=batch, returned=returned))
-    found = tenon.evaluate(network(tmp_path), metric=str(script))
-    assert (found.samples, found.results) == (6, results)
+    evaluation = tenon.evaluate(network(tmp_path), metric=str(script))
+    assert (evaluation.samples, evaluation.results) == (6, results)
     assert capsys.readouterr().out == "Top 1 accuracy: 1.000000\n"
 
 
@@ -152,7 +152,7 @@ def test_scripts_that_do_not_fit(tmp_path: Path) -> None:
         ("x = 1", "has no class AccuracyValidator"),
         ("import nothing_of_that_name", r"No module named 'nothing_of_that_name' \(a\.py, line 1\)"),
         ("class AccuracyValidator:\n    pass\n", "no method 'sample_size'"),
-    ):  # fmt: skip
+    ):
         script.write_text(text)
         with pytest.raises(InputError, match=words):
             tenon.evaluate(network(tmp_path), metric=str(script))
@@ -186,9 +186,7 @@ def score(outputs, number):
 
 made = Evaluation(Count, dataset=data, preprocess=lambda sample: {sample})
 """
-USUAL = {
-    "init": "pass", "add": "pass", "results": "{'right': 1.0}", "data": "pass", "score": "1.0", "sample": "sample",
-}  # fmt: skip
+USUAL = {"init": "pass", "add": "pass", "results": "{'right': 1.0}", "data": "pass", "score": "1.0", "sample": "sample"}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +281,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     np.savez(tmp_path / "data.npz", x=SAMPLES, y=CLASSES)
     words = ["evaluate", str(network(tmp_path)), "--data", str(tmp_path / "data.npz")]
     assert run_main(main, [*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["samples"], found["results"]) == (6, {"top1": 1.0})
+    report = json.loads(capsys.readouterr().out)
+    assert (report["samples"], report["results"]) == (6, {"top1": 1.0})
     assert run_main(main, [*words, "--metric", "nothing"]) == 2
     assert "there is no such metric: give one of top1, top5, auc, map, wer" in " ".join(capsys.readouterr().err.split())

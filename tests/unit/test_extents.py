@@ -32,9 +32,10 @@ def with_empty_axes(case: Case) -> Iterator[Case]:
     """Variants of the case: all axes of one extent empty, for each extent, and each axis of each operand empty."""
     shapes = [(i, s) for i, s in enumerate(case.inputs) if isinstance(s, tuple)]
     for extent in sorted({n for _, s in shapes for n in s}):
-        yield replace(case, inputs=tuple(
-            tuple(0 if n == extent else n for n in s) if isinstance(s, tuple) else s for s in case.inputs
-        ))  # fmt: skip
+        yield replace(
+            case,
+            inputs=tuple(tuple(0 if n == extent else n for n in s) if isinstance(s, tuple) else s for s in case.inputs),
+        )
     for i, shape in shapes:
         for axis in range(len(shape)):
             less = (*shape[:axis], 0, *shape[axis + 1 :])
@@ -89,25 +90,48 @@ def compiled(nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[
 
 NOTHING = [
     ("MatMul", ["x", "w"], (2, 0), {"w": np.zeros((0, 3), np.float32)}, {}, np.zeros((2, 3))),
-    ("Gemm", ["x", "w", "b"], (2, 0), {"w": np.zeros((0, 3), np.float32), "b": np.ones(3, np.float32)}, {"beta": 2.0},
-     np.full((2, 3), 2)),
+    (
+        "Gemm",
+        ["x", "w", "b"],
+        (2, 0),
+        {"w": np.zeros((0, 3), np.float32), "b": np.ones(3, np.float32)},
+        {"beta": 2.0},
+        np.full((2, 3), 2),
+    ),
     ("ReduceMean", ["x", "a"], (2, 0), {"a": np.array([1])}, {}, np.full((2, 1), np.nan)),
     ("ReduceMax", ["x", "a"], (2, 0), {"a": np.array([1])}, {}, np.full((2, 1), -np.inf)),
     ("ReduceMin", ["x", "a"], (2, 0), {"a": np.array([1])}, {}, np.full((2, 1), np.inf)),
     ("GlobalAveragePool", ["x"], (1, 2, 0, 3), {}, {}, np.full((1, 2, 1, 1), np.nan)),
-    ("Resize", ["x", "", "s"], (1, 3, 1, 4), {"s": np.array([1, 1, 0.5, 2], np.float32)}, {"mode": "linear"},
-     np.zeros((1, 3, 0, 8))),
-    ("Resize", ["x", "", "s"], (1, 3, 1, 4), {"s": np.array([1, 1, 0, 1], np.float32)}, {"mode": "cubic"},
-     np.zeros((1, 3, 0, 4))),
-]  # fmt: skip
+    (
+        "Resize",
+        ["x", "", "s"],
+        (1, 3, 1, 4),
+        {"s": np.array([1, 1, 0.5, 2], np.float32)},
+        {"mode": "linear"},
+        np.zeros((1, 3, 0, 8)),
+    ),
+    (
+        "Resize",
+        ["x", "", "s"],
+        (1, 3, 1, 4),
+        {"s": np.array([1, 1, 0, 1], np.float32)},
+        {"mode": "cubic"},
+        np.zeros((1, 3, 0, 4)),
+    ),
+]
 
 
 @pytest.mark.parametrize("level", [0, 2])
 @pytest.mark.parametrize(("name", "operands", "shape", "weights", "attributes", "wanted"), NOTHING)
 def test_reductions_over_no_elements(
-    name: str, operands: list[str], shape: tuple[int, ...], weights: dict[str, Array], attributes: dict[str, Any],
-    wanted: Array, level: int,
-) -> None:  # fmt: skip
+    name: str,
+    operands: list[str],
+    shape: tuple[int, ...],
+    weights: dict[str, Array],
+    attributes: dict[str, Any],
+    wanted: Array,
+    level: int,
+) -> None:
     engine = compiled([node(name, operands, ["y"], **attributes)], shape, weights, optimize=level)
     np.testing.assert_array_equal(engine.run(np.ones(shape, np.float32))["y"], wanted.astype(np.float32))
 

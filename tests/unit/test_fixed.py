@@ -57,9 +57,7 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
     "Tengine": (tmfile(16, [0, 3, 3, 2, 2, 0, 1, 1, 1, 1, 1]), {}),
     "Caffe2": (caffe2_net([caffe2_operator("Relu", ["x"], ["y"])], ["x"], ["y"]), {"shapes": X}),
     "Paddle": (paddle(paddle_operator("relu", {"X": "x"}, {"Out": "y"}), parameters={}), {}),
-    "MXNet": (
-        mxnet_symbol(*MXNET), {"shapes": {"data": (1, 4, 6, 6)}, "weights": mxnet_parameters(mxnet_stored())},
-    ),
+    "MXNet": (mxnet_symbol(*MXNET), {"shapes": {"data": (1, 4, 6, 6)}, "weights": mxnet_parameters(mxnet_stored())}),
     "OneFlow": (ONEFLOW_JOB.replace("KIND", "relu").encode(), {}),
     "MACE": (
         mace_net("Conv2D", {"padding": 1}, (np.ones((3, 4, 1, 1), np.float32), np.ones(3, np.float32))),
@@ -69,7 +67,7 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
     "TensorFlow": (tf.graph(tf.placeholder("x", 2), tf.node("y", "Neg", "x")), {}),
     "PyTorch": (pt2([call("aten.relu.default", "y", self="x")], {"x": (1, 4), "y": (1, 4)}, ["x"], ["y"]), {}),
     "Keras": (keras(), {}),
-}  # fmt: skip
+}
 """A small model of each format but MegEngine, for which there is no writer in the tests."""
 
 
@@ -144,9 +142,13 @@ def test_value_replaces_the_default_of_an_input() -> None:
 
 def test_tensorflow_condition() -> None:
     data = tf.graph(
-        tf.placeholder("x", 2), tf.placeholder("p", dtype="bool"), tf.node("s", "Switch", "x", "p"),
-        tf.node("neg", "Neg", "s"), tf.node("mine", "Mine", "s:1"), tf.node("y", "Merge", "neg", "mine"),
-    )  # fmt: skip
+        tf.placeholder("x", 2),
+        tf.placeholder("p", dtype="bool"),
+        tf.node("s", "Switch", "x", "p"),
+        tf.node("neg", "Neg", "s"),
+        tf.node("mine", "Mine", "s:1"),
+        tf.node("y", "Merge", "neg", "mine"),
+    )
     graph = importers.load(data, outputs=["y"], values={"p": False})
     assert [n.op.name for n in graph] == ["Neg"]
 

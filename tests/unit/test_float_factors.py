@@ -79,8 +79,12 @@ def test_convolutions(name: str, machine: str, halves: bool) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("n", "k", "m"), [(1, 36, 8), (3, 8, 4), (1, 8, 12)])
 def test_matrix_products(n: int, k: int, m: int, machine: str) -> None:
-    check(IntegerGemm("float", -3, zero=4, scale=0.25), given((n, k), (m, k)), MACHINES[machine],
-          machine.removesuffix("-soft"))  # fmt: skip
+    check(
+        IntegerGemm("float", -3, zero=4, scale=0.25),
+        given((n, k), (m, k)),
+        MACHINES[machine],
+        machine.removesuffix("-soft"),
+    )
 
 
 @pytest.mark.parametrize("machine", ["pairs", "pairs-soft"])
@@ -97,7 +101,7 @@ MIXED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "dense": ((1, 8, 5, 7), (16, 8, 1, 1), {"pads": (0, 0, 0, 0)}),
     "window": ((1, 4, 5, 6), (12, 4, 3, 3), {"pads": (1, 1, 1, 1), "zero": -20}),
     "depthwise": ((1, 16, 5, 9), (16, 1, 3, 3), {"group": 16, "pads": (1, 1, 1, 1), "zero": 7}),
-}  # fmt: skip
+}
 
 
 def mixed(name: str, blocks: set[int]) -> tuple[IntegerConv, list[Array]]:
@@ -132,8 +136,11 @@ def test_blocks_are_rounded_each_in_its_way(name: str, tmp_path: Path) -> None:
 
 def test_compiled(tmp_path: Path) -> None:
     library = Library()
-    cases = [(floats(more), given(x, w, halves=i % 2 == 1), machine)
-             for i, (x, w, more) in enumerate(CASES.values()) for machine in MACHINES.values()]  # fmt: skip
+    cases = [
+        (floats(more), given(x, w, halves=i % 2 == 1), machine)
+        for i, (x, w, more) in enumerate(CASES.values())
+        for machine in MACHINES.values()
+    ]
     for conv, arrays, machine in cases:
         library.add(conv.lower(make_site(conv, arrays, machine, CONSTANT))[0].kernel)
     library.build(tmp_path, ("gcc", "-O2"))

@@ -25,11 +25,18 @@ from tenon.formats.importers.pytorch.ops import OPERATORS as PYTORCH
 from tenon.formats.importers.tengine.layers import LAYERS as TENGINE
 
 PAGES: dict[str, Iterable[str]] = {
-    "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS], "ncnn": NCNN,
+    "darknet": [*DARKNET, *RECURRENT, *HEADS, *ACTIVATIONS],
+    "ncnn": NCNN,
     "tengine": [row[0] for row in TENGINE.values()],
-    "caffe2": CAFFE2, "paddle": PADDLE, "mxnet": MXNET, "mace": MACE, "megengine": MEGENGINE, "oneflow": ONEFLOW,
-    "pytorch": PYTORCH, "onnx": [*MICROSOFT, *RUNTIME, *SAME, *QONNX, *DOMAINS],
-}  # fmt: skip
+    "caffe2": CAFFE2,
+    "paddle": PADDLE,
+    "mxnet": MXNET,
+    "mace": MACE,
+    "megengine": MEGENGINE,
+    "oneflow": ONEFLOW,
+    "pytorch": PYTORCH,
+    "onnx": [*MICROSOFT, *RUNTIME, *SAME, *QONNX, *DOMAINS],
+}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -80,12 +80,12 @@ def test_portable_multiply_adds_round_once(compiler: str, tmp_path: Path) -> Non
     library.build(tmp_path, [gcc, "-O1"] if compiler == "gcc" and gcc else clang)
     for kernel in kernels:
         given = operands(n)
-        found, expected = np.zeros(n, np.float16), np.zeros(n, np.float16)
-        library(kernel, [*given, found])
+        results, expected = np.zeros(n, np.float16), np.zeros(n, np.float16)
+        library(kernel, [*given, results])
         interpret(kernel, [*given, expected])
         nan = np.isnan(expected)
-        np.testing.assert_array_equal(np.isnan(found), nan)
-        np.testing.assert_array_equal(found.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
+        np.testing.assert_array_equal(np.isnan(results), nan)
+        np.testing.assert_array_equal(results.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
 
 
 def test_the_interpreter_rounds_multiply_adds_once() -> None:
@@ -154,15 +154,22 @@ def test_other_targets_only_store_weights() -> None:
 
 def test_layers_left_in_f32_are_listed_with_the_reason() -> None:
     nodes = [
-        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), node("Relu", ["a"], ["b"]),
-        node("Conv", ["b", "v"], ["c"]), node("Erf", ["c"], ["d"]), node("Conv", ["d", "u"], ["e"]),
-        node("Reshape", ["e", "s"], ["f"]), node("Softmax", ["f"], ["y"], axis=1),
-    ]  # fmt: skip
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "v"], ["c"]),
+        node("Erf", ["c"], ["d"]),
+        node("Conv", ["d", "u"], ["e"]),
+        node("Reshape", ["e", "s"], ["f"]),
+        node("Softmax", ["f"], ["y"], axis=1),
+    ]
     for each, name in zip(nodes, ("first", "relu", "second", "erf", "third", "flat", "classes"), strict=True):
         each.name = name
     constants = {
-        "w": random(64, 64, 3, 3), "v": random(16, 64, 1, 1), "u": random(8, 16, 1, 1), "s": np.array([1, 8 * 14 * 14])
-    }  # fmt: skip
+        "w": random(64, 64, 3, 3),
+        "v": random(16, 64, 1, 1),
+        "u": random(8, 16, 1, 1),
+        "s": np.array([1, 8 * 14 * 14]),
+    }
     file = model(nodes, {"x": [1, 64, 14, 14]}, ["y"], constants).SerializeToString()
 
     def left(target: str, **options: Any) -> dict[str, str]:

@@ -181,9 +181,16 @@ int main(void) {
 def test_static_bundle(standard: str, model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
     out = tmp_path / "made" / "here"
     done = command(
-        "model-compiler", "-g", f"-model={model}", "--model-input", "gpu_0/data,float,[1,1,12,12]", "-backend=CPU",
-        f"-emit-bundle={out}", "-bundle-api=static", cwd=tmp_path,
-    )  # fmt: skip
+        "model-compiler",
+        "-g",
+        f"-model={model}",
+        "--model-input",
+        "gpu_0/data,float,[1,1,12,12]",
+        "-backend=CPU",
+        f"-emit-bundle={out}",
+        "-bundle-api=static",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert {path.name for path in out.iterdir()} == {
         f"small_net.{end}" for end in ("o", "h", "weights.bin", "weights.txt")
@@ -204,9 +211,17 @@ def test_static_bundle(standard: str, model: Path, image: Array, answer: Array, 
 @pytest.mark.parametrize("standard", ["c++11", "c99"])
 def test_dynamic_bundle(standard: str, model: Path, image: Array, answer: Array, tmp_path: Path) -> None:
     done = command(
-        "model-compiler", "-m", model, "-emit-bundle", tmp_path, "-bundle-api=dynamic", "-network-name=net",
-        "-main-entry-name=classify", "-relocation-model=pic", cwd=tmp_path,
-    )  # fmt: skip
+        "model-compiler",
+        "-m",
+        model,
+        "-emit-bundle",
+        tmp_path,
+        "-bundle-api=dynamic",
+        "-network-name=net",
+        "-main-entry-name=classify",
+        "-relocation-model=pic",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"net.o", "net.h", "net.weights.bin"}
     assert symbols(tmp_path / "net.o") == {"T classify", "D net_config"}
@@ -342,9 +357,14 @@ def test_weights_as_text() -> None:
 
 def test_bundles_for_microcontrollers(model: Path, tmp_path: Path) -> None:
     done = command(
-        "model-compiler", f"-model={model}", "-target=arm", "-mcpu=cortex-m7", "-float-abi=hard", "-emit-bundle=.",
+        "model-compiler",
+        f"-model={model}",
+        "-target=arm",
+        "-mcpu=cortex-m7",
+        "-float-abi=hard",
+        "-emit-bundle=.",
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     raw = (tmp_path / "small_net.o").read_bytes()
     assert raw[:5] == b"\x7fELF\x01"
@@ -470,9 +490,9 @@ def test_quantised_input(model: Path, image: Array) -> None:
     given = np.round(image / 0.0078125 - 1).clip(-128, 127).astype(np.int8)
     with tenon.open(tenon.compile(load(arguments))) as engine, tenon.open(tenon.compile(model)) as real:
         assert engine.inputs["gpu_0/data"].dtype == np.int8
-        found = engine.run(given)["gpu_0/softmax"]
+        scores = engine.run(given)["gpu_0/softmax"]
         expected = real.run((given.astype(np.float32) + 1) * np.float32(0.0078125))["gpu_0/softmax"]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
     made = bundle_of({"net": load(arguments)}, "net")
     assert "Type: i8[S:0.007812500 O:-1][-0.992,1.000]<1 x 1 x 12 x 12>" in made.header
 
@@ -496,10 +516,10 @@ def test_image_classifier(model: Path, tmp_path: Path) -> None:
     assert dumped.returncode == 0, dumped.stderr
     assert (tmp_path / "g.dot").read_text().startswith("digraph")
     profile = parse_profile((tmp_path / "p.yml").read_text(), "p.yml")
-    found = profile.ranges["gpu_0/softmax:0"]
-    assert found.least == pytest.approx(float(scores.min()), rel=1e-6)
-    assert found.greatest == pytest.approx(float(scores.max()), rel=1e-6)
-    assert sum(found.histogram) == CLASSES
+    softmax = profile.ranges["gpu_0/softmax:0"]
+    assert softmax.least == pytest.approx(float(scores.min()), rel=1e-6)
+    assert softmax.greatest == pytest.approx(float(scores.max()), rel=1e-6)
+    assert sum(softmax.histogram) == CLASSES
     assert {"gpu_0/data:0", "r:0", "m:0"} <= profile.ranges.keys()
 
 
@@ -517,9 +537,9 @@ def test_quantised_by_a_profile(model: Path, image: Array, answer: Array, tmp_pa
     assert done.returncode == 0, done.stderr
     run = program(tmp_path / "q", STATIC % "", tmp_path / "q" / "small_net.o", standard="c99")
     result = subprocess.run([run], input=(pixels / np.float32(255)).tobytes(), capture_output=True, check=True)
-    found = np.frombuffer(result.stdout, np.float32)
-    np.testing.assert_allclose(found, answer.reshape(-1), atol=0.05)  # 8 bits
-    assert not np.array_equal(found, answer.reshape(-1))
+    scores = np.frombuffer(result.stdout, np.float32)
+    np.testing.assert_allclose(scores, answer.reshape(-1), atol=0.05)  # 8 bits
+    assert not np.array_equal(scores, answer.reshape(-1))
     other = tmp_path / "p.yml"
     other.write_text(re.sub(r"(?<=Hash: 0x).", lambda m: "0" if m[0] != "0" else "1", other.read_text()))
     wrong = command("model-compiler", *words[:1], *loaded, cwd=tmp_path)
@@ -579,8 +599,10 @@ def test_least_entropy_range_is_that_of_the_best_window(symmetric: bool) -> None
     while last - first >= 254:
         windows.append((divergence(counts, first, last), first, last))
         both, left, right = (
-            counts[first] + counts[last], counts[first] + counts[first + 1], counts[last] + counts[last - 1],
-        )  # fmt: skip
+            counts[first] + counts[last],
+            counts[first] + counts[first + 1],
+            counts[last] + counts[last - 1],
+        )
         if symmetric or both <= min(left, right):
             first, last = first + 1, last - 1
         elif left <= right:
@@ -588,8 +610,8 @@ def test_least_entropy_range_is_that_of_the_best_window(symmetric: bool) -> None
         else:
             last -= 2
     _, first, last = min(windows)
-    found = least_entropy_range(counts, -11, 11, symmetric=symmetric)
-    assert found == pytest.approx((-11 + first * 22 / 600, -11 + (last + 1) * 22 / 600))
+    limits = least_entropy_range(counts, -11, 11, symmetric=symmetric)
+    assert limits == pytest.approx((-11 + first * 22 / 600, -11 + (last + 1) * 22 / 600))
     assert (first, last) != (0, 599)
 
 

@@ -137,8 +137,14 @@ def test_tuned_profile(model: Path, pixels: Array, scores: Array, tmp_path: Path
     top = 200.0  # steps of 0.8: some answers change
     profile.ranges |= {"c:0": GlowRange(-top, top, [1.0] * 10), "r:0": GlowRange(0.0, top, [96.0] + [0.0] * 9)}
     (tmp_path / "wide.yml").write_text(profile.text())
-    words = (f"-m={model}", "-i=0to1", "-load-profile=wide.yml", "-dataset-file=set.csv", "-dataset-path=.",
-             "-dump-tuned-profile=tuned.yml")  # fmt: skip
+    words = (
+        f"-m={model}",
+        "-i=0to1",
+        "-load-profile=wide.yml",
+        "-dataset-file=set.csv",
+        "-dataset-path=.",
+        "-dump-tuned-profile=tuned.yml",
+    )
     done = command("model-tuner", *words, "-max-iter-per-node=12", "-acc-drop-skip=1.0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Initial accuracy: 100.0000 % (FLOAT)" in done.stdout
@@ -152,9 +158,12 @@ def test_tuned_profile(model: Path, pixels: Array, scores: Array, tmp_path: Path
     assert tuned.ranges.keys() == profile.ranges.keys()
     assert tuned.ranges["r:0"].greatest < top
     again = command(
-        "model-tuner", *(w.replace("wide", "tuned") for w in words[:-1]), "-dump-tuned-profile=again.yml",
-        "-max-iter-per-node=0", cwd=tmp_path,
-    )  # fmt: skip
+        "model-tuner",
+        *(w.replace("wide", "tuned") for w in words[:-1]),
+        "-dump-tuned-profile=again.yml",
+        "-max-iter-per-node=0",
+        cwd=tmp_path,
+    )
     assert f"Initial accuracy: {after:.4f} % (QUANTIZED)" in again.stdout
     early = command("model-tuner", *words[:-1], "-dump-tuned-profile=early.yml", "-target-accuracy=0.1", cwd=tmp_path)
     assert before > 10
@@ -198,17 +207,21 @@ def test_activations_of_16_bits(model: Path, pixels: Array, scores: Array, tmp_p
         done = command("image-classifier", *files, *words, *options, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         rows = re.findall(r"Label-K\d: (\d+) \(probability: (-?[\d.]+)\)", done.stdout)
-        found = np.zeros_like(scores)
+        printed = np.zeros_like(scores)
         for n, (label, value) in enumerate(rows):
-            found[n // CLASSES, int(label)] = float(value)
-        errors[precision] = float(np.abs(found - scores).mean())
+            printed[n // CLASSES, int(label)] = float(value)
+        errors[precision] = float(np.abs(printed - scores).mean())
         bundle = command("model-compiler", words[0], *options, f"-emit-bundle={precision}", cwd=tmp_path)
         assert bundle.returncode == 0, bundle.stderr
     assert errors["Int16"] < errors["Int8"]
     refused = command(
-        "model-compiler", words[0], *options, "-quantization-schema=symmetric_with_power2_scale", "-emit-bundle=z",
+        "model-compiler",
+        words[0],
+        *options,
+        "-quantization-schema=symmetric_with_power2_scale",
+        "-emit-bundle=z",
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     assert "there are 8 bits only" in refused.stderr
 
 
@@ -217,9 +230,11 @@ def test_kinds_of_nodes_that_keep_their_precision(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights = {"w": rng.standard_normal((2, 3, 1, 1)), "b": rng.standard_normal((1, 2, 1, 1)), "v": np.ones((8, 4))}
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Add", ["c", "b"], ["s"]),
-        helper.make_node("Flatten", ["s"], ["f"]), helper.make_node("MatMul", ["f", "v"], ["y"]),
-    ]  # fmt: skip
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Add", ["c", "b"], ["s"]),
+        helper.make_node("Flatten", ["s"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["y"]),
+    ]
     graph = built(nodes, weights, [1, 3, 2, 2], [1, 4])
     profile = GlowProfile.of(graph)
     profile.add({f"{name}:0": np.array([-4, 4], np.float32) for name in ("x", "s", "y")})

@@ -26,11 +26,12 @@ def model(
 ) -> bytes:
     """A model in f64, for accurate finite differences."""
     graph = helper.make_graph(
-        list(nodes), "made",
+        list(nodes),
+        "made",
         [helper.make_tensor_value_info(name, TensorProto.DOUBLE, a.shape) for name, a in feeds.items()],
         [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in outputs],
         [onnx.numpy_helper.from_array(a, name) for name, a in (constants or {}).items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
     data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     return data
@@ -64,9 +65,23 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 @pytest.mark.parametrize(
     "type",
-    ["Abs", "Cos", "Erf", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sin", "Softplus", "Sqrt",
-     "Tanh"],
-)  # fmt: skip
+    [
+        "Abs",
+        "Cos",
+        "Erf",
+        "Exp",
+        "Identity",
+        "Log",
+        "Neg",
+        "Reciprocal",
+        "Relu",
+        "Sigmoid",
+        "Sin",
+        "Softplus",
+        "Sqrt",
+        "Tanh",
+    ],
+)
 def test_elementwise_functions(type: str) -> None:
     derive([node(type, ["x"], ["y"])], {"x": numbers(2, 3)})
 
@@ -78,8 +93,18 @@ def test_gradients_of_broadcast_operands_are_summed(type: str, shapes: tuple[tup
     derive([node(type, ["a", "b"], ["c"]), node("Mul", ["c", "c"], ["y"])], {"a": a, "b": b})
 
 
-@pytest.mark.parametrize("shapes", [((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((3,), (3, 4)),
-                                    ((2, 3), (3,)), ((3,), (3,)), ((5, 2, 3), (3,))])  # fmt: skip
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)),
+        ((3,), (3, 4)),
+        ((2, 3), (3,)),
+        ((3,), (3,)),
+        ((5, 2, 3), (3,)),
+    ],
+)
 def test_products(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = numbers(*shapes[0]), numbers(*shapes[1], seed=1)
     derive([node("MatMul", ["a", "b"], ["c"]), node("Tanh", ["c"], ["y"])], {"a": a, "b": b})

@@ -200,8 +200,13 @@ def test_search_zoom_pan_and_clicks(written: Path) -> None:
     assert match
     log = json.loads(match[1].replace("&quot;", '"'))
     assert log == [
-        ["zoomed", True], ["panned", 60], ["hits", 1, "1 found"], ["chosen", "2"], ["clicked", "Add"], ["type", 1],
-    ]  # fmt: skip
+        ["zoomed", True],
+        ["panned", 60],
+        ["hits", 1, "1 found"],
+        ["chosen", "2"],
+        ["clicked", "Add"],
+        ["type", 1],
+    ]
 
 
 def test_the_page_of_a_profile_opens_too(tmp_path: Path) -> None:

@@ -36,8 +36,7 @@ def detector(kinds: bool = True) -> Graph:
     else:
         nodes.append(helper.make_node("Sigmoid", ["4"], ["y"]))
     constants = {"shape": np.array([1, 2, 6, 36]), "parts": np.array([2, 4])}
-    return optimize(built(nodes, weights, [1, 3, 8, 8], [1, 2, 6, 36],
-                          constants), fuse=False)  # fmt: skip
+    return optimize(built(nodes, weights, [1, 3, 8, 8], [1, 2, 6, 36], constants), fuse=False)
 
 
 def test_results_stay_the_same() -> None:
@@ -65,7 +64,7 @@ def test_offsets_beside_scores_have_less_noise() -> None:
         made = tenon.quantize(graph, given, equalisation=equalisation, range_search=False)
         assert ("head scales" in made.report.applied) == (equalisation is None)
         with tenon.open(tenon.compile(made.graph)) as engine:
-            found = [next(iter(engine.run(x).values())) for x in tests]
+            results = [next(iter(engine.run(x).values())) for x in tests]
         real = [next(iter(evaluate(graph, {"x": x}).values())) for x in tests]
-        noise.append(np.mean([(a - b)[:, :, :2] ** 2 for a, b in zip(found, real, strict=True)]))
+        noise.append(np.mean([(a - b)[:, :, :2] ** 2 for a, b in zip(results, real, strict=True)]))
     assert noise[1] < 0.25 * noise[0]

@@ -29,10 +29,11 @@ def stored(pixels: Array, format: str) -> Array:
 def decoder(size: int, shape: tuple[int | str, ...] | None, pixel_format: str = "RGB") -> Graph:
     node = helper.make_node("ImageDecoder", ["x"], ["y"], name="it", pixel_format=pixel_format)
     graph = helper.make_graph(
-        [node], "made",
+        [node],
+        "made",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, [size])],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, shape)],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     return tenon.load(model.SerializeToString())
 

@@ -18,9 +18,9 @@ STEP = 0.5847029
 def integers(low: int, high: int, count: int = 8) -> list[Array]:
     """Samples for ``separable`` of integers, that have the least and the greatest one."""
     rng = np.random.default_rng(0)
-    found = [rng.integers(low, high + 1, (1, 3, 8, 8)) for _ in range(count)]
-    found[0].flat[:2] = low, high
-    return found
+    samples = [rng.integers(low, high + 1, (1, 3, 8, 8)) for _ in range(count)]
+    samples[0].flat[:2] = low, high
+    return samples
 
 
 def span(arrays: list[Array], symmetric: bool = False) -> tuple[float, float] | None:
@@ -33,12 +33,12 @@ def span(arrays: list[Array], symmetric: bool = False) -> tuple[float, float] | 
 def test_all_integers_are_exact(low: int, high: int, step: float) -> None:
     """On the grid of the range, whatever the extremes of the samples are."""
     arrays = [each * step for each in integers(low, high)]
-    found = span(arrays)
-    assert found is not None
+    limits = span(arrays)
+    assert limits is not None
     for scheme in (each for each in SCHEMES.values() if each.activations in (DType.I8, DType.U8)):
         if scheme.symmetric or scheme.power_of_two:
             continue
-        grid = scheme.activation_grid(*found)
+        grid = scheme.activation_grid(*limits)
         x = np.concatenate(arrays).astype(np.float32)
         real = (grid.quantised(x).astype(np.float64) - grid.zero) * grid.scale
         np.testing.assert_allclose(real, x, atol=1e-3 * step)

@@ -184,9 +184,9 @@ COPY = (
 
 def test_a_call_is_bounded_for_its_constants() -> None:
     caller = ("push {r4, lr}", "movs r2, #6", "bl copy", "movs r2, #2", "bl copy", "pop {r4, pc}")
-    found = assembled(f=caller, copy=COPY).bound("f")
-    assert found.calls == (("copy", 1 + 3 * 6 + 1), ("copy", 1 + 3 * 2 + 1))
-    assert found.instructions == len(caller) + 20 + 8
+    bound = assembled(f=caller, copy=COPY).bound("f")
+    assert bound.calls == (("copy", 1 + 3 * 6 + 1), ("copy", 1 + 3 * 2 + 1))
+    assert bound.instructions == len(caller) + 20 + 8
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,10 @@ def test_convolutions(name: str) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize(("n", "k", "m", "kind"), [
-    (1, 36, 8, "dots"), (1, 8, 12, "dots"), (3, 80, 4, "dots"), (1, 8, 7, "pairs"), (2, 1100, 4, "pairs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "k", "m", "kind"),
+    [(1, 36, 8, "dots"), (1, 8, 12, "dots"), (3, 80, 4, "dots"), (1, 8, 7, "pairs"), (2, 1100, 4, "pairs")],
+)
 def test_matrix_products(n: int, k: int, m: int, kind: str) -> None:
     """Other kernels compute what is not of whole fours of channels, or needs a large panel."""
     arrays, product = operands((n, k), (m, k)), IntegerGemm("double", -3, zero=4, scale=0.25)

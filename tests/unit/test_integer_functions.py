@@ -24,23 +24,53 @@ X = np.array([[-32768, -20000, -3001, -700, -1, 0, 1, 5, 999, 4096, 12345, 32767
 FRACTION = 2.0**-15
 
 MEASURED: list[tuple[str, float, tuple[str, float, int], dict[str, Any], list[int]]] = [
-    ("LOGISTIC", 0.0007, ("i16", FRACTION, 0), {},
-     [1, 1, 3573, 12448, 16378, 16384, 16390, 16413, 21890, 31005, 32762, 32767]),
-    ("LOGISTIC", 2.0**-12, ("i16", FRACTION, 0), {},
-     [11, 247, 10637, 14987, 16382, 16384, 16386, 16394, 18372, 23956, 31234, 32757]),
-    ("TANH", 0.0007, ("i16", FRACTION, 0), {},
-     [-32767, -32767, -31801, -14883, -24, 0, 24, 115, 19789, 32557, 32767, 32767]),
-    ("TANH", 2.0**-11, ("i16", FRACTION, 0), {},
-     [-32767, -32767, -29448, -10783, -16, 0, 16, 80, 14825, 31589, 32767, 32767]),
-    ("SOFTMAX", 0.0001, ("i16", FRACTION, 0), {"beta": 1.0},
-     [32, 115, 632, 796, 854, 854, 855, 855, 944, 1286, 2934, 22614]),
+    (
+        "LOGISTIC",
+        0.0007,
+        ("i16", FRACTION, 0),
+        {},
+        [1, 1, 3573, 12448, 16378, 16384, 16390, 16413, 21890, 31005, 32762, 32767],
+    ),
+    (
+        "LOGISTIC",
+        2.0**-12,
+        ("i16", FRACTION, 0),
+        {},
+        [11, 247, 10637, 14987, 16382, 16384, 16386, 16394, 18372, 23956, 31234, 32757],
+    ),
+    (
+        "TANH",
+        0.0007,
+        ("i16", FRACTION, 0),
+        {},
+        [-32767, -32767, -31801, -14883, -24, 0, 24, 115, 19789, 32557, 32767, 32767],
+    ),
+    (
+        "TANH",
+        2.0**-11,
+        ("i16", FRACTION, 0),
+        {},
+        [-32767, -32767, -29448, -10783, -16, 0, 16, 80, 14825, 31589, 32767, 32767],
+    ),
+    (
+        "SOFTMAX",
+        0.0001,
+        ("i16", FRACTION, 0),
+        {"beta": 1.0},
+        [32, 115, 632, 796, 854, 854, 855, 855, 944, 1286, 2934, 22614],
+    ),
     ("SOFTMAX", 0.0007, ("i16", FRACTION, 0), {"beta": 0.4}, [2, 2, 2, 3, 3, 3, 3, 3, 5, 11, 107, 32624]),
-    ("LEAKY_RELU", 0.0007, ("i16", 0.0005, 0), {"alpha": 0.3},
-     [-13763, -8400, -1261, -294, -1, 0, 1, 7, 1399, 5734, 17283, 32767]),
+    (
+        "LEAKY_RELU",
+        0.0007,
+        ("i16", 0.0005, 0),
+        {"alpha": 0.3},
+        [-13763, -8400, -1261, -294, -1, 0, 1, 7, 1399, 5734, 17283, 32767],
+    ),
     ("ABS", 0.0007, ("i16", 0.0009, 0), {}, [25486, 15556, 2334, 544, 1, 0, 1, 4, 777, 3186, 9602, 25485]),
     ("RELU", 0.0007, ("i16", 0.0009, 0), {}, [0, 0, 0, 0, 0, 0, 1, 4, 777, 3186, 9602, 25485]),
     ("QUANTIZE", 0.0007, ("i8", 0.09, -4), {}, [-128, -128, -27, -9, -4, -4, -4, -4, 4, 28, 92, 127]),
-]  # fmt: skip
+]
 """Operator, scale of ``X``, type, scale and zero point of the result, options, and TFLite Micro's result."""
 
 
@@ -85,13 +115,13 @@ def test_compiled_functions_of_16_bits() -> None:
 @pytest.mark.parametrize("function", ["sigmoid", "tanh"])
 @pytest.mark.parametrize("scale", [2.0**-12, 0.0003, 0.004])
 def test_sigmoid_and_tanh_approximate_the_functions(function: Any, scale: float) -> None:
-    found = argument(scale, function)
-    assert found is not None
+    multiplier_and_shift = argument(scale, function)
+    assert multiplier_and_shift is not None
     every = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
     real = every * scale
     exact = 1 / (1 + np.exp(-real)) if function == "sigmoid" else np.tanh(real)
     # The argument is rounded to 15 bits, as is the table, whose errors tanh doubles; -1 and 1 are 32767 units.
-    assert np.abs(IntegerSigmoid(function, *found).reference(every) / 32768 - exact).max() < 2.0**-13
+    assert np.abs(IntegerSigmoid(function, *multiplier_and_shift).reference(every) / 32768 - exact).max() < 2.0**-13
 
 
 def test_tables_interpolate_the_functions() -> None:
@@ -113,10 +143,16 @@ def test_tables_of_softmax_follow_the_runtime(arithmetic: Any, computed: str) ->
     assert getattr(op, "computed", "") == computed
 
 
-@pytest.mark.parametrize(("type", "scale", "to"), [
-    ("LOGISTIC", 0.0007, ("i16", 0.0001, 0)), ("TANH", 3.0, ("i16", FRACTION, 0)), ("ELU", 0.1, ("i16", 0.1, 0)),
-    ("QUANTIZE", 100.0, ("i16", 0.001, 0)), ("SOFTMAX", 0.1, ("i16", 0.001, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("type", "scale", "to"),
+    [
+        ("LOGISTIC", 0.0007, ("i16", 0.0001, 0)),
+        ("TANH", 3.0, ("i16", FRACTION, 0)),
+        ("ELU", 0.1, ("i16", 0.1, 0)),
+        ("QUANTIZE", 100.0, ("i16", 0.001, 0)),
+        ("SOFTMAX", 0.1, ("i16", 0.001, 0)),
+    ],
+)
 def test_other_functions_of_16_bits_stay_in_float(type: str, scale: float, to: tuple[str, float, int]) -> None:
     graph = importers.load(one(type, scale, to, {"beta": 1.0} if type == "SOFTMAX" else {}))
     assert len(to_integers(graph, "tflm")) == 1
@@ -162,9 +198,10 @@ def test_prelu_by_slopes_of_8_bits(ratio: float) -> None:
     np.testing.assert_array_equal(tenon.open(tenon.compile(file, arithmetic="tflm")).run({"a": x})["y"], got)
 
 
-@pytest.mark.parametrize(("dtype", "scales", "zeros", "headroom"), [
-    ("i8", (0.05, 0.03, 0.2), (3, -5, -128), 7), ("i16", (2e-4, 1e-4, 9e-4), (0, 0, 0), 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "scales", "zeros", "headroom"),
+    [("i8", (0.05, 0.03, 0.2), (3, -5, -128), 7), ("i16", (2e-4, 1e-4, 9e-4), (0, 0, 0), 0)],
+)
 def test_squared_difference(dtype: str, scales: tuple[float, ...], zeros: tuple[int, ...], headroom: int) -> None:
     graph = converted(pair("SQUARED_DIFFERENCE", dtype, scales, zeros, (1, 1, 1, 5)))
     kind, rng = np.iinfo(dtype.replace("i", "int")), np.random.default_rng(2)
@@ -198,15 +235,23 @@ def compared(type: str, dtype: str, scales: tuple[float, float], zeros: tuple[in
 
 
 COMPARED: dict[str, Callable[[Array, Array], Array]] = {
-    "EQUAL": np.equal, "NOT_EQUAL": np.not_equal, "LESS": np.less, "LESS_EQUAL": np.less_equal,
-    "GREATER": np.greater, "GREATER_EQUAL": np.greater_equal,
-}  # fmt: skip
+    "EQUAL": np.equal,
+    "NOT_EQUAL": np.not_equal,
+    "LESS": np.less,
+    "LESS_EQUAL": np.less_equal,
+    "GREATER": np.greater,
+    "GREATER_EQUAL": np.greater_equal,
+}
 
 
-@pytest.mark.parametrize(("type", "scales", "zeros"), [
-    *((type, (0.05, 0.03), (3, -5)) for type in COMPARED),
-    ("EQUAL", (0.0005, 0.0005), (0, 0)), ("LESS", (0.0005, 0.0005), (7, 7)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("type", "scales", "zeros"),
+    [
+        *((type, (0.05, 0.03), (3, -5)) for type in COMPARED),
+        ("EQUAL", (0.0005, 0.0005), (0, 0)),
+        ("LESS", (0.0005, 0.0005), (7, 7)),
+    ],
+)
 def test_comparisons_of_8_bits(type: str, scales: tuple[float, float], zeros: tuple[int, int]) -> None:
     """All pairs of numbers.  Of small scales many are equal: they are rounded to 256ths of a unit."""
     graph, every = converted(compared(type, "i8", scales, zeros)), np.arange(-128, 128).astype(np.int8)
@@ -313,9 +358,10 @@ def test_products_of_matrices_of_16_bits() -> None:
     np.testing.assert_array_equal(tenon.open(bundle).run(feeds)["y"], got)
 
 
-@pytest.mark.parametrize(("type", "dtype"), [
-    ("RELU", "i8"), ("RELU", "i16"), ("LEAKY_RELU", "i8"), ("LEAKY_RELU", "i16"), ("PRELU", "i8"), ("ABS", "i16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("type", "dtype"),
+    [("RELU", "i8"), ("RELU", "i16"), ("LEAKY_RELU", "i8"), ("LEAKY_RELU", "i16"), ("PRELU", "i8"), ("ABS", "i16")],
+)
 def test_ratios_of_scales_are_divided_in_f32_or_f64(type: str, dtype: str) -> None:
     """0.25 / 0.4 is 0.625 in f32, which LiteRT uses, and 0.62499999 in f64: 4 steps are 2.5 steps of the result."""
     model = Model()

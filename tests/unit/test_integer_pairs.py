@@ -125,8 +125,16 @@ def test_weights_are_packed_when_lowered_only(monkeypatch: pytest.MonkeyPatch) -
         assert len(packed) == 1
 
 
-ARITY = {"dot2_i16": 3, "even_bytes": 1, "odd_bytes": 1, "pair_i16": 2, "mulh_add": 3, "saturate_i8": 1,
-         "add_i16x2": 2, "sub_i16x2": 2}  # fmt: skip
+ARITY = {
+    "dot2_i16": 3,
+    "even_bytes": 1,
+    "odd_bytes": 1,
+    "pair_i16": 2,
+    "mulh_add": 3,
+    "saturate_i8": 1,
+    "add_i16x2": 2,
+    "sub_i16x2": 2,
+}
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -135,8 +143,10 @@ def test_primitives_in_portable_c(name: str, lanes: int, tmp_path: Path) -> None
     """For extreme and random operands, in scalars and vectors."""
     rng = np.random.default_rng(5)
     extremes = np.array([0, -1, 1, 2**31 - 1, -(2**31), 127, 128, -128, -129, 0x7FFF8000, -0x7FFF8000, 300], np.int32)
-    words = [np.concatenate([rng.permutation(extremes), rng.integers(-(2**31), 2**31, 20)]).astype(np.int32)
-             for _ in range(ARITY[name])]  # fmt: skip
+    words = [
+        np.concatenate([rng.permutation(extremes), rng.integers(-(2**31), 2**31, 20)]).astype(np.int32)
+        for _ in range(ARITY[name])
+    ]
     if name == "dot2_i16":  # both products are (-2**15)**2: their sum wraps around
         words[1][:4], words[2][:4] = -(2**31) + 2**15, -(2**31) + 2**15
     k = Builder("k")
@@ -175,8 +185,31 @@ def test_vector_product_has_an_assembly_form() -> None:
 
 
 # ------------------------------------------------------------------------------------------- rounding of floats
-ODD = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127.5, -128.5, 0.49999997, 8388609, -8388611, 3e9, -3e9, 1e30, -1e30, np.inf,
-                -np.inf, 2147483520, -2147483648, 0, -0.0], np.float32)  # fmt: skip
+ODD = np.array(
+    [
+        0.5,
+        1.5,
+        2.5,
+        -0.5,
+        -1.5,
+        127.5,
+        -128.5,
+        0.49999997,
+        8388609,
+        -8388611,
+        3e9,
+        -3e9,
+        1e30,
+        -1e30,
+        np.inf,
+        -np.inf,
+        2147483520,
+        -2147483648,
+        0,
+        -0.0,
+    ],
+    np.float32,
+)
 
 
 @pytest.mark.parametrize("name", ["nearest_add", "nearest_away_add"])

@@ -121,7 +121,7 @@ OPERATORS: dict[str, Operator] = {
     "negative i16": Operator("NEG", "i16", (4, 90), ((0.0001, 0),), (0.0001, 0)),
     "equal i16": Operator("EQUAL", "i16", (4, 900), ((0.0005, 0), (0.0006, 0)), (1.0, 0)),
     "long sums": Operator("FULLY_CONNECTED", "i16", (9, 900), ((0.0003, 0),), (0.9, 0), weights=17),
-}  # fmt: skip
+}
 
 RECORDED = {
     "length i8": ("5bd286117663a52e", "5bd286117663a52e"),
@@ -150,7 +150,7 @@ RECORDED = {
     "negative i16": ("29c45c4464b2418f", ""),
     "equal i16": ("b1a88090dcb9db2a", ""),
     "long sums": ("df93379886a48af5", "090761cd4ddb27c2"),
-}  # fmt: skip
+}
 """Digests of the answers of LiteRT 2.3's reference kernels and of TFLite Micro of October 2026; none where they have no
 such kernel."""
 

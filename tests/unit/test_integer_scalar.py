@@ -89,13 +89,14 @@ def assembly(kernel: Kernel) -> int:
     return unit.text().count("__asm__ volatile(")
 
 
-@pytest.mark.parametrize(("name", "large", "small"), [
-    ("1x1", 1, 1), ("1x1_long", 1, 1), ("3x3", 1, 1), ("plane", 1, 1), ("plane_odd", 1, 1), ("depthwise", 0, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "large", "small"),
+    [("1x1", 1, 1), ("1x1_long", 1, 1), ("3x3", 1, 1), ("plane", 1, 1), ("plane_odd", 1, 1), ("depthwise", 0, 0)],
+)
 def test_tiles_have_an_assembly_form(name: str, large: int, small: int) -> None:
     x, w, more = CASES[name]
-    found = [assembly(kernel(operator(more), operands(x, w), machine)) for machine in MACHINES.values()]
-    assert [n >= 1 for n in found] == [bool(large), bool(small)]
+    matches = [assembly(kernel(operator(more), operands(x, w), machine)) for machine in MACHINES.values()]
+    assert [n >= 1 for n in matches] == [bool(large), bool(small)]
 
 
 def test_vector_products_have_assembly_forms_of_thumb_and_thumb_2() -> None:

@@ -286,10 +286,16 @@ def leaky(alpha: float, order: tuple[str, ...] = ("LeakyRelu",)) -> bytes:
     rng = np.random.default_rng(8)
     weights = rng.integers(-127, 128, (5, 3, 3, 3)).astype(np.int8)
     constants: dict[str, Any] = {
-        "xs": np.float32(0.05), "xz": np.int8(-4), "w": weights, "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
-        "b": rng.integers(-900, 900, 5).astype(np.int32), "ys": np.float32(0.1), "yz": np.int8(-90),
-        "low": np.float32(-1), "high": np.float32(9),
-    }  # fmt: skip
+        "xs": np.float32(0.05),
+        "xz": np.int8(-4),
+        "w": weights,
+        "ws": rng.uniform(0.01, 0.02, 5).astype(np.float32),
+        "b": rng.integers(-900, 900, 5).astype(np.int32),
+        "ys": np.float32(0.1),
+        "yz": np.int8(-90),
+        "low": np.float32(-1),
+        "high": np.float32(9),
+    }
     constants["bs"] = np.float32(0.05) * constants["ws"]
     more: dict[str, dict[str, Any]] = {"LeakyRelu": {"alpha": alpha}}
     names = ["c", *(f"a{i}" for i in range(len(order)))]
@@ -303,14 +309,17 @@ def leaky(alpha: float, order: tuple[str, ...] = ("LeakyRelu",)) -> bytes:
         helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
         helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=0),
         helper.make_node("DequantizeLinear", ["b", "bs"], ["bf"], axis=0),
-        helper.make_node("Conv", ["xf", "wf", "bf"], ["c"], pads=[1] * 4), *steps,
+        helper.make_node("Conv", ["xf", "wf", "bf"], ["c"], pads=[1] * 4),
+        *steps,
         helper.make_node("QuantizeLinear", [names[-1], "ys", "yz"], ["y"]),
-    ]  # fmt: skip
+    ]
     made = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.INT8, [1, 3, 6, 7])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, [1, 3, 6, 7])],
         [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()],
-    )  # fmt: skip
+    )
     return bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
 
 
@@ -445,10 +454,12 @@ def test_a_bias_of_floats_is_used_where_it_lies_on_the_steps_of_the_sums() -> No
             "b": np.array(bias, np.float32),
         }
         graph = helper.make_graph(
-            nodes, "made", [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 3))],
+            nodes,
+            "made",
+            [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 3))],
             [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
             [numpy_helper.from_array(data, name) for name, data in constants.items()],
-        )  # fmt: skip
+        )
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
         return converted(bytes(made.SerializeToString()), "onnx")
 
@@ -519,10 +530,13 @@ def in_16_bits(bias: Array, arithmetic: Arithmetic, kind: str) -> tuple[Graph, l
 
 
 ROUNDED = [
-    ("CONV_2D", np.int64, "tflm", "reduced"), ("CONV_2D", np.int64, "litert", "reduced"),
-    ("CONV_2D", np.int32, "tflm", "double"), ("FULLY_CONNECTED", np.int64, "tflm", "reduced"),
-    ("FULLY_CONNECTED", np.int64, "litert", "single"), ("FULLY_CONNECTED", np.int32, "tflm", "double"),
-]  # fmt: skip
+    ("CONV_2D", np.int64, "tflm", "reduced"),
+    ("CONV_2D", np.int64, "litert", "reduced"),
+    ("CONV_2D", np.int32, "tflm", "double"),
+    ("FULLY_CONNECTED", np.int64, "tflm", "reduced"),
+    ("FULLY_CONNECTED", np.int64, "litert", "single"),
+    ("FULLY_CONNECTED", np.int32, "tflm", "double"),
+]
 """Kind, type of the bias, arithmetic and rounding, as TFLite Micro's and LiteRT's reference kernels were measured."""
 
 
@@ -551,9 +565,9 @@ def test_scales_of_products_of_16_bits_are_multiplied_in_f64_by_litert() -> None
     rounded = float(np.float32(x) * np.float32(w))
     assert rounded != x * w
     for arithmetic, in_64_bits, unit in (("litert", True, x * w), ("litert", False, rounded), ("tflm", True, rounded)):
-        found = product_factors(arithmetic, x, np.array([w], np.float32), y, gemm=True, wide=in_64_bits)  # type: ignore[arg-type]
-        assert not isinstance(found, str)
-        assert found.values.tolist() == [quantized_multiplier(unit / y)[0]]
+        factors = product_factors(arithmetic, x, np.array([w], np.float32), y, gemm=True, wide=in_64_bits)  # type: ignore[arg-type]
+        assert not isinstance(factors, str)
+        assert factors.values.tolist() == [quantized_multiplier(unit / y)[0]]
 
 
 def wide(deep: int, kind: str, bias: int | None) -> bytes:
@@ -570,10 +584,16 @@ def wide(deep: int, kind: str, bias: int | None) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["CONV_2D", "FULLY_CONNECTED"])
-@pytest.mark.parametrize(("deep", "bias", "operator"), [
-    (516, 0, "narrow"), (516, 140000, "IntegerWideConv"), (517, 0, "IntegerWideConv"),
-    (3000, -(1 << 34), "IntegerWideConv"), (3000, None, "IntegerWideConv"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("deep", "bias", "operator"),
+    [
+        (516, 0, "narrow"),
+        (516, 140000, "IntegerWideConv"),
+        (517, 0, "IntegerWideConv"),
+        (3000, -(1 << 34), "IntegerWideConv"),
+        (3000, None, "IntegerWideConv"),
+    ],
+)
 def test_sums_of_more_than_32_bits_are_exact(kind: str, deep: int, bias: int | None, operator: str) -> None:
     """32768 * 127 * 516 is the last sum that 32 bits hold."""
     graph, left = converted(wide(deep, kind, bias), "tflm")
@@ -598,19 +618,26 @@ def qlinear(type: str, weights: Array | None = None, zero: int = 0) -> tuple[byt
     x = rng.integers(0, 256, (1, 6, 5, 5) if conv else (2, 3, 6)).astype(np.uint8)
     w = rng.integers(-128, 128, (4, 6, 3, 3) if conv else (6, 4)).astype(np.int8) if weights is None else weights
     constants: dict[str, Array] = {
-        "w": w, "xs": np.array(0.02, np.float32), "xz": np.array(117, np.uint8), "wz": np.full(4, zero, w.dtype),
-        "ws": rng.uniform(0.002, 0.03, 4).astype(np.float32), "ys": np.array(0.3, np.float32),
-        "yz": np.array(90, np.uint8), "b": rng.integers(-900, 900, 4).astype(np.int32),
-    }  # fmt: skip
+        "w": w,
+        "xs": np.array(0.02, np.float32),
+        "xz": np.array(117, np.uint8),
+        "wz": np.full(4, zero, w.dtype),
+        "ws": rng.uniform(0.002, 0.03, 4).astype(np.float32),
+        "ys": np.array(0.3, np.float32),
+        "yz": np.array(90, np.uint8),
+        "b": rng.integers(-900, 900, 4).astype(np.int32),
+    }
     inputs = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", *(["b"] if conv else [])]
     node = helper.make_node(type, inputs, ["y"])
     if conv:
         node.attribute.append(helper.make_attribute("pads", [1, 0, 1, 1]))
     graph = helper.make_graph(
-        [node], "made", [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [node],
+        "made",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
         [numpy_helper.from_array(data, name) for name, data in constants.items() if conv or name != "b"],
-    )  # fmt: skip
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     return bytes(made.SerializeToString()), {"x": x}
 

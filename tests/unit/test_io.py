@@ -69,17 +69,23 @@ OVERLAPS: dict[str, Callable[[Engine], dict[str, Array]]] = {
     "itself backwards": lambda e: {"a": e.inputs["a"][::-1, ::-1], "b": e.inputs["b"], "c": e.inputs["c"]},
     "strided": lambda e: {"a": e.inputs["b"][::-1], "b": e.inputs["a"][:, ::-1], "c": e.inputs["b"]},
     "transposed": lambda e: {
-        "a": e.inputs["b"].reshape(COLUMNS, ROWS).T, "b": e.inputs["a"].reshape(COLUMNS, ROWS).T, "c": C,
+        "a": e.inputs["b"].reshape(COLUMNS, ROWS).T,
+        "b": e.inputs["a"].reshape(COLUMNS, ROWS).T,
+        "c": C,
     },
     "partial": lambda e: {
-        "a": np.lib.stride_tricks.as_strided(e.inputs["b"], (ROWS, COLUMNS), (0, 4)), "b": B + 1, "c": e.inputs["a"],
+        "a": np.lib.stride_tricks.as_strided(e.inputs["b"], (ROWS, COLUMNS), (0, 4)),
+        "b": B + 1,
+        "c": e.inputs["a"],
     },
     "outputs": lambda e: {"a": e.outputs["d"], "b": e.outputs["d"][::-1], "c": e.inputs["a"]},
     "through DLPack": lambda e: {"a": Exchanged(e.inputs["b"]), "b": Exchanged(e.inputs["a"]), "c": C},  # type: ignore[dict-item]
     "bytes of another": lambda e: {
-        "a": e.inputs["b"].view(np.uint8).view(np.float32), "b": e.inputs["a"], "c": e.inputs["b"],
+        "a": e.inputs["b"].view(np.uint8).view(np.float32),
+        "b": e.inputs["a"],
+        "c": e.inputs["b"],
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OVERLAPS)

@@ -111,13 +111,19 @@ def chain() -> bytes:
 
 def test_compiled_with_formats_and_types(tmp_path: Path) -> None:
     bundle = tenon.compile(
-        chain(), inputs=("a",), outputs=("b",), shapes={"a": (1, 4)}, data_types={"b": "float16"},
-        ranges={"": (0, 9)}, target="null",
-    )  # fmt: skip
+        chain(),
+        inputs=("a",),
+        outputs=("b",),
+        shapes={"a": (1, 4)},
+        data_types={"b": "float16"},
+        ranges={"": (0, 9)},
+        target="null",
+    )
     manifest = read_manifest(bundle.save(tmp_path / "out"))
     assert [(t.name, t.dtype, t.range) for t in (*manifest.inputs, *manifest.outputs)] == [
-        ("a", "f32", (0, 9)), ("b", "f16", None),
-    ]  # fmt: skip
+        ("a", "f32", (0, 9)),
+        ("b", "f16", None),
+    ]
     with pytest.raises(InputError, match="cannot be cut again"):
         tenon.compile(importers.load(chain()), outputs=("b",))
 

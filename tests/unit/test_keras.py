@@ -74,7 +74,7 @@ def dense_model(new: bool) -> dict[str, Any]:
         {"class_name": "InputLayer", "config": {"name": "x", "dtype": "float32", **shape}},
         {"class_name": "Dense", "config": {"name": "a", "units": 4, "activation": "relu", "use_bias": True}},
         {"class_name": "Dense", "config": {"name": "b", "units": 2, "activation": "linear", "use_bias": False}},
-    )  # fmt: skip
+    )
 
 
 def test_both_formats_agree() -> None:
@@ -99,10 +99,12 @@ def test_keras_3_functional_graphs() -> None:
         return {"class_name": kind, "name": name, "config": {"name": name, **config}, "inbound_nodes": nodes}
 
     model = functional(
-        ["x"], ["sum"], entry("InputLayer", "x", batch_shape=[None, 3]),
+        ["x"],
+        ["sum"],
+        entry("InputLayer", "x", batch_shape=[None, 3]),
         entry("Dense", "d", [tensor("x")], [tensor("d")], units=3, use_bias=False),
         entry("Add", "sum", [[tensor("d", 0), tensor("d", 1)]]),
-    )  # fmt: skip
+    )
     model["config"]["input_layers"] = ["x", 0, 0]
     model["config"]["output_layers"] = ["sum", 0, 0]
     kernel, x = some(3, 3), some(1, 3, seed=1)
@@ -189,7 +191,7 @@ def test_bidirectional() -> None:
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 5, 3]}},
         {"class_name": "Bidirectional", "config": {"name": "b", "layer": inner, "merge_mode": "concat"}},
-    )  # fmt: skip
+    )
     x = some(1, 5, 3)
     (output,) = run(importers.load(h5(model, {"b": arrays})), x)
     forward, backward = lstm(x, *weights[0]), lstm(x[:, ::-1], *weights[1])[:, ::-1]
@@ -203,11 +205,12 @@ def test_quantisation_wrappers_keep_their_ranges() -> None:
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
         {"class_name": "QuantizeLayer", "config": {"name": "q", "quantizer": {"config": {"num_bits": 8}}}},
         {"class_name": "QuantizeWrapperV2", "config": {"name": "w", "layer": inner}},
-    )  # fmt: skip
+    )
     kernel = np.array([[0.5, -1], [0.24, 0.3], [1, 0]], np.float32)
-    ranges = {"q/quantize_layer_min": -1.0, "q/quantize_layer_max": 1.55}, {
-        "w/kernel_min": -1.27, "w/kernel_max": 1.27, "w/post_activation_min": 0.0, "w/post_activation_max": 2.55,
-    }  # fmt: skip
+    ranges = (
+        {"q/quantize_layer_min": -1.0, "q/quantize_layer_max": 1.55},
+        {"w/kernel_min": -1.27, "w/kernel_max": 1.27, "w/post_activation_min": 0.0, "w/post_activation_max": 2.55},
+    )
     first, second = ({k: np.array(v, np.float32) for k, v in group.items()} for group in ranges)
     graph = importers.load(h5(model, {"q": first, "w": {"w/kernel": kernel, **second}}))
     pair = ["QuantizeLinear", "DequantizeLinear"]
@@ -224,7 +227,7 @@ def test_quantisation_annotations_are_ignored() -> None:
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
         {"class_name": "QuantizeAnnotate", "config": {"name": "a", "layer": inner}},
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(
         run(importers.load(h5(model, {})), np.array([[-1, 3, 9]], np.float32))[0], [[0, 3, 6]]
     )
@@ -237,7 +240,7 @@ def test_all_unsupported_layers_are_reported_and_no_code_is_run() -> None:
         {"class_name": "Lambda", "config": {"name": "code", "function": ["gASVLgAAAAAAAACMBXBvc2l4", None, None]}},
         {"class_name": "Activation", "config": {"name": "mine", "activation": "my_own"}},
         {"class_name": "ConvLSTM2D", "config": {"name": "look"}},
-    )  # fmt: skip
+    )
     with pytest.raises(UnsupportedError, match="never run") as error:
         importers.load(h5(model, {}))
     assert [p.where for p in error.value.problems] == ["code (Lambda)", "look (ConvLSTM2D)"]
@@ -247,7 +250,7 @@ def test_unknown_extents_and_missing_weights() -> None:
     model = sequential(
         {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, None, 3]}},
         {"class_name": "Dense", "config": {"name": "d", "units": 2}},
-    )  # fmt: skip
+    )
     with pytest.raises(ShapeError, match="--shape"):
         importers.load(h5(model, {}))
     with pytest.raises(UnsupportedError, match="0 of its 2 weights"):
@@ -307,8 +310,12 @@ def test_call_numbers_of_nested_models() -> None:
 
 def test_functions_between_layers() -> None:
     tensor = {"class_name": "__keras_tensor__", "config": {"keras_history": ["x", 0, 0]}}
-    function = {"class_name": "Subtract", "name": "y", "config": {"name": "y"},
-                "inbound_nodes": [{"args": [5.0, tensor], "kwargs": {}}]}  # fmt: skip
+    function = {
+        "class_name": "Subtract",
+        "name": "y",
+        "config": {"name": "y"},
+        "inbound_nodes": [{"args": [5.0, tensor], "kwargs": {}}],
+    }
     for more in ({"module": "keras.src.ops.numpy"}, {}):
         (output,) = keras_3(functional(["x"], ["y"], start("x", 2), {**function, **more}), {})
         np.testing.assert_array_equal(output, [[4, 3]])
@@ -322,9 +329,12 @@ def test_repeated_output() -> None:
 def test_weights_of_time_distributed_layer() -> None:
     dense = {"class_name": "Dense", "config": {"name": "d", **DENSE}}
     model = functional(
-        ["x"], ["y"], start("x", 2), layer("Reshape", "r", "x", target_shape=[1, 2]),
+        ["x"],
+        ["y"],
+        start("x", 2),
+        layer("Reshape", "r", "x", target_shape=[1, 2]),
         layer("TimeDistributed", "y", "r", layer=dense),
-    )  # fmt: skip
+    )
     (output,) = keras_3(model, {"time_distributed/layer": [3 * np.eye(2, dtype=np.float32)]})
     np.testing.assert_array_equal(output, [[[3, 6]]])
 
@@ -333,13 +343,14 @@ def test_bidirectional_without_merging_with_states() -> None:
     rnn = {"units": 2, "return_sequences": True, "return_state": True, "activation": "linear", "use_bias": False}
     cell = {"class_name": "SimpleRNN", "config": {"name": "rnn", **rnn}}
     model = functional(
-        ["x"], ["y"], start("x", 2), layer("Reshape", "r", "x", target_shape=[2, 1]),
+        ["x"],
+        ["y"],
+        start("x", 2),
+        layer("Reshape", "r", "x", target_shape=[2, 1]),
         layer("Bidirectional", "y", "r", layer=cell, merge_mode=None),
-    )  # fmt: skip
+    )
     model["config"]["output_layers"] = [["y", 0, i] for i in range(4)]
     weights = [np.array([[1, 10]], np.float32), np.eye(2, dtype=np.float32)]
     sides = {f"bidirectional/{side}_layer/cell": weights for side in ("forward", "backward")}
     outputs = keras_3(model, sides)
-    assert [a.tolist() for a in outputs] == [
-        [[[1, 10], [3, 30]]], [[[3, 30], [2, 20]]], [[3, 30]], [[3, 30]],
-    ]  # fmt: skip
+    assert [a.tolist() for a in outputs] == [[[[1, 10], [3, 30]]], [[[3, 30], [2, 20]]], [[3, 30]], [[3, 30]]]

@@ -42,17 +42,20 @@ def compiled(data: bytes, feeds: Mapping[str, Array], **options: Any) -> list[Ar
 
 
 # ------------------------------------------------------------------------------------------- known extents
-@pytest.mark.parametrize("body", [
-    "t = Compress <axis: int = 1> (x, c) y = Relu(t)",
-    "t = Compress (x, c) y = Relu(t)",
-    "t = Compress <axis: int = -1> (x, short) y = Relu(t)",
-    "n = NonZero(c) f = Squeeze(n) y = Gather <axis: int = 1> (x, f)",
-    "n = NonZero(c) sh = Shape(n) k = Gather <axis: int = 0> (sh, one) r = Range(zero, k, one) "
-    "y = Gather <axis: int = 1> (x, r)",
-    "n = NonZero(c) f = Squeeze(n) at = Slice(f, first, second) y = Slice(x, at, last, second)",
-    "u = Unique(s) y = Gather <axis: int = 1> (x, u)",
-    "u = Unique(s) k = Size(u) r = Range(zero, k, one) y = Gather <axis: int = 1> (x, r)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Compress <axis: int = 1> (x, c) y = Relu(t)",
+        "t = Compress (x, c) y = Relu(t)",
+        "t = Compress <axis: int = -1> (x, short) y = Relu(t)",
+        "n = NonZero(c) f = Squeeze(n) y = Gather <axis: int = 1> (x, f)",
+        "n = NonZero(c) sh = Shape(n) k = Gather <axis: int = 0> (sh, one) r = Range(zero, k, one) "
+        "y = Gather <axis: int = 1> (x, r)",
+        "n = NonZero(c) f = Squeeze(n) at = Slice(f, first, second) y = Slice(x, at, last, second)",
+        "u = Unique(s) y = Gather <axis: int = 1> (x, u)",
+        "u = Unique(s) k = Size(u) r = Range(zero, k, one) y = Gather <axis: int = 1> (x, r)",
+    ],
+)
 def test_extents_of_constants_are_known(body: str) -> None:
     data = parsed(f"(float[4,5,3] x) => (float[] y) <{CONSTANTS}>", body)
     feeds = {"x": RNG.uniform(-1, 1, (4, 5, 3)).astype(np.float32)}
@@ -94,9 +97,10 @@ def test_nothing_of_empty_tensors(body: str) -> None:
 
 # ------------------------------------------------------------------------------------------------ windows
 @pytest.mark.parametrize("type", ["MaxPool", "AveragePool", "LpPool"])
-@pytest.mark.parametrize(("size", "kernel", "stride", "before", "after"), [
-    (4, 5, 2, 0, 0), (4, 6, 3, 0, 0), (3, 5, 3, 1, 0), (3, 5, 3, 0, 1), (1, 3, 4, 1, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "before", "after"),
+    [(4, 5, 2, 0, 0), (4, 6, 3, 0, 0), (3, 5, 3, 1, 0), (3, 5, 3, 0, 1), (1, 3, 4, 1, 0)],
+)
 def test_a_window_larger_than_the_image(
     type: str, size: int, kernel: int, stride: int, before: int, after: int
 ) -> None:
@@ -116,9 +120,9 @@ def test_a_window_that_no_rounding_makes_fit_is_refused() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- messages
-@pytest.mark.parametrize("body", [
-    "y = RMSNormalization(x, w)", "y = Attention(x, x, x)", "y = RotaryEmbedding(x, t, t, p)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body", ["y = RMSNormalization(x, w)", "y = Attention(x, x, x)", "y = RotaryEmbedding(x, t, t, p)"]
+)
 def test_functions_of_unknown_shapes_ask_for_them(body: str) -> None:
     signature = "(float[n,2,length,4] x, float[4] w, float[5,2] t, int64[n,length] p) => (float[a,b,c,d] y)"
     with pytest.raises(ShapeError, match=r"needs the shapes of its inputs.*--shape x=N,2,N,4"):

@@ -98,7 +98,7 @@ CASES = {
     "normalised": Case("InstanceNormalization", operands=[np.ones(4, np.float32), np.zeros(4, np.float32)]),
     "softmax": Case("Softmax", options={"axis": 1}),
     "product": Case("MatMul", weights=filters(6, 7), axis=1),
-}  # fmt: skip
+}
 ARITHMETICS: tuple[Arithmetic, ...] = ("onnx", "litert", "tflm")
 
 

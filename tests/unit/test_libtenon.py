@@ -330,9 +330,14 @@ MISUSE: list[Misuse] = [
 
 
 STATUS = {
-    -1: "-1", ARGUMENT: "TENON_INVALID_ARGUMENT", HANDLE: "TENON_INVALID_HANDLE", NOT_FOUND: "TENON_NOT_FOUND",
-    SIZE: "TENON_WRONG_SIZE", STATE: "TENON_WRONG_STATE", UNSUPPORTED: "TENON_UNSUPPORTED",
-}  # fmt: skip
+    -1: "-1",
+    ARGUMENT: "TENON_INVALID_ARGUMENT",
+    HANDLE: "TENON_INVALID_HANDLE",
+    NOT_FOUND: "TENON_NOT_FOUND",
+    SIZE: "TENON_WRONG_SIZE",
+    STATE: "TENON_WRONG_STATE",
+    UNSUPPORTED: "TENON_UNSUPPORTED",
+}
 
 
 def test_table_of_the_documentation() -> None:
@@ -503,15 +508,15 @@ def test_bindings_and_profile(place: Path, tmp_path: Path) -> None:
         given = np.ascontiguousarray(images[:count])
         with tenon.open(path) as reference:
             (right,) = reference.run(given).values()
-        found = np.zeros_like(right)
+        answer = np.zeros_like(right)
         wanted = (ctypes.c_int64 * 4)(*given.shape)
         assert api("tenon_engine_select_shapes", engine, wanted, SIZED(4)) == OK, api.error
         data = given.ctypes.data_as(ctypes.c_void_p)
         assert api("tenon_engine_set_input", engine, 0, data, SIZED(given.nbytes)) == OK, api.error
         assert api("tenon_engine_run", engine) == OK, api.error
-        out = found.ctypes.data_as(ctypes.c_void_p)
-        assert api("tenon_engine_get_output", engine, 0, out, SIZED(found.nbytes)) == OK, api.error
-        np.testing.assert_array_equal(found, right)
+        out = answer.ctypes.data_as(ctypes.c_void_p)
+        assert api("tenon_engine_get_output", engine, 0, out, SIZED(answer.nbytes)) == OK, api.error
+        np.testing.assert_array_equal(answer, right)
     steps = api("tenon_bundle_step_count", handle)
     times = (ctypes.c_uint64 * steps)()
     assert api("tenon_engine_profile", engine, times, SIZED(steps)) == STATE, "not of the second binding"
@@ -587,8 +592,8 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
     program.write_bytes(compiler.link(objects, row, flags))
     program.chmod(0o755)
     emulator = ("qemu-aarch64", "-L", system, "-E", f"LD_LIBRARY_PATH={sdk}/lib")
-    found = np.frombuffer(succeeded(run(*emulator, program, place / "fat.tenon", stdin=image)), np.float32)
-    np.testing.assert_allclose(found, np.frombuffer(expected, np.float32), rtol=1e-5, atol=1e-7)  # other instructions
+    answer = np.frombuffer(succeeded(run(*emulator, program, place / "fat.tenon", stdin=image)), np.float32)
+    np.testing.assert_allclose(answer, np.frombuffer(expected, np.float32), rtol=1e-5, atol=1e-7)  # other instructions
 
 
 # ------------------------------------------------------------------------------------------------ command line

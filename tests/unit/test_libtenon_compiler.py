@@ -105,10 +105,15 @@ def test_mace_run_with_many_inputs(program: Path, tmp_path: Path) -> None:
     for name in names:
         np.ones(3, np.float32).tofile(tmp_path / f"in_{name}")
     flags = {
-        "model_file": tmp_path / "sum.onnx", "input_node": ",".join(names), "input_shape": ":".join(["3"] * 70),
-        "output_node": "y", "output_shape": "3", "input_file": tmp_path / "in", "output_file": tmp_path / "out",
+        "model_file": tmp_path / "sum.onnx",
+        "input_node": ",".join(names),
+        "input_shape": ":".join(["3"] * 70),
+        "output_node": "y",
+        "output_shape": "3",
+        "input_file": tmp_path / "in",
+        "output_file": tmp_path / "out",
         "benchmark": "true",
-    }  # fmt: skip
+    }
     command = program.parent / "sdk" / "bin" / "mace_run"
     done = run(command, *(f"--{name}={value}" for name, value in flags.items()), env=environment(tmp_path))
     succeeded(done)

@@ -94,8 +94,8 @@ def test_shapes_that_no_binding_has(form: str, program: Path, tmp_path: Path) ->
         (three,) = engine.run(images).values()
     with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
         (one,) = engine.run(images[:1]).values()
-    found = np.frombuffer(succeeded(run(made, f"{form}{MODEL}", stdin=images.tobytes(), env=env)), np.float32)
-    np.testing.assert_array_equal(found, np.concatenate([three, one, three]).ravel())
+    answers = np.frombuffer(succeeded(run(made, f"{form}{MODEL}", stdin=images.tobytes(), env=env)), np.float32)
+    np.testing.assert_array_equal(answers, np.concatenate([three, one, three]).ravel())
     assert (tmp_path / "starts").read_text() == "start\n" * 2
 
 

@@ -20,9 +20,12 @@ MOST_SECONDS = 60
 """A compilation takes a few seconds; one that is quadratic in the number of operators took minutes."""
 
 CONSTANTS: dict[str, Array] = {
-    "few": np.array(0.01, np.float32), "row": np.linspace(0.9, 1.1, 8, dtype=np.float32),
-    "square": np.eye(8, dtype=np.float32), "scale": np.array(0.03, np.float32), "zero": np.array(0, np.int8),
-}  # fmt: skip
+    "few": np.array(0.01, np.float32),
+    "row": np.linspace(0.9, 1.1, 8, dtype=np.float32),
+    "square": np.eye(8, dtype=np.float32),
+    "scale": np.array(0.03, np.float32),
+    "zero": np.array(0, np.int8),
+}
 
 Link = Callable[[int, str, str], Sequence[NodeProto]]
 make = helper.make_node

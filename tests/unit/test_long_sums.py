@@ -86,8 +86,7 @@ PRODUCTS = {
     "MatMul_of_batches": Sum(two("MatMul"), (2, 1, N // 2), TENTH * N / 2, (2, N // 2, 1)),
     "MatMul_of_batches_by_one": Sum(two("MatMul"), (2, 3, N // 4), TENTH * N / 4, (N // 4, 3)),
     "MatMul_at_run_time": Sum(
-        [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["y"])],
-        (1, N), TENTH**2 * N,
+        [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("MatMul", ["x", "t"], ["y"])], (1, N), TENTH**2 * N
     ),
     "Gemm": Sum(two("Gemm"), (1, N), TENTH * N, (N, 1)),
     "Gemm_turned": Sum(two("Gemm", transA=1, transB=1, alpha=0.5), (N // 4, 3), TENTH * N / 8, (5, N // 4)),
@@ -103,7 +102,7 @@ PRODUCTS = {
     "Conv_of_a_large_kernel": Sum(two("Conv"), (1, 1, 1024, 1024), TENTH * N, (1, 1, 1024, 1024)),
     "Conv_by_channels": Sum(two("Conv", group=4), (1, 4, 512, 512), TENTH * N / 4, (4, 1, 512, 512)),
     "ConvTranspose": Sum(two("ConvTranspose"), (1, N // 4, 2, 1), TENTH * N / 4, (N // 4, 2, 1, 1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("level", [0, 2])

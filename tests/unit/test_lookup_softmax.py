@@ -160,11 +160,17 @@ def graph_of(nodes: list[Any], outputs: tuple[str, ...] = ("y",), dtype: int = T
     """The integers x [2, 3, 4], of the scale 0.1 and the zero point 5, as floats f, and ``nodes``; c has a scale for
     each channel, w is of 16 bits and v are floats."""
     constants = {
-        "s": np.array(0.1, np.float32), "z": np.array(5, helper.tensor_dtype_to_np_dtype(dtype)),
-        "each": np.array([0.1, 0.2, 0.3], np.float32), "half": np.array(0.5, np.float32),
-        "third": np.array(1 / 3, np.float32), "minus": np.array(-0.5, np.float32), "flat": np.array([6, 4], np.int64),
-        "to": np.array(1 / 200, np.float32), "low": np.array(-128, np.int8), "high": np.array(127, np.int8),
-    }  # fmt: skip
+        "s": np.array(0.1, np.float32),
+        "z": np.array(5, helper.tensor_dtype_to_np_dtype(dtype)),
+        "each": np.array([0.1, 0.2, 0.3], np.float32),
+        "half": np.array(0.5, np.float32),
+        "third": np.array(1 / 3, np.float32),
+        "minus": np.array(-0.5, np.float32),
+        "flat": np.array([6, 4], np.int64),
+        "to": np.array(1 / 200, np.float32),
+        "low": np.array(-128, np.int8),
+        "high": np.array(127, np.int8),
+    }
     given = {"x": dtype, "w": TensorProto.INT16, "v": TensorProto.FLOAT}
     first = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]),
@@ -172,20 +178,22 @@ def graph_of(nodes: list[Any], outputs: tuple[str, ...] = ("y",), dtype: int = T
         helper.make_node("DequantizeLinear", ["w", "s"], ["g"]),
     ]
     made = helper.make_graph(
-        [*first, *nodes], "g",
+        [*first, *nodes],
+        "g",
         [helper.make_tensor_value_info(name, type, [2, 3, 4]) for name, type in given.items()],
         [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs],
         [numpy_helper.from_array(a, n) for n, a in constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     return importers.load(model.SerializeToString())
 
 
 def feeds(dtype: Any) -> dict[str, Array]:
     return {
-        "x": random((2, 3, 4), dtype), "w": random((2, 3, 4), np.int16) // 99,
+        "x": random((2, 3, 4), dtype),
+        "w": random((2, 3, 4), np.int16) // 99,
         "v": np.random.default_rng(2).normal(0, 1, (2, 3, 4)).astype(np.float32),
-    }  # fmt: skip
+    }
 
 
 node = helper.make_node
@@ -198,8 +206,11 @@ FROM_INTEGERS: dict[str, tuple[list[Any], str]] = {
         "LookupLogSoftmax QuantizeLinear",
     ),
     "moved": (
-        [node("Transpose", ["f"], ["1"], perm=[0, 2, 1]), node("Reshape", ["1", "flat"], ["2"]),
-         node("Softmax", ["2"], ["y"], axis=0)],
+        [
+            node("Transpose", ["f"], ["1"], perm=[0, 2, 1]),
+            node("Reshape", ["1", "flat"], ["2"]),
+            node("Softmax", ["2"], ["y"], axis=0),
+        ],
         "Reshape LookupSoftmax Transpose",
     ),
     "factor": ([node("Mul", ["f", "half"], ["1"]), node("Softmax", ["1"], ["y"])], "LookupSoftmax"),
@@ -208,11 +219,13 @@ FROM_INTEGERS: dict[str, tuple[list[Any], str]] = {
         "LookupSoftmax QuantizeLinear",
     ),
     "sigmoid": ([node("Sigmoid", ["f"], ["y"])], "Lookup"),
-    "functions": ([node("Mul", ["f", "third"], ["1"]), node("Tanh", ["1"], ["2"]), node("Exp", ["2"], ["y"])],
-                  "Lookup"),
+    "functions": (
+        [node("Mul", ["f", "third"], ["1"]), node("Tanh", ["1"], ["2"]), node("Exp", ["2"], ["y"])],
+        "Lookup",
+    ),
     "square": ([node("Mul", ["f", "f"], ["y"])], "Lookup"),
     "moved afterwards": ([node("Sigmoid", ["f"], ["1"]), node("Reshape", ["1", "flat"], ["y"])], "Lookup Reshape"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -279,14 +292,21 @@ def test_all_targets_give_the_same_floats(function: str) -> None:
     rng = np.random.default_rng(0)
     weights = {"a": rng.normal(0, 0.3, (10, 16)), "b": rng.normal(0, 0.5, (16, 27))}
     nodes = [
-        node("MatMul", ["x", "a"], ["1"]), node("Relu", ["1"], ["2"]), node("MatMul", ["2", "b"], ["3"]),
+        node("MatMul", ["x", "a"], ["1"]),
+        node("Relu", ["1"], ["2"]),
+        node("MatMul", ["2", "b"], ["3"]),
         node(function, ["3"], ["y"]),
-    ]  # fmt: skip
+    ]
     given = [rng.normal(0, 1, (3, 10)).astype(np.float32) for _ in range(12)]
     made = tenon.quantize(
-        built(nodes, weights, [3, 10], [3, 27]), given, method="min-max", range_search=False, rounding="nearest",
-        equalisation=False, bias_correction=False,
-    )  # fmt: skip
+        built(nodes, weights, [3, 10], [3, 27]),
+        given,
+        method="min-max",
+        range_search=False,
+        rounding="nearest",
+        equalisation=False,
+        bias_correction=False,
+    )
     bundles = {target: tenon.compile(made.graph, target=target) for target in TARGETS}
     assert len({bundle.answer for bundle in bundles.values()}) == 1
     assert bundles["host"].answer
@@ -301,13 +321,19 @@ def test_floats_of_any_number_of_channels(channels: int) -> None:
     rng = np.random.default_rng(0)
     weights = {"w": rng.normal(0, 0.3, (channels, 6, 1, 1))}
     nodes = [
-        node("Conv", ["x", "w"], ["1"]), node("Sigmoid", ["1"], ["2"]),
+        node("Conv", ["x", "w"], ["1"]),
+        node("Sigmoid", ["1"], ["2"]),
         node("MaxPool", ["2"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
-    ]  # fmt: skip
+    ]
     given = [rng.normal(0, 1, (1, 6, 4, 4)).astype(np.float32) for _ in range(8)]
     made = tenon.quantize(
-        built(nodes, weights, [1, 6, 4, 4], [1, channels, 2, 2]), given, method="min-max", range_search=False,
-        rounding="nearest", equalisation=False, bias_correction=False,
-    )  # fmt: skip
+        built(nodes, weights, [1, 6, 4, 4], [1, channels, 2, 2]),
+        given,
+        method="min-max",
+        range_search=False,
+        rounding="nearest",
+        equalisation=False,
+        bias_correction=False,
+    )
     for output in made.report.outputs:
         assert output.sqnr > 30

@@ -87,11 +87,13 @@ def test_declined_cases_are_rewritten_by_the_passes(name: str) -> None:
         make_site(case.op, arrays, MACHINES["lanes4"], case.constant)
     graph = Graph("declined")
     values = [
-        None if a is None
-        else graph.constant(f"c{i}", a) if i in case.constant
+        None
+        if a is None
+        else graph.constant(f"c{i}", a)
+        if i in case.constant
         else graph.add_input(f"x{i}", TensorType(DType.of(a.dtype), a.shape))
         for i, a in enumerate(arrays)
-    ]  # fmt: skip
+    ]
     graph.outputs = list(graph.add(case.op, values, ["y"], Origin("", "y", case.op.name)).outputs)
     optimize(graph)
     assert case.op not in [node.op for node in graph]

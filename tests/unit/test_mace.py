@@ -36,8 +36,12 @@ def convolved(w: Array = W) -> Array:
 
 @pytest.mark.parametrize("layout", ["old", "new", "multi"])
 def test_schema_versions(layout: str) -> None:
-    graph = mace_net("Conv2D", {"strides": [1, 1], "padding": 1, "activation": "RELUX", "max_limit": 0.75}, (W, B),
-                old=layout == "old")  # fmt: skip
+    graph = mace_net(
+        "Conv2D",
+        {"strides": [1, 1], "padding": 1, "activation": "RELUX", "max_limit": 0.75},
+        (W, B),
+        old=layout == "old",
+    )
     if layout == "multi":
         graph = message((1, 1), (2, "name"), (3, graph), (100, "x"), (101, "y"))
     (output,) = evaluate(importers.load(graph, weights=W.tobytes() + B.tobytes()), {"x": X}).values()
@@ -74,18 +78,27 @@ OPERATORS: list[tuple[str, MaceOptions, Array]] = [
     ("Activation", {"activation": "LEAKYRELU", "activation_coefficient": 0.125}, np.where(X > 0, X, X / 8)),
     ("Eltwise", {"type": 1, "scalar_input": 1.0, "scalar_input_index": 0}, 1 - X),
     ("Reduce", {"reduce_type": 2, "axis": [1, 2], "keepdims": 1}, X.max((1, 2), keepdims=True)),
-    ("Pad", {"paddings": [0, 0, 1, 2, 0, 1, 0, 0], "constant_value": 0.5},
-     np.pad(X, ((0, 0), (1, 2), (0, 1), (0, 0)), constant_values=0.5)),
+    (
+        "Pad",
+        {"paddings": [0, 0, 1, 2, 0, 1, 0, 0], "constant_value": 0.5},
+        np.pad(X, ((0, 0), (1, 2), (0, 1), (0, 0)), constant_values=0.5),
+    ),
     ("ResizeNearestNeighbor", {"size": [12, 15]}, X.repeat(2, 1).repeat(3, 2)),
     ("ChannelShuffle", {"group": 2}, X.reshape(1, 6, 5, 2, 2).swapaxes(3, 4).reshape(X.shape)),
     ("Transpose", {"dims": [0, 3, 1, 2]}, X.transpose(0, 3, 1, 2)),
     ("Squeeze", {"axis": [0]}, X[0]),
-    ("SpaceToBatchND", {"block_shape": [2, 3], "paddings": [0, 0, 0, 1]},
-     np.stack([np.pad(X, ((0, 0), (0, 0), (0, 1), (0, 0)))[0, i::2, j::3] for i in range(2) for j in range(3)])),
-    ("Pooling", {"pooling_type": 2, "kernels": [2, 1], "strides": [2, 1], "padding": 0},
-     X.reshape(1, 3, 2, 5, 4).max(2)),
+    (
+        "SpaceToBatchND",
+        {"block_shape": [2, 3], "paddings": [0, 0, 0, 1]},
+        np.stack([np.pad(X, ((0, 0), (0, 0), (0, 1), (0, 0)))[0, i::2, j::3] for i in range(2) for j in range(3)]),
+    ),
+    (
+        "Pooling",
+        {"pooling_type": 2, "kernels": [2, 1], "strides": [2, 1], "padding": 0},
+        X.reshape(1, 3, 2, 5, 4).max(2),
+    ),
     ("Reshape", {"shape": [1, 30, 4]}, X.reshape(1, 30, 4)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("type", "options", "result"), OPERATORS, ids=[t for t, *_ in OPERATORS])

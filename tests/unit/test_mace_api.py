@@ -116,10 +116,10 @@ def client(place: Path) -> Path:
     return program(place, CLIENTS / "mace_client.cpp", "-Wno-pedantic", "-pthread")  # checks without a text
 
 
-def check(found: bytes, shape: bytes, expected: Array, dtype: type = np.float32) -> None:
+def check(content: bytes, shape: bytes, expected: Array, dtype: type = np.float32) -> None:
     assert tuple(map(int, shape.split())) == expected.shape
     tolerance = 1e-3 if dtype is np.float16 else 1e-6  # that of halves between 1 and 2
-    np.testing.assert_allclose(np.frombuffer(found, dtype).reshape(expected.shape), expected, atol=tolerance)
+    np.testing.assert_allclose(np.frombuffer(content, dtype).reshape(expected.shape), expected, atol=tolerance)
 
 
 def test_model_in_memory(place: Path, client: Path, environment: dict[str, str]) -> None:
@@ -181,14 +181,14 @@ def test_misuse(place: Path, client: Path, broken: dict[str, str]) -> None:
     lines = (
         succeeded(run(client, "misuse", place / "model.tenon", place / "model.data", env=broken)).decode().splitlines()
     )
-    found = {words[0]: (int(words[1]), words[2]) for words in (line.split(" ", 2) for line in lines)}
+    outcomes = {words[0]: (int(words[1]), words[2]) for words in (line.split(" ", 2) for line in lines)}
     words = ("Success", "Invalid Arguments: ", "Out of resources: ", "Unsupported: ", "Runtime error: ")
-    assert {case: code for case, (code, _) in found.items()} == dict(rows_of_misuse())
-    for case, (code, text) in found.items():
+    assert {case: code for case, (code, _) in outcomes.items()} == dict(rows_of_misuse())
+    for case, (code, text) in outcomes.items():
         assert text.startswith(words[code]), case
         assert code == 0 or len(text) > len(words[code]) + 8, case
-    assert "'z'" in found["unknown_input"][1]
-    assert "room for 60" in found["small_output"][1]
+    assert "'z'" in outcomes["unknown_input"][1]
+    assert "room for 60" in outcomes["small_output"][1]
 
 
 def test_environment_of_runs(place: Path, client: Path, broken: dict[str, str]) -> None:
@@ -200,9 +200,9 @@ def test_environment_of_runs(place: Path, client: Path, broken: dict[str, str]) 
     silent = {**broken, "MACE_RUNTIME_FAILURE_RATIO": "0", "MACE_LOG_TENSOR_RANGE": "0"}
     assert len(succeeded(run(*command, stdin=X.tobytes(), env=silent))) == convolved(X).nbytes
     printed = succeeded(run(*command, stdin=X.tobytes(), env={**broken, "MACE_LOG_TENSOR_RANGE": "1"}))
-    found = re.search(rb"I \S+] Tensor range @@y@@(\S+),(\S+)\n", printed)
-    assert found, printed
-    np.testing.assert_allclose([float(text) for text in found.groups()], [convolved(X).min(), convolved(X).max()], 1e-5)
+    match = re.search(rb"I \S+] Tensor range @@y@@(\S+),(\S+)\n", printed)
+    assert match, printed
+    np.testing.assert_allclose([float(text) for text in match.groups()], [convolved(X).min(), convolved(X).max()], 1e-5)
 
 
 def test_misuse_under_valgrind(place: Path, client: Path, broken: dict[str, str]) -> None:
@@ -264,9 +264,11 @@ def test_quantised_model_in_code(place: Path, broken: dict[str, str], tmp_path: 
     graph.outputs[0].name = "probabilities"  # the scores before the softmax, of which the result is of 8 bits
     whole = profiled(graph)
     whole.outputs = [value for node in whole for value in node.outputs]
-    found = [{"image": image, **evaluate(whole, {"image": image})} for image in images]
+    tensors = [{"image": image, **evaluate(whole, {"image": image})} for image in images]
     ranges = {
-        name: (min(each[name].min() for each in found), max(each[name].max() for each in found)) for name in found[0]
+        name: (min(each[name].min() for each in tensors), max(each[name].max() for each in tensors))
+        for name in tensors[0]
+        for name in tensors[0]
     }
     in_bytes = quantize_by_ranges(
         graph, {name: (float(a), float(b)) for name, (a, b) in ranges.items()}, scheme="uint8"
@@ -354,8 +356,8 @@ def test_mace_run_on_a_folder(place: Path, broken: dict[str, str], tmp_path: Pat
     formats = ("--input_data_format=NHWC", "--output_data_format=NCHW", "--output_shape=1,3,6,5", "--nobenchmark")
     succeeded(run(command, *PORTS, *formats, *folders, f"--model_file={place}/model.tenon", env=broken))
     for i in range(2):
-        found = np.fromfile(tmp_path / "out" / f"y_{i}.bin", np.float32).reshape(1, 3, 6, 5)
-        np.testing.assert_allclose(found, turned(convolved(X * (i + 1))), atol=1e-5)
+        answer = np.fromfile(tmp_path / "out" / f"y_{i}.bin", np.float32).reshape(1, 3, 6, 5)
+        np.testing.assert_allclose(answer, turned(convolved(X * (i + 1))), atol=1e-5)
 
 
 def test_mace_run_refuses(place: Path, broken: dict[str, str], tmp_path: Path) -> None:

@@ -32,12 +32,21 @@ def folder(tmp_path: Path) -> Path:
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", np.maximum(X, 0))
     network = {
-        "platform": "onnx", "model_file_path": "net.onnx", "data_type": "fp32_fp32", "runtime": "cpu",
-        "subgraphs": [{
-            "input_tensors": "x", "input_shapes": "1,8", "output_tensors": "y", "output_shapes": "1,8",
-            "validation_inputs_data": "x.npy", "validation_outputs_data": "y.npy",
-        }],
-    }  # fmt: skip
+        "platform": "onnx",
+        "model_file_path": "net.onnx",
+        "data_type": "fp32_fp32",
+        "runtime": "cpu",
+        "subgraphs": [
+            {
+                "input_tensors": "x",
+                "input_shapes": "1,8",
+                "output_tensors": "y",
+                "output_shapes": "1,8",
+                "validation_inputs_data": "x.npy",
+                "validation_outputs_data": "y.npy",
+            }
+        ],
+    }
     whole = {"library_name": "lib", "target_abis": ["arm64"], "models": {"net": network}}
     (tmp_path / "mace.yml").write_text(yaml.safe_dump(whole))
     devices = {

@@ -44,29 +44,53 @@ CASES: list[tuple[str, MaceOptions, tuple[Array, ...], Array]] = [
     ("Subsample", {"forward_indexes": [0, 3, 5]}, (), X[:, [0, 3, 5]]),
     ("ReplaceIndex", {"forward_indexes": [2, 2]}, (), X[:, [2, 2]]),
     ("PadContext", {"left_context": 2, "right_context": 1}, (), X[:, [0, 0, 0, 1, 2, 3, 4, 5, 5]]),
-    ("Splice", {"context": [-1, 1], "forward_indexes": [0, 2, 1, 3]}, (),
-     np.stack([np.concatenate([X[:, a], X[:, b]], -1) for a, b in ((0, 2), (1, 3))], 1)),
-    ("Splice", {"context": [0, 1], "forward_indexes": [0, 1], "const_component_dim": 3, "forward_const_indexes": [4]},
-     (), np.concatenate([X[:, 0, :7], X[:, 1, :7], X[:, 4, 7:]], -1)[:, None]),
+    (
+        "Splice",
+        {"context": [-1, 1], "forward_indexes": [0, 2, 1, 3]},
+        (),
+        np.stack([np.concatenate([X[:, a], X[:, b]], -1) for a, b in ((0, 2), (1, 3))], 1),
+    ),
+    (
+        "Splice",
+        {"context": [0, 1], "forward_indexes": [0, 1], "const_component_dim": 3, "forward_const_indexes": [4]},
+        (),
+        np.concatenate([X[:, 0, :7], X[:, 1, :7], X[:, 4, 7:]], -1)[:, None],
+    ),
     ("PNorm", {"p": 1, "output_dim": 5}, (), np.abs(X).reshape(2, 6, 5, 2).sum(-1)),
     ("PNorm", {"p": 0, "output_dim": 5}, (), np.full((2, 6, 5), 2.0)),
     ("PNorm", {"output_dim": 5}, (), np.sqrt((X**2).reshape(2, 6, 5, 2).sum(-1))),
     ("TargetRMSNorm", {"target_rms": 0.5, "block_dim": 5, "add_log_stddev": 1}, (), rms(X, 0.5, 5)),
     ("KaldiBatchNorm", {"block_dim": 5, "test_mode": 1}, (G, B), (BLOCKS * G + B).reshape(X.shape)),
-    ("KaldiBatchNorm", {"block_dim": 5, "target_rms": 2.0, "epsilon": 0.01}, (),
-     (2 * (BLOCKS - BLOCKS.mean(0)) / np.sqrt(BLOCKS.var(0) + 0.01)).reshape(X.shape)),
-    ("SumGroup", {}, (np.array([3, 6, 1], np.int32),),
-     np.stack([X[..., :3].sum(-1), X[..., 3:9].sum(-1), X[..., 9]], -1)),
-    ("ExtractPooling",
-     {"include_variance": 1, "num_log_count": 1, "forward_indexes": [0, 4, 1, 6], "counts": [4.0, 5.0]}, (),
-     np.stack([np.concatenate([np.full((2, 1), np.log(n)), p.mean(1), p.std(1)], 1)
-                   for n, p in ((4, X[:, :4]), (5, X[:, 1:]))], 1)),
+    (
+        "KaldiBatchNorm",
+        {"block_dim": 5, "target_rms": 2.0, "epsilon": 0.01},
+        (),
+        (2 * (BLOCKS - BLOCKS.mean(0)) / np.sqrt(BLOCKS.var(0) + 0.01)).reshape(X.shape),
+    ),
+    (
+        "SumGroup",
+        {},
+        (np.array([3, 6, 1], np.int32),),
+        np.stack([X[..., :3].sum(-1), X[..., 3:9].sum(-1), X[..., 9]], -1),
+    ),
+    (
+        "ExtractPooling",
+        {"include_variance": 1, "num_log_count": 1, "forward_indexes": [0, 4, 1, 6], "counts": [4.0, 5.0]},
+        (),
+        np.stack(
+            [
+                np.concatenate([np.full((2, 1), np.log(n)), p.mean(1), p.std(1)], 1)
+                for n, p in ((4, X[:, :4]), (5, X[:, 1:]))
+            ],
+            1,
+        ),
+    ),
     ("Cumsum", {"axis": 1, "exclusive": 1}, (), np.cumsum(X, 1) - X),
     ("Slice", {"starts": [1, 0], "ends": [4, 8], "axes": [1, 2]}, (), X[:, 1:4, :8]),
     ("Eltwise", {"type": 11, "scalar_input": 0.25}, (), np.floor(X / 0.25)),
     ("ScalarMath", {"type": 13}, (), np.sign(X)),
     ("Reshape", {"axis": 1, "end_axis": -1}, (), X.reshape(2, -1)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +104,9 @@ def test_missing_context_frames() -> None:
     """Frames before the beginning are zeros, or those of the previous run."""
     options: MaceOptions = {"forward_indexes": [-2, -1, 0, 1, 2, 3], "cache_forward_indexes": [4, 5]}
     zeros = np.zeros((2, 2, 10), np.float32)
-    np.testing.assert_array_equal(run("IfDefined", {"forward_indexes": options["forward_indexes"]}),
-                                  np.concatenate([zeros, X[:, :4]], 1))  # fmt: skip
+    np.testing.assert_array_equal(
+        run("IfDefined", {"forward_indexes": options["forward_indexes"]}), np.concatenate([zeros, X[:, :4]], 1)
+    )
     before = RNG.uniform(-1, 1, X.shape).astype(np.float32)
     np.testing.assert_array_equal(run("IfDefined", options, before), np.concatenate([before[:, 4:], X[:, :4]], 1))
 
@@ -110,9 +135,16 @@ def test_dynamic_lstm() -> None:
     said, kept = (RNG.uniform(-1, 1, (1, 2, d)).astype(np.float32) for d in (3, size))
     peeps, x = (RNG.uniform(-1, 1, d).astype(np.float32) for d in ((3, size), (1, 5, n)))
     options: MaceOptions = {
-        "prev_out_delay": -2, "prev_cell_delay": -2, "prev_out_offset": 1, "prev_out_dim": 3, "prev_cell_dim": size,
-        "scale": 0.5, "forward_indexes": [0, 1, 3, 4], "out_cache_indexes": [2, 3], "cell_cache_indexes": [2, 3],
-    }  # fmt: skip
+        "prev_out_delay": -2,
+        "prev_cell_delay": -2,
+        "prev_out_offset": 1,
+        "prev_out_dim": 3,
+        "prev_cell_dim": size,
+        "scale": 0.5,
+        "forward_indexes": [0, 1, 3, 4],
+        "out_cache_indexes": [2, 3],
+        "cell_cache_indexes": [2, 3],
+    }
     outputs = every("DynamicLSTM", options, said, kept, a, peeps, b, first, second, x=x, outputs=("out", "cell"))
     say, keep, rows = list(said[0]), list(kept[0]), []
     for i, frame in enumerate([0, 1, 3, 4]):
@@ -166,8 +198,12 @@ def test_prior_boxes() -> None:
     """On a map of 4 x 6 over an image of 8 x 12 pixels: two boxes at each position."""
     image = np.zeros((1, 8, 12, 3), np.float32)
     options: MaceOptions = {
-        "min_size": [4.0], "max_size": [9.0], "aspect_ratio": [1.0], "variance": [0.1, 0.1, 0.2, 0.2], "clip": 0,
-    }  # fmt: skip
+        "min_size": [4.0],
+        "max_size": [9.0],
+        "aspect_ratio": [1.0],
+        "variance": [0.1, 0.1, 0.2, 0.2],
+        "clip": 0,
+    }
     output = run("PriorBox", options, image, x=P)
     assert output.shape == (1, 2, 4 * 2 * 24)
     boxes = output[0, 0].reshape(4, 6, 2, 4)
@@ -194,9 +230,15 @@ def test_proposals() -> None:
     scores = np.array([0, 0.2, 0, 0.9], np.float32).reshape(1, 1, 2, 2)
     deltas, info = np.zeros((1, 1, 2, 4), np.float32), np.array([[40, 60, 1]], np.float32)
     options: MaceOptions = {
-        "scales": [1], "ratios": [1.0], "base_size": 16, "feat_stride": 16, "min_size": 2, "pre_nms_top_n": 10,
-        "post_nms_top_n": 3, "nms_thresh": 0.7,
-    }  # fmt: skip
+        "scales": [1],
+        "ratios": [1.0],
+        "base_size": 16,
+        "feat_stride": 16,
+        "min_size": 2,
+        "pre_nms_top_n": 10,
+        "post_nms_top_n": 3,
+        "nms_thresh": 0.7,
+    }
     output = run("Proposal", options, deltas, info, x=scores)
     np.testing.assert_allclose(output, [[0, 16, 0, 31, 15], [0, 0, 0, 15, 15], [0] * 5], atol=1)
 

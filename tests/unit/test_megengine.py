@@ -31,9 +31,11 @@ DESC = np.dtype([("method", "<u4"), ("axis", "<i4")])
 
 def tensor(x: Array, name: str = "", *, empty: bool = False) -> Fields:
     return {
-        0: name, 1: np.array(x.shape, np.uint32), 3: {0: ("i8", CODES[x.dtype.kind])},
+        0: name,
+        1: np.array(x.shape, np.uint32),
+        3: {0: ("i8", CODES[x.dtype.kind])},
         4: ("u32", 0 if empty else x.nbytes),
-    }  # fmt: skip
+    }
 
 
 def dump(type: str, parameters: Fields, x: Array, constants: list[Array], at: int = 0, **more: Any) -> bytes:
@@ -102,15 +104,39 @@ CASES: list[tuple[str, Fields, Array, list[Any], Array, dict[str, Any]]] = [
     ("Convolution", u32(s3=2, s4=2), X, [W], conv2d(X, W)[:, :, ::2, ::2], {}),
     ("ConvolutionBackwardData", u32(s3=2, s4=2), X, [D], conv_transpose2d(X, D, 2), {"order": [1, 0]}),
     ("AdaptivePooling", u32(s0=1), X, [np.array([4, 3])], bins(bins(X, 2, 4), 3, 3), {}),
-    ("BatchNorm", {0: ("u32", 2), 1: ("u32", 1), 2: ("f64", 0.01)}, X, V,
-     (X - V[2]) / np.sqrt(V[3] + np.float32(0.01)) * V[0] + V[1], {"at": 4}),
-    ("BatchNorm", {0: ("u32", 2), 1: ("u32", 1), 2: ("f64", 0.01)}, X, V,
-     (X - V[2]) / np.sqrt(V[3] + np.float32(0.01)) * V[0] + V[1], {"at": 5}),
-    ("LayerNorm", {1: ("f32", 0.01), 2: ("u64", 1)}, FLAT, [np.ones(30), np.zeros(30)],
-     (FLAT - FLAT.mean(1, keepdims=True)) / np.sqrt(FLAT.var(1, keepdims=True) + 0.01), {}),
+    (
+        "BatchNorm",
+        {0: ("u32", 2), 1: ("u32", 1), 2: ("f64", 0.01)},
+        X,
+        V,
+        (X - V[2]) / np.sqrt(V[3] + np.float32(0.01)) * V[0] + V[1],
+        {"at": 4},
+    ),
+    (
+        "BatchNorm",
+        {0: ("u32", 2), 1: ("u32", 1), 2: ("f64", 0.01)},
+        X,
+        V,
+        (X - V[2]) / np.sqrt(V[3] + np.float32(0.01)) * V[0] + V[1],
+        {"at": 5},
+    ),
+    (
+        "LayerNorm",
+        {1: ("f32", 0.01), 2: ("u64", 1)},
+        FLAT,
+        [np.ones(30), np.zeros(30)],
+        (FLAT - FLAT.mean(1, keepdims=True)) / np.sqrt(FLAT.var(1, keepdims=True) + 0.01),
+        {},
+    ),
     ("AxisAddRemove", {0: np.array([(1, 0), (0, 2)], DESC)}, X, [], X[0][:, :, None], {}),
-    ("Subtensor", items((2, STEP), (1, PLACE)), X, [np.array([5]), np.array([0]), np.array([-2]), np.array([1])],
-     X[:, 1, 5:0:-2], {}),
+    (
+        "Subtensor",
+        items((2, STEP), (1, PLACE)),
+        X,
+        [np.array([5]), np.array([0]), np.array([-2]), np.array([1])],
+        X[:, 1, 5:0:-2],
+        {},
+    ),
     ("IndexingMultiAxisVec", items((2, PLACE)), X, [np.array([5, 0, 0])], X[:, :, [5, 0, 0]], {}),
     ("IndexingOneHot", {0: ("i32", 1)}, FLAT, [np.array([3, 1, 0, 7])], FLAT[range(4), [3, 1, 0, 7]][:, None], {}),
     ("Split", {0: ("i32", 1)}, X, [np.array([1]), np.array([3])], X[:, 1:], {"at": 1}),
@@ -123,15 +149,27 @@ CASES: list[tuple[str, Fields, Array, list[Any], Array, dict[str, Any]]] = [
     ("Argmax", {0: ("i32", 1)}, FLAT, [], FLAT.argmax(1)[:, None], {}),
     ("Cumsum", {0: ("i32", 1), 1: ("bool", False)}, FLAT, [], FLAT.cumsum(1), {}),
     ("Resize", u32(s0=0, s1=0), X, [np.array([12, 10])], X.repeat(2, 2).repeat(2, 3), {}),
-    ("Padding", {2: ("u32", 1), 10: ("u32", 2), 14: ("f32", 0.5)}, X, [],
-     np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 2)), constant_values=0.5), {}),
-    ("ROIAlign", {0: ("u32", 1), 3: ("f32", 0.5), 6: ("u32", 1), 7: ("u32", 1)}, X,
-     [np.array([[0, 1, 2, 2, 3]], np.float32)], X[:, :, 2:3, 1:2], {}),
+    (
+        "Padding",
+        {2: ("u32", 1), 10: ("u32", 2), 14: ("f32", 0.5)},
+        X,
+        [],
+        np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 2)), constant_values=0.5),
+        {},
+    ),
+    (
+        "ROIAlign",
+        {0: ("u32", 1), 3: ("f32", 0.5), 6: ("u32", 1), 7: ("u32", 1)},
+        X,
+        [np.array([[0, 1, 2, 2, 3]], np.float32)],
+        X[:, :, 2:3, 1:2],
+        {},
+    ),
     ("TypeCvt", {}, 9 * X, [], (9 * X).astype(np.int32), {"dtype": 4}),
     ("Elemwise", u32(s0=28), X, [V[0]], np.logaddexp(X, V[0]), {}),
     ("Elemwise", u32(s0=17), X, [V[0]], np.floor(X / V[0]), {}),
     ("Elemwise", u32(s0=25), X, [V[0]], (X > 0) * V[0], {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,13 @@ def test_average_precision() -> None:
     metric = MeanAveragePrecision()
     box, other, far = (0, 0, 10, 10), (20, 20, 30, 30), (50, 50, 60, 60)
     metric.add([(1, 0.9, box), (1, 0.8, far), (1, 0.7, other)], [(1, box), (1, other)])
-    found = metric.results()["map50"]
-    assert found == pytest.approx((51 * 1 + 50 * 2 / 3) / 101)
+    precision = metric.results()["map50"]
+    assert precision == pytest.approx((51 * 1 + 50 * 2 / 3) / 101)
     metric.add([(2, 0.9, (0, 0, 10, 8)), (2, 0.5, box)], {"classes": [2], "boxes": [box]})
-    assert metric.results()["map50"] == pytest.approx((found + 1) / 2)
-    expected = (10 * found + 7 + 3 * 0.5) / 20  # the first overlaps by 0.8: up to there it is right, then the second is
+    assert metric.results()["map50"] == pytest.approx((precision + 1) / 2)
+    expected = (
+        10 * precision + 7 + 3 * 0.5
+    ) / 20  # the first overlaps by 0.8: up to there it is right, then the second is
     assert metric.results()["map50-95"] == pytest.approx(expected)
 
 

@@ -80,8 +80,8 @@ def test_answers_and_misuse(place: Path, expected: np.ndarray) -> None:
     lines = [line.split() for line in text.splitlines()]
     scores = [np.array(words[1:], np.float32) for words in lines if words[0] == "scores"]
     assert len(scores) == 3
-    for found in scores:
-        np.testing.assert_allclose(found, expected, rtol=ROUNDING)
+    for answer in scores:
+        np.testing.assert_allclose(answer, expected, rtol=ROUNDING)
     assert {words[0]: int(words[1]) for words in lines if words[0] != "scores"} == dict(rows_of_misuse())
 
 
@@ -89,8 +89,8 @@ def test_program_of_the_documentation(place: Path, expected: np.ndarray, tmp_pat
     """In C, by the functions of the C interface."""
     (tmp_path / "program.c").write_text(PAGE.read_text().split("```c\n")[1].split("```")[0])
     made = program(place, tmp_path / "program.c", "gcc", "-std=c99", "-Wall", "-Wextra", "-Werror")
-    found = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
-    np.testing.assert_allclose(np.array(found, np.float32), expected, rtol=ROUNDING)
+    words = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
+    np.testing.assert_allclose(np.array(words, np.float32), expected, rtol=ROUNDING)
 
 
 MAIN = """
@@ -112,8 +112,8 @@ def test_function_of_the_documentation(place: Path, expected: np.ndarray, tmp_pa
     text = text.replace("{1, 28, 28, 1}", "{1, 1, 8, 8}").replace('"micro.h"', '"micro.h"\n#include <stddef.h>')
     (tmp_path / "function.cpp").write_text(text + MAIN)
     made = program(place, tmp_path / "function.cpp", "g++", *CPP98)
-    found = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
-    np.testing.assert_allclose(np.array(found, np.float32), expected, rtol=ROUNDING)
+    words = succeeded(run(made, stdin=IMAGE.tobytes())).decode().split()
+    np.testing.assert_allclose(np.array(words, np.float32), expected, rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("example", ["classifier", "runtime_load_model"])

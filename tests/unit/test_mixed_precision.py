@@ -164,10 +164,10 @@ def searched(samples: int) -> _Search:
 def test_quick_recipes_have_what_serves_the_network_and_the_first_method() -> None:
     """Ranges that saturate help noisy layers of 8 bits, and harm the same layers in 16."""
     search = searched(2)
-    found = recipe(separable(None), search.samples, replace(search.request, **SIMPLE))
-    assert (search._quick(found).methods, search._quick(found).rounding) == (("min-max",), "nearest")
-    found.method, found.applied = "percentile", ["gptq", "bias correction"]
-    quick = search._quick(found)
+    first = recipe(separable(None), search.samples, replace(search.request, **SIMPLE))
+    assert (search._quick(first).methods, search._quick(first).rounding) == (("min-max",), "nearest")
+    first.method, first.applied = "percentile", ["gptq", "bias correction"]
+    quick = search._quick(first)
     assert (quick.methods, quick.rounding, quick.equalisation) == (("min-max", "percentile"), "gptq", False)
     assert not quick.range_search
 
@@ -176,7 +176,7 @@ def test_a_contract_is_met_that_quick_recipes_do_not_meet(monkeypatch: pytest.Mo
     """Here these have ranges that saturate, which is noise where all activations have 16 bits."""
     given, names = images(4), ["first", "depthwise", "last", "scores"]
     wanted = tenon.quantize(separable(None), given, int16=names, **FAST).report.outputs[0].sqnr - 1
-    monkeypatch.setattr(_Search, "_quick", lambda self, found: replace(self.request, methods=("entropy",)))
+    monkeypatch.setattr(_Search, "_quick", lambda self, recipe: replace(self.request, methods=("entropy",)))
     report = tenon.quantize(separable(None), given, min_sqnr=wanted, mixed_types=["int16"], **FAST).report
     assert report.points[-1].sqnr >= wanted
     everything = [p.sqnr for p in report.points if len(p.wide) == 4]
@@ -241,9 +241,21 @@ def command(tmp_path: Path, *more: str) -> list[str]:
     (tmp_path / "net.onnx").write_bytes(to_onnx(separable(None)).SerializeToString())
     np.save(tmp_path / "x.npy", np.concatenate(images(12)))
     return [
-        "quantize", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "-o", str(tmp_path / "q.onnx"),
-        "--method", "min-max", "--no-range-search", "--rounding", "nearest", "--scheme", "int4-weights", *more,
-    ]  # fmt: skip
+        "quantize",
+        str(tmp_path / "net.onnx"),
+        "--data",
+        str(tmp_path / "x.npy"),
+        "-o",
+        str(tmp_path / "q.onnx"),
+        "--method",
+        "min-max",
+        "--no-range-search",
+        "--rounding",
+        "nearest",
+        "--scheme",
+        "int4-weights",
+        *more,
+    ]
 
 
 def test_a_noisy_output_is_printed_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,8 +315,8 @@ def test_the_command_of_a_click_makes_that_mixture(tmp_path: Path) -> None:
     path = {**environment(), "PATH": f"{SCRIPT.parent}:{os.environ['PATH']}"}
     subprocess.run(["bash", "-c", shown], env=path, cwd=tmp_path, capture_output=True, check=True, timeout=300)
     assert (tmp_path / "q" / "manifest.json").exists()  # a folder: this target loads no libraries
-    found = compare(tmp_path / "net.onnx", tmp_path / "q.onnx", images(12))
-    assert found.outputs[0].sqnr == pytest.approx(points[wanted]["sqnr"], abs=0.5)
+    comparison = compare(tmp_path / "net.onnx", tmp_path / "q.onnx", images(12))
+    assert comparison.outputs[0].sqnr == pytest.approx(points[wanted]["sqnr"], abs=0.5)
 
 
 def test_single_files_of_bundles_need_a_library(tmp_path: Path) -> None:

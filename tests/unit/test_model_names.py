@@ -31,11 +31,17 @@ def exported(scale: float) -> bytes:
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("first.onnx", "first"), ("yolov5s-sim.v2.onnx", "yolov5s_sim_v2"), ("int.onnx", "int_model"),
-        ("3d net.onnx", "model_3d_net"), ("模型.onnx", "model"), ("model.onnx", "model"),
-        ("printf.onnx", "printf_model"), ("a.b/deploy.onnx", "a_b"), ("while/deploy.onnx", "while_model"),
+        ("first.onnx", "first"),
+        ("yolov5s-sim.v2.onnx", "yolov5s_sim_v2"),
+        ("int.onnx", "int_model"),
+        ("3d net.onnx", "model_3d_net"),
+        ("模型.onnx", "model"),
+        ("model.onnx", "model"),
+        ("printf.onnx", "printf_model"),
+        ("a.b/deploy.onnx", "a_b"),
+        ("while/deploy.onnx", "while_model"),
     ],
-)  # fmt: skip
+)
 def test_symbols_are_named_after_the_file(file: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)

@@ -167,7 +167,7 @@ CHANGES = [
     ("merge", "Unique", "select(fresh, middle[0], right[0])", "select(fresh, counter[0], right[0])"),
     ("data_dependent", "Unique", 'flag(op("not_equal", order(p, head), number(0)))', "number(0)"),
     ("resize", "Resize", "y[to] = _weighted(lines, vertical)", "y[to] = _weighted(lines, lines and vertical[::-1])"),
-]  # fmt: skip
+]
 
 
 def functions(module: ModuleType) -> Iterator[FunctionType]:

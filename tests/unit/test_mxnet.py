@@ -69,14 +69,17 @@ OPTIONS: list[tuple[str, dict[str, str], Any]] = [
     ("mean", {"axis": "(2, 3)", "keepdims": "True"}, lambda x: x.mean((2, 3), keepdims=True)),
     ("max", {"axis": "1", "exclude": "True"}, lambda x: x.max((0, 2, 3))),
     ("UpSampling", {"scale": "2", "sample_type": "nearest"}, lambda x: x.repeat(2, 2).repeat(2, 3)),
-    ("Pad", {"mode": "edge", "pad_width": "(0, 0, 0, 0, 1, 2, 0, 3)"},
-     lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), "edge")),
+    (
+        "Pad",
+        {"mode": "edge", "pad_width": "(0, 0, 0, 0, 1, 2, 0, 3)"},
+        lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), "edge"),
+    ),
     ("SwapAxis", {"dim1": "1", "dim2": "3"}, lambda x: x.swapaxes(1, 3)),
     ("L2Normalization", {"mode": "channel"}, lambda x: x / np.sqrt((x**2).sum(1, keepdims=True) + 1e-10)),
     ("softmax", {"axis": "1", "temperature": "0.5"}, lambda x: np.exp(2 * x) / np.exp(2 * x).sum(1, keepdims=True)),
     ("Crop", {"h_w": "(2, 3)", "offset": "(1, 2)"}, lambda x: x[:, :, 1:3, 2:5]),
     ("Crop", {"h_w": "(2, 4)", "center_crop": "True"}, lambda x: x[:, :, 2:4, 1:5]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +96,13 @@ def test_full_pooling_rounds_up() -> None:
 
 
 def test_several_outputs() -> None:
-    text = {"nodes": [{"op": "null", "name": "data", "inputs": []},
-                      {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2"}, "inputs": [[0, 0, 0]]}],
-            "heads": [[1, 1, 0]]}  # fmt: skip
+    text = {
+        "nodes": [
+            {"op": "null", "name": "data", "inputs": []},
+            {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "2"}, "inputs": [[0, 0, 0]]},
+        ],
+        "heads": [[1, 1, 0]],
+    }
     graph = importers.load(json.dumps(text).encode(), {"data": X.shape}, weights=mxnet_parameters())
     np.testing.assert_array_equal(evaluate(graph, {"data": X})["s_output1"], X[:, 2:])
 

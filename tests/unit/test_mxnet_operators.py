@@ -62,9 +62,10 @@ CASES: list[tuple[str, dict[str, Any], list[Array], Array]] = [
     ("broadcast_like", {}, [M[:1], M], np.repeat(M[:1], 4, 0)),
     ("broadcast_axis", {"axis": 0, "size": 3}, [M[:1]], np.repeat(M[:1], 3, 0)),
     ("broadcast_to", {"shape": "(3, 0)"}, [M[:1]], np.repeat(M[:1], 3, 0)),
-    ("repeat", {"repeats": 2, "axis": 1}, [M], M.repeat(2, 1)), ("repeat", {"repeats": 2}, [M], M.repeat(2)),
-    ("reverse", {"axis": "(1,)"}, [M], M[:, ::-1]), ("one_hot", {"depth": 4, "on_value": 2}, [np.array([3.0, 0])],
-                                                    2 * np.eye(4)[[3, 0]]),
+    ("repeat", {"repeats": 2, "axis": 1}, [M], M.repeat(2, 1)),
+    ("repeat", {"repeats": 2}, [M], M.repeat(2)),
+    ("reverse", {"axis": "(1,)"}, [M], M[:, ::-1]),
+    ("one_hot", {"depth": 4, "on_value": 2}, [np.array([3.0, 0])], 2 * np.eye(4)[[3, 0]]),
     ("one_hot", {"depth": 3, "off_value": -1}, [np.array([-1.0, 2, 3, -3])], 2 * np.eye(4)[[3, 2, 3, 3], :3] - 1),
     ("pick", {"axis": 1}, [M, np.array([0, 4, 9, 2])], M[range(4), [0, 4, 4, 2]]),
     ("pick", {"axis": 1, "mode": "wrap"}, [M, np.array([0, -1, 9, -7])], M[range(4), [0, 4, 4, 3]]),
@@ -75,7 +76,8 @@ CASES: list[tuple[str, dict[str, Any], list[Array], Array]] = [
     ("topk", {"k": 2, "ret_typ": "value"}, [M], np.sort(M, 1)[:, :2:-1]),
     ("topk", {"k": 2, "axis": 0, "is_ascend": True}, [M], np.argsort(M, 0)[:2]),
     ("topk", {"k": 2, "ret_typ": "mask"}, [M], (np.sort(M, 1)[:, 3:4] <= M).astype(np.float32)),
-    ("sort", {"is_ascend": False}, [M], np.sort(M, 1)[:, ::-1]), ("argsort", {"axis": 0}, [M], np.argsort(M, 0)),
+    ("sort", {"is_ascend": False}, [M], np.sort(M, 1)[:, ::-1]),
+    ("argsort", {"axis": 0}, [M], np.argsort(M, 0)),
     ("gather_nd", {}, [M, np.array([[1, 3], [2, 0]])], M[[1, 3], [2, 0]]),
     ("scatter_nd", {"shape": "(3, 5)"}, [M[:2], np.array([[2, 0]])], np.stack([M[1], 0 * M[0], M[0]])),
     ("batch_take", {}, [M, np.array([0, 4, 1, 2])], M[range(4), [0, 4, 1, 2]]),
@@ -83,35 +85,63 @@ CASES: list[tuple[str, dict[str, Any], list[Array], Array]] = [
     ("SequenceMask", {"use_sequence_length": True, "value": -2}, [S, LENGTHS], np.where(KEPT, S, -2)),
     ("SequenceReverse", {"use_sequence_length": True}, [S, LENGTHS], turned(S, (3, 1))),
     ("SequenceReverse", {}, [S], S[::-1]),
-    ("SequenceLast", {"use_sequence_length": True}, [S, LENGTHS], S[[2, 0], [0, 1]]), ("SequenceLast", {}, [S], S[-1]),
+    ("SequenceLast", {"use_sequence_length": True}, [S, LENGTHS], S[[2, 0], [0, 1]]),
+    ("SequenceLast", {}, [S], S[-1]),
     ("_contrib_AdaptiveAvgPooling2D", {"output_size": "(4, 2)"}, [X], bins(bins(X, 4, 2), 2, 3)),
-    ("_contrib_arange_like", {"axis": 1, "start": 2}, [M], np.arange(2, 7)), ("zeros_like", {}, [M], 0 * M),
-    ("shape_array", {}, [M], np.array([4, 5])), ("_contrib_div_sqrt_dim", {}, [M], M / math.sqrt(5)),
+    ("_contrib_arange_like", {"axis": 1, "start": 2}, [M], np.arange(2, 7)),
+    ("zeros_like", {}, [M], 0 * M),
+    ("shape_array", {}, [M], np.array([4, 5])),
+    ("_contrib_div_sqrt_dim", {}, [M], M / math.sqrt(5)),
     ("linalg_gemm2", {"transpose_b": True, "alpha": 2}, [M, M], 2 * M @ M.T),
-    ("im2col", {"kernel": "(2, 3)", "stride": "(2, 1)"}, [X],
-     np.stack([X[:, :, r : r + 2, c : c + 3].reshape(2, -1) for r in (0, 2, 4) for c in range(3)], 2)),
-    ("BatchNorm", {"axis": 3, "eps": 0.01, "fix_gamma": False}, [X, G, B, MEAN, VAR],
-     (X - MEAN) / np.sqrt(VAR + np.float32(0.01)) * G + B),
-    ("LayerNorm", {"axis": 1, "eps": 0.01}, [X, G[:4], B[:4]],
-     (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 0.01) * G[:4].reshape(4, 1, 1)
-     + B[:4].reshape(4, 1, 1)),
+    (
+        "im2col",
+        {"kernel": "(2, 3)", "stride": "(2, 1)"},
+        [X],
+        np.stack([X[:, :, r : r + 2, c : c + 3].reshape(2, -1) for r in (0, 2, 4) for c in range(3)], 2),
+    ),
+    (
+        "BatchNorm",
+        {"axis": 3, "eps": 0.01, "fix_gamma": False},
+        [X, G, B, MEAN, VAR],
+        (X - MEAN) / np.sqrt(VAR + np.float32(0.01)) * G + B,
+    ),
+    (
+        "LayerNorm",
+        {"axis": 1, "eps": 0.01},
+        [X, G[:4], B[:4]],
+        (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 0.01) * G[:4].reshape(4, 1, 1)
+        + B[:4].reshape(4, 1, 1),
+    ),
     ("Reshape", {"shape": "(-1, 0)", "reverse": True}, [X], X.reshape(48, 5)),
-    ("UpSampling", {"scale": 2, "sample_type": "nearest", "num_args": 2}, [X, np.ones((2, 1, 3, 5))],
-     np.concatenate([X.repeat(2, 2).repeat(2, 3), np.ones((2, 1, 12, 10))], 1)),
+    (
+        "UpSampling",
+        {"scale": 2, "sample_type": "nearest", "num_args": 2},
+        [X, np.ones((2, 1, 3, 5))],
+        np.concatenate([X.repeat(2, 2).repeat(2, 3), np.ones((2, 1, 12, 10))], 1),
+    ),
     ("Pooling", {"pool_type": "sum", "kernel": "(2, 1)", "stride": "(2, 1)"}, [X], X.reshape(2, 4, 3, 2, 5).sum(3)),
-    ("Pooling", {"pool_type": "lp", "p_value": 2, "kernel": "(2, 1)", "stride": "(2, 1)"}, [X],
-     np.sqrt((X**2).reshape(2, 4, 3, 2, 5).sum(3))),
+    (
+        "Pooling",
+        {"pool_type": "lp", "p_value": 2, "kernel": "(2, 1)", "stride": "(2, 1)"},
+        [X],
+        np.sqrt((X**2).reshape(2, 4, 3, 2, 5).sum(3)),
+    ),
     ("broadcast_not_equal", {}, [np.sign(M), np.ones((1, 1))], (M <= 0).astype(np.float32)),
     ("_greater_scalar", {"scalar": 0.25}, [M], (M > 0.25).astype(np.float32)),
     ("broadcast_logical_and", {}, [M, np.array([[0, 1, 0, 2, 1]])], np.broadcast_to([0, 1, 0, 1, 1], (4, 5))),
-    ("_rmod_scalar", {"scalar": -3}, [M], np.mod(np.float32(-3), M)), ("broadcast_hypot", {}, [M, M], np.hypot(M, M)),
-    ("log2", {}, [M + 2], np.log2(M + 2)), ("trunc", {}, [3 * M], np.trunc(3 * M)), ("cbrt", {}, [M], np.cbrt(M)),
-    ("degrees", {}, [M], np.degrees(M)), ("softmin", {}, [M], np.exp(-M) / np.exp(-M).sum(1, keepdims=True)),
+    ("_rmod_scalar", {"scalar": -3}, [M], np.mod(np.float32(-3), M)),
+    ("broadcast_hypot", {}, [M, M], np.hypot(M, M)),
+    ("log2", {}, [M + 2], np.log2(M + 2)),
+    ("trunc", {}, [3 * M], np.trunc(3 * M)),
+    ("cbrt", {}, [M], np.cbrt(M)),
+    ("degrees", {}, [M], np.degrees(M)),
+    ("softmin", {}, [M], np.exp(-M) / np.exp(-M).sum(1, keepdims=True)),
     ("smooth_l1", {"scalar": 2}, [M], np.where(np.abs(M) < 0.25, 2 * M * M, np.abs(M) - 0.125)),
     ("norm", {"ord": 1, "axis": "(1,)", "keepdims": True}, [M], np.abs(M).sum(1, keepdims=True)),
-    ("logical_not", {}, [np.array([0.0, 2])], np.array([1, 0])), ("amp_cast", {"dtype": "float16"}, [M], M),
+    ("logical_not", {}, [np.array([0.0, 2])], np.array([1, 0])),
+    ("amp_cast", {"dtype": "float16"}, [M], M),
     ("_npx_softmax", {"axis": 0}, [M], np.exp(M) / np.exp(M).sum(0)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("op", "options", "arrays", "result"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
@@ -124,11 +154,15 @@ def test_constants() -> None:
     symbol = mxnet_symbol(
         ("_arange", "a", {"start": "1", "stop": "None", "repeat": "1"}, ()),
         ("_arange", "b", {"start": "1", "stop": "4"}, ()),
-        ("_ones", "o", {"shape": "(2, 3)"}, ()), ("null", "data", {}, ()), ("broadcast_mul", "m", {}, (2, 1)),
-        ("broadcast_add", "n", {}, (4, 0)), ("broadcast_add", "y", {}, (5, 3)),
-    )  # fmt: skip
-    (output,) = evaluate(importers.load(symbol, {"data": (2, 3)}, weights=mxnet_parameters()),
-                        {"data": np.zeros((2, 3), np.float32)}).values()  # fmt: skip
+        ("_ones", "o", {"shape": "(2, 3)"}, ()),
+        ("null", "data", {}, ()),
+        ("broadcast_mul", "m", {}, (2, 1)),
+        ("broadcast_add", "n", {}, (4, 0)),
+        ("broadcast_add", "y", {}, (5, 3)),
+    )
+    (output,) = evaluate(
+        importers.load(symbol, {"data": (2, 3)}, weights=mxnet_parameters()), {"data": np.zeros((2, 3), np.float32)}
+    ).values()
     np.testing.assert_array_equal(output, [[1, 2, 3]] * 2)
 
 
@@ -203,8 +237,15 @@ def test_box_nms(together: bool, topk: int, center: bool) -> None:
     expected = np.full((1, 9, 6), -1.0)
     expected[0, : len(kept)] = rows[kept]
     form = "center" if center else "corner"
-    options = {"overlap_thresh": 0.3, "valid_thresh": 0.1, "id_index": 0, "force_suppress": together, "topk": topk,
-               "in_format": form, "out_format": form}  # fmt: skip
+    options = {
+        "overlap_thresh": 0.3,
+        "valid_thresh": 0.1,
+        "id_index": 0,
+        "force_suppress": together,
+        "topk": topk,
+        "in_format": form,
+        "out_format": form,
+    }
     np.testing.assert_allclose(run("_contrib_box_nms", options, rows[None].astype(np.float32)), expected, atol=1e-5)
     assert 1 < len(kept) < len(order)
 
@@ -224,9 +265,12 @@ def test_proposals() -> None:
 
 @pytest.mark.parametrize(
     ("op", "options", "message"),
-    [("topk", {"ret_typ": "odd"}, "ret_typ odd"), ("_contrib_box_nms", {"out_format": "center"}, "change their form"),
-     ("norm", {"ord": 3}, "norm 3")],
-)  # fmt: skip
+    [
+        ("topk", {"ret_typ": "odd"}, "ret_typ odd"),
+        ("_contrib_box_nms", {"out_format": "center"}, "change their form"),
+        ("norm", {"ord": 3}, "norm 3"),
+    ],
+)
 def test_refusals(op: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         run(op, options, RNG.uniform(0, 1, (1, 7, 6)).astype(np.float32))
@@ -234,22 +278,34 @@ def test_refusals(op: str, options: dict[str, Any], message: str) -> None:
 
 SOFT = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
 LIKE_MXNET: list[tuple[str, dict[str, Any], list[Array], Array]] = [
-    ("sum", {}, [X], X.sum().reshape(1)), ("norm", {}, [X], np.sqrt((X * X).sum()).reshape(1)),
+    ("sum", {}, [X], X.sum().reshape(1)),
+    ("norm", {}, [X], np.sqrt((X * X).sum()).reshape(1)),
     ("argmax", {}, [M], np.array([M.argmax()])),
-    ("Pooling", {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "avg", "pooling_convention": "full"}, [X],
-     np.concatenate([(X[..., 0:4] + 0).reshape(2, 4, 3, 2, 2, 2).mean((3, 5)),
-                     X[..., 4:].reshape(2, 4, 3, 2, 1).mean(3)], -1)),
-    ("SoftmaxActivation", {}, [X], SOFT), ("tile", {"reps": "(2, 1, 3)"}, [M], np.tile(M, (2, 1, 3))),
+    (
+        "Pooling",
+        {"kernel": "(2, 2)", "stride": "(2, 2)", "pool_type": "avg", "pooling_convention": "full"},
+        [X],
+        np.concatenate(
+            [(X[..., 0:4] + 0).reshape(2, 4, 3, 2, 2, 2).mean((3, 5)), X[..., 4:].reshape(2, 4, 3, 2, 1).mean(3)], -1
+        ),
+    ),
+    ("SoftmaxActivation", {}, [X], SOFT),
+    ("tile", {"reps": "(2, 1, 3)"}, [M], np.tile(M, (2, 1, 3))),
     ("take", {}, [M, np.array([[-3, 1], [3, 9]])], M[[[0, 1], [3, 3]]]),
     ("take", {"mode": "wrap"}, [M, np.array([[-3, 1], [3, 9]])], M[[[1, 1], [3, 1]]]),
     ("slice", {"begin": "(None, 3)", "end": "(None, None)", "step": "(None, -2)"}, [X], X[:, 3::-2]),
     ("slice", {"begin": "(None, None)", "end": "(None, 1)", "step": "(1, -1)"}, [X], X[:, :1:-1]),
     ("_split_v2", {"indices": "(0, 1)", "axis": "1"}, [X], X[:, :1]),
-    ("softmax", {"use_length": "True", "axis": "1"}, [M, np.array([2, 5, 1, 3])],
-     np.array([[*(np.exp(r[:n]) / np.exp(r[:n]).sum()), *[0.0] * (5 - n)]
-               for r, n in zip(M, (2, 5, 1, 3), strict=True)])),
+    (
+        "softmax",
+        {"use_length": "True", "axis": "1"},
+        [M, np.array([2, 5, 1, 3])],
+        np.array(
+            [[*(np.exp(r[:n]) / np.exp(r[:n]).sum()), *[0.0] * (5 - n)] for r, n in zip(M, (2, 5, 1, 3), strict=True)]
+        ),
+    ),
     ("_hypot_scalar", {"scalar": "2"}, [X], np.hypot(X, 2)),
-]  # fmt: skip
+]
 """What MXNet itself gives, where one would expect something else."""
 
 

@@ -33,8 +33,9 @@ CONVOLVED = np.einsum("fc,nchw->nfhw", W[:, :, 0, 0], X) + B.reshape(1, 3, 1, 1)
 INIT = caffe2_net([caffe2_fill("w", W), caffe2_fill("b", B)])
 PREDICT = caffe2_net(
     [caffe2_operator("Conv", ["x", "w", "b"], ["y"], kernel=1), caffe2_operator("Relu", ["y"], ["z"])],
-    ["x", "w", "b"], ["z"],
-)  # fmt: skip
+    ["x", "w", "b"],
+    ["z"],
+)
 
 
 def test_caffe2_init_and_predict_net(tmp_path: Path) -> None:
@@ -89,10 +90,17 @@ def test_caffe2_refusals() -> None:
 
 # ---------------------------------------------------------------------------------------------- Paddle
 PADDLE = paddle(
-    paddle_operator("conv2d", {"Input": "x", "Filter": "w"}, {"Output": "c"}, strides=[1, 1], dilations=[1, 1],
-                    paddings=[0, 0], groups=1),
+    paddle_operator(
+        "conv2d",
+        {"Input": "x", "Filter": "w"},
+        {"Output": "c"},
+        strides=[1, 1],
+        dilations=[1, 1],
+        paddings=[0, 0],
+        groups=1,
+    ),
     paddle_operator("elementwise_add", {"X": "c", "Y": "b"}, {"Out": "y"}, axis=1),
-)  # fmt: skip
+)
 
 
 def test_paddle_parameters_in_separate_and_combined_files(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,16 +17,7 @@ import tenon
 pytestmark = pytest.mark.quick
 
 SOURCE = Path(tenon.__file__).parent
-MOST_UNFORMATTED = {
-    "cli": 6,
-    "compat": 9,
-    "formats": 41,
-    "machine": 9,
-    "network": 5,
-    "runtime": 8,
-    "tools": 5,
-}
-"""Statements of each wing that ruff does not format: tables, whose rows align.  Elsewhere there are none."""
+TESTS = Path(__file__).parents[1]
 KERNELS = {
     "Conv",
     "IntegerConv",
@@ -64,15 +55,15 @@ BROKEN = re.compile(r"(Of|That of|Those of) ")
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+def trees(folder: Path) -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(folder.rglob("*.py"))}
 
 
 @cache
-def nodes() -> list[tuple[str, ast.AST]]:
+def nodes(folder: Path) -> list[tuple[str, ast.AST]]:
     return [
-        (f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)}", node)
-        for path, tree in trees().items()
+        (f"{path.relative_to(folder)}:{getattr(node, 'lineno', 1)}", node)
+        for path, tree in trees(folder).items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Name | ast.arg | ast.ClassDef)
         and not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
@@ -83,7 +74,7 @@ def nodes() -> list[tuple[str, ast.AST]]:
 def classes() -> dict[str, list[str]]:
     """The files and lines of each public class name."""
     places = defaultdict(list)
-    for where, node in nodes():
+    for where, node in nodes(SOURCE):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             places[node.name].append(where)
     return places
@@ -104,29 +95,27 @@ def unformatted(path: Path) -> int:
     return sum(bool(re.match(r"#\s*fmt:\s*(skip|off)", comment)) for comment in comments)
 
 
-def test_locals_are_named_after_what_they_hold() -> None:
-    stored = [where for where, node in nodes() if isinstance(node, ast.Name) and node.id == "found"]
-    arguments = [where for where, node in nodes() if isinstance(node, ast.arg) and node.arg == "found"]
+@pytest.mark.parametrize("folder", [SOURCE, TESTS], ids=["source", "tests"])
+def test_locals_are_named_after_what_they_hold(folder: Path) -> None:
+    stored = [where for where, node in nodes(folder) if isinstance(node, ast.Name) and node.id == "found"]
+    arguments = [where for where, node in nodes(folder) if isinstance(node, ast.arg) and node.arg == "found"]
     assert not stored + arguments, "a local called 'found' does not say what it holds"
 
 
 def test_docstrings_are_sentences_that_stand_alone() -> None:
     broken = [
         f"{path.relative_to(SOURCE)}:{line}: {text[:60]}"
-        for path, tree in trees().items()
+        for path, tree in trees(SOURCE).items()
         for line, text in texts(tree)
         if BROKEN.match(text)
     ]
     assert not broken, broken
 
 
-def test_only_tables_are_not_formatted() -> None:
-    number = Counter[str]()
-    for path in trees():
-        parts = path.relative_to(SOURCE).parts
-        number[parts[0] if len(parts) > 1 else "."] += unformatted(path)
-    more = {wing: count for wing, count in number.items() if count > MOST_UNFORMATTED.get(wing, 0)}
-    assert not more, f"more statements with 'fmt: skip' than before: {more}"
+@pytest.mark.parametrize("folder", [SOURCE, TESTS], ids=["source", "tests"])
+def test_everything_is_formatted(folder: Path) -> None:
+    left_out = {str(path.relative_to(folder)): count for path in trees(folder) if (count := unformatted(path))}
+    assert not left_out, f"statements with 'fmt: skip' or 'fmt: off': {left_out}"
 
 
 def test_class_names_have_one_meaning() -> None:

@@ -77,9 +77,7 @@ def matmul(i: int, scale: float) -> tuple[list[Any], dict[str, Array]]:
 
 
 def gemm(i: int, scale: float) -> tuple[list[Any], dict[str, Array]]:
-    weights = {
-        f"w{i}": normal(40, 24 * 26 * 26, seed=i) * np.float32(scale), f"c{i}": normal(40) * np.float32(scale)
-    }  # fmt: skip
+    weights = {f"w{i}": normal(40, 24 * 26 * 26, seed=i) * np.float32(scale), f"c{i}": normal(40) * np.float32(scale)}
     nodes = [
         node("Flatten", ["x"], [f"f{i}"]),
         node("Gemm", [f"f{i}", f"w{i}", f"c{i}"], [f"y{i}"], transB=1, alpha=0.5, beta=2.0),

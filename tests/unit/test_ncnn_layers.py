@@ -155,25 +155,46 @@ CASES: list[tuple[str, list[Array], bytes, Array]] = [
     ("StatisticsPooling s 1 1 x0 y 0=1", [X], b"", np.concatenate([X.mean((2, 3)), X.std((2, 3))], 1)),
     ("Unfold u 1 1 x0 y 1=3 4=1", [X], b"", unfolded(X)),
     ("Fold f 1 1 x0 y 1=2 20=4 21=3", [COLUMNS], b"", folded(COLUMNS)),
-    ("LRN l 1 1 x0 y 0=1 1=3 2=0.5 3=0.75 4=2.0", [X], b"",
-     X / (2 + 0.5 * sum(np.pad(X * X, ((0, 0), (0, 0), (1, 1), (1, 1)))[:, :, i : i + 6, j : j + 5]
-                        for i in range(3) for j in range(3)) / 9) ** 0.75),
-    ("ArgMax a 1 1 x0 y 0=1 1=3", [FLAT], b"",
-     np.stack([np.sort(FLAT[0])[::-1][:3], np.argsort(-FLAT[0])[:3]])[None]),
+    (
+        "LRN l 1 1 x0 y 0=1 1=3 2=0.5 3=0.75 4=2.0",
+        [X],
+        b"",
+        X
+        / (
+            2
+            + 0.5
+            * sum(
+                np.pad(X * X, ((0, 0), (0, 0), (1, 1), (1, 1)))[:, :, i : i + 6, j : j + 5]
+                for i in range(3)
+                for j in range(3)
+            )
+            / 9
+        )
+        ** 0.75,
+    ),
+    ("ArgMax a 1 1 x0 y 0=1 1=3", [FLAT], b"", np.stack([np.sort(FLAT[0])[::-1][:3], np.argsort(-FLAT[0])[:3]])[None]),
     ("CopyTo c 2 1 x0 x1 y 0=2 1=2 2=1", [X, WIDE], b"", PLACED),
     ("CopyTo c 2 1 x0 x1 y -23309=3,1,-4,2 -23311=3,0,1,2", [X, WIDE], b"", PLACED),
     ("CumulativeSum c 1 1 x0 y 0=-1", [X], b"", X.cumsum(3)),
     ("Diag d 1 1 x0 y 0=1", [FLAT[:, :4]], b"", np.diag(FLAT[0, :4], 1)[None]),
     ("Diag d 1 1 x0 y 0=-1", [M], b"", M[0].diagonal(-1)[None]),
     ("Flip f 1 1 x0 y -23300=2,0,-1", [X], b"", X[:, ::-1, :, ::-1]),
-    ("Shrink s 1 1 x0 y 0=0.1 1=0.4", [X], b"",
-     np.where(X < -0.4, X + np.float32(0.1), np.where(X > 0.4, X - np.float32(0.1), 0))),
+    (
+        "Shrink s 1 1 x0 y 0=0.1 1=0.4",
+        [X],
+        b"",
+        np.where(X < -0.4, X + np.float32(0.1), np.where(X > 0.4, X - np.float32(0.1), 0)),
+    ),
     ("Crop c 2 1 x0 x1 y 0=1 1=2 2=1", [X, WIDE], b"", X[:, 1:4, 2:6, 1:4]),
     ("Crop c 1 1 x0 y 0=1 13=1 3=2 4=-233 14=2 5=-233 8=1", [V], b"", V[:, :-1, 1:3, :, 1:3]),
     ("Interp i 2 1 x0 x1 y 0=1", [X, rand(1, 1, 12, 10)], b"", X.repeat(2, 2).repeat(2, 3)),
     ("Interp i 1 1 x0 y 0=2 3=2 4=3", [FLAT], b"", np.broadcast_to(FLAT[..., None, None], (1, 30, 2, 3))),
-    ("Padding p 1 1 x0 y 0=1 1=0 2=2 3=1 6=4", [X], stored(np.arange(4.0), plain=True),
-     np.stack([np.pad(X[0, q], ((1, 0), (2, 1)), constant_values=q) for q in range(4)])[None]),
+    (
+        "Padding p 1 1 x0 y 0=1 1=0 2=2 3=1 6=4",
+        [X],
+        stored(np.arange(4.0), plain=True),
+        np.stack([np.pad(X[0, q], ((1, 0), (2, 1)), constant_values=q) for q in range(4)])[None],
+    ),
     ("Spectrogram s 1 1 x0 y 0=8 1=2 2=3 4=1", [FLAT], b"", spectra(FLAT, 8, 3, 2)),
     ("Spectrogram s 1 1 x0 y 0=8 1=0 2=3 4=1", [FLAT], b"", spectra(FLAT, 8, 3, 0)),
     ("Gemm g 2 1 x0 x1 y 0=0.5", [M, N], b"", 0.5 * (M @ N)),
@@ -181,12 +202,16 @@ CASES: list[tuple[str, list[Array], bytes, Array]] = [
     ("Gemm g 3 1 x0 x1 x2 y 1=2.0 14=1 11=1", [M, N, rand(1, 4)], b"", np.empty(0)),
     ("Einsum e 2 1 x0 x1 y -23300=10,105,107,44,107,106,45,62,105,106", [M, N], b"", M @ N),
     ("Embed e 1 1 x0 y 0=4 1=7 2=0 3=28", [np.array([[3, 0, 9, 6]], np.float32)], stored(T), T[[3, 0, 6, 6]][None]),
-    ("RMSNorm r 1 1 x0 y 0=5 1=0.01", [X], stored(np.arange(5.0), plain=True),
-     X / np.sqrt((X * X).mean(3, keepdims=True) + 0.01) * np.arange(5)),
+    (
+        "RMSNorm r 1 1 x0 y 0=5 1=0.01",
+        [X],
+        stored(np.arange(5.0), plain=True),
+        X / np.sqrt((X * X).mean(3, keepdims=True) + 0.01) * np.arange(5),
+    ),
     ("RotaryEmbed r 3 1 x0 x1 x2 y 0=0", [H, COS, SIN], b"", rotary(H, COS[:, None], SIN[:, None], neighbours=False)),
     ("RotaryEmbed r 3 1 x0 x1 x2 y 0=1", [H, COS, SIN], b"", rotary(H, COS[:, None], SIN[:, None], neighbours=True)),
     ("SDPA s 3 1 x0 x1 x2 y", [H, KEYS, VALUES], b"", SDPA),
-]  # fmt: skip
+]
 
 
 def _expected(line: str, inputs: list[Array], weights: bytes, result: Array) -> Array:

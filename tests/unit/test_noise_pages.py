@@ -19,9 +19,10 @@ NOISE = (
 
 def report() -> Report:
     points = (
-        Point((), 20.0, 1.0, 100.0, 1000, 500, 8.0), Point((HOSTILE,), 30.0, 0.0, 150.0, 2000, 600, 12.0),
+        Point((), 20.0, 1.0, 100.0, 1000, 500, 8.0),
+        Point((HOSTILE,), 30.0, 0.0, 150.0, 2000, 600, 12.0),
         Point(("a", "b"), 25.0, 0.5, 160.0, 3000, 700, 16.0),
-    )  # fmt: skip
+    )
     return Report(
         "int8",
         "mse",
@@ -48,8 +49,14 @@ def test_tables_are_sorted_by_a_click_and_names_are_escaped(tmp_path: Path) -> N
     )
     title, sections = "document.title", "document.querySelectorAll('section').length"
     assert results(path, first, click, first, click, first, title, sections) == [
-        "first", None, HOSTILE, None, "last", "net", 3,
-    ]  # fmt: skip
+        "first",
+        None,
+        HOSTILE,
+        None,
+        "last",
+        "net",
+        3,
+    ]
 
 
 def test_each_repair_is_shown_with_and_without_it() -> None:
@@ -64,10 +71,16 @@ def test_click_on_a_point_shows_its_command(tmp_path: Path) -> None:
     path.write_text(pareto_page("net", report(), "tenon quantize net.onnx --data x -o q.onnx"))
     count, command = "document.querySelectorAll('{}').length", "document.getElementById('command').textContent"
     dots, best, _, shown, _, other, chosen, title = results(
-        path, count.format("circle"), count.format("circle.best"),
-        "document.querySelectorAll('circle')[2].dispatchEvent(new Event('click'))", command,
-        "document.querySelectorAll('tr[data-point]')[1].click()", command, count.format("circle.on"), "document.title",
-    )  # fmt: skip
+        path,
+        count.format("circle"),
+        count.format("circle.best"),
+        "document.querySelectorAll('circle')[2].dispatchEvent(new Event('click'))",
+        command,
+        "document.querySelectorAll('tr[data-point]')[1].click()",
+        command,
+        count.format("circle.on"),
+        "document.title",
+    )
     assert (dots, best, chosen) == (3, 2, 1)
     assert shown == "tenon quantize net.onnx --data x -o q.onnx --exclude a --exclude b"
     assert "</script>" in other

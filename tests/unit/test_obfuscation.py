@@ -55,8 +55,8 @@ def test_names_are_nowhere_in_the_bundle(scope: str, file: Path, tmp_path: Path)
     bundle.save(tmp_path / "net")
     kept = {"portrait", "verdict"} if scope == "layers" else set()
     for name, content in contents(tmp_path / "net").items():
-        found = {word for word in SECRETS if re.search(word.encode(), content)} - kept
-        assert not found, (name, found)
+        leaked = {word for word in SECRETS if re.search(word.encode(), content)} - kept
+        assert not leaked, (name, leaked)
     with tenon.open(tmp_path / "plain") as engine:
         expected = engine.run({"portrait": X})["verdict"]
     feed, answer = ("portrait", "verdict") if scope == "layers" else ("in1", "out1")

@@ -80,8 +80,8 @@ def test_graph_with_parts_of_a_device(model: Path, plugin: Path) -> None:
     assert [node.op.name for node in graph] == ["Add", "Abs", "DevicePart", "Sub", "DevicePart", "Mul"]
     table = graph.inputs[-1]
     assert (table.name, table.type.dims) == ("tenon_device_Negator", (4,))
-    (found,) = evaluate(graph, {"x": X, table.name: np.zeros(4, np.uint64)}).values()
-    np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)
+    (result,) = evaluate(graph, {"x": X, table.name: np.zeros(4, np.uint64)}).values()
+    np.testing.assert_allclose(result, EXPECTED, rtol=1e-6)
 
 
 def test_device_that_supports_nothing(model: Path, plugin: Path) -> None:
@@ -104,19 +104,19 @@ def answer(done: object) -> Array:
 
 def test_bundle_from_c(bundle: Path, plugin: Path, program: Path, place: Path) -> None:
     environment = environment_of(place)
-    found = answer(run(program, bundle, plugin, "", "-", stdin=X.tobytes(), env=environment))
-    np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)
+    result = answer(run(program, bundle, plugin, "", "-", stdin=X.tobytes(), env=environment))
+    np.testing.assert_allclose(result, EXPECTED, rtol=1e-6)
     named = {**environment, "TENON_DEVICE_PLUGINS": f":{plugin}="}
-    np.testing.assert_array_equal(answer(run(program, bundle, "-", "", "-", stdin=X.tobytes(), env=named)), found)
+    np.testing.assert_array_equal(answer(run(program, bundle, "-", "", "-", stdin=X.tobytes(), env=named)), result)
 
 
 def test_shapes_that_no_binding_has(model: Path, plugin: Path, place: Path) -> None:
     """The device runs parts of 64 elements for other shapes as well, and none of 32."""
     made = client("device_shapes", place / "sdk", place)
     environment = environment_of(place)
-    found = np.frombuffer(succeeded(run(made, model, plugin, stdin=X.tobytes(), env=environment)), np.float32)
+    result = np.frombuffer(succeeded(run(made, model, plugin, stdin=X.tobytes(), env=environment)), np.float32)
     whole = EXPECTED.ravel()
-    np.testing.assert_allclose(found, np.concatenate([whole, whole[:32], whole]), rtol=1e-6)
+    np.testing.assert_allclose(result, np.concatenate([whole, whole[:32], whole]), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_compiler_refuses_a_plugin(model: Path, tmp_path: Path, capsys: pytest.C
 def test_model_from_c_and_through_tengine(model: Path, plugin: Path, program: Path, place: Path) -> None:
     """Both ask for the same bundle, which is compiled once; Tengine's programs name the device in capitals."""
     environment = environment_of(place)
-    found = answer(run(program, model, plugin, "", "negator", stdin=X.tobytes(), env=environment))
-    np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)
+    result = answer(run(program, model, plugin, "", "negator", stdin=X.tobytes(), env=environment))
+    np.testing.assert_allclose(result, EXPECTED, rtol=1e-6)
     with pytest.MonkeyPatch.context() as patch:
         tengine = Tengine(place, environment, patch, small_bundle(place))
         patch.setenv("TENON_DEVICE_PLUGINS", f"{plugin}=")
@@ -171,7 +171,7 @@ def test_model_from_c_and_through_tengine(model: Path, plugin: Path, program: Pa
         graph = tengine.pointer("create_graph", context, b"tengine", str(model).encode())
         node = tengine.pointer("get_graph_output_node", graph, 0)
         assert ctypes.string_at(tengine.pointer("get_node_device", node).value or 0) == b"NEGATOR"
-        assert run_graph(tengine, graph).tobytes() == found.tobytes()
+        assert run_graph(tengine, graph).tobytes() == result.tobytes()
         assert tengine("set_graph_device", graph, b"CPU") == -1, "it is prepared"
         assert tengine("postrun_graph", graph) == 0
         assert tengine("set_graph_device", graph, b"NPU") == -1

@@ -49,9 +49,7 @@ def agrees(made: onnx.ModelProto, **options: object) -> Graph:
 # ---------------------------------------------------------------------------------------------- shapes
 def test_shape_arithmetic_is_folded() -> None:
     graph = agrees(classifier(), shapes={"batch": 2})
-    assert [n.op.name for n in graph] == [
-        "Conv", "BatchNormalization", "Relu", "MaxPool", "Reshape", "Gemm", "Softmax",
-    ]  # fmt: skip
+    assert [n.op.name for n in graph] == ["Conv", "BatchNormalization", "Relu", "MaxPool", "Reshape", "Gemm", "Softmax"]
     assert graph.nodes[0].origin.layer == "the_c"
     assert graph.nodes[0].origin.type == "Conv"
 
@@ -124,10 +122,13 @@ OLD = [
     (11, [node("Split", ["x"], ["y", "z"], axis=1, split=[1, 3])], {}),
     (11, [node("Unsqueeze", ["x"], ["u"], axes=[0, 5]), node("Squeeze", ["u"], ["y"], axes=[0])], {}),
     (10, [node("Pad", ["x"], ["y"], mode="reflect", pads=[0, 0, 1, 1, 0, 0, 1, 1])], {}),
-    (8, [node("BatchNormalization", ["x", "b", "b", "b", "v"], ["y"], momentum=0.5)],
-     {"b": random(4), "v": np.ones(4, np.float32)}),
+    (
+        8,
+        [node("BatchNormalization", ["x", "b", "b", "b", "v"], ["y"], momentum=0.5)],
+        {"b": random(4), "v": np.ones(4, np.float32)},
+    ),
     (17, [node("ReduceMean", ["x"], ["y"], axes=[1, -1], keepdims=0)], {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -220,17 +221,23 @@ def test_nodes_in_any_order() -> None:
     with_reversed_nodes(made.graph)
     assert sorted(n.op.name for n in agrees(made, shapes={"batch": 2})) == sorted(expected)
     inner = helper.make_graph(
-        [node("Abs", ["a"], ["b"]), node("Neg", ["x"], ["a"])], "inner", [],
+        [node("Abs", ["a"], ["b"]), node("Neg", ["x"], ["a"])],
+        "inner",
+        [],
         [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+    )
     flag = numpy_helper.from_array(np.array(True), "flag")
     made = model([node("If", ["flag"], ["y"], then_branch=inner, else_branch=inner)], {"x": (3,)}, ["y"])
     made.graph.initializer.append(flag)
     assert [n.op.name for n in load(made)] == ["Neg", "Abs"]
     body = helper.make_function(
-        "own", "Twice", ["x"], ["y"], [node("Add", ["a", "a"], ["y"]), node("Neg", ["x"], ["a"])],
+        "own",
+        "Twice",
+        ["x"],
+        ["y"],
+        [node("Add", ["a", "a"], ["y"]), node("Neg", ["x"], ["a"])],
         [helper.make_opsetid("", 21)],
-    )  # fmt: skip
+    )
     made = model([helper.make_node("Twice", ["x"], ["y"], domain="own")], {"x": (3,)}, ["y"], functions=[body])
     made.opset_import.append(helper.make_opsetid("own", 1))
     assert [n.op.name for n in load(made)] == ["Neg", "Add"]
@@ -279,9 +286,13 @@ def test_all_problems_at_once() -> None:
     with pytest.raises(UnsupportedError) as error:
         load(made)
     assert [p.where for p in error.value.problems] == [
-        "initializer 'bf'", "the_a (ImageDecoder)", "the_c (Loop)", "the_d (Conv)", "the_e (FusedThing)",
+        "initializer 'bf'",
+        "the_a (ImageDecoder)",
+        "the_c (Loop)",
+        "the_d (Conv)",
+        "the_e (FusedThing)",
         "the_f (Relu)",
-    ]  # fmt: skip
+    ]
     text = str(error.value)
     assert "fancy=3" in text
     assert "'com.example'" in text
@@ -482,10 +493,16 @@ def test_means_of_integers() -> None:
             node("ReduceMean", ["x", "a"], ["y"], keepdims=0),
             helper.make_tensor_value_info("x", kind, x.shape),
         )
-        made = helper.make_model(helper.make_graph(
-            [mean], "g", [port],
-            [helper.make_tensor_value_info("y", kind, None)], [numpy_helper.from_array(np.array([1]), "a")],
-        ), opset_imports=[helper.make_opsetid("", 18)])  # fmt: skip
+        made = helper.make_model(
+            helper.make_graph(
+                [mean],
+                "g",
+                [port],
+                [helper.make_tensor_value_info("y", kind, None)],
+                [numpy_helper.from_array(np.array([1]), "a")],
+            ),
+            opset_imports=[helper.make_opsetid("", 18)],
+        )
         wide = [sum(int(v) for v in row) for row in x]
         bits = 64 if dtype == np.uint64 else 63
         wrapped = [(v + 2**bits) % 2**64 - 2**bits if bits == 63 else v % 2**64 for v in wide]

@@ -22,10 +22,11 @@ X = np.random.default_rng(0).normal(0, 1, (7, 3)).astype(np.float32)
 def made(type: str, inputs: Mapping[str, Array], outputs: Mapping[str, int], version: int, **attributes: Any) -> bytes:
     node = helper.make_node(type, [*inputs], [*outputs], name="it", domain="ai.onnx.ml", **attributes)
     graph = helper.make_graph(
-        [node], "made",
+        [node],
+        "made",
         [helper.make_tensor_value_info(n, _kind(a), a.shape) for n, a in inputs.items()],
         [helper.make_tensor_value_info(n, kind, None) for n, kind in outputs.items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 19), helper.make_opsetid("ai.onnx.ml", version)]
     data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
     return data
@@ -84,11 +85,14 @@ def test_linear_models(classes: int, transform: str) -> None:
 
 
 NODES: dict[str, Any] = {
-    "nodes_treeids": [0] * 5 + [1] * 3, "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
+    "nodes_treeids": [0] * 5 + [1] * 3,
+    "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
     "nodes_modes": ["BRANCH_LEQ", "BRANCH_GT", "LEAF", "LEAF", "LEAF", "BRANCH_LT", "LEAF", "LEAF"],
-    "nodes_featureids": [0, 2, 0, 0, 0, 1, 0, 0], "nodes_values": [0.1, -0.3, 0.0, 0.0, 0.0, 0.2, 0.0, 0.0],
-    "nodes_truenodeids": [1, 3, 0, 0, 0, 1, 0, 0], "nodes_falsenodeids": [2, 4, 0, 0, 0, 2, 0, 0],
-}  # fmt: skip
+    "nodes_featureids": [0, 2, 0, 0, 0, 1, 0, 0],
+    "nodes_values": [0.1, -0.3, 0.0, 0.0, 0.0, 0.2, 0.0, 0.0],
+    "nodes_truenodeids": [1, 3, 0, 0, 0, 1, 0, 0],
+    "nodes_falsenodeids": [2, 4, 0, 0, 0, 2, 0, 0],
+}
 LEAVES = {"treeids": [0, 0, 0, 1, 1], "nodeids": [2, 3, 4, 1, 2]}
 WEIGHTS = [0.3, 0.1, 0.4, 0.25, 0.5]
 

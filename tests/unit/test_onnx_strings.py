@@ -37,14 +37,17 @@ def model(
     """A model of one node; inputs and constants that hold objects are strings."""
     given = constants or {}
     nodes = [helper.make_node(type, [*inputs, *given], outputs, name="it", domain=domain, **attributes)]
-    kinds = {name: TensorProto.STRING if a.dtype == object else helper.np_dtype_to_tensor_dtype(a.dtype)
-             for name, a in inputs.items()}  # fmt: skip
+    kinds = {
+        name: TensorProto.STRING if a.dtype == object else helper.np_dtype_to_tensor_dtype(a.dtype)
+        for name, a in inputs.items()
+    }
     graph = helper.make_graph(
-        nodes, "made",
+        nodes,
+        "made",
         [helper.make_tensor_value_info(name, kinds[name], a.shape) for name, a in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs],
         [numpy_helper.from_array(a, name) for name, a in given.items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, 4)]
     data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     return data
@@ -123,9 +126,13 @@ def test_upper_and_lower_case_of_one_and_two_byte_characters() -> None:
 
 @pytest.mark.parametrize(
     ("sensitive", "words", "expected"),
-    [(1, ["mon", "TUE"], ["Mon", "Été"]), (0, ["MON"], ["TUE", "Été"]), (0, ["mon", "tue", "éTÉ"], [""]),
-     (1, ["absent"], ["Mon", "mon", "TUE", "Été"])],
-)  # fmt: skip
+    [
+        (1, ["mon", "TUE"], ["Mon", "Été"]),
+        (0, ["MON"], ["TUE", "Été"]),
+        (0, ["mon", "tue", "éTÉ"], [""]),
+        (1, ["absent"], ["Mon", "mon", "TUE", "Été"]),
+    ],
+)
 def test_stop_words(sensitive: int, words: list[str], expected: list[str]) -> None:
     x = strings("Mon", "mon", "TUE", "Été")
     attributes: dict[str, Any] = {"stopwords": words, "is_case_sensitive": sensitive}
@@ -157,9 +164,14 @@ def test_label_encoder_of_every_kind() -> None:
 def test_n_grams() -> None:
     x = strings("a", "b", "a", "c", "b", "a")
     given: dict[str, Any] = {
-        "mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0, "ngram_counts": [0, 2],
-        "ngram_indexes": [0, 1, 2, 3], "pool_strings": ["a", "bb", "b", "a", "a", "c"],
-    }  # fmt: skip
+        "mode": "TF",
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+        "max_skip_count": 0,
+        "ngram_counts": [0, 2],
+        "ngram_indexes": [0, 1, 2, 3],
+        "pool_strings": ["a", "bb", "b", "a", "a", "c"],
+    }
     assert run("TfIdfVectorizer", {"x": x}, **given)[0].tolist() == [3, 0, 2, 1]
 
 
@@ -187,20 +199,35 @@ def test_other_casts() -> None:
 @pytest.mark.parametrize(
     ("type", "more", "attributes"),
     [
-        ("Identity", [], {}), ("Reshape", [[3, -1]], {}), ("Flatten", [], {"axis": 1}), ("Transpose", [], {}),
-        ("Unsqueeze", [[0, -1]], {}), ("Slice", [[1], [9], [-1]], {}), ("Gather", [[[2, 0]]], {"axis": -1}),
-        ("Expand", [[2, 2, 3]], {}), ("Shape", [], {"start": 1}), ("Size", [], {}), ("Transpose", [], {"perm": [1, 0]}),
+        ("Identity", [], {}),
+        ("Reshape", [[3, -1]], {}),
+        ("Flatten", [], {"axis": 1}),
+        ("Transpose", [], {}),
+        ("Unsqueeze", [[0, -1]], {}),
+        ("Slice", [[1], [9], [-1]], {}),
+        ("Gather", [[[2, 0]]], {"axis": -1}),
+        ("Expand", [[2, 2, 3]], {}),
+        ("Shape", [], {"start": 1}),
+        ("Size", [], {}),
+        ("Transpose", [], {"perm": [1, 0]}),
     ],
-)  # fmt: skip
+)
 def test_data_movement(type: str, more: list[Any], attributes: dict[str, Any]) -> None:
     x = strings("a", "bb", "", "été", "d", "ee").reshape(2, 3)
     constants = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(more)}
     (output,) = run(type, {"x": x}, constants=constants, **attributes)
     expected = {
-        "Identity": x, "Reshape": x.reshape(3, -1), "Flatten": x, "Transpose": x.T, "Unsqueeze": x[None, :, :, None],
-        "Slice": x[:, 1:], "Gather": x[:, [[2, 0]]], "Expand": np.broadcast_to(x, (2, 2, 3)), "Shape": np.array([3]),
+        "Identity": x,
+        "Reshape": x.reshape(3, -1),
+        "Flatten": x,
+        "Transpose": x.T,
+        "Unsqueeze": x[None, :, :, None],
+        "Slice": x[:, 1:],
+        "Gather": x[:, [[2, 0]]],
+        "Expand": np.broadcast_to(x, (2, 2, 3)),
+        "Shape": np.array([3]),
         "Size": np.array(6),
-    }[type]  # fmt: skip
+    }[type]
     assert output.shape == expected.shape
     assert output.tolist() == expected.tolist()
 

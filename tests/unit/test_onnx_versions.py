@@ -52,37 +52,63 @@ REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 
 NEW: dict[str, set[Change]] = {
     "it says what the operator always did": {
-        ("AveragePool", "ceil_mode", 10), ("AveragePool", "count_include_pad", 7), ("ArgMax", "select_last_index", 12),
-        ("ArgMin", "select_last_index", 12), ("DepthToSpace", "mode", 11), ("GRU", "layout", 14),
-        ("GRU", "linear_before_reset", 3), ("GatherND", "batch_dims", 12), ("LSTM", "layout", 14),
-        ("LpPool", "ceil_mode", 18), ("MaxPool", "ceil_mode", 10), ("MaxPool", "storage_order", 8),
-        ("RNN", "layout", 14), ("ScatterElements", "reduction", 16), ("ScatterND", "reduction", 16),
-        ("Shape", "start", 15), ("SpaceToDepth", "mode", 28), ("TopK", "largest", 11), ("TopK", "sorted", 11),
-        ("Reshape", "allowzero", 14), ("Attention", "left_window_size", 25), ("Attention", "right_window_size", 25),
+        ("AveragePool", "ceil_mode", 10),
+        ("AveragePool", "count_include_pad", 7),
+        ("ArgMax", "select_last_index", 12),
+        ("ArgMin", "select_last_index", 12),
+        ("DepthToSpace", "mode", 11),
+        ("GRU", "layout", 14),
+        ("GRU", "linear_before_reset", 3),
+        ("GatherND", "batch_dims", 12),
+        ("LSTM", "layout", 14),
+        ("LpPool", "ceil_mode", 18),
+        ("MaxPool", "ceil_mode", 10),
+        ("MaxPool", "storage_order", 8),
+        ("RNN", "layout", 14),
+        ("ScatterElements", "reduction", 16),
+        ("ScatterND", "reduction", 16),
+        ("Shape", "start", 15),
+        ("SpaceToDepth", "mode", 28),
+        ("TopK", "largest", 11),
+        ("TopK", "sorted", 11),
+        ("Reshape", "allowzero", 14),
+        ("Attention", "left_window_size", 25),
+        ("Attention", "right_window_size", 25),
         ("BatchNormalization", "training_mode", 14),
-        *((f"Reduce{r}", "noop_with_empty_axes", 18) for r in REDUCTIONS), ("ReduceSum", "noop_with_empty_axes", 13),
+        *((f"Reduce{r}", "noop_with_empty_axes", 18) for r in REDUCTIONS),
+        ("ReduceSum", "noop_with_empty_axes", 13),
     },
     "before it, parameters were of the whole tensor, where the attribute says nothing": {
-        ("DequantizeLinear", "axis", 13), ("QuantizeLinear", "axis", 13),
+        ("DequantizeLinear", "axis", 13),
+        ("QuantizeLinear", "axis", 13),
     },
     "it is about element types, or blocks, that came with it": {
-        ("Cast", "saturate", 19), ("Cast", "round_mode", 24), ("CastLike", "saturate", 19),
-        ("CastLike", "round_mode", 24), ("DequantizeLinear", "block_size", 21),
+        ("Cast", "saturate", 19),
+        ("Cast", "round_mode", 24),
+        ("CastLike", "saturate", 19),
+        ("CastLike", "round_mode", 24),
+        ("DequantizeLinear", "block_size", 21),
         ("DequantizeLinear", "output_dtype", 23),
-        ("QuantizeLinear", "block_size", 21), ("QuantizeLinear", "output_dtype", 21),
+        ("QuantizeLinear", "block_size", 21),
+        ("QuantizeLinear", "output_dtype", 21),
         ("QuantizeLinear", "precision", 23),
-        ("QuantizeLinear", "saturate", 19), ("LabelEncoder", "default_float", 2),
+        ("QuantizeLinear", "saturate", 19),
+        ("LabelEncoder", "default_float", 2),
     },
     "it is the type to compute in, which is f32 for the half types": {
-        ("GroupNormalization", "stash_type", 21), ("Range", "stash_type", 27),
+        ("GroupNormalization", "stash_type", 21),
+        ("Range", "stash_type", 27),
     },
     "it was an input, or an attribute of another operator, and _resize makes it": {
-        ("Resize", "coordinate_transformation_mode", 11), ("Resize", "cubic_coeff_a", 11),
-        ("Resize", "exclude_outside", 11), ("Resize", "extrapolation_value", 11), ("Resize", "nearest_mode", 11),
+        ("Resize", "coordinate_transformation_mode", 11),
+        ("Resize", "cubic_coeff_a", 11),
+        ("Resize", "exclude_outside", 11),
+        ("Resize", "extrapolation_value", 11),
+        ("Resize", "nearest_mode", 11),
     },
     "before it, Resize did neither": {("Resize", "antialias", 18), ("Resize", "keep_aspect_ratio_policy", 18)},
     "stands in IMPLIED": {("RoiAlign", "coordinate_transformation_mode", 16)},
-}  # fmt: skip
+}
 
 CHANGED: dict[str, set[Change]] = {
     "the importer fills in the default of the model's opset": {
@@ -100,7 +126,8 @@ CHANGED: dict[str, set[Change]] = {
 GONE: dict[str, set[Change]] = {
     "_broadcast, _gemm": {*((name, "broadcast", 7) for name in (*ARITHMETIC, *LOGIC, "Gemm"))},
     "whether it is trained: models are imported for inference": {
-        ("BatchNormalization", "is_test", 7), ("Dropout", "is_test", 7),
+        ("BatchNormalization", "is_test", 7),
+        ("Dropout", "is_test", 7),
     },
     "_batch_normalization": {("BatchNormalization", "spatial", 9)},
     "an upgrade makes an input of it": {("Clip", "max", 11), ("Clip", "min", 11), ("Pad", "value", 11)},
@@ -108,7 +135,7 @@ GONE: dict[str, set[Change]] = {
     "whether the output is asked for, which the node's outputs say": {
         (name, "output_sequence", 7) for name in ("GRU", "LSTM", "RNN")
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("kind", "known"), [("new", NEW), ("changed", CHANGED), ("gone", GONE)])

@@ -40,8 +40,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_compiled(model: Path, options: dict[str, object]) -> None:
     bundle = tenon.compile(model, no_tuning=True, **options)  # type: ignore[call-overload]
     with tenon.open(bundle) as engine:
-        (found,) = engine.run(X).values()
-    np.testing.assert_allclose(found, EXPECTED, rtol=1e-6)
+        (result,) = engine.run(X).values()
+    np.testing.assert_allclose(result, EXPECTED, rtol=1e-6)
 
 
 @pytest.mark.usefixtures("operator")

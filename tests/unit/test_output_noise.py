@@ -20,9 +20,10 @@ from tenon.tools.quantization.simulation import Simulation
 
 A, B, C, D = (Value(name, TensorType(DType.F32, (1,))) for name in "abcd")
 NOISE = OutputNoise(
-    {A: 4.0, B: 3.0, C: 2.0, D: 1.0}, {"first": 0.5, "second": 6.0},
+    {A: 4.0, B: 3.0, C: 2.0, D: 1.0},
+    {"first": 0.5, "second": 6.0},
     {"first": frozenset({A, B}), "second": frozenset({B, C}), "third": frozenset({C, D})},
-)  # fmt: skip
+)
 ALIKE = dict.fromkeys(("first", "second", "third"), 1.0)
 
 
@@ -40,15 +41,15 @@ def test_order_of_floats_counts_weights() -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> tuple[Recipe, list[Sample], Request]:
+def calibrated() -> tuple[Recipe, list[Sample], Request]:
     graph = float_graph(separable(None))
     given: list[Sample] = [{graph.inputs[0].name: x} for x in images(8)]
     request = Request(SCHEMES["int8"], ("min-max",), False, "nearest", range_search=False)
     return recipe(graph, given, request), given, request
 
 
-def test_causes_add_up_to_the_noise(found: tuple[Recipe, list[Sample], Request]) -> None:
-    made, given, request = found
+def test_causes_add_up_to_the_noise(calibrated: tuple[Recipe, list[Sample], Request]) -> None:
+    made, given, request = calibrated
     parts = output_noise.output_noise(made, given, request)
     assert parts is not None
     assert set(parts.read) == set(parts.weights)
@@ -64,10 +65,10 @@ def test_causes_add_up_to_the_noise(found: tuple[Recipe, list[Sample], Request])
 
 
 def test_larger_networks_are_not_measured(
-    found: tuple[Recipe, list[Sample], Request], monkeypatch: pytest.MonkeyPatch
+    calibrated: tuple[Recipe, list[Sample], Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_noise, "MACS", 1.0)
-    assert output_noise.output_noise(*found) is None
+    assert output_noise.output_noise(*calibrated) is None
 
 
 @pytest.mark.slow
@@ -78,8 +79,13 @@ def test_contract_is_met_with_some_layers_in_16_bits(macs: float, monkeypatch: p
     free = tenon.quantize(separable(None), images(8), method="min-max", rounding="nearest", range_search=False)
     wanted = free.report.outputs[0].sqnr + 1
     made = tenon.quantize(
-        separable(None), images(8), method="min-max", rounding="nearest", range_search=False, min_sqnr=wanted,
+        separable(None),
+        images(8),
+        method="min-max",
+        rounding="nearest",
+        range_search=False,
+        min_sqnr=wanted,
         mixed_types=["int16"],
-    )  # fmt: skip
+    )
     assert 0 < len(made.report.wide) < 4
     assert made.report.points[-1].sqnr >= wanted

@@ -165,9 +165,13 @@ def test_cmake_package(packed: Path, image: bytes, answer: bytes, tmp_path: Path
 def test_release_as_tar(packed: Path, tmp_path: Path) -> None:
     names = unpacked(packed, "libdigits.tar.gz", tmp_path)
     assert names == {
-        "include/digits.h", "include/digits_weights.h", "lib/libdigits.a", "lib/libdigits.so",
-        "model/digits.weights.bin", "model/manifest.json",
-    }  # fmt: skip
+        "include/digits.h",
+        "include/digits_weights.h",
+        "lib/libdigits.a",
+        "lib/libdigits.so",
+        "model/digits.weights.bin",
+        "model/manifest.json",
+    }
     for path, kept in (("lib/libdigits.so", "libdigits.so"), ("model/digits.weights.bin", "digits.weights.bin")):
         assert (tmp_path / path).read_bytes() == (packed / kept).read_bytes()
 
@@ -246,8 +250,10 @@ def test_platformio_packs_the_library(packed: Path, tmp_path: Path, monkeypatch:
     run(pio, "pkg", "pack", tmp_path / "library", "-o", tmp_path / "made.tar.gz", cwd=tmp_path)
     with tarfile.open(tmp_path / "made.tar.gz") as archive:
         names = {name for name in archive.getnames() if Path(name).suffix in (".c", ".h")}
-    assert names == {f"{folder}/digits{end}" for folder, end in (
-        ("include", ".h"), ("include", "_weights.h"), ("src", ".c"), ("src", "_weights.c"))}  # fmt: skip
+    assert names == {
+        f"{folder}/digits{end}"
+        for folder, end in (("include", ".h"), ("include", "_weights.h"), ("src", ".c"), ("src", "_weights.c"))
+    }
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0", "riscv32", "esp32-c3"])
@@ -406,9 +412,9 @@ def test_android_library(packed: Path, image: bytes, answer: bytes, tmp_path: Pa
     ElementTree.parse(top / "src/main/AndroidManifest.xml")
     (tmp_path / "Main.java").write_text(JAVA)
     run(javac, "-d", "classes", "Main.java", network, cwd=tmp_path)
-    found = run(*java, "Main", cwd=tmp_path, stdin=image)
-    assert len(found) == len(answer)
-    assert max(range(10), key=lambda i: _floats(found)[i]) == max(range(10), key=lambda i: _floats(answer)[i])
+    printed = run(*java, "Main", cwd=tmp_path, stdin=image)
+    assert len(printed) == len(answer)
+    assert max(range(10), key=lambda i: _floats(printed)[i]) == max(range(10), key=lambda i: _floats(answer)[i])
 
 
 ANDROID_CLASSES = {

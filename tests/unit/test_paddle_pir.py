@@ -29,8 +29,10 @@ def number(value: int, wanted: float) -> Described:
     made = pir_operator("1.full", (), (value,), value=wanted)
     attributes = made["A"]
     assert isinstance(attributes, list)
-    attributes += [{"N": "shape", "AT": {"#": "1.a_intarray", "D": [1]}},
-                   {"N": "dtype", "AT": {"#": "1.a_dtype", "D": "float32"}}]  # fmt: skip
+    attributes += [
+        {"N": "shape", "AT": {"#": "1.a_intarray", "D": [1]}},
+        {"N": "dtype", "AT": {"#": "1.a_dtype", "D": "float32"}},
+    ]
     return made
 
 
@@ -39,10 +41,21 @@ def run(*operators: Described, results: tuple[int, ...] = (9,)) -> dict[str, Arr
 
 
 CONV = [
-    pir_operator("1.conv2d", (1, 2), (4,), strides=[1, 1], paddings=[0, 0], dilations=[1, 1], groups=1,
-                 padding_algorithm="EXPLICIT", data_format="NCHW"),
-    numbers(5, 1, -1, 1, 1), pir_operator("1.reshape", (3, 5), (6,)), pir_operator("1.add", (4, 6), (7,)),
-]  # fmt: skip
+    pir_operator(
+        "1.conv2d",
+        (1, 2),
+        (4,),
+        strides=[1, 1],
+        paddings=[0, 0],
+        dilations=[1, 1],
+        groups=1,
+        padding_algorithm="EXPLICIT",
+        data_format="NCHW",
+    ),
+    numbers(5, 1, -1, 1, 1),
+    pir_operator("1.reshape", (3, 5), (6,)),
+    pir_operator("1.add", (4, 6), (7,)),
+]
 CONVOLVED = np.einsum("oc,nchw->nohw", W[:, :, 0, 0], X) + B.reshape(3, 1, 1)
 
 
@@ -57,9 +70,13 @@ def test_several_tensors_in_one_value() -> None:
     halves = pir_operator("1.split_with_num", (1, 4), (5,), num=2)
     halves["O"] = [{"%": 5, "TT": {"#": "0.t_vec", "D": [pir_tensor((1, 2, 6, 5))] * 2}}]
     (output,) = run(
-        numbers(4, 1), halves, pir_operator("0.split", (5,), (6, 7)), pir_operator("0.slice", (5,), (10,), index=1),
-        pir_operator("0.combine", (7, 6, 10), (8,)), pir_operator("1.concat", (8, 4), (9,)),
-    ).values()  # fmt: skip
+        numbers(4, 1),
+        halves,
+        pir_operator("0.split", (5,), (6, 7)),
+        pir_operator("0.slice", (5,), (10,), index=1),
+        pir_operator("0.combine", (7, 6, 10), (8,)),
+        pir_operator("1.concat", (8, 4), (9,)),
+    ).values()
     np.testing.assert_array_equal(output, X[:, [2, 3, 0, 1, 2, 3]])
 
 
@@ -72,16 +89,22 @@ def test_several_tensors_in_one_value() -> None:
         ([number(4, -0.25), number(5, 0.5), pir_operator("1.clip", (1, 4, 5), (9,))], X.clip(-0.25, 0.5)),
         ([number(4, 3.0), pir_operator("1.scale", (1, 4), (9,), bias=0.5, bias_after_scale=True)], 3 * X + 0.5),
         ([pir_operator("1.transpose", (1,), (9,), perm=[0, 2, 3, 1])], X.transpose(0, 2, 3, 1)),
-        ([numbers(4, 1), numbers(5, -1), pir_operator("1.slice", (1, 4, 5), (9,), axes=[2], decrease_axis=[])],
-         X[:, :, 1:-1]),
-        ([pir_operator("1.nearest_interp", (1, 0, 0, 0), (9,), scale=[2.0, 2.0], align_corners=False)],
-         X.repeat(2, 2).repeat(2, 3)),
+        (
+            [numbers(4, 1), numbers(5, -1), pir_operator("1.slice", (1, 4, 5), (9,), axes=[2], decrease_axis=[])],
+            X[:, :, 1:-1],
+        ),
+        (
+            [pir_operator("1.nearest_interp", (1, 0, 0, 0), (9,), scale=[2.0, 2.0], align_corners=False)],
+            X.repeat(2, 2).repeat(2, 3),
+        ),
         ([pir_operator("1.tril", (1,), (9,), diagonal=1)], np.tril(X, 1)),
-        ([pir_operator("1.shape64", (1,), (4,)), pir_operator("1.full_with_tensor", (5, 4), (9,), dtype="float32")],
-         None),
+        (
+            [pir_operator("1.shape64", (1,), (4,)), pir_operator("1.full_with_tensor", (5, 4), (9,), dtype="float32")],
+            None,
+        ),
     ],
     ids=["mean", "sum", "amax", "clip", "scale", "transpose", "slice", "interpolate", "triangle", "full"],
-)  # fmt: skip
+)
 def test_operators(operators: list[Described], expected: Array | None) -> None:
     if expected is None:
         operators, expected = [number(5, 2.5), *operators], np.full(X.shape, 2.5)

@@ -74,11 +74,11 @@ def test_networks_in_patches_give_the_same(text: str) -> None:
         given = {"x": np.random.default_rng(1).integers(-128, 128, (1, 4, 13, 6)).astype(np.int8)}
     (expected,) = evaluate(graph, given).values()
     assert expected.std() > 0
-    found = prefixes(graph)
-    assert [p.last.output.name for p in found] == (
+    candidates = prefixes(graph)
+    assert [p.last.output.name for p in candidates] == (
         ["t", "a", "d", "e", "f", "g"] if text is FLOATS else ["a", "d", "e"]
     )
-    for prefix in found:
+    for prefix in candidates:
         for rows in range(1, prefix.extent):
             new = patched(graph, len(prefix.nodes), rows)
             check_structure(new, "patches")

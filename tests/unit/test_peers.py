@@ -80,14 +80,17 @@ def test_table() -> None:
 
 def test_start_up_times_exclude_the_interpreter() -> None:
     start, comparison = module("starts").Start, module("starts").Comparison
-    starts = comparison("net", [
-        start("python", 20, 25, 15, 9_000_000, 0, 0),
-        start("none", 70, 75, 50, 29_000_000, 0, 0),
-        start("tenon", 80, 85, 55, 39_000_000, 400_000, 100_000),
-        start("tenon-small", 80, 85, 55, 34_000_000, 400_000, 100_000),
-        start("ncnn", 110, 120, 70, 69_000_000, 30_000_000, 20_000_000),
-        start("litert", math.nan, math.nan, math.nan, 0, 0, 0, "is not installed"),
-    ])  # fmt: skip
+    starts = comparison(
+        "net",
+        [
+            start("python", 20, 25, 15, 9_000_000, 0, 0),
+            start("none", 70, 75, 50, 29_000_000, 0, 0),
+            start("tenon", 80, 85, 55, 39_000_000, 400_000, 100_000),
+            start("tenon-small", 80, 85, 55, 34_000_000, 400_000, 100_000),
+            start("ncnn", 110, 120, 70, 69_000_000, 30_000_000, 20_000_000),
+            start("litert", math.nan, math.nan, math.nan, 0, 0, 0, "is not installed"),
+        ],
+    )
     ratios = [starts.ratio(measure) for measure in ("first_ms", "processor_ms", "rss", "libraries", "code")]
     assert ratios == pytest.approx([10 / 40, 5 / 20, 10 / 40, 0.4 / 30, 0.1 / 20])
     assert starts.ratio("first_ms", "python") == pytest.approx(60 / 90)

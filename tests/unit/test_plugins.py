@@ -70,11 +70,11 @@ def test_operator_of_a_python_file(clipped: Path) -> None:
     with pytest.raises(tenon.TenonError, match="SquareClip"):
         tenon.load(clipped)
     assert load_plugin(OPERATOR) is None
-    (found,) = evaluate(tenon.load(clipped), {"x": X}).values()
-    np.testing.assert_array_equal(found, EXPECTED)
+    (result,) = evaluate(tenon.load(clipped), {"x": X}).values()
+    np.testing.assert_array_equal(result, EXPECTED)
     with tenon.open(tenon.compile(clipped, no_tuning=True, verify=True)) as engine:
-        (found,) = engine.run(X).values()
-    np.testing.assert_array_equal(found, EXPECTED)
+        (result,) = engine.run(X).values()
+    np.testing.assert_array_equal(result, EXPECTED)
     with pytest.raises(InputError, match="SquareClip is defined twice"):
         load_plugin(OPERATOR)
 
@@ -86,8 +86,8 @@ def test_operator_in_every_program(clipped: Path, tmp_path: Path, monkeypatch: p
     done = run(sys.executable, "-m", "tenon", "compile", clipped, "-o", bundle)
     succeeded(done)
     with tenon.open(bundle) as engine:
-        (found,) = engine.run(X).values()
-    np.testing.assert_array_equal(found, EXPECTED)
+        (result,) = engine.run(X).values()
+    np.testing.assert_array_equal(result, EXPECTED)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ class ReferencePart:
 
 def digits_by_cpu(image: Array) -> Array:
     with tenon.open(tenon.compile(MODEL, no_tuning=True)) as engine:
-        (found,) = engine.run(image).values()
-    return np.array(found)
+        (result,) = engine.run(image).values()
+    return np.array(result)
 
 
 @pytest.fixture(scope="module")
@@ -160,12 +160,12 @@ def test_device_in_python(operators: tuple[str, ...], image: Array) -> None:
     with PartitionedEngine(MODEL, device) as engine:
         for section in engine.sections:
             assert all((node.op.name in operators) == section.on_device for node in section.graph)
-        (found,) = engine.run({"image": image}).values()
+        (result,) = engine.run({"image": image}).values()
         with pytest.raises(InputError, match="image"):
             engine.run({"x": image})
         with pytest.raises(InputError, match="float64"):
             engine.run({"image": image.astype(np.float64)})
-    np.testing.assert_allclose(found, digits_by_cpu(image), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, digits_by_cpu(image), rtol=1e-5, atol=1e-6)
     parts = sum(section.on_device for section in engine.sections)
     assert device.calls == ["prerun"] * parts + ["run"] * parts + ["postrun"] * parts
     assert (parts > 0) == bool(operators)
@@ -186,9 +186,9 @@ def test_sections_of_branches() -> None:
     sections = partition(tenon.load(model.SerializeToString()), device)
     assert [section.on_device for section in sections] == [False, True, False, True]
     with PartitionedEngine(tenon.load(model.SerializeToString()), device) as engine:
-        found = engine.run({"x": X[:2, :3]})
-    np.testing.assert_array_equal(found["y"], 2 * np.abs(X[:2, :3]))
-    np.testing.assert_array_equal(found["b"], -X[:2, :3])
+        results = engine.run({"x": X[:2, :3]})
+    np.testing.assert_array_equal(results["y"], 2 * np.abs(X[:2, :3]))
+    np.testing.assert_array_equal(results["b"], -X[:2, :3])
 
 
 def test_registered_devices() -> None:
@@ -214,10 +214,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def onnxruntime_library() -> str:
     spec = find_spec("onnxruntime")
-    found = sorted(Path(spec.origin).parent.glob("capi/libonnxruntime.so*")) if spec and spec.origin else []
-    if not found:
+    libraries = sorted(Path(spec.origin).parent.glob("capi/libonnxruntime.so*")) if spec and spec.origin else []
+    if not libraries:
         pytest.skip("the library of onnxruntime is not installed")
-    return str(found[0])
+    return str(libraries[0])
 
 
 def test_onnxruntime_as_a_device(library: Path, onnxruntime_library: str, image: Array) -> None:
@@ -228,8 +228,8 @@ def test_onnxruntime_as_a_device(library: Path, onnxruntime_library: str, image:
         with PartitionedEngine(MODEL, "onnxruntime") as engine:
             names = [[node.op.name for node in s.graph] for s in engine.sections if s.on_device]
             assert names == [["Conv", "Relu", "Conv", "Relu"], ["Gemm"]]
-            (found,) = engine.run({"image": image}).values()
-        np.testing.assert_allclose(found, digits_by_cpu(image), rtol=1e-5, atol=1e-6)
+            (result,) = engine.run({"image": image}).values()
+        np.testing.assert_allclose(result, digits_by_cpu(image), rtol=1e-5, atol=1e-6)
         with pytest.raises(DeviceError, match="onnxruntime refuses"):
             device.prerun(b"no model")
     finally:

@@ -175,9 +175,11 @@ def test_weights_scaled_into_the_range_of_f16_are_multiplied_in_f16() -> None:
 @pytest.mark.parametrize(("scale", "dtype"), [(0.5, F16), (1e-6, F32), (1e6, F32)])
 def test_constants_out_of_the_range_of_f16_are_multiplied_in_f32(scale: float, dtype: DType) -> None:
     nodes = [
-        node("Conv", ["x", "w"], ["a"]), node("Mul", ["a", "s"], ["b"]), node("Relu", ["b"], ["c"]),
+        node("Conv", ["x", "w"], ["a"]),
+        node("Mul", ["a", "s"], ["b"]),
+        node("Relu", ["b"], ["c"]),
         node("Conv", ["c", "v"], ["y"]),
-    ]  # fmt: skip
+    ]
     constants = {"w": random(8, 3, 1, 1), "s": np.full((1, 8, 1, 1), scale, np.float32), "v": random(4, 8, 1, 1)}
     graph = passes.optimize(graph_of(nodes, constants), level=1, narrow=precision("fp16", arithmetic=True), fuse=False)
     (product,) = [n for n in graph if n.op.name == "Mul"]

@@ -25,9 +25,15 @@ from tenon.runtime.engine.profile import Profile, Row, profile
 from tenon.runtime.engine.timing import Times, fill_randomly
 
 TITLES = [
-    "Warm Up", "Run without statistics", "Run with statistics", "Sort by Run Order", "Sort by Computation Time",
-    "Stat by Op Type", "Stat by MACs(Multiply-Accumulation)", "Summary of Ops' Stat",
-]  # fmt: skip
+    "Warm Up",
+    "Run without statistics",
+    "Run with statistics",
+    "Sort by Run Order",
+    "Sort by Computation Time",
+    "Stat by Op Type",
+    "Stat by MACs(Multiply-Accumulation)",
+    "Summary of Ops' Stat",
+]
 
 
 def network() -> bytes:
@@ -137,8 +143,14 @@ def test_columns_and_sums(measured: Profile, engine: Engine) -> None:
 def test_grid() -> None:
     rule = "-" * 19
     assert grid("Two", ("a", "long"), [["wide one", "2"]]).splitlines() == [
-        rule, "        Two", rule, "|        a | long |", rule, "| wide one |    2 |", rule,
-    ]  # fmt: skip
+        rule,
+        "        Two",
+        rule,
+        "|        a | long |",
+        rule,
+        "| wide one |    2 |",
+        rule,
+    ]
 
 
 def cells(line: str) -> list[str]:
@@ -174,11 +186,16 @@ def synthetic_profile(scale: float) -> Profile:
     )
     rows = tuple(
         Row(
-            "DepthwiseConv+HardSwish", f"/model/features/features.{i}/block/block.0/conv_depthwise/Conv", ("k", "j"),
-            facts, 10**9, scale * i, scale * np.array([2.0, 1.0, 6.0]),
+            "DepthwiseConv+HardSwish",
+            f"/model/features/features.{i}/block/block.0/conv_depthwise/Conv",
+            ("k", "j"),
+            facts,
+            10**9,
+            scale * i,
+            scale * np.array([2.0, 1.0, 6.0]),
         )
         for i in range(12)
-    )  # fmt: skip
+    )
     times = Times(tuple(scale * t for t in (20.0, 30.0, 31.0)))
     return Profile("net", "x86-64", 1, times, times, times, rows, 1e11)
 
@@ -247,9 +264,22 @@ def test_eight_sections(measured: Profile) -> None:
     heads = [section.splitlines()[3] for section in report]
     assert columns(heads[0]) == ["round", "first", "curr", "min", "max", "avg", "std"]
     assert columns(heads[3]) == [
-        "Op Type", "Start", "First", "Avg", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
-        "Filter Shape", "Output Shape", "Dilation", "name",
-    ]  # fmt: skip
+        "Op Type",
+        "Start",
+        "First",
+        "Avg",
+        "%",
+        "cdf%",
+        "GMACPS",
+        "% peak",
+        "GB/s",
+        "Stride",
+        "Pad",
+        "Filter Shape",
+        "Output Shape",
+        "Dilation",
+        "name",
+    ]
     assert heads[5].split("|")[1].strip() == "Op Type"
     assert cells(heads[6]) == ["total", "round", "first(G/s)", "avg(G/s)", "std"]
     assert cells(report[3].splitlines()[-2])[5] == "100.000"
@@ -260,14 +290,38 @@ def test_eight_sections(measured: Profile) -> None:
 def test_json(measured: Profile) -> None:
     data = json.loads(json.dumps(measured.json()))
     assert set(data) == {
-        "name", "target", "threads", "macs", "peak_gmacps", "warmup", "without_statistics", "with_statistics",
-        "summary", "operators", "types",
-    }  # fmt: skip
+        "name",
+        "target",
+        "threads",
+        "macs",
+        "peak_gmacps",
+        "warmup",
+        "without_statistics",
+        "with_statistics",
+        "summary",
+        "operators",
+        "types",
+    }
     assert set(data["operators"][0]) == {
-        "op", "name", "kernels", "start_ms", "first_ms", "avg_ms", "median_ms", "min_ms", "macs", "gmacps",
+        "op",
+        "name",
+        "kernels",
+        "start_ms",
+        "first_ms",
+        "avg_ms",
+        "median_ms",
+        "min_ms",
+        "macs",
+        "gmacps",
         "percent_of_peak",
-        "bytes", "gigabytes_per_s", "stride", "pad", "filter", "output", "dilation",
-    }  # fmt: skip
+        "bytes",
+        "gigabytes_per_s",
+        "stride",
+        "pad",
+        "filter",
+        "output",
+        "dilation",
+    }
     assert set(data["summary"]) == {"rounds", "first", "last", "min", "max", "avg", "median", "std"}
     assert data["threads"] == 2
 

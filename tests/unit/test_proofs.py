@@ -145,8 +145,11 @@ LIMITS = {
     "another element type": ("y[0] = load x[0]: i32", "does not fit"),
 }
 
-ROWS = {f"{group}: {name}": row for group, rows in
-        (("quotient", QUOTIENTS), ("written", WRITTEN), ("limit", LIMITS)) for name, row in rows.items()}  # fmt: skip
+ROWS = {
+    f"{group}: {name}": row
+    for group, rows in (("quotient", QUOTIENTS), ("written", WRITTEN), ("limit", LIMITS))
+    for name, row in rows.items()
+}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -188,7 +191,7 @@ LOCAL = Buffer("r", Type(F32), (Index((), 1),), "stack")
         (Kernel("k", (X, Y), (), (Loop(LOOP, (Alloc(LOCAL),)), Store(LOCAL, ZERO, NUMBER))), "r is used where"),
         (Kernel("k", (X, Y), (), (Alloc(Buffer("x", Type(F32), ZERO, "stack")),)), "x is the name of two things"),
     ],
-)  # fmt: skip
+)
 def test_names_are_used_in_scope(kernel: Kernel, message: str) -> None:
     with pytest.raises(OutOfRangeError, match=message):
         prove(kernel)

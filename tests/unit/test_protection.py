@@ -199,9 +199,11 @@ def test_names_of_parts_are_no_paths(name: str, place: Path, tmp_path: Path) -> 
     rows = [*parts, (f"{name}/manifest.json".encode(), parts[0][1]), (name.encode(), b"hostile")]
     (folder / "a.tenon").write_bytes(container_with(rows))
     commands = (
-        ["inspect"], ["encrypt", "--key-file", place / "key", "-o", folder / "b.tenon"],
-        ["sign", "--key-file", place / "private.pem", "-o", folder / "b.tenon"], ["sbom", "-o", folder / "b.tenon"],
-    )  # fmt: skip
+        ["inspect"],
+        ["encrypt", "--key-file", place / "key", "-o", folder / "b.tenon"],
+        ["sign", "--key-file", place / "private.pem", "-o", folder / "b.tenon"],
+        ["sbom", "-o", folder / "b.tenon"],
+    )
     for command, *words in commands:
         assert run_main(main, list(map(str, [command, folder / "a.tenon", *words]))) in (0, 2)
     assert {path.name for path in tmp_path.rglob("*")} <= {"deep", "folder", "a.tenon", "b.tenon"}
@@ -277,18 +279,27 @@ def test_every_command_that_opens_bundles_verifies_signatures(
     data = ("--data", tmp_path)
     sealed, out = ("--key-file", place / "key"), ("-o", tmp_path / "out")
     commands: dict[str, tuple[str | Path, ...]] = {
-        "run": ("--input", f"x={tmp_path / 'x.npy'}"), "inspect": (), "benchmark": ("--rounds", "1", "--warmup", "0"),
-        "sbom": (), "encrypt": (*sealed, *out), "delta": (place / "signed.tenon", *out),
-    }  # fmt: skip
+        "run": ("--input", f"x={tmp_path / 'x.npy'}"),
+        "inspect": (),
+        "benchmark": ("--rounds", "1", "--warmup", "0"),
+        "sbom": (),
+        "encrypt": (*sealed, *out),
+        "delta": (place / "signed.tenon", *out),
+    }
     for name, words in commands.items():
         good = (name, place / "signed.tenon", *words, "--public-key", place / "public.pem")
         assert run_main(main, [*map(str, good)]) == 0, (name, capsys.readouterr().err)
         assert run_main(main, [*map(str, good), "--minimum-version", "1"]) == 2, name
         assert "the oldest that is accepted" in capsys.readouterr().err, name
     others: dict[str, tuple[str | Path, ...]] = {
-        "profile": (), "verify": (), "validate": data, "evaluate": data, "deploy": (), "decrypt": (*sealed, *out),
+        "profile": (),
+        "verify": (),
+        "validate": data,
+        "evaluate": data,
+        "deploy": (),
+        "decrypt": (*sealed, *out),
         "compare": (place / "net.tenon", *data),
-    }  # fmt: skip
+    }
     for name, words in {**commands, **others}.items():
         for bundle in ("net.tenon", "net"):
             bad = (name, *((place / "net.tenon", place / bundle) if name == "delta" else (place / bundle,)))
@@ -353,17 +364,17 @@ def test_delta_is_refused_for_other_files_and_when_damaged(place: Path, tmp_path
 def test_sbom_lists_files_model_and_tools(place: Path, tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(network())
     tenon.compile(tmp_path / "net.onnx", no_tuning=True).save(tmp_path / "net.tenon")
-    found = json.loads(sbom(tmp_path / "net.tenon"))
-    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.5")
-    kinds = {part["type"]: part["name"] for part in found["components"]}
+    document = json.loads(sbom(tmp_path / "net.tenon"))
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    kinds = {part["type"]: part["name"] for part in document["components"]}
     assert kinds["machine-learning-model"] == "net.onnx"
     assert kinds["library"] == "tenon-runtime"
-    files = [part["name"] for part in found["components"] if part["type"] == "file"]
+    files = [part["name"] for part in document["components"] if part["type"] == "file"]
     assert {name.split("/")[1] for name in files} == {"libnet.so", "net.weights.bin"}
-    assert {tool["name"] for tool in found["metadata"]["tools"]["components"]} >= {"tenon"}
-    refs = [part["bom-ref"] for part in found["components"]]
+    assert {tool["name"] for tool in document["metadata"]["tools"]["components"]} >= {"tenon"}
+    refs = [part["bom-ref"] for part in document["components"]]
     assert len(set(refs)) == len(refs)
-    assert found["dependencies"] == [{"ref": "bundle", "dependsOn": refs}]
+    assert document["dependencies"] == [{"ref": "bundle", "dependsOn": refs}]
     assert sbom(tmp_path / "net.tenon") == sbom(tmp_path / "net.tenon")
     assert json.loads(sbom(place / "net"))["components"]
     with pytest.raises(WrongKeyError):
@@ -406,9 +417,9 @@ def test_inspect_says_what_is_done(
     assert "encrypted with AES-256-GCM" in text
     assert f"signed by {Ed25519PrivateKey.from_private_bytes(KEY).public_key().public_bytes_raw().hex()}" in text
     commanded("inspect", out, "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert found["encrypted"]
-    assert found["taken"] == found["targets"][0]["target"]["name"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["encrypted"]
+    assert report["taken"] == report["targets"][0]["target"]["name"]
 
 
 # ------------------------------------------------------------------------------------------------ fat bundles

@@ -33,7 +33,7 @@ from opened_in_c import (
     KeyFunction,
     Options,
     Transform,
-)  # fmt: skip
+)
 from tenon.runtime.bundle.container import Container, container, container_of
 from tenon.runtime.bundle.delta import apply, delta
 from tenon.runtime.bundle.encrypted_files import encrypt
@@ -59,10 +59,14 @@ VECTORS = (  # test cases 13 to 16 of "The Galois/Counter Mode of Operation", Mc
     ("00" * 32, "00" * 12, "", "00" * 16, "cea7403d4d606b6e074ec5d3baf39d18", "d0d1c8a799996bf0265b98b5d48ab919"),
     (_LONG_KEY, "cafebabefacedbaddecaf888", "", _LONG_TEXT, _LONG_SEALED, "b094dac5d93471bdec1a502270e3cc6c"),
     (
-        _LONG_KEY, "cafebabefacedbaddecaf888", "feedfacedeadbeeffeedfacedeadbeefabaddad2", _LONG_TEXT[:120],
-        _LONG_SEALED[:120], "76fc6ece0f4e1768cddf8853bb2d551b",
+        _LONG_KEY,
+        "cafebabefacedbaddecaf888",
+        "feedfacedeadbeeffeedfacedeadbeefabaddad2",
+        _LONG_TEXT[:120],
+        _LONG_SEALED[:120],
+        "76fc6ece0f4e1768cddf8853bb2d551b",
     ),
-)  # fmt: skip
+)
 
 Decrypt = Callable[[bytes, bytes, bytes], bytes | None]
 
@@ -130,8 +134,8 @@ def test_decryption_takes_the_same_time_for_all_keys_and_texts(tmp_path: Path) -
     source = (RUNTIME / "libtenon" / "aes_gcm.c").read_text()
     text = random.Random(1).randbytes(300)
     stdin = KEY + b"n" * 12 + AESGCM(KEY).encrypt(b"n" * 12, text, b"name")
-    status, found, lines = secret_lines(source, tmp_path / "own", stdin)
-    assert (status, found) == (0, text)
+    status, plain, lines = secret_lines(source, tmp_path / "own", stdin)
+    assert (status, plain) == (0, text)
     assert lines
     assert all("genuine" in line for line in lines), lines
     early = source.replace(
@@ -145,21 +149,24 @@ def test_decryption_takes_the_same_time_for_all_keys_and_texts(tmp_path: Path) -
 
 RFC_8032 = (  # section 7.1, tests 1 to 3: public key, message, signature
     (
-        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        "",
         "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b"
         "d25bf5f0595bbe24655141438e7a100b",
     ),
     (
-        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "72",
+        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+        "72",
         "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c"
         "387b2eaeb4302aeeb00d291612bb0c00",
     ),
     (
-        "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025", "af82",
+        "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+        "af82",
         "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc659"
         "4a7c15e9716ed28dc027beceea1ec40a",
     ),
-)  # fmt: skip
+)
 
 
 def test_signatures_in_c(tmp_path: Path) -> None:
@@ -215,8 +222,8 @@ def test_libtenon_decrypts(api: Api) -> None:
     with tenon.open(api.folder / "net.tenon") as engine:
         expected = engine.run({"x": x[None]})["y"].tobytes()
     for variables in ({"TENON_KEY_FILE": str(api.folder / "digits")}, {"TENON_KEY": KEY.hex()}):
-        found = run(program, api.folder / "sealed.tenon", stdin=x.tobytes(), env={**os.environ, **variables})
-        assert succeeded(found) == expected
+        done = run(program, api.folder / "sealed.tenon", stdin=x.tobytes(), env={**os.environ, **variables})
+        assert succeeded(done) == expected
     failed = run(program, api.folder / "sealed.tenon", stdin=x.tobytes(), env={**os.environ, "TENON_KEY": OTHER.hex()})
     assert b"TENON_WRONG_KEY" in failed.stderr
     assert b"the key is not that with which it was encrypted" in failed.stderr

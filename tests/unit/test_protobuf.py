@@ -36,14 +36,30 @@ ONNX = Schema(
 KINDS = Schema(
     {
         "All": {
-            "a": (1, "int32"), "b": (2, "sint64"), "c": (3, "fixed32"), "d": (4, "sfixed64"), "e": (5, "double"),
-            "f": (6, "bool", True), "g": (7, "Colour"), "h": (8, "*Colour"), "i": (9, "map:All"), "j": (10, "*sint32"),
-            "k": (11, "*fixed64"), "l": (12, "uint64"), "m": (13, "All"), "n": (14, "*All"), "o": (15, "*bool"),
-            "p": (16, "bytes"), "q": (17, "*float"), "r": (18, "string"), "s": (19, "*string"), "t": (20, "float"),
+            "a": (1, "int32"),
+            "b": (2, "sint64"),
+            "c": (3, "fixed32"),
+            "d": (4, "sfixed64"),
+            "e": (5, "double"),
+            "f": (6, "bool", True),
+            "g": (7, "Colour"),
+            "h": (8, "*Colour"),
+            "i": (9, "map:All"),
+            "j": (10, "*sint32"),
+            "k": (11, "*fixed64"),
+            "l": (12, "uint64"),
+            "m": (13, "All"),
+            "n": (14, "*All"),
+            "o": (15, "*bool"),
+            "p": (16, "bytes"),
+            "q": (17, "*float"),
+            "r": (18, "string"),
+            "s": (19, "*string"),
+            "t": (20, "float"),
         }
     },
     enums={"Colour": {"RED": 0, "BLUE": 5}},
-)  # fmt: skip
+)
 
 
 def model() -> onnx.ModelProto:
@@ -82,10 +98,25 @@ def test_defaults_and_presence() -> None:
 def test_every_field_type_round_trips() -> None:
     inner = KINDS.new("All", a=-7)
     values = {
-        "a": -(2**31), "b": -(2**63), "c": 2**32 - 1, "d": -5, "e": 1e300, "f": False, "g": "BLUE", "h": ["RED", "9"],
-        "j": [-1, 2**31 - 1], "k": [2**63], "l": 2**64 - 1, "m": inner, "n": [inner, inner], "o": [True, False],
-        "q": np.array([1.5, -2], "<f4"), "r": 'line "one"\n\\', "s": ["", "ü"], "t": 0.1,
-    }  # fmt: skip
+        "a": -(2**31),
+        "b": -(2**63),
+        "c": 2**32 - 1,
+        "d": -5,
+        "e": 1e300,
+        "f": False,
+        "g": "BLUE",
+        "h": ["RED", "9"],
+        "j": [-1, 2**31 - 1],
+        "k": [2**63],
+        "l": 2**64 - 1,
+        "m": inner,
+        "n": [inner, inner],
+        "o": [True, False],
+        "q": np.array([1.5, -2], "<f4"),
+        "r": 'line "one"\n\\',
+        "s": ["", "ü"],
+        "t": 0.1,
+    }
     message = KINDS.new("All", **values, p=memoryview(b"\0\xff"))
     for packed in ((), ("j", "k", "o", "h")):
         read = KINDS.parse("All", serialise(message, packed), "here")
@@ -129,11 +160,24 @@ def test_unknown_fields_and_groups_are_skipped() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x08", b"\x08\xff", b"\x08" + b"\xff" * 11, b"\x6a\x05\x08", b"\x6a\xff\xff\xff\xff\x7f", b"\x19\0\0",
-        b"\x1d\0", b"\x0f", b"\x0e", b"\x00\x00", b"\xa4\x06", b"\xa3\x06", b"\x92\x01\x01\xff", b"\x8a\x01\x03abc",
-        b"\x52\x01\xff", b"\x5a\x07abcdefg",
+        b"\x08",
+        b"\x08\xff",
+        b"\x08" + b"\xff" * 11,
+        b"\x6a\x05\x08",
+        b"\x6a\xff\xff\xff\xff\x7f",
+        b"\x19\0\0",
+        b"\x1d\0",
+        b"\x0f",
+        b"\x0e",
+        b"\x00\x00",
+        b"\xa4\x06",
+        b"\xa3\x06",
+        b"\x92\x01\x01\xff",
+        b"\x8a\x01\x03abc",
+        b"\x52\x01\xff",
+        b"\x5a\x07abcdefg",
     ],
-)  # fmt: skip
+)
 def test_damage_is_a_format_error(data: bytes) -> None:
     with pytest.raises(FormatError, match="here: truncated or damaged"):
         KINDS.parse("All", data, "here")

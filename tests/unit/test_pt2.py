@@ -84,8 +84,17 @@ def test_several_results_and_lists() -> None:
 def program_with_writes(*calls: dict[str, Any], output: str = "y") -> bytes:
     """A clone of x, then these calls; all tensors have one shape, except slices of rows and columns."""
     first = call("aten.clone.default", "z", self="x")
-    shapes = {"x": (3, 4), "z": (3, 4), "row": (4,), "part": (3, 2), "flat": (12,), "y": (3, 4), "swapped": (4, 3),
-              "low": (2,), "new": (3, 2)}  # fmt: skip
+    shapes = {
+        "x": (3, 4),
+        "z": (3, 4),
+        "row": (4,),
+        "part": (3, 2),
+        "flat": (12,),
+        "y": (3, 4),
+        "swapped": (4, 3),
+        "low": (2,),
+        "new": (3, 2),
+    }
     shapes |= {f"{name}_": shapes[name] for name in ("row", "part", "flat", "low", "swapped")}
     return pt2([first, *calls], shapes, ["x"], [output])
 
@@ -138,14 +147,18 @@ def _rezipped(data: bytes, old: bytes, new: bytes) -> bytes:
 
 def test_the_body_of_no_grad() -> None:
     body = {
-        "inputs": [{"as_tensor": {"name": "inner"}}], "outputs": [{"as_tensor": {"name": "twice"}}],
+        "inputs": [{"as_tensor": {"name": "inner"}}],
+        "outputs": [{"as_tensor": {"name": "twice"}}],
         "nodes": [call("aten.mul.Scalar", "twice", self="inner", other=2.0)],
         "tensor_values": {"inner": described((3, 4)), "twice": described((3, 4))},
-    }  # fmt: skip
+    }
     wrapped = call(
-        "higher_order.wrap_with_set_grad_enabled", "g", enabled=False, body={"as_graph": {"name": "b", "graph": body}},
+        "higher_order.wrap_with_set_grad_enabled",
+        "g",
+        enabled=False,
+        body={"as_graph": {"name": "b", "graph": body}},
         x="x",
-    )  # fmt: skip
+    )
     data = pt2([wrapped, call("aten.neg.default", "y", self="g")], dict.fromkeys("xgy", (3, 4)), ["x"], ["y"])
     x = rand(3, 4)
     assert np.array_equal(run(data, x=x)[0], -2 * x)

@@ -115,10 +115,15 @@ def columns(x: Array, kernel: list[int], dilation: int, padding: int, stride: in
     x = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
     counts = [(n - (k - 1) * dilation - 1) // stride + 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
     windows = [
-        x[:, :, i * stride : i * stride + (kernel[0] - 1) * dilation + 1 : dilation,
-          j * stride : j * stride + (kernel[1] - 1) * dilation + 1 : dilation].reshape(x.shape[0], -1)
-        for i in range(counts[0]) for j in range(counts[1])
-    ]  # fmt: skip
+        x[
+            :,
+            :,
+            i * stride : i * stride + (kernel[0] - 1) * dilation + 1 : dilation,
+            j * stride : j * stride + (kernel[1] - 1) * dilation + 1 : dilation,
+        ].reshape(x.shape[0], -1)
+        for i in range(counts[0])
+        for j in range(counts[1])
+    ]
     return np.stack(windows, 2)
 
 
@@ -194,9 +199,7 @@ FORMULAS: dict[str, tuple[dict[str, Any], Any]] = {
     "std": ({"self": A, "dim": [1], "correction": 1}, A.std(1, ddof=1)),
     "std_mean": ({"self": A, "dim": [1]}, [A.std(1, ddof=1), A.mean(1)]),
     "count_nonzero": ({"self": np.array([[1, 0], [2, 3]], np.float32), "dim": 1}, np.array([1, 2])),
-    "cosine_similarity": (
-        {"x1": A, "x2": B}, (A * B).sum(1) / np.linalg.norm(A, axis=1) / np.linalg.norm(B, axis=1)
-    ),
+    "cosine_similarity": ({"x1": A, "x2": B}, (A * B).sum(1) / np.linalg.norm(A, axis=1) / np.linalg.norm(B, axis=1)),
     "pairwise_distance": ({"x1": A, "x2": B}, np.linalg.norm(A - B + np.float32(1e-6), axis=1)),
     "inner": ({"self": A, "other": B}, A @ B.T),
     "vdot": ({"self": A[0], "other": B[0]}, np.array(A[0] @ B[0])),
@@ -214,7 +217,7 @@ FORMULAS: dict[str, tuple[dict[str, Any], Any]] = {
     "view_as": ({"self": A, "other": B.reshape(4, 3)}, A.reshape(4, 3)),
     "one_hot": ({"self": AT, "num_classes": 4}, np.eye(4, dtype=np.int64)[AT]),
     "diff": ({"self": A}, np.diff(A)),
-}  # fmt: skip
+}
 FORMULAS["column_stack"] = ({"tensors": (A[:, 0], B)}, np.column_stack([A[:, 0], B]))
 
 

@@ -61,8 +61,8 @@ def test_a_float_tmfile_becomes_a_quantised_one(
     assert "Step 0, load calibration image files done, image num is 3." in printed
     assert f"Calibration file is using table_{table}.scale" in printed
     assert "tmfile create success" in printed
-    found = read((folder / "out.tmfile").read_bytes())
-    assert {t.data_type for t in found.tensors if not t.constant} == {data_type}
+    file = read((folder / "out.tmfile").read_bytes())
+    assert {t.data_type for t in file.tensors if not t.constant} == {data_type}
     names = [line.split()[0] for line in (folder / "table_minmax.scale").read_text().splitlines()]
     assert names == ["x", "c", "b"]
     x = np.random.default_rng(7).uniform(-1, 1, (1, 3, 9, 7)).astype(np.float32)
@@ -83,8 +83,8 @@ def _exiting(tool: Callable[[], object]) -> Callable[[], object]:
 def test_a_table_that_is_given_is_used(folder: Path) -> None:
     Path("my.scale").write_text("x 0.0078740157 0\nc 0.05 0\nb 0.08 0\n")
     assert run_main(_exiting(quant_tool.quant_tool_int8), [*WORDS[:2], *WORDS[4:6], "-f", "my.scale"]) == 0
-    found = {t.name: t.quant for t in read((folder / "out.tmfile").read_bytes()).tensors if not t.constant}
-    scales = [found[name].scale[0] for name in "xcb" if found[name] is not None]  # type: ignore[union-attr]
+    quants = {t.name: t.quant for t in read((folder / "out.tmfile").read_bytes()).tensors if not t.constant}
+    scales = [quants[name].scale[0] for name in "xcb" if quants[name] is not None]  # type: ignore[union-attr]
     assert scales == pytest.approx([0.0078740157, 0.05, 0.08], rel=1e-6)
     assert not Path("table_minmax.scale").exists()
 
@@ -151,8 +151,15 @@ def test_outputs_are_integers_too(
     algorithm: str, tool: Callable[[], object], data_type: int, scale: float, folder: Path
 ) -> None:
     """What follows the last product as well: a softmax has Tengine's scale, even without a line in the table."""
-    graph = network([*CASES["relu"], make("Softmax", ["b"], ["p"], axis=1), make("Sigmoid", ["b"], ["s"]),
-                     make("Add", ["s", "p"], ["sum"])], ["p", "sum"])  # fmt: skip
+    graph = network(
+        [
+            *CASES["relu"],
+            make("Softmax", ["b"], ["p"], axis=1),
+            make("Sigmoid", ["b"], ["s"]),
+            make("Add", ["s", "p"], ["sum"]),
+        ],
+        ["p", "sum"],
+    )
     save(graph, "net.tmfile")
     if algorithm == "table":
         words = [*WORDS[:2], *WORDS[4:], "-f", "my.scale"]
@@ -163,11 +170,11 @@ def test_outputs_are_integers_too(
     else:
         words = [*WORDS, "-a", algorithm, "-t", "1"]
     assert run_main(_exiting(tool), words) == 0
-    found = {t.name: t for t in read((folder / "out.tmfile").read_bytes()).tensors if not t.constant}
-    assert {t.data_type for t in found.values()} == {data_type}
-    assert set(found) == {"x", "c", "b", "p", "s", "sum"}
-    assert all(t.quant is not None for t in found.values())
-    quant = found["p"].quant
+    tensors = {t.name: t for t in read((folder / "out.tmfile").read_bytes()).tensors if not t.constant}
+    assert {t.data_type for t in tensors.values()} == {data_type}
+    assert set(tensors) == {"x", "c", "b", "p", "s", "sum"}
+    assert all(t.quant is not None for t in tensors.values())
+    quant = tensors["p"].quant
     assert quant is not None
     assert quant.scale[0] == pytest.approx(scale, abs=5e-7)  # six digits in a table
     assert quant.zero_point == (0,)

@@ -21,17 +21,23 @@ from tenon.network.passes.integers import to_integers
 
 GATES = {"LSTM": 4, "GRU": 3}
 PLAIN: dict[str, Any] = {
-    "method": "min-max", "range_search": False, "rounding": "nearest", "equalisation": False, "bias_correction": False
-}  # fmt: skip
+    "method": "min-max",
+    "range_search": False,
+    "rounding": "nearest",
+    "equalisation": False,
+    "bias_correction": False,
+}
 
 
 def keywords(kind: str, steps: int = 6, hidden: int = 8) -> Graph:
     """A recurrent layer over features [steps, 1, 10] and a matrix product of its last state."""
     rng, gates = np.random.default_rng(0), GATES[kind]
     weights = {
-        "w": rng.normal(0, 0.5, (1, gates * hidden, 10)), "r": rng.normal(0, 0.3, (1, gates * hidden, hidden)),
-        "b": rng.normal(0, 0.1, (1, 2 * gates * hidden)), "g": rng.normal(0, 0.7, (hidden, 4)),
-    }  # fmt: skip
+        "w": rng.normal(0, 0.5, (1, gates * hidden, 10)),
+        "r": rng.normal(0, 0.3, (1, gates * hidden, hidden)),
+        "b": rng.normal(0, 0.1, (1, 2 * gates * hidden)),
+        "g": rng.normal(0, 0.7, (hidden, 4)),
+    }
     nodes = [
         helper.make_node(kind, ["x", "w", "r", "b"], ["", "h"], hidden_size=hidden, name="layer"),
         helper.make_node("Flatten", ["h"], ["s"]),
@@ -123,9 +129,14 @@ def test_means_are_put_back_after_products_without_a_bias() -> None:
     ]
     given = [rng.uniform(0, 1, (1, 10)).astype(np.float32) for _ in range(32)]
     made = tenon.quantize(
-        built(nodes, weights, [1, 10], [1, 6]), given, scheme="int4-weights", method="min-max", rounding="nearest",
-        range_search=False, equalisation=False,
-    )  # fmt: skip
+        built(nodes, weights, [1, 10], [1, 6]),
+        given,
+        scheme="int4-weights",
+        method="min-max",
+        rounding="nearest",
+        range_search=False,
+        equalisation=False,
+    )
     assert abs(made.report.outputs[0].shift) < 0.05
     assert made.report.outputs[0].sqnr > made.report.repairs[""] + 1
 
@@ -143,8 +154,8 @@ def test_saved_ranges_give_the_same_network(tmp_path: Path) -> None:
     made = tenon.quantize(keywords("GRU"), features(6), **PLAIN)
     made.save_ranges(tmp_path / "ranges.yaml")
     again = tenon.quantize(keywords("GRU"), ranges=tmp_path / "ranges.yaml")
-    found = [[v.array.tobytes() for v in graph.constants()] for graph in (made.graph, again.graph)]
-    assert found[0] == found[1]
+    constants = [[v.array.tobytes() for v in graph.constants()] for graph in (made.graph, again.graph)]
+    assert constants[0] == constants[1]
 
 
 def cell_of_concatenations(steps: int = 6, hidden: int = 8) -> Graph:
@@ -152,9 +163,12 @@ def cell_of_concatenations(steps: int = 6, hidden: int = 8) -> Graph:
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.normal(0, 0.3, (10 + hidden, 4 * hidden)) / np.repeat([30, 1], [10, hidden])[:, None],
-        "b": rng.normal(0, 0.1, 4 * hidden), "g": rng.normal(0, 0.7, (hidden, 4)), "h_0": np.zeros((1, hidden)),
-        "c_0": np.zeros((1, hidden)), "one": np.array(1.0),
-    }  # fmt: skip
+        "b": rng.normal(0, 0.1, 4 * hidden),
+        "g": rng.normal(0, 0.7, (hidden, 4)),
+        "h_0": np.zeros((1, hidden)),
+        "c_0": np.zeros((1, hidden)),
+        "one": np.array(1.0),
+    }
     nodes = [helper.make_node("Split", ["x"], [f"x_{t}" for t in range(steps)], axis=0, num_outputs=steps)]
     for t in range(steps):
         gates = [f"{gate}_{t}" for gate in "ijfo"]

@@ -60,12 +60,14 @@ def network(residual: bool = True) -> Graph:
         helper.make_node("Flatten", ["10"], ["11"]),
         helper.make_node("Gemm", ["11", "g"], ["12"], transB=1),
         helper.make_node("Softmax", ["12"], ["y"]),
-    ]  # fmt: skip
+    ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
         [numpy_helper.from_array(a, n) for n, a in weights.items()],
-    )  # fmt: skip
+    )
     return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
 
 
@@ -121,8 +123,8 @@ def test_blocks_of_weights_have_scales_of_their_own() -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("x", 64), ("y", 4))]
     graph = helper.make_graph([node], "net", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")])
     made = tenon.quantize(helper.make_model(graph).SerializeToString(), scheme="int4-weights-only").graph
-    (found,) = evaluate(made, {"x": np.eye(1, 64, 40, dtype=np.float32)}).values()
-    np.testing.assert_allclose(found[0], weights[:, 40], atol=0.01)
+    (columns,) = evaluate(made, {"x": np.eye(1, 64, 40, dtype=np.float32)}).values()
+    np.testing.assert_allclose(columns[0], weights[:, 40], atol=0.01)
     assert np.abs(weights).max() / 7 > 0.1  # the step of one scale for the channel
 
 
@@ -133,12 +135,12 @@ def test_scales_of_blocks_have_the_least_error() -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("x", 64), ("y", 16))]
     graph = helper.make_graph([node], "net", ports[:1], ports[1:], [numpy_helper.from_array(weights, "w")])
     made = tenon.quantize(helper.make_model(graph).SerializeToString(), scheme="int4-weights-only").graph
-    found = np.stack([next(iter(evaluate(made, {"x": x[None]}).values()))[0] for x in np.eye(64, dtype=np.float32)], 1)
+    stored = np.stack([next(iter(evaluate(made, {"x": x[None]}).values()))[0] for x in np.eye(64, dtype=np.float32)], 1)
     blocks = weights.reshape(-1, 32)
     for share in (1.05, 1.0, 0.9, 0.8):
         scale = share * np.abs(blocks).max(1, keepdims=True) / 7
         plain = np.clip(np.rint(blocks / scale), -8, 7) * scale
-        assert ((found - weights) ** 2).sum() < 0.97 * ((plain - blocks) ** 2).sum()
+        assert ((stored - weights) ** 2).sum() < 0.97 * ((plain - blocks) ** 2).sum()
 
 
 @pytest.mark.parametrize(("inputs", "scales"), [(64, 8), (144, 24), (27, 4), (62, 8), (33, 12), (37, 4)])
@@ -155,12 +157,17 @@ def test_blocks_divide_channels_evenly(inputs: int, scales: int) -> None:
 
 def test_activations_of_16_bits_have_less_noise() -> None:
     """The input by far, later tensors as far as weights of 8 bits allow."""
-    settings: dict[str, Any] = {"method": "min-max", "bias_correction": False, "range_search": False,
-                                "equalisation": False, "rounding": "nearest"}  # fmt: skip
-    found = {name: tenon.quantize(network(), samples(8), scheme=name, **settings) for name in ("int8", "int16x8")}
-    wide, bytes_ = (max(each.sqnr for each in found[name].report.tensors) for name in ("int16x8", "int8"))
+    settings: dict[str, Any] = {
+        "method": "min-max",
+        "bias_correction": False,
+        "range_search": False,
+        "equalisation": False,
+        "rounding": "nearest",
+    }
+    quantised = {name: tenon.quantize(network(), samples(8), scheme=name, **settings) for name in ("int8", "int16x8")}
+    wide, bytes_ = (max(each.sqnr for each in quantised[name].report.tensors) for name in ("int16x8", "int8"))
     assert wide > bytes_ + 30
-    description, _ = tenon.inspect(found["int16x8"].graph, arithmetic="tflm")
+    description, _ = tenon.inspect(quantised["int16x8"].graph, arithmetic="tflm")
     assert description.compiled is not None
     assert {"IntegerConv", "IntegerGemm", "IntegerAdd"} <= description.compiled.keys()
 
@@ -234,10 +241,15 @@ def test_a_product_is_rounded_once_with_its_leaky_relu(tmp_path: Path) -> None:
 
 def residual_network() -> Graph:
     """A convolution of a bounded one's result, and the sum of both, bounded."""
-    return float_network([
-        make("Relu", ["a"], ["r"]), make("Conv", ["r", "grouped"], ["g"], group=2, pads=[1] * 4),
-        make("Add", ["r", "g"], ["s"]), make("Relu", ["s"], ["c"]), LAST,
-    ])  # fmt: skip
+    return float_network(
+        [
+            make("Relu", ["a"], ["r"]),
+            make("Conv", ["r", "grouped"], ["g"], group=2, pads=[1] * 4),
+            make("Add", ["r", "g"], ["s"]),
+            make("Relu", ["s"], ["c"]),
+            LAST,
+        ]
+    )
 
 
 def with_grids(graph: Graph) -> set[str]:
@@ -266,9 +278,11 @@ def test_a_sum_of_two_convolutions_becomes_a_file_of_tflite(tmp_path: Path) -> N
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(0, 0.4, (4, 3 if name != "w" else 4, 1, 1)) for name in "uvw"}
     nodes = [
-        helper.make_node("Conv", ["x", "u"], ["a"]), helper.make_node("Conv", ["x", "v"], ["b"]),
-        helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Conv", ["s", "w"], ["y"]),
-    ]  # fmt: skip
+        helper.make_node("Conv", ["x", "u"], ["a"]),
+        helper.make_node("Conv", ["x", "v"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["s"]),
+        helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]
     graph = built(nodes, weights, [1, 3, 4, 4], [1, 4, 4, 4])
     given = [rng.uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32) for _ in range(4)]
     made = tenon.quantize(graph, given, range_search=False, method="min-max", separate_activations=True)
@@ -339,10 +353,10 @@ def test_range_search_narrows_ranges_that_are_too_wide() -> None:
     simulation = Simulation(graph, placed, products(placed, grids, scheme), grids, scheme, 1)
     expected = expected_scores(graph, given, 1)
     before = simulation.noise(given, expected)[-1].total
-    found = searched(graph, placed, ranges, simulation, scheme, given, expected=expected, step=lambda *_: None)
+    narrowed = searched(graph, placed, ranges, simulation, scheme, given, expected=expected, step=lambda *_: None)
     assert simulation.noise(given, expected)[-1].total < 0.9 * before
     simulation.close()
-    assert all(found[part] == found[end] for part, end in placed.parts.items())
+    assert all(narrowed[part] == narrowed[end] for part, end in placed.parts.items())
 
 
 def test_quantised_models_and_bad_options_are_errors(tmp_path: Path) -> None:
@@ -359,28 +373,28 @@ def test_quantised_models_and_bad_options_are_errors(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------ ranges
 def seen(values: Array) -> Observed:
-    found = Observed()
-    found.add(values)
-    found.count(values)
-    return found
+    observed = Observed()
+    observed.add(values)
+    observed.count(values)
+    return observed
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_ranges_have_zero_and_lie_within_what_was_observed(method: str) -> None:
     rng = np.random.default_rng(0)
     for values in (rng.normal(0, 1, 10000), rng.uniform(2, 3, 1000), -rng.exponential(1, 1000), np.zeros(5)):
-        found = seen(values)
-        low, high = METHODS[method](found)
-        slack = (found.high - found.low) / BINS
-        assert found.low - slack <= low <= 0 <= high <= found.high + slack
+        observed = seen(values)
+        low, high = METHODS[method](observed)
+        slack = (observed.high - observed.low) / BINS
+        assert observed.low - slack <= low <= 0 <= high <= observed.high + slack
 
 
 def test_ends_that_one_of_many_samples_needs_are_cut_off() -> None:
     """As MACE's quantize_stat does with --enhance."""
-    found = Observed()
+    observed = Observed()
     for low, high in [(-1.0, 2.0)] * 30 + [(-9.0, 2.5)]:
-        found.add(np.array([low, high]))
-    assert METHODS["enhance"](found) == (-1.0, 2.5)
+        observed.add(np.array([low, high]))
+    assert METHODS["enhance"](observed) == (-1.0, 2.5)
 
 
 @pytest.mark.parametrize("method", ["percentile", "entropy", "aciq"])
@@ -393,15 +407,15 @@ def test_outliers_are_cut_off(method: str) -> None:
 def test_mean_squared_error_is_least() -> None:
     """Of a heavy-tailed distribution, compared with all ranges that were tried."""
     values = np.random.default_rng(0).laplace(0, 1, 50000)
-    found = seen(values)
+    observed = seen(values)
 
     def error(low: float, high: float) -> float:
         step = (high - low) / 255
         return float(((np.clip(np.rint((values - low) / step), 0, 255) * step + low - values) ** 2).mean())
 
-    best = error(*METHODS["mse"](found))
-    assert best <= 1.02 * min(error(found.low * s, found.high * s) for s in np.linspace(0.2, 1, 41))
-    assert best < 0.95 * error(found.low, found.high)
+    best = error(*METHODS["mse"](observed))
+    assert best <= 1.02 * min(error(observed.low * s, observed.high * s) for s in np.linspace(0.2, 1, 41))
+    assert best < 0.95 * error(observed.low, observed.high)
 
 
 @pytest.mark.parametrize("name", [*EIGHT_BITS, "int16x8"])
@@ -438,8 +452,8 @@ def test_samples_of_files(tmp_path: Path) -> None:
     for i, each in enumerate(data):
         np.save(folder / f"{i}.npy", each)
     for source in ("all.npy", "named.npz", "folder"):
-        found = read_samples(graph, tmp_path / source, 100)
-        assert np.concatenate([s["x"] for s in found]).tobytes() == data.tobytes()
+        read = read_samples(graph, tmp_path / source, 100)
+        assert np.concatenate([s["x"] for s in read]).tobytes() == data.tobytes()
         assert len(read_samples(graph, tmp_path / source, 2)) == 2
         first, second = (read_samples(graph, tmp_path / source, 3, seed)[0]["x"].tobytes() for seed in (1, 1))
         assert first == second
@@ -450,12 +464,12 @@ def test_samples_of_a_function_and_of_images(tmp_path: Path, monkeypatch: pytest
 
     (tmp_path / "given_samples.py").write_text("import numpy as np\ndef some():\n    yield np.ones((3, 8, 8))\n")
     monkeypatch.syspath_prepend(tmp_path)
-    (found,) = read_samples(network(), "given_samples:some", 5)
-    assert found["x"].shape == (1, 3, 8, 8)
+    (sample,) = read_samples(network(), "given_samples:some", 5)
+    assert sample["x"].shape == (1, 3, 8, 8)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    (found,) = read_samples(network(), tmp_path, 5, preprocess={"scale": 1 / 255})
-    np.testing.assert_allclose(found["x"][0], pixels.transpose(2, 0, 1) / 255, atol=1e-6)
+    (sample,) = read_samples(network(), tmp_path, 5, preprocess={"scale": 1 / 255})
+    np.testing.assert_allclose(sample["x"][0], pixels.transpose(2, 0, 1) / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -505,11 +519,11 @@ def test_report_is_json(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     done = CliRunner().invoke(app, [*arguments, "--method", "min-max", "--report", str(report), "--json"])
     assert done.exit_code == 0, done.output
-    found = json.loads(Path(report).read_text())
-    assert found["scheme"] == "int8"
-    assert {t["name"] for t in found["tensors"]}
-    assert found["without"]["bias correction"] == found["repairs"][""]
-    assert set(found["without"]) >= {*found["repairs"]} - {""}
+    content = json.loads(Path(report).read_text())
+    assert content["scheme"] == "int8"
+    assert {t["name"] for t in content["tensors"]}
+    assert content["without"]["bias correction"] == content["repairs"][""]
+    assert set(content["without"]) >= {*content["repairs"]} - {""}
     assert (tmp_path / "q.onnx").stat().st_size < (DIGITS / "digits.onnx").stat().st_size
 
 

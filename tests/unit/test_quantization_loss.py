@@ -47,11 +47,11 @@ def test_divergence_is_never_negative() -> None:
 def test_noise_alone_counts_where_no_answer_changes(scheme: str, whole: bool) -> None:
     given = [{"x": x} for x in images(32)]
     made = Candidates(optimize(separable(), fuse=False), given, Request(named_scheme(scheme)))
-    found = made._calibrated(made.graph)
-    simulation = made._simulated(found)
-    before = made._loss(found, simulation)
-    best = made._judged(found, simulation, made._quality(found, simulation))
-    after = made._loss(found, simulation)
+    calibrated = made._calibrated(made.graph)
+    simulation = made._simulated(calibrated)
+    before = made._loss(calibrated, simulation)
+    best = made._judged(calibrated, simulation, made._quality(calibrated, simulation))
+    after = made._loss(calibrated, simulation)
     simulation.close()
     assert (before.changed == 0) == whole
     assert before.total != before.noise == after.noise
@@ -94,15 +94,15 @@ def test_samples_computed_at_the_same_time_come_in_their_order(count: int) -> No
     graph = optimize(separable(), fuse=False)
     samples = [{"x": x} for x in images(count)]
     values = [*graph.inputs, graph.nodes[0].output, *graph.outputs]
-    found = []
+    runs = []
     for threads in (1, 3):
         probes = Probes(graph, values, threads=threads)
-        found.append([b"".join(each[v].tobytes() for v in values) for each in probes.run(samples)])
+        runs.append([b"".join(each[v].tobytes() for v in values) for each in probes.run(samples)])
         next(probes.run(samples))  # the rest of the samples is given up
         assert [each[values[0]].tobytes() for each in probes.run(samples[:1])] == [samples[0]["x"].tobytes()]
         probes.close()
-    assert found[0] == found[1]
-    assert len(set(found[0])) == count
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == count
 
 
 def test_means_of_many_layers_are_put_back_one_at_a_time() -> None:

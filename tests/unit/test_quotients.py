@@ -22,8 +22,11 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
 from tenon.network.ops.quantize import QuantizeLinear, limits
 
-TARGETS = {"x86-64": (4, "x86-64", "x86_64"), "x86-64-avx2": (8, "x86-64-v3", "x86_64_v3"),
-           "x86-64-avx512": (16, "x86-64-v4", "x86_64_v4")}  # fmt: skip
+TARGETS = {
+    "x86-64": (4, "x86-64", "x86_64"),
+    "x86-64-avx2": (8, "x86-64-v3", "x86_64_v3"),
+    "x86-64-avx512": (16, "x86-64-v4", "x86_64_v4"),
+}
 SIZE = 16 * 700 + 13
 SCALES = [
     0.01,

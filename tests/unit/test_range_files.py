@@ -27,8 +27,8 @@ RANGES = {"conv1/out:0": (-1.5, 2.25), "a b": (0.0, 6.0), "\u0442ensor#1": (-0.1
 @pytest.mark.parametrize("form", ["yaml", "mace", "glow"])
 def test_ranges_are_read_as_they_were_written(form: str, tmp_path: Path) -> None:
     write_ranges(tmp_path / "ranges", RANGES, INT8, form)
-    found = read_ranges(tmp_path / "ranges", INT8)
-    assert found == RANGES
+    ranges = read_ranges(tmp_path / "ranges", INT8)
+    assert ranges == RANGES
 
 
 @pytest.mark.parametrize("scheme", [SYMMETRIC, UINT8])
@@ -57,8 +57,8 @@ def test_lines_are_those_of_the_tools() -> None:
 def test_a_file_written_by_hand(tmp_path: Path) -> None:
     text = "---\n# of the camera\nimage: [0, 1]\n'it''s': [-1, 1.5e0]   # quoted\n\"tab\\there\" : [ -2.5 , 0 ]\n"
     (tmp_path / "ranges.yml").write_text(text)
-    found = read_ranges(tmp_path / "ranges.yml", INT8)
-    assert found == {"image": (0.0, 1.0), "it's": (-1.0, 1.5), "tab\there": (-2.5, 0.0)}
+    ranges = read_ranges(tmp_path / "ranges.yml", INT8)
+    assert ranges == {"image": (0.0, 1.0), "it's": (-1.0, 1.5), "tab\there": (-2.5, 0.0)}
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_unknown_formats_are_errors(tmp_path: Path) -> None:
 
 def test_calibrated_ranges_are_what_tensors_hold() -> None:
     graph = network(CASES["add"])
-    found, wanted = calibrated_ranges(graph, images()), ranges_of(graph)
-    del found["x"]  # wanted from -1 to 1
-    assert found
-    for name, pair in found.items():
+    ranges, wanted = calibrated_ranges(graph, images()), ranges_of(graph)
+    del ranges["x"]  # wanted from -1 to 1
+    assert ranges
+    for name, pair in ranges.items():
         np.testing.assert_allclose(pair, wanted[name], rtol=1e-4)
     with pytest.raises(InputError, match="no method 'best'"):
         calibrated_ranges(graph, images(), method="best")
@@ -122,9 +122,9 @@ def test_saved_ranges_quantise_the_same_without_samples(form: str, tmp_path: Pat
 def test_missing_ranges_are_calibrated_and_given_ones_kept(tmp_path: Path) -> None:
     graph = network(CASES["relu"])
     made = tenon.quantize(graph, images(), ranges={"c": (0.0, 51.0)}, method="min-max")
-    found = grid_ranges(made.graph)
-    assert found["c"] == pytest.approx((0.0, 51.0), rel=1e-6)
-    assert found["x"][1] == pytest.approx(calibrated_ranges(graph, images())["x"][1], rel=0.02)
+    ranges = grid_ranges(made.graph)
+    assert ranges["c"] == pytest.approx((0.0, 51.0), rel=1e-6)
+    assert ranges["x"][1] == pytest.approx(calibrated_ranges(graph, images())["x"][1], rel=0.02)
     with pytest.raises(InputError, match=r"no range for tensor 'x' and 1 others: give samples \(--data\)"):
         tenon.quantize(graph, ranges={"c": (0.0, 51.0)})
     with pytest.raises(InputError, match="none of its tensors is called 'unknown'"):

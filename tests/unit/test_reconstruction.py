@@ -26,48 +26,48 @@ def quiet(*_: object) -> None:
 
 
 def form(wrong: Array, moment: Array) -> Array:
-    found: Array = ((wrong @ moment) * wrong).sum(-1)
-    return found
+    noise: Array = ((wrong @ moment) * wrong).sum(-1)
+    return noise
 
 
 def moments_of(columns: int, groups: int = 1) -> Array:
     """Of columns that resemble each other."""
     rng = np.random.default_rng(3)
     rows = rng.normal(0, 1, (groups, 4 * columns, columns)) + rng.normal(0, 1, (groups, 4 * columns, 1))
-    found: Array = np.matmul(rows.transpose(0, 2, 1), rows) / (4 * columns)
-    return found
+    moments: Array = np.matmul(rows.transpose(0, 2, 1), rows) / (4 * columns)
+    return moments
 
 
 def column_by_column(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
     """What "gptq" is defined to do, of one group, without blocks of columns."""
     order = np.argsort(-np.diag(moment), kind="stable")
-    left, found = steps[:, order].copy(), np.empty_like(steps)
+    left, rounded = steps[:, order].copy(), np.empty_like(steps)
     upper = np.linalg.cholesky(np.linalg.inv(moment[np.ix_(order, order)])).T
     for j, column in enumerate(order):
-        found[:, column] = np.clip(np.rint(left[:, j]), *bounds)
-        error = (left[:, j] - found[:, column]) / upper[j, j]
+        rounded[:, column] = np.clip(np.rint(left[:, j]), *bounds)
+        error = (left[:, j] - rounded[:, column]) / upper[j, j]
         left[:, j:] -= error[:, None] * upper[j, j:]
-    return found
+    return rounded
 
 
 @pytest.mark.parametrize("columns", [9, 150])
 def test_errors_pass_over_blocks_of_columns(columns: int) -> None:
     steps, moment = np.random.default_rng(0).normal(0, 3, (2, 5, columns)), moments_of(columns, 2)
-    found = gptq(steps, moment, (-8, 7))
+    rounded = gptq(steps, moment, (-8, 7))
     for group in range(2):
-        assert (found[group] == column_by_column(steps[group], moment[group], (-8, 7))).all()
+        assert (rounded[group] == column_by_column(steps[group], moment[group], (-8, 7))).all()
 
 
 def test_single_integers_improve_until_none_can() -> None:
     steps, moment = np.random.default_rng(0).normal(0, 3, (3, 6, 20)), moments_of(20, 3)
     near = np.clip(np.rint(steps), -8, 7)
-    found = descended(near, steps, moment, (-8, 7))
-    before, after = form(near - steps, moment), form(found - steps, moment)
+    rounded = descended(near, steps, moment, (-8, 7))
+    before, after = form(near - steps, moment), form(rounded - steps, moment)
     assert (after <= before + 1e-9).all()
     assert after.sum() < 0.6 * before.sum()
     for change in (-1, 1):
         for j in range(20):
-            other = found.copy()
+            other = rounded.copy()
             other[..., j] = np.clip(other[..., j] + change, -8, 7)
             worse = form(other - steps, moment) - after
             assert np.quantile(worse, 0.1) >= -1e-9  # all but rows that stopped after the last sweep
@@ -117,8 +117,8 @@ def test_a_layer_makes_up_for_the_one_before(monkeypatch: pytest.MonkeyPatch) ->
     errors = []
     for ridges in (reconstruction.RIDGES, (1e9, 1e9)):
         monkeypatch.setattr(reconstruction, "RIDGES", ridges)
-        found, shifts = reconstructed(*parts(graph, given), centred=True, threads=1, step=quiet)
-        a, b = (each.stored_weights().astype(np.float32) for each in found)
+        layers, shifts = reconstructed(*parts(graph, given), centred=True, threads=1, step=quiet)
+        a, b = (each.stored_weights().astype(np.float32) for each in layers)
         p, q = (each.reshape(1, -1, 1, 1).astype(np.float32) for each in shifts)
         total = 0.0
         for x in given:
@@ -157,8 +157,11 @@ def test_shared_weights_and_those_of_8_bits_stay() -> None:
 
 def test_network_of_weights_of_4_bits_gains_over_gptq() -> None:
     settings: dict[str, Any] = {
-        "scheme": "int4-weights", "method": "min-max", "range_search": False, "equalisation": False,
-    }  # fmt: skip
+        "scheme": "int4-weights",
+        "method": "min-max",
+        "range_search": False,
+        "equalisation": False,
+    }
     made = tenon.quantize(separable(None, residual=True), images(48), **settings).report
     assert "reconstruction" in made.applied
     assert made.repairs["reconstruction"] > made.repairs["gptq"] + 1

@@ -49,17 +49,17 @@ def written(file: Path) -> Path:
 def test_lifetimes_cover_what_calls_read(file: Path) -> None:
     """Every byte that a call reads was written by a call before, lives until then, and no other life has it."""
     program = tenon.compile(file, no_tuning=True).program
-    found = lifetimes(program)
-    assert max(e.offset + e.bytes for e in found) <= program.memory.activations
-    assert {e.layer for e in found} <= {call.layer for call in program.calls}
-    for i, a in enumerate(found):
-        for b in found[i + 1 :]:
+    extents = lifetimes(program)
+    assert max(e.offset + e.bytes for e in extents) <= program.memory.activations
+    assert {e.layer for e in extents} <= {call.layer for call in program.calls}
+    for i, a in enumerate(extents):
+        for b in extents[i + 1 :]:
             apart = a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
             assert apart or a.last <= b.first or b.last <= a.first, (a, b)
     for number, call in enumerate(program.calls):
         for buffer, place in zip(call.kernel.params, call.args, strict=True):
             if place.region is Region.ACTIVATIONS and buffer.space == "const":
-                alive = [e for e in found if e.first <= number <= e.last]
+                alive = [e for e in extents if e.first <= number <= e.last]
                 assert any(e.offset <= place.offset < e.offset + e.bytes for e in alive), (number, call.layer)
 
 

@@ -30,19 +30,19 @@ const TenonPort tenon_outputs[] = {%s};
 uint8_t tenon_mutable[1 << 20];
 int detect(const char *outputs, long size, long height, long width, double threshold, double overlap, double *to);
 int detect(const char *outputs, long size, long height, long width, double threshold, double overlap, double *to) {
-  Detection *found;
+  Detection *detections;
   size_t count;
   memcpy(tenon_mutable, outputs, (size_t)size);
   const DetectionLimits limits = {threshold, overlap};
   const TenonPreprocessing *how = &tenon_preprocessing[0];
-  if (tenon_find_detections(how, tenon_mutable, height, width, limits, &found, &count) != NULL) return -1;
+  if (tenon_find_detections(how, tenon_mutable, height, width, limits, &detections, &count) != NULL) return -1;
   for (size_t i = 0; i < count; i++) {
-    *to++ = (double)found[i].kind;
-    *to++ = (double)found[i].score;
-    memcpy(to, found[i].box, sizeof found[i].box);
+    *to++ = (double)detections[i].kind;
+    *to++ = (double)detections[i].score;
+    memcpy(to, detections[i].box, sizeof detections[i].box);
     to += 4;
   }
-  free(found);
+  free(detections);
   return (int)count;
 }
 """
@@ -68,8 +68,8 @@ def _rows(rng: np.random.Generator) -> dict[str, Array]:
 
 
 def _lists(rng: np.random.Generator) -> dict[str, Array]:
-    found = {"a": boxes(rng, "yxyx")[None], "b": rng.integers(0, 9, (1, N)), "c": rng.random((1, N), np.float32)}
-    return {**found, "d": np.array([N // 2], np.float32)}
+    tensors = {"a": boxes(rng, "yxyx")[None], "b": rng.integers(0, 9, (1, N)), "c": rng.random((1, N), np.float32)}
+    return {**tensors, "d": np.array([N // 2], np.float32)}
 
 
 def _boxes(rng: np.random.Generator) -> dict[str, Array]:
@@ -145,13 +145,11 @@ def test_detections_match_python(case: str, tmp_path: Path) -> None:
             seen = box[0] * x, box[1] * y, box[2] * x, box[3] * y
         expected = detections(engine, InputImage(np.zeros(0), size, seen, inner), outputs, threshold, overlap)
         memory = b"".join(outputs[name].tobytes() for name in names)
-        found = np.zeros((N, 6))
-        place, limits = ctypes.c_void_p(found.ctypes.data), (ctypes.c_double(threshold), ctypes.c_double(overlap))
+        rows = np.zeros((N, 6))
+        place, limits = ctypes.c_void_p(rows.ctypes.data), (ctypes.c_double(threshold), ctypes.c_double(overlap))
         count = library.detect(memory, len(memory), ctypes.c_long(high), ctypes.c_long(wide), *limits, place)
         assert count == len(expected)
-        np.testing.assert_array_equal(
-            found[:count], np.array([(d.kind, d.score, *d.box) for d in expected] or found[:0])
-        )
+        np.testing.assert_array_equal(rows[:count], np.array([(d.kind, d.score, *d.box) for d in expected] or rows[:0]))
         counts.add(count)
     assert len(counts) > 3
 

@@ -68,7 +68,7 @@ CASES: list[Case] = [
     (Preprocessing(mean=(104.0,), scale=(1 / 255,)), "f64", (1, 3, 12, 12)),
     (Preprocessing(within=(10, 10)), "u8", (40, 30, 3)),
     (Preprocessing(within=(10, 10)), "u8", (40, 30, 1)),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

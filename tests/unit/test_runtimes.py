@@ -95,8 +95,8 @@ def test_litert_gives_and_takes_what_integers_stand_for(tmp_path: Path, monkeypa
     x = twice.add_input("x", tensor(F32, 1, 4))
     twice.outputs = [twice.add(make("Add"), [x, x], ["y"]).output]
     samples = [np.array([[-2, 0, 1, 3]], np.float32)]
-    found = compare(twice, f"litert:{tmp_path / 'net.tflite'}", samples)
-    assert found.outputs[0].sqnr == np.inf
+    comparison = compare(twice, f"litert:{tmp_path / 'net.tflite'}", samples)
+    assert comparison.outputs[0].sqnr == np.inf
 
 
 def test_litert_computes_the_same_bits(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_litert_computes_the_same_bits(tmp_path: Path) -> None:
     graph = tenon.load(file)
     samples = [np.random.default_rng(i).integers(-128, 128, graph.inputs[0].type.dims, np.int8) for i in range(3)]
     for first, second in ((str(file), f"litert:{file}"), (f"litert:{file}", str(file))):
-        found = compare(first, second, samples, arithmetic="litert")
-        assert all(each.sqnr == np.inf for each in found.outputs)
+        comparison = compare(first, second, samples, arithmetic="litert")
+        assert all(each.sqnr == np.inf for each in comparison.outputs)
 
 
 def test_opencv_computes_the_same(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_opencv_computes_the_same(tmp_path: Path) -> None:
     folder = shared("models/caffe/RFB-320")
     graph = tenon.load(folder / "RFB-320.prototxt")
     sample = np.random.default_rng(0).uniform(-1, 1, graph.inputs[0].type.dims).astype(np.float32)
-    found = compare(graph, f"opencv:{folder / 'RFB-320.prototxt'}", [sample])
-    assert all(each.sqnr > 90 for each in found.outputs)
+    comparison = compare(graph, f"opencv:{folder / 'RFB-320.prototxt'}", [sample])
+    assert all(each.sqnr > 90 for each in comparison.outputs)
 
 
 def test_ncnn_computes_the_same() -> None:
@@ -124,8 +124,8 @@ def test_ncnn_computes_the_same() -> None:
     folder = shared("models/ncnn/version-RFB-320")
     graph = tenon.load(folder / "RFB-320.param", shapes={"input": (1, 3, 240, 320)})
     sample = np.random.default_rng(0).uniform(-1, 1, graph.inputs[0].type.dims).astype(np.float32)
-    found = compare(graph, f"ncnn:{folder / 'RFB-320.param'}", [sample])
-    assert all(each.sqnr > 60 for each in found.outputs)
+    comparison = compare(graph, f"ncnn:{folder / 'RFB-320.param'}", [sample])
+    assert all(each.sqnr > 60 for each in comparison.outputs)
 
 
 def test_a_runtime_without_shapes_comes_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,9 @@ def test_a_function_of_one_tensor_is_one_table(type: str, arithmetic: Arithmetic
     assert sorted(node.op.name for node in two) == ["IntegerAdd" if type == "ADD" else "IntegerMul", "Lookup"]
     assert one.outputs[0].type.quant == two.outputs[0].type.quant
     (expected,) = evaluate(two, {"x": CODES, "other": CODES}).values()
-    (found,) = evaluate(one, {"x": CODES}).values()
-    np.testing.assert_array_equal(found, expected)
-    assert len(np.unique(found)) > 50
+    (result,) = evaluate(one, {"x": CODES}).values()
+    np.testing.assert_array_equal(result, expected)
+    assert len(np.unique(result)) > 50
 
 
 def test_a_factor_per_channel_is_kept() -> None:

@@ -111,8 +111,18 @@ def test_a_quantised_network_is_compiled_at_once(tmp_path: Path) -> None:
     weights = {"w": np.random.default_rng(0).normal(0, 1, (3, 4))}
     save(built([helper.make_node("MatMul", ["x", "w"], ["y"])], weights, [1, 3], [1, 4]), tmp_path / "net.onnx")
     np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(0, 1, (4, 1, 3)).astype(np.float32))
-    words = ["quantize", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npy"), "--method", "min-max",
-             "--rounding", "nearest", "--no-range-search", "-o"]  # fmt: skip
+    words = [
+        "quantize",
+        str(tmp_path / "net.onnx"),
+        "--data",
+        str(tmp_path / "x.npy"),
+        "--method",
+        "min-max",
+        "--rounding",
+        "nearest",
+        "--no-range-search",
+        "-o",
+    ]
     done = CliRunner().invoke(app, [*words, str(tmp_path / "net.tenon"), "--target", "aarch64"])
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(app, [*words, str(tmp_path / "net")])

@@ -67,8 +67,9 @@ def test_libraries_that_cannot_be_linked() -> None:
     made = handmade.bundle("x86-64")
     target, library = find("x86-64"), made.library
     for content, words in (
-        (b"MZ" + library[2:], "no ELF file"), (library[:100], "damaged shared library"),
+        (b"MZ" + library[2:], "no ELF file"),
+        (library[:100], "damaged shared library"),
         (library[:18] + struct.pack("<H", 22) + library[20:], "save the bundle with its object"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ToolchainError, match=words):
             linkable_library(made.compiler, target, content)

@@ -272,8 +272,17 @@ def body_of(kind: str) -> tuple[Graph, int, int]:
     return body, 2, 1
 
 
-KINDS = ["swapped", "kept", "the state before", "read late", "one value twice", "crossed", "no slice", "a constant",
-         "a view"]  # fmt: skip
+KINDS = [
+    "swapped",
+    "kept",
+    "the state before",
+    "read late",
+    "one value twice",
+    "crossed",
+    "no slice",
+    "a constant",
+    "a view",
+]
 
 
 @pytest.mark.parametrize(("kind", "reverse"), [*itertools.product(KINDS, [False, True])])

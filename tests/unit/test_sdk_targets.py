@@ -25,10 +25,14 @@ MACHINES = sorted(name for name in TRIPLES.values() if not find(name).freestandi
 """A target of each processor whose programs for Linux can be run."""
 
 GLIBC = {
-    "aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnueabihf", "mips": "mips-linux-gnu",
-    "mipsel": "mipsel-linux-gnu", "powerpc64le": "powerpc64le-linux-gnu", "riscv64": "riscv64-linux-gnu",
+    "aarch64": "aarch64-linux-gnu",
+    "armv7": "arm-linux-gnueabihf",
+    "mips": "mips-linux-gnu",
+    "mipsel": "mipsel-linux-gnu",
+    "powerpc64le": "powerpc64le-linux-gnu",
+    "riscv64": "riscv64-linux-gnu",
     "s390x": "s390x-linux-gnu",
-}  # fmt: skip
+}
 """Machines of which Debian has a C library (libc6-...-cross), and its folder."""
 
 
@@ -54,8 +58,8 @@ def expected() -> np.ndarray:
 
 
 def assert_answer(target: str, done: bytes) -> None:
-    found = np.frombuffer(done, ordered(target, np.zeros(1, np.float32)).dtype)
-    np.testing.assert_allclose(found, expected(), rtol=1e-5, atol=1e-7)  # other instructions
+    answer = np.frombuffer(done, ordered(target, np.zeros(1, np.float32)).dtype)
+    np.testing.assert_allclose(answer, expected(), rtol=1e-5, atol=1e-7)  # other instructions
 
 
 @pytest.mark.slow

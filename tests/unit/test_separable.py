@@ -81,9 +81,10 @@ def test_pass_fuses_large_images_of_few_channels() -> None:
 
 
 @pytest.mark.parametrize(
-    "graph", [_pair(outs=80), _pair(size=20), _pair(channels=24), _pair(shared=True)],
+    "graph",
+    [_pair(outs=80), _pair(size=20), _pair(channels=24), _pair(shared=True)],
     ids=["many_channels", "small_image", "odd_channels", "read_twice"],
-)  # fmt: skip
+)
 def test_pass_does_not_fuse_others(graph: Graph) -> None:
     passes.optimize(graph)
     assert not _joined(graph)

@@ -214,11 +214,18 @@ def test_credentials_are_used_and_not_forwarded(server: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "url",
     [
-        "HOST/absent.onnx?token=hunter2", "HOST/short.onnx?token=hunter2#hunter2", "HOST/to?ftp://me:hunter2@h/x",
-        "HOST/other/gzip.onnx?hunter2", "HOST/damaged\x00?hunter2", "http://me:hunter2@[::1", "ftp://me:hunter2@127.0.0.1/x",
-        "http://me:hunter2@127.0.0.1:9/x", "http://me:hunter2@127.0.0.1:port/x", "http://me:hunter2@ho st/x y",
+        "HOST/absent.onnx?token=hunter2",
+        "HOST/short.onnx?token=hunter2#hunter2",
+        "HOST/to?ftp://me:hunter2@h/x",
+        "HOST/other/gzip.onnx?hunter2",
+        "HOST/damaged\x00?hunter2",
+        "http://me:hunter2@[::1",
+        "ftp://me:hunter2@127.0.0.1/x",
+        "http://me:hunter2@127.0.0.1:9/x",
+        "http://me:hunter2@127.0.0.1:port/x",
+        "http://me:hunter2@ho st/x y",
     ],
-)  # fmt: skip
+)
 def test_secrets_are_not_shown(url: str, server: str, tmp_path: Path) -> None:
     """Neither in the message nor in the traceback that -v prints."""
     with pytest.raises((InputError, FormatError)) as caught:

@@ -37,8 +37,8 @@ def environment(place: Path) -> dict[str, str]:
     return {**environment_of(place), "TENON_PLUGINS": str(PLUGIN)}
 
 
-def check(found: bytes) -> None:
-    np.testing.assert_allclose(np.frombuffer(found, np.float32).reshape(X.shape), EXPECTED, rtol=1e-6)
+def check(content: bytes) -> None:
+    np.testing.assert_allclose(np.frombuffer(content, np.float32).reshape(X.shape), EXPECTED, rtol=1e-6)
 
 
 def compiled(place: Path, out: Path, *options: str) -> Path:

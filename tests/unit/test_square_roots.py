@@ -23,24 +23,30 @@ def network(nodes: list[Any], last: str) -> Graph:
     """A convolution of 8 channels, whose halves are a and b, and another one after ``last``."""
     rng = np.random.default_rng(0)
     first = [
-        node("Conv", ["x", "w"], ["c"]), node("Slice", ["c", "from", "middle", "channels"], ["a"]),
+        node("Conv", ["x", "w"], ["c"]),
+        node("Slice", ["c", "from", "middle", "channels"], ["a"]),
         node("Slice", ["c", "middle", "to", "channels"], ["b"]),
-    ]  # fmt: skip
+    ]
     weights = {"w": rng.normal(0, 1, (8, 3, 1, 1)), "v": rng.normal(0, 1, (2, 4, 1, 1)), **FACTORS}
     shapes = {**ENDS, "last": np.array([-1])}
     return built([*first, *nodes, node("Conv", [last, "v"], ["y"])], weights, [1, 3, 6, 6], [1, 2, 6, 6], shapes)
 
 
-MAGNITUDE = [
-    node("Pow", ["a", "two"], ["s"]), node("Mul", ["b", "b"], ["t"]), node("Add", ["s", "t"], ["u"]),
-]  # fmt: skip
+MAGNITUDE = [node("Pow", ["a", "two"], ["s"]), node("Mul", ["b", "b"], ["t"]), node("Add", ["s", "t"], ["u"])]
 IN_FLOAT: dict[str, tuple[list[Any], str]] = {
     "magnitude": ([*MAGNITUDE, node("Sqrt", ["u"], ["r"])], "s t u r"),
     "power": ([*MAGNITUDE, node("Pow", ["u", "half"], ["r"])], "s t u r"),
     "logarithm": ([*MAGNITUDE, node("Add", ["u", "e"], ["o"]), node("Log", ["o"], ["r"])], "s t u o r"),
-    "deviation": ([node("Mul", ["a", "a"], ["s"]), node("ReduceMean", ["s", "last"], ["m"], keepdims=1),
-                   node("Sqrt", ["m"], ["d"]), node("Add", ["a", "d"], ["r"])], "s m d"),
-}  # fmt: skip
+    "deviation": (
+        [
+            node("Mul", ["a", "a"], ["s"]),
+            node("ReduceMean", ["s", "last"], ["m"], keepdims=1),
+            node("Sqrt", ["m"], ["d"]),
+            node("Add", ["a", "d"], ["r"]),
+        ],
+        "s m d",
+    ),
+}
 IN_INTEGERS: dict[str, list[Any]] = {
     "no root": [*MAGNITUDE, node("Relu", ["u"], ["r"])],
     "cube": [node("Relu", ["a"], ["p"]), node("Pow", ["p", "three"], ["s"]), node("Sqrt", ["s"], ["r"])],
@@ -53,8 +59,8 @@ IN_INTEGERS: dict[str, list[Any]] = {
 def test_sums_of_squares_get_no_grid(name: str) -> None:
     nodes, names = IN_FLOAT[name]
     graph = network(nodes, "r")
-    found = roots_of_squares(graph)
-    assert {n.output.name for n in found} == set(names.split())
+    squares = roots_of_squares(graph)
+    assert {n.output.name for n in squares} == set(names.split())
     tensors = {v.name for v in placement(graph).tensors}
     assert {"x", "r"} <= tensors
     assert not tensors & (set(names.split()) - {"r", "d"})

@@ -34,8 +34,11 @@ def _error(
     s = Conv(
         Image(1, ins * block, h * stride, w * stride, block, pad, pad + 1, pad, pad + 1),
         Image(1, outs * block, h, w, block, 1, 0, 1, 0),
-        kernel=(kernel,) * 2, stride=(stride,) * 2, top=pad, left=pad,
-    )  # fmt: skip
+        kernel=(kernel,) * 2,
+        stride=(stride,) * 2,
+        top=pad,
+        left=pad,
+    )
     assert divisible(s, machine, b.levels)
     assert b.divides
     built = strassen.strassen(s, machine, b)

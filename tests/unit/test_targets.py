@@ -135,11 +135,12 @@ def test_names_are_unique(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FEATURES = {
-    "x86-64": "sse2", "x86-64-avx2": "sse2 avx2 fma bmi1 bmi2 f16c",
+    "x86-64": "sse2",
+    "x86-64-avx2": "sse2 avx2 fma bmi1 bmi2 f16c",
     "x86-64-avx512": "avx2 fma bmi1 bmi2 f16c avx512f avx512vl avx512bw avx512dq avx512cd",
     "x86-64-avx512-vnni": "avx2 fma bmi1 bmi2 f16c avx512f avx512vl avx512bw avx512dq avx512cd avx512_vnni",
     "x86-64-avx512-vbmi": "avx2 fma bmi1 bmi2 f16c avx512f avx512vl avx512bw avx512dq avx512cd avx512_vnni avx512vbmi",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FEATURES)
@@ -213,8 +214,10 @@ def test_targets_command_says_what_runs_here(
     assert "apt-get install qemu-user" in listed["mipsel"]["missing"]
     assert [row["runs"] for row in listed.values() if row.get("host")] == ["natively"]
     assert listed["esp32-c3"] == {
-        "group": "microcontroller", "about": products()["esp32-c3"].about, "target": "riscv32imc",
-    }  # fmt: skip
+        "group": "microcontroller",
+        "about": products()["esp32-c3"].about,
+        "target": "riscv32imc",
+    }
     list_targets(as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert {"Desktop and server", "Mobile", "Microcontroller", "Browser"} <= set(lines)

@@ -107,7 +107,7 @@ def gelu(x: Array) -> Array:
         (71, [4, 2.0, 2.0, 0, 0], [], None),
         (13, [3, 0.5, 0.75, 1, 2.0], [], None),
     ],
-)  # fmt: skip
+)
 def test_more_operators(type: int, parameters: Words, weights: list[Array], result: Array | None) -> None:
     expected = {71: upsampled_align_corners, 13: lrn}[type](X) if result is None else result
     np.testing.assert_allclose(run(type, parameters, *weights), expected, rtol=1e-5, atol=1e-5)
@@ -242,8 +242,14 @@ def test_detection_post_process(turned: bool) -> None:
     anchors = np.array([[0.5, 0.5, 1, 1], [0.5, 0.5, 0.1, 0.1]], np.float32)
     if turned:
         boxes, scores = boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)
-    file = tmfile(30, [1, 1, 0.5, 0.5, 2, [10.0, 10.0, 5.0, 5.0]], np.ascontiguousarray(scores), anchors,
-                  shape=boxes.shape, outputs=4)  # fmt: skip
+    file = tmfile(
+        30,
+        [1, 1, 0.5, 0.5, 2, [10.0, 10.0, 5.0, 5.0]],
+        np.ascontiguousarray(scores),
+        anchors,
+        shape=boxes.shape,
+        outputs=4,
+    )
     box, kind, score, count = evaluate(importers.load(file), {"data": boxes}).values()
     assert box.shape == ((1, 4, 1) if turned else (1, 1, 4))
     np.testing.assert_allclose([*box.ravel(), *kind.ravel(), *score.ravel(), *count], [0, 0, 1, 1, 1, 0.9, 1])

@@ -124,27 +124,50 @@ def test_every_function_is_exported(place: Path) -> None:
 
 
 STRUCTS = {  # of each: its size, and the offsets of its fields
-    "options": (24, {
-        "num_thread": 0, "cluster": 4, "precision": 8, "affinity": 16
-    }),
-    "custom_kernel_tensor": (112, {
-        "dim": 0, "dim_num": 32, "element_num": 36, "element_size": 40, "data_type": 44, "dev_type": 48,
-        "layout_type": 52, "quant_type": 56, "scale": 64, "zero_point": 72, "data": 88, "dev_mem": 96,
-        "mapped_mem": 104
-    }),
-    "custom_kernel_ops": (104, {
-        "kernel_name": 0, "op": 8, "force": 16, "kernel_param": 24, "kernel_param_size": 32, "infer_shape": 40,
-        "inplace_info": 48, "bind": 56, "prerun": 64, "reshape": 72, "run": 80, "postrun": 88, "release": 96
-    }),
-}  # fmt: skip
+    "options": (24, {"num_thread": 0, "cluster": 4, "precision": 8, "affinity": 16}),
+    "custom_kernel_tensor": (
+        112,
+        {
+            "dim": 0,
+            "dim_num": 32,
+            "element_num": 36,
+            "element_size": 40,
+            "data_type": 44,
+            "dev_type": 48,
+            "layout_type": 52,
+            "quant_type": 56,
+            "scale": 64,
+            "zero_point": 72,
+            "data": 88,
+            "dev_mem": 96,
+            "mapped_mem": 104,
+        },
+    ),
+    "custom_kernel_ops": (
+        104,
+        {
+            "kernel_name": 0,
+            "op": 8,
+            "force": 16,
+            "kernel_param": 24,
+            "kernel_param_size": 32,
+            "infer_shape": 40,
+            "inplace_info": 48,
+            "bind": 56,
+            "prerun": 64,
+            "reshape": 72,
+            "run": 80,
+            "postrun": 88,
+            "release": 96,
+        },
+    ),
+}
 """As programs that were compiled with Tengine's own header have them, on machines of 64 bits."""
 
 
 def test_layout_of_structs(place: Path, tmp_path: Path) -> None:
     """Asserted when the program is compiled."""
-    sizes = [
-        ("MAX_SHAPE_DIM_NUM", 8), ("LOG_DEBUG", 7), ("TENGINE_CLUSTER_LITTLE", 3), ("GRAPH_STAT_ERROR", 4),
-    ]  # fmt: skip
+    sizes = [("MAX_SHAPE_DIM_NUM", 8), ("LOG_DEBUG", 7), ("TENGINE_CLUSTER_LITTLE", 3), ("GRAPH_STAT_ERROR", 4)]
     for name, (size, offsets) in STRUCTS.items():
         sizes.append((f"sizeof(struct {name})", size))
         sizes += [(f"offsetof(struct {name}, {field})", offset) for field, offset in offsets.items()]
@@ -216,8 +239,11 @@ NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
     ("unknown context", "not of this kind (context)", lambda t: t.pointer("create_graph", t.graph, b"tengine", b"x")),
     ("unknown tensor", "no tensor 'x'", lambda t: t.pointer("get_graph_tensor", t.graph, b"x")),
     ("no such output", "no output tensor 0 of node 4", lambda t: t.pointer("get_graph_output_tensor", t.graph, 4, 0)),
-    ("output before a run", "", lambda t: t.pointer(
-        "get_tensor_buffer", t.pointer("get_graph_output_tensor", t.graph, 0, 0))),
+    (
+        "output before a run",
+        "",
+        lambda t: t.pointer("get_tensor_buffer", t.pointer("get_graph_output_tensor", t.graph, 0, 0)),
+    ),
     ("a node of a model", "cannot be changed", lambda t: t.pointer("create_graph_node", t.graph, b"x", b"Const")),
     ("an unknown operator", "no operator 'X'", lambda t: t.pointer("create_graph_node", t.empty, b"x", b"X")),
     ("a name twice", "a node 'relu' already", lambda t: t.pointer("create_graph_node", t.empty, b"relu", b"ReLU")),
@@ -225,9 +251,12 @@ NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
     ("a tensor of no type", "no data type 9", lambda t: t.pointer("create_graph_tensor", t.empty, b"y", 9)),
     ("a node's missing input", "no input tensor 0", lambda t: t.pointer("get_node_input_tensor", t.relu, 0)),
     ("node by a number", "", lambda t: t.pointer("get_graph_node_by_idx", t.graph, 99)),
-    ("a damaged tmfile", "damaged", lambda t: t.pointer(
-        "create_graph", None, b"tengine:m", b"\2\0\0\0\0\0\0\0\x10" + bytes(91), 100)),
-]  # fmt: skip
+    (
+        "a damaged tmfile",
+        "damaged",
+        lambda t: t.pointer("create_graph", None, b"tengine:m", b"\2\0\0\0\0\0\0\0\x10" + bytes(91), 100),
+    ),
+]
 
 
 def test_table_of_the_documentation() -> None:
@@ -249,9 +278,12 @@ def test_misuse_gives_minus_one(tengine: Tengine, text: str, call: Callable[[Ten
 
 @pytest.mark.parametrize(("text", "call"), [row[1:] for row in NULLS], ids=[row[0] for row in NULLS])
 def test_misuse_gives_null(
-    tengine: Tengine, text: str, call: Callable[[Tengine], ctypes.c_void_p], environment: dict[str, str],
+    tengine: Tengine,
+    text: str,
+    call: Callable[[Tengine], ctypes.c_void_p],
+    environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     for name in ("TENON", "TENON_CACHE"):
         monkeypatch.setenv(name, environment[name])
     tengine.messages.clear()
@@ -279,11 +311,11 @@ def test_handles_that_are_none(name: str, tengine: Tengine) -> None:
     for handle in (None, ended, other):
         if name == "create_graph" and handle is None:
             continue  # a context of its own
-        found = function(handle, *rest)
+        returned = function(handle, *rest)
         if name == "get_context_device_number" and handle is None:
-            assert found == 0, "as in Tengine"
+            assert returned == 0, "as in Tengine"
             continue
-        assert result == "void" or found == (-1 if result == "int" else None)
+        assert result == "void" or returned == (-1 if result == "int" else None)
 
 
 class Options(ctypes.Structure):
@@ -314,10 +346,21 @@ def test_functions_without_handles(tengine: Tengine) -> None:
 
 
 CALLED_ALONE = [
-    "init_tengine", "release_tengine", "get_tengine_version", "get_tengine_hcl_version", "request_tengine_version",
-    "get_tengine_errno", "clr_tengine_errno", "set_log_level", "set_log_output", "get_cluster_affinity_mask",
-    "get_tengine_plugin_number", "get_tengine_plugin_name", "set_default_device", "get_default_device",
-]  # fmt: skip
+    "init_tengine",
+    "release_tengine",
+    "get_tengine_version",
+    "get_tengine_hcl_version",
+    "request_tengine_version",
+    "get_tengine_errno",
+    "clr_tengine_errno",
+    "set_log_level",
+    "set_log_output",
+    "get_cluster_affinity_mask",
+    "get_tengine_plugin_number",
+    "get_tengine_plugin_name",
+    "set_default_device",
+    "get_default_device",
+]
 """What nothing can be given wrongly to, but NULL and numbers of nothing."""
 
 

@@ -93,12 +93,12 @@ def test_tensors_inside_a_model(
     monkeypatch.setenv("TG_DEBUG_DATA", "1")
     assert tengine("run_graph", graph, 1) == 0
     size = tengine("get_tensor_buffer_size", inside)
-    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", inside).value or 0, size), np.float32)
+    values = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", inside).value or 0, size), np.float32)
     with tenon.open(tenon.compile(tenon.load(tmfile, outputs=[name]), no_tuning=True)) as engine:
         (expected,) = engine.run(image).values()
-    np.testing.assert_allclose(found, expected.ravel(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values, expected.ravel(), rtol=1e-4, atol=1e-5)
     blobs = [path.read_text() for path in tmp_path.glob("*_out_blob_data.txt")]
-    assert any(f"{found[0]:.6f}" in text for text in blobs)
+    assert any(f"{values[0]:.6f}" in text for text in blobs)
     assert tengine("postrun_graph", graph) == 0
     assert tengine("destroy_graph", graph) == 0
 
@@ -121,12 +121,12 @@ def test_quantised_model_takes_its_integers(tengine: Tengine, place: Path) -> No
     assert tengine("run_graph", graph, 1) == 0
     assert tengine("get_tensor_data_type", last) == 3
     size = tengine("get_tensor_buffer_size", last)
-    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, size), np.uint8)
+    values = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, size), np.uint8)
     types: dict[str, DataType] = dict.fromkeys(("x", tenon.load(path).outputs[0].name), "quantized")
     with tenon.open(tenon.compile(path, no_tuning=True, data_types=types)) as engine:
         (expected,) = engine.run(stored).values()
-    np.testing.assert_array_equal(found, expected.ravel())
-    assert np.ptp(found) > 10
+    np.testing.assert_array_equal(values, expected.ravel())
+    assert np.ptp(values) > 10
     assert tengine("destroy_graph", graph) == 0
 
 
@@ -177,8 +177,8 @@ def test_weights_that_a_file_does_not_hold(tengine: Tengine, tmfile: Path) -> No
     assert tengine("run_graph", graph, 1) == 0
     last = tengine.pointer("get_graph_output_tensor", graph, 0, 0)
     size = tengine("get_tensor_buffer_size", last)
-    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, size), np.float32)
-    assert np.isfinite(found).all()
+    values = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, size), np.float32)
+    assert np.isfinite(values).all()
     assert tengine("destroy_graph", graph) == 0
 
 
@@ -264,8 +264,8 @@ def test_another_rank_than_the_file_has(tengine: Tengine, tmfile: Path) -> None:
         assert tengine("run_graph", graph, 1) == 0
         last = tengine.pointer("get_graph_output_tensor", graph, 0, 0)
         assert tengine("get_tensor_shape", last, (ctypes.c_int * 8)(), 8) == rank
-        found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, x.nbytes)
-        assert found == np.maximum(x, 0).tobytes()
+        content = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, x.nbytes)
+        assert content == np.maximum(x, 0).tobytes()
         assert tengine("destroy_graph", graph) == 0
 
 
@@ -280,9 +280,11 @@ def test_types_that_tengine_lacks(tengine: Tengine, tmp_path: Path) -> None:
     (tmp_path / "types.onnx").write_bytes(made.SerializeToString())
     graph = tengine.created(tmp_path / "types.onnx")
     given = [
-        np.array([0, 0, 1, 1], np.float32), np.array([0, 1, 0, 1], np.float32),
-        np.array([0.5, 1.5, 2.5, 3.5], np.float32), np.array([3, 0, 1, 1], np.int32),
-    ]  # fmt: skip
+        np.array([0, 0, 1, 1], np.float32),
+        np.array([0, 1, 0, 1], np.float32),
+        np.array([0.5, 1.5, 2.5, 3.5], np.float32),
+        np.array([3, 0, 1, 1], np.int32),
+    ]
     for number, array in enumerate(given):
         tensor = tengine.pointer("get_graph_input_tensor", graph, number, 0)
         assert tengine("get_tensor_data_type", tensor) == (4 if array.dtype == np.int32 else 0)
@@ -292,8 +294,8 @@ def test_types_that_tengine_lacks(tengine: Tengine, tmp_path: Path) -> None:
     for number, expected in enumerate(([0, 0, 0, 1], [3.5, 0.5, 1.5, 1.5])):
         last = tengine.pointer("get_graph_output_tensor", graph, number, 0)
         assert tengine("get_tensor_data_type", last) == 0
-        found = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 16)
-        np.testing.assert_array_equal(np.frombuffer(found, np.float32), expected)
+        content = ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 16)
+        np.testing.assert_array_equal(np.frombuffer(content, np.float32), expected)
     assert tengine("destroy_graph", graph) == 0
 
 
@@ -310,6 +312,6 @@ def test_products_of_images_keep_their_rank(tengine: Tengine, tmp_path: Path) ->
     assert tengine("run_graph", graph, 1) == 0
     assert tengine("get_tensor_shape", last, tengine.room, 4) == 4
     assert list(tengine.room[:4]) == [2, 4, 1, 1]
-    found = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 32), np.float32)
-    np.testing.assert_allclose(found.reshape(2, 4), x.reshape(2, 6) @ weights.T, rtol=1e-5)
+    values = np.frombuffer(ctypes.string_at(tengine.pointer("get_tensor_buffer", last).value or 0, 32), np.float32)
+    np.testing.assert_allclose(values.reshape(2, 4), x.reshape(2, 6) @ weights.T, rtol=1e-5)
     assert tengine("destroy_graph", graph) == 0

@@ -69,10 +69,17 @@ def test_batch_normalisations() -> None:
     for last in (
         node("y", "FusedBatchNormV3", "x", "s", "o", "m", "v", epsilon=0.01, data_format="NHWC", is_training=False),
         node(
-            "y", "BatchNormWithGlobalNormalization", "x", "m", "v", "o", "s", variance_epsilon=0.01,
+            "y",
+            "BatchNormWithGlobalNormalization",
+            "x",
+            "m",
+            "v",
+            "o",
+            "s",
+            variance_epsilon=0.01,
             scale_after_normalization=True,
         ),
-    ):  # fmt: skip
+    ):
         loaded = importers.load(graph(placeholder("x", 1, 2, 2, 3), *constants, last))
         np.testing.assert_allclose(run(loaded, x)[0], expected, atol=1e-5)
 
@@ -93,26 +100,47 @@ def loop() -> list[bytes]:
     enter = {"frame_name": "f", "is_constant": False}
     fixed = {"frame_name": "f", "is_constant": True}
     return [
-        placeholder("x", 2), placeholder("xs", 3, 2), const("zero", 0, "i32"), const("one", 1, "i32"),
-        const("two", [2.0, 2.0]), const("n", 3, "i32"), const("all", [0, 1, 2], "i32"),
-        node("array", "TensorArrayV3", "n", dtype=F32), node("out", "TensorArrayV3", "n", dtype=F32),
+        placeholder("x", 2),
+        placeholder("xs", 3, 2),
+        const("zero", 0, "i32"),
+        const("one", 1, "i32"),
+        const("two", [2.0, 2.0]),
+        const("n", 3, "i32"),
+        const("all", [0, 1, 2], "i32"),
+        node("array", "TensorArrayV3", "n", dtype=F32),
+        node("out", "TensorArrayV3", "n", dtype=F32),
         node("filled", "TensorArrayScatterV3", "array", "all", "xs", "array:1"),
-        node("ei", "Enter", "zero", **enter), node("es", "Enter", "x", **enter), node("eo", "Enter", "out:1", **enter),
-        node("en", "Enter", "n", **fixed), node("ea", "Enter", "array", **fixed),
-        node("ef", "Enter", "filled", **fixed), node("eh", "Enter", "out", **fixed),
+        node("ei", "Enter", "zero", **enter),
+        node("es", "Enter", "x", **enter),
+        node("eo", "Enter", "out:1", **enter),
+        node("en", "Enter", "n", **fixed),
+        node("ea", "Enter", "array", **fixed),
+        node("ef", "Enter", "filled", **fixed),
+        node("eh", "Enter", "out", **fixed),
         node("et", "Enter", "two", **fixed),
-        node("mi", "Merge", "ei", "ni"), node("ms", "Merge", "es", "ns"), node("mo", "Merge", "eo", "no"),
-        node("less", "Less", "mi", "en"), node("go", "LoopCond", "less"),
-        node("si", "Switch", "mi", "go"), node("ss", "Switch", "ms", "go"), node("so", "Switch", "mo", "go"),
-        node("bi", "Identity", "si:1"), node("bs", "Identity", "ss:1"),
+        node("mi", "Merge", "ei", "ni"),
+        node("ms", "Merge", "es", "ns"),
+        node("mo", "Merge", "eo", "no"),
+        node("less", "Less", "mi", "en"),
+        node("go", "LoopCond", "less"),
+        node("si", "Switch", "mi", "go"),
+        node("ss", "Switch", "ms", "go"),
+        node("so", "Switch", "mo", "go"),
+        node("bi", "Identity", "si:1"),
+        node("bs", "Identity", "ss:1"),
         node("read", "TensorArrayReadV3", "ea", "bi", "ef", dtype=F32),
-        node("double", "Mul", "bs", "et"), node("sum", "Add", "double", "read"),
-        node("write", "TensorArrayWriteV3", "eh", "bi", "sum", "so:1"), node("next", "Add", "bi", "step"),
+        node("double", "Mul", "bs", "et"),
+        node("sum", "Add", "double", "read"),
+        node("write", "TensorArrayWriteV3", "eh", "bi", "sum", "so:1"),
+        node("next", "Add", "bi", "step"),
         const("step", 1, "i32"),
-        node("ni", "NextIteration", "next"), node("ns", "NextIteration", "sum"), node("no", "NextIteration", "write"),
-        node("last", "Exit", "ss"), node("flow", "Exit", "so"),
+        node("ni", "NextIteration", "next"),
+        node("ns", "NextIteration", "sum"),
+        node("no", "NextIteration", "write"),
+        node("last", "Exit", "ss"),
+        node("flow", "Exit", "so"),
         node("y", "TensorArrayGatherV3", "out", "all", "flow", dtype=F32),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_loop_is_unrolled() -> None:
@@ -145,13 +173,21 @@ def test_functions_and_their_loops() -> None:
         "cond", ["i", "s"], {"go": "c:z:0"}, const("n", 3, "i32"), node("c", "Less", "i", "n:output:0")
     )
     body = Function(
-        "body", ["i", "s"], {"j": "j_:z:0", "t": "t_:z:0"}, const("one", 1, "i32"),
-        node("j_", "AddV2", "i", "one:output:0"), node("f", "Cast", "i", DstT=F32), node("t_", "AddV2", "s", "f:y:0"),
-    )  # fmt: skip
+        "body",
+        ["i", "s"],
+        {"j": "j_:z:0", "t": "t_:z:0"},
+        const("one", 1, "i32"),
+        node("j_", "AddV2", "i", "one:output:0"),
+        node("f", "Cast", "i", DstT=F32),
+        node("t_", "AddV2", "s", "f:y:0"),
+    )
     outer = Function(
-        "outer", ["x"], {"y": "w:output:1"}, const("zero", 0, "i32"),
+        "outer",
+        ["x"],
+        {"y": "w:output:1"},
+        const("zero", 0, "i32"),
         node("w", "StatelessWhile", "zero:output:0", "x", cond=condition, body=body),
-    )  # fmt: skip
+    )
     data = graph(placeholder("x", 2), node("y", "PartitionedCall", "x", f=outer), functions=[condition, body, outer])
     np.testing.assert_array_equal(run(importers.load(data), [1, 2])[0], [4, 5])
 
@@ -165,20 +201,31 @@ def test_a_function_that_calls_itself_is_refused() -> None:
 
 def test_constant_condition_selects_its_branch() -> None:
     data = graph(
-        placeholder("x", 2), const("training", False, "bool"), node("s", "Switch", "x", "training"),
-        node("drop", "Mine", "s:1"), node("keep", "Neg", "s"), node("y", "Merge", "drop", "keep"),
-    )  # fmt: skip
+        placeholder("x", 2),
+        const("training", False, "bool"),
+        node("s", "Switch", "x", "training"),
+        node("drop", "Mine", "s:1"),
+        node("keep", "Neg", "s"),
+        node("y", "Merge", "drop", "keep"),
+    )
     np.testing.assert_array_equal(run(importers.load(data, outputs=["y"]), [1, 2])[0], [-1, -2])
 
 
 def conditional(predicate: bytes, *more: bytes) -> bytes:
     """tf.cond of TensorFlow 1: x + 1 if p, else an empty constant with a control input from its pivot."""
     return graph(
-        placeholder("x", 2), predicate, node("s", "Switch", "p", "p"), node("t", "Identity", "s:1"),
-        node("f", "Identity", "s"), const("one", 1.0, control="^t"), node("xs", "Switch", "x", "p"),
-        node("more", "Add", "xs:1", "one"), const("none", np.zeros(0, np.float32), control="^f"),
-        node("y", "Merge", "none", "more"), *more,
-    )  # fmt: skip
+        placeholder("x", 2),
+        predicate,
+        node("s", "Switch", "p", "p"),
+        node("t", "Identity", "s:1"),
+        node("f", "Identity", "s"),
+        const("one", 1.0, control="^t"),
+        node("xs", "Switch", "x", "p"),
+        node("more", "Add", "xs:1", "one"),
+        const("none", np.zeros(0, np.float32), control="^f"),
+        node("y", "Merge", "none", "more"),
+        *more,
+    )
 
 
 def test_constant_in_a_branch_not_taken_is_not_the_result() -> None:
@@ -199,9 +246,10 @@ def test_control_inputs_are_transitive() -> None:
 
 def test_unsupported_operator_with_several_outputs_in_a_branch_not_taken() -> None:
     last = (
-        const("axis", 0, "i32"), node("many", "Split", "axis", "xs", num_split=12),
+        const("axis", 0, "i32"),
+        node("many", "Split", "axis", "xs", num_split=12),
         node("z", "Merge", "many:11", "more"),
-    )  # fmt: skip
+    )
     graph = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
     np.testing.assert_array_equal(run(graph, [1, 2])[0], [2, 3])
 
@@ -226,24 +274,51 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
     enter = {"frame_name": "first/while", "is_constant": False}
     again = {"frame_name": "second/while", "is_constant": False}
     return graph(
-        placeholder("x", 2), steps, const("zero", 0, "i32"), const("one", 1, "i32"), const("three", 3, "i32"),
-        node("ei", "Enter", "zero", **enter), node("ex", "Enter", "x", **enter),
+        placeholder("x", 2),
+        steps,
+        const("zero", 0, "i32"),
+        const("one", 1, "i32"),
+        const("three", 3, "i32"),
+        node("ei", "Enter", "zero", **enter),
+        node("ex", "Enter", "x", **enter),
         node("en", "Enter", "n", **{**enter, "is_constant": True}),
-        node("mi", "Merge", "ei", "ni"), node("mx", "Merge", "ex", "nx"), node("go", "LoopCond", "less"),
-        node("less", "Less", "mi", "en"), node("si", "Switch", "mi", "go"), node("sx", "Switch", "mx", "go"),
-        node("bi", "Identity", "si:1"), const("step", 1, "i32", control="^bi"), node("next", "Add", "bi", "step"),
-        node("twice", "Add", "sx:1", "sx:1"), node("ni", "NextIteration", "next"), node("nx", "NextIteration", "twice"),
-        node("xi", "Exit", "si"), node("xx", "Exit", "sx"),
-        node("fi", "Enter", "zero", **again), node("fx", "Enter", "xx", **again),
+        node("mi", "Merge", "ei", "ni"),
+        node("mx", "Merge", "ex", "nx"),
+        node("go", "LoopCond", "less"),
+        node("less", "Less", "mi", "en"),
+        node("si", "Switch", "mi", "go"),
+        node("sx", "Switch", "mx", "go"),
+        node("bi", "Identity", "si:1"),
+        const("step", 1, "i32", control="^bi"),
+        node("next", "Add", "bi", "step"),
+        node("twice", "Add", "sx:1", "sx:1"),
+        node("ni", "NextIteration", "next"),
+        node("nx", "NextIteration", "twice"),
+        node("xi", "Exit", "si"),
+        node("xx", "Exit", "sx"),
+        node("fi", "Enter", "zero", **again),
+        node("fx", "Enter", "xx", **again),
         node("fn", "Enter", "three", **{**again, "is_constant": True}),
-        node("oi", "Merge", "fi", "qi"), node("ox", "Merge", "fx", "qx"), node("on", "LoopCond", "fewer"),
-        node("fewer", "Less", "oi", "fn"), node("ri", "Switch", "oi", "on"), node("rx", "Switch", "ox", "on"),
-        const("inc", 1, "i32"), node("after", "Add", "ri:1", "inc"), node("other", second, "rx:1"),
-        node("qi", "NextIteration", "after"), node("qx", "NextIteration", "other"), node("found", "Exit", "rx"),
-        node("any", "Greater", "xi", "zero"), node("s", "Switch", "any", "any"), node("f", "Identity", "s"),
-        node("fs", "Switch", "found", "any"), node("neg", "Neg", "fs:1"),
-        const("none", np.zeros((0,), np.float32), control="^f"), node("y", "Merge", "none", "neg"),
-    )  # fmt: skip
+        node("oi", "Merge", "fi", "qi"),
+        node("ox", "Merge", "fx", "qx"),
+        node("on", "LoopCond", "fewer"),
+        node("fewer", "Less", "oi", "fn"),
+        node("ri", "Switch", "oi", "on"),
+        node("rx", "Switch", "ox", "on"),
+        const("inc", 1, "i32"),
+        node("after", "Add", "ri:1", "inc"),
+        node("other", second, "rx:1"),
+        node("qi", "NextIteration", "after"),
+        node("qx", "NextIteration", "other"),
+        node("found", "Exit", "rx"),
+        node("any", "Greater", "xi", "zero"),
+        node("s", "Switch", "any", "any"),
+        node("f", "Identity", "s"),
+        node("fs", "Switch", "found", "any"),
+        node("neg", "Neg", "fs:1"),
+        const("none", np.zeros((0,), np.float32), control="^f"),
+        node("y", "Merge", "none", "neg"),
+    )
 
 
 def test_data_dependent_loop_is_rejected_by_name() -> None:
@@ -266,10 +341,16 @@ def test_a_problem_in_a_loop_is_reported_once() -> None:
 def test_loop_in_a_branch_not_taken_is_not_unrolled() -> None:
     enter = {"frame_name": "f", "is_constant": False}
     last = (
-        node("ex", "Enter", "xs", **enter), node("mx", "Merge", "ex", "nx"), node("any", "Any", "mx", "axis"),
-        const("axis", 0, "i32"), node("go", "LoopCond", "any"), node("sx", "Switch", "mx", "go"),
-        node("nx", "NextIteration", "sx:1"), node("out", "Exit", "sx"), node("z", "Merge", "out", "more"),
-    )  # fmt: skip
+        node("ex", "Enter", "xs", **enter),
+        node("mx", "Merge", "ex", "nx"),
+        node("any", "Any", "mx", "axis"),
+        const("axis", 0, "i32"),
+        node("go", "LoopCond", "any"),
+        node("sx", "Switch", "mx", "go"),
+        node("nx", "NextIteration", "sx:1"),
+        node("out", "Exit", "sx"),
+        node("z", "Merge", "out", "more"),
+    )
     graph = importers.load(conditional(const("p", True, "bool"), *last), outputs=["z"])
     np.testing.assert_array_equal(run(graph, [1, 2])[0], [2, 3])
 
@@ -277,9 +358,13 @@ def test_loop_in_a_branch_not_taken_is_not_unrolled() -> None:
 # -------------------------------------------------------------------------------------------------- SavedModel
 def variable_graph() -> bytes:
     return graph(
-        placeholder("x", -1, 2), node("w", "VarHandleOp", shared_name="w"), node("r", "ReadVariableOp", "w"),
-        node("m", "MatMul", "x", "r"), node("b", "VariableV2"), node("y", "BiasAdd", "m", "b"),
-    )  # fmt: skip
+        placeholder("x", -1, 2),
+        node("w", "VarHandleOp", shared_name="w"),
+        node("r", "ReadVariableOp", "w"),
+        node("m", "MatMul", "x", "r"),
+        node("b", "VariableV2"),
+        node("y", "BiasAdd", "m", "b"),
+    )
 
 
 def test_saved_model_with_variables(tmp_path: Path) -> None:
@@ -293,18 +378,28 @@ def test_saved_model_with_variables(tmp_path: Path) -> None:
 def test_variables_with_equal_names_in_the_program(tmp_path: Path) -> None:
     """Variables are identified by the function that restores them."""
     restore = Function(
-        "restore", ["file", "first", "second"], {},
+        "restore",
+        ["file", "first", "second"],
+        {},
         strings("names", b"one", b"two"),
-        node("data", "RestoreV2", "file", "names:output:0"), node("i0", "Identity", "data:tensors:0"),
-        node("i1", "Identity", "data:tensors:1"), node("a0", "AssignVariableOp", "first", "i0:output:0"),
+        node("data", "RestoreV2", "file", "names:output:0"),
+        node("i0", "Identity", "data:tensors:0"),
+        node("i1", "Identity", "data:tensors:1"),
+        node("a0", "AssignVariableOp", "first", "i0:output:0"),
         node("a1", "AssignVariableOp", "second", "i1:output:0"),
-    )  # fmt: skip
+    )
     data = graph(
-        placeholder("x", 2), node("v", "VarHandleOp", shared_name="v"), node("v_1", "VarHandleOp", shared_name="v_1"),
-        node("r", "ReadVariableOp", "v"), node("s", "ReadVariableOp", "v_1"), node("m", "Mul", "x", "r"),
-        node("y", "AddV2", "m", "s"), placeholder("file", 1),
-        node("restoring", "StatefulPartitionedCall", "file", "v_1", "v", f=restore), functions=[restore],
-    )  # fmt: skip
+        placeholder("x", 2),
+        node("v", "VarHandleOp", shared_name="v"),
+        node("v_1", "VarHandleOp", shared_name="v_1"),
+        node("r", "ReadVariableOp", "v"),
+        node("s", "ReadVariableOp", "v_1"),
+        node("m", "Mul", "x", "r"),
+        node("y", "AddV2", "m", "s"),
+        placeholder("file", 1),
+        node("restoring", "StatefulPartitionedCall", "file", "v_1", "v", f=restore),
+        functions=[restore],
+    )
     values = {"one": np.array([1, 2], np.float32), "two": np.array([10, 20], np.float32)}
     folder = saved_model(tmp_path / "net", data, {"result": "y"}, values)
     np.testing.assert_array_equal(run(importers.load(folder), [3, 4])[0], [31, 82])

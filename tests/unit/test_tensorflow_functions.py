@@ -79,9 +79,12 @@ def test_an_output_of_many_tensors_counts_from_its_first() -> None:
 
 def test_results_of_a_function_within_a_function() -> None:
     inner = Function(
-        "inner", ["x"], {"indices": "t:indices:0", "values": "t:values:0"},
-        const("k", 2, "i32"), node("t", "TopKV2", "x", "k:output:0"),
-    )  # fmt: skip
+        "inner",
+        ["x"],
+        {"indices": "t:indices:0", "values": "t:values:0"},
+        const("k", 2, "i32"),
+        node("t", "TopKV2", "x", "k:output:0"),
+    )
     outer = Function("outer", ["x"], {"p": "c:output:1", "q": "c:output:0"}, node("c", "PartitionedCall", "x", f=inner))
     data = graph(placeholder("x", 2, 6), node("y", "PartitionedCall", "x", f=outer), functions=[inner, outer])
     values, indices = evaluate(importers.load(data, outputs=["y", "y:1"]), {"x": X}).values()
@@ -97,10 +100,25 @@ def test_an_output_that_does_not_exist_is_named() -> None:
 def test_operators_of_several_outputs_are_in_the_table() -> None:
     """Operators whose import gives several outputs that have names of their own."""
     several = {
-        "BlockLSTM", "BlockLSTMV2", "CombinedNonMaxSuppression", "FusedBatchNorm", "FusedBatchNormV2",
-        "FusedBatchNormV3", "GRUBlockCell", "LSTMBlockCell", "MaxPoolWithArgmax", "Merge", "NonMaxSuppressionV4",
-        "NonMaxSuppressionV5", "RefMerge", "RefSwitch", "Switch", "TensorArrayV3", "TopK", "TopKV2",
-    }  # fmt: skip
+        "BlockLSTM",
+        "BlockLSTMV2",
+        "CombinedNonMaxSuppression",
+        "FusedBatchNorm",
+        "FusedBatchNormV2",
+        "FusedBatchNormV3",
+        "GRUBlockCell",
+        "LSTMBlockCell",
+        "MaxPoolWithArgmax",
+        "Merge",
+        "NonMaxSuppressionV4",
+        "NonMaxSuppressionV5",
+        "RefMerge",
+        "RefSwitch",
+        "Switch",
+        "TensorArrayV3",
+        "TopK",
+        "TopKV2",
+    }
     assert several <= OPERATORS.keys() | CONTROL.keys()
     assert several <= OUTPUT_NAMES.keys()
     assert not {"Split", "SplitV", "Unpack", "IdentityN", "While", "If"} & OUTPUT_NAMES.keys()

@@ -80,28 +80,45 @@ CASES: list[tuple[str, list[Array], dict[str, Any], Array]] = [
     ("TensorScatterAdd", [F, ints([1], [1]), F[:2]], {}, np.stack([F[0], F[1] + F[0] + F[1], *F[2:]])),
     ("Bucketize", [F], {"boundaries": [-0.5, 0.25]}, np.digitize(F, [-0.5, 0.25])),
     ("GatherV2", [M, ints([2, 0], [1, 1]), ints(1)], {"batch_dims": 1}, np.stack([M[0][[2, 0]], M[1][[1, 1]]])),
-    ("Expm1", [F], {}, np.expm1(F)), ("Log1p", [F], {}, np.log1p(F)), ("Erfc", [F], {}, np.vectorize(math.erfc)(F)),
-    ("Atan2", [F, POSITIVE - 1], {}, np.arctan2(F, POSITIVE - 1)), ("Asinh", [F], {}, np.arcsinh(F)),
+    ("Expm1", [F], {}, np.expm1(F)),
+    ("Log1p", [F], {}, np.log1p(F)),
+    ("Erfc", [F], {}, np.vectorize(math.erfc)(F)),
+    ("Atan2", [F, POSITIVE - 1], {}, np.arctan2(F, POSITIVE - 1)),
+    ("Asinh", [F], {}, np.arcsinh(F)),
     ("DivNoNan", [TIMES[1:], NUMBERS[1:]], {}, np.array([2, 0, 0, 0.4])),
     ("MulNoNan", [TIMES, NUMBERS], {}, np.array([0, 8, 0, 0, 10])),
     ("Xdivy", [NUMBERS, NUMBERS], {}, np.array([0, 1, 0, 1, 1])),
     ("Xlogy", [NUMBERS, NUMBERS], {}, np.array([0, 2 * np.log(2), 0, 3 * np.log(3), 5 * np.log(5)])),
     ("TruncateDiv", [3 * F, POSITIVE], {}, np.trunc(3 * F / POSITIVE)),
     ("TruncateMod", [ints(7, -7), ints(3, 3)], {}, np.array([1, -1])),
-    ("L2Loss", [F], {}, np.array((F**2).sum() / 2)), ("EuclideanNorm", [F, ints(1)], {}, np.sqrt((F**2).sum(1))),
+    ("L2Loss", [F], {}, np.array((F**2).sum() / 2)),
+    ("EuclideanNorm", [F, ints(1)], {}, np.sqrt((F**2).sum(1))),
     ("BitwiseOr", [ints(12, 3), ints(10, 8)], {}, np.array([14, 11])),
-    ("LeftShift", [ints(1, 3), ints(4, 1)], {}, np.array([16, 6])), ("Invert", [ints(0, 5)], {}, np.array([-1, -6])),
+    ("LeftShift", [ints(1, 3), ints(4, 1)], {}, np.array([16, 6])),
+    ("Invert", [ints(0, 5)], {}, np.array([-1, -6])),
     ("Einsum", [M, M], {"equation": "bij,bkj->bik"}, np.einsum("bij,bkj->bik", M, M)),
-    ("ExtractImagePatches", [P], {"ksizes": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "rates": [1, 1, 1, 1],
-                                  "padding": "VALID"}, patches(P, 3, 2)),
+    (
+        "ExtractImagePatches",
+        [P],
+        {"ksizes": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "rates": [1, 1, 1, 1], "padding": "VALID"},
+        patches(P, 3, 2),
+    ),
     ("ResizeArea", [P, ints(3, 5)], {}, P.reshape(1, 3, 2, 5, 4).mean(2)),
-    ("SpaceToBatch", [P, ints([0, 0], [1, 0])], {"block_size": 2},
-     np.concatenate([np.pad(P, ((0, 0), (0, 0), (1, 0), (0, 0)))[:, i::2, j::2] for i in (0, 1) for j in (0, 1)])),
+    (
+        "SpaceToBatch",
+        [P, ints([0, 0], [1, 0])],
+        {"block_size": 2},
+        np.concatenate([np.pad(P, ((0, 0), (0, 0), (1, 0), (0, 0)))[:, i::2, j::2] for i in (0, 1) for j in (0, 1)]),
+    ),
     ("MaxPoolV2", [P, ints(1, 2, 1, 1), ints(1, 2, 1, 1)], {"padding": "VALID"}, P.reshape(1, 3, 2, 5, 4).max(2)),
     ("EnsureShape", [F], {"shape": (5, 2)}, F),
-    ("OneHot", [ints(2, -1, 3, -3), np.array(3, np.int32), np.array(2, np.float32), np.array(-1, np.float32)],
-     {"axis": 0}, 3 * np.eye(4)[[2, 3, 3, 3], :3].T - 1),
-]  # fmt: skip
+    (
+        "OneHot",
+        [ints(2, -1, 3, -3), np.array(3, np.int32), np.array(2, np.float32), np.array(-1, np.float32)],
+        {"axis": 0},
+        3 * np.eye(4)[[2, 3, 3, 3], :3].T - 1,
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +164,10 @@ def test_crops_align_corners(size: tuple[int, int]) -> None:
     images = np.concatenate([P, 2 * P])
     outputs = run("CropAndResize", images, boxes, ints(1, 0), ints(*size))
     for k, (box, image) in enumerate(zip(boxes, (images[1], images[0]), strict=True)):
-        y, x = (np.linspace(a, b, n) * (e - 1) if n > 1 else np.array([(a + b) / 2 * (e - 1)])
-                for a, b, n, e in zip(box[:2], box[2:], size, (6, 5), strict=True))  # fmt: skip
+        y, x = (
+            np.linspace(a, b, n) * (e - 1) if n > 1 else np.array([(a + b) / 2 * (e - 1)])
+            for a, b, n, e in zip(box[:2], box[2:], size, (6, 5), strict=True)
+        )
         rows = np.stack([np.clip(1 - np.abs(at - np.arange(6)), 0, 1) for at in y])
         columns = np.stack([np.clip(1 - np.abs(at - np.arange(5)), 0, 1) for at in x])
         np.testing.assert_allclose(outputs[k], np.einsum("yh,xw,hwc->yxc", rows, columns, image), atol=1e-5)
@@ -176,15 +195,22 @@ def test_gradients_of_convolutions() -> None:
     """With strides equal to the window size nothing overlaps."""
     x = RNG.uniform(-1, 1, (1, 3, 2, 4)).astype(np.float32)
     w = RNG.uniform(-1, 1, (2, 2, 2, 2)).astype(np.float32)  # two channels, with a multiplier of two
-    nodes = [placeholder("x", 1, 3, 2, 4), const("w", w), const("s", [1, 6, 4, 2], "i32"),
-             node("y", "DepthwiseConv2dNativeBackpropInput", "s", "w", "x", strides=[1, 2, 2, 1],
-                  padding="VALID")]  # fmt: skip
+    nodes = [
+        placeholder("x", 1, 3, 2, 4),
+        const("w", w),
+        const("s", [1, 6, 4, 2], "i32"),
+        node("y", "DepthwiseConv2dNativeBackpropInput", "s", "w", "x", strides=[1, 2, 2, 1], padding="VALID"),
+    ]
     (output,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
     expected = np.einsum("nhwcm,abcm->nhawbc", x.reshape(1, 3, 2, 2, 2), w).reshape(1, 6, 4, 2)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     x, w = x.reshape(1, 1, 3, 2, 4), RNG.uniform(-1, 1, (1, 2, 2, 3, 4)).astype(np.float32)
-    nodes = [placeholder("x", *x.shape), const("w", w), const("s", [1, 1, 6, 4, 3], "i32"),
-             node("y", "Conv3DBackpropInputV2", "s", "w", "x", strides=[1, 1, 2, 2, 1], padding="VALID")]  # fmt: skip
+    nodes = [
+        placeholder("x", *x.shape),
+        const("w", w),
+        const("s", [1, 1, 6, 4, 3], "i32"),
+        node("y", "Conv3DBackpropInputV2", "s", "w", "x", strides=[1, 1, 2, 2, 1], padding="VALID"),
+    ]
     (output,) = evaluate(importers.load(graph(*nodes)), {"x": x}).values()
     np.testing.assert_allclose(output, np.einsum("ndhwi,zaboi->ndhawbo", x, w).reshape(1, 1, 6, 4, 3), atol=1e-5)
 
@@ -219,17 +245,30 @@ def test_ranges_per_channel() -> None:
 
 
 def test_dynamic_stitch() -> None:
-    nodes = [const("i", [0, 3], "i32"), const("j", [2, 1], "i32"), placeholder("x", 2, 2), placeholder("z", 2, 2),
-             node("y", "DynamicStitch", "i", "j", "x", "z")]  # fmt: skip
+    nodes = [
+        const("i", [0, 3], "i32"),
+        const("j", [2, 1], "i32"),
+        placeholder("x", 2, 2),
+        placeholder("z", 2, 2),
+        node("y", "DynamicStitch", "i", "j", "x", "z"),
+    ]
     (output,) = evaluate(importers.load(graph(*nodes)), {"x": F[:2], "z": F[2:4]}).values()
     np.testing.assert_array_equal(output, np.stack([F[0], F[3], F[2], F[1]]))
 
 
 def test_constant_operators_are_folded() -> None:
-    nodes = [placeholder("x", 3), const("a", 0.0), const("b", 1.0), const("n", 3, "i32"),
-             node("l", "LinSpace", "a", "b", "n"), const("s", [3], "i32"), const("t", [2, 1], "i32"),
-             node("z", "BroadcastArgs", "s", "t"), node("m", "Mul", "x", "l"),
-             node("y", "BroadcastTo", "m", "z")]  # fmt: skip
+    nodes = [
+        placeholder("x", 3),
+        const("a", 0.0),
+        const("b", 1.0),
+        const("n", 3, "i32"),
+        node("l", "LinSpace", "a", "b", "n"),
+        const("s", [3], "i32"),
+        const("t", [2, 1], "i32"),
+        node("z", "BroadcastArgs", "s", "t"),
+        node("m", "Mul", "x", "l"),
+        node("y", "BroadcastTo", "m", "z"),
+    ]
     (output,) = evaluate(importers.load(graph(*nodes)), {"x": np.ones(3, np.float32)}).values()
     np.testing.assert_allclose(output, [[0, 0.5, 1]] * 2)
 
@@ -254,8 +293,9 @@ def step(x: Array, c: Array, h: Array, order: str, forget: float, clip: float) -
 
 
 def test_lstm_block_cell() -> None:
-    c, h = every("LSTMBlockCell", S[0], C, HIDDEN, W, *PEEPS, BIAS, outputs=7, forget_bias=0.5, cell_clip=0.75,
-                 use_peephole=True)[1::5]  # fmt: skip
+    c, h = every(
+        "LSTMBlockCell", S[0], C, HIDDEN, W, *PEEPS, BIAS, outputs=7, forget_bias=0.5, cell_clip=0.75, use_peephole=True
+    )[1::5]
     for mine, theirs in zip((c, h), step(S[0], C, HIDDEN, "igfo", 0.5, 0.75), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 

@@ -54,8 +54,11 @@ def test_loops_of_known_length_are_unrolled(steps: int) -> None:
 
 
 def test_a_run_time_condition_of_a_loop_names_the_input_to_fix() -> None:
-    with pytest.raises(UnsupportedError, match=r"(?s)out0 \(WHILE\): the condition of its loop is computed at run time"
-                                               r".*--value limit=\.\.\."):  # fmt: skip
+    with pytest.raises(
+        UnsupportedError,
+        match=r"(?s)out0 \(WHILE\): the condition of its loop is computed at run time"
+        r".*--value limit=\.\.\.",
+    ):
         importers.load(loop(5, known=False))
 
 

@@ -197,11 +197,14 @@ def test_flatbuffers_read_what_is_written(count: int) -> None:
     wide: dict[int, tuple[str, Any]] = {0: ("u64", 2**40), 2: ("i8", -3), 3: ("bool", True)}
     data = serialise(
         {
-            0: ("text", "name"), 1: ("tables", [wide] * count), 3: ("[f32]@16", np.arange(count)), 4: ("[i64]", [7]),
+            0: ("text", "name"),
+            1: ("tables", [wide] * count),
+            3: ("[f32]@16", np.arange(count)),
+            4: ("[i64]", [7]),
             6: ("table", {1: ("[bool]", [True, False])}),
         },
         b"TEST",
-    )  # fmt: skip
+    )
     assert data[4:8] == b"TEST"
     root = FlatBuffer(data).root()
     assert root.text(0) == "name"

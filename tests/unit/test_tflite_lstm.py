@@ -92,8 +92,16 @@ class Lstm:
 
         small = f"i{self.bits}"
         x = grid("x", self.shape(self.size), small, self.x)
-        names = [*(f"w{k}" for k in range(4)), *(f"r{k}" for k in range(4)), "p0", "p1", "p3",
-                 *(f"b{k}" for k in range(4)), "p", "pb"]  # fmt: skip
+        names = [
+            *(f"w{k}" for k in range(4)),
+            *(f"r{k}" for k in range(4)),
+            "p0",
+            "p1",
+            "p3",
+            *(f"b{k}" for k in range(4)),
+            "p",
+            "pb",
+        ]
         inputs = [x, *(self.constant(model, name) for name in names)]
         h = grid("h", (self.batch, self.width), small, self.state)
         c = grid("c", (self.batch, self.cells), "i16", (2.0**self.power, 0))
@@ -109,8 +117,10 @@ class Lstm:
         norms = [self.constant(model, f"n{k}") for k in range(4)]
         model.add(self.type, [*inputs, h, c, *norms], [y], **options)
         model.operators[-1] = {
-            **model.operators[-1], 3: ("u8", 14 if self.type == "LSTM" else OPTIONS), 8: np.array(inner, np.int32),
-        }  # fmt: skip
+            **model.operators[-1],
+            3: ("u8", 14 if self.type == "LSTM" else OPTIONS),
+            8: np.array(inner, np.int32),
+        }
         return model.bytes([x], [y])
 
     def constant(self, model: Model, name: str) -> int:
@@ -205,9 +215,9 @@ def limited(x: Array) -> Array:
 
 def over(x: Array, bits: int) -> Array:
     """``x / 2**bits``, ties away from zero."""
-    return np.array([
-        int(math.copysign((abs(int(n)) + (1 << bits >> 1)) >> bits, int(n))) for n in x.reshape(-1)
-    ], np.int64).reshape(x.shape)  # fmt: skip
+    return np.array(
+        [int(math.copysign((abs(int(n)) + (1 << bits >> 1)) >> bits, int(n))) for n in x.reshape(-1)], np.int64
+    ).reshape(x.shape)
 
 
 def single(a: float, b: float, unit: float) -> float:
@@ -233,28 +243,41 @@ def times(x: Array, factor: float, bits: int = 8) -> Array:
 
 
 CASES: dict[str, Lstm] = {
-    "plain": Lstm(), "small weights": Lstm(reach=0.3), "large weights": Lstm(reach=3.0), "coupled": Lstm(coupled=True),
-    "peepholes": Lstm(peepholes=True), "coupled peepholes": Lstm(coupled=True, peepholes=True),
-    "projected": Lstm(projected=4), "clipped": Lstm(clip=0.5), "batch": Lstm(batch=3),
-    "long": Lstm(steps=30, cells=16, size=10), "batch first": Lstm(batch=2, time_major=False),
-    "finer memory": Lstm(power=-12), "finest memory": Lstm(power=-13, reach=0.3), "coarse memory": Lstm(power=-10),
-    "many inputs": Lstm(steps=2, size=700), "one step": Lstm(steps=1, type="LSTM"),
-}  # fmt: skip
+    "plain": Lstm(),
+    "small weights": Lstm(reach=0.3),
+    "large weights": Lstm(reach=3.0),
+    "coupled": Lstm(coupled=True),
+    "peepholes": Lstm(peepholes=True),
+    "coupled peepholes": Lstm(coupled=True, peepholes=True),
+    "projected": Lstm(projected=4),
+    "clipped": Lstm(clip=0.5),
+    "batch": Lstm(batch=3),
+    "long": Lstm(steps=30, cells=16, size=10),
+    "batch first": Lstm(batch=2, time_major=False),
+    "finer memory": Lstm(power=-12),
+    "finest memory": Lstm(power=-13, reach=0.3),
+    "coarse memory": Lstm(power=-10),
+    "many inputs": Lstm(steps=2, size=700),
+    "one step": Lstm(steps=1, type="LSTM"),
+}
 
 
 MICRO: dict[str, Lstm] = {
     name: CASES[name]
     for name in ("plain", "large weights", "clipped", "batch", "long", "batch first", "finest memory", "coarse memory")
 } | {
-    "16 bits": Lstm(bits=16), "16 bits, long": Lstm(bits=16, steps=20, cells=9, size=6),
-    "16 bits, batch": Lstm(bits=16, batch=2, time_major=False, power=-12), "16 bits, deep": Lstm(bits=16, size=700),
-}  # fmt: skip
+    "16 bits": Lstm(bits=16),
+    "16 bits, long": Lstm(bits=16, steps=20, cells=9, size=6),
+    "16 bits, batch": Lstm(bits=16, batch=2, time_major=False, power=-12),
+    "16 bits, deep": Lstm(bits=16, size=700),
+}
 """Layers that TFLite Micro has a kernel for."""
 CASES |= {
-    "normalised": Lstm(normalized=True), "normalised, long": Lstm(normalized=True, steps=20, cells=16, size=8),
+    "normalised": Lstm(normalized=True),
+    "normalised, long": Lstm(normalized=True, steps=20, cells=16, size=8),
     "normalised, peepholes": Lstm(normalized=True, coupled=True, peepholes=True, batch=2),
     "normalised, projected": Lstm(normalized=True, coupled=True, projected=4, batch=2),
-}  # fmt: skip
+}
 
 
 def zeros(graph: Graph) -> dict[str, Array]:

@@ -22,9 +22,13 @@ SAME, VALID = 1, 2
 
 
 def custom(
-    type: str, operands: Sequence[Array], *outputs: Sequence[int], version: int = 1, fields: Sequence[int] = (),
+    type: str,
+    operands: Sequence[Array],
+    *outputs: Sequence[int],
+    version: int = 1,
+    fields: Sequence[int] = (),
     **options: Any,
-) -> list[Array]:  # fmt: skip
+) -> list[Array]:
     """The operator of inputs ``x0``, ``x1``, compiled; ``fields`` are the integers of a C structure."""
     model = Model()
     inputs = [model.tensor(f"x{i}", a.shape) for i, a in enumerate(operands)]
@@ -140,10 +144,15 @@ def test_images_are_transformed(type: str, matrix: Array) -> None:
     np.testing.assert_allclose(y, warped(image, matrix, 5, 8, centres=newer), atol=1e-5)
 
 
-@pytest.mark.parametrize(("version", "shape", "options"), [
-    (1, (1, 1, 1, 12), {"dimensions": 3, "scale": 2.0}), (1, (1, 1, 1, 12), {"dimensions": 2, "scale": 0.5}),
-    (2, (1, 4, 3), {}), (2, (1, 6, 2), {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "shape", "options"),
+    [
+        (1, (1, 1, 1, 12), {"dimensions": 3, "scale": 2.0}),
+        (1, (1, 1, 1, 12), {"dimensions": 2, "scale": 0.5}),
+        (2, (1, 4, 3), {}),
+        (2, (1, 6, 2), {}),
+    ],
+)
 def test_landmarks_are_transformed(version: int, shape: tuple[int, ...], options: dict[str, Any]) -> None:
     x, matrix = uniform(*shape), MATRIX.reshape(4, 4)
     points = x.reshape(-1, options.get("dimensions", shape[-1]))
@@ -189,9 +198,18 @@ def test_a_box_of_landmarks_becomes_a_matrix() -> None:
         absolute @ affine(turn(-alpha), centre / 192 * 2 - 1) @ affine(np.diag(size * 1.5 / 192), [0, 0]) @ relative
     )
     (y,) = custom(
-        "Landmarks2TransformMatrix", [x], (1, 4, 4), dimensions=3, landmarks_range=192, left_rotation_idx=1,
-        right_rotation_idx=4, bbox_size_multiplier=1.5, input_hw=[64, 96], output_hw=[16, 24], subset=subset,
-    )  # fmt: skip
+        "Landmarks2TransformMatrix",
+        [x],
+        (1, 4, 4),
+        dimensions=3,
+        landmarks_range=192,
+        left_rotation_idx=1,
+        right_rotation_idx=4,
+        bbox_size_multiplier=1.5,
+        input_hw=[64, 96],
+        output_hw=[16, 24],
+        subset=subset,
+    )
     np.testing.assert_allclose(y, in_four(expected), rtol=1e-4, atol=1e-4)
 
 
@@ -206,10 +224,19 @@ def test_a_turned_box_of_landmarks_becomes_a_matrix(target: float) -> None:
     scale = size * [1.5, 0.75] / [24, 16]
     expected = affine(np.eye(2), centre) @ affine(turn(-angle) @ np.diag(scale), [0, 0]) @ affine(np.eye(2), [-12, -8])
     (y,) = custom(
-        "Landmarks2TransformMatrix", [x], (1, 4, 4), version=2, left_rotation_idx=1, right_rotation_idx=4,
-        target_rotation_radians=target, output_height=16, output_width=24, scale_x=1.5, scale_y=0.75,
+        "Landmarks2TransformMatrix",
+        [x],
+        (1, 4, 4),
+        version=2,
+        left_rotation_idx=1,
+        right_rotation_idx=4,
+        target_rotation_radians=target,
+        output_height=16,
+        output_width=24,
+        scale_x=1.5,
+        scale_y=0.75,
         subset_idxs=subset,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(y, in_four(expected), rtol=1e-4, atol=1e-4)
 
 
@@ -238,9 +265,10 @@ def spectrum(shape: Sequence[int], lengths: Sequence[int], *, squeezed: bool = F
     return model.bytes([x], made)
 
 
-@pytest.mark.parametrize(("shape", "lengths", "squeezed"), [
-    ((3, 1, 16), (1, 16), True), ((2, 4, 8), (4, 8), False), ((1, 5, 6), (4, 16), False), ((4, 9), (8, 4), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "lengths", "squeezed"),
+    [((3, 1, 16), (1, 16), True), ((2, 4, 8), (4, 8), False), ((1, 5, 6), (4, 16), False), ((4, 9), (8, 4), False)],
+)
 def test_spectra(shape: Sequence[int], lengths: Sequence[int], squeezed: bool) -> None:
     x = uniform(*shape)
     expected = np.fft.rfft2(x, s=lengths)

@@ -19,8 +19,9 @@ X = RNG.uniform(-1, 1, (2, 3, 4)).astype(np.float32)
 F = RNG.uniform(-1, 1, (5, 2)).astype(np.float32)
 
 
-def single(type: str, operands: Sequence[Array | None], *outputs: Sequence[int], out: str = "f32",
-           **options: Any) -> list[Array]:  # fmt: skip
+def single(
+    type: str, operands: Sequence[Array | None], *outputs: Sequence[int], out: str = "f32", **options: Any
+) -> list[Array]:
     """The first operand is the graph's input, the others are constants; None is absent."""
     model, feeds = Model(), operands[0]
     assert feeds is not None
@@ -58,8 +59,12 @@ ANGLES = np.array([[0.0, 1, -1, 0, -2, 3], [1.0, 2, 0, 0, -1, -1]], np.float32)
 DIAGONAL = RNG.uniform(-1, 1, (2, 3)).astype(np.float32)
 CASES: list[tuple[str, list[Array | None], Array, dict[str, Any]]] = [
     ("REVERSE_SEQUENCE", [X, ints(3, 2)], reversed_parts(X, (3, 2)), {"seq_dim": 1, "batch_dim": 0}),
-    ("REVERSE_SEQUENCE", [X, ints(1, 2, 4)], reversed_parts(X.transpose(1, 2, 0), (1, 2, 4)).transpose(2, 0, 1),
-     {"seq_dim": 2, "batch_dim": 1}),
+    (
+        "REVERSE_SEQUENCE",
+        [X, ints(1, 2, 4)],
+        reversed_parts(X.transpose(1, 2, 0), (1, 2, 4)).transpose(2, 0, 1),
+        {"seq_dim": 2, "batch_dim": 1},
+    ),
     ("MATRIX_DIAG", [DIAGONAL], np.stack([np.diag(row) for row in DIAGONAL]), {}),
     ("MATRIX_SET_DIAG", [X, DIAGONAL], np.where(np.eye(3, 4, dtype=bool), DIAGONAL[:, :, None], X), {}),
     ("SEGMENT_SUM", [F, ints(0, 0, 1, 3, 3)], np.stack([F[0] + F[1], F[2], 0 * F[0], F[3] + F[4]]), {}),
@@ -69,16 +74,23 @@ CASES: list[tuple[str, list[Array | None], Array, dict[str, Any]]] = [
     ("UNSORTED_SEGMENT_MIN", [F, SEGMENTS, ints(4)], scattered(np.minimum, HIGH), {}),
     ("BUCKETIZE", [F], np.digitize(F, [-0.5, 0.25]).astype(np.int32), {"boundaries": [-0.5, 0.25]}),
     ("ATAN2", [ANGLES[0], ANGLES[1]], np.arctan2(*ANGLES), {}),
-    ("DYNAMIC_UPDATE_SLICE", [X, X[:1, :2, :3] + 9, ints(1, 2, 1)],
-     np.concatenate([X[:1], np.concatenate([X[1:, :1], np.concatenate([X[1:, 1:, :1], X[:1, :2, :3] + 9], 2)], 1)]),
-     {}),
+    (
+        "DYNAMIC_UPDATE_SLICE",
+        [X, X[:1, :2, :3] + 9, ints(1, 2, 1)],
+        np.concatenate([X[:1], np.concatenate([X[1:, :1], np.concatenate([X[1:, 1:, :1], X[:1, :2, :3] + 9], 2)], 1)]),
+        {},
+    ),
     ("GATHER", [X, ints([2, 0], [1, 1])], np.stack([X[0][[2, 0]], X[1][[1, 1]]]), {"axis": 1, "batch_dims": 1}),
-    ("GATHER", [X, ints([3, 0, 1], [1, 1, 2])], np.stack([X[0][:, [3, 0, 1]], X[1][:, [1, 1, 2]]]),
-     {"axis": 2, "batch_dims": 1}),
+    (
+        "GATHER",
+        [X, ints([3, 0, 1], [1, 1, 2])],
+        np.stack([X[0][:, [3, 0, 1]], X[1][:, [1, 1, 2]]]),
+        {"axis": 2, "batch_dims": 1},
+    ),
     ("STRIDED_SLICE", [X, ints(0, 1, 1), ints(1, 2, 2), ints(1, 1, 1)], X[:1, 1:3, 1:3], {"offset": True}),
     ("STRIDED_SLICE", [X, ints(0, -1, 1), ints(1, -99, 0), ints(1, -1, -1)], X[:1, ::-1, 1:0:-1], {}),
     ("STRIDED_SLICE", [X, ints(0, -99, 0), ints(1, -100, 2), ints(1, -1, 1)], X[:1, :0, :2], {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +160,9 @@ def sigmoid(x: Array) -> Array:
 class Lstm:
     """Weights of one direction and its cell; optional weights are absent unless requested."""
 
-    def __init__(self, rng: np.random.Generator, *, coupled: bool = False, peep: bool = False, out: int = 0,
-                 norm: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self, rng: np.random.Generator, *, coupled: bool = False, peep: bool = False, out: int = 0, norm: bool = False
+    ) -> None:
         def some(*dims: int) -> Array:
             return rng.uniform(-0.7, 0.7, dims).astype(np.float32)
 
@@ -241,8 +254,9 @@ def test_rnn_sequences() -> None:
     np.testing.assert_allclose(back[::-1], plain(S[::-1], weights(2), zeros, lambda v: v.clip(0)), atol=1e-5)
 
 
-def stepped(type: str, operands: Sequence[Array | None], state: dict[int, Array], *outputs: Sequence[int],
-            **options: Any) -> dict[str, Array]:  # fmt: skip
+def stepped(
+    type: str, operands: Sequence[Array | None], state: dict[int, Array], *outputs: Sequence[int], **options: Any
+) -> dict[str, Array]:
     """One step of an operator with states in variables, which become inputs and outputs of the graph."""
     model, numbers, feeds = Model(), list[int](), dict[str, Array]()
     for k, a in enumerate(operands):

@@ -20,14 +20,25 @@ from tflite_models import Model
 
 RNG = np.random.default_rng(7)
 NOISE = {
-    "num_channels": 40, "smoothing": 409, "one_minus_smoothing": 15975, "alternate_smoothing": 983,
-    "alternate_one_minus_smoothing": 15401, "smoothing_bits": 10, "spectral_subtraction_bits": 14,
+    "num_channels": 40,
+    "smoothing": 409,
+    "one_minus_smoothing": 15975,
+    "alternate_smoothing": 983,
+    "alternate_one_minus_smoothing": 15401,
+    "smoothing_bits": 10,
+    "spectral_subtraction_bits": 14,
     "min_signal_remaining": 819,
-}  # fmt: skip
-BANK = [np.array(v, np.int16) for v in (
-    [9, 100, 4096, 0, 3000, 77, -5], [1, 3996, 0, 4096, 1096, 4019, 5],
-    [2, 3, 5, 6, 6], [0, 1, 3, 4, 4], [1, 2, 1, 0, 3],
-)]  # fmt: skip
+}
+BANK = [
+    np.array(v, np.int16)
+    for v in (
+        [9, 100, 4096, 0, 3000, 77, -5],
+        [1, 3996, 0, 4096, 1096, 4019, 5],
+        [2, 3, 5, 6, 6],
+        [0, 1, 3, 4, 4],
+        [1, 2, 1, 0, 3],
+    )
+]
 """Weights, unweights, first frequencies and first weights of five stretches, and how many of each they take."""
 
 
@@ -149,17 +160,27 @@ def logarithm(scale: int) -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    "window": window, "silence": lambda: auto_scale(0), "quiet": lambda: auto_scale(9),
-    "loud": lambda: auto_scale(32767), "largest": lambda: auto_scale(32768), "energy": energy, "bank": filter_bank,
-    "rfft 64": lambda: rfft(full_scale_waves(), 64), "rfft 32": lambda: rfft(wild(np.int16, 21), 32),
+    "window": window,
+    "silence": lambda: auto_scale(0),
+    "quiet": lambda: auto_scale(9),
+    "loud": lambda: auto_scale(32767),
+    "largest": lambda: auto_scale(32768),
+    "energy": energy,
+    "bank": filter_bank,
+    "rfft 64": lambda: rfft(full_scale_waves(), 64),
+    "rfft 32": lambda: rfft(wild(np.int16, 21), 32),
     "rfft 16 of 32 bits": lambda: rfft(wild(np.int32, 32).reshape(2, 16), 16),
-    "rfft 8 of 32 bits": lambda: rfft(wild(np.int32, 8), 8), "root": square_root,
+    "rfft 8 of 32 bits": lambda: rfft(wild(np.int32, 8), 8),
+    "root": square_root,
     "irfft 32": lambda: irfft(wild(np.int16, 68).reshape(2, 34)),
     "irfft 64": lambda: irfft(np.concatenate([full_scale_waves(), full_scale_waves()[:, :2]], 1)),
     "irfft 16 of 32 bits": lambda: irfft(wild(np.int32, 18)),
-    "clamped": lambda: subtraction(1), "unclamped": lambda: subtraction(0), "gain": pcan,
-    "log": lambda: logarithm(64), "log scaled": lambda: logarithm(90001),
-}  # fmt: skip
+    "clamped": lambda: subtraction(1),
+    "unclamped": lambda: subtraction(0),
+    "gain": pcan,
+    "log": lambda: logarithm(64),
+    "log scaled": lambda: logarithm(90001),
+}
 
 
 def test_every_operator_is_exact_and_compiles() -> None:
@@ -222,33 +243,32 @@ PUBLISHED: Mapping[str, tuple[str, dict[str, Array], dict[str, int], list[int]]]
     "root": (
         "SignalFilterBankSquareRoot",
         {"x": np.array([10528000193, 28362909357, 515262774, 11591835], np.uint64), "bits": np.array(7, np.int32)},
-        {}, [801, 1315, 177, 26],
+        {},
+        [801, 1315, 177, 26],
     ),
     "log": (
-        "SignalFilterBankLog", {"x": np.array([29, 21, 40, 4, 2], np.uint32)},
-        {"output_scale": 1600, "input_correction_bits": 3}, [8715, 8198, 9229, 5545, 4436],
+        "SignalFilterBankLog",
+        {"x": np.array([29, 21, 40, 4, 2], np.uint32)},
+        {"output_scale": 1600, "input_correction_bits": 3},
+        [8715, 8198, 9229, 5545, 4436],
     ),
     "log too large": (
-        "SignalFilterBankLog", {"x": np.array([48, 20, 14], np.uint32)},
-        {"output_scale": 32768, "input_correction_bits": 5}, [32767, 15121, 3434],
+        "SignalFilterBankLog",
+        {"x": np.array([48, 20, 14], np.uint32)},
+        {"output_scale": 32768, "input_correction_bits": 5},
+        [32767, 15121, 3434],
     ),
-    "rfft": (
-        "SignalRfft", {"x": np.array([16384] + [0] * 63, np.int16)}, {"fft_length": 64}, [256, 0] * 33,
-    ),
-    "rfft of 32 bits": (
-        "SignalRfft", {"x": np.array([16384] + [0] * 63, np.int32)}, {"fft_length": 64}, [256, 0] * 33,
-    ),
-    "irfft": (
-        "SignalIrfft", {"x": np.array([256, 0] * 33, np.int16)}, {"fft_length": 64}, [256] + [0] * 63,
-    ),
-    "irfft of 32 bits": (
-        "SignalIrfft", {"x": np.array([256, 0] * 33, np.int32)}, {"fft_length": 64}, [256] + [0] * 63,
-    ),
+    "rfft": ("SignalRfft", {"x": np.array([16384] + [0] * 63, np.int16)}, {"fft_length": 64}, [256, 0] * 33),
+    "rfft of 32 bits": ("SignalRfft", {"x": np.array([16384] + [0] * 63, np.int32)}, {"fft_length": 64}, [256, 0] * 33),
+    "irfft": ("SignalIrfft", {"x": np.array([256, 0] * 33, np.int16)}, {"fft_length": 64}, [256] + [0] * 63),
+    "irfft of 32 bits": ("SignalIrfft", {"x": np.array([256, 0] * 33, np.int32)}, {"fft_length": 64}, [256] + [0] * 63),
     "scale": (
-        "SignalFftAutoScale", {"x": np.array([238, 113, -88, -243, -5, -130, 159, -70], np.int16)}, {},
+        "SignalFftAutoScale",
+        {"x": np.array([238, 113, -88, -243, -5, -130, 159, -70], np.int16)},
+        {},
         [30464, 14464, -11264, -31104, -640, -16640, 20352, -8960],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -18,8 +18,9 @@ from tflite_models import Fields, Model
 KINDS = {1: np.int32, 2: np.uint16, 3: np.uint8}
 
 
-def sparse(dense: Array, order: Sequence[int], compressed: Sequence[int], blocks: dict[int, int], kind: int
-           ) -> tuple[Array, Fields]:  # fmt: skip
+def sparse(
+    dense: Array, order: Sequence[int], compressed: Sequence[int], blocks: dict[int, int], kind: int
+) -> tuple[Array, Fields]:
     """The stored elements and the form: levels in ``order``, those in ``compressed`` by segments and indices.
 
     ``blocks`` are sizes of blocks by axis, whose own axes follow those of the tensor.
@@ -43,9 +44,7 @@ def sparse(dense: Array, order: Sequence[int], compressed: Sequence[int], blocks
             children = [[i for i in range(extents[axis]) if used({**e, axis: i})] for e in entries]
             segments = np.cumsum([0, *map(len, children)]).astype(KINDS[kind])
             indices = np.array([i for child in children for i in child], KINDS[kind])
-            levels.append(
-                {0: ("i8", 1), 2: ("u8", kind), 3: {0: segments}, 4: ("u8", kind), 5: {0: indices}}
-            )  # fmt: skip
+            levels.append({0: ("i8", 1), 2: ("u8", kind), 3: {0: segments}, 4: ("u8", kind), 5: {0: indices}})
         else:
             children = [list(range(extents[axis]))] * len(entries)
             levels.append({0: ("i8", 0), 1: ("i32", extents[axis])})

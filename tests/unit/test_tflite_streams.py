@@ -129,8 +129,11 @@ def frames(size: int, distance: int, prefill: int, length: int) -> Stream:
 
 def stacks(left: int, right: int, distance: int) -> Stream:
     options = {
-        "num_channels": 3, "stacker_left_context": left, "stacker_right_context": right, "stacker_step": distance
-    }  # fmt: skip
+        "num_channels": 3,
+        "stacker_left_context": left,
+        "stacker_right_context": right,
+        "stacker_step": distance,
+    }
     outputs = (((3 * (left + right + 1),), "i16"), ((), "bool"))
     return Stream("SignalStacker", (3,), options, outputs, lambda: stacker(left, right, distance))
 
@@ -147,12 +150,22 @@ def delays(length: int) -> Stream:
 
 
 STREAMS = {
-    "delay 0": delays(0), "delay 3": delays(3), "delay 9": delays(9), "frames 5 by 2": frames(5, 2, 0, 4),
-    "frames 5 by 2 after silence": frames(5, 2, 1, 4), "frames 6 by 2": frames(6, 2, 0, 2),
-    "frames that touch": frames(2, 2, 0, 6), "frames 9 by 1": frames(9, 1, 0, 3), "stacks": stacks(1, 0, 1),
-    "stacks of 4 by 2": stacks(1, 2, 2), "stacks of 3 by 3": stacks(0, 2, 3), "stacks of 1": stacks(0, 0, 1),
-    "sums": sums(2, "i16"), "sums of floats": sums(3, "f32"), "sums that touch": sums(5, "i16"),
-}  # fmt: skip
+    "delay 0": delays(0),
+    "delay 3": delays(3),
+    "delay 9": delays(9),
+    "frames 5 by 2": frames(5, 2, 0, 4),
+    "frames 5 by 2 after silence": frames(5, 2, 1, 4),
+    "frames 6 by 2": frames(6, 2, 0, 2),
+    "frames that touch": frames(2, 2, 0, 6),
+    "frames 9 by 1": frames(9, 1, 0, 3),
+    "stacks": stacks(1, 0, 1),
+    "stacks of 4 by 2": stacks(1, 2, 2),
+    "stacks of 3 by 3": stacks(0, 2, 3),
+    "stacks of 1": stacks(0, 0, 1),
+    "sums": sums(2, "i16"),
+    "sums of floats": sums(3, "f32"),
+    "sums that touch": sums(5, "i16"),
+}
 
 
 def blocks(stream: Stream) -> Iterator[Array]:

@@ -89,10 +89,15 @@ def times(x: Array, factor: float) -> Array:
 
 
 CASES = {
-    "plain": Svdf(), "batch": Svdf(batch=2, rank=1, units=3), "no memory": Svdf(memory=1),
-    "one unit": Svdf(units=1), "8-bit state": Svdf(state="i8", reach=127), "saturated state": Svdf(coarse=0.02),
-    "input at its end": Svdf(zero=-128), "coarse state": Svdf(coarse=4, zero=127),
-}  # fmt: skip
+    "plain": Svdf(),
+    "batch": Svdf(batch=2, rank=1, units=3),
+    "no memory": Svdf(memory=1),
+    "one unit": Svdf(units=1),
+    "8-bit state": Svdf(state="i8", reach=127),
+    "saturated state": Svdf(coarse=0.02),
+    "input at its end": Svdf(zero=-128),
+    "coarse state": Svdf(coarse=4, zero=127),
+}
 
 
 def outputs(case: Svdf) -> list[Array]:

@@ -95,9 +95,15 @@ def test_thresholds_of_a_function_of_two_results() -> None:
 
 
 WITHOUT_FPU = [
-    "cortex-m0", "cortex-m0plus", "cortex-m23", "cortex-m3", "cortex-m33-nofp", "cortex-m4-nofp", "cortex-m7-nofp",
+    "cortex-m0",
+    "cortex-m0plus",
+    "cortex-m23",
+    "cortex-m3",
+    "cortex-m33-nofp",
+    "cortex-m4-nofp",
+    "cortex-m7-nofp",
     "riscv32imc",
-]  # fmt: skip
+]
 
 
 def test_targets_without_fpu_are_known_by_their_triple_and_processor() -> None:

@@ -39,14 +39,19 @@ def test_a_model_of_ones_own(words: tuple[str, ...], place: Path) -> None:
     status, out, err = printed(place, "-m", place / "digits.tenon", *words)
     assert status == 0, err
     assert out.splitlines() == [
-        "Tengine benchmark:", "  loops:    3", "  threads:  2", "  cluster:  1", "  affinity: 0xFF", "  device:   CPU",
+        "Tengine benchmark:",
+        "  loops:    3",
+        "  threads:  2",
+        "  cluster:  1",
+        "  affinity: 0xFF",
+        "  device:   CPU",
         "Tengine-lite library version: 1.5-dev",
-    ]  # fmt: skip
+    ]
     line, last = err.splitlines()
     number = r" +(\d+\.\d\d) ms"
-    found = re.fullmatch(rf" *{place}/digits.tenon  min ={number}   max ={number}   avg ={number}", line)
-    assert found is not None, line
-    least, most, mean = map(float, found.groups())
+    match = re.fullmatch(rf" *{place}/digits.tenon  min ={number}   max ={number}   avg ={number}", line)
+    assert match is not None, line
+    least, most, mean = map(float, match.groups())
     assert least <= mean <= most
     assert last == "ALL TEST DONE."
 
@@ -78,6 +83,6 @@ def test_models_of_tengine_by_number(place: Path) -> None:
 )
 def test_refusals(words: tuple[str, ...], status: int, said: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    found, _, err = printed(place, *words)
-    assert found == status
+    returned, _, err = printed(place, *words)
+    assert returned == status
     assert said in err

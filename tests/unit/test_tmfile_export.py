@@ -41,12 +41,12 @@ def test_a_file_read_again_gives_the_same_integers(name: str, scheme: str) -> No
 @pytest.mark.parametrize(("scheme", "data_type"), [("int8-symmetric", 2), ("uint8", 3)])
 def test_tensors_are_of_8_bits_with_scales(scheme: str, data_type: int) -> None:
     """Weights of i8 have a scale for each channel; a bias is i32."""
-    found = read(to_tmfile(quantised(network(CASES["relu"]), scheme)))
-    types = [tensor.data_type for tensor in found.tensors]
+    file = read(to_tmfile(quantised(network(CASES["relu"]), scheme)))
+    types = [tensor.data_type for tensor in file.tensors]
     assert set(types) == {data_type, 4}
-    assert all(tensor.quant is not None for tensor in found.tensors if not tensor.constant)
+    assert all(tensor.quant is not None for tensor in file.tensors if not tensor.constant)
     scales = [
-        tensor.stored.scale.size for tensor in found.tensors if tensor.stored is not None and tensor.data_type != 4
+        tensor.stored.scale.size for tensor in file.tensors if tensor.stored is not None and tensor.data_type != 4
     ]
     assert scales == ([6, 4] if data_type == 2 else [1, 1])
 
@@ -67,9 +67,25 @@ def test_a_float_graph_is_written_in_floats() -> None:
 
 
 ONE_OPERAND = (
-    "Abs", "Acos", "Asin", "Atan", "Ceil", "Cos", "Elu", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Selu", "Sigmoid",
-    "Sin", "Sqrt", "Tan", "Tanh",
-)  # fmt: skip
+    "Abs",
+    "Acos",
+    "Asin",
+    "Atan",
+    "Ceil",
+    "Cos",
+    "Elu",
+    "Exp",
+    "Floor",
+    "Log",
+    "Neg",
+    "Reciprocal",
+    "Selu",
+    "Sigmoid",
+    "Sin",
+    "Sqrt",
+    "Tan",
+    "Tanh",
+)
 
 
 @pytest.mark.parametrize("name", [*ONE_OPERAND, "MaxPool", "Swish", "Split"])

@@ -138,11 +138,11 @@ def test_zig_without_its_own_cache_on_a_full_disk(tmp_path: Path) -> None:
 def test_without_zig_gcc_compiles_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.warns(TenonWarning, match="zig is not installed .*: gcc compiles instead"):
-        found = compiler.find(Options(cache=tmp_path))
-    assert Path(found.command[0]).name == "gcc"
-    assert found.compile(SOURCE, "k.c", find_target("host"))[:4] == b"\x7fELF"
+        chosen = compiler.find(Options(cache=tmp_path))
+    assert Path(chosen.command[0]).name == "gcc"
+    assert chosen.compile(SOURCE, "k.c", find_target("host"))[:4] == b"\x7fELF"
     with pytest.raises(ToolchainError, match="install zig, which compiles for all"):
-        found.compile(SOURCE, "k.c", find_target("wasm32"))
+        chosen.compile(SOURCE, "k.c", find_target("wasm32"))
 
 
 def test_missing_zig_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

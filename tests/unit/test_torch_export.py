@@ -21,10 +21,20 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch, of any v
 MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "image": (
         lambda: nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8), nn.Hardswish(), nn.MaxPool2d(2),
-            nn.Conv2d(8, 8, 3, padding="same", groups=4), nn.SiLU(), nn.Upsample(scale_factor=2, mode="bilinear"),
-            nn.ConvTranspose2d(8, 6, 2, stride=2), nn.GroupNorm(3, 6), nn.LeakyReLU(0.2), nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(), nn.Linear(6, 5), nn.Softmax(-1),
+            nn.Conv2d(3, 8, 3, padding=1, stride=2),
+            nn.BatchNorm2d(8),
+            nn.Hardswish(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 8, 3, padding="same", groups=4),
+            nn.SiLU(),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.ConvTranspose2d(8, 6, 2, stride=2),
+            nn.GroupNorm(3, 6),
+            nn.LeakyReLU(0.2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 5),
+            nn.Softmax(-1),
         ),
         (1, 3, 16, 16),
     ),
@@ -35,7 +45,7 @@ MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.PReLU(4), nn.AvgPool1d(2), nn.ELU(), nn.Hardtanh()),
         (1, 3, 12),
     ),
-}  # fmt: skip
+}
 
 
 class Attention(nn.Module):  # type: ignore[misc]
@@ -55,10 +65,14 @@ class BetweenLayers(nn.Module):  # type: ignore[misc]
         y = torch.cat([a * 2 - b / 3, 1 - a.pow(2)], 1).clamp(min=-0.5)
         z = torch.where(y > 0, y.sqrt(), torch.zeros_like(y))
         return (
-            y[:, 1::2, -3:].transpose(1, 2), z.mean((1, 2)), x.var(-1), x.argmax(-1),
-            torch.stack([a, b]).amax(0), nn.functional.pad(x, (1, 2), value=3.0),
+            y[:, 1::2, -3:].transpose(1, 2),
+            z.mean((1, 2)),
+            x.var(-1),
+            x.argmax(-1),
+            torch.stack([a, b]).amax(0),
+            nn.functional.pad(x, (1, 2), value=3.0),
             x[:, 0].unsqueeze(0).expand(3, -1, -1),
-        )  # fmt: skip
+        )
 
 
 class Parts(nn.Module):  # type: ignore[misc]
@@ -71,10 +85,27 @@ class Parts(nn.Module):  # type: ignore[misc]
         row = torch.arange(x.shape[1]).flip(0)
         values, indices = x.sort(-1, descending=True)
         return (
-            y, x[:, row], x[:, row, row[:1]], values, indices, x.roll(2, 1), x.topk(2)[0], x.median(1)[0], x.std(0),
-            x.gather(2, indices), torch.zeros_like(x).scatter(2, indices, values), x.unfold(2, 3, 2), x.tril(),
-            torch.remainder(x, 0.7), x.fmod(0.7), torch.atan2(x, y), x.expm1(), x.abs().log1p(), x.max(1), x.cumsum(1),
-        )  # fmt: skip
+            y,
+            x[:, row],
+            x[:, row, row[:1]],
+            values,
+            indices,
+            x.roll(2, 1),
+            x.topk(2)[0],
+            x.median(1)[0],
+            x.std(0),
+            x.gather(2, indices),
+            torch.zeros_like(x).scatter(2, indices, values),
+            x.unfold(2, 3, 2),
+            x.tril(),
+            torch.remainder(x, 0.7),
+            x.fmod(0.7),
+            torch.atan2(x, y),
+            x.expm1(),
+            x.abs().log1p(),
+            x.max(1),
+            x.cumsum(1),
+        )
 
 
 class Images(nn.Module):  # type: ignore[misc]
@@ -86,12 +117,18 @@ class Images(nn.Module):  # type: ignore[misc]
         turn = torch.tensor([[[0.8, -0.6, 0.1], [0.6, 0.8, -0.1]]])
         grid = f.affine_grid(turn, [1, 3, 5, 6], align_corners=False)
         return (
-            indices, f.max_unpool2d(y, indices, 2), f.grid_sample(x, grid, align_corners=False),
-            f.adaptive_avg_pool2d(x, (3, 5)), f.interpolate(x, scale_factor=1.3, mode="bilinear"),
-            f.interpolate(x, size=(3, 4), mode="bilinear", antialias=True), f.fold(f.unfold(x, 2), (8, 10), 2),
-            f.pixel_unshuffle(x, 2), f.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
-            f.scaled_dot_product_attention(x, x, x, is_causal=True), f.pad(x, (1, 2, 2, 1), mode="reflect"),
-        )  # fmt: skip
+            indices,
+            f.max_unpool2d(y, indices, 2),
+            f.grid_sample(x, grid, align_corners=False),
+            f.adaptive_avg_pool2d(x, (3, 5)),
+            f.interpolate(x, scale_factor=1.3, mode="bilinear"),
+            f.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
+            f.fold(f.unfold(x, 2), (8, 10), 2),
+            f.pixel_unshuffle(x, 2),
+            f.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+            f.scaled_dot_product_attention(x, x, x, is_causal=True),
+            f.pad(x, (1, 2, 2, 1), mode="reflect"),
+        )
 
 
 MODULES |= {

@@ -19,9 +19,12 @@ from tenon.network.ops.move import Transpose
 
 SHAPES = [(19, 37), (16, 16), (33, 48), (8, 4), (9, 5), (64, 7), (3, 18, 21), (2, 5, 6, 33)]
 MACHINES = {
-    "lanes4": Machine(lanes=4, block=4), "lanes8": Machine(lanes=8, block=8), "lanes16": Machine(lanes=16, block=16),
-    "scalar": Machine(lanes=1), "pairs": Machine(lanes=4, products=(DOT2_I16, DOT16)),
-}  # fmt: skip
+    "lanes4": Machine(lanes=4, block=4),
+    "lanes8": Machine(lanes=8, block=8),
+    "lanes16": Machine(lanes=16, block=16),
+    "scalar": Machine(lanes=1),
+    "pairs": Machine(lanes=4, products=(DOT2_I16, DOT16)),
+}
 
 
 def numbers(shape: tuple[int, ...], dtype: str) -> Array:

@@ -102,16 +102,25 @@ class Forest:
             more["nodes_missing_value_tracks_true"] = self.track
         weights = self.weights[np.arange(len(self.of_leaf)), self.of_leaf]
         node = helper.make_node(
-            "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=self.targets, aggregate_function=aggregate,
-            post_transform=transform, tree_roots=self.roots, nodes_featureids=self.features,
+            "TreeEnsemble",
+            ["x"],
+            ["y"],
+            domain="ai.onnx.ml",
+            n_targets=self.targets,
+            aggregate_function=aggregate,
+            post_transform=transform,
+            tree_roots=self.roots,
+            nodes_featureids=self.features,
             nodes_modes=numpy_helper.from_array(np.array(self.mode, np.uint8), "m"),
             nodes_splits=numpy_helper.from_array(np.array(self.split, self.dtype), "s"),
             nodes_truenodeids=np.where(children[:, 0] < 0, ~children[:, 0], children[:, 0]).tolist(),
             nodes_trueleafs=(children[:, 0] < 0).astype(int).tolist(),
             nodes_falsenodeids=np.where(children[:, 1] < 0, ~children[:, 1], children[:, 1]).tolist(),
             nodes_falseleafs=(children[:, 1] < 0).astype(int).tolist(),
-            leaf_targetids=self.of_leaf.tolist(), leaf_weights=numpy_helper.from_array(weights, "w"), **more,
-        )  # fmt: skip
+            leaf_targetids=self.of_leaf.tolist(),
+            leaf_weights=numpy_helper.from_array(weights, "w"),
+            **more,
+        )
         kind = TensorProto.DOUBLE if self.dtype is np.float64 else TensorProto.FLOAT
         return model(node, [("x", kind, (rows, FEATURES))], [("y", kind)], 5)
 
@@ -156,9 +165,16 @@ class Forest:
         if self.missing:
             given["nodes_missing_value_tracks_true"] = tracks
         node = helper.make_node(
-            type, ["x"], ["y"] if role == "target" else ["label", "y"], domain="ai.onnx.ml", nodes_treeids=ids,
-            nodes_truenodeids=sides[0], nodes_falsenodeids=sides[1], **given, **more,
-        )  # fmt: skip
+            type,
+            ["x"],
+            ["y"] if role == "target" else ["label", "y"],
+            domain="ai.onnx.ml",
+            nodes_treeids=ids,
+            nodes_truenodeids=sides[0],
+            nodes_falsenodeids=sides[1],
+            **given,
+            **more,
+        )
         x = TensorProto.DOUBLE if self.dtype is np.float64 else TensorProto.FLOAT
         outputs = [("y", getattr(TensorProto, kind))]
         outputs = outputs if role == "target" else [("label", TensorProto.INT64), *outputs]
@@ -171,9 +187,11 @@ MEMBERS = (np.array([0, 1, 2, 3, 5, 6, 9, -4], np.float32), np.array([0.5, 1.0, 
 
 def model(node: Any, inputs: Any, outputs: Any, version: int) -> bytes:
     graph = helper.make_graph(
-        [node], "trees", [helper.make_tensor_value_info(*i) for i in inputs],
+        [node],
+        "trees",
+        [helper.make_tensor_value_info(*i) for i in inputs],
         [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", version)]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 

@@ -201,9 +201,14 @@ def test_times_measured_with_other_thread_counts_are_used(
     ],
 )
 def test_threads_option_of_tune(
-    graph: Graph, options: Options | None, environment: str, threads: int | None, wanted: int,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    graph: Graph,
+    options: Options | None,
+    environment: str,
+    threads: int | None,
+    wanted: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[int] = []
 
     def searched(graph: Graph, bench: Bench, *rest: object, **more: object) -> Iterator[LayerTimes]:

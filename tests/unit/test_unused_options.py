@@ -50,11 +50,27 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 """The function that carries out each command, and the words that it needs."""
 
 VALUES = {
-    "--shape": "x=1,2", "--value": "x=3", "--input": "x=a.npy", "--data-format": "NHWC", "--data-type": "x=int8",
-    "--range": "0,1", "--head": "ssd strides=8", "--ram": "64K", "--affinity": "0", "--mean": "1", "--scale": "2",
-    "--compile-preprocess": "8x8", "--labels": "labels.txt", "--key-file": "key", "--key-env": "KEY", "--cores": "big",
-    "--mixed-types": "int16", "--overlap": "0.3", "--zoo": ".", "--io": "integer",
-}  # fmt: skip
+    "--shape": "x=1,2",
+    "--value": "x=3",
+    "--input": "x=a.npy",
+    "--data-format": "NHWC",
+    "--data-type": "x=int8",
+    "--range": "0,1",
+    "--head": "ssd strides=8",
+    "--ram": "64K",
+    "--affinity": "0",
+    "--mean": "1",
+    "--scale": "2",
+    "--compile-preprocess": "8x8",
+    "--labels": "labels.txt",
+    "--key-file": "key",
+    "--key-env": "KEY",
+    "--cores": "big",
+    "--mixed-types": "int16",
+    "--overlap": "0.3",
+    "--zoo": ".",
+    "--io": "integer",
+}
 """Values of options that not every text is a value of."""
 
 ELSEWHERE = {
@@ -189,8 +205,13 @@ OF_BUNDLES: dict[str, list[str]] = {
 """The commands that take bundles, and the words that they need."""
 
 COMPILING = {option_name(name) for name in BundleOptions.__dataclass_fields__} | {
-    "--weights", "--shape", "--value", "--sha256", "--from", "--to",
-}  # fmt: skip
+    "--weights",
+    "--shape",
+    "--value",
+    "--sha256",
+    "--from",
+    "--to",
+}
 
 
 ALLOWED = {"run": {"--labels"}}

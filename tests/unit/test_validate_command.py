@@ -89,10 +89,10 @@ def test_recorded_outputs(tmp_path: Path) -> None:
     file = network(tmp_path)
     np.savez(tmp_path / "expected.npz", half=EXPECTED["half"], relu=EXPECTED["relu"])
     arguments = ("validate", file, "--data", "samples.npy", "--expected", "expected.npz")
-    found = json.loads(succeeds(*arguments, "--json", cwd=tmp_path))
-    assert (found["passed"], found["samples"], found["against"]) == (True, 5, "recorded outputs")
-    assert [row["name"] for row in found["outputs"]] == ["half", "relu"]
-    assert all(row["cosine"] > 0.999999 and row["sqnr"] is None and row["error"] == 0 for row in found["outputs"])
+    report = json.loads(succeeds(*arguments, "--json", cwd=tmp_path))
+    assert (report["passed"], report["samples"], report["against"]) == (True, 5, "recorded outputs")
+    assert [row["name"] for row in report["outputs"]] == ["half", "relu"]
+    assert all(row["cosine"] > 0.999999 and row["sqnr"] is None and row["error"] == 0 for row in report["outputs"])
     np.savez(tmp_path / "expected.npz", half=EXPECTED["half"], relu=-SAMPLES)
     done = command(*arguments, cwd=tmp_path)
     assert done.returncode == 2
@@ -107,12 +107,12 @@ def test_the_error_of_every_output_is_measured(tmp_path: Path) -> None:
     def run(sample: Mapping[str, Array]) -> dict[str, Array]:
         return {"half": sample["x"] / 2, "relu": np.maximum(sample["x"], 0)}
 
-    found = validate(graph, run, SAMPLES, expected=noisy)
-    for check in found.outputs:
+    validation = validate(graph, run, SAMPLES, expected=noisy)
+    for check in validation.outputs:
         assert check.cosine == pytest.approx(1)
         assert check.sqnr == pytest.approx(20 * np.log10(101), abs=0.01)
         assert check.error == pytest.approx(0.01 / 1.01, rel=1e-3)
-    assert found.passed
+    assert validation.passed
     for cosine, sqnr, error in ((1.5, None, None), (None, 40.2, None), (None, None, 0.0098)):
         assert not validate(
             graph, run, SAMPLES, expected=noisy, limits=LIMITS["cpu"].changed(cosine, sqnr, error)
@@ -185,8 +185,8 @@ def test_rows_whose_largest_element_is_another_one(tmp_path: Path) -> None:
         row[(row.argmax() + 1) % 4] = row.max() + 1
     wanted = {"half": rows.reshape(SAMPLES.shape), "relu": EXPECTED["relu"]}
     answers = lambda sample: {"half": sample["x"] / 2, "relu": np.maximum(sample["x"], 0)}  # noqa: E731
-    found = validate(graph, answers, SAMPLES, expected=wanted)
-    assert [check.pixel_error for check in found.outputs] == [pytest.approx(6 / 30), 0]
+    checks = validate(graph, answers, SAMPLES, expected=wanted)
+    assert [check.pixel_error for check in checks.outputs] == [pytest.approx(6 / 30), 0]
     assert validation.pixel_error([(np.ones((3, 1)), np.zeros((3, 1)))]) is None
 
 
@@ -217,14 +217,14 @@ def test_quantised_outputs_are_compared_as_real_numbers(monkeypatch: pytest.Monk
         return {"y": (sample["x"] + 3 + 4).astype(np.int8)}
 
     monkeypatch.setattr(validation, "opened", lambda against, **more: Peer())
-    (found,) = validate(graph, run, samples, against="litert:net.tflite").outputs
-    assert found.cosine == pytest.approx(1)
-    assert found.error == 0
+    (check,) = validate(graph, run, samples, against="litert:net.tflite").outputs
+    assert check.cosine == pytest.approx(1)
+    assert check.error == 0
     integers = np.stack([run({"x": sample})["y"] for sample in samples])
     for recorded in (integers, (integers - 4).astype(np.float32)):
-        (found,) = validate(graph, run, samples, expected={"y": recorded}).outputs
-        assert found.cosine == pytest.approx(1)
-        assert found.error == 0
+        (check,) = validate(graph, run, samples, expected={"y": recorded}).outputs
+        assert check.cosine == pytest.approx(1)
+        assert check.error == 0
 
 
 def test_damaged_archives_are_one_error(tmp_path: Path) -> None:
@@ -257,11 +257,13 @@ def layered(folder: Path) -> str:
     """Two convolutions, with ReLU and Sigmoid, which the compiler fuses into them, and two poolings."""
     rng = np.random.default_rng(3)
     nodes = [
-        node("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]), node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["x", "w1"], ["c1"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c1"], ["r1"]),
         node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[1, 1]),
-        node("Conv", ["p1", "w2"], ["c2"]), node("Sigmoid", ["c2"], ["s2"]),
+        node("Conv", ["p1", "w2"], ["c2"]),
+        node("Sigmoid", ["c2"], ["s2"]),
         node("AveragePool", ["s2"], ["y"], kernel_shape=[2, 2]),
-    ]  # fmt: skip
+    ]
     shapes = {"w1": (4, 2, 3, 3), "w2": (5, 4, 1, 1)}
     weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     made = model(nodes, {"x": [1, 2, 6, 6]}, ["y"], weights)
@@ -298,9 +300,9 @@ def test_first_wrong_layer_of_compiled_code(
     def checked(rewrite: Callable[[Graph], Graph]) -> tuple[bool, layers.LayerComparison]:
         with running(tenon.compile(graph, options, rewrite=rewrite)) as engine:
             run = BundleNetwork(engine).run
-            found = validate(graph, run, samples, layers=CompiledLayers(graph, options), **settings)
-        assert found.inside is not None
-        return found.passed, found.inside
+            validation = validate(graph, run, samples, layers=CompiledLayers(graph, options), **settings)
+        assert validation.inside is not None
+        return validation.passed, validation.inside
 
     passed, inside = checked(lambda graph: graph)
     assert (passed, inside.first_wrong, inside.divergence) == (True, None, None)
@@ -347,9 +349,9 @@ def test_layers_on_the_command_line(tmp_path: Path) -> None:
     given = ("validate", file, *arguments, "--expected", "expected.npz")
     assert f"4 layer(s), against {REFERENCES}" in succeeds(*given, cwd=tmp_path)
     skip_without_device("aarch64")
-    found = json.loads(succeeds(*given, "--target", "aarch64", "--json", cwd=tmp_path))
-    assert [each["name"] for each in found["inside"]["layers"]] == ["r1", "p1", "s2", "y"]
-    assert found["inside"]["first_wrong"] is None
+    report = json.loads(succeeds(*given, "--target", "aarch64", "--json", cwd=tmp_path))
+    assert [each["name"] for each in report["inside"]["layers"]] == ["r1", "p1", "s2", "y"]
+    assert report["inside"]["first_wrong"] is None
 
 
 def test_quantised_layers_are_compared_where_integers_are_stored(tmp_path: Path) -> None:
@@ -358,12 +360,12 @@ def test_quantised_layers_are_compared_where_integers_are_stored(tmp_path: Path)
     samples = [rng.normal(size=(1, 2, 6, 6)).astype(np.float32) for _ in range(4)]
     quantised = tenon.quantize(graph, samples).graph
     options = Options.from_environment()
-    found = compare_layers(
+    comparison = compare_layers(
         CompiledLayers(quantised, options), quantised, None, None, [{"x": each} for each in samples], 0.98
     )
-    assert found.against == REFERENCES
-    assert found.first_wrong is None
-    assert len(found.layers) > 3
+    assert comparison.against == REFERENCES
+    assert comparison.first_wrong is None
+    assert len(comparison.layers) > 3
 
 
 def test_where_tensors_differ() -> None:
@@ -371,12 +373,12 @@ def test_where_tensors_differ() -> None:
     got = wanted.copy()
     got[1, 2] = np.nan
     got[2, 0] += 0.05
-    found = diverging("a", 3, got, wanted)
-    assert found.index == (1, 2)
-    assert (found.differing, found.sample) == (1, 3)
-    assert list(found.wanted.elements) == [6, 7, 8, 9, 10, 11]
-    assert str(found.got.elements[0]) == "nan"
-    assert [found.wanted.minimum, found.wanted.maximum, found.wanted.mean] == [0, 11, 5.5]
+    divergence = diverging("a", 3, got, wanted)
+    assert divergence.index == (1, 2)
+    assert (divergence.differing, divergence.sample) == (1, 3)
+    assert list(divergence.wanted.elements) == [6, 7, 8, 9, 10, 11]
+    assert str(divergence.got.elements[0]) == "nan"
+    assert [divergence.wanted.minimum, divergence.wanted.maximum, divergence.wanted.mean] == [0, 11, 5.5]
 
 
 def test_where_tensors_hardly_differ() -> None:
@@ -384,9 +386,9 @@ def test_where_tensors_hardly_differ() -> None:
     wanted = np.arange(12, dtype=np.float32).reshape(3, 4)
     got = wanted.copy()
     got[2, 0] += 0.05
-    found = diverging("a", 0, got, wanted)
-    assert found.index == (2, 0)
-    assert found.differing == 0
+    divergence = diverging("a", 0, got, wanted)
+    assert divergence.index == (2, 0)
+    assert divergence.differing == 0
 
 
 def test_validation_on_an_emulated_target(tmp_path: Path) -> None:
@@ -399,11 +401,13 @@ def test_validation_on_an_emulated_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, "name one reference"), ({"expected": "absent.npz"}, "absent.npz"),
-        ({"expected": "samples.npy"}, "not an .npz file"), ({"expected": "other.npz"}, "there is no output 'half'"),
+        ({}, "name one reference"),
+        ({"expected": "absent.npz"}, "absent.npz"),
+        ({"expected": "samples.npy"}, "not an .npz file"),
+        ({"expected": "other.npz"}, "there is no output 'half'"),
         ({"expected": "short.npz"}, r"5 sample\(s\) of 24 elements"),
     ],
-)  # fmt: skip
+)
 def test_references_that_do_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], words: str
 ) -> None:

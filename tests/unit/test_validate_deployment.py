@@ -43,13 +43,13 @@ def deployment(folder: Path, **more: Any) -> Path:
 
 
 def test_recorded_outputs_in_the_order_of_axes_of_the_file(folder: Path) -> None:
-    (found,) = validate_deployment(read_deployment(deployment(folder)))
-    assert found.validation is not None
-    assert (found.validation.passed, found.validation.against) == (True, "recorded outputs")
+    (outcome,) = validate_deployment(read_deployment(deployment(folder)))
+    assert outcome.validation is not None
+    assert (outcome.validation.passed, outcome.validation.against) == (True, "recorded outputs")
     np.save(folder / "z.npy", X - Y)  # not in NHWC
-    (found,) = validate_deployment(read_deployment(deployment(folder)))
-    assert found.validation is not None
-    assert not found.validation.passed
+    (outcome,) = validate_deployment(read_deployment(deployment(folder)))
+    assert outcome.validation is not None
+    assert not outcome.validation.passed
 
 
 def test_framework_of_the_format(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,11 +86,11 @@ def test_thresholds_of_targets(folder: Path, capsys: pytest.CaptureFixture[str])
 def test_a_framework_that_is_not_installed_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PEERS, "onnxruntime", Runtime("onnx_runtime:OnnxRuntime", ("no_such",), "ort", ("ONNX",)))
     path = deployment(folder, outputs=["z"])
-    (found,) = validate_deployment(read_deployment(path))
-    assert (found.validation, found.skipped) == (None, "onnxruntime is not installed: pip install ort")
+    (outcome,) = validate_deployment(read_deployment(path))
+    assert (outcome.validation, outcome.skipped) == (None, "onnxruntime is not installed: pip install ort")
     monkeypatch.delitem(PEERS, "onnxruntime")
-    (found,) = validate_deployment(read_deployment(path))
-    assert found.skipped == "no runtime here runs models of ONNX: give recorded outputs"
+    (outcome,) = validate_deployment(read_deployment(path))
+    assert outcome.skipped == "no runtime here runs models of ONNX: give recorded outputs"
     assert run_main(main_ends(["validate", str(path)]), []) == 2
 
 
@@ -115,13 +115,22 @@ def test_data_that_does_not_fit(folder: Path, change: dict[str, Any], words: str
 
 def mace_file(folder: Path, **more: Any) -> str:
     network = {
-        "platform": "onnx", "model_file_path": "net.onnx", "data_type": "fp32_fp32", "runtime": "cpu",
-        "subgraphs": [{
-            "input_tensors": ["x", "y"], "input_shapes": ["1,4,6,3"] * 2, "output_tensors": "z",
-            "output_shapes": "1,4,6,3", "validation_inputs_data": ["x.npy", "y.npy"],
-            "validation_outputs_data": "z.npy", **more,
-        }],
-    }  # fmt: skip
+        "platform": "onnx",
+        "model_file_path": "net.onnx",
+        "data_type": "fp32_fp32",
+        "runtime": "cpu",
+        "subgraphs": [
+            {
+                "input_tensors": ["x", "y"],
+                "input_shapes": ["1,4,6,3"] * 2,
+                "output_tensors": "z",
+                "output_shapes": "1,4,6,3",
+                "validation_inputs_data": ["x.npy", "y.npy"],
+                "validation_outputs_data": "z.npy",
+                **more,
+            }
+        ],
+    }
     path = folder / "mace.yml"
     path.write_text(yaml.safe_dump({"library_name": "lib", "target_abis": ["host"], "models": {"net": network}}))
     return str(path)

@@ -30,8 +30,10 @@ def test_records_are_read_and_written() -> None:
     shape = reader(Shape)(content)
     assert shape == Shape((Point(1), Point(2, 3, (4, "five"))), scale=2.0)
     assert plain(shape) == {
-        "points": [{"x": 1, "y": 1, "tag": None}, {"x": 2, "y": 3, "tag": [4, "five"]}], "colour": "red", "scale": 2,
-    }  # fmt: skip
+        "points": [{"x": 1, "y": 1, "tag": None}, {"x": 2, "y": 3, "tag": [4, "five"]}],
+        "colour": "red",
+        "scale": 2,
+    }
     assert reader(Shape)(plain(shape)) == shape
 
 

@@ -38,9 +38,18 @@ from tenon.cli.sample_options import (
 from tenon.cli.unused_options import refuse
 
 _OF_CONTRACTS = {
-    "min_sqnr", "max_drop", "metric", "ground_truth", "mixed_types", "report", "pareto", "save_ranges", "ranges_format",
-    "json", "verbose",
-}  # fmt: skip
+    "min_sqnr",
+    "max_drop",
+    "metric",
+    "ground_truth",
+    "mixed_types",
+    "report",
+    "pareto",
+    "save_ranges",
+    "ranges_format",
+    "json",
+    "verbose",
+}
 """What a command for one mixture of types of layers leaves out."""
 
 

@@ -9,9 +9,17 @@ from typing import Any
 from tenon.errors import InputError
 
 NAMES = {
-    "optimize": "-O", "begin": "--from", "end": "--to", "inputs": "--from", "outputs": "--to", "bindings": "--shape",
-    "values": "--value", "data_formats": "--data-format", "data_types": "--data-type", "ranges": "--range",
-}  # fmt: skip
+    "optimize": "-O",
+    "begin": "--from",
+    "end": "--to",
+    "inputs": "--from",
+    "outputs": "--to",
+    "bindings": "--shape",
+    "values": "--value",
+    "data_formats": "--data-format",
+    "data_types": "--data-type",
+    "ranges": "--range",
+}
 """Names on the command line of the fields that are called otherwise."""
 
 

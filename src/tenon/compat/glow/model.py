@@ -122,9 +122,13 @@ def by_profile(arguments: Arguments, graph: Graph, profile: GlowProfile) -> Grap
 
 
 _KINDS = {
-    "avgpool": ("averagepool", "globalaveragepool"), "batchedreducemean": ("reducemean",), "batchmatmul": ("matmul",),
-    "convolution": ("conv",), "convtranspose": ("convtranspose",), "fullyconnected": ("gemm", "matmul"),
-}  # fmt: skip
+    "avgpool": ("averagepool", "globalaveragepool"),
+    "batchedreducemean": ("reducemean",),
+    "batchmatmul": ("matmul",),
+    "convolution": ("conv",),
+    "convtranspose": ("convtranspose",),
+    "fullyconnected": ("gemm", "matmul"),
+}
 """Kinds of Glow's nodes that have other names here, in small letters."""
 
 

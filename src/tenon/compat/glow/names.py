@@ -12,9 +12,17 @@ from tenon.network.graph.dtype import Array
 from tenon.network.graph.types import DType
 
 _ELEMENTS = {
-    DType.F32: "float", DType.F16: "float16", DType.BF16: "bfloat16", DType.F64: "float64", DType.I8: "i8",
-    DType.U8: "ui8", DType.I16: "i16", DType.I32: "index32", DType.I64: "index64", DType.BOOL: "bool",
-}  # fmt: skip
+    DType.F32: "float",
+    DType.F16: "float16",
+    DType.BF16: "bfloat16",
+    DType.F64: "float64",
+    DType.I8: "i8",
+    DType.U8: "ui8",
+    DType.I16: "i16",
+    DType.I32: "index32",
+    DType.I64: "index64",
+    DType.BOOL: "bool",
+}
 
 
 _BY_NUMPY = {dtype.numpy: text for dtype, text in _ELEMENTS.items() if dtype is not DType.BF16}

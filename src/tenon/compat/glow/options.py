@@ -12,60 +12,137 @@ from tenon.errors import InputError
 Kind = Literal["value", "flag", "list"]
 
 LOADER: dict[str, Kind] = {
-    "model": "list", "verbose": "flag", "dump-profile": "value", "load-profile": "value", "backend": "value",
-    "quantization-schema": "value", "quantization-precision": "value", "quantization-precision-bias": "value",
-    "quantization-calibration": "value", "num-histogram-bins": "value", "keep-original-precision-for-nodes": "list",
-    "assert-all-nodes-quantized": "flag", "enable-rowwise": "flag", "enable-channelwise": "flag",
-    "dump-graph-DAG-before-compile": "value", "dump-graph-DAG": "value", "convert-to-fp16": "flag",
-    "fp16-format": "value", "emit-bundle": "value", "network-name": "value", "main-entry-name": "value",
-    "model-input": "list", "onnx-define-symbol": "list", "iterations": "value", "time": "flag",
-    "target": "value", "march": "value", "mcpu": "value", "mabi": "value", "float-abi": "value",
-    "relocation-model": "value", "target-feature": "list", "bundle-api": "value", "bundle-api-verbose": "flag",
-    "bundle-objects": "list", "instrument-ir": "flag", "llvm-save-asm": "flag",
-}  # fmt: skip
+    "model": "list",
+    "verbose": "flag",
+    "dump-profile": "value",
+    "load-profile": "value",
+    "backend": "value",
+    "quantization-schema": "value",
+    "quantization-precision": "value",
+    "quantization-precision-bias": "value",
+    "quantization-calibration": "value",
+    "num-histogram-bins": "value",
+    "keep-original-precision-for-nodes": "list",
+    "assert-all-nodes-quantized": "flag",
+    "enable-rowwise": "flag",
+    "enable-channelwise": "flag",
+    "dump-graph-DAG-before-compile": "value",
+    "dump-graph-DAG": "value",
+    "convert-to-fp16": "flag",
+    "fp16-format": "value",
+    "emit-bundle": "value",
+    "network-name": "value",
+    "main-entry-name": "value",
+    "model-input": "list",
+    "onnx-define-symbol": "list",
+    "iterations": "value",
+    "time": "flag",
+    "target": "value",
+    "march": "value",
+    "mcpu": "value",
+    "mabi": "value",
+    "float-abi": "value",
+    "relocation-model": "value",
+    "target-feature": "list",
+    "bundle-api": "value",
+    "bundle-api-verbose": "flag",
+    "bundle-objects": "list",
+    "instrument-ir": "flag",
+    "llvm-save-asm": "flag",
+}
 """What the tools have in common."""
 
 IMAGES: dict[str, Kind] = {
-    "image-mode": "value", "image-channel-order": "value", "image-layout": "value", "input-image-dir": "value",
-    "input-image-list-file": "value", "minibatch": "value", "use-imagenet-normalization": "flag", "mean": "value",
-    "stddev": "value", "label-offset": "value", "compute-softmax": "flag", "topk": "value", "expected-labels": "list",
-    "output-name": "value", "input-layout": "value",
-}  # fmt: skip
+    "image-mode": "value",
+    "image-channel-order": "value",
+    "image-layout": "value",
+    "input-image-dir": "value",
+    "input-image-list-file": "value",
+    "minibatch": "value",
+    "use-imagenet-normalization": "flag",
+    "mean": "value",
+    "stddev": "value",
+    "label-offset": "value",
+    "compute-softmax": "flag",
+    "topk": "value",
+    "expected-labels": "list",
+    "output-name": "value",
+    "input-layout": "value",
+}
 """What ``image-classifier`` has besides."""
 
 PROFILER: dict[str, Kind] = {"input-dataset": "list"}
 """What ``model-profiler`` has besides."""
 
 TUNER: dict[str, Kind] = {
-    "dataset-file": "value", "dataset-path": "value", "dump-tuned-profile": "value", "target-accuracy": "value",
-    "max-iter-per-node": "value", "acc-drop-skip": "value",
-}  # fmt: skip
+    "dataset-file": "value",
+    "dataset-path": "value",
+    "dump-tuned-profile": "value",
+    "target-accuracy": "value",
+    "max-iter-per-node": "value",
+    "acc-drop-skip": "value",
+}
 """What ``model-tuner`` has besides, and besides images."""
 
 _ALIASES = {
-    "m": "model", "i": "image-mode", "l": "image-layout", "model-input-name": "model-input", "mattr": "target-feature",
-}  # fmt: skip
+    "m": "model",
+    "i": "image-mode",
+    "l": "image-layout",
+    "model-input-name": "model-input",
+    "mattr": "target-feature",
+}
 _WITHOUT_EFFECT: dict[str, Kind] = {
-    "g": "flag", "num-devices": "value", "minibatch-threads": "value", "pool-size": "value", "warmup": "value",
-    "trace-path": "value", "trace-level": "value", "auto-instrument": "flag", "preload-all-images": "flag",
-    "run-all-inputs-on-all-devices": "flag", "code-model": "value", "bundle-code-model": "value",
-    "optimize-ir": "flag", "const-fold-ops": "flag", "reuse-activation-memory-allocations": "flag",
-    "jit-specialize": "flag", "const-dedup-size": "value", "compilation-log": "flag", "verbose-compilation": "flag",
-    "calibrate-constants": "flag", "do-not-lower-nodes-for-profiling": "list", "cpu-memory": "value",
-    "device_init_timeout_ms": "value", "pseudo-random-seed": "value", "loop-unroll-limit": "value",
-    "convert-placeholders": "flag", "tflite-bias-scale-check-max-error": "value", "debug-glow": "flag",
-    "tflite-bias-scale-check-throw-error": "flag", "tflite-enable-custom-operator": "flag",
-    "excluded-first-warmup-runs": "value", "repeat-single-batch-count": "value", "llvm-compiler": "value",
-    "llvm-opt": "value", "llvm-compiler-opt": "list", "dump-jit-symbol-info": "flag", "debug-glow-only": "list",
-    "llvm-code-debug-trace-instrumentation": "flag", "llvm-debug-trace-print-function-name": "value",
-    "llvm-detect-read-write-start-address": "value", "llvm-detect-read-write-end-address": "value",
-    "load-backend-specific-opts": "value", "load-device-configs": "value",
-}  # fmt: skip
+    "g": "flag",
+    "num-devices": "value",
+    "minibatch-threads": "value",
+    "pool-size": "value",
+    "warmup": "value",
+    "trace-path": "value",
+    "trace-level": "value",
+    "auto-instrument": "flag",
+    "preload-all-images": "flag",
+    "run-all-inputs-on-all-devices": "flag",
+    "code-model": "value",
+    "bundle-code-model": "value",
+    "optimize-ir": "flag",
+    "const-fold-ops": "flag",
+    "reuse-activation-memory-allocations": "flag",
+    "jit-specialize": "flag",
+    "const-dedup-size": "value",
+    "compilation-log": "flag",
+    "verbose-compilation": "flag",
+    "calibrate-constants": "flag",
+    "do-not-lower-nodes-for-profiling": "list",
+    "cpu-memory": "value",
+    "device_init_timeout_ms": "value",
+    "pseudo-random-seed": "value",
+    "loop-unroll-limit": "value",
+    "convert-placeholders": "flag",
+    "tflite-bias-scale-check-max-error": "value",
+    "debug-glow": "flag",
+    "tflite-bias-scale-check-throw-error": "flag",
+    "tflite-enable-custom-operator": "flag",
+    "excluded-first-warmup-runs": "value",
+    "repeat-single-batch-count": "value",
+    "llvm-compiler": "value",
+    "llvm-opt": "value",
+    "llvm-compiler-opt": "list",
+    "dump-jit-symbol-info": "flag",
+    "debug-glow-only": "list",
+    "llvm-code-debug-trace-instrumentation": "flag",
+    "llvm-debug-trace-print-function-name": "value",
+    "llvm-detect-read-write-start-address": "value",
+    "llvm-detect-read-write-end-address": "value",
+    "load-backend-specific-opts": "value",
+    "load-device-configs": "value",
+}
 """Options about how Glow works inside, or how fast: results do not depend on them."""
 
 _ELSEWHERE = {
-    "dump-graph": "write -dump-graph-DAG=FILE", "dump-ir": "write `tenon inspect MODEL --text FILE`",
-    "dump-llvm-ir": "write -llvm-save-asm", "dump-llvm-asm": "write -llvm-save-asm",
+    "dump-graph": "write -dump-graph-DAG=FILE",
+    "dump-ir": "write `tenon inspect MODEL --text FILE`",
+    "dump-llvm-ir": "write -llvm-save-asm",
+    "dump-llvm-asm": "write -llvm-save-asm",
     "tflite-dump-graph": "write -dump-graph-DAG=FILE",
     **dict.fromkeys(
         ("instrument-debug", "instrument-debug-dir", "instrument-debug-format", "instrument-debug-only"),
@@ -83,7 +160,7 @@ _ELSEWHERE = {
     "input-tensor-list-file": "write `tenon run MODEL INPUT.npy`",
     "convert-inout-to-fp16": "write `tenon compile MODEL --data-type NAME=float16`",
     "input-values-range": "write -mean and -stddev",
-}  # fmt: skip
+}
 """Options of Glow that are not here, and what does their work."""
 
 _TRUE, _FALSE = ("true", "TRUE", "True", "1", ""), ("false", "FALSE", "False", "0")

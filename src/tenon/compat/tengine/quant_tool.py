@@ -32,9 +32,12 @@ from tenon.tools.quantization.scheme import named_scheme
 _LETTERS = "m:a:f:o:i:g:s:w:b:c:y:k:z:t:h"
 _DFQ, _EQ = 3, 4
 _ALGORITHMS = {
-    0: ("MIN MAX", "minmax", "min-max"), 1: ("KL", "kl", "entropy"), 2: ("ACIQ", "aciq", "aciq"),
-    _DFQ: ("DFQ", "minmax", "min-max"), _EQ: ("MM EQ", "minmax", "min-max"),
-}  # fmt: skip
+    0: ("MIN MAX", "minmax", "min-max"),
+    1: ("KL", "kl", "entropy"),
+    2: ("ACIQ", "aciq", "aciq"),
+    _DFQ: ("DFQ", "minmax", "min-max"),
+    _EQ: ("MM EQ", "minmax", "min-max"),
+}
 """What ``-a`` names: as the tools print it, in the name of the table, and as Tenon names it."""
 
 MOST = 64

@@ -10,10 +10,23 @@ from tenon.formats.graph_builder.node_context import NodeContext
 from tenon.network.graph.graph import Value
 
 UNARY: dict[int, tuple[str, ...]] = {
-    0: ("Abs",), 1: ("Neg",), 2: ("Floor",), 3: ("Ceil",), 5: ("Sqrt",), 6: ("Sqrt", "Reciprocal"), 7: ("Exp",),
-    8: ("Log",), 9: ("Sin",), 10: ("Cos",), 11: ("Tan",), 12: ("Asin",), 13: ("Acos",), 14: ("Atan",),
-    15: ("Reciprocal",), 16: ("Tanh",),
-}  # fmt: skip
+    0: ("Abs",),
+    1: ("Neg",),
+    2: ("Floor",),
+    3: ("Ceil",),
+    5: ("Sqrt",),
+    6: ("Sqrt", "Reciprocal"),
+    7: ("Exp",),
+    8: ("Log",),
+    9: ("Sin",),
+    10: ("Cos",),
+    11: ("Tan",),
+    12: ("Asin",),
+    13: ("Acos",),
+    14: ("Atan",),
+    15: ("Reciprocal",),
+    16: ("Tanh",),
+}
 """Unary functions by ncnn's and Tengine's codes; 4 is the square."""
 
 

@@ -65,9 +65,12 @@ class Settings:
 MAX_CHANNELS = 1 << 16
 _FILES = ("original_prototxt_path", "original_model_path", "optimized_prototxt_path", "optimized_model_path")
 _STEPS = {
-    "norms": "merge_bn_scale", "scale_input": "merge_input_scale", "mean_input": "merge_input_mean",
-    "dropout": "merge_dropout", "in_place": "merge_inplace_memory",
-}  # fmt: skip
+    "norms": "merge_bn_scale",
+    "scale_input": "merge_input_scale",
+    "mean_input": "merge_input_mean",
+    "dropout": "merge_dropout",
+    "in_place": "merge_inplace_memory",
+}
 
 
 def _mean(values: Mapping[str, str], folder: Path) -> tuple[float, ...]:

@@ -17,9 +17,18 @@ from tenon.errors import FormatError
 from tenon.network.graph.graph import Array
 
 KINDS = {
-    "bool": "<?", "i8": "<b", "u8": "<B", "i16": "<h", "u16": "<H", "i32": "<i", "u32": "<I", "i64": "<q",
-    "u64": "<Q", "f32": "<f", "f64": "<d",
-}  # fmt: skip
+    "bool": "<?",
+    "i8": "<b",
+    "u8": "<B",
+    "i16": "<h",
+    "u16": "<H",
+    "i32": "<i",
+    "u32": "<I",
+    "i64": "<q",
+    "u64": "<Q",
+    "f32": "<f",
+    "f64": "<d",
+}
 """Scalars by the names that tables of fields use, and their formats for struct and NumPy."""
 
 

@@ -21,11 +21,30 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 DTYPES = {
-    1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32, 7: DType.I64, 9: DType.BOOL,
-    10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64, 16: DType.BF16, 17: DType.F8E4M3, 18: DType.F8E4M3U,
-    19: DType.F8E5M2, 20: DType.F8E5M2U, 21: DType.U4, 22: DType.I4, 23: DType.F4E2M1, 24: DType.F8E8M0, 25: DType.U2,
+    1: DType.F32,
+    2: DType.U8,
+    3: DType.I8,
+    4: DType.U16,
+    5: DType.I16,
+    6: DType.I32,
+    7: DType.I64,
+    9: DType.BOOL,
+    10: DType.F16,
+    11: DType.F64,
+    12: DType.U32,
+    13: DType.U64,
+    16: DType.BF16,
+    17: DType.F8E4M3,
+    18: DType.F8E4M3U,
+    19: DType.F8E5M2,
+    20: DType.F8E5M2U,
+    21: DType.U4,
+    22: DType.I4,
+    23: DType.F4E2M1,
+    24: DType.F8E8M0,
+    25: DType.U2,
     26: DType.I2,
-}  # fmt: skip
+}
 """TensorProto.DataType to element types."""
 
 STRING = 8

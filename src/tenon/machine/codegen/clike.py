@@ -48,14 +48,32 @@ class CLike(Printer):
     """
 
     names: ClassVar[dict[DType, str]] = {
-        DType.F32: "float", DType.F64: "double", DType.F16: "uint16_t", DType.BOOL: "uint8_t", DType.Q8: "int32_t",
-        DType.I64: "int64_t", DType.I32: "int32_t", DType.I16: "int16_t", DType.I8: "int8_t",
-        DType.U64: "uint64_t", DType.U32: "uint32_t", DType.U16: "uint16_t", DType.U8: "uint8_t",
-        DType.BF16: "uint16_t", DType.B2: "int32_t",
-        DType.F8E4M3: "uint8_t", DType.F8E4M3U: "uint8_t", DType.F8E5M2: "uint8_t",
-        DType.F8E5M2U: "uint8_t", DType.F8E8M0: "uint8_t", DType.F4E2M1: "uint8_t",
-        DType.I4: "uint8_t", DType.U4: "uint8_t", DType.I2: "uint8_t", DType.U2: "uint8_t",
-    }  # fmt: skip
+        DType.F32: "float",
+        DType.F64: "double",
+        DType.F16: "uint16_t",
+        DType.BOOL: "uint8_t",
+        DType.Q8: "int32_t",
+        DType.I64: "int64_t",
+        DType.I32: "int32_t",
+        DType.I16: "int16_t",
+        DType.I8: "int8_t",
+        DType.U64: "uint64_t",
+        DType.U32: "uint32_t",
+        DType.U16: "uint16_t",
+        DType.U8: "uint8_t",
+        DType.BF16: "uint16_t",
+        DType.B2: "int32_t",
+        DType.F8E4M3: "uint8_t",
+        DType.F8E4M3U: "uint8_t",
+        DType.F8E5M2: "uint8_t",
+        DType.F8E5M2U: "uint8_t",
+        DType.F8E8M0: "uint8_t",
+        DType.F4E2M1: "uint8_t",
+        DType.I4: "uint8_t",
+        DType.U4: "uint8_t",
+        DType.I2: "uint8_t",
+        DType.U2: "uint8_t",
+    }
     int_type = "intptr_t"
     loop_word: ClassVar[str] = ""
     inline: ClassVar[str] = "static inline "

@@ -155,7 +155,9 @@ def _each_rounded(convert: str, add: str, factor: str) -> str:
 
 FORMS = (
     Form(
-        "shift_even", 1, "defined(__GNUC__)",
+        "shift_even",
+        1,
+        "defined(__GNUC__)",
         "return __builtin_expect(({U})t << (32 - r) != 0, 1) ? t >> r : {tie}(s, m, c, r);",
     ),
     # The sum stays in its register.
@@ -168,14 +170,15 @@ FORMS = (
     Form("mulh_add", 1, _DSP, _instruction("smmlar %0, %1, %2, %3", "a", "b", "c")),
     # Clang defines the feature for Armv8-M Baseline, too, which has Thumb-1's instructions.
     Form(
-        "saturate_i8", 1,
+        "saturate_i8",
+        1,
         "defined(__GNUC__) && defined(__ARM_FEATURE_SAT) && (defined(__thumb2__) || !defined(__thumb__))",
         _instruction("ssat %0, #8, %1", "a"),
     ),
     *(Form(name, 1, f"{_DSP} && defined(__ARM_FP)", _rounded(*lines)) for name, lines in _ROUNDED.items()),
     # Lane by lane: vector conversions neither round so nor saturate sums.
     *(Form(name, 0, f"{_DSP} && defined(__ARM_FP)", _each_rounded(*lines)) for name, lines in _ROUNDED.items()),
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------------------------------------- inner loops
 _HAS_REGISTERS = f"{_DSP} && defined(__thumb2__) && !defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE__)"

@@ -68,15 +68,20 @@ FORMS = (
     Form("dot16", 1, _HAS_MVE, '__asm__("vmladava.s8 %0, %q1, %q2" : "+Te"(acc) : "w"(a), "w"(b));\n  return acc;'),
     # Clang has no instructions for it.
     Form(
-        "select", 4, "defined(__ARM_FEATURE_MVE)",
-        "{V} r; for (int i = 0; i < {N}; i++) r[i] = m[i] ? a[i] : b[i]; return r;", DType.F64,
+        "select",
+        4,
+        "defined(__ARM_FEATURE_MVE)",
+        "{V} r; for (int i = 0; i < {N}; i++) r[i] = m[i] ? a[i] : b[i]; return r;",
+        DType.F64,
     ),
     Form(
-        "shift_even", 4, _HAS_MVE,
+        "shift_even",
+        4,
+        _HAS_MVE,
         "const {V} none = ({V}){{0}} - 1, low = t & ~({V})(({U})none << ({U})r);\n  {V} y = t >> r;\n"
         '  uint32_t least = 0xffffffffu;\n  __asm__("vminv.u32 %0, %q1" : "+r"(least) : "w"(low));\n'
         "  if (__builtin_expect(!least, 0)) " + LANES_EVEN + "\n  return y;",
     ),
-)  # fmt: skip
+)
 ASSEMBLY = {"dot16_tile": Assembly(f"{_HAS_MVE} && defined(__OPTIMIZE__)", _tile)}
 """Numbers: iterations of the loop, steps of its body, positions, elements between the inputs of two positions."""

@@ -135,13 +135,15 @@ FORMS = (
     Form("scalar", 1, "defined(__GNUC__)", '__asm__("" : "+r"(a));\n  return a;', DType.I32),
     # Without products of 64 bits, by halves; the lower half of the lowest product does not change what is rounded.
     Form(
-        "mulh_add", 1, "defined(__thumb__) && !defined(__thumb2__)",
+        "mulh_add",
+        1,
+        "defined(__thumb__) && !defined(__thumb2__)",
         "const {V} a1 = a >> 16, b1 = b >> 16, a0 = a & 65535, b0 = b & 65535;\n"
         "  const {V} left = a1 * b0 + ({V})(({U})a0 * ({U})b0 >> 16), right = a0 * b1;\n"
         "  const {V} whole = a1 * b1 + (left >> 16) + (right >> 16);\n"
         "  return ({V})(({U})c + ({U})whole + (((left & 65535) + (right & 65535) + 32768) >> 16));",
     ),
-)  # fmt: skip
+)
 ASSEMBLY = {
     "bytes_panel2": Assembly(_THUMB2, _of_panel2),
     "bytes_panel1": Assembly(_THUMB1, _of_panel1),

@@ -70,7 +70,16 @@ class Board:
     def runner(self) -> Local:
         """QEMU, with the files of the host by semihosting."""
         command = (
-            *self.emulator, "-M", self.name, "-nographic", "-monitor", "none", "-serial", "none",
-            "-semihosting-config", "enable=on,target=native", "-kernel",
-        )  # fmt: skip
+            *self.emulator,
+            "-M",
+            self.name,
+            "-nographic",
+            "-monitor",
+            "none",
+            "-serial",
+            "none",
+            "-semihosting-config",
+            "enable=on,target=native",
+            "-kernel",
+        )
         return Local(command, f"apt-get install {self.package}", f"QEMU, {self.name}")

@@ -93,10 +93,24 @@ SOURCES = {
 """The files, by folder: those that zig links into a program with images and threads, on any architecture."""
 
 _FLAGS = (
-    "-std=c99", "-nostdinc", "-ffreestanding", "-frounding-math", "-ffp-contract=off", "-fno-strict-aliasing", "-Os",
-    "-fomit-frame-pointer", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-ffunction-sections",
-    "-fdata-sections", "-fno-stack-protector", "-fno-sanitize=all", "-g0", "-w", "-D_XOPEN_SOURCE=700",
-)  # fmt: skip
+    "-std=c99",
+    "-nostdinc",
+    "-ffreestanding",
+    "-frounding-math",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-Os",
+    "-fomit-frame-pointer",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-stack-protector",
+    "-fno-sanitize=all",
+    "-g0",
+    "-w",
+    "-D_XOPEN_SOURCE=700",
+)
 
 
 def available(compiler: Compiler, target: Target) -> bool:

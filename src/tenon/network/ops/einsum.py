@@ -82,7 +82,9 @@ class Einsum(Operator):
         loop = {letter: i for i, letter in enumerate((*result, *summed))}
         factors = tuple(
             Factor(
-                s, tuple(along(loop[c]) if n > 1 else Affine() for c, n in zip(t, s, strict=True)), site.input(i).dtype
+                s,
+                tuple(along(loop[c]) if n > 1 else Affine() for c, n in zip(t, s, strict=True)),
+                site.input(i).dtype,
             )
             for i, (s, t) in enumerate(zip(shapes, terms, strict=True))
         )

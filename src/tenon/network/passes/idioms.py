@@ -61,7 +61,11 @@ GELU = (
         _becomes("gelu by tanh", spelling, "Gelu", approximate="tanh")
         for cube in _CUBES
         for inner in (
-            Apply("Mul", Apply("Add", ANY, Apply("Mul", cube, Number(0.044715))), Number(math.sqrt(2 / math.pi))),
+            Apply(
+                "Mul",
+                Apply("Add", ANY, Apply("Mul", cube, Number(0.044715))),
+                Number(math.sqrt(2 / math.pi)),
+            ),
         )
         for spelling in _halved(Apply("Add", Apply("Tanh", inner), Number(1)), ANY)
     ),
@@ -90,7 +94,13 @@ def relu_from_max(match: Match) -> Result:
 
 
 # --------------------------------------------------------------------------------------- channel shuffle
-@rule(Apply("Reshape", Apply("Transpose", Apply("Reshape", ANY, Constant("split")), name="swap"), Constant("join")))
+@rule(
+    Apply(
+        "Reshape",
+        Apply("Transpose", Apply("Reshape", ANY, Constant("split")), name="swap"),
+        Constant("join"),
+    )
+)
 def channel_shuffle(match: Match) -> Result:
     """[N, C, ...] seen as [N, groups, C / groups, ...], transposed, and back"""
     x, swap = match.value("x"), match.node("swap")

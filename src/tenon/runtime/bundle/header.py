@@ -16,10 +16,24 @@ from tenon.runtime.bundle.manifest import LibraryCalls
 from tenon.runtime.bundle.names import unique
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds
 
-_RESERVED = ("CONSTANT_MEM_SIZE", "MUTABLE_MEM_SIZE", "ACTIVATIONS_MEM_SIZE", "ACTIVATIONS_LOWER_BOUND",
-             "PEAK_MEM_SIZE", "MEM_ALIGN", "STACK_SIZE", "MAX_INSTRUCTIONS",
-             "CALL_INSTRUCTIONS", "LIBM_FUNCTIONS", "INPUTS", "OUTPUTS", "CALLS", "MAX_THREADS",
-             "BINDINGS", "H")  # fmt: skip
+_RESERVED = (
+    "CONSTANT_MEM_SIZE",
+    "MUTABLE_MEM_SIZE",
+    "ACTIVATIONS_MEM_SIZE",
+    "ACTIVATIONS_LOWER_BOUND",
+    "PEAK_MEM_SIZE",
+    "MEM_ALIGN",
+    "STACK_SIZE",
+    "MAX_INSTRUCTIONS",
+    "CALL_INSTRUCTIONS",
+    "LIBM_FUNCTIONS",
+    "INPUTS",
+    "OUTPUTS",
+    "CALLS",
+    "MAX_THREADS",
+    "BINDINGS",
+    "H",
+)
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 

@@ -7,9 +7,16 @@ from collections.abc import Mapping
 
 _NETWORK = "network.h"
 _IMAGES = (
-    "tables.h", "elements.h", "image.h", "preprocess.h", "detect.h",
-    "elements.c", "image.c", "preprocess.c", "detect.c",
-)  # fmt: skip
+    "tables.h",
+    "elements.h",
+    "image.h",
+    "preprocess.h",
+    "detect.h",
+    "elements.c",
+    "image.c",
+    "preprocess.c",
+    "detect.c",
+)
 """What the C file consists of besides the network's own parts, in the order in which these need each other."""
 
 _SYMBOLS = ("inputs", "outputs", "preprocessing", "heads", "labels", "label_count")

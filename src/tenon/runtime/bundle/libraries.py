@@ -39,10 +39,22 @@ _MEMORY = ("memcpy", "memmove", "memset", "memcmp")
 """Functions of ``runtime/c/memory.c``."""
 
 _LIBC = (
-    *_MEMORY, "malloc", "free", "posix_memalign", "syscall", "sigfillset",
-    "sched_yield", "sched_getcpu", "sched_getaffinity", "sched_setaffinity", "__sched_cpucount", "__sched_cpualloc",
-    "__sched_cpufree", "__errno_location", "__errno",
-)  # fmt: skip
+    *_MEMORY,
+    "malloc",
+    "free",
+    "posix_memalign",
+    "syscall",
+    "sigfillset",
+    "sched_yield",
+    "sched_getcpu",
+    "sched_getaffinity",
+    "sched_setaffinity",
+    "__sched_cpucount",
+    "__sched_cpualloc",
+    "__sched_cpufree",
+    "__errno_location",
+    "__errno",
+)
 _PTHREAD = tuple(
     f"pthread_{name}"
     for name in ("attr_init", "attr_destroy", "attr_setstacksize", "create", "join", "sigmask", "setaffinity_np")

@@ -25,9 +25,17 @@ HEADERS = tuple(sorted(path.name for path in _RUNTIME.glob("*.h")))
 """Hand-written C files that main programs and tables include."""
 
 READERS = (
-    "bmp.c", "exif.c", "image.c", "image_file.c", "image_format.c", "inflate.c", "jpeg.c", "jpeg_samples.c", "netpbm.c",
+    "bmp.c",
+    "exif.c",
+    "image.c",
+    "image_file.c",
+    "image_format.c",
+    "inflate.c",
+    "jpeg.c",
+    "jpeg_samples.c",
+    "netpbm.c",
     "png.c",
-)  # fmt: skip
+)
 """Reading image files."""
 IMAGES = (*READERS, "detect.c", "elements.c", "preprocess.c")
 """Images as inputs, and detections in outputs."""

@@ -30,9 +30,11 @@ from tenon.runtime.engine.timing import Times, fill_randomly
 
 _INPUT, _OUTPUT = "input.bin", "output.bin"
 _STATUS = {
-    1: "the network failed", 2: "the input was cut short", 3: "the processor took a fault",
+    1: "the network failed",
+    2: "the input was cut short",
+    3: "the processor took a fault",
     4: "it has no clock of nanoseconds",
-}  # fmt: skip
+}
 _EVICTED = 8 << 20  # bytes that evict a layer's data from a second-level cache
 
 _Kind = Literal["run", "time", "time_cold", "profile"]

@@ -15,31 +15,64 @@ SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name != "tm_ben
 HEADERS = ("tengine/c_api.h", "tengine/defines.h", "tengine_c_api.h", "tengine_cpp_api.h")
 
 _SPELLINGS = {
-    "AbsVal": "Absval", "Addn": "Add_n", "BatchNormalization": "BatchNormalize", "BatchToSpaceND": "Batchtospacend",
-    "DepthToSpace": "Depthtospace", "ELU": "Elu", "ExpandDims": "Expanddims", "GELU": "Gelu", "GRU": "Gru",
-    "HardSwish": "Hardswish", "LRN": "Lrn", "LSTM": "Lstm", "MVN": "Mvn", "MatMul": "Matmul", "RPN": "Rpn",
-    "SELU": "Selu", "SpaceToBatchND": "Spacetobatchnd", "SpaceToDepth": "Spacetodepth", "TopKV2": "Topkv2",
-}  # fmt: skip
+    "AbsVal": "Absval",
+    "Addn": "Add_n",
+    "BatchNormalization": "BatchNormalize",
+    "BatchToSpaceND": "Batchtospacend",
+    "DepthToSpace": "Depthtospace",
+    "ELU": "Elu",
+    "ExpandDims": "Expanddims",
+    "GELU": "Gelu",
+    "GRU": "Gru",
+    "HardSwish": "Hardswish",
+    "LRN": "Lrn",
+    "LSTM": "Lstm",
+    "MVN": "Mvn",
+    "MatMul": "Matmul",
+    "RPN": "Rpn",
+    "SELU": "Selu",
+    "SpaceToBatchND": "Spacetobatchnd",
+    "SpaceToDepth": "Spacetodepth",
+    "TopKV2": "Topkv2",
+}
 """Operators that Tengine's functions spell otherwise than its tmfiles (source/operator/op_name.h)."""
 
 _DEFAULTS = {
-    "ArgMax": "keepdims=1", "ArgMin": "keepdims=1", "BatchNormalization": "eps=1e-5 rescale_factor=1",
+    "ArgMax": "keepdims=1",
+    "ArgMin": "keepdims=1",
+    "BatchNormalization": "eps=1e-5 rescale_factor=1",
     "Clip": "max=3.402823466e38 min=-3.402823466e38",
     "Convolution": "kernel_h=1 kernel_w=1 stride_h=1 stride_w=1 dilation_h=1 dilation_w=1 input_channel=64 "
     "output_channel=64 group=1 activation=-1",
     "Crop": "axis=2",
     "Deconvolution": "num_output=1 kernel_h=1 kernel_w=1 stride_h=1 stride_w=1 dilation_h=1 dilation_w=1 group=1 "
     "activation=-1",
-    "DepthToSpace": "block=1", "ELU": "alpha=1", "Flatten": "axis=1 end_axis=3", "FullyConnected": "num_output=1",
-    "HardSwish": "alpha=1 beta=3", "Interp": "resize_type=1 height_scale=1 width_scale=1",
-    "LRN": "alpha=1 beta=0.75 k=1 local_size=5", "Pad": "pad_n_0=-1 pad_n_1=-1 pad_c_0=-1 pad_c_1=-1 pad_h_0=-1 "
-    "pad_h_1=-1 pad_w_0=-1 pad_w_1=-1", "Permute": "order1=1 order2=2 order3=3",
-    "Pooling": "kernel_h=2 kernel_w=2 stride_h=2 stride_w=2", "ReduceL2": "keepdim=1",
-    "Reduction": "dim_0=-2 dim_1=-2 dim_2=-2 dim_3=-2", "Reorg": "stride=1", "Resize": "scale_x=1 scale_y=1",
-    "Scale": "axis=1 num_axes=1", "Scatter": "axis=-1", "SELU": "alpha=1.67326319 lambda=1.05070102",
-    "ShuffleChannel": "group=1", "Slice": "axis=1 step=1", "Softmax": "axis=1", "SpaceToDepth": "block=1",
-    "Split": "split_dim=1", "Squeeze": "dim_0=-2 dim_1=-2 dim_2=-2 dim_3=-2", "SwapAxis": "dim_1=1", "TopKV2": "k=1",
-}  # fmt: skip
+    "DepthToSpace": "block=1",
+    "ELU": "alpha=1",
+    "Flatten": "axis=1 end_axis=3",
+    "FullyConnected": "num_output=1",
+    "HardSwish": "alpha=1 beta=3",
+    "Interp": "resize_type=1 height_scale=1 width_scale=1",
+    "LRN": "alpha=1 beta=0.75 k=1 local_size=5",
+    "Pad": "pad_n_0=-1 pad_n_1=-1 pad_c_0=-1 pad_c_1=-1 pad_h_0=-1 pad_h_1=-1 pad_w_0=-1 pad_w_1=-1",
+    "Permute": "order1=1 order2=2 order3=3",
+    "Pooling": "kernel_h=2 kernel_w=2 stride_h=2 stride_w=2",
+    "ReduceL2": "keepdim=1",
+    "Reduction": "dim_0=-2 dim_1=-2 dim_2=-2 dim_3=-2",
+    "Reorg": "stride=1",
+    "Resize": "scale_x=1 scale_y=1",
+    "Scale": "axis=1 num_axes=1",
+    "Scatter": "axis=-1",
+    "SELU": "alpha=1.67326319 lambda=1.05070102",
+    "ShuffleChannel": "group=1",
+    "Slice": "axis=1 step=1",
+    "Softmax": "axis=1",
+    "SpaceToDepth": "block=1",
+    "Split": "split_dim=1",
+    "Squeeze": "dim_0=-2 dim_1=-2 dim_2=-2 dim_3=-2",
+    "SwapAxis": "dim_1=1",
+    "TopKV2": "k=1",
+}
 """Parameters of new nodes that are not 0 (init_op of source/operator/prototype)."""
 
 

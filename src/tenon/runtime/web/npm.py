@@ -12,10 +12,19 @@ from tenon.runtime.web.template_files import Description, filled, template
 VERSION = "1.0.0"
 
 _ARRAYS = {
-    "f32": "Float32Array", "f64": "Float64Array", "f16": "Uint16Array", "bool": "Uint8Array",
-    "i8": "Int8Array", "i16": "Int16Array", "i32": "Int32Array", "i64": "BigInt64Array",
-    "u8": "Uint8Array", "u16": "Uint16Array", "u32": "Uint32Array", "u64": "BigUint64Array",
-}  # fmt: skip
+    "f32": "Float32Array",
+    "f64": "Float64Array",
+    "f16": "Uint16Array",
+    "bool": "Uint8Array",
+    "i8": "Int8Array",
+    "i16": "Int16Array",
+    "i32": "Int32Array",
+    "i64": "BigInt64Array",
+    "u8": "Uint8Array",
+    "u16": "Uint16Array",
+    "u32": "Uint32Array",
+    "u64": "BigUint64Array",
+}
 
 
 def package_name(name: str) -> str:

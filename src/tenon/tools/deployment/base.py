@@ -10,9 +10,18 @@ from typing import Any, Literal
 from tenon.errors import InputError
 
 PLACES = (
-    "model", "sha256", "weights", "weights_sha256", "inputs", "outputs", "tensors", "shapes", "input types",
-    "output types", "quantize",
-)  # fmt: skip
+    "model",
+    "sha256",
+    "weights",
+    "weights_sha256",
+    "inputs",
+    "outputs",
+    "tensors",
+    "shapes",
+    "input types",
+    "output types",
+    "quantize",
+)
 """What ``DeployedModel.places`` has beside files."""
 
 Files = tuple[str, ...]

@@ -24,25 +24,35 @@ MODEL_MARKS = frozenset({"platform", "model_file_path", "subgraphs", "model_sha2
 """Keys by which a file is recognised as MACE's."""
 
 TARGETS = {
-    "armeabi-v7a": "android-armv7", "arm64-v8a": "android-arm64", "arm64": "aarch64", "armhf": "armv7", "host": "host",
-}  # fmt: skip
+    "armeabi-v7a": "android-armv7",
+    "arm64-v8a": "android-arm64",
+    "arm64": "aarch64",
+    "armhf": "armv7",
+    "host": "host",
+}
 
 CHANNELS_LAST = frozenset({"tensorflow", "keras"})
 """Platforms whose own images are NHWC."""
 
 _PRECISIONS = {"fp32_fp32": "fp32", "bf16_fp32": "bf16"}
 _WITHOUT_EFFECT = {
-    "limit_opencl_kernel_time": "bundles do not use OpenCL", "opencl_queue_window_size": "bundles do not use OpenCL",
-    "cl_mem_type": "bundles do not use OpenCL", "nnlib_graph_mode": "bundles do not use Hexagon's nnlib",
-    "dsp_mode": "bundles do not use a DSP", "accelerator_api": "bundles do not use an accelerator",
+    "limit_opencl_kernel_time": "bundles do not use OpenCL",
+    "opencl_queue_window_size": "bundles do not use OpenCL",
+    "cl_mem_type": "bundles do not use OpenCL",
+    "nnlib_graph_mode": "bundles do not use Hexagon's nnlib",
+    "dsp_mode": "bundles do not use a DSP",
+    "accelerator_api": "bundles do not use an accelerator",
     "graph_optimize_options": "the optimiser chooses its passes by itself",
-    "docker_image_tag": "models are read without Caffe", "dockerfile_path": "models are read without Caffe",
+    "docker_image_tag": "models are read without Caffe",
+    "dockerfile_path": "models are read without Caffe",
     "dockerfile_sha256_checksum": "models are read without Caffe",
     "order": "subgraphs are bundles of their own",
-    "check_tensors": "every output is compared", "check_shapes": "every output is compared",
-    "input_aliases": "inputs keep their names", "output_aliases": "outputs keep their names",
+    "check_tensors": "every output is compared",
+    "check_shapes": "every output is compared",
+    "input_aliases": "inputs keep their names",
+    "output_aliases": "outputs keep their names",
     "backend": "validation runs the framework of the platform",
-}  # fmt: skip
+}
 
 _FILES = ("validation_inputs_data", "validation_outputs_data", "accuracy_validation_script")
 """Keys that list files."""

@@ -348,8 +348,18 @@ STRINGS: dict[str, Callable[[OnnxNode, set[int]], Results]] = {
 }
 """The operators on strings, and those of ai.onnx.ml, which may give strings for numbers."""
 
-MAKES_STRINGS = frozenset({
-    "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer",
-    "OneHotEncoder", "Scaler", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
-})  # fmt: skip
+MAKES_STRINGS = frozenset(
+    {
+        "FeatureVectorizer",
+        "Imputer",
+        "LabelEncoder",
+        "LinearClassifier",
+        "LinearRegressor",
+        "Normalizer",
+        "OneHotEncoder",
+        "Scaler",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
+    }
+)
 """Operators that are handled here whatever types they read."""

@@ -242,9 +242,7 @@ OPERATORS: dict[str, Write] = {
     "Gemm": matrix_product,
     "MatMul": matrix_product,
     **dict.fromkeys(("MaxPool", "AveragePool"), pool),
-    **dict.fromkeys(
-        ("GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), mean
-    ),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), mean),
     **{name: _binary(name.upper(), activates=True) for name in ("Add", "Mul", "Sub")},
     "Div": _binary("DIV", integers=False),
     "Pow": _binary("POW", integers=False),
@@ -256,9 +254,11 @@ OPERATORS: dict[str, Write] = {
     "Tanh": _unary("TANH", fixed=_TANH),
     "HardSwish": _unary("HARD_SWISH", integers=True),
     "LeakyRelu": _unary("LEAKY_RELU", integers=True),
-    **{name: _unary(name.upper()) for name in ("Abs", "Ceil", "Cos", "Elu", "Exp", "Floor", "Log", "Neg", "Round",
-                                              "Sin", "Sqrt")},
+    **{
+        name: _unary(name.upper())
+        for name in ("Abs", "Ceil", "Cos", "Elu", "Exp", "Floor", "Log", "Neg", "Round", "Sin", "Sqrt")
+    },
     "Swish": _swish,
     "Softmax": _softmax,
     **MOVEMENT,
-}  # fmt: skip
+}

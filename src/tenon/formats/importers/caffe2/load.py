@@ -51,10 +51,17 @@ SCHEMA = Schema(
 """The part of caffe2/proto/caffe2.proto that networks use."""
 
 _FILLS = {
-    "GivenTensorFill": "f4", "GivenTensorDoubleFill": "f4", "ConstantFill": "f4", "XavierFill": "f4", "MSRAFill": "f4",
-    "GivenTensorIntFill": "i4", "GivenTensorInt64Fill": "i8", "GivenTensorBoolFill": "?",
-    "Int8GivenTensorFill": "u1", "Int8GivenIntTensorFill": "i4",
-}  # fmt: skip
+    "GivenTensorFill": "f4",
+    "GivenTensorDoubleFill": "f4",
+    "ConstantFill": "f4",
+    "XavierFill": "f4",
+    "MSRAFill": "f4",
+    "GivenTensorIntFill": "i4",
+    "GivenTensorInt64Fill": "i8",
+    "GivenTensorBoolFill": "?",
+    "Int8GivenTensorFill": "u1",
+    "Int8GivenIntTensorFill": "i4",
+}
 _CONSTANT_TYPES = {1: "f4", 2: "i4", 5: "?", 10: "i8"}
 
 

@@ -19,9 +19,15 @@ from tenon.network.graph.graph import Array, Value
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "SimpleRNN": (0,)}
 _OPS = {"LSTM": "LSTM", "GRU": "GRU", "SimpleRNN": "RNN"}
 _FUNCTIONS = {
-    "tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "hard_sigmoid": "HardSigmoid", "linear": "Affine",
-    "elu": "Elu", "softplus": "Softplus", "softsign": "Softsign",
-}  # fmt: skip
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "relu": "Relu",
+    "hard_sigmoid": "HardSigmoid",
+    "linear": "Affine",
+    "elu": "Elu",
+    "softplus": "Softplus",
+    "softsign": "Softsign",
+}
 _PLAIN = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "SimpleRNN": ("Tanh",)}
 _OLD = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 

@@ -218,8 +218,17 @@ def _stacked(node: MaceNode, rows: Sequence[Value]) -> Value:
 
 
 SPEECH: dict[str, Callable[[MaceNode], Value | Sequence[Value]]] = {
-    "DynamicLSTM": dynamic_lstm, "ExtractPooling": statistics, "IfDefined": if_defined, "KaldiBatchNorm": batch_norm,
-    "LSTMNonlinear": lstm_nonlinear, "LstmNonlinear": lstm_nonlinear, "PadContext": pad_context, "PNorm": group_lengths,
-    "ReplaceIndex": subsample, "Splice": splice, "Subsample": subsample, "SumGroup": sum_group,
+    "DynamicLSTM": dynamic_lstm,
+    "ExtractPooling": statistics,
+    "IfDefined": if_defined,
+    "KaldiBatchNorm": batch_norm,
+    "LSTMNonlinear": lstm_nonlinear,
+    "LstmNonlinear": lstm_nonlinear,
+    "PadContext": pad_context,
+    "PNorm": group_lengths,
+    "ReplaceIndex": subsample,
+    "Splice": splice,
+    "Subsample": subsample,
+    "SumGroup": sum_group,
     "TargetRMSNorm": target_rms,
-}  # fmt: skip
+}

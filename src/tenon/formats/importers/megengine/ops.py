@@ -30,9 +30,28 @@ from tenon.formats.importers.megengine.data_movement import (
 from tenon.formats.importers.megengine.node import MegengineNode
 from tenon.network.graph.graph import Value
 
-_UNARY = {0: "Relu", 1: "Abs", 2: "Acos", 3: "Asin", 4: "Ceil", 5: "Cos", 6: "Exp", 8: "Floor", 9: "Log", 11: "Neg",
-            12: "Sigmoid", 13: "Sin", 14: "Tanh", 40: "Tanh", 42: "Round", 45: "Erf", 49: "HardSwish", 52: "Not",
-            56: "Swish", 58: "Gelu"}  # fmt: skip
+_UNARY = {
+    0: "Relu",
+    1: "Abs",
+    2: "Acos",
+    3: "Asin",
+    4: "Ceil",
+    5: "Cos",
+    6: "Exp",
+    8: "Floor",
+    9: "Log",
+    11: "Neg",
+    12: "Sigmoid",
+    13: "Sin",
+    14: "Tanh",
+    40: "Tanh",
+    42: "Round",
+    45: "Erf",
+    49: "HardSwish",
+    52: "Not",
+    56: "Swish",
+    58: "Gelu",
+}
 _BINARY = {16: "Add", 18: "Max", 19: "Min", 21: "Mul", 22: "Pow", 24: "Sub", 27: "Div", 53: "And", 54: "Or", 55: "Xor"}
 _COMPARISONS = {29: "Less", 30: "LessOrEqual", 31: "Equal"}
 _FUSED = {37: "Relu", 38: "Sigmoid", 39: "Tanh", 51: "HardSwish"}

@@ -188,12 +188,36 @@ _BINARY = {
     "maximum": "Max",
     "minimum": "Min",
 }
-_COMPARISONS = {"equal": "Equal", "not_equal": "NotEqual", "logical_and": "And", "logical_or": "Or",
-                "logical_xor": "Xor", "greater": "Greater", "greater_equal": "GreaterOrEqual", "lesser": "Less",
-                "lesser_equal": "LessOrEqual"}  # fmt: skip
-_UNARY = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt",
-            "abs": "Abs", "negative": "Neg", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin",
-            "cos": "Cos", "softsign": "Softsign", "reciprocal": "Reciprocal", "sign": "Sign", "erf": "Erf"}  # fmt: skip
+_COMPARISONS = {
+    "equal": "Equal",
+    "not_equal": "NotEqual",
+    "logical_and": "And",
+    "logical_or": "Or",
+    "logical_xor": "Xor",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "lesser": "Less",
+    "lesser_equal": "LessOrEqual",
+}
+_UNARY = {
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "negative": "Neg",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "sin": "Sin",
+    "cos": "Cos",
+    "softsign": "Softsign",
+    "reciprocal": "Reciprocal",
+    "sign": "Sign",
+    "erf": "Erf",
+}
 
 OPERATORS: dict[str, Callable[[MxnetNode], Outputs]] = {
     **DETECTION,

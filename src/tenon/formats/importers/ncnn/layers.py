@@ -137,9 +137,33 @@ def reshape(layer: NcnnLayer) -> Value:
 _ORDERS = {
     2: ("wh", "hw"),
     3: ("whc", "hwc", "wch", "cwh", "hcw", "chw"),
-    4: ("whdc", "hwdc", "wdhc", "dwhc", "hdwc", "dhwc", "whcd", "hwcd", "wchd", "cwhd", "hcwd", "chwd",
-        "wdch", "dwch", "wcdh", "cwdh", "dcwh", "cdwh", "hdcw", "dhcw", "hcdw", "chdw", "dchw", "cdhw"),
-}  # fmt: skip
+    4: (
+        "whdc",
+        "hwdc",
+        "wdhc",
+        "dwhc",
+        "hdwc",
+        "dhwc",
+        "whcd",
+        "hwcd",
+        "wchd",
+        "cwhd",
+        "hcwd",
+        "chwd",
+        "wdch",
+        "dwch",
+        "wcdh",
+        "cwdh",
+        "dcwh",
+        "cdwh",
+        "hdcw",
+        "dhcw",
+        "hcdw",
+        "chdw",
+        "dchw",
+        "cdhw",
+    ),
+}
 """The axes along w, h, d and c after a permutation, by its code."""
 
 

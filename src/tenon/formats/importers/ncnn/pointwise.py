@@ -59,8 +59,14 @@ def shrink(layer: NcnnLayer) -> Value:
 
 # ------------------------------------------------------------------------------------------ arithmetic
 _LATER: dict[int, tuple[str, ...]] = {
-    18: ("Round",), 20: ("Sign",), 22: ("Sinh",), 23: ("Asinh",), 24: ("Cosh",), 25: ("Acosh",), 26: ("Atanh",),
-}  # fmt: skip
+    18: ("Round",),
+    20: ("Sign",),
+    22: ("Sinh",),
+    23: ("Asinh",),
+    24: ("Cosh",),
+    25: ("Acosh",),
+    26: ("Atanh",),
+}
 """Unary functions of ncnn beyond Tengine's."""
 
 

@@ -236,13 +236,40 @@ def biased(type: str) -> Callable[[OneflowNode], Value]:
 
 
 _UNARY = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "sigmoid_v2": "Sigmoid", "tanh": "Tanh", "gelu": "Gelu", "silu": "Swish",
-    "mish": "Mish", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "negative": "Neg", "sign": "Sign",
-    "softplus": "Softplus", "softsign": "Softsign", "hardswish": "HardSwish", "selu": "Selu", "erf": "Erf",
-    "floor": "Floor", "ceil": "Ceil", "round": "Round", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos",
-    "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
-    "acosh": "Acosh", "atanh": "Atanh",
-}  # fmt: skip
+    "relu": "Relu",
+    "sigmoid": "Sigmoid",
+    "sigmoid_v2": "Sigmoid",
+    "tanh": "Tanh",
+    "gelu": "Gelu",
+    "silu": "Swish",
+    "mish": "Mish",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "negative": "Neg",
+    "sign": "Sign",
+    "softplus": "Softplus",
+    "softsign": "Softsign",
+    "hardswish": "HardSwish",
+    "selu": "Selu",
+    "erf": "Erf",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "reciprocal": "Reciprocal",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "asin": "Asin",
+    "acos": "Acos",
+    "atan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "asinh": "Asinh",
+    "acosh": "Acosh",
+    "atanh": "Atanh",
+}
 _BINARY = {
     **{
         f"broadcast_{name}": type

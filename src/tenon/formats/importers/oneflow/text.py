@@ -14,9 +14,18 @@ MAX_CHARACTERS = 1 << 26
 """Characters of a file."""
 
 _DTYPES = {
-    "f32": DType.F32, "f16": DType.F16, "f64": DType.F64, "si64": DType.I64, "i64": DType.I64, "si32": DType.I32,
-    "i32": DType.I32, "si8": DType.I8, "i8": DType.I8, "ui8": DType.U8, "i1": DType.BOOL,
-}  # fmt: skip
+    "f32": DType.F32,
+    "f16": DType.F16,
+    "f64": DType.F64,
+    "si64": DType.I64,
+    "i64": DType.I64,
+    "si32": DType.I32,
+    "i32": DType.I32,
+    "si8": DType.I8,
+    "i8": DType.I8,
+    "ui8": DType.U8,
+    "i1": DType.BOOL,
+}
 
 
 @dataclass(frozen=True)

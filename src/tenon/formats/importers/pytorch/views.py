@@ -15,9 +15,23 @@ from tenon.network.graph.graph import Value
 _PUT_BACK = {"slice": slice_scatter, "select": select_scatter}
 _RESHAPED = ("view", "unsqueeze", "squeeze", "alias", "detach")
 OTHERS = (
-    "as_strided", "chunk", "contiguous", "diagonal", "expand", "flatten", "permute", "reshape", "split",
-    "split_with_sizes", "t", "to", "transpose", "unbind", "unflatten", "unfold",
-)  # fmt: skip
+    "as_strided",
+    "chunk",
+    "contiguous",
+    "diagonal",
+    "expand",
+    "flatten",
+    "permute",
+    "reshape",
+    "split",
+    "split_with_sizes",
+    "t",
+    "to",
+    "transpose",
+    "unbind",
+    "unflatten",
+    "unfold",
+)
 _REMEDY = "export the result of program.run_decompositions(), in which nothing is written to"
 
 

@@ -170,9 +170,17 @@ def many(type: str) -> Callable[[TengineNode], Value]:
 
 
 _REDUCTIONS = (
-    "ReduceSum", "ReduceMean", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2",
-    "ReduceLogSum", "ReduceLogSumExp",
-)  # fmt: skip
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceL1",
+    "ReduceSumSquare",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+)
 
 
 def reduction(node: TengineNode) -> Value:

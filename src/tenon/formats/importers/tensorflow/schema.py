@@ -79,16 +79,35 @@ SCHEMA = Schema(
 )
 
 DTYPES = {
-    1: DType.F32, 2: DType.F64, 3: DType.I32, 4: DType.U8, 5: DType.I16, 6: DType.I8, 9: DType.I64, 10: DType.BOOL,
-    17: DType.U16, 19: DType.F16, 22: DType.U32, 23: DType.U64,
-}  # fmt: skip
+    1: DType.F32,
+    2: DType.F64,
+    3: DType.I32,
+    4: DType.U8,
+    5: DType.I16,
+    6: DType.I8,
+    9: DType.I64,
+    10: DType.BOOL,
+    17: DType.U16,
+    19: DType.F16,
+    22: DType.U32,
+    23: DType.U64,
+}
 """DataType to element types."""
 
 _VALUES = {
-    DType.F32: "float_val", DType.F64: "double_val", DType.I32: "int_val", DType.U8: "int_val", DType.I16: "int_val",
-    DType.I8: "int_val", DType.U16: "int_val", DType.I64: "int64_val", DType.BOOL: "bool_val", DType.F16: "half_val",
-    DType.U32: "uint32_val", DType.U64: "uint64_val",
-}  # fmt: skip
+    DType.F32: "float_val",
+    DType.F64: "double_val",
+    DType.I32: "int_val",
+    DType.U8: "int_val",
+    DType.I16: "int_val",
+    DType.I8: "int_val",
+    DType.U16: "int_val",
+    DType.I64: "int64_val",
+    DType.BOOL: "bool_val",
+    DType.F16: "half_val",
+    DType.U32: "uint32_val",
+    DType.U64: "uint64_val",
+}
 
 
 def element_type(number: int) -> DType:

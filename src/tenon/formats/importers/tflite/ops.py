@@ -26,12 +26,41 @@ from tenon.formats.wire.flatbuffer import flex_map
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType
 
-MOVERS = frozenset({
-    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS", "GATHER", "GATHER_ND",
-    "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "MIRROR_PAD", "PACK", "PAD", "PADV2", "REDUCE_MAX", "REDUCE_MIN", "RESHAPE",
-    "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH",
-    "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
-})  # fmt: skip
+MOVERS = frozenset(
+    {
+        "BATCH_TO_SPACE_ND",
+        "BROADCAST_TO",
+        "CONCATENATION",
+        "DEPTH_TO_SPACE",
+        "EXPAND_DIMS",
+        "GATHER",
+        "GATHER_ND",
+        "MAXIMUM",
+        "MAX_POOL_2D",
+        "MINIMUM",
+        "MIRROR_PAD",
+        "PACK",
+        "PAD",
+        "PADV2",
+        "REDUCE_MAX",
+        "REDUCE_MIN",
+        "RESHAPE",
+        "RESIZE_NEAREST_NEIGHBOR",
+        "REVERSE_V2",
+        "SELECT",
+        "SELECT_V2",
+        "SLICE",
+        "SPACE_TO_BATCH_ND",
+        "SPACE_TO_DEPTH",
+        "SPLIT",
+        "SPLIT_V",
+        "SQUEEZE",
+        "STRIDED_SLICE",
+        "TILE",
+        "TRANSPOSE",
+        "UNPACK",
+    }
+)
 """Operators whose results are among their operands' elements, so that integers of one scale need no arithmetic."""
 
 

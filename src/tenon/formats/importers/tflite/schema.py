@@ -11,22 +11,44 @@ MODEL = {"version": 0, "operator_codes": 1, "subgraphs": 2, "description": 3, "b
 OPERATOR_CODE = {"old_code": 0, "custom": 1, "version": 2, "code": 3}
 SUBGRAPH = {"tensors": 0, "inputs": 1, "outputs": 2, "operators": 3, "name": 4}
 TENSOR = {
-    "shape": 0, "type": 1, "buffer": 2, "name": 3, "quantization": 4, "variable": 5, "sparsity": 6, "signature": 7,
-}  # fmt: skip
+    "shape": 0,
+    "type": 1,
+    "buffer": 2,
+    "name": 3,
+    "quantization": 4,
+    "variable": 5,
+    "sparsity": 6,
+    "signature": 7,
+}
 QUANTIZATION = {"scale": 2, "zero_point": 3, "axis": 6}
 SPARSITY = {"order": 0, "blocked": 1, "levels": 2}
-SPARSE_LEVEL = {
-    "format": 0, "size": 1, "segments_type": 2, "segments": 3, "indices_type": 4, "indices": 5,
-}  # fmt: skip
+SPARSE_LEVEL = {"format": 0, "size": 1, "segments_type": 2, "segments": 3, "indices_type": 4, "indices": 5}
 OPERATOR = {
-    "opcode": 0, "inputs": 1, "outputs": 2, "options_type": 3, "options": 4, "custom_options": 5, "intermediates": 8,
-}  # fmt: skip
+    "opcode": 0,
+    "inputs": 1,
+    "outputs": 2,
+    "options_type": 3,
+    "options": 4,
+    "custom_options": 5,
+    "intermediates": 8,
+}
 BUFFER = {"data": 0, "offset": 1, "size": 2}
 
 DTYPES = {
-    0: DType.F32, 1: DType.F16, 2: DType.I32, 3: DType.U8, 4: DType.I64, 6: DType.BOOL, 7: DType.I16, 9: DType.I8,
-    10: DType.F64, 12: DType.U64, 15: DType.U32, 16: DType.U16, 17: DType.I4,
-}  # fmt: skip
+    0: DType.F32,
+    1: DType.F16,
+    2: DType.I32,
+    3: DType.U8,
+    4: DType.I64,
+    6: DType.BOOL,
+    7: DType.I16,
+    9: DType.I8,
+    10: DType.F64,
+    12: DType.U64,
+    15: DType.U32,
+    16: DType.U16,
+    17: DType.I4,
+}
 """TensorType to element types."""
 
 OTHER_TYPES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT"}

@@ -247,8 +247,14 @@ def _log(node: TfliteNode) -> Outputs:
 
 
 SIGNAL: dict[str, Callable[[TfliteNode], Outputs]] = {
-    "SignalEnergy": _energy, "SignalFftAutoScale": _fft_auto_scale, "SignalFilterBank": _filter_bank,
-    "SignalFilterBankLog": _log, "SignalFilterBankSpectralSubtraction": _spectral_subtraction,
-    "SignalFilterBankSquareRoot": _square_root, "SignalIrfft": _irfft, "SignalPCAN": _pcan, "SignalRfft": _rfft,
+    "SignalEnergy": _energy,
+    "SignalFftAutoScale": _fft_auto_scale,
+    "SignalFilterBank": _filter_bank,
+    "SignalFilterBankLog": _log,
+    "SignalFilterBankSpectralSubtraction": _spectral_subtraction,
+    "SignalFilterBankSquareRoot": _square_root,
+    "SignalIrfft": _irfft,
+    "SignalPCAN": _pcan,
+    "SignalRfft": _rfft,
     "SignalWindow": _window,
-}  # fmt: skip
+}

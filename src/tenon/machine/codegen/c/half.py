@@ -53,10 +53,7 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
         {
             0: ((_CLANG_BF16, _BRAIN_TYPE + "return ({H})__builtin_convertvector(a, brain);"),),
             16: (
-                (
-                    "defined(__AVX512BF16__) && !defined(__clang__)",
-                    "return ({H})__builtin_ia32_cvtneps2bf16_v16sf(a);",
-                ),
+                ("defined(__AVX512BF16__) && !defined(__clang__)", "return ({H})__builtin_ia32_cvtneps2bf16_v16sf(a);"),
             ),
         },
     ),
@@ -104,4 +101,4 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
         "  return ({H})(sign | (u < 0x38800000 ? r.u - 0x3f000000 : high));",
         {0: ((_CLANG_F16, _HALF_TYPE + "return ({H})__builtin_convertvector(a, half);"),)},
     ),
-}  # fmt: skip
+}

@@ -12,9 +12,15 @@ from tenon.machine.kernel_ir.loops import Barrier, Type
 from tenon.network.graph.types import DType
 
 _NAMES = {
-    "int8_t": "char", "uint8_t": "uchar", "int16_t": "short", "uint16_t": "ushort",
-    "int32_t": "int", "uint32_t": "uint", "int64_t": "long", "uint64_t": "ulong",
-}  # fmt: skip
+    "int8_t": "char",
+    "uint8_t": "uchar",
+    "int16_t": "short",
+    "uint16_t": "ushort",
+    "int32_t": "int",
+    "uint32_t": "uint",
+    "int64_t": "long",
+    "uint64_t": "ulong",
+}
 _FUNCTIONS = """
     abs abs_diff add_sat hadd rhadd clamp clz mad_hi mad_sat max min mul_hi rotate sub_sat upsample mad24 mul24 degrees
     mix radians step smoothstep sign cross dot distance length normalize select bitselect isequal isnotequal isgreater

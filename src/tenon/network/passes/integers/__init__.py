@@ -38,11 +38,26 @@ from tenon.options import Arithmetic
 Convert = Callable[[Match, FloatChain, Arithmetic], Value | str]
 
 CORES: dict[str, Convert] = {
-    "Add": binary, "AveragePool": average, "Concat": concat, "Conv": product, "ConvTranspose": product, "Div": divide,
-    "Gemm": product, "GlobalAveragePool": average, "LogSoftmax": log_softmax, "MatMul": product, "Max": extreme,
-    "Min": extreme, "Mul": binary, "PRelu": prelu, "ReduceMean": average, "ReduceSum": total, "Resize": resize,
-    "Softmax": softmax, "Sub": binary,
-}  # fmt: skip
+    "Add": binary,
+    "AveragePool": average,
+    "Concat": concat,
+    "Conv": product,
+    "ConvTranspose": product,
+    "Div": divide,
+    "Gemm": product,
+    "GlobalAveragePool": average,
+    "LogSoftmax": log_softmax,
+    "MatMul": product,
+    "Max": extreme,
+    "Min": extreme,
+    "Mul": binary,
+    "PRelu": prelu,
+    "ReduceMean": average,
+    "ReduceSum": total,
+    "Resize": resize,
+    "Softmax": softmax,
+    "Sub": binary,
+}
 """Rules by the operator whose result a QuantizeLinear stores."""
 
 
