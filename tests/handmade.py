@@ -11,7 +11,7 @@ from tenon.compilation import resolved
 from tenon.machine.codegen.backend import SourceFile, TextUnit
 from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.plan.program import Call, Constant, Memory, Place, Port, Program, Region
+from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region, StoredConstant
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.preprocessing import Preprocessing
@@ -81,7 +81,7 @@ def program(name: str = "affine", shape: tuple[int, ...] = (1, COUNT)) -> Progra
         (Port("x", tensor(DType.F32, *shape), 0),),
         (Port("y", tensor(DType.F32, *shape), 64),),
         (Call(Kernel("affine", (), (), ()), where, "layer/1", "Affine", COUNT),),
-        (Constant(0, weights()),),
+        (StoredConstant(0, weights()),),
         Memory(constant=40, mutable=104, activations=40, bound=40),
     )
 

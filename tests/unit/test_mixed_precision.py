@@ -22,7 +22,7 @@ from tenon.errors import InputError
 from tenon.network.graph.types import DType
 from tenon.tools.quantization import compare
 from tenon.tools.quantization.half_precision import in_fp16, layer_name
-from tenon.tools.quantization.mixed_precision import TYPES, Contract, _Search
+from tenon.tools.quantization.mixed_precision import TYPES, Contract, _MixtureSearch
 from tenon.tools.quantization.placement import placement
 from tenon.tools.quantization.recipe import Request, recipe
 from tenon.tools.quantization.report import Point, standard_error
@@ -156,9 +156,9 @@ def test_contract_that_16_bits_do_not_meet() -> None:
         tenon.quantize(separable(None), images(4), min_sqnr=120, mixed_types=["int16"], **QUICK)
 
 
-def searched(samples: int) -> _Search:
+def searched(samples: int) -> _MixtureSearch:
     given = list(finite(each.sample for each in numbered_samples(separable(None), images(samples), samples, 0, {})))
-    return _Search(separable(None), given, Request(SCHEMES["int8"]), Contract(30.0), "host", ["int16"], ())
+    return _MixtureSearch(separable(None), given, Request(SCHEMES["int8"]), Contract(30.0), "host", ["int16"], ())
 
 
 def test_quick_recipes_have_what_serves_the_network_and_the_first_method() -> None:
@@ -176,7 +176,7 @@ def test_a_contract_is_met_that_quick_recipes_do_not_meet(monkeypatch: pytest.Mo
     """Here these have ranges that saturate, which is noise where all activations have 16 bits."""
     given, names = images(4), ["first", "depthwise", "last", "scores"]
     wanted = tenon.quantize(separable(None), given, int16=names, **FAST).report.outputs[0].sqnr - 1
-    monkeypatch.setattr(_Search, "_quick", lambda self, recipe: replace(self.request, methods=("entropy",)))
+    monkeypatch.setattr(_MixtureSearch, "_quick", lambda self, recipe: replace(self.request, methods=("entropy",)))
     report = tenon.quantize(separable(None), given, min_sqnr=wanted, mixed_types=["int16"], **FAST).report
     assert report.points[-1].sqnr >= wanted
     everything = [p.sqnr for p in report.points if len(p.wide) == 4]
@@ -197,7 +197,7 @@ def test_16_bits_are_taken_where_they_are_faster_than_floats(monkeypatch: pytest
         layers = [node for node in graph if node.op.name in ("Conv", "Gemm")]
         return {layer_name(node): 10.0 if node.input(1).constant else 1.0 for node in layers}
 
-    monkeypatch.setattr(_Search, "_times", times)
+    monkeypatch.setattr(_MixtureSearch, "_times", times)
     given = images(6)
     wanted = tenon.quantize(separable(None), given, **FAST).report.outputs[0].sqnr + 1
     report = tenon.quantize(separable(None), given, min_sqnr=wanted, **FAST).report

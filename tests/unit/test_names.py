@@ -30,25 +30,7 @@ KERNELS = {
     "Softmax",
 }
 """The parameters of a kernel have the name of the operator that it computes, one in ``kernels``, one in ``ops``."""
-SHARED = {
-    "Comparison": "tenon.quantization.Comparison is public; the other is the base of ONNX's comparisons",
-    "Accuracy": "tenon.deployment.Accuracy is public; the other is that of an operator's kernel",
-    "TopK": "tenon.metrics.TopK is public; the other is ONNX's operator",
-    "Affine": "an affine map: of indices in a kernel, of channels in a pass",
-    "Apply": "a function applied to elements: in an operator, in a pattern",
-    "Constant": "a constant: of a program, in a pattern",
-    "Detection": "a detected object: in a kernel, in an answer",
-    "Direct": "computed without a transform: an algorithm, a generic operator",
-    "Format": "a format: of model files, of stored numbers",
-    "Limits": "limits of an algorithm, of trees",
-    "Loop": "a loop: of loop IR, in the cost of one",
-    "Memory": "memories: of a program, of a board",
-    "Rows": "rows that a kernel normalises, in floats and in integers",
-    "Span": "a range of positions: of samples, of rows of a patch",
-    "Target": "a machine; in Strassen's algorithm where a sum goes",
-    "Times": "measured times; an estimate of an operator",
-    "View": "another shape for the same data: of a matrix, of an operator's input",
-}
+SHARED = {"TopK": "tenon.metrics.TopK is public; the other is ONNX's operator"}
 """Names of two classes each, with what these mean; nothing is added without a reason."""
 BROKEN = re.compile(r"(Of|That of|Those of) ")
 """A sentence that cannot be read without the name of what it describes."""
@@ -72,10 +54,10 @@ def nodes(folder: Path) -> list[tuple[str, ast.AST]]:
 
 @cache
 def classes() -> dict[str, list[str]]:
-    """The files and lines of each public class name."""
+    """The files and lines of each class name, private ones included."""
     places = defaultdict(list)
     for where, node in nodes(SOURCE):
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        if isinstance(node, ast.ClassDef):
             places[node.name].append(where)
     return places
 

@@ -16,7 +16,7 @@ from tenon.network.graph.text import show
 from tenon.network.graph.types import F32, tensor
 from tenon.network.graph.verify import verify
 from tenon.network.passes.base import Match, Result, apply, make, rule, run
-from tenon.network.passes.patterns import ANY, Any, Apply, Constant, Number, find
+from tenon.network.passes.patterns import ANY, Any, Constant, IsOp, Number, find
 
 
 def chain(*types: str) -> Graph:
@@ -33,7 +33,7 @@ def test_pattern_name_matches_one_value() -> None:
     graph = chain("Sigmoid")
     x, sigmoid = graph.inputs[0], graph.outputs[0]
     same = graph.add(make("Mul"), [x, sigmoid], ["same"])
-    pattern = Apply("Mul", ANY, Apply("Sigmoid", ANY))
+    pattern = IsOp("Mul", ANY, IsOp("Sigmoid", ANY))
     assert find(pattern, same, graph) is None, "the graph returns the sigmoid, so it may not vanish"
     graph.outputs = [same.output]
     assert find(pattern, same, graph) is not None
@@ -47,35 +47,35 @@ def test_operands_in_either_order() -> None:
     x, c = graph.inputs[0], graph.constant("c", np.full(3, 2.0, np.float32))
     for inputs in ([x, c], [c, x]):
         node = graph.add(make("Add"), inputs, ["y"])
-        assert find(Apply("Add", Any("x"), Number(2)), node, graph) is not None
-        assert find(Apply("Add", Any("x"), Constant("c")), node, graph) is not None
-        assert find(Apply("Add", Any("x"), Number(3)), node, graph) is None
-    assert find(Apply("Sub", Any("x"), Number(2)), graph.add(make("Sub"), [c, x], ["z"]), graph) is None
+        assert find(IsOp("Add", Any("x"), Number(2)), node, graph) is not None
+        assert find(IsOp("Add", Any("x"), Constant("c")), node, graph) is not None
+        assert find(IsOp("Add", Any("x"), Number(3)), node, graph) is None
+    assert find(IsOp("Sub", Any("x"), Number(2)), graph.add(make("Sub"), [c, x], ["z"]), graph) is None
 
 
 # ---------------------------------------------------------------------------------------------- engine
-@rule(Apply("Relu"))
+@rule(IsOp("Relu"))
 def relu_to_abs(match: Match) -> Result:
     return match.add("Abs", match.root.input(0))
 
 
-@rule(Apply("Abs"))
+@rule(IsOp("Abs"))
 def abs_to_relu(match: Match) -> Result:
     return match.add("Relu", match.root.input(0))
 
 
-@rule(Apply("Relu"))
+@rule(IsOp("Relu"))
 def never(match: Match) -> Result:
     match.add("Abs", match.root.input(0))
     return "it is Tuesday"
 
 
-@rule(Apply("Relu"))
+@rule(IsOp("Relu"))
 def broken(match: Match) -> Result:
     return match.root.input(7)
 
 
-@rule(Apply("Relu"))
+@rule(IsOp("Relu"))
 def wrong_type(match: Match) -> Result:
     return match.constant("c", np.zeros(7, np.float32))
 

@@ -17,7 +17,7 @@ from tenon.network.graph.text import parse
 from tenon.network.graph.types import F32, tensor
 from tenon.network.passes.base import Match, Pass, Result, Rule, apply, make
 from tenon.network.passes.idioms import IDIOMS
-from tenon.network.passes.patterns import Any, Apply, Number, Pattern
+from tenon.network.passes.patterns import Any, IsOp, Number, Pattern
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
 STEPS = {step.name: step for step in passes.PIPELINE}
@@ -39,7 +39,7 @@ def watched(step: Pass, fired: set[tuple[str, int]]) -> list[Rule]:
     return [watching(i, one) for i, one in enumerate(step.rules)]
 
 
-def of_pattern(pattern: Apply) -> Graph:
+def of_pattern(pattern: IsOp) -> Graph:
     """A graph that matches the pattern, on one input."""
     graph = Graph("pattern")
     x = graph.add_input("x", tensor(F32, 1, 4, 3, 3))
@@ -50,7 +50,7 @@ def of_pattern(pattern: Apply) -> Graph:
                 return x
             case Number(number):
                 return graph.constant(f"c{len(graph.nodes)}", np.array(number, np.float32))
-            case Apply():
+            case IsOp():
                 inputs = [value(each) for each in part.inputs]
                 return graph.add(make(sorted(part.ops)[0]), inputs, [f"v{len(graph.nodes)}"]).output
         raise NotImplementedError(part)
@@ -63,7 +63,7 @@ def spelled(step: Pass) -> Iterator[tuple[int, Rule]]:
     """Rules whose pattern consists of values and numbers only."""
 
     def plain(part: Pattern) -> bool:
-        if isinstance(part, Apply):
+        if isinstance(part, IsOp):
             return bool(part.inputs) and "*" not in part.ops and all(map(plain, part.inputs))
         return isinstance(part, Number) or (isinstance(part, Any) and part.name == "x")
 

@@ -12,7 +12,7 @@ import tenon
 from interpret import interpret
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import cast
-from tenon.machine.kernels.boxes import Detection
+from tenon.machine.kernels.boxes import DetectionParameters
 from tenon.machine.kernels.boxes import suppress as suppress_classes
 from tenon.machine.kernels.data_dependent import suppress, unique
 from tenon.machine.kernels.indexing import top_k_of_many
@@ -95,7 +95,7 @@ WORK: dict[str, Callable[[int], object]] = {
     "in each class": lambda n: choose(post_process(n, regular=True)),
     "NonMaxSuppression": lambda n: suppress(1, 3, n, 20, False, True, True),
     "DetectionOutput": lambda n: suppress_classes(
-        Detection(1, n, 3, 1, 0, "corner", False, 0.0, 0.5, 1.0, 40, 20, True)
+        DetectionParameters(1, n, 3, 1, 0, "corner", False, 0.0, 0.5, 1.0, 40, 20, True)
     ),
     "Proposal": lambda n: propose(Proposals(1, 1, n, 16, n, 20, 0.7, 1.0)),
     "TopK": lambda n: top_k_of_many(1, n, 1, n, True, F32),

@@ -18,12 +18,12 @@ from tenon.network import passes
 from tenon.network.graph.graph import Graph, Origin, Value
 from tenon.network.graph.types import F32, tensor
 from tenon.network.passes.base import Match, Result, make, rule, rules
-from tenon.network.passes.patterns import ANY, Apply
+from tenon.network.passes.patterns import ANY, IsOp
 from tenon.network.passes.tolerance import Reference
 from tenon.network.passes.validate import minimised, random_inputs
 
 
-@rule(Apply("LeakyRelu"))
+@rule(IsOp("LeakyRelu"))
 def forgets_the_slope(match: Match) -> Result:
     return match.add("Relu", match.root.input(0))
 
@@ -56,7 +56,7 @@ def test_faulty_pass_is_named_and_its_model_minimised(tmp_path: Path, monkeypatc
 def test_minimisation_keeps_dependent_nodes() -> None:
     """Two nodes that fail only together."""
 
-    @rule(Apply("Neg", Apply("Tanh", ANY)))
+    @rule(IsOp("Neg", IsOp("Tanh", ANY)))
     def loses_a_sign(match: Match) -> Result:
         return match.root.input(0)
 

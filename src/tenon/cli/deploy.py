@@ -19,7 +19,7 @@ from tenon.tools.devices.deploy import Deployed, rollback
 
 
 @dataclass(frozen=True)
-class _State:
+class _DeviceState:
     """A device as ``tenon devices`` shows it."""
 
     spec: DeviceSpec
@@ -76,17 +76,17 @@ def list_devices(names: Sequence[str], file: Path | None, *, as_json: bool) -> N
     return None
 
 
-def _state(spec: DeviceSpec) -> _State:
+def _state(spec: DeviceSpec) -> _DeviceState:
     """One attempt: a list should not take long."""
     try:
         with RemoteRunner(replace(spec, retries=0)).connected() as connection:
             facts = ask(connection)
     except TenonError as error:
-        return _State(spec, why=str(error))
+        return _DeviceState(spec, why=str(error))
     try:
-        return _State(spec, facts, target_of(spec, facts).name)
+        return _DeviceState(spec, facts, target_of(spec, facts).name)
     except InputError as error:
-        return _State(spec, facts, why=str(error))
+        return _DeviceState(spec, facts, why=str(error))
 
 
 def deploy_to_devices(

@@ -53,7 +53,7 @@ class _SkippedError(RefusedError):
 
 
 @dataclass
-class _Layer:
+class _ImportedLayer:
     """What one layer read and made, for cutting."""
 
     origin: Origin
@@ -81,8 +81,8 @@ class GraphBuilder:
         self.cut_inputs = set(inputs or ())
         self.cut_outputs = list(outputs or ())
         self.scope: dict[str, Value] = {}
-        self._layers: list[_Layer] = []
-        self._here = _Layer(Origin(file.name))
+        self._layers: list[_ImportedLayer] = []
+        self._here = _ImportedLayer(Origin(file.name))
         self._named: set[Value] = set()
         self._failed: set[Value] = set()
         self._declared: dict[str, TensorType] = {}
@@ -204,7 +204,7 @@ class GraphBuilder:
         ``tops`` are its outputs: those it does not assign are left untyped, so that only this layer is reported.
         """
         outer = self._here
-        self._here = _Layer(Origin(self.file.name, name, type))
+        self._here = _ImportedLayer(Origin(self.file.name, name, type))
         self._layers.append(self._here)
         before = len(self.writer.problems)
         try:

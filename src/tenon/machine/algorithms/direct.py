@@ -100,7 +100,7 @@ class Direct(Algorithm):
 
 
 @dataclass(frozen=True)
-class Loop:
+class InnerLoop:
     """The inner loop of direct sums: its ``steps`` for one position, what they compute, and the time to make results of
     a vector of sums."""
 
@@ -109,12 +109,12 @@ class Loop:
     finish: float = 3.0
 
     @classmethod
-    def of(cls, s: Conv, machine: Machine) -> Loop:
+    def of(cls, s: Conv, machine: Machine) -> InnerLoop:
         """The direct convolution of floats for a layer."""
         return cls(steps(s, machine), arithmetic(s, machine))
 
 
-def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) -> list[OutputTile]:
+def best_tiles(s: Conv, machine: Machine, count: int, loop: InnerLoop | None = None) -> list[OutputTile]:
     """The tile with the least estimated time, then the best others, each number of vectors represented.
 
     A tile never spans groups that one vector would not: every further group multiplies zeros.
@@ -124,21 +124,21 @@ def best_tiles(s: Conv, machine: Machine, count: int, loop: Loop | None = None) 
     per_group = max(1, s.y.channels // s.groups // lanes)
     widest = vectors if s.groups == 1 else per_group
     single = loop is None and s.clipped(machine)
-    ranked = _ranked(s.extent, vectors, widest, loop or Loop.of(s, machine), machine, single=single)
+    ranked = _ranked(s.extent, vectors, widest, loop or InnerLoop.of(s, machine), machine, single=single)
     by_vecs = ([t for t in ranked if t.vecs == vecs] for vecs in dict.fromkeys(t.vecs for t in ranked))
     return [tile for turn in zip_longest(*by_vecs) for tile in turn if tile is not None][:count]
 
 
-def estimate(s: Conv, machine: Machine, tile: OutputTile, loop: Loop | None = None) -> float:
+def estimate(s: Conv, machine: Machine, tile: OutputTile, loop: InnerLoop | None = None) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
     vectors = max(1, -(-s.y.channels // s.lanes(machine)))
     weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
     memory = weights / (machine.stream * streamed(machine.threads))
-    time = _image_time(s.extent, vectors, loop or Loop.of(s, machine), tile, machine)
+    time = _image_time(s.extent, vectors, loop or InnerLoop.of(s, machine), tile, machine)
     return overlapped(s.y.n * time, memory)
 
 
-def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: OutputTile, machine: Machine) -> float:
+def _image_time(extent: tuple[int, int], vectors: int, loop: InnerLoop, tile: OutputTile, machine: Machine) -> float:
     total, rows = 0.0, segments(extent[0], tile.rows)
     items = work_items(
         -(-vectors // tile.vecs), sum(n for _, n, _ in rows), inside=-(-extent[1] // tile.cols), threads=machine.threads
@@ -156,7 +156,7 @@ def _image_time(extent: tuple[int, int], vectors: int, loop: Loop, tile: OutputT
 
 @lru_cache(maxsize=4096)
 def _ranked(
-    extent: tuple[int, int], vectors: int, widest: int, loop: Loop, machine: Machine, *, single: bool
+    extent: tuple[int, int], vectors: int, widest: int, loop: InnerLoop, machine: Machine, *, single: bool
 ) -> list[OutputTile]:
     """All tiles that fit registers, of one position only if ``single``, the least time first."""
     timed, (tall, wide) = [], (1, 1) if single else extent

@@ -20,7 +20,7 @@ from tenon.machine.algorithms.base import (
     WithoutParameters,
     in_floats,
 )
-from tenon.machine.algorithms.direct import Direct, Loop, best_tiles, estimate
+from tenon.machine.algorithms.direct import Direct, InnerLoop, best_tiles, estimate
 from tenon.machine.algorithms.estimate import Arithmetic
 from tenon.machine.kernels import integer_blocks, integer_conv, integer_depthwise
 from tenon.machine.kernels.conv import Conv, OutputTile
@@ -107,7 +107,7 @@ class IntegerBlocks(WithoutParameters):
         # interleaved.  Up to three positions of a row are left: their inputs are loaded by words, for two at a time.
         whole, left = s.extent[1] // 4 * 4, s.extent[1] % 4
         product = (whole + 3 * -(-left // 2)) / s.extent[1]
-        loop = Loop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
+        loop = InnerLoop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
         tile = OutputTile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
         return Cost(estimate(s, machine, tile, loop) * machine.instruction, s.padded * 8 * pairs * s.taps)
 
@@ -161,13 +161,13 @@ class IntegerDepthwise(WithoutParameters):
 
 def product_tiles(s: Conv, machine: Machine, count: int) -> list[OutputTile]:
     """The best tiles of a product whose weights are packed at run time, four channels at a time."""
-    loop = Loop(max(1, -(-s.x.channels // 4)), Arithmetic(four_time(machine)), _FINISH)
+    loop = InnerLoop(max(1, -(-s.x.channels // 4)), Arithmetic(four_time(machine)), _FINISH)
     return best_tiles(s, machine, count, loop)
 
 
-def _loop(s: Conv, machine: Machine) -> Loop:
+def _loop(s: Conv, machine: Machine) -> InnerLoop:
     """The inner loop, as if the weights allowed the best products of the machine."""
     channels = -(-s.x.channels // s.groups)
     if integer_conv.in_fours(s, machine):
-        return Loop(max(1, s.taps * -(-channels // 4)), Arithmetic(four_time(machine)), _FINISH)
-    return Loop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)
+        return InnerLoop(max(1, s.taps * -(-channels // 4)), Arithmetic(four_time(machine)), _FINISH)
+    return InnerLoop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)

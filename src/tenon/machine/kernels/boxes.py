@@ -29,7 +29,7 @@ _GROUP = 32
 
 
 @dataclass(frozen=True)
-class Detection:
+class DetectionParameters:
     """Parameters of SSD's detection output: ``items`` images, ``priors`` boxes of ``classes`` classes.
 
     ``sets`` is 1 when the classes share their boxes, else ``classes``.  ``candidates`` is how many boxes of a class are
@@ -87,7 +87,7 @@ def number(value: float) -> Expr:
     return Const(value, Type(F32))
 
 
-def decode(d: Detection) -> Kernel:
+def decode(d: DetectionParameters) -> Kernel:
     """(location [N, P, sets, 4], priors [2, P, 4]) -> boxes [N, sets, P, 4] as corners."""
     k = Builder(f"decode_boxes_{d.code}_{d.items}_{d.priors}x{d.sets}", "Boxes as corners from locations and priors")
     location, priors = k.param("location", d.items, d.priors, d.sets, 4), k.param("priors", 2, d.priors, 4)
@@ -207,7 +207,7 @@ class Kept:
         return free
 
 
-def suppress(d: Detection) -> Kernel:
+def suppress(d: DetectionParameters) -> Kernel:
     """(confidence [N, P, classes], boxes) -> rows [N, keep, 7]: image, class, score and corners; unused rows are -1."""
     k = Builder(
         f"detections_{d.items}_{d.priors}x{d.classes}_{d.keep}",
@@ -230,7 +230,9 @@ def suppress(d: Detection) -> Kernel:
     return k.done()
 
 
-def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: Index) -> None:
+def _suppress_class(
+    k: Builder, d: DetectionParameters, choice: Choice, memory: tuple[Tensor, ...], n: Index, c: Index
+) -> None:
     confidence, boxes, detections, count, limit = memory
     choice.clear()
     with k.loop("p", d.priors) as p:
@@ -243,7 +245,7 @@ def _suppress_class(k: Builder, d: Detection, choice: Choice, memory: tuple[Tens
 
 
 def _keep_if_free(
-    k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], at: tuple[Index, Index, Index]
+    k: Builder, d: DetectionParameters, choice: Choice, memory: tuple[Tensor, ...], at: tuple[Index, Index, Index]
 ) -> None:
     """Append box ``q`` unless one kept of its class overlaps it too much."""
     boxes, detections, count, limit = memory
@@ -268,7 +270,7 @@ def _keep_if_free(
         limit[0] = select(shrinks, limit[0] * d.eta, limit[0])
 
 
-def _write_rows(k: Builder, d: Detection, choice: Choice, memory: tuple[Tensor, ...], n: Index) -> None:
+def _write_rows(k: Builder, d: DetectionParameters, choice: Choice, memory: tuple[Tensor, ...], n: Index) -> None:
     """Write the best detections over all classes, ordered by class."""
     detections, chosen, rows, count = memory
     with k.loop("r", d.keep) as r, k.loop("e", 7) as e:

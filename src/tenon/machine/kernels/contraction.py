@@ -16,7 +16,7 @@ from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, broadcast, c
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.image import Epilogue, identity
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.move import Affine
+from tenon.machine.kernels.move import AffineIndex
 from tenon.machine.kernels.rows import LONGEST_PRODUCT, in_blocks, initial
 from tenon.network.graph.types import F32, DType
 
@@ -29,7 +29,7 @@ class Factor:
     """
 
     shape: tuple[int, ...]
-    index: tuple[Affine, ...]
+    index: tuple[AffineIndex, ...]
     dtype: DType = F32
 
 

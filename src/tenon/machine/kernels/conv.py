@@ -294,7 +294,7 @@ class _ConvContext:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tile:
+class _ConvTile:
     """One tile: its run, weights, size and position; ``n``, ``xn`` and ``wn`` are batch indices of y, x and weights.
     It is number ``turn`` of the ``of`` tiles that share a group of output channels."""
 
@@ -342,7 +342,7 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
             for o, top, left, height, width in tiles(k, r.iterations, s.extent, tile, machine.threads):
                 turn = top // tile.rows * across + left // tile.cols
                 with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", _tile(height, width, r)):
-                    _micro(parts, _Tile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
+                    _micro(parts, _ConvTile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
     return k.done()
 
 
@@ -363,7 +363,7 @@ def _weights(k: Builder, s: Conv, cut: list[Run], pairs: str) -> list[Tensor | N
     return [k.param("w", r.iterations, r.blocks, s.kernel[0], row, block, r.width, dtype=dtype) for r in cut]
 
 
-def _micro(p: _ConvContext, t: _Tile) -> None:
+def _micro(p: _ConvContext, t: _ConvTile) -> None:
     """One tile: bias into the accumulators, multiply-add over channels and taps, epilogue, store."""
     k, s, r = p.k, p.s, t.run
     acc = k.local("a", t.height, t.width, r.vecs, lanes=r.lanes)
@@ -399,7 +399,7 @@ def _blocks(
         yield at, sums
 
 
-def _inside(p: _ConvContext, t: _Tile, ky: Index, kx: Index) -> list[Index]:
+def _inside(p: _ConvContext, t: _ConvTile, ky: Index, kx: Index) -> list[Index]:
     """What is negative where a tap of a single position lies beside the image."""
     s = p.s
     if not s.clipped(p.machine) or (t.height, t.width) != (1, 1):
@@ -412,14 +412,14 @@ def _inside(p: _ConvContext, t: _Tile, ky: Index, kx: Index) -> list[Index]:
     return facts
 
 
-def _ahead(p: _ConvContext, t: _Tile, rounds: int) -> Ahead | None:
+def _ahead(p: _ConvContext, t: _ConvTile, rounds: int) -> Ahead | None:
     """Prefetch the next group's weights, where enough tiles reuse them."""
     if t.w is None or not p.machine.prefetch or not p.s.packed or t.height * t.width < 6:
         return None
     return Ahead(t.w, (t.o + 1, 0, 0, 0, 0), t.turn, t.of, rounds)
 
 
-def _step(p: _ConvContext, t: _Tile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
+def _step(p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
     """Multiply-add one input channel through one tap into the whole tile."""
     k, s, r = p.k, p.s, t.run
     c, ky, kx, ch = at
@@ -506,7 +506,7 @@ def multiply_add(
             acc[i, j, t] = acc[i, j, t] + v * w if product is None else product(acc[i, j, t], w, v)
 
 
-def _finish(p: _ConvContext, t: _Tile, v: Index, i: Index, j: Index, value: Expr) -> None:
+def _finish(p: _ConvContext, t: _ConvTile, v: Index, i: Index, j: Index, value: Expr) -> None:
     """Epilogue and store of one vector."""
     s, lanes = p.s, t.run.lanes
     channel = t.channel + v * lanes

@@ -50,7 +50,7 @@ def scaled_by(x: Expr, multiplier: Expr, right: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class Rows:
+class IntegerRows:
     """Rows of integers, less ``x_zero``; the result has the type of x."""
 
     rows: int
@@ -60,7 +60,7 @@ class Rows:
 
 
 @lru_cache(maxsize=64)
-def l2_normalization(s: Rows) -> Kernel:
+def l2_normalization(s: IntegerRows) -> Kernel:
     """Parameters: x [rows, length] of 8 bits and y, of the scale 1/128."""
     k = Builder(f"integer_l2_{s.rows}x{s.length}", f"L2 normalisation of {s.rows} rows of {s.length}, in integers")
     x = k.param("x", s.rows, s.length, dtype=s.dtype)
@@ -86,7 +86,7 @@ def l2_normalization(s: Rows) -> Kernel:
 
 
 @lru_cache(maxsize=64)
-def layer_normalization(s: Rows, limit: int, scaled: Requantize, factors: tuple[Expr, ...]) -> Kernel:
+def layer_normalization(s: IntegerRows, limit: int, scaled: Requantize, factors: tuple[Expr, ...]) -> Kernel:
     """Parameters: x [rows, length] in i16, weights i16 [length], bias i32 [length], y."""
     n = s.length
     k = Builder(f"integer_layer_norm_{s.rows}x{n}", f"Layer normalisation of {s.rows} rows of {n} integers of 16 bits")

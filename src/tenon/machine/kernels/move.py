@@ -25,7 +25,7 @@ UNROLLED = 512
 
 
 @dataclass(frozen=True)
-class Affine:
+class AffineIndex:
     """floor((start + sum of coefficient * loop) / by): ``terms`` are (loop, coefficient)."""
 
     start: int = 0
@@ -35,7 +35,7 @@ class Affine:
     def coefficient(self, loop: int) -> int:
         return dict(self.terms).get(loop, 0)
 
-    def without(self, loop: int) -> Affine:
+    def without(self, loop: int) -> AffineIndex:
         return replace(self, terms=tuple(t for t in self.terms if t[0] != loop))
 
     def at(self, loops: Sequence[IndexLike]) -> Index:
@@ -45,9 +45,9 @@ class Affine:
         return total // self.by
 
 
-def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> Affine:
+def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> AffineIndex:
     """(start + step * loop) // by."""
-    return Affine(start, ((loop, step),) if step else (), by)
+    return AffineIndex(start, ((loop, step),) if step else (), by)
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Piece:
     """
 
     extents: tuple[int, ...]
-    target: tuple[Affine, ...]
-    source: tuple[Affine, ...] | None = None
+    target: tuple[AffineIndex, ...]
+    source: tuple[AffineIndex, ...] | None = None
     value: float | None = 0.0
     unrolled: int = 0
 
@@ -71,10 +71,10 @@ def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ..
     set to zero."""
     if not y.rank:
         y = replace(y, shape=(1,))
-        pieces = tuple(replace(p, target=(Affine(),)) for p in pieces)
+        pieces = tuple(replace(p, target=(AffineIndex(),)) for p in pieces)
     if x is not None and not x.rank:
         x = replace(x, shape=(1,))
-        pieces = tuple(replace(p, source=None if p.source is None else (Affine(),)) for p in pieces)
+        pieces = tuple(replace(p, source=None if p.source is None else (AffineIndex(),)) for p in pieces)
     parts = [part for piece in (*pieces, *_padding(y)) for part in _split(piece, x, y)]
     nests = [_physical(part, x, y) for part in parts if math.prod(part.extents)]
     y_shape, x_shape, nests = _joined(y.physical, () if x is None else x.physical, nests)
@@ -90,7 +90,7 @@ def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ..
     return k.done()
 
 
-def whole(rank: int) -> tuple[Affine, ...]:
+def whole(rank: int) -> tuple[AffineIndex, ...]:
     """The identity map: every axis is its own loop."""
     return tuple(along(i) for i in range(rank))
 
@@ -132,7 +132,7 @@ def _split(p: Piece, x: TensorType | None, y: TensorType) -> list[Piece]:
     return parts
 
 
-def _cut(a: Affine, loop: int, first: int, unit: int, lane: int) -> Affine:
+def _cut(a: AffineIndex, loop: int, first: int, unit: int, lane: int) -> AffineIndex:
     """``loop`` becomes (first + loop) * unit + lane."""
     k = a.coefficient(loop)
     if not k:
@@ -147,8 +147,8 @@ class _Dim:
     """An index in one physical dimension of that extent: scale * (outer / by, or outer mod by) + inner."""
 
     extent: int
-    inner: Affine
-    outer: Affine | None = None
+    inner: AffineIndex
+    outer: AffineIndex | None = None
     by: int = 1
     rest: bool = False
     scale: int = 1
@@ -188,7 +188,7 @@ def _physical(p: Piece, x: TensorType | None, y: TensorType) -> _Nest:
     return _Nest(p.extents, _dims(p.target, y, p.extents), source, p.value, p.unrolled)
 
 
-def _dims(axes: tuple[Affine, ...], t: TensorType, extents: tuple[int, ...]) -> _Side:
+def _dims(axes: tuple[AffineIndex, ...], t: TensorType, extents: tuple[int, ...]) -> _Side:
     axes = tuple(replace(a, terms=tuple((i, k) for i, k in a.terms if extents[i] > 1)) for a in axes)
     shape = t.physical
     if t.layout.in_order:
@@ -202,25 +202,25 @@ def _dims(axes: tuple[Affine, ...], t: TensorType, extents: tuple[int, ...]) -> 
     return (_Dim(shape[0], axes[0]), number, *spatial, lane)
 
 
-def _channel(channel: Affine, blocks: int, block: int, extents: tuple[int, ...]) -> tuple[_Dim, _Dim]:
+def _channel(channel: AffineIndex, blocks: int, block: int, extents: tuple[int, ...]) -> tuple[_Dim, _Dim]:
     """Block number and lane of a channel."""
     if block == 1:
-        return _Dim(blocks, channel), _Dim(1, Affine())
+        return _Dim(blocks, channel), _Dim(1, AffineIndex())
     steps = [k * (extents[i] - 1) for i, k in channel.terms]
     low = channel.start + sum(s for s in steps if s < 0)
     high = channel.start + sum(s for s in steps if s > 0)
     if low // block == high // block:
         inside = replace(channel, start=channel.start - low // block * block)
-        return _Dim(blocks, Affine(low // block)), _Dim(block, inside)
+        return _Dim(blocks, AffineIndex(low // block)), _Dim(block, inside)
     walked = (i for i, k in reversed(channel.terms) if k == 1)
     lane = next((i for i in walked if extents[i] <= _unit(channel.without(i), block)), None)
-    base, inner = (channel, Affine()) if lane is None else (channel.without(lane), along(lane))
+    base, inner = (channel, AffineIndex()) if lane is None else (channel.without(lane), along(lane))
     unit = _unit(base, block)
-    outer = Affine(base.start // unit, tuple((i, k // unit) for i, k in base.terms))
-    return _Dim(blocks, Affine(), outer, block // unit), _Dim(block, inner, outer, block // unit, True, unit)
+    outer = AffineIndex(base.start // unit, tuple((i, k // unit) for i, k in base.terms))
+    return _Dim(blocks, AffineIndex(), outer, block // unit), _Dim(block, inner, outer, block // unit, True, unit)
 
 
-def _unit(channel: Affine, block: int) -> int:
+def _unit(channel: AffineIndex, block: int) -> int:
     return math.gcd(block, channel.start, *(k for _, k in channel.terms))
 
 
@@ -290,7 +290,7 @@ def _join_side(side: _Side, d: int, extents: tuple[int, ...]) -> tuple[_Side, tu
     if outer is None or any(dim.uses(outer) for i, dim in enumerate(side) if i != d):
         return None
     terms = tuple((i, c * n) for i, c in high.inner.terms if i != outer)
-    return (*side[:d], _Dim(high.extent * n, Affine(start, (*terms, (inner, 1)))), *side[d + 2 :]), (outer, inner)
+    return (*side[:d], _Dim(high.extent * n, AffineIndex(start, (*terms, (inner, 1)))), *side[d + 2 :]), (outer, inner)
 
 
 # ------------------------------------------------------------------------------------------- emitting

@@ -12,7 +12,7 @@ from tenon.machine.kernel_ir.index import IndexLike, index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, Value, cast, less, maximum, minimum, op, select
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.data_dependent import counted, flag, number
-from tenon.machine.kernels.move import Affine
+from tenon.machine.kernels.move import AffineIndex
 from tenon.machine.kernels.rows import initial
 from tenon.network.graph.types import F32, I64, DType
 
@@ -20,7 +20,9 @@ Ints = tuple[int, ...]
 
 
 @lru_cache(maxsize=64)
-def max_with_position(planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tuple[Affine, ...], dtype: DType) -> Kernel:
+def max_with_position(
+    planes: int, sizes: Ints, outs: Ints, taps: Ints, at: tuple[AffineIndex, ...], dtype: DType
+) -> Kernel:
     """The greatest element of each window, the first of equals, and its index.
 
     ``at`` maps loops (positions, then taps) to every axis.  Parameters: x, the index of each element of a plane,

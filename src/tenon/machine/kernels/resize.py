@@ -14,7 +14,7 @@ from tenon.machine.kernels.parallel import deal
 
 
 @dataclass(frozen=True)
-class Span:
+class OutputRange:
     """Output positions ``first .. + count`` along one axis: number i of them reads, for each tap, input position
     (start + step * i) // by."""
 
@@ -34,8 +34,8 @@ class Resample:
 
     x: Image
     y: Image
-    rows: tuple[Span, ...]
-    cols: tuple[Span, ...]
+    rows: tuple[OutputRange, ...]
+    cols: tuple[OutputRange, ...]
 
 
 @lru_cache(maxsize=256)

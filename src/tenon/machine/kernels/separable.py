@@ -17,7 +17,7 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.depthwise import DepthwiseTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.strassen import Given, StrassenBlocking, View
+from tenon.machine.kernels.strassen import Given, MatrixView, StrassenBlocking
 
 
 def between(first: Conv, b: StrassenBlocking) -> Image:
@@ -54,5 +54,5 @@ def separable(first: Conv, second: Conv, machine: Machine, b: StrassenBlocking, 
     zero = Index()
     with k.loop("n", second.y.n) as n, strassen.blocks(k, second, b) as (group, top, _):
         depthwise.walk(tensors, rows, machine, tile, n, zero, top)
-        given.multiply(View(middle, 0, zero, zero, zero), n, group, top, zero)
+        given.multiply(MatrixView(middle, 0, zero, zero, zero), n, group, top, zero)
     return k.done()

@@ -14,7 +14,7 @@ from tenon.network.graph.types import F32, I32, DType
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """``bits`` in total, of which ``mantissa``; the exponent's ``bias``; the code of the largest finite magnitude.
 
     ``nan`` is the code of NaN (that of minus zero if the format has none) and ``infinity`` that of infinity, if it has
@@ -37,11 +37,11 @@ class Format:
 
 
 FORMATS = {
-    DType.F8E4M3: Format(8, 3, 7, 0x7E, 0x7F),
-    DType.F8E4M3U: Format(8, 3, 8, 0x7F, 0x80, one_zero=True),
-    DType.F8E5M2: Format(8, 2, 15, 0x7B, 0x7F, 0x7C),
-    DType.F8E5M2U: Format(8, 2, 16, 0x7F, 0x80, one_zero=True),
-    DType.F4E2M1: Format(4, 1, 1, 0x7, None),
+    DType.F8E4M3: FloatFormat(8, 3, 7, 0x7E, 0x7F),
+    DType.F8E4M3U: FloatFormat(8, 3, 8, 0x7F, 0x80, one_zero=True),
+    DType.F8E5M2: FloatFormat(8, 2, 15, 0x7B, 0x7F, 0x7C),
+    DType.F8E5M2U: FloatFormat(8, 2, 16, 0x7F, 0x80, one_zero=True),
+    DType.F4E2M1: FloatFormat(4, 1, 1, 0x7, None),
 }
 
 NARROW = frozenset({DType.F16, DType.BF16})
@@ -113,7 +113,7 @@ def narrow(x: Expr, dtype: DType, *, saturate: bool = True) -> Expr:
     return bitcast(cast(op("and", code, (1 << f.bits) - 1), DType.U8), dtype)
 
 
-def _limited(code: Expr, magnitude: Expr, f: Format, saturate: bool) -> Expr:
+def _limited(code: Expr, magnitude: Expr, f: FloatFormat, saturate: bool) -> Expr:
     """``code`` where it is finite, and the code for overflow elsewhere."""
     if saturate or f.nan is None:
         beyond: float = f.largest

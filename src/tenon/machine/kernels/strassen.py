@@ -116,7 +116,7 @@ def _products(w: Array, levels: int) -> list[Array]:
 
 # -------------------------------------------------------------------------------------------- kernel
 @dataclass(frozen=True, eq=False)
-class View:
+class MatrixView:
     """A part of a tensor [n][blocks][rows][cols][block]: the offset of its first element, and the strides of its rows
     and columns."""
 
@@ -127,7 +127,7 @@ class View:
     col: Index
     stride: tuple[int, int] = (1, 1)
 
-    def moved(self, blocks: IndexLike, rows: int, cols: int) -> View:
+    def moved(self, blocks: IndexLike, rows: int, cols: int) -> MatrixView:
         return replace(
             self,
             block=self.block + blocks,
@@ -147,18 +147,18 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class Destination:
     """The destination of a product: ``adds`` are added to it, then it is stored in ``view``, or if that is None in the
     result, from (block, row, col) on."""
 
-    view: View | None
-    adds: tuple[View, ...] = ()
+    view: MatrixView | None
+    adds: tuple[MatrixView, ...] = ()
     block: IndexLike = 0
     row: IndexLike = 0
     col: IndexLike = 0
 
-    def moved(self, blocks: int, rows: int, cols: int) -> Target:
-        return Target(
+    def moved(self, blocks: int, rows: int, cols: int) -> Destination:
+        return Destination(
             self.view and self.view.moved(blocks, rows, cols),
             tuple(a.moved(blocks, rows, cols) for a in self.adds),
             index(self.block) + blocks,
@@ -166,11 +166,11 @@ class Target:
             index(self.col) + cols,
         )
 
-    def plus(self, view: View) -> Target:
+    def plus(self, view: MatrixView) -> Destination:
         return replace(self, adds=(view, *self.adds))
 
 
-Targets = tuple[Target, ...]
+Targets = tuple[Destination, ...]
 
 
 @lru_cache(maxsize=512)
@@ -185,7 +185,7 @@ def strassen(s: Conv, machine: Machine, b: StrassenBlocking) -> Kernel:
     with k.loop("n", s.y.n) as n, blocks(k, s, b) as (group, top, left):
         row = top * s.stride[0] + (s.x.top - s.top)
         col = left * s.stride[1] + (s.x.left - s.left)
-        given.multiply(View(x, n, Index(), row, col, s.stride), n, group, top, left)
+        given.multiply(MatrixView(x, n, Index(), row, col, s.stride), n, group, top, left)
     return k.done()
 
 
@@ -230,9 +230,9 @@ class Given:
             k.param("y", *s.y.shape, out=True),
         )
 
-    def multiply(self, a: View, n: Index, group: Index, top: Index, left: Index) -> None:
+    def multiply(self, a: MatrixView, n: Index, group: Index, top: Index, left: Index) -> None:
         """The block of image ``n`` and part ``group`` of the output channels at (top, left), from its inputs."""
-        target = Target(None, (), group * (self.s.y.blocks // self.b.groups), top, left)
+        target = Destination(None, (), group * (self.s.y.blocks // self.b.groups), top, left)
         multiply(Parts(n=n, group=group, **vars(self)), a, (target,))
 
 
@@ -243,15 +243,15 @@ class Parts(Given):
     n: Index
     group: Index
 
-    def sums(self, level: int, which: int) -> View:
+    def sums(self, level: int, which: int) -> MatrixView:
         stride = (1, 1) if _gathers(self.s) else self.s.stride
-        return View(self.kept[2 * level - 2], which, Index(), Index(), Index(), stride)
+        return MatrixView(self.kept[2 * level - 2], which, Index(), Index(), Index(), stride)
 
-    def product(self, level: int, which: int) -> View:
-        return View(self.kept[2 * level - 1], which, Index(), Index(), Index())
+    def product(self, level: int, which: int) -> MatrixView:
+        return MatrixView(self.kept[2 * level - 1], which, Index(), Index(), Index())
 
 
-def multiply(p: Parts, a: View, to: Targets, level: int = 0, number: int = 0) -> None:
+def multiply(p: Parts, a: MatrixView, to: Targets, level: int = 0, number: int = 0) -> None:
     """The product of ``a`` and the weights ``number`` of this level."""
     if level == p.b.levels:
         _multiply(p, a, to, number)
@@ -263,24 +263,24 @@ def multiply(p: Parts, a: View, to: Targets, level: int = 0, number: int = 0) ->
     u, v = (p.product(inner, i) for i in range(2))
     s1, s2, s3, s4 = (p.sums(inner, i) for i in range(4))
 
-    def part(i: int, j: int, add: View) -> Targets:
+    def part(i: int, j: int, add: MatrixView) -> Targets:
         return tuple(t.moved(j * outs, i * down[0], i * down[1]).plus(add) for t in to)
 
-    def product(i: int, left: View, *targets: Target) -> None:
+    def product(i: int, left: MatrixView, *targets: Destination) -> None:
         with p.k.outline(f"product{inner}", "one of the products of halves"):
             multiply(p, left, targets, inner, number + i)
 
     _add_inputs(p, a, ins, down, inner)
-    product(0, a, Target(u))
+    product(0, a, Destination(u))
     product(1, a.moved(ins, 0, 0), *part(0, 0, u))
-    product(2, s2, Target(v, (u,)))
-    product(3, s3, Target(u, (v,)))
-    product(4, s1, Target(v, (v,)), *part(1, 1, u))
+    product(2, s2, Destination(v, (u,)))
+    product(3, s3, Destination(u, (v,)))
+    product(4, s1, Destination(v, (v,)), *part(1, 1, u))
     product(5, s4, *part(0, 1, v))
     product(6, a.moved(ins, *down), *part(1, 0, u))
 
 
-def _add_inputs(p: Parts, a: View, ins: int, down: tuple[int, int], level: int) -> None:
+def _add_inputs(p: Parts, a: MatrixView, ins: int, down: tuple[int, int], level: int) -> None:
     """a21 + a22, that - a11, a11 - a21, a12 - the second."""
     s, lanes = p.s, p.machine.lanes
     rows, cols = _reach(s, p.b.extent(level))
@@ -305,7 +305,7 @@ def _add_inputs(p: Parts, a: View, ins: int, down: tuple[int, int], level: int) 
                 view.put(lanes, at, value)
 
 
-def _multiply(p: Parts, a: View, to: Targets, number: int) -> None:
+def _multiply(p: Parts, a: MatrixView, to: Targets, number: int) -> None:
     """An innermost product, tile by tile; groups of output channels are outermost."""
     k, tile, (rows, cols) = p.k, p.b.tile, p.b.extent(p.b.levels)
     across = -(-cols // tile.cols)
@@ -323,11 +323,11 @@ def _multiply(p: Parts, a: View, to: Targets, number: int) -> None:
                     ):
                         turn = (i + first // tile.rows) * across + (j + left // tile.cols)
                         at = i * height + first, j * width + left
-                        _micro(p, a, to, _Step(number, o, at, (height, width), turn, of))
+                        _micro(p, a, to, _TileStep(number, o, at, (height, width), turn, of))
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _TileStep:
     """A tile of product ``number`` and group of output channels ``o``: number ``turn`` of ``of``."""
 
     number: int
@@ -338,7 +338,7 @@ class _Step:
     of: int
 
 
-def _micro(p: Parts, a: View, to: Targets, t: _Step) -> None:
+def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
     k, s, lanes, vecs = p.k, p.s, p.machine.lanes, p.b.tile.vecs
     ins, deep, (kh, kw) = s.x.blocks >> p.b.levels, s.x.block, s.kernel
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
@@ -366,7 +366,7 @@ def _micro(p: Parts, a: View, to: Targets, t: _Step) -> None:
             _store(p, target, (vector // per_block, t.at[0] + i, t.at[1] + j, vector % per_block), acc[i, j, v])
 
 
-def _store(p: Parts, to: Target, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike], value: Expr) -> None:
+def _store(p: Parts, to: Destination, at: tuple[IndexLike, IndexLike, IndexLike, IndexLike], value: Expr) -> None:
     """Apply the additions of a destination, and bias and epilogue where it is the result."""
     s, lanes = p.s, p.machine.lanes
     for view in to.adds:

@@ -66,14 +66,14 @@ def integers(dtype: DType) -> DType:
 
 
 @dataclass(frozen=True)
-class Limits:
+class FloatBits:
     """Bits of a type of floats, as integers: all but the sign, and infinity."""
 
     magnitude: int
     infinity: int
 
     @classmethod
-    def of(cls, dtype: DType) -> Limits:
+    def of(cls, dtype: DType) -> FloatBits:
         return cls((1 << 63) - 1, 0x7FF << 52) if dtype is DType.F64 else cls((1 << 31) - 1, 0x7F800000)
 
     @property
@@ -90,7 +90,7 @@ class Limits:
 @lru_cache(maxsize=64)
 def keys(s: Keys, machine: Machine) -> Kernel:
     """Parameters: x [rows, features], the feature of each column (i32) unless these are in order, keys."""
-    to, limits = integers(s.dtype), Limits.of(s.dtype)
+    to, limits = integers(s.dtype), FloatBits.of(s.dtype)
     k = Builder(f"tree_keys_{s.rows}x{s.columns}", "Floats as integers of the same order, for decision trees")
     x = k.param("x", s.rows, s.features, dtype=s.dtype)
     features = None if s.in_order else k.param("f", s.columns, dtype=I32)
@@ -113,7 +113,7 @@ def keys(s: Keys, machine: Machine) -> Kernel:
     return k.done()
 
 
-def key(k: Builder, x: Expr, limits: Limits, kind: int) -> Expr:
+def key(k: Builder, x: Expr, limits: FloatBits, kind: int) -> Expr:
     """The key of a number for a column of a kind (``ops.trees`` has them)."""
     to, x = integers(x.type.dtype), k.let("v", x)
     bits = k.let("bits", bitcast(x, to))
@@ -158,7 +158,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class _Tables:
+class _TreeTables:
     keys: Tensor
     thresholds: Tensor
     links: Tensor
@@ -184,13 +184,13 @@ def walk(s: Walk, machine: Machine) -> Kernel:
         blocks = BLOCKS if s.at_once < s.trees and rows > 1 else 1
         for first, tiles, size in segments(count, blocks):
             with k.loop("b", tiles, kind="parallel" if s.rows > 1 else "serial") as b:
-                tile = _Tile(start + (first + b * size) * rows, size, rows)
+                tile = _RowBlocks(start + (first + b * size) * rows, size, rows)
                 _tile(k, s, t, tile, max(1, at_once // rows), machine)
     return k.done()
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _RowBlocks:
     """Blocks of rows: the first row, how many blocks there are, and the rows of each, which are walked together."""
 
     first: Index
@@ -199,7 +199,7 @@ class _Tile:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _WalkedRows:
     """Rows that are walked together."""
 
     first: Index
@@ -212,7 +212,7 @@ def _rows(rows: int, at_once: int) -> list[tuple[int, int, int]]:
     return [each for each in ((0, whole, at_once), (whole * at_once, rest, 1)) if each[1]]
 
 
-def _parameters(k: Builder, s: Walk) -> _Tables:
+def _parameters(k: Builder, s: Walk) -> _TreeTables:
     to = integers(s.dtype)
     keyed = k.param("keys", s.rows, s.width, dtype=to)
     thresholds, links = k.param("thresholds", s.slots, dtype=to), k.param("links", s.slots, 2, dtype=s.links)
@@ -226,18 +226,18 @@ def _parameters(k: Builder, s: Walk) -> _Tables:
     elif s.targets > 1:
         leaves = (k.param("target", s.trees, dtype=I32),)
     start = k.param("start", s.targets, dtype=s.dtype)
-    return _Tables(
+    return _TreeTables(
         keyed, thresholds, links, roots, depths, leaves, start, k.param("y", s.rows, s.targets, dtype=s.dtype, out=True)
     )
 
 
-def _tile(k: Builder, s: Walk, t: _Tables, tile: _Tile, together: int, machine: Machine) -> None:
+def _tile(k: Builder, s: Walk, t: _TreeTables, tile: _RowBlocks, together: int, machine: Machine) -> None:
     """All trees of some blocks of rows: as many trees as caches hold, of all blocks, before the next ones."""
     with k.loop("i", tile.blocks * tile.rows) as i:
         _each_target(k, s, machine, lambda at, lanes: _begin(t, tile.first + i, at, lanes))
     for start, count, trees in segments(s.trees, s.at_once):
         with k.loop("q", count) as q, k.loop("i", tile.blocks) as i:
-            rows = _Rows(tile.first + i * tile.rows, tile.rows)
+            rows = _WalkedRows(tile.first + i * tile.rows, tile.rows)
             _block(k, s, t, rows, (start + q * trees, trees), together, machine)
     if s.form == "list" and s.combine != "add":
         with k.loop("i", tile.blocks * tile.rows) as i, k.loop("j", s.targets) as j:
@@ -246,7 +246,7 @@ def _tile(k: Builder, s: Walk, t: _Tables, tile: _Tile, together: int, machine: 
 
 
 def _block(
-    k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: tuple[Index, int], together: int, machine: Machine
+    k: Builder, s: Walk, t: _TreeTables, rows: _WalkedRows, trees: tuple[Index, int], together: int, machine: Machine
 ) -> None:
     """Some trees (the first, and how many) of the rows of a block, ``together`` trees at a time."""
     sums = k.local("sums", rows.count, dtype=s.dtype) if s.form == "tree" and s.targets == 1 else None
@@ -261,7 +261,7 @@ def _block(
             t.y[rows.first + r, 0] = sums[r]
 
 
-def _begin(t: _Tables, row: Index, at: IndexLike, lanes: int) -> None:
+def _begin(t: _TreeTables, row: Index, at: IndexLike, lanes: int) -> None:
     t.y.vec(lanes)[row, at] = t.start.vec(lanes)[at]
 
 
@@ -281,11 +281,13 @@ class _Trees:
     count: int
     base: Index | None = None
 
-    def root(self, t: _Tables, g: Index) -> Expr | Index:
+    def root(self, t: _TreeTables, g: Index) -> Expr | Index:
         return t.roots[self.first + g] if self.base is None else self.base
 
 
-def _walks(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, sums: Tensor | None, machine: Machine) -> None:
+def _walks(
+    k: Builder, s: Walk, t: _TreeTables, rows: _WalkedRows, trees: _Trees, sums: Tensor | None, machine: Machine
+) -> None:
     """Some trees of some rows, from roots to leaves; the last tree is the deepest."""
     if trees.count > 1:
         return _walked(k, s, t, rows, trees, sums, machine)
@@ -293,7 +295,9 @@ def _walks(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, sums: Te
         return _walked(k, s, t, rows, replace(trees, base=base), sums, machine)
 
 
-def _walked(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, sums: Tensor | None, machine: Machine) -> None:
+def _walked(
+    k: Builder, s: Walk, t: _TreeTables, rows: _WalkedRows, trees: _Trees, sums: Tensor | None, machine: Machine
+) -> None:
     first, together = trees.first, trees.count
     at = k.local("at", rows.count * together, dtype=I32)
     with k.unroll("u", rows.count * together) as u:
@@ -313,7 +317,7 @@ def _walked(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, sums: T
         _add_leaf(k, s, t, rows.first + r, here, first + g, own, machine)
 
 
-def _level(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, at: Tensor) -> None:
+def _level(k: Builder, s: Walk, t: _TreeTables, rows: _WalkedRows, trees: _Trees, at: Tensor) -> None:
     """A step of every walk."""
     together = trees.count
     with (
@@ -324,7 +328,9 @@ def _level(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, at: Tens
         _step(k, s, t, rows.first + r, here, at, r * together + g)
 
 
-def _until_leaves(k: Builder, s: Walk, t: _Tables, rows: _Rows, trees: _Trees, at: Tensor, depth: Expr) -> None:
+def _until_leaves(
+    k: Builder, s: Walk, t: _TreeTables, rows: _WalkedRows, trees: _Trees, at: Tensor, depth: Expr
+) -> None:
     """Steps of walks, a few at a time, until all are at leaves: trees are seldom as deep everywhere."""
     together = trees.count
     left = k.local("left", 1, dtype=I32)
@@ -360,7 +366,7 @@ def _node(k: Builder, s: Walk, at: Expr, root: Expr | Index) -> Iterator[Index]:
                 yield first + n
 
 
-def _step(k: Builder, s: Walk, t: _Tables, row: Index, here: Index, at: Tensor, u: Index) -> None:
+def _step(k: Builder, s: Walk, t: _TreeTables, row: Index, here: Index, at: Tensor, u: Index) -> None:
     """A step of walk ``u``: to the first child, or to the second where the key is above the threshold."""
     with k.bind("c", op("and", cast(t.links[here, 0], I32), s.width - 1), s.width) as c:
         above = cast(less(t.thresholds[here], t.keys[row, c]), I32)
@@ -370,7 +376,7 @@ def _step(k: Builder, s: Walk, t: _Tables, row: Index, here: Index, at: Tensor, 
 def _add_leaf(
     k: Builder,
     s: Walk,
-    t: _Tables,
+    t: _TreeTables,
     row: Index,
     here: Index,
     tree: Index,
@@ -392,12 +398,12 @@ def _add_leaf(
         _add_list(k, s, t, row, value)
 
 
-def _add_row(s: Walk, t: _Tables, row: Index, leaf: Index, at: IndexLike, lanes: int) -> None:
+def _add_row(s: Walk, t: _TreeTables, row: Index, leaf: Index, at: IndexLike, lanes: int) -> None:
     y, w = t.y.vec(lanes), t.leaves[0].vec(lanes)
     y[row, at] = op(s.combine, y[row, at], w[leaf, at])
 
 
-def _add_list(k: Builder, s: Walk, t: _Tables, row: Index, value: Expr) -> None:
+def _add_list(k: Builder, s: Walk, t: _TreeTables, row: Index, value: Expr) -> None:
     first, target, weight = t.leaves
     with (
         k.bind("leaf", value, s.leaves) as leaf,
@@ -411,4 +417,4 @@ def _add_list(k: Builder, s: Walk, t: _Tables, row: Index, value: Expr) -> None:
         t.y[row, j] = combined if s.combine == "add" else select(op("not_equal", old, old), new, combined)
 
 
-__all__ = ["F32", "WALKS", "Form", "Keys", "Limits", "Walk", "integers", "keys", "walk"]
+__all__ = ["F32", "WALKS", "FloatBits", "Form", "Keys", "Walk", "integers", "keys", "walk"]

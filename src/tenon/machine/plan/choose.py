@@ -15,12 +15,12 @@ from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
 from tenon.network.graph.graph import Graph, Node
 
-Times = Mapping[str, float]
+TimesByAlgorithm = Mapping[str, float]
 """Measured seconds by ``Algorithm.key``."""
 
 
 def choose(
-    graph: Graph, setting: Setting, times: Mapping[str, Times], max_weights: int | None = None
+    graph: Graph, setting: Setting, times: Mapping[str, TimesByAlgorithm], max_weights: int | None = None
 ) -> dict[str, str]:
     """Keys of algorithms by ``lowering_context.key``, for the layers of ``graph`` where measured times or the budget
     decide.
@@ -52,13 +52,13 @@ def choose_alike(graph: Graph, setting: Setting, first: Graph, there: Setting) -
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _LayerChoice:
     """Equal nodes that can be computed by several algorithms: what each costs, best first by estimate, and measured
     times."""
 
     nodes: list[Node]
     costs: Mapping[str, Cost]
-    measured: Times
+    measured: TimesByAlgorithm
 
     def fastest(self) -> str:
         """The fastest of the algorithms measured, or else the best by estimate."""
@@ -75,8 +75,8 @@ class _Layer:
         return len(self.nodes) * self.costs[algorithm].weights
 
 
-def _layers(graph: Graph, setting: Setting, times: Mapping[str, Times]) -> dict[str, _Layer]:
-    layers: dict[str, _Layer] = {}
+def _layers(graph: Graph, setting: Setting, times: Mapping[str, TimesByAlgorithm]) -> dict[str, _LayerChoice]:
+    layers: dict[str, _LayerChoice] = {}
     for node in (node for part in with_bodies(graph) for node in part):
         name = key(node)
         if name in layers:
@@ -85,11 +85,11 @@ def _layers(graph: Graph, setting: Setting, times: Mapping[str, Times]) -> dict[
         here, op = site(node, setting), operator(node)
         costs = {each.key: op.cost(replace(here, algorithm=each)) for each in op.candidates(here)}
         if costs:
-            layers[name] = _Layer([node], costs, times.get(name, {}))
+            layers[name] = _LayerChoice([node], costs, times.get(name, {}))
     return layers
 
 
-def _fit(graph: Graph, layers: Mapping[str, _Layer], chosen: dict[str, str], most: int) -> None:
+def _fit(graph: Graph, layers: Mapping[str, _LayerChoice], chosen: dict[str, str], most: int) -> None:
     """Change ``chosen`` until all weights fit ``most`` bytes."""
     flexible = {id(v) for layer in layers.values() for n in layer.nodes for v in n.inputs if v is not None}
     constants = (v for part in with_bodies(graph) for v in part.constants())

@@ -192,7 +192,7 @@ def mapped(items: Iterable[Item], function: Callable[[Call], Call | None]) -> tu
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
+class StoredConstant:
     """An array at an offset of the constant region."""
 
     offset: int
@@ -241,7 +241,7 @@ class Program:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     items: tuple[Item, ...]
-    constants: tuple[Constant, ...]
+    constants: tuple[StoredConstant, ...]
     memory: Memory
     threads: int = 1
     error: float = 0.0

@@ -35,7 +35,7 @@ def plan_within(
     whole = plan(graph.copy(), setting, name, try_orders=True)
     if whole.memory.peak <= budget:
         return plan(graph.copy(), setting, name, weights, try_orders=True)
-    search = _Search(graph, setting, budget, progress, whole)
+    search = _RamSearch(graph, setting, budget, progress, whole)
     chosen = search.run()
     if chosen is None:
         raise InputError(_refusal(graph, budget, search.least))
@@ -74,7 +74,7 @@ class _Candidate:
         return Patches(len(list(prefix.spans(self.rows))), self.rows, len(prefix.nodes), name, self.extra_macs)
 
 
-class _Search:
+class _RamSearch:
     """``least`` is the program with the least RAM of all that were planned."""
 
     def __init__(self, graph: Graph, setting: Setting, budget: int, progress: Progress, whole: Program) -> None:

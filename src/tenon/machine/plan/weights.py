@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from tenon.machine.plan.program import ALIGNMENT, Constant
+from tenon.machine.plan.program import ALIGNMENT, StoredConstant
 from tenon.network.graph.graph import Array
 
 
@@ -21,13 +21,13 @@ class Weighed:
     def __init__(self) -> None:
         self.size = 0
         self.offsets: dict[bytes, int] = {}
-        self.constants: list[Constant] = []
+        self.constants: list[StoredConstant] = []
 
     def offset(self, data: Array) -> int:
         data = np.ascontiguousarray(data)
         key = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
         if key not in self.offsets:
             self.offsets[key] = self.size
-            self.constants.append(Constant(self.size, data))
+            self.constants.append(StoredConstant(self.size, data))
             self.size = aligned(self.size + data.nbytes)
         return self.offsets[key]

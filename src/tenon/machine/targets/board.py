@@ -36,7 +36,7 @@ tenon_stack_top = ORIGIN(STACK) + LENGTH(STACK);
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryRegion:
     """A range of addresses: where it begins, and how many bytes it has."""
 
     origin: int
@@ -51,10 +51,10 @@ class Board:
     ``package``."""
 
     name: str
-    code: Memory
-    stack: Memory
-    ram: Memory
-    constants: Memory | None = None
+    code: MemoryRegion
+    stack: MemoryRegion
+    ram: MemoryRegion
+    constants: MemoryRegion | None = None
     emulator: tuple[str, ...] = ("qemu-system-arm",)
     package: str = "qemu-system-arm"
 

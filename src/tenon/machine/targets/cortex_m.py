@@ -8,33 +8,33 @@ from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Product, Target
-from tenon.machine.targets.board import Board, Memory
+from tenon.machine.targets.board import Board, MemoryRegion
 
 _AN385 = Board(
     "mps2-an385",
-    code=Memory(0x00000000, 4 << 20),
-    stack=Memory(0x20000000, 4 << 20),
-    ram=Memory(0x21000000, 16 << 20),
+    code=MemoryRegion(0x00000000, 4 << 20),
+    stack=MemoryRegion(0x20000000, 4 << 20),
+    ram=MemoryRegion(0x21000000, 16 << 20),
 )
 _AN386 = Board("mps2-an386", _AN385.code, _AN385.stack, _AN385.ram)
 _AN500 = Board(
     "mps2-an500",
-    code=Memory(0x00000000, 4 << 20),
-    stack=Memory(0x20000000, 4 << 20),  # the fast memory
-    ram=Memory(0x60000000, 16 << 20),
+    code=MemoryRegion(0x00000000, 4 << 20),
+    stack=MemoryRegion(0x20000000, 4 << 20),  # the fast memory
+    ram=MemoryRegion(0x60000000, 16 << 20),
 )
 _AN505 = Board(
     "mps2-an505",
-    code=Memory(0x10000000, 4 << 20),  # secure, where the processor begins
-    stack=Memory(0x38000000, 2 << 20),
-    ram=Memory(0x80000000, 16 << 20),
+    code=MemoryRegion(0x10000000, 4 << 20),  # secure, where the processor begins
+    stack=MemoryRegion(0x38000000, 2 << 20),
+    ram=MemoryRegion(0x80000000, 16 << 20),
 )
 _AN547 = Board(
     "mps3-an547",
-    code=Memory(0x00000000, 512 << 10),
-    stack=Memory(0x30000000, 512 << 10),
-    ram=Memory(0x70000000, 16 << 20),
-    constants=Memory(0x01000000, 2 << 20),
+    code=MemoryRegion(0x00000000, 512 << 10),
+    stack=MemoryRegion(0x30000000, 512 << 10),
+    ram=MemoryRegion(0x70000000, 16 << 20),
+    constants=MemoryRegion(0x01000000, 2 << 20),
 )
 _FLAGS = ("-fno-tree-vectorize", "-fomit-frame-pointer")  # kernels take every register
 

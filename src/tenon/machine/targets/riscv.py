@@ -6,14 +6,14 @@ from tenon.machine.isa.fp16 import FMA
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Product, Target
-from tenon.machine.targets.board import Board, Memory
+from tenon.machine.targets.board import Board, MemoryRegion
 from tenon.machine.targets.runner import qemu_user
 
 _VIRT = Board(
     "virt",
-    code=Memory(0x80000000, 4 << 20),
-    stack=Memory(0x80400000, 4 << 20),
-    ram=Memory(0x81000000, 16 << 20),
+    code=MemoryRegion(0x80000000, 4 << 20),
+    stack=MemoryRegion(0x80400000, 4 << 20),
+    ram=MemoryRegion(0x81000000, 16 << 20),
     emulator=("qemu-system-riscv32", "-bios", "none"),
     package="qemu-system-misc",
 )

@@ -39,7 +39,7 @@ _IMAGE = "tenon_library_image"
 _PAGE = 4096
 
 
-class _Symbol(NamedTuple):
+class _DynamicSymbol(NamedTuple):
     name: str
     address: int
     function: bool
@@ -51,7 +51,7 @@ class _Library:
     """``words`` are expressions for the pointers in ``image``, by their offsets."""
 
     image: bytes
-    symbols: tuple[_Symbol, ...]
+    symbols: tuple[_DynamicSymbol, ...]
     words: dict[int, str]
     wide: bool
 
@@ -147,7 +147,7 @@ def _image(content: bytes, order: str, *, wide: bool) -> bytes:
 
 def _symbols(
     content: bytes, sections: list[tuple[int, ...]], section: tuple[int, ...], order: str
-) -> Iterator[_Symbol]:
+) -> Iterator[_DynamicSymbol]:
     """The dynamic symbols.  A section is name, type, flags, address, offset, size, link, info, alignment, entry."""
     names = sections[section[6]][4]
     for at in range(section[4], section[4] + section[5], section[9]):
@@ -156,11 +156,11 @@ def _symbols(
         else:
             name, address, _, info, _, home = struct.unpack_from(f"{order}IIIBBH", content, at)
         text = content[names + name : content.index(b"\0", names + name)].decode()
-        yield _Symbol(text, address, info & 15 == _FUNCTION, home != _UNDEFINED)
+        yield _DynamicSymbol(text, address, info & 15 == _FUNCTION, home != _UNDEFINED)
 
 
 def _words(
-    content: bytes, section: tuple[int, ...], order: str, machine: int, symbols: list[_Symbol], image: bytes
+    content: bytes, section: tuple[int, ...], order: str, machine: int, symbols: list[_DynamicSymbol], image: bytes
 ) -> dict[int, str]:
     wide, explicit = content[4] == 2, section[1] == _RELA
     layout = order + ("QQ" if wide else "II") + (("q" if wide else "i") if explicit else "")

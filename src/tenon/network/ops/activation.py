@@ -14,7 +14,7 @@ from tenon.machine.kernel_ir.loops import Expr, less, maximum, minimum, op, sele
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import TensorType
-from tenon.network.ops.base import Accuracy, Case, register
+from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise, Unary
 from tenon.network.ops.pointwise import erf
 
@@ -25,7 +25,7 @@ LOST_TO_ONE = 2.0**-24
 @register
 @dataclass(frozen=True)
 class Relu(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return maximum(0.0, x)
@@ -78,7 +78,7 @@ class Clip(Pointwise):
     """Clamp to [min, max]; either bound may be absent."""
 
     arity: ClassVar[tuple[int, int]] = (1, 3)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
         x = x if low is None else maximum(low, x)
@@ -104,7 +104,7 @@ class Clip(Pointwise):
 @dataclass(frozen=True)
 class Sigmoid(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.sigmoid(x)
@@ -117,7 +117,7 @@ class Sigmoid(Unary):
 @dataclass(frozen=True)
 class Tanh(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.tanh(x)
@@ -142,7 +142,7 @@ class HardSigmoid(Unary):
 @register
 @dataclass(frozen=True)
 class HardSwish(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return x * functions.clamp(x * (1 / 6) + 0.5, 0.0, 1.0)
@@ -156,7 +156,7 @@ class HardSwish(Unary):
 class Elu(Unary):
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     least_error: ClassVar[float] = LOST_TO_ONE
 
     def scalar(self, x: Expr) -> Expr:
@@ -172,7 +172,7 @@ class Selu(Unary):
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     least_error: ClassVar[float] = LOST_TO_ONE
 
     def scalar(self, x: Expr) -> Expr:
@@ -188,7 +188,7 @@ class Selu(Unary):
 class Celu(Unary):
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     least_error: ClassVar[float] = LOST_TO_ONE
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -213,7 +213,7 @@ class Celu(Unary):
 @dataclass(frozen=True)
 class Softplus(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.softplus(x)
@@ -236,7 +236,7 @@ class Softsign(Unary):
 @dataclass(frozen=True)
 class ThresholdedRelu(Unary):
     alpha: float = 1.0
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return select(less(self.alpha, x), x, 0.0)
@@ -252,7 +252,7 @@ class Swish(Unary):
 
     alpha: float = 1.0
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return x * functions.sigmoid(x * self.alpha)
@@ -273,7 +273,7 @@ class Gelu(Unary):
 
     approximate: str = "none"
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         if self.approximate == "tanh":
@@ -303,7 +303,7 @@ class Mish(Unary):
     """x tanh(log(1 + e**x)), which is x n / (n + 2) with n = e**x (e**x + 2)."""
 
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         e = functions.exp(minimum(20.0, x))

@@ -136,7 +136,7 @@ def register(cls: _T) -> _T:
     return cls
 
 
-class Accuracy(Enum):
+class ErrorBound(Enum):
     """The error bound of a result computed in floats from exact operands."""
 
     EXACT = "not at all"
@@ -156,7 +156,7 @@ class Operator(ABC):
     """The least and greatest number of inputs."""
     fusable: ClassVar[bool] = False
     """Whether ``lower`` applies ``site.epilogue`` to what it stores."""
-    accuracy: ClassVar[Accuracy] = Accuracy.RESULT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.RESULT
     """The error bound of a result; that of operators that move data is always ``EXACT`` (see ``exact``)."""
     least_error: ClassVar[float] = 0.0
     """The absolute error bound of an f32 result, whatever the magnitudes of operands and result."""
@@ -191,7 +191,7 @@ class Operator(ABC):
     @classmethod
     def exact(cls) -> bool:
         """Whether nothing is rounded."""
-        return cls.moves or cls.accuracy is Accuracy.EXACT
+        return cls.moves or cls.accuracy is ErrorBound.EXACT
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
         """Whether the only result, of the first operand's type and shape, equals that operand."""
@@ -387,13 +387,13 @@ def conv_images(site: Site) -> tuple[Image, ...]:
 __all__ = [
     "REGISTRY",
     "ROUNDED",
-    "Accuracy",
     "Algorithm",
     "Alias",
     "Arg",
     "Callable",
     "Case",
     "Cost",
+    "ErrorBound",
     "Input",
     "Layout",
     "Layouts",

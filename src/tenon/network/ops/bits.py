@@ -14,7 +14,7 @@ from tenon.machine.kernel_ir.loops import Expr, cast, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
-from tenon.network.ops.base import Accuracy, Case, register
+from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise
 
 
@@ -23,7 +23,7 @@ class Bits(Pointwise):
     """A pointwise operator of integers."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         if any(d.is_float or d.is_small_float for d in dtypes):

@@ -12,17 +12,17 @@ from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, less, op, select
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import BOOL, DType
-from tenon.network.ops.base import Accuracy, Case, register
+from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise, mask_of, truth
 
 
 # ------------------------------------------------------------------------------------ comparison, logic
 @dataclass(frozen=True)
-class Comparison(Pointwise):
+class ComparisonOperator(Pointwise):
     """Two tensors of one type to a tensor of bool."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         super().result(dtypes)
@@ -39,7 +39,7 @@ class Comparison(Pointwise):
 
 @register
 @dataclass(frozen=True)
-class Equal(Comparison):
+class Equal(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("equal", a, b))
 
@@ -49,7 +49,7 @@ class Equal(Comparison):
 
 @register
 @dataclass(frozen=True)
-class Less(Comparison):
+class Less(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(less(a, b))
 
@@ -59,7 +59,7 @@ class Less(Comparison):
 
 @register
 @dataclass(frozen=True)
-class LessOrEqual(Comparison):
+class LessOrEqual(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("less_equal", a, b))
 
@@ -69,7 +69,7 @@ class LessOrEqual(Comparison):
 
 @register
 @dataclass(frozen=True)
-class Greater(Comparison):
+class Greater(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(less(b, a))
 
@@ -79,7 +79,7 @@ class Greater(Comparison):
 
 @register
 @dataclass(frozen=True)
-class GreaterOrEqual(Comparison):
+class GreaterOrEqual(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("less_equal", b, a))
 
@@ -92,7 +92,7 @@ class Logic(Pointwise):
     """Tensors of bool to a tensor of bool."""
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         if set(dtypes) != {BOOL}:

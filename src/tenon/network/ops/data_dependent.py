@@ -19,9 +19,9 @@ from tenon.machine.kernels import data_dependent as kernels
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import BOOL, F32, I64, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Operator,
     Output,
@@ -52,7 +52,7 @@ def padded(data: Array, shape: Sequence[int]) -> Array:
 class NonZero(Operator):
     """The positions of the elements that are not zero, one column each, in row-major order."""
 
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -82,7 +82,7 @@ class Compress(Operator):
 
     axis: int | None = None
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, condition = typed(inputs)
@@ -132,7 +132,7 @@ class Unique(Operator):
 
     axis: int | None = None
     sorted: int = 1
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

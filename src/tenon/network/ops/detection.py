@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels.boxes import Detection, decode, suppress
+from tenon.machine.kernels.boxes import DetectionParameters, decode, suppress
 from tenon.machine.kernels.proposals import Proposals, propose
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, TensorType
@@ -42,7 +42,7 @@ class DetectionOutput(Operator):
     keep_top_k: int = 200
     arity: ClassVar[tuple[int, int]] = (3, 3)
 
-    def plan(self, types: Sequence[TensorType]) -> Detection:
+    def plan(self, types: Sequence[TensorType]) -> DetectionParameters:
         """Raises ShapeError when the inputs do not fit together."""
         location, confidence, priors = types
         count, items = priors.size // 8, location.dims[0]
@@ -54,7 +54,7 @@ class DetectionOutput(Operator):
         candidates = max(1, min(self.nms_top_k, count))
         most = candidates * self.classes
         keep = self.keep_top_k if self.keep_top_k > 0 else most
-        return Detection(
+        return DetectionParameters(
             items,
             count,
             self.classes,
@@ -140,7 +140,7 @@ def _decode(code: str, corners: Array, deltas: Array) -> Array:
     return np.concatenate([centre - half, centre + half], -1)
 
 
-def _class_rows(d: Detection, n: int, c: int, boxes: Array, scores: Array) -> list[tuple[float, ...]]:
+def _class_rows(d: DetectionParameters, n: int, c: int, boxes: Array, scores: Array) -> list[tuple[float, ...]]:
     """The detections of one class of one image after NMS."""
     mine, limit = scores[n, :, c], np.float32(d.threshold)
     order = np.argsort(-mine, kind="stable")

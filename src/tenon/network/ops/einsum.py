@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.contraction import Contraction, Factor, contraction
-from tenon.machine.kernels.move import Affine, along
+from tenon.machine.kernels.move import AffineIndex, along
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Arg, Case, Input, Operator, Output, Site, Step, register, typed
@@ -83,7 +83,7 @@ class Einsum(Operator):
         factors = tuple(
             Factor(
                 s,
-                tuple(along(loop[c]) if n > 1 else Affine() for c, n in zip(t, s, strict=True)),
+                tuple(along(loop[c]) if n > 1 else AffineIndex() for c, n in zip(t, s, strict=True)),
                 site.input(i).dtype,
             )
             for i, (s, t) in enumerate(zip(shapes, terms, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 from tenon.machine.kernel_ir.loops import Expr
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.contraction import Contraction, Factor, contraction
-from tenon.machine.kernels.move import Affine, Piece, along, move
+from tenon.machine.kernels.move import AffineIndex, Piece, along, move
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import (
@@ -78,7 +78,7 @@ class DirectMatMul(MatMul):
 
         def matrix(dims: Ints, rows: int, cols: int, dtype: DType) -> Factor:
             first = count - (len(dims) - 2)
-            axes = [along(first + i) if n > 1 else Affine() for i, n in enumerate(dims[:-2])]
+            axes = [along(first + i) if n > 1 else AffineIndex() for i, n in enumerate(dims[:-2])]
             return Factor(dims, (*axes, along(rows), along(cols)), dtype)
 
         factors = (matrix(left, count, last, a.dtype), matrix(right, last, count + 1, b.dtype))
@@ -95,12 +95,12 @@ class DirectMatMul(MatMul):
         yield Case(cls(), ((3, 0), (0, 4)), label="no_terms")
 
 
-def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[Affine, ...]:
+def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[AffineIndex, ...]:
     """The input indices of an output position (loops from ``first`` on) and tap (loops from ``inner`` on)."""
-    return tuple(Affine(-a.before, ((first + i, a.stride), (inner + i, a.dilation))) for i, a in enumerate(axes))
+    return tuple(AffineIndex(-a.before, ((first + i, a.stride), (inner + i, a.dilation))) for i, a in enumerate(axes))
 
 
-class Direct:
+class GenericOperator:
     """What operators have in common that stand in for faster ones where those cannot: they take row-major operands of
     any type, and there is one algorithm for them."""
 
@@ -120,7 +120,7 @@ class Direct:
 
 @register
 @dataclass(frozen=True)
-class DirectConv(Direct, Conv):
+class DirectConv(GenericOperator, Conv):
     """Conv of any element type and rank, with any weights."""
 
     def lower(self, site: Site) -> list[Step]:
@@ -147,18 +147,18 @@ def direct(
     # loops: n, g, m, positions..., c, taps...
     channel = 3 + rank
     spatial = taps(axes, 3, channel + 1)
-    image = Factor(x, (along(0), Affine(0, ((1, per_in), (channel, 1))), *spatial), site.input(0).dtype)
+    image = Factor(x, (along(0), AffineIndex(0, ((1, per_in), (channel, 1))), *spatial), site.input(0).dtype)
     tap = [along(channel + 1 + i) for i in range(rank)]
     if flip:
-        tap = [Affine(a.kernel - 1, ((channel + 1 + i, -1),)) for i, a in enumerate(axes)]
-        kernel = (Affine(0, ((1, per_in), (channel, 1))), along(2), *tap)
+        tap = [AffineIndex(a.kernel - 1, ((channel + 1 + i, -1),)) for i, a in enumerate(axes)]
+        kernel = (AffineIndex(0, ((1, per_in), (channel, 1))), along(2), *tap)
     else:
-        kernel = (Affine(0, ((1, per_out), (2, 1))), along(channel), *tap)
+        kernel = (AffineIndex(0, ((1, per_out), (2, 1))), along(channel), *tap)
     factors = (image, Factor(w, kernel, site.input(1).dtype))
     args = [left, right]
     scales: tuple[Factor, ...] = ()
     if len(site.inputs) > 2 and site.has(2):
-        scales = (Factor((y.dims[1],), (Affine(0, ((1, per_out), (2, 1))),), site.input(2).dtype),)
+        scales = (Factor((y.dims[1],), (AffineIndex(0, ((1, per_out), (2, 1))),), site.input(2).dtype),)
         args.append(Input(2))
     spec = Contraction(
         "conv",
@@ -175,7 +175,7 @@ def direct(
 
 @register
 @dataclass(frozen=True)
-class DirectConvTranspose(Direct, ConvTranspose):
+class DirectConvTranspose(GenericOperator, ConvTranspose):
     """ConvTranspose of any element type and rank, with any weights: zeros between the elements, then a convolution."""
 
     def lower(self, site: Site) -> list[Step]:
@@ -207,7 +207,7 @@ class DirectConvTranspose(Direct, ConvTranspose):
 
 
 @dataclass(frozen=True)
-class Times:
+class ScaledTotal:
     """Multiplies by the second value."""
 
     def __call__(self, total: Expr, *scale: Expr) -> Expr:
@@ -215,7 +215,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class DirectPooling(Direct, Pooling):
+class DirectPooling(GenericOperator, Pooling):
     """Pooling of any element type and rank."""
 
     def lower(self, site: Site) -> list[Step]:
@@ -241,7 +241,7 @@ class DirectPooling(Direct, Pooling):
             y.dtype,
             summed_in(y.dtype),
             combine="add" if self.averages else "max",
-            finish=Times(),
+            finish=ScaledTotal(),
             scales=scales,
         )
         return [Step(contraction(spec, site.machine), (*args, Output()))]

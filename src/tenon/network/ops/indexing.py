@@ -17,8 +17,8 @@ from tenon.machine.kernels.tournament import room
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Case,
+    ErrorBound,
     Input,
     Operator,
     Output,
@@ -239,7 +239,7 @@ class OneHot(Operator):
 
     axis: int = -1
     arity: ClassVar[tuple[int, int]] = (3, 3)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         i, _, values = typed(inputs)
@@ -370,7 +370,7 @@ class TopK(Operator):
     largest: int = 1
     sorted: int = 1
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

@@ -19,7 +19,7 @@ from tenon.machine.kernel_ir.loops import Const, Expr, Type, cast, maximum, mini
 from tenon.machine.kernels.requantize import Rounding, rounded_to_even
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, I32, DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, broadcast_shapes, register, typed
+from tenon.network.ops.base import Case, ErrorBound, broadcast_shapes, register, typed
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.integer_product import ACTIVATIONS
 from tenon.network.ops.requantize import Factors, clamped, limits, quantized_multiplier, rescaled
@@ -49,7 +49,7 @@ class IntegerBinary(Pointwise):
     scales: tuple[float, float, float] = (1.0, 1.0, 1.0)
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)

@@ -19,7 +19,7 @@ from tenon.machine.kernel_ir.loops import Const, Type
 from tenon.machine.kernels import integer_functions as kernels
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.requantize import Factors, quantized_multiplier, rescaled
 
@@ -33,7 +33,7 @@ class IntegerFunction(Operator):
 
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -141,7 +141,7 @@ class IntegerInterpolation(Operator):
     scale: float = 1.0
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, table = typed(inputs)

@@ -30,7 +30,7 @@ from tenon.machine.kernels.integer_log_softmax import (
 from tenon.machine.kernels.integer_softmax import ACCUMULATED
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.integer_softmax import LONGEST, check_rows, differences, reciprocal_of, saturated, table
 from tenon.network.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
@@ -80,7 +80,7 @@ class IntegerLogSoftmax(Operator):
     x_scale: float = 1.0
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

@@ -15,9 +15,9 @@ from tenon.machine.kernels.pointwise import image_box, mask_box
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -43,7 +43,7 @@ class Lookup(Operator):
     scale: float = 0.0
     zero: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, table = (v.type for v in inputs if v is not None)
@@ -102,7 +102,7 @@ class LookupThresholds(Operator):
     scale: float = 1.0
     zero: int = 0
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, table = (v.type for v in inputs if v is not None)

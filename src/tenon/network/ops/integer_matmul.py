@@ -22,9 +22,9 @@ from tenon.machine.kernels.requantize import Requantize, Rounding
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, ROW_MAJOR, DType, Quant, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -64,7 +64,7 @@ class IntegerMatMul(Operator):
     fixed: Fixed = (0, 0)
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 4)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
     fusable: ClassVar[bool] = True
 
     @property

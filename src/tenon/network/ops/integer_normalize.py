@@ -19,7 +19,7 @@ from tenon.machine.kernels import integer_normalize as kernels
 from tenon.machine.kernels.integer_normalize import HALF_SQRT_2, LARGEST, MEAN_BITS
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.integer_softmax import check_rows
 from tenon.network.ops.requantize import (
@@ -68,7 +68,7 @@ class IntegerL2Normalization(Operator):
     x_zero: int = 0
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -91,7 +91,7 @@ class IntegerL2Normalization(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
-        rows = kernels.Rows(math.prod(x.dims[:-1]), x.dims[-1], x.dtype, self.x_zero)
+        rows = kernels.IntegerRows(math.prod(x.dims[:-1]), x.dims[-1], x.dtype, self.x_zero)
         return [Step(kernels.l2_normalization(rows), (Input(0), Output()))]
 
     @classmethod
@@ -121,7 +121,7 @@ class IntegerLayerNormalization(Operator):
     limit: int = 1
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (3, 3)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w, b = typed(inputs)
@@ -145,7 +145,7 @@ class IntegerLayerNormalization(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
-        rows = kernels.Rows(math.prod(x.dims[:-1]), x.dims[-1], x.dtype)
+        rows = kernels.IntegerRows(math.prod(x.dims[:-1]), x.dims[-1], x.dtype)
         known = Factors("double", np.array([self.factor[0]]), np.array([self.factor[1]]))
         constants = tuple(Const(int(row[0]), Type(I32)) for row in known.rows().values())
         kernel = kernels.layer_normalization(rows, self.limit, known.kernel(0, -(2**31), 2**31 - 1, I32), constants)

@@ -19,9 +19,9 @@ from tenon.machine.kernels.pool import Segment
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType, Layout, Quant, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -68,7 +68,7 @@ class IntegerAveragePool(Operator):
     fixed: Fixed = (0, 0)
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def zero_points(self) -> tuple[int | None]:
         return (None if self.rounding == "away" else self.x_zero,)

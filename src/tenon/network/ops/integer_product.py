@@ -20,10 +20,10 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, DType, Quant, TensorType
 from tenon.network.ops import integer_pairs
 from tenon.network.ops.base import (
-    Accuracy,
     Algorithm,
     Arg,
     Cost,
+    ErrorBound,
     Input,
     Operator,
     Site,
@@ -70,7 +70,7 @@ class IntegerProduct(Operator):
     slope: float = 1.0
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (4, 5)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def zero_points(self) -> tuple[int]:
         return (self.x_zero,)

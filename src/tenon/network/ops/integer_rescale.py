@@ -15,7 +15,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, cast, less, maximum, minimum, op, select
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, broadcast_shapes, register, typed
+from tenon.network.ops.base import Case, ErrorBound, broadcast_shapes, register, typed
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.integer_arithmetic import Fixed, IntegerBinary, fixed
 from tenon.network.ops.integer_product import ACTIVATIONS
@@ -42,7 +42,7 @@ class IntegerRescale(Pointwise):
     scale: float = 1.0
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)

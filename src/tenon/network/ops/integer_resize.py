@@ -17,8 +17,8 @@ from tenon.machine.kernels.integer_resize import FRACTION, IntegerResize, intege
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import Layout, Quant, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -46,7 +46,7 @@ class IntegerResizeLinear(Operator):
     zero: int = 0
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

@@ -19,7 +19,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels.integer_softmax import ACCUMULATED, integer_softmax
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType, Quant, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
 
@@ -113,7 +113,7 @@ class IntegerSoftmax(Operator):
     to: str = ""
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

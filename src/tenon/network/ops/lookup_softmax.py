@@ -25,7 +25,7 @@ from tenon.machine.kernels.math import LOG, LOG_2, SQRT_HALF
 from tenon.machine.kernels.rows import CHAINS, LONGEST
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, DType, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.network.ops.reduce import check_axes
 
 FARTHEST = 69.0
@@ -83,7 +83,7 @@ class LookupSoftmax(Operator):
     axis: int = -1
     scale: float = 1.0
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
     along_axis: ClassVar[bool] = True
     log: ClassVar[bool] = False
 

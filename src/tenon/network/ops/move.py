@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels.move import Affine, Piece, along, move, whole
+from tenon.machine.kernels.move import AffineIndex, Piece, along, move, whole
 from tenon.network.graph.graph import Array, Stored, Value
 from tenon.network.graph.types import ALL_CHANNELS, F32, ROW_MAJOR, DType, Halo, Layout, TensorType
 from tenon.network.ops.base import (
@@ -78,7 +78,7 @@ def part_offset(full: TensorType, part: TensorType, axis: int, start: int) -> in
     return index * math.prod(full.physical[axis + 1 :]) * full.dtype.bytes
 
 
-def shifted(rank: int, axis: int, start: int) -> tuple[Affine, ...]:
+def shifted(rank: int, axis: int, start: int) -> tuple[AffineIndex, ...]:
     """The identity map, every axis being its own loop, with ``start`` added to one of them."""
     return tuple(along(i, start if i == axis else 0) for i in range(rank))
 
@@ -374,7 +374,7 @@ class Tile(Operator):
     def lower(self, site: Site) -> list[Step]:
         x, y = site.input(0), site.output
         extents = tuple(n for a, b in zip(x.dims, y.dims, strict=True) for n in (b // max(a, 1), a))
-        target = tuple(Affine(0, ((2 * i, n), (2 * i + 1, 1))) for i, n in enumerate(x.dims))
+        target = tuple(AffineIndex(0, ((2 * i, n), (2 * i + 1, 1))) for i, n in enumerate(x.dims))
         source = tuple(along(2 * i + 1) for i in range(x.rank))
         kernel = move("tile", x, y, (Piece(extents, target, source),), site.machine)
         return [Step(kernel, (Input(0), Output()))]
@@ -418,7 +418,7 @@ class Expand(Operator):
         y = site.output
         dims = (1,) * (y.rank - site.input(0).rank) + site.input(0).dims
         x = TensorType(y.dtype, dims)
-        source = tuple(along(i) if n > 1 else Affine() for i, n in enumerate(dims))
+        source = tuple(along(i) if n > 1 else AffineIndex() for i, n in enumerate(dims))
         kernel = move("expand", x, y, (Piece(y.dims, whole(y.rank), source),), site.machine)
         return [Step(kernel, (Input(0), Output()))]
 

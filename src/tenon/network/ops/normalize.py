@@ -15,9 +15,9 @@ from tenon.machine.kernels.image import Image
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, ROW_MAJOR, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -61,7 +61,7 @@ class LayerNormalization(Operator):
     epsilon: float = 1e-5
     stash_type: int = 1
     arity: ClassVar[tuple[int, int]] = (2, 3)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, *weights = typed(inputs)
@@ -122,7 +122,7 @@ class InstanceNormalization(Operator):
 
     epsilon: float = 1e-5
     arity: ClassVar[tuple[int, int]] = (3, 3)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (per_channel(self.name, typed(inputs)),)
@@ -171,7 +171,7 @@ class LRN(Operator):
     alpha: float = 0.0001
     beta: float = 0.75
     bias: float = 1.0
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]

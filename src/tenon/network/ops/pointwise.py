@@ -14,7 +14,7 @@ from tenon.machine.kernel_ir.loops import Const, Expr, cast, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
-from tenon.network.ops.base import Accuracy, Case, Operator, register
+from tenon.network.ops.base import Case, ErrorBound, Operator, register
 from tenon.network.ops.elementwise import Pointwise, Unary, mask_of
 
 _ROW = np.linspace(-2, 2, 5, dtype=np.float32)
@@ -142,7 +142,7 @@ class Pow(Pointwise):
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     neutral: ClassVar[float | None] = 1.0
 
     def result(self, dtypes: Sequence[DType]) -> DType:
@@ -253,7 +253,7 @@ def _chosen(first: Expr, a: Expr, b: Expr) -> Expr:
 @register
 @dataclass(frozen=True)
 class Max(Many):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: _chosen(less(b, a), a, b), args)
@@ -265,7 +265,7 @@ class Max(Many):
 @register
 @dataclass(frozen=True)
 class Min(Many):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: _chosen(less(a, b), a, b), args)
@@ -299,7 +299,7 @@ class Mean(Many):
 @register
 @dataclass(frozen=True)
 class Neg(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return -x
@@ -316,7 +316,7 @@ class Neg(Unary):
 @register
 @dataclass(frozen=True)
 class Abs(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return x if x.type.dtype.startswith("u") else op("abs", x)
@@ -333,7 +333,7 @@ class Abs(Unary):
 @register
 @dataclass(frozen=True)
 class Sign(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         one, zero = functions.constant(1, x), functions.constant(0, x)
@@ -367,7 +367,7 @@ class Sqrt(Unary):
 @dataclass(frozen=True)
 class Exp(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.exp(x)
@@ -381,7 +381,7 @@ class Exp(Unary):
 class Log(Unary):
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (0.01, 4.0)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.log(x)
@@ -405,7 +405,7 @@ class Reciprocal(Unary):
 @register
 @dataclass(frozen=True)
 class Floor(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return op("floor", x)
@@ -417,7 +417,7 @@ class Floor(Unary):
 @register
 @dataclass(frozen=True)
 class Ceil(Unary):
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return op("ceil", x)
@@ -431,7 +431,7 @@ class Ceil(Unary):
 class Round(Unary):
     """To the nearest integer, halves to the even one."""
 
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def scalar(self, x: Expr) -> Expr:
         return op("round", x)
@@ -451,7 +451,7 @@ class Erf(Unary):
     """Within 1e-6 of the result, or 4e-6 below 1e-37, where factors are subnormal; 1e-3 of operands that are."""
 
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.erf(x)

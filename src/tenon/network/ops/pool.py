@@ -16,9 +16,9 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import (
     ROUNDED,
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -165,7 +165,7 @@ class MaxPool(Pooling):
 
     storage_order: int = 0
     selects: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
     narrow_images: ClassVar[bool] = True
 
     def reference(self, x: Array) -> Array:

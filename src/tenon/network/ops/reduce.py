@@ -20,8 +20,8 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import (
     ROUNDED,
-    Accuracy,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -239,7 +239,7 @@ class ReduceMax(Reduce):
     selects: ClassVar[bool] = True
     combine: ClassVar[str] = "max"
     takes_bool: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.max, initial=_lowest(x.dtype)))
@@ -258,7 +258,7 @@ class ReduceMin(Reduce):
     selects: ClassVar[bool] = True
     combine: ClassVar[str] = "min"
     takes_bool: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.min, initial=_highest(x.dtype)))
@@ -317,7 +317,7 @@ class ReduceSumSquare(Reduce):
 class ReduceLogSum(Reduce):
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return identity, ReduceFunction("log")
@@ -333,7 +333,7 @@ class ReduceLogSumExp(Reduce):
 
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True, initial=_lowest(x.dtype))
@@ -442,7 +442,7 @@ class GlobalAveragePool(GlobalPool):
 class GlobalMaxPool(GlobalPool):
     selects: ClassVar[bool] = True
     combine: ClassVar[str] = "max"
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def supported(self, site: Site) -> str:
         return ""
@@ -461,7 +461,7 @@ class ArgMax(Operator):
     keepdims: int = 1
     select_last_index: int = 0
     least: ClassVar[bool] = False
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
     along_axis: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:

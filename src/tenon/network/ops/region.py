@@ -14,13 +14,13 @@ from tenon.machine.kernels import region as kernels
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, DType, TensorType
 from tenon.network.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
-from tenon.network.ops.generic import Direct, taps
+from tenon.network.ops.generic import GenericOperator, taps
 from tenon.network.ops.pool import MaxPool, window_views
 
 
 @register
 @dataclass(frozen=True)
-class MaxPoolWithIndices(Direct, MaxPool):
+class MaxPoolWithIndices(GenericOperator, MaxPool):
     """The largest element of every window and, second, its flat index in the input (column-major in a plane, when
     ``storage_order``)."""
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernels.image import Image
-from tenon.machine.kernels.move import Affine, Piece, along, move
-from tenon.machine.kernels.resize import Resample, Span, resample
+from tenon.machine.kernels.move import AffineIndex, Piece, along, move
+from tenon.machine.kernels.resize import OutputRange, Resample, resample
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, ROW_MAJOR, Layout, TensorType
 from tenon.network.ops.base import (
@@ -302,10 +302,10 @@ def _unchanged(n: int) -> Taps:
     return Taps(np.arange(n)[:, None], np.ones((n, 1), np.float32), np.zeros(n, bool), Fraction(1))
 
 
-def spans(taps: Taps) -> list[Span]:
+def spans(taps: Taps) -> list[OutputRange]:
     """Split an axis into the longest spans over which every tap reads (start + step * i) // by."""
     table = taps.at.tolist()
-    spans: list[Span] = []
+    spans: list[OutputRange] = []
     first = 0
     while first < len(table):
         options = [
@@ -316,7 +316,7 @@ def spans(taps: Taps) -> list[Span]:
     return spans
 
 
-def _span(table: list[list[int]], first: int, step: int, by: int) -> Span:
+def _span(table: list[list[int]], first: int, step: int, by: int) -> OutputRange:
     """The longest span from ``first`` on with that slope: each position narrows where its taps may start."""
     low = [at * by for at in table[first]]
     high = [at + by - 1 for at in low]
@@ -327,12 +327,12 @@ def _span(table: list[list[int]], first: int, step: int, by: int) -> Span:
         if any(a > b for a, b in zip(lower, upper, strict=True)):
             break
         low, high, count = lower, upper, count + 1
-    return Span(first, count, tuple(low), step, by)
+    return OutputRange(first, count, tuple(low), step, by)
 
 
 def _copies(dims: Ints, taps: dict[int, Taps]) -> tuple[Piece, ...]:
     """Nearest neighbours: one copy for each combination of spans."""
-    axes = [spans(taps[i]) if i in taps else [Span(0, n, (0,), 1, 1)] for i, n in enumerate(dims)]
+    axes = [spans(taps[i]) if i in taps else [OutputRange(0, n, (0,), 1, 1)] for i, n in enumerate(dims)]
     return tuple(
         Piece(
             tuple(s.count for s in combination),
@@ -343,6 +343,6 @@ def _copies(dims: Ints, taps: dict[int, Taps]) -> tuple[Piece, ...]:
     )
 
 
-def _reads(loop: int, s: Span) -> Affine:
+def _reads(loop: int, s: OutputRange) -> AffineIndex:
     (start,) = s.starts
     return along(loop, start // s.by, s.step // s.by) if s.step % s.by == 0 else along(loop, start, s.step, s.by)

@@ -14,7 +14,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels.roi_pool import Regions, aligned_regions, average_regions, max_regions
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, Weights, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 
 
 def _checked(name: str, types: Sequence[TensorType]) -> tuple[tuple[int, int, int, int], int]:
@@ -76,7 +76,7 @@ class MaxRoiPool(_RegionPool):
 
     pooled_shape: tuple[int, ...] = (1, 1)
     spatial_scale: float = 1.0
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def plan(self, types: Sequence[TensorType]) -> Regions:
         """Raises ShapeError when the inputs do not fit."""

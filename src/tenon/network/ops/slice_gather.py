@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernels.indexing import gather
-from tenon.machine.kernels.move import Affine, Piece, along, move
+from tenon.machine.kernels.move import AffineIndex, Piece, along, move
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import ROW_MAJOR, TensorType
 from tenon.network.ops.base import (
@@ -68,7 +68,7 @@ def pieces(axes: Sequence[Sequence[SliceRun]], value: float | None = 0.0) -> tup
     for combination in product(*axes):
         extents = tuple(r.count for r in combination)
         target = tuple(along(i, r.first) for i, r in enumerate(combination))
-        source: list[Affine] | None = []
+        source: list[AffineIndex] | None = []
         for i, r in enumerate(combination):
             if r.start is None or source is None:
                 source = None

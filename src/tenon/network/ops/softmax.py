@@ -12,7 +12,7 @@ import numpy as np
 from tenon.machine.kernels import softmax as kernels
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, TensorType
-from tenon.network.ops.base import Accuracy, Case, Input, Operator, Output, Site, Step, register, typed
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.reduce import check_axes
 
 
@@ -23,7 +23,7 @@ class Softmax(Operator):
 
     axis: int = -1
     log: ClassVar[bool] = False
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     along_axis: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:

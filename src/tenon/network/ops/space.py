@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels.move import Affine, Piece, along, move
+from tenon.machine.kernels.move import AffineIndex, Piece, along, move
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
@@ -104,8 +104,8 @@ def _squares(deep_dims: tuple[int, ...], per: int, b: int, inner: int, outer: in
     """Loops (n, c, h, i, w, j): channel (i * b + j) * outer + c * inner of the deep side is pixel (h * b + i,
     w * b + j) of channel c of the wide one.  The target is the deep side when ``deep``."""
     n, _, h, w = deep_dims
-    channel = Affine(0, tuple((loop, k) for loop, k in ((1, inner), (3, b * outer), (5, outer))))
+    channel = AffineIndex(0, tuple((loop, k) for loop, k in ((1, inner), (3, b * outer), (5, outer))))
     depth = (along(0), channel, along(2), along(4))
-    wide = (along(0), along(1), Affine(0, ((2, b), (3, 1))), Affine(0, ((4, b), (5, 1))))
+    wide = (along(0), along(1), AffineIndex(0, ((2, b), (3, 1))), AffineIndex(0, ((4, b), (5, 1))))
     extents = (n, per, h, b, w, b)
     return Piece(extents, depth, wide) if deep else Piece(extents, wide, depth)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels.trees import Limits, integers
+from tenon.machine.kernels.trees import FloatBits, integers
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
 
@@ -17,7 +17,7 @@ SHARED = "two of its trees share nodes: the file is damaged"
 def keys_of(thresholds: Array) -> Array:
     """The greatest key at or below each threshold; one of NaN has the key of NaN in columns that want it low."""
     dtype = DType.of(thresholds.dtype)
-    limits, kind = Limits.of(dtype), integers(dtype).numpy
+    limits, kind = FloatBits.of(dtype), integers(dtype).numpy
     bits = np.where(thresholds == 0, 0.0, thresholds).astype(thresholds.dtype).view(kind)
     ordered = bits ^ ((bits >> (8 * kind.itemsize - 1)) & np.array(limits.magnitude, kind))
     return np.where(np.isnan(thresholds), kind.type(limits.below), ordered)

@@ -14,9 +14,9 @@ from tenon.machine.kernels.trees import Form, Keys, Walk, integers
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, I32, ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import (
-    Accuracy,
     Arg,
     Case,
+    ErrorBound,
     Input,
     Layouts,
     Operator,
@@ -54,7 +54,7 @@ class DecisionTrees(Operator):
     count: int = 1
     aggregate: Literal["sum", "min", "max"] = "sum"
     arity: ClassVar[tuple[int, int]] = (9, 9)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, *others = typed(inputs)

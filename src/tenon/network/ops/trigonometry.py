@@ -13,7 +13,7 @@ from tenon.machine.kernel_ir.loops import Expr, op
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import BOOL, DType
-from tenon.network.ops.base import Accuracy, Case, register
+from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise, Unary, truth
 
 
@@ -25,7 +25,7 @@ class Sin(Unary):
     fused multiply-adds keeps 1e-7 up to 1e14."""
 
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.sin(x)
@@ -38,7 +38,7 @@ class Sin(Unary):
 @dataclass(frozen=True)
 class Cos(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.cos(x)
@@ -57,7 +57,7 @@ class Tan(Unary):
 
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (-1.4, 1.4)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.tan(x)
@@ -71,7 +71,7 @@ class Tan(Unary):
 class Asin(Unary):
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.asin(x)
@@ -85,7 +85,7 @@ class Asin(Unary):
 class Acos(Unary):
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.acos(x)
@@ -98,7 +98,7 @@ class Acos(Unary):
 @dataclass(frozen=True)
 class Atan(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.atan(x)
@@ -111,7 +111,7 @@ class Atan(Unary):
 @dataclass(frozen=True)
 class Sinh(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.sinh(x)
@@ -124,7 +124,7 @@ class Sinh(Unary):
 @dataclass(frozen=True)
 class Cosh(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.cosh(x)
@@ -137,7 +137,7 @@ class Cosh(Unary):
 @dataclass(frozen=True)
 class Asinh(Unary):
     single_only: ClassVar[bool] = True
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.asinh(x)
@@ -151,7 +151,7 @@ class Asinh(Unary):
 class Acosh(Unary):
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (1.0, 9.0)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.acosh(x)
@@ -165,7 +165,7 @@ class Acosh(Unary):
 class Atanh(Unary):
     single_only: ClassVar[bool] = True
     span: ClassVar[tuple[float, float]] = (-0.99, 0.99)
-    accuracy: ClassVar[Accuracy] = Accuracy.PARTS
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def scalar(self, x: Expr) -> Expr:
         return functions.atanh(x)
@@ -181,7 +181,7 @@ _ODD = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 3.5, -1e4], np.float32)
 class Test(Pointwise):
     """A float tensor to a tensor of bool."""
 
-    accuracy: ClassVar[Accuracy] = Accuracy.EXACT
+    accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
     def result(self, dtypes: Sequence[DType]) -> DType:
         return BOOL

@@ -19,7 +19,7 @@ from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.normalize import BatchNormalization
 from tenon.network.ops.pointwise import Add, Div, Mul, Sub
 from tenon.network.passes.base import Match, Result, attribute, make, rule, rules
-from tenon.network.passes.patterns import Any, Apply, Constant
+from tenon.network.passes.patterns import Any, Constant, IsOp
 
 _AFFINE = "BatchNormalization|Mul|Add|Sub|Div"
 
@@ -165,7 +165,7 @@ def rebuilt(match: Match, was: Linear, x: Value, weights: Array, bias: Array) ->
 
 
 # ----------------------------------------------------------------------------------------------- rules
-@rule(Apply(_AFFINE))
+@rule(IsOp(_AFFINE))
 def affine_after_linear(match: Match) -> Result:
     """affine(W x + b) = (scale * W) x + (scale * b + shift)"""
     for value in match.root.inputs[:2]:
@@ -185,7 +185,7 @@ def affine_after_linear(match: Match) -> Result:
     return None
 
 
-@rule(Apply("*", where=lambda op: op.bilinear))
+@rule(IsOp("*", where=lambda op: op.bilinear))
 def affine_before_linear(match: Match) -> Result:
     """W (scale * x + shift) + b = (W * scale) x + (W shift + b), the shift only where nothing is padded"""
     was = linear(match.root)
@@ -212,9 +212,9 @@ def affine_before_linear(match: Match) -> Result:
 
 
 @rule(
-    Apply(
+    IsOp(
         "Conv|ConvTranspose",
-        Apply("Add", Apply("Mul", Any("x"), Constant("scale"), name="mul"), Constant("shift"), name="add"),
+        IsOp("Add", IsOp("Mul", Any("x"), Constant("scale"), name="mul"), Constant("shift"), name="add"),
         Constant("w"),
     )
 )
@@ -224,9 +224,9 @@ def scale_before_shift(match: Match) -> Result:
 
 
 @rule(
-    Apply(
+    IsOp(
         "Conv|ConvTranspose",
-        Apply("Add", Apply("Mul", Any("x"), Constant("scale"), name="mul"), Constant("shift"), name="add"),
+        IsOp("Add", IsOp("Mul", Any("x"), Constant("scale"), name="mul"), Constant("shift"), name="add"),
         Constant("w"),
         Constant("b"),
     )
@@ -249,7 +249,7 @@ def _scale_past_shift(match: Match) -> Result:
     return rebuilt(match, was, x, weights, bias)
 
 
-@rule(Apply("Mul|Add|Sub|Div"))
+@rule(IsOp("Mul|Add|Sub|Div"))
 def affine_after_affine(match: Match) -> Result:
     """Two scales, or two shifts, in a row are one"""
     axis = 1 if match.root.output.type.rank > 1 else 0
@@ -267,7 +267,7 @@ def affine_after_affine(match: Match) -> Result:
     return match.add("Mul" if scales else "Add", inner.x, match.constant(f"{match.root.output.name}_merged", data))
 
 
-@rule(Apply("Mul|Div", Apply("Add|Sub", Any("a"), Any("b"), name="inner"), Constant("scale")))
+@rule(IsOp("Mul|Div", IsOp("Add|Sub", Any("a"), Any("b"), name="inner"), Constant("scale")))
 def scale_after_shift(match: Match) -> Result:
     """(x + shift) * scale = x * scale + shift * scale: shifts gather behind, scales in front"""
     axis = 1 if match.root.output.type.rank > 1 else 0
@@ -280,7 +280,7 @@ def scale_after_shift(match: Match) -> Result:
     return match.add("Add", match.add("Mul", inner.x, scale), shift)
 
 
-@rule(Apply("MatMul"))
+@rule(IsOp("MatMul"))
 def factor_after_product(match: Match) -> Result:
     """(a * number) @ b = (a @ b) * number, and the same for b: a product can scale what it stores"""
     operands = [match.root.input(0), match.root.input(1)]
@@ -296,7 +296,7 @@ def factor_after_product(match: Match) -> Result:
     return None
 
 
-@rule(Apply("BatchNormalization"))
+@rule(IsOp("BatchNormalization"))
 def decompose_normalization(match: Match) -> Result:
     """What could not be folded becomes x * scale + shift"""
     normal = normalization(match.root)

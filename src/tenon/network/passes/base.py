@@ -16,7 +16,7 @@ from tenon.network import ops
 from tenon.network.graph.graph import Array, Graph, Node, Operation, Origin, Value
 from tenon.network.graph.verify import verify as check
 from tenon.network.graph.writer import Names
-from tenon.network.passes.patterns import Apply, Bound, find, sole_reader
+from tenon.network.passes.patterns import Bound, IsOp, find, sole_reader
 
 Log = Callable[[str], None]
 Passed = Callable[[str, Graph, int], None]
@@ -82,11 +82,11 @@ class Rule:
     """``rewrite`` is tried wherever ``pattern`` matches."""
 
     name: str
-    pattern: Apply
+    pattern: IsOp
     rewrite: Callable[[Match], Result]
 
 
-def rule(pattern: Apply) -> Callable[[Callable[[Match], Result]], Rule]:
+def rule(pattern: IsOp) -> Callable[[Callable[[Match], Result]], Rule]:
     """Decorator: a function becomes the rule of its name."""
     return lambda rewrite: Rule(rewrite.__name__, pattern, rewrite)
 

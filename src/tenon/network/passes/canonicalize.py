@@ -13,14 +13,14 @@ from tenon.network.ops.move import Transpose
 from tenon.network.ops.pointwise import Sum
 from tenon.network.ops.shape import Reshape, Same, View
 from tenon.network.passes.base import Log, Match, Pass, Result, attribute, make, rule, rules, substitute
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 FOLD_BYTES = 1 << 28
 """Results larger than this, and than four times their inputs, are computed at run time."""
 
 
 # ------------------------------------------------------------------------------------- constant folding
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def fold_constants(match: Match) -> Result:
     """A node all of whose inputs are constants is its results"""
     node = match.root
@@ -63,19 +63,19 @@ def _identity(value: Value) -> Hashable:
 
 
 # ---------------------------------------------------------------------------------------------- no-ops
-@rule(Apply("ArithmeticChoice"))
+@rule(IsOp("ArithmeticChoice"))
 def choose_first_arithmetic(match: Match) -> Result:
     """A tensor in several arithmetics, of which none was chosen: the first"""
     return match.root.input(0)
 
 
-@rule(Apply("*", where=lambda op: isinstance(op, Same)))
+@rule(IsOp("*", where=lambda op: isinstance(op, Same)))
 def drop_identity(match: Match) -> Result:
     """Identity, and Dropout when not training"""
     return match.root.input(0) if len(match.root.outputs) == 1 else None
 
 
-@rule(Apply("*", where=lambda op: type(op).unchanging is not Operator.unchanging))
+@rule(IsOp("*", where=lambda op: type(op).unchanging is not Operator.unchanging))
 def drop_unchanging(match: Match) -> Result:
     """An operator that moves data, yet moves nothing"""
     node, op = match.root, match.root.op
@@ -87,13 +87,13 @@ def drop_unchanging(match: Match) -> Result:
     return x if op.unchanging(node.inputs) else None
 
 
-@rule(Apply("*", where=lambda op: op.one_is_itself))
+@rule(IsOp("*", where=lambda op: op.one_is_itself))
 def drop_single(match: Match) -> Result:
     """An operator of many operands that has one"""
     return match.root.input(0) if len(match.root.inputs) == 1 else None
 
 
-@rule(Apply("Concat"))
+@rule(IsOp("Concat"))
 def drop_empty_parts(match: Match) -> Result:
     """Operands of no elements add nothing to a concatenation"""
     parts = [v for v in match.root.inputs if v is not None]
@@ -101,7 +101,7 @@ def drop_empty_parts(match: Match) -> Result:
     return match.add(match.root.op, *kept) if 0 < len(kept) < len(parts) else None
 
 
-@rule(Apply("Sum"))
+@rule(IsOp("Sum"))
 def sum_to_add(match: Match) -> Result:
     """Sum is Add, one after the other"""
     total, *rest = (match.root.input(i) for i in range(len(match.root.inputs)))
@@ -110,7 +110,7 @@ def sum_to_add(match: Match) -> Result:
     return total if rest else match.add("Identity", total)
 
 
-@rule(Apply("*", where=lambda op: op.neutral is not None))
+@rule(IsOp("*", where=lambda op: op.neutral is not None))
 def drop_neutral(match: Match) -> Result:
     """x * 1, x / 1, x + 0, x - 0, x ** 1"""
     node, op = match.root, match.root.op
@@ -127,7 +127,7 @@ def _is_view(op: Operation) -> bool:
     return isinstance(op, View) and not isinstance(op, Reshape)
 
 
-@rule(Apply("*", where=_is_view))
+@rule(IsOp("*", where=_is_view))
 def to_reshape(match: Match) -> Result:
     """Flatten, Squeeze and Unsqueeze are reshapes once shapes are known"""
     return reshape(match, match.root.input(0), match.root.output.type.dims)
@@ -139,7 +139,7 @@ def reshape(match: Match, x: Value, dims: tuple[int, ...]) -> Value:
     return match.add(make("Reshape", allowzero=int(0 in dims)), x, shape)
 
 
-@rule(Apply("Reshape"))
+@rule(IsOp("Reshape"))
 def merge_reshapes(match: Match) -> Result:
     """A reshape of a reshape is one"""
     before = match.root.input(0).producer
@@ -157,7 +157,7 @@ def permutation(x: Value, perm: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(perm) or tuple(reversed(range(x.type.rank)))
 
 
-@rule(Apply("Transpose"))
+@rule(IsOp("Transpose"))
 def merge_transposes(match: Match) -> Result:
     """A transpose of a transpose is one"""
     before = match.root.input(0).producer
@@ -167,7 +167,7 @@ def merge_transposes(match: Match) -> Result:
     return match.add(make("Transpose", perm=tuple(inner[i] for i in outer)), before.input(0))
 
 
-@rule(Apply("Transpose"))
+@rule(IsOp("Transpose"))
 def transpose_to_reshape(match: Match) -> Result:
     """A transpose that only moves axes of one element is a reshape"""
     x = match.root.input(0)

@@ -12,7 +12,7 @@ from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.fused import Fused, can_fuse, fuse
 from tenon.network.ops.move import Concat
 from tenon.network.passes.base import Match, Result, rule, rules
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -30,7 +30,7 @@ def _producers(match: Match) -> list[Node]:
     return sorted(producers, key=lambda other: (_is_pointwise(other), -match.graph.position(other)))
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def fuse_into_producer(match: Match) -> Result:
     """f(g(x), y) is one operator where g can apply f to what it stores"""
     if not _is_pointwise(match.root) or len(match.root.outputs) != 1:
@@ -45,7 +45,7 @@ def fuse_into_producer(match: Match) -> Result:
     return "; ".join(reasons) or None
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def align_constants(match: Match) -> Result:
     """Constants per channel get the rank of the result, as an epilogue requires"""
     node = match.root
@@ -59,7 +59,7 @@ def align_constants(match: Match) -> Result:
     return match.add(node.op, *operands) if operands != list(node.inputs) else None
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def activation_before_concat(match: Match) -> Result:
     """f(Concat(a, b)) = Concat(f(a), f(b)), where the producers of a and b can apply f"""
     node = match.root

@@ -7,10 +7,10 @@ import math
 from tenon.network.graph.graph import Value
 from tenon.network.passes.base import Match, Result, Rule, attribute, make, rule, rules
 from tenon.network.passes.canonicalize import permutation, reshape
-from tenon.network.passes.patterns import ANY, Any, Apply, Constant, Number, Pattern
+from tenon.network.passes.patterns import ANY, Any, Constant, IsOp, Number, Pattern
 
 
-def _becomes(name: str, pattern: Apply, op: str, **attributes: object) -> Rule:
+def _becomes(name: str, pattern: IsOp, op: str, **attributes: object) -> Rule:
     """The rule that turns a pattern over x into ``op`` of x."""
 
     def rewrite(match: Match) -> Result:
@@ -21,58 +21,58 @@ def _becomes(name: str, pattern: Apply, op: str, **attributes: object) -> Rule:
 
 
 # ------------------------------------------------------------------------------------------- activations
-def _over(x: Pattern, divisor: float) -> tuple[Apply, Apply]:
+def _over(x: Pattern, divisor: float) -> tuple[IsOp, IsOp]:
     """x / divisor, as a division or a multiplication."""
-    return Apply("Div", x, Number(divisor)), Apply("Mul", x, Number(1 / divisor))
+    return IsOp("Div", x, Number(divisor)), IsOp("Mul", x, Number(1 / divisor))
 
 
-def _halved(pattern: Apply, x: Pattern) -> tuple[Apply, ...]:
+def _halved(pattern: IsOp, x: Pattern) -> tuple[IsOp, ...]:
     """0.5 * x * pattern, in every association."""
     half = Number(0.5)
     return (
-        Apply("Mul", Apply("Mul", x, pattern), half),
-        Apply("Mul", x, Apply("Mul", pattern, half)),
-        Apply("Mul", Apply("Mul", x, half), pattern),
+        IsOp("Mul", IsOp("Mul", x, pattern), half),
+        IsOp("Mul", x, IsOp("Mul", pattern, half)),
+        IsOp("Mul", IsOp("Mul", x, half), pattern),
     )
 
 
-_SIX = Apply("Clip", Apply("Add", ANY, Number(3)), Number(0), Number(6))
+_SIX = IsOp("Clip", IsOp("Add", ANY, Number(3)), Number(0), Number(6))
 _CUBES = (
-    Apply("Pow", ANY, Number(3)),
-    Apply("Mul", Apply("Mul", ANY, ANY), ANY),
+    IsOp("Pow", ANY, Number(3)),
+    IsOp("Mul", IsOp("Mul", ANY, ANY), ANY),
 )
 
 SWISH = (
-    _becomes("swish", Apply("Mul", ANY, Apply("Sigmoid", ANY)), "Swish"),
-    _becomes("mish", Apply("Mul", ANY, Apply("Tanh", Apply("Softplus", ANY))), "Mish"),
+    _becomes("swish", IsOp("Mul", ANY, IsOp("Sigmoid", ANY)), "Swish"),
+    _becomes("mish", IsOp("Mul", ANY, IsOp("Tanh", IsOp("Softplus", ANY))), "Mish"),
 )
 HARD_SWISH = (
-    *(_becomes("hard swish", Apply("Mul", ANY, six), "HardSwish") for six in _over(_SIX, 6)),
-    *(_becomes("hard swish", outer, "HardSwish") for outer in _over(Apply("Mul", ANY, _SIX), 6)),
+    *(_becomes("hard swish", IsOp("Mul", ANY, six), "HardSwish") for six in _over(_SIX, 6)),
+    *(_becomes("hard swish", outer, "HardSwish") for outer in _over(IsOp("Mul", ANY, _SIX), 6)),
     *(_becomes("hard sigmoid", outer, "HardSigmoid", alpha=1 / 6, beta=0.5) for outer in _over(_SIX, 6)),
 )
 GELU = (
     *(
         _becomes("gelu", spelling, "Gelu")
         for scaled in _over(ANY, math.sqrt(2))
-        for spelling in _halved(Apply("Add", Apply("Erf", scaled), Number(1)), ANY)
+        for spelling in _halved(IsOp("Add", IsOp("Erf", scaled), Number(1)), ANY)
     ),
     *(
         _becomes("gelu by tanh", spelling, "Gelu", approximate="tanh")
         for cube in _CUBES
         for inner in (
-            Apply(
+            IsOp(
                 "Mul",
-                Apply("Add", ANY, Apply("Mul", cube, Number(0.044715))),
+                IsOp("Add", ANY, IsOp("Mul", cube, Number(0.044715))),
                 Number(math.sqrt(2 / math.pi)),
             ),
         )
-        for spelling in _halved(Apply("Add", Apply("Tanh", inner), Number(1)), ANY)
+        for spelling in _halved(IsOp("Add", IsOp("Tanh", inner), Number(1)), ANY)
     ),
 )
 
 
-@rule(Apply("Mul", ANY, Apply("HardSigmoid", ANY, name="gate")))
+@rule(IsOp("Mul", ANY, IsOp("HardSigmoid", ANY, name="gate")))
 def hard_swish_from_gate(match: Match) -> Result:
     """x * HardSigmoid(x), with the slopes of HardSwish"""
     gate = match.node("gate")
@@ -80,14 +80,14 @@ def hard_swish_from_gate(match: Match) -> Result:
     return match.add("HardSwish", match.value("x")) if slopes else None
 
 
-@rule(Apply("Clip", ANY, Number(0), Any("max")))
+@rule(IsOp("Clip", ANY, Number(0), Any("max")))
 def relu_from_clip(match: Match) -> Result:
     """Clip from 0 to infinity"""
     most = match.value("max").data
     return match.add("Relu", match.value("x")) if most is not None and most.size and most.item() == math.inf else None
 
 
-@rule(Apply("Max", ANY, Number(0)))
+@rule(IsOp("Max", ANY, Number(0)))
 def relu_from_max(match: Match) -> Result:
     """Max(x, 0)"""
     return match.add("Relu", match.value("x")) if match.value("x").type == match.root.output.type else None
@@ -95,9 +95,9 @@ def relu_from_max(match: Match) -> Result:
 
 # --------------------------------------------------------------------------------------- channel shuffle
 @rule(
-    Apply(
+    IsOp(
         "Reshape",
-        Apply("Transpose", Apply("Reshape", ANY, Constant("split")), name="swap"),
+        IsOp("Transpose", IsOp("Reshape", ANY, Constant("split")), name="swap"),
         Constant("join"),
     )
 )
@@ -119,7 +119,7 @@ def _spatial(x: Value) -> tuple[int, ...]:
     return tuple(range(2, x.type.rank))
 
 
-@rule(Apply("ReduceMean"))
+@rule(IsOp("ReduceMean"))
 def global_average(match: Match) -> Result:
     """The mean over all spatial axes"""
     node, x = match.root, match.root.input(0)
@@ -132,7 +132,7 @@ def global_average(match: Match) -> Result:
     return mean if attribute(node, "keepdims") else reshape(match, mean, x.type.dims[:2])
 
 
-@rule(Apply("AveragePool"))
+@rule(IsOp("AveragePool"))
 def whole_average(match: Match) -> Result:
     """An average over a window as large as the image"""
     node, x = match.root, match.root.input(0)

@@ -6,10 +6,10 @@ import math
 
 from tenon.network.ops.shape import Reshape
 from tenon.network.passes.base import Match, Result, rule, rules
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 
-@rule(Apply("IntegerGemm"))
+@rule(IsOp("IntegerGemm"))
 def image_into_product(match: Match) -> Result:
     """The rows of a product of integers are images as they are, without a Reshape that would copy their blocks"""
     node = match.root

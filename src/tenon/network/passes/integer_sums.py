@@ -21,7 +21,7 @@ from tenon.network.ops.integer_matmul import IntegerMatMul
 from tenon.network.ops.pointwise import Sub
 from tenon.network.ops.window import Window
 from tenon.network.passes.base import Match, Result, attribute, rule, rules
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _scalar(match: Match, zero: Value | None) -> Value | None:
     return match.add("Reshape", zero, match.constant("one", np.array([1], np.int64)))
 
 
-@rule(Apply("MatMul"))
+@rule(IsOp("MatMul"))
 def matrix_of_bytes(match: Match) -> Result:
     """a matrix product in i32 of bytes is one of integer kernels"""
     node = match.root
@@ -105,7 +105,7 @@ def _factor(match: Match, value: Value) -> Bytes | None:
     return bytes_of(value) if known is None else Bytes(match.constant("weights", known[0]), known[1])
 
 
-@rule(Apply("Conv"))
+@rule(IsOp("Conv"))
 def convolution_of_bytes(match: Match) -> Result:
     """a convolution in i32 of bytes by constants is one of integer kernels"""
     node = match.root

@@ -23,11 +23,11 @@ from tenon.network.ops.pool import MaxPool
 from tenon.network.ops.resize import Resize
 from tenon.network.ops.softmax import LogSoftmax
 from tenon.network.passes.base import Match, Result, attribute, make, rule, rules
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 from tenon.network.passes.site import plain_site
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def results_of_nothing(match: Match) -> Result:
     """results of reducing no elements are constants: a product over them is zero, a mean is NaN"""
     node = match.root
@@ -37,7 +37,7 @@ def results_of_nothing(match: Match) -> Result:
     return [match.constant(v.name, a) for v, a in zip(node.outputs, evaluate(node), strict=True)]
 
 
-@rule(Apply("Gemm"))
+@rule(IsOp("Gemm"))
 def gemm_over_nothing(match: Match) -> Result:
     """a product over no elements is zero, so that only the addend is left"""
     node, op = match.root, match.root.op
@@ -55,7 +55,7 @@ def _narrow(node: Node) -> bool:
     return any(v is not None and (v.type.dtype is DType.F16 or v.type.dtype.is_small_float) for v in node.inputs)
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def compute_in_single(match: Match) -> Result:
     """operators that are not elementwise compute half and narrower floats in f32, rounded once"""
     node = match.root
@@ -93,7 +93,7 @@ def _needs_loop_nest(node: Node) -> bool:
     return any(not a.inside(i) for a in axes for i in range(a.out))
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def generic_loop_nest(match: Match) -> Result:
     """products, convolutions and pooling that the fast kernels do not compute become one loop nest"""
     node = match.root
@@ -104,7 +104,7 @@ def generic_loop_nest(match: Match) -> Result:
     return match.add(generic(**attributes), *node.inputs)
 
 
-@rule(Apply("Gemm"))
+@rule(IsOp("Gemm"))
 def gemm_of_other_types(match: Match) -> Result:
     """a Gemm of other types than f32 is a MatMul, scaled and added to"""
     node, op = match.root, match.root.op
@@ -131,7 +131,7 @@ def _scaled(match: Match, value: Value, factor: float) -> Value:
     return match.add("Mul", value, match.constant("factor", np.array(factor, dtype.numpy)))
 
 
-@rule(Apply("Softmax|LogSoftmax"))
+@rule(IsOp("Softmax|LogSoftmax"))
 def softmax_of_doubles(match: Match) -> Result:
     """a softmax of f64 is decomposed"""
     node = match.root
@@ -147,7 +147,7 @@ def softmax_of_doubles(match: Match) -> Result:
     return match.add("Div", powers, total)
 
 
-@rule(Apply("BatchNormalization"))
+@rule(IsOp("BatchNormalization"))
 def normalization_at_run_time(match: Match) -> Result:
     """a normalisation by statistics computed at run time is decomposed into scale and shift"""
     node = match.root
@@ -163,7 +163,7 @@ def normalization_at_run_time(match: Match) -> Result:
     return match.add("Add", match.add("Mul", match.add("Sub", x, mean), factor), bias)
 
 
-@rule(Apply("Resize"))
+@rule(IsOp("Resize"))
 def resize_by_tables(match: Match) -> Result:
     """interpolation that kernels do not support is a product with a table along each axis"""
     node, op = match.root, match.root.op

@@ -14,7 +14,7 @@ from tenon.network.ops.pool import MaxPool
 from tenon.network.ops.slice_gather import Pad
 from tenon.network.passes.base import Match, Result, attribute, rule, rules
 from tenon.network.passes.canonicalize import permutation
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 WINDOWS = (Conv, IntegerConv, MaxPool)
 """Operators that can pad."""
@@ -58,7 +58,7 @@ def _is_neutral(node: Node, value: float | None) -> bool:
     )
 
 
-@rule(Apply("Transpose"))
+@rule(IsOp("Transpose"))
 def padding_after_transpose(match: Match) -> Result:
     """Transpose(Pad(x)) = Pad(Transpose(x)), where the padding may become part of a window"""
     node = match.root
@@ -80,7 +80,7 @@ def padding_after_transpose(match: Match) -> Result:
     return match.add(pad.op, turned, pads, *pad.inputs[2:3], origin=pad.origin)
 
 
-@rule(Apply("|".join(each.__name__ for each in WINDOWS)))
+@rule(IsOp("|".join(each.__name__ for each in WINDOWS)))
 def padding_into_window(match: Match) -> Result:
     """Conv(Pad(x, zero point)) and MaxPool(Pad(x, lowest)) are a Conv and a MaxPool with padding"""
     node = match.root

@@ -46,7 +46,7 @@ class Number:
     value: float
 
 
-class Apply:
+class IsOp:
     """A node of one of these operators, separated by "|"; "*" stands for any.  ``where`` may ask for a trait.
 
     Without inputs given, any match.  ``name`` binds the node for the rewrite.
@@ -63,7 +63,7 @@ class Apply:
         return named and (self.where is None or (isinstance(node.op, Operator) and self.where(node.op)))
 
 
-Pattern = Any | Constant | Number | Apply
+Pattern = Any | Constant | Number | IsOp
 
 ANY = Any("x")
 
@@ -79,7 +79,7 @@ class Bound:
 NOTHING = Bound({}, {})
 
 
-def find(pattern: Apply, root: Node, graph: Graph) -> Bound | None:
+def find(pattern: IsOp, root: Node, graph: Graph) -> Bound | None:
     """The first match of ``root``."""
     return next(_node(pattern, root, graph, NOTHING), None)
 
@@ -89,7 +89,7 @@ def sole_reader(value: Value, graph: Graph) -> bool:
     return len(value.uses) == 1 and not graph.is_output(value)
 
 
-def _node(pattern: Apply, node: Node, graph: Graph, bound: Bound) -> Iterator[Bound]:
+def _node(pattern: IsOp, node: Node, graph: Graph, bound: Bound) -> Iterator[Bound]:
     if not pattern.takes(node):
         return
     if pattern.name:
@@ -118,7 +118,7 @@ def _value(pattern: Pattern, value: Value, graph: Graph, bound: Bound) -> Iterat
         case Number(number):
             if value.data is not None and value.data.size and np.allclose(value.data, number, 1e-6, 1e-12):
                 yield bound
-        case Apply():
+        case IsOp():
             if value.producer is not None and sole_reader(value, graph):
                 yield from _node(pattern, value.producer, graph, bound)
         case Any(name) | Constant(name):

@@ -56,7 +56,7 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
     channels, height, width, last = planes(old.type.dims) or (0, 0, 0, False)
     given = Value(name, TensorType(U8, (*size, channels)))
     old.name = Names(new).fresh(f"{name}_scaled")
-    steps = _Steps(new, name)
+    steps = _InsertedNodes(new, name)
     x = steps.add("Cast", given, to=str(F32))
     x = steps.add("Transpose", x, perm=(2, 0, 1))
     x = steps.add("Unsqueeze", x, np.array([0], np.int64))
@@ -75,7 +75,9 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
     return new
 
 
-def _fitted(steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing) -> Value:
+def _fitted(
+    steps: _InsertedNodes, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing
+) -> Value:
     """f32 [1, C, size], fitted to the size of the network's input."""
     if preprocessing.fit == "letterbox":
         left, top, width, height = letterbox(*size, *to)
@@ -93,7 +95,7 @@ def _fitted(steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int],
 
 
 def _resized(
-    steps: _Steps, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing
+    steps: _InsertedNodes, x: Value, size: tuple[int, int], to: tuple[int, int], preprocessing: Preprocessing
 ) -> Value:
     if size == to:
         return x
@@ -103,7 +105,7 @@ def _resized(
     return steps.add("Resize", x, None, None, sizes, mode=mode, antialias=smooth, nearest_mode="round_prefer_ceil")
 
 
-def _scaled(steps: _Steps, x: Value, preprocessing: Preprocessing, channels: int) -> Value:
+def _scaled(steps: _InsertedNodes, x: Value, preprocessing: Preprocessing, channels: int) -> Value:
     if preprocessing.channels == "bgr" and channels == 3:
         x = steps.add("Gather", x, np.array([2, 1, 0], np.int64), axis=1)
     mean, scale = (np.array(v, np.float32).reshape(1, -1, 1, 1) for v in (preprocessing.mean, preprocessing.scale))
@@ -116,7 +118,7 @@ def _scaled(steps: _Steps, x: Value, preprocessing: Preprocessing, channels: int
     return steps.add("Mul", x, scale) if (scale != 1).any() else x
 
 
-class _Steps:
+class _InsertedNodes:
     """Nodes inserted before all others of a graph, in the order in which they are added."""
 
     def __init__(self, graph: Graph, stem: str) -> None:

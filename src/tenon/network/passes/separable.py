@@ -10,7 +10,7 @@ from tenon.network.ops.conv import Conv
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.separable import SeparableConv
 from tenon.network.passes.base import Match, Result, rule, rules
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 WHOLE = 16
 """Channels of a depthwise convolution must fill blocks of any size that a target has."""
@@ -42,7 +42,7 @@ def _depthwise(node: Node, conv: Conv, count: int) -> bool:
     return alone and numbers and channels % WHOLE == 0 and not any(p < 0 for p in conv.pads)
 
 
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def join_separable(match: Match) -> Result:
     """Conv 1x1 (depthwise Conv (x)) is fused to one operator"""
     node = match.root

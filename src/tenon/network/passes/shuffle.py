@@ -12,10 +12,10 @@ from tenon.network.ops.move import Concat, Split
 from tenon.network.ops.shuffle import ChannelShuffle
 from tenon.network.ops.slice_gather import Slice
 from tenon.network.passes.base import Match, Result, rule, rules
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 
-@rule(Apply("ChannelShuffle"))
+@rule(IsOp("ChannelShuffle"))
 def shuffle_of_concat(match: Match) -> Result:
     """ChannelShuffle (Concat (a, b)) moves the channels of a and b"""
     node = match.root
@@ -29,7 +29,7 @@ def shuffle_of_concat(match: Match) -> Result:
     return match.add(op, *groups) if along_channels and alike and match.sole(x) else None
 
 
-@rule(Apply("Slice|Split"))
+@rule(IsOp("Slice|Split"))
 def cut_of_shuffle(match: Match) -> Result:
     """Slice (ChannelShuffle (x)) is a part that the shuffle makes"""
     node = match.root

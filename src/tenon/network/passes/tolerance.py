@@ -22,7 +22,7 @@ import numpy as np
 from tenon.network.graph.evaluate import by_reference, evaluate
 from tenon.network.graph.graph import Array, Graph, Node
 from tenon.network.graph.types import DType
-from tenon.network.ops.base import Accuracy, Operator
+from tenon.network.ops.base import ErrorBound, Operator
 
 UNIT = {DType.F64: 2.0**-48, DType.F32: 2.0**-21, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 """Relative size of a perturbation: four roundings in f32 (a polynomial for exp or erf is that exact, and a sum of n
@@ -132,7 +132,7 @@ def _unit(array: Array) -> float:
 
 def _absolute(op: Operator, operands: Sequence[Array | None], result: Array) -> float:
     """The absolute error of an operator that rounds intermediate results, independent of the result's magnitude."""
-    if op.accuracy is not Accuracy.PARTS or not _unit(result):
+    if op.accuracy is not ErrorBound.PARTS or not _unit(result):
         return 0.0
     floats = [np.abs(a.astype(np.float64)) for a in (*operands, result) if a is not None and _unit(a)]
     largest = max(float(a[np.isfinite(a)].max(initial=0.0)) for a in floats)

@@ -30,7 +30,7 @@ from tenon.network.passes.canonicalize import (
     reshape,
     transpose_to_reshape,
 )
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 Perm = tuple[int, ...]
 
@@ -203,7 +203,7 @@ def _into_product(node: Node) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------- rules
-@rule(Apply("*"))
+@rule(IsOp("*"))
 def transpose_after(match: Match) -> Result:
     """f(Transpose(a), Transpose(b)) = Transpose(f(a, b)), with f's axes renamed"""
     node, mover = match.root, _mover(match.root)
@@ -222,7 +222,7 @@ def transpose_after(match: Match) -> Result:
     return [match.add(make("Transpose", perm=moved.perm), v) for v in made.outputs]
 
 
-@rule(Apply("|".join(each.__name__ for each in PRODUCTS)))
+@rule(IsOp("|".join(each.__name__ for each in PRODUCTS)))
 def transpose_into_weights(match: Match) -> Result:
     """Rows of transposed elements times weights = rows times weights with their rows in that order"""
     node = match.root

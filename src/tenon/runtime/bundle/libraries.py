@@ -73,7 +73,7 @@ C do not offer them."""
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _LibraryParts:
     """What a library is linked from; the fields are the arguments of ``library``."""
 
     compiler: Compiler
@@ -107,24 +107,24 @@ def library(
     link several: the thread pool's functions are called ``<entry>_thread_pool_run`` and so on.  ``calls`` are the
     functions of other shared libraries that the network calls, by the names of these.
     """
-    return _linked(target.format, _Parts(compiler, target, entries, network, layout, threaded, calls))
+    return _linked(target.format, _LibraryParts(compiler, target, entries, network, layout, threaded, calls))
 
 
 @singledispatch
-def _linked(format: ObjectFormat, parts: _Parts) -> bytes:
+def _linked(format: ObjectFormat, parts: _LibraryParts) -> bytes:
     """The library for an object format."""
     raise InternalError(f"{type(format).__name__} has no libraries")
 
 
 @_linked.register
-def _(format: Wasm, parts: _Parts) -> bytes:
+def _(format: Wasm, parts: _LibraryParts) -> bytes:
     exports = (*(f"-Wl,--export={name}" for name in parts.entries), "-Wl,--export=__heap_base")
     flags = ("-Wl,--no-entry", *exports, f"-Wl,-z,stack-size={WASM_STACK}", "-Wl,--strip-all")
     return link_freestanding(parts.compiler, parts.target, {"network.o": parts.network}, flags)
 
 
 @_linked.register
-def _(format: Elf, parts: _Parts) -> bytes:
+def _(format: Elf, parts: _LibraryParts) -> bytes:
     name, (files, flags) = parts.name, _files(parts)
     stubs = {
         f"stub{i}.so": stub_library(parts.network, soname, functions)
@@ -142,7 +142,7 @@ def _(format: Elf, parts: _Parts) -> bytes:
 
 
 @_linked.register
-def _(format: Coff, parts: _Parts) -> bytes:
+def _(format: Coff, parts: _LibraryParts) -> bytes:
     """Windows resolves every symbol when linking, and calls an entry point."""
     files, flags = _files(parts)
     names = ("DllMainCRTStartup", "_DllMainCRTStartup")  # the second by zig 0.15
@@ -151,7 +151,7 @@ def _(format: Coff, parts: _Parts) -> bytes:
 
 
 @_linked.register
-def _(format: MachO, parts: _Parts) -> bytes:
+def _(format: MachO, parts: _LibraryParts) -> bytes:
     files, flags = _files(parts)
     named = (*flags, "-nostdlib", "-fPIC", f"-Wl,-install_name,@rpath/{format.library_name(parts.name)}")
     if "-ios" in parts.target.triple and parts.compiler.zig:
@@ -159,7 +159,7 @@ def _(format: MachO, parts: _Parts) -> bytes:
     return parts.compiler.link(files, parts.target, (*named, "-Wl,-undefined,dynamic_lookup"))
 
 
-def _files(parts: _Parts) -> tuple[dict[str, bytes], tuple[str, ...]]:
+def _files(parts: _LibraryParts) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """The files of a shared library, and the flags that link them."""
     files = {"network.o": parts.network, "layout.c": layout_source(parts.name, parts.layout).encode()}
     sources = ["layout.c"]

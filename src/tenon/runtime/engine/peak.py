@@ -15,7 +15,7 @@ from tenon.compilation import resolved
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, bitcast, dot2
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.plan.program import Call, Constant, Memory, Place, Port, Program, Region
+from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region, StoredConstant
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.targets.runner import Runner
@@ -123,7 +123,7 @@ def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None 
     port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
     call = Call(kernel, places, kernel.name, kernel.name)
     memory = Memory(data.nbytes, 64, 0, 0)
-    program = Program(kernel.name, (), (port,), (call,), (Constant(0, data),), memory)
+    program = Program(kernel.name, (), (port,), (call,), (StoredConstant(0, data),), memory)
     bundle = Bundle.of(program, resolved(Options.from_environment(threads=1), target))
     if runner is not None or not runs_here(target.name):
         return RemoteBundle(bundle, runner).time(_ROUNDS).min / 1e3

@@ -22,7 +22,7 @@ _RUNTIME = Path(__file__).parents[1] / "c"
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _LinkInputs:
     """What is linked: ``objects``, and the shared ``libraries`` that they need, by file name."""
 
     compiler: Compiler
@@ -44,29 +44,29 @@ def link_shared(
     libraries: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
     """A shared library that exports what ``exports`` matches; ``libraries`` are others that it needs, by file name."""
-    return _shared(target.format, _Parts(compiler, target, objects, libraries), soname, exports)
+    return _shared(target.format, _LinkInputs(compiler, target, objects, libraries), soname, exports)
 
 
 @singledispatch
-def _shared(format: ObjectFormat, parts: _Parts, soname: str, exports: str) -> bytes:
+def _shared(format: ObjectFormat, parts: _LinkInputs, soname: str, exports: str) -> bytes:
     """The shared library for an object format."""
     raise InternalError(f"{type(format).__name__} has no shared libraries")
 
 
 @_shared.register
-def _(format: Coff, parts: _Parts, soname: str, exports: str) -> bytes:
+def _(format: Coff, parts: _LinkInputs, soname: str, exports: str) -> bytes:
     flags = ("-shared", "-g0", "-s", "-Wl,--gc-sections", *parts.libraries)
     return parts.compiler.link(parts.files, parts.target, flags, soname)
 
 
 @_shared.register
-def _(format: MachO, parts: _Parts, soname: str, exports: str) -> bytes:
+def _(format: MachO, parts: _LinkInputs, soname: str, exports: str) -> bytes:
     names = (f"-Wl,-install_name,@rpath/{soname}", "-Wl,-rpath,@loader_path", "-Wl,-dead_strip")
     return parts.compiler.link(parts.files, parts.target, ("-shared", "-g0", *names, *parts.libraries))
 
 
 @_shared.register
-def _(format: Elf, parts: _Parts, soname: str, exports: str) -> bytes:
+def _(format: Elf, parts: _LinkInputs, soname: str, exports: str) -> bytes:
     compiler, target = parts.compiler, parts.target
     stubs = system_stubs(next(iter(parts.objects.values())))
     names = (f"-Wl,-soname,{soname}", "-Wl,-rpath,$ORIGIN", "-Wl,--version-script=exports.map")
@@ -105,23 +105,23 @@ def link_program(
     compiler: Compiler, target: Target, objects: Mapping[str, bytes], libraries: Mapping[str, bytes]
 ) -> bytes:
     """A program that finds the shared ``libraries``, by file name, in the folder lib beside its own."""
-    return _program(target.format, _Parts(compiler, target, objects, libraries))
+    return _program(target.format, _LinkInputs(compiler, target, objects, libraries))
 
 
 @singledispatch
-def _program(format: ObjectFormat, parts: _Parts) -> bytes:
+def _program(format: ObjectFormat, parts: _LinkInputs) -> bytes:
     """The program for an object format."""
     return parts.compiler.link(parts.files, parts.target, ("-g0", "-s", *parts.libraries))
 
 
 @_program.register
-def _(format: MachO, parts: _Parts) -> bytes:
+def _(format: MachO, parts: _LinkInputs) -> bytes:
     flags = ("-g0", "-s", "-Wl,-rpath,@loader_path/../lib", *parts.libraries)
     return parts.compiler.link(parts.files, parts.target, flags)
 
 
 @_program.register
-def _(format: Elf, parts: _Parts) -> bytes:
+def _(format: Elf, parts: _LinkInputs) -> bytes:
     compiler, target = parts.compiler, parts.target
     flags = ("-g0", "-s")
     options = ("-Wl,-rpath,$ORIGIN/../lib", "-Wl,--allow-shlib-undefined", "-Wl,--gc-sections", *parts.libraries)

@@ -114,7 +114,7 @@ def opened(
     """The network, ready to run.  ``close`` leaves an engine or device that was given open.  ``like`` has the inputs
     and outputs for runtimes that do not tell theirs, ``weights`` is the second file of a runtime's model."""
     if isinstance(network, Graph):
-        return _Model(network, arithmetic, threads)
+        return _CompiledGraph(network, arithmetic, threads)
     if isinstance(network, Engine | RemoteBundle):
         return BundleNetwork(network)
     text = os.fspath(network)
@@ -123,7 +123,7 @@ def opened(
         return peer(runtime, file, weights, like)
     if not is_model(text):
         return BundleNetwork(open_bundle(text, threads=threads), owned=True)
-    return _Model(with_open_batches(load(text)), arithmetic, threads)
+    return _CompiledGraph(with_open_batches(load(text)), arithmetic, threads)
 
 
 def is_model(text: str) -> bool:
@@ -134,7 +134,7 @@ def is_model(text: str) -> bool:
 
 def input_graph(network: Network) -> Graph:
     """A graph with the inputs of a network, and how images become these, to read samples for."""
-    if isinstance(network, _Model):
+    if isinstance(network, _CompiledGraph):
         return network.graph
     if isinstance(network, BundleNetwork):
         return interface_graph(network.engine.manifest)
@@ -226,7 +226,7 @@ class GraphInterface:
         self.outputs = [v.name for v in graph.outputs]
 
 
-class _Model(GraphInterface):
+class _CompiledGraph(GraphInterface):
     """A graph, compiled for this machine."""
 
     def __init__(self, graph: Graph, arithmetic: str | None, threads: int) -> None:

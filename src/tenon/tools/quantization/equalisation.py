@@ -112,7 +112,7 @@ def equalised(
     groups = channel_groups(copy)
     stored = [_stored(copy, group) for group in groups]
     seen = channel_ranges(copy, {v: at for each in stored for v, at in each.items()}, samples, threads)
-    state = _State(copy, per_channel)
+    state = _ScaledLayers(copy, per_channel)
     factors = [np.ones(group.channels) for group in groups]
     for _ in range(1 if per_channel else SWEEPS):
         for i, group in enumerate(groups):
@@ -152,7 +152,7 @@ def _within_limit(factors: Array, above: Array) -> Array:
     return limited
 
 
-class _State:
+class _ScaledLayers:
     """Weights and biases of products in f64 while they are scaled."""
 
     def __init__(self, graph: Graph, per_channel: bool) -> None:

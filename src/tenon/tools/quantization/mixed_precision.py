@@ -130,10 +130,10 @@ def mixed(
     """
     if unknown := sorted(set(types) - set(TYPES)):
         raise InputError(f"there is no type '{unknown[0]}' of layers: choose of {', '.join(TYPES)}")
-    return _Search(graph, samples, request, contract, target, types or TYPES, fp16).run()
+    return _MixtureSearch(graph, samples, request, contract, target, types or TYPES, fp16).run()
 
 
-class _Search:
+class _MixtureSearch:
     def __init__(
         self,
         graph: Graph,

@@ -56,10 +56,10 @@ CORRECTED = 128
 
 def recipe(graph: Graph, samples: Sequence[Sample], request: Request) -> Recipe:
     """The best recipe for ``graph``, which is in floats and is not changed."""
-    return _Search(graph, samples, request).run()
+    return _RecipeSearch(graph, samples, request).run()
 
 
-class _Search(Candidates):
+class _RecipeSearch(Candidates):
     def __init__(self, graph: Graph, samples: Sequence[Sample], request: Request) -> None:
         super().__init__(graph, samples, request)
         self.base: dict[Value, Range] = {}

@@ -27,7 +27,7 @@ def recurrent_states(graph: Graph) -> set[str]:
 
     Every step rounds them, and the errors of all steps add up.  Gates themselves keep 8 bits.
     """
-    search = _Search(graph)
+    search = _GateSearch(graph)
     for node in graph:
         parts = [_gated(v) for v in node.inputs if v is not None] if isinstance(node.op, Add) else []
         if len(parts) == 2 and all(parts):
@@ -35,7 +35,7 @@ def recurrent_states(graph: Graph) -> set[str]:
     return {value.name for value in search.states}
 
 
-class _Search:
+class _GateSearch:
     """From the sums of products of gates back to the products with weights."""
 
     def __init__(self, graph: Graph) -> None:

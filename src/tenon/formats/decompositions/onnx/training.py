@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.network.graph.graph import Value
 
-_Update = Callable[["_Step", list[Value]], list[Value]]
+_Update = Callable[["_OptimizerStep", list[Value]], list[Value]]
 
 
-class _Step:
+class _OptimizerStep:
     """One step of one tensor: the learning rate, how many steps came before, and arithmetic."""
 
     def __init__(self, node: OnnxNode) -> None:
@@ -39,12 +39,12 @@ def _each(node: OnnxNode, parts: int, update: _Update) -> Sequence[Value]:
     """``parts`` tensors belong to each parameter; the results stand in groups of one kind."""
     count = (len(node.inputs) - 2) // parts
     groups = [[node.input(2 + i + p * count) for p in range(parts)] for i in range(count)]
-    step = _Step(node)
+    step = _OptimizerStep(node)
     results = [update(step, group) for group in groups]
     return [value for kind in zip(*results, strict=True) for value in kind]
 
 
-def _adagrad(step: _Step, given: list[Value]) -> list[Value]:
+def _adagrad(step: _OptimizerStep, given: list[Value]) -> list[Value]:
     x, gradient, squares = given
     layer = step.layer
     decay = step.of("Mul", layer.add("Cast", step.count, to=x.type.dtype.value), step.attribute("decay_factor"))
@@ -59,7 +59,7 @@ def adagrad(node: OnnxNode) -> Sequence[Value]:
     return _each(node, 3, _adagrad)
 
 
-def _momentum(step: _Step, given: list[Value]) -> list[Value]:
+def _momentum(step: _OptimizerStep, given: list[Value]) -> list[Value]:
     x, gradient, velocity = given
     alpha = step.attribute("alpha")
     beta = step.first(1.0, step.attribute("beta"))
@@ -75,7 +75,7 @@ def momentum(node: OnnxNode) -> Sequence[Value]:
     return _each(node, 3, _momentum)
 
 
-def _adam(step: _Step, given: list[Value]) -> list[Value]:
+def _adam(step: _OptimizerStep, given: list[Value]) -> list[Value]:
     x, gradient, mean, squares = given
     layer, alpha, beta = step.layer, step.attribute("alpha"), step.attribute("beta")
     gradient = step.regularised(x, gradient)

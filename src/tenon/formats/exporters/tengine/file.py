@@ -65,7 +65,7 @@ class TmfileNetwork:
 
     def serialised(self, name: str) -> bytes:
         """The file."""
-        w = _Tables()
+        w = _TableWriter()
         buffers: list[int] = []
         tensors = [_tensor(w, i, each, buffers) for i, each in enumerate(self.tensors)]
         nodes = [_node(w, i, each) for i, each in enumerate(self.nodes)]
@@ -85,7 +85,7 @@ class TmfileNetwork:
         return bytes(w.data)
 
 
-class _Tables:
+class _TableWriter:
     """Tables appended to a file; each returns its offset."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Tables:
         return self.words(len(encoded), self.put(encoded))
 
 
-def _tensor(w: _Tables, number: int, tensor: TmfileTensor, buffers: list[int]) -> int:
+def _tensor(w: _TableWriter, number: int, tensor: TmfileTensor, buffers: list[int]) -> int:
     quant, buffer = 0, 0
     if tensor.scales:
         width = 8 * tensor.dtype.bytes
@@ -121,7 +121,7 @@ def _tensor(w: _Tables, number: int, tensor: TmfileTensor, buffers: list[int]) -
     return w.words(number, buffer, dims, name, quant, 0, tensor.kind, _TYPES[tensor.dtype])
 
 
-def _node(w: _Tables, number: int, node: TmfileNode) -> int:
+def _node(w: _TableWriter, number: int, node: TmfileNode) -> int:
     words = [p if isinstance(p, int | float) else w.vector(p) for p in node.parameters]
     operator = w.words(1, node.type, w.words(*words) if words else 0)
     inputs, outputs = w.vector(node.inputs) if node.inputs else 0, w.vector(node.outputs)

@@ -67,7 +67,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     if stored is None:
         builder.graph.incomplete = MISSING_WEIGHTS
     try:
-        return _Symbol(builder, parse(symbol), stored).load()
+        return _SymbolReader(builder, parse(symbol), stored).load()
     except (TypeError, KeyError, IndexError, AttributeError, ValueError) as error:
         raise FormatError(f"{symbol.name}: not the JSON of a symbol; the file is damaged ({reason(error)})") from error
 
@@ -165,7 +165,7 @@ def _array(cursor: _ParameterReader) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------- symbol
-class _Symbol:
+class _SymbolReader:
     """The loop over the nodes of a symbol."""
 
     def __init__(self, builder: GraphBuilder, symbol: dict[str, Any], stored: dict[str, Array] | None) -> None:

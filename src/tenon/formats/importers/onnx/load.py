@@ -117,7 +117,7 @@ def load(
     """
     model = parse(file)
     try:
-        return _Model(model, file).load(shapes, inputs, outputs)
+        return _ParsedModel(model, file).load(shapes, inputs, outputs)
     except (ModelError, InputError):
         raise
     except UnicodeDecodeError as error:
@@ -126,7 +126,7 @@ def load(
         raise FormatError(f"{file.name}: sub-graphs are nested too deep") from error
 
 
-class _Model:
+class _ParsedModel:
     """A parsed model and what is needed to cut a graph out of it."""
 
     def __init__(self, model: ModelProto, file: ModelFile) -> None:

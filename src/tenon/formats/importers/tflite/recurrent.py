@@ -55,7 +55,7 @@ def _optional(node: TfliteNode, k: int) -> Value | None:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _TimeSteps:
     """A sequence as rows of [steps * batch], in the order of time."""
 
     layer: TfliteNode
@@ -75,13 +75,13 @@ class _Steps:
         return range(self.steps)
 
 
-def _rows(node: TfliteNode, x: Value) -> tuple[_Steps, Value]:
+def _rows(node: TfliteNode, x: Value) -> tuple[_TimeSteps, Value]:
     """A sequence [time, batch, numbers], or of one step [batch, numbers], as rows."""
     dims = node.builder.dims(x)
     steps = dims[0] if len(dims) == 3 else 1
     if len(dims) not in (2, 3) or not 0 < steps <= MAX_STEPS:
         raise RefusedError(f"runs over {list(dims)}; at most {MAX_STEPS} steps are unrolled")
-    return _Steps(node, steps, dims[-2]), node.builder.reshape(x, (-1, dims[-1]))
+    return _TimeSteps(node, steps, dims[-2]), node.builder.reshape(x, (-1, dims[-1]))
 
 
 def _zeros(node: TfliteNode, batch: int, size: int) -> Value:

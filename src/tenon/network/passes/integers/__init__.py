@@ -31,7 +31,7 @@ from tenon.network.passes.integers.products import product
 from tenon.network.passes.integers.quotients import divide, log_softmax
 from tenon.network.passes.integers.same_operand import same_operand_rules
 from tenon.network.passes.integers.splits import slice_quantised
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 from tenon.network.passes.site import why_not_compiled
 from tenon.options import Arithmetic
 
@@ -69,10 +69,10 @@ def to_integers(graph: Graph, arithmetic: Arithmetic, log: Log = silent) -> list
     """Rewrite ``graph`` in place; returns what stays in float, with reasons.  ``log`` gets a line per rule that
     declines."""
     left: dict[int, Problem] = {}
-    rule = Rule("integers", Apply("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
+    rule = Rule("integers", IsOp("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):
         return []
-    apply(graph, [Rule("choice", Apply("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
+    apply(graph, [Rule("choice", IsOp("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     slice_quantised(graph)
     apply(graph, [rule, *map(_compiled, comparison_rules(arithmetic))], log)
     apply(graph, [_compiled(each) for each in same_operand_rules()], log)

@@ -13,7 +13,7 @@ from tenon.network.ops.comparison import Equal
 from tenon.network.ops.requantize import limits, quantized_multiplier
 from tenon.network.passes.base import Match, Result, Rule, make
 from tenon.network.passes.integers.operands import Operand, operand
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 from tenon.options import Arithmetic
 
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -24,8 +24,8 @@ HEADROOM = 8
 def comparison_rules(arithmetic: Arithmetic) -> list[Rule]:
     compare = partial(_compared, arithmetic=arithmetic)
     return [
-        *(Rule(f"integers: {name}", Apply(name), compare) for name in COMPARISONS),
-        *(Rule(f"integers: {name}", Apply(name), _extreme) for name in ("ArgMax", "ArgMin")),
+        *(Rule(f"integers: {name}", IsOp(name), compare) for name in COMPARISONS),
+        *(Rule(f"integers: {name}", IsOp(name), _extreme) for name in ("ArgMax", "ArgMin")),
     ]
 
 

@@ -12,15 +12,15 @@ from tenon.network.ops.pointwise import Mul
 from tenon.network.passes.base import Match, Result, Rule, attribute, make
 from tenon.network.passes.integers.operands import BYTES, Grid, Operand, operand
 from tenon.network.passes.integers.pointwise import applied, only_variable, reals
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 
 def float_result_rules() -> list[Rule]:
     """Rules to apply after those for results that are quantised again."""
     return [
-        Rule("integers: softmax in float", Apply("Softmax|LogSoftmax"), _softmax),
-        Rule("integers: functions in float", Apply("*", where=lambda op: isinstance(op, Pointwise)), _function),
-        Rule("integers: products along axes", Apply("ReduceProd"), _wide_product),
+        Rule("integers: softmax in float", IsOp("Softmax|LogSoftmax"), _softmax),
+        Rule("integers: functions in float", IsOp("*", where=lambda op: isinstance(op, Pointwise)), _function),
+        Rule("integers: products along axes", IsOp("ReduceProd"), _wide_product),
     ]
 
 

@@ -9,12 +9,12 @@ from tenon.network.graph.types import DType
 from tenon.network.ops.integer_lookup import Lookup
 from tenon.network.ops.requantize import limits
 from tenon.network.passes.base import Match, Result, Rule, make
-from tenon.network.passes.patterns import Apply
+from tenon.network.passes.patterns import IsOp
 
 
 def same_operand_rules() -> list[Rule]:
     """Rules to apply after all functions of one 8-bit tensor are tables."""
-    return [Rule("integers: one operand", Apply("IntegerAdd|IntegerMul|Lookup"), _tabulated)]
+    return [Rule("integers: one operand", IsOp("IntegerAdd|IntegerMul|Lookup"), _tabulated)]
 
 
 def _tabulated(match: Match) -> Result:
