@@ -348,8 +348,11 @@ def test_profile_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert re.fullmatch(r"small on \S+, 1 thread: [\d.]+ (ms|.s), the fastest of 2 runs", first)
     assert "% of the measured fp32 peak" in second
     assert [line.split()[0] for line in more if line.startswith(("operator", "type", "Softmax"))] == [
-        "operator", "Softmax", "type", "Softmax",
-    ]  # fmt: skip
+        "operator",
+        "Softmax",
+        "type",
+        "Softmax",
+    ]
     assert "cost of measuring" not in html.read_text()
     profile_model(ModelArgument(str(file)), {}, Threads(), 2, 0, None, format="mace", as_json=False)
     output = capsys.readouterr().out

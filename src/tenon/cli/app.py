@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from tenon.options import Emit
 
-from tenon.cli.command import Command, Program
+from tenon.cli.command import Command, CommandGroup
 from tenon.cli.groups import with_groups
 from tenon.cli.option_groups import (
     BundleOptions,
@@ -46,7 +46,7 @@ from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 
 APP: dict[str, Any] = {
-    "cls": Program,
+    "cls": CommandGroup,
     "context_settings": {"help_option_names": ["-h", "--help"]},
     "no_args_is_help": True,
     "rich_markup_mode": None,

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tenon.cli.benchmark_rows import Rows, Settings
+from tenon.cli.benchmark_rows import NetworkRows, TimingSettings
 from tenon.cli.console import console, print_json, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
@@ -22,7 +22,7 @@ from tenon.runtime.engine.timing import Times, fill_randomly, time_runs
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
 
-FORMATS_OF_TIMES: Mapping[str, type[Rows | TengineRows]] = {"plain": Rows, "tengine": TengineRows}
+FORMATS_OF_TIMES: Mapping[str, type[NetworkRows | TengineRows]] = {"plain": NetworkRows, "tengine": TengineRows}
 """What prints the times, by --format."""
 
 
@@ -44,7 +44,7 @@ def benchmark(
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
     names = [Path(source.name).stem for source in sources]
-    rows = FORMATS_OF_TIMES[format](names, terminal_width(), Settings(rounds, warmup, threads))
+    rows = FORMATS_OF_TIMES[format](names, terminal_width(), TimingSettings(rounds, warmup, threads))
     networks: list[dict[str, Any]] = []
     failures: list[TenonError] = []
     if not as_json:

@@ -19,7 +19,7 @@ _LEAST = 12
 
 
 @dataclass(frozen=True)
-class Settings:
+class TimingSettings:
     """How networks are timed."""
 
     rounds: int
@@ -36,10 +36,10 @@ def _runs(count: int) -> str:
     return "run" if count == 1 else "runs"
 
 
-class Rows:
+class NetworkRows:
     """A line per network, printed when its times are there."""
 
-    def __init__(self, names: Sequence[str], width: int | None, settings: Settings) -> None:
+    def __init__(self, names: Sequence[str], width: int | None, settings: TimingSettings) -> None:
         self.settings = settings
         self._shown = names if width is None else shortened(names, max(_LEAST, width - _NUMBERS))
         self._longest = max(map(len, self._shown))

@@ -19,7 +19,7 @@ _REMEDIES = {"--precision": "a model in 8-bit integers is made by 'tenon quantiz
 """What else a value that is no choice may ask for."""
 
 
-class Program(TyperGroup):
+class CommandGroup(TyperGroup):
     """The program, which lists its commands by group."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

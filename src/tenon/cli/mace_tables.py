@@ -11,14 +11,37 @@ from tenon.runtime.engine.timing import Times
 
 _RUN = ("round", "first({unit})", "curr({unit})", "min({unit})", "max({unit})", "avg({unit})", "std(us)")
 _OPERATOR = (
-    "Op Type", "Start", "First", "Avg({unit})", "%", "cdf%", "GMACPS", "% peak", "GB/s", "Stride", "Pad",
-    "Filter Shape", "Output Shape", "Dilation", "name",
-)  # fmt: skip
+    "Op Type",
+    "Start",
+    "First",
+    "Avg({unit})",
+    "%",
+    "cdf%",
+    "GMACPS",
+    "% peak",
+    "GB/s",
+    "Stride",
+    "Pad",
+    "Filter Shape",
+    "Output Shape",
+    "Dilation",
+    "name",
+)
 _TYPE = ("Op Type", "Count", "Avg({unit})", "%", "cdf%", "MACs", "GMACPS", "% peak", "Called times")
 _DROPPED = (
-    "Dilation", "Pad", "Stride", "Start", "First", "Filter Shape", "Called times", "Output Shape", "cdf%", "GB/s",
-    "Count", "MACs",
-)  # fmt: skip
+    "Dilation",
+    "Pad",
+    "Stride",
+    "Start",
+    "First",
+    "Filter Shape",
+    "Called times",
+    "Output Shape",
+    "cdf%",
+    "GB/s",
+    "Count",
+    "MACs",
+)
 """Columns omitted in narrow tables, in this order."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenon.cli.benchmark_rows import Settings, without_times
+from tenon.cli.benchmark_rows import TimingSettings, without_times
 from tenon.cli.console import console, duration, time_unit
 from tenon.cli.text_table import shortened
 from tenon.runtime.engine.timing import Times
@@ -18,7 +18,7 @@ class TengineRows:
     """The rows of networks by number: one self-contained line each, or, where the terminal is narrower than that, a
     table with a heading and shortened names."""
 
-    def __init__(self, names: Sequence[str], width: int | None, settings: Settings) -> None:
+    def __init__(self, names: Sequence[str], width: int | None, settings: TimingSettings) -> None:
         self.settings = settings
         self._narrow = width is not None and width < len(line("", Times((1.0,))))
         self._shown = shortened(names, max(12, (width or 0) - _CELL * len(_NUMBERS))) if self._narrow else names
