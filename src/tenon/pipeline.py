@@ -55,9 +55,11 @@ from tenon.options import (
     Options,
     with_options,
 )
+from tenon.runtime.answers.description import described_head, is_answer, renamed_outputs, written_head
 from tenon.runtime.bundle import Bundle, SourceRecord, Tuned
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.compiler_flags import check
+from tenon.runtime.bundle.manifest import BundleTensor
 from tenon.runtime.bundle.names import identifier
 from tenon.tools.cluster import open_pool
 from tenon.tools.tune.probe import probed
@@ -179,10 +181,12 @@ def _compiled(
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
-    graphs = [with_head(bound, chosen.head) for bound in graphs]
+    answers = bool(chosen.head) and is_answer(chosen.head)
+    graphs = [with_head(bound, {} if answers else chosen.head) for bound in graphs]
     graphs = [rewritten(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
     _check_ranges(graphs[0], chosen.ranges)
     heads, preprocess = find_heads(graphs[0]), chosen.preprocess
+    decoding = _decoding(chosen.head, graphs[0]) if answers else {}
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
@@ -194,6 +198,7 @@ def _compiled(
         programs = obfuscated(programs, chosen.obfuscate)
         preprocessing = {renamed[port]: each for port, each in preprocessing.items()}
         heads = heads and heads._replace(outputs=tuple(renamed[port] for port in heads.outputs))
+        decoding = renamed_outputs(decoding, renamed)
     first, *more = programs
     top = banner(first, compilation, origin, more=more) + check(compilation.target)
     backend = find_backend(compilation.target.backend)
@@ -202,7 +207,15 @@ def _compiled(
         unit = unit.without_names()
     arithmetic = compilation.arithmetic_of(imported)
     expected = partial(_answer, graphs[0], arithmetic)
-    return Bundle(first, unit, compilation, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected)
+    bundle = Bundle(first, unit, compilation, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected)
+    return replace(bundle, decoding=decoding)
+
+
+def _decoding(given: Mapping[str, Any], graph: Graph) -> dict[str, str]:
+    """The description of outputs that answers are decoded from, with the names of the outputs filled in.  Raises
+    InputError for one that does not fit."""
+    outputs = (BundleTensor(v.name, str(v.type.dtype), v.type.dims, 0, v.type.nbytes) for v in graph.outputs)
+    return written_head(described_head(given, tuple(outputs)))
 
 
 def _check_ranges(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:

@@ -55,6 +55,7 @@ ORDER = [
     "runtime/bundle",
     "runtime/sdk",
     "runtime/engine",
+    "runtime/answers",
     "tools/cluster",
     "tools/tune",
     "pipeline",

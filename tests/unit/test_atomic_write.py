@@ -31,6 +31,7 @@ from tenon.errors import InputError, TenonWarning
 from tenon.formats.model_files.model_file import read
 from tenon.machine.toolchain.cache import Cache
 from tenon.pipeline import rewrite
+from tenon.runtime.answers.boxes import detections_answer
 from tenon.runtime.engine.detect import Detection
 
 REPOSITORY = Path(__file__).parents[2]
@@ -240,7 +241,7 @@ def test_images_and_calls_on_a_full_disk(input_files: Path, tmp_path: Path, monk
     before = snapshot(tmp_path)
     _fill_the_disk(tmp_path, monkeypatch)
     calls: list[Callable[[], object]] = [
-        lambda: draw(photo, [], [], photo),
+        lambda: draw(photo, detections_answer([], []), photo),
         lambda: bundle.save(tmp_path / "bundle"),
         lambda: bundle.save(tmp_path / "other"),
         lambda: rewrite(input_files / "net.onnx", tmp_path / "net.onnx"),
@@ -325,7 +326,7 @@ def test_optimize_onto_its_own_input(
 def test_drawing_detections_into_the_input_image(tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     Image.new("RGB", (60, 40), (255, 255, 255)).save(photo)
-    draw(photo, [Detection(1, 0.9, (5.0, 5.0, 50.0, 30.0))], ["a", "b"], photo)
+    draw(photo, detections_answer([Detection(1, 0.9, (5.0, 5.0, 50.0, 30.0))], ["a", "b"]), photo)
     with Image.open(photo) as drawn:
         assert drawn.size == (60, 40)
         assert np.asarray(drawn).min() < 255

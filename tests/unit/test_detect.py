@@ -19,6 +19,7 @@ from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.preprocessing import Heads
 from tenon.network.graph.types import F32, TensorType
 from tenon.network.passes.detection_outputs import find_heads
+from tenon.runtime.answers.boxes import detections_answer
 from tenon.runtime.engine.detect import Detection, nms_indices
 
 SIZE = (40, 80)
@@ -162,14 +163,14 @@ def test_nms_is_per_class() -> None:
 def test_drawn_image(tmp_path: Path) -> None:
     photo, out = tmp_path / "photo.png", tmp_path / "out.png"
     Image.new("RGB", (200, 100), (255, 255, 255)).save(photo)
-    draw(photo, [Detection(1, 0.9, (50.0, 60.0, 150.0, 90.0))], ["cat", "dog"], out)
+    draw(photo, detections_answer([Detection(1, 0.9, (50.0, 60.0, 150.0, 90.0))], ["cat", "dog"]), out)
     with Image.open(out) as file:
         pixels = np.asarray(file)
     inside, edge, outside = pixels[85, 140], pixels[90, 100], pixels[10, 10]
     assert tuple(inside) == tuple(outside) == (255, 255, 255)
     assert tuple(edge) != (255, 255, 255)
     with pytest.raises(InputError, match=r"'.nothing' is not an image format"):
-        draw(photo, [], [], tmp_path / "out.nothing")
+        draw(photo, detections_answer([], []), tmp_path / "out.nothing")
 
 
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> str:

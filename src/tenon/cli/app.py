@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 from tenon.cli.command import Command, CommandGroup
 from tenon.cli.groups import with_groups
+from tenon.cli.live_options import LiveOptions
 from tenon.cli.option_groups import (
     BundleOptions,
     Cluster,
@@ -126,11 +127,15 @@ def run_command(
     *,
     model: Model,
     signed: SignatureOptions,
-    image: Annotated[Path | None, typer.Argument(help="An image file for the model's (only) image input.")] = None,
+    image: Annotated[
+        str | None,
+        typer.Argument(help="An image, sound (.wav) or video file, or a video stream (rtsp://...)."),
+    ] = None,
     image_option: Annotated[Path | None, typer.Option("--image", help="The image file, as an option.")] = None,
     input: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
     ] = None,
+    live: LiveOptions,
     preprocessing: PreprocessOptions,
     outputs: OutputOptions,
     threads: ThreadOptions,
@@ -138,12 +143,12 @@ def run_command(
     device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
-    """Run a model or bundle on an image or .npy files and print the outputs."""
+    """Run a model or bundle on an image, sound, video, camera or .npy files and print the answer."""
     from tenon.cli.run import InputFiles, run_model
 
     if image and image_option:
         raise InputError(f"--image {image_option}: the image {image} is given already")
-    files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input))
+    files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input), live)
     signed.demand_bundles(model.model)
     where = device.choice()
     run_model(model.source(), options.overrides(), threads.selected(), files, outputs, where, as_json=printing.json)

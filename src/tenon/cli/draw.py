@@ -1,37 +1,34 @@
-"""Draw detections into an image."""
+"""Write an image with the answer drawn into it."""
 
 from __future__ import annotations
 
-import colorsys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tenon.atomic_write import writing
 from tenon.errors import InputError
-from tenon.runtime.engine.detect import Detection
+from tenon.runtime.engine.image import open_photo
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Photo
+
+    from tenon.runtime.answers.answer import Answer
 
 
-def draw(path: Path, detections: Sequence[Detection], names: Sequence[str], out: Path) -> None:
-    """Write the image at ``path`` with a labelled box for each detection; the suffix of ``out`` selects the format.
+def draw(path: Path, answer: Answer, out: Path) -> None:
+    """Write the image at ``path`` with the answer drawn into it; the suffix of ``out`` selects the format.
 
     Raises InputError if it cannot be written.
     """
-    from PIL import Image, ImageDraw, ImageFont, ImageOps
+    photo = open_photo(path).convert("RGB")
+    save_photo(answer.draw(photo) if answer.draw else photo, out)
 
-    with Image.open(path) as file:
-        drawn = ImageOps.exif_transpose(file).convert("RGB")
-    pen, thick = ImageDraw.Draw(drawn), max(2, round(min(drawn.size) / 250))
-    font = ImageFont.load_default(size=max(10, round(min(drawn.size) / 30)))
-    for detection in reversed(detections):  # highest score last, so that it is on top
-        name = names[detection.kind] if 0 <= detection.kind < len(names) else str(detection.kind)
-        text, colour = f"{name} {detection.score:.2f}", _colour(detection.kind)
-        pen.rectangle(detection.box, outline=colour, width=thick)
-        left, top, right, bottom = pen.textbbox((detection.box[0] + thick, detection.box[1] + thick), text, font=font)
-        pen.rectangle((left - thick, top - thick, right + thick, bottom + thick), fill=colour)
-        pen.text((detection.box[0] + thick, detection.box[1] + thick), text, fill=(255, 255, 255), font=font)
+
+def save_photo(photo: Photo, out: Path) -> None:
+    """Write an image.  Raises InputError if it cannot be written in the format of the suffix."""
     try:
         with writing(out, "--draw") as file:
-            drawn.save(file, _format(out))
+            photo.save(file, _format(out))
     except ValueError as error:
         raise InputError(f"--draw {out}: cannot be written ({error})") from None
 
@@ -45,9 +42,3 @@ def _format(out: Path) -> str:
     if name not in Image.SAVE:
         raise InputError(f"--draw {out}: '{out.suffix}' is not an image format: use .png or .jpg")
     return name
-
-
-def _colour(kind: int) -> tuple[int, int, int]:
-    """Distinct colours for consecutive class numbers."""
-    red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(kind * 0.618 % 1, 0.8, 0.75))
-    return red, green, blue

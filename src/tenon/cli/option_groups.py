@@ -288,7 +288,8 @@ class RunOptions(BuildOptions):
         typer.Option(
             "--head",
             metavar="'KIND KEY=VALUE ...'",
-            help="Format of detection outputs, e.g. 'ssd strides=8,16 sizes=10/16,32/48' (docs/howto/images.md).",
+            help="What the outputs are: detections, e.g. 'ssd strides=8,16 sizes=10/16,32/48' (docs/howto/images.md), "
+            "or points, mask, text, ... (docs/howto/answers.md).",
         ),
     ] = None
 
@@ -473,7 +474,7 @@ class OutputOptions:
     labels: Annotated[Path | None, typer.Option("--labels", help="A text file with one class name per line.")] = None
     output: Annotated[Path | None, typer.Option("--output", help="Write all outputs to this .npz file.")] = None
     draw: Annotated[
-        Path | None, typer.Option("--draw", help="Write the image with the detected boxes to this file.")
+        Path | None, typer.Option("--draw", help="Write the image with the answer drawn into it to this file.")
     ] = None
     threshold: Annotated[float | None, typer.Option("--threshold", help="Minimum score of a detection.")] = None
     overlap: Annotated[

@@ -131,17 +131,21 @@ def _number(text: str) -> float:
 
 
 def parse_head(text: str) -> dict[str, Any]:
-    """``ssd strides=8,16 sizes=10/16,32/48 boxes=loc``: a kind, and fields of ``passes.heads.Described``."""
+    """``ssd strides=8,16 sizes=10/16,32/48 boxes=loc``: a kind, and fields of ``passes.heads.Described`` or, as text,
+    of a head of ``answers``."""
+    from tenon.runtime.answers.description import is_answer
+
     try:
         kind, *arguments = shlex.split(text)
     except ValueError:
         raise InputError(f"--head {text}: write 'KIND KEY=VALUE ...'") from None
     fields: dict[str, Any] = {"kind": kind}
+    answer = is_answer(fields)
     for argument in arguments:
         name, _, value = argument.partition("=")
         if not value or name in fields:
             raise InputError(f"--head: {argument}: write 'KIND KEY=VALUE ...', each key once")
-        fields[name] = _head_value(name, value)
+        fields[name] = value if answer else _head_value(name, value)
     return fields
 
 

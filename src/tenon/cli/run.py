@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,10 @@ import numpy as np
 from rich.console import Console
 
 from tenon.atomic_write import writing
-from tenon.cli.console import console, duration, print_json, table
+from tenon.cli.answers import decoded_answer, print_answer
+from tenon.cli.console import console, duration, print_json
 from tenon.cli.device_choice import HERE, DeviceChoice
+from tenon.cli.live_options import FrameSource, LiveOptions
 from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
@@ -22,10 +24,13 @@ from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
-from tenon.runtime.engine.detect import Detection, detections, image_input, raw_boxes, why_none
+from tenon.runtime.engine.detect import image_input, raw_boxes, why_none
 from tenon.runtime.engine.image import InputImage, read_image
+from tenon.runtime.engine.sound import SUFFIX
+from tenon.runtime.engine.video import is_video
 
 if TYPE_CHECKING:
+    from tenon.runtime.answers.answer import Answer
     from tenon.runtime.engine.device import RemoteBundle
 
 
@@ -35,12 +40,44 @@ TOP = 5
 
 @dataclass(frozen=True)
 class InputFiles:
-    """The inputs of a run: an image with overrides of its preprocessing, and .npy files by input name ("": the only
-    input)."""
+    """The inputs of a run: an image, sound or video with overrides of its preprocessing, and .npy files by input name
+    ("": the only input)."""
 
-    image: Path | None
+    given: str | Path | None
     preprocess: Mapping[str, Any]
     arrays: Mapping[str, Path]
+    live: LiveOptions = field(default_factory=LiveOptions)
+
+    @property
+    def image(self) -> Path | None:
+        """The image file, if it is one."""
+        return None if self.given is None or self.sound or self.frames is not None else Path(self.given)
+
+    @property
+    def sound(self) -> Path | None:
+        """The sound file, if it is one."""
+        return Path(self.given) if self.given is not None and str(self.given).lower().endswith(SUFFIX) else None
+
+    @property
+    def frames(self) -> FrameSource | None:
+        """Where frames come from, if a camera, video or stream is given."""
+        live, camera = self.live, self.live.camera
+        if camera is None and (self.given is None or not is_video(str(self.given))):
+            return None
+        if camera is not None and self.given is not None:
+            raise InputError(f"--camera {camera}: {self.given} is given already")
+        return FrameSource(str(self.given) if camera is None else camera, live.frames, live.part(), live.show)
+
+    def check(self) -> None:
+        """Raises InputError for options that have no effect on these files."""
+        if self.preprocess and self.image is None and self.frames is None:
+            raise InputError(f"--{next(iter(self.preprocess))} is for an image, and none was given")
+        if self.frames is None:
+            refuse({"show": self.live.show, "frames": self.live.frames}, "give --camera or a video file")
+        if self.image is None and self.frames is None:
+            refuse({"crop": self.live.crop}, "give an image")
+        if self.sound is None:
+            refuse({"features": self.live.features}, "give a sound (.wav)")
 
 
 def run_model(
@@ -53,8 +90,7 @@ def run_model(
     *,
     as_json: bool,
 ) -> None:
-    if files.preprocess and files.image is None:
-        raise InputError(f"--{next(iter(files.preprocess))} is for an image, and none was given")
+    files.check()
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
     changes = {} if source.bundle else files.preprocess
@@ -64,73 +100,86 @@ def run_model(
         where.connected({**options, "preprocess": changes}) as (device, chosen),
         open_engine_or_device(source, chosen, threads, device) as engine,
     ):
-        feeds, image = _feeds(engine, files, apply_changes=source.bundle)
         names = read_labels(output.labels) if output.labels else engine.manifest.labels
+        if files.sound or files.frames:
+            return _run_over_time(engine, files, names, output, apply_changes=source.bundle, as_json=as_json)
+        feeds, image = _feeds(engine, files, apply_changes=source.bundle)
         began = perf_counter()
         results = engine.run(feeds) if isinstance(engine, Engine) else engine.run([feeds])[0]
         elapsed = perf_counter() - began
-        detected = None
-        if image is not None and (engine.manifest.heads or output.draw):
-            scores = {"threshold": output.threshold, "overlap": output.overlap}
-            detected = detections(engine, image, results, **{k: v for k, v in scores.items() if v is not None})
+        decoded = decoded_answer(engine, feeds, results, image, names, output)
         hint = None
-        if image is not None and detected is None and raw_boxes({n: a.shape for n, a in results.items()}):
+        if image is not None and decoded is None and raw_boxes({n: a.shape for n, a in results.items()}):
             hint = why_none(engine)
-    _check_used(output, detected)
-    top = TOP if output.top is None else output.top
+        if image is not None and decoded is None and output.draw:
+            raise InputError(f"--draw {output.draw}: nothing is recognised that could be drawn: {why_none(engine)}")
+    _check_used(output, decoded)
     if output.output:
         _write(output.output, results)
     if output.draw:
-        if detected is None or files.image is None:
+        if decoded is None or decoded.draw is None or files.image is None:
             raise InputError(f"--draw {output.draw}: there is no image to draw in")
         from tenon.cli.draw import draw
 
-        draw(files.image, detected, names, output.draw)
+        draw(files.image, decoded, output.draw)
+    top = TOP if output.top is None else output.top
     if as_json:
         runner = {} if isinstance(engine, Engine) else {"runner": engine.where}
-        return print_json({**_json(results, detected, names, top, elapsed), **runner})
-    if detected is None:
+        return print_json({**_json(results, decoded, names, top, elapsed), **runner})
+    if decoded is None:
         _print_best(results, names, top)
     else:
-        _print_detections(detected, names)
+        print_answer(decoded)
     console.print(duration(1e3 * elapsed) if isinstance(engine, Engine) else f"on {engine.where}", markup=False)
     if hint:
         Console(stderr=True, highlight=False).print(f"tenon: no detections are listed: {hint}", markup=False)
     return None
 
 
-def _check_used(output: OutputOptions, detected: list[Detection] | None) -> None:
+def _run_over_time(
+    engine: Engine | RemoteBundle,
+    files: InputFiles,
+    names: Sequence[str],
+    output: OutputOptions,
+    *,
+    apply_changes: bool,
+    as_json: bool,
+) -> None:
+    """Run on a sound, or on frames."""
+    if not isinstance(engine, Engine):
+        raise InputError(
+            f"{files.given or '--camera'}: sounds and videos run on this machine only, not on {engine.where}"
+        )
+    refuse({"output": output.output}, "it writes the outputs of one run")
+    if files.sound:
+        from tenon.cli.hear import hear
+
+        refuse({"draw": output.draw, "overlap": output.overlap, "top": output.top}, "a sound is heard")
+        return hear(engine, files.sound, files.live.features, names, output.threshold, as_json=as_json)
+    from tenon.cli.live import watch
+
+    assert files.frames is not None
+    return watch(engine, files.frames, files.preprocess if apply_changes else {}, names, output, as_json=as_json)
+
+
+def _check_used(output: OutputOptions, decoded: Answer | None) -> None:
     """Raises InputError for options of what is not printed."""
-    if detected is None:
+    if decoded is None:
         options = {"threshold": output.threshold, "overlap": output.overlap}
         refuse(options, "no detections are listed: give an image, and --head where the outputs are not recognised")
-    else:
-        refuse({"top": output.top}, "detections are listed, not the largest values")
+    elif "classes" not in decoded.data:
+        listed = "detections are" if "detections" in decoded.data else "an answer is"
+        refuse({"top": output.top}, f"{listed} listed, not the largest values")
 
 
 def _json(
-    results: Mapping[str, Array], detected: list[Detection] | None, names: Sequence[str], top: int, seconds: float
+    results: Mapping[str, Array], decoded: Answer | None, names: Sequence[str], top: int, seconds: float
 ) -> dict[str, Any]:
     shapes = {name: list(array.shape) for name, array in results.items()}
     answer: dict[str, Any] = {"seconds": seconds, "shapes": shapes}
-    if detected is None:
-        return {**answer, "top": {name: _best(array, top, names) for name, array in results.items()}}
-    listed = [{"class": d.kind, "label": label(d, names), "score": d.score, "box": list(d.box)} for d in detected]
-    return {**answer, "detections": listed}
-
-
-def label(detection: Detection, names: Sequence[str]) -> str:
-    """The name of a detection's class, or its number."""
-    return names[detection.kind] if 0 <= detection.kind < len(names) else str(detection.kind)
-
-
-def _print_detections(detected: list[Detection], names: Sequence[str]) -> None:
-    shown = table("class", "score", "left", "top", "right", "bottom", right=(1, 2, 3, 4, 5))
-    for detection in detected:
-        shown.add_row(label(detection, names), f"{detection.score:.3f}", *(f"{edge:.0f}" for edge in detection.box))
-    if detected:
-        console.print(shown)
-    console.print(f"{len(detected)} found")
+    if decoded is None or "classes" in decoded.data:
+        answer["top"] = {name: _best(array, top, names) for name, array in results.items()}
+    return {**answer, **({} if decoded is None else decoded.data)}
 
 
 def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) -> None:
@@ -163,7 +212,7 @@ def _feeds(
             if preprocessing.within:
                 raise InputError("the preprocessing is compiled into this bundle: compile the model again to change it")
             preprocessing = preprocessing.changed(files.preprocess)
-        image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype)
+        image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype, files.live.part())
         feeds[name] = image.pixels
     if not feeds and inputs:
         raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(inputs)}")

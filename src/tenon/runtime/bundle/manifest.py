@@ -182,7 +182,8 @@ class Manifest(NamedTuple):
     which suffices for all.
     ``tuned`` is None if all algorithms were selected by estimate.
     ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs,
-    ``labels`` the names of the classes, if known.
+    ``decoding`` how other answers are decoded (``answers``: a kind and its fields), ``labels`` the names of the
+    classes, if known.
     ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
     digest of the outputs for the fixed input (``graph.fixed_input``), by the references of the operators.
     ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
@@ -209,6 +210,7 @@ class Manifest(NamedTuple):
     size: CodeSize | None = None
     preprocessing: Mapping[str, Preprocessing] = MappingProxyType({})
     heads: Heads | None = None
+    decoding: Mapping[str, str] = MappingProxyType({})
     labels: tuple[str, ...] = ()
     bindings: tuple[Binding, ...] = ()
     tuned: Tuned | None = None

@@ -73,6 +73,7 @@ class Bundle:
     tuned: Tuned | None = None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
     expected: Callable[[], str] | None = None  # the digest of the answer to the fixed input, by the references
+    decoding: Mapping[str, str] = field(default_factory=dict)  # how answers are decoded (``answers``)
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -286,6 +287,7 @@ class Bundle:
             bindings=tuple(map(binding, (program, *self.more))) if self.more else (),
             preprocessing=dict(self.preprocessing),
             heads=self.heads,
+            decoding=dict(self.decoding),
             labels=self.compilation.labels,
             tuned=self.tuned,
             arithmetic=self.arithmetic,

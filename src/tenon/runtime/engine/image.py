@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,10 @@ from tenon.network.graph.preprocessing import AS_IT_IS, Box, Preprocessing, lett
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Photo
+
+
+_LARGEST = 1 << 15
+"""Pixels of a side of a part of an image."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +43,43 @@ class InputImage:
         origin, extent = np.array([left, top] * 2), np.array([right - left, bottom - top] * 2)
         return np.asarray((boxes * extent + origin).clip(0, np.array(self.size * 2)))
 
+    def points_on_image(self, points: Array) -> Array:
+        """Points [n, 2] (x, y over the input's size) in pixels of the image; they may lie outside."""
+        left, top, right, bottom = self.view
+        return np.asarray(points * np.array([right - left, bottom - top]) + np.array([left, top]))
+
 
 def read_image(
-    path: str | Path, shape: Sequence[int], preprocessing: Preprocessing = AS_IT_IS, dtype: Any = np.float32
+    path: str | Path,
+    shape: Sequence[int],
+    preprocessing: Preprocessing = AS_IT_IS,
+    dtype: Any = np.float32,
+    crop: Box | None = None,
 ) -> InputImage:
     """An image as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
 
-    It is fitted, resized and scaled as ``preprocessing`` says.  Raises InputError for a file that is not an image, and
-    for a shape that cannot hold one.
+    It is fitted, resized and scaled as ``preprocessing`` says.  ``crop``: only this part of the image (left, top,
+    right, bottom in pixels); what lies outside of the image is black.  Raises InputError for a file that is not an
+    image, and for a shape that cannot hold one.
     """
-    layout = planes(shape)
-    if layout is None:
-        raise InputError(f"an input of shape {list(shape)} cannot hold an image: give it with --input name=file.npy")
-    channels, height, width, last = layout
-    photo = _opened(path, channels)
+    _layout(shape)
+    return preprocess(open_photo(path), shape, preprocessing, dtype, crop)
+
+
+def preprocess(
+    photo: Photo,
+    shape: Sequence[int],
+    preprocessing: Preprocessing = AS_IT_IS,
+    dtype: Any = np.float32,
+    crop: Box | None = None,
+) -> InputImage:
+    """Like ``read_image``, for an image in memory."""
+    if crop is not None:
+        part = preprocess(_part(photo, crop), shape, preprocessing, dtype)
+        left, top, right, bottom = part.view
+        return replace(part, size=photo.size, view=(left + crop[0], top + crop[1], right + crop[0], bottom + crop[1]))
+    channels, height, width, last = layout = _layout(shape)
+    photo = photo.convert("L" if channels == 1 else "RGB")
     if preprocessing.within:
         return _bytes(photo, layout[:3], preprocessing)
     pixels = np.asarray(_fitted(photo, height, width, preprocessing), np.float32).reshape(height, width, channels)
@@ -70,6 +97,22 @@ def read_image(
     return InputImage(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
 
 
+def _part(photo: Photo, crop: Box) -> Photo:
+    """The part of an image within whole pixels.  Raises InputError for an empty one."""
+    left, top, right, bottom = (round(edge) for edge in crop)
+    if right <= left or bottom <= top or max(right - left, bottom - top) > _LARGEST:
+        raise InputError(f"--crop {left},{top},{right},{bottom}: write LEFT,TOP,RIGHT,BOTTOM in pixels")
+    return photo.crop((left, top, right, bottom))
+
+
+def _layout(shape: Sequence[int]) -> tuple[int, int, int, bool]:
+    """``planes`` of a shape.  Raises InputError if it cannot hold an image."""
+    layout = planes(shape)
+    if layout is None:
+        raise InputError(f"an input of shape {list(shape)} cannot hold an image: give it with --input name=file.npy")
+    return layout
+
+
 def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessing) -> InputImage:
     """For an input with preprocessing compiled in: the image is only resized."""
     from PIL import Image
@@ -82,12 +125,15 @@ def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessi
     return InputImage(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
 
 
-def _opened(path: str | Path, channels: int) -> Photo:
+def open_photo(path: str | Path) -> Photo:
+    """The image in a file, upright.  Raises InputError for a file that is not an image."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with open_regular(path) as raw, Image.open(raw) as file:
-            return _narrowed(ImageOps.exif_transpose(file)).convert("L" if channels == 1 else "RGB")
+            photo = _narrowed(ImageOps.exif_transpose(file))
+            photo.load()
+            return photo
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: not a readable image ({error})") from None
 

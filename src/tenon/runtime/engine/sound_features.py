@@ -1,0 +1,75 @@
+"""Features of sound that networks take: mel-frequency cepstral coefficients and logarithms of mel bands.
+
+Sources: TensorFlow's operators AudioSpectrogram and Mfcc and its module tf.signal, of which these are the definitions;
+Davis and Mermelstein, Comparison of Parametric Representations for Monosyllabic Word Recognition (1980).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.network.graph.dtype import Array
+from tenon.validation import least
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundFeatures:
+    """How a row of features is computed from each window of ``window`` samples, every ``step`` samples.
+
+    Hann window, discrete Fourier transform of the next power of two, magnitudes to the power ``power``, ``bands``
+    triangular mel bands from ``low`` to ``high`` Hz, natural logarithm of (sum + ``offset``).  ``kind="mfcc"``: the
+    first ``count`` values of their cosine transform; ``"mel"``: the logarithms themselves.  ``rate`` is the number of
+    samples in a second that the network has been trained on; ``peak``: the sound is scaled to a maximum of 1.
+    ``mean`` and ``scale`` are applied last: (x - mean) * scale.
+    """
+
+    kind: Literal["mfcc", "mel"] = "mfcc"
+    rate: Annotated[int, least(1)] = 16000
+    window: Annotated[int, least(2)] = 480
+    step: Annotated[int, least(1)] = 320
+    bands: Annotated[int, least(1)] = 40
+    low: float = 20.0
+    high: float = 4000.0
+    count: Annotated[int, least(1)] = 10
+    power: float = 1.0
+    offset: float = 1e-12
+    mean: float = 0.0
+    scale: float = 1.0
+    peak: bool = False
+
+    def rows(self, samples: Array) -> Array:
+        """Features [windows, count or bands] of sound of -1 to 1, f64.  Raises InputError if it is shorter than a
+        window."""
+        if len(samples) < self.window:
+            raise InputError(f"the sound has {len(samples)} samples, fewer than a window of {self.window}")
+        if self.peak:
+            samples = samples / max(1e-9, samples.max())
+        frames = np.lib.stride_tricks.sliding_window_view(samples, self.window)[:: self.step]
+        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
+        length = 1 << (self.window - 1).bit_length()
+        spectrum = np.abs(np.fft.rfft(frames * hann, length)) ** self.power
+        logarithms = np.log(spectrum @ mel_bands(self.bands, length, self.rate, self.low, self.high) + self.offset)
+        rows = logarithms if self.kind == "mel" else logarithms @ _cosines(self.bands)[:, : self.count]
+        return np.asarray((rows - self.mean) * self.scale)
+
+
+def mel_bands(bands: int, length: int, rate: int, low: float, high: float) -> Array:
+    """Triangular weights [length / 2 + 1, bands], of equal width in mel (1127 ln(1 + f / 700)), without the constant
+    part of the spectrum."""
+    frequencies = np.arange(length // 2 + 1) * rate / length
+    mel = 1127 * np.log1p(frequencies / 700)[:, None]
+    edges = np.linspace(1127 * np.log1p(low / 700), 1127 * np.log1p(high / 700), bands + 2)
+    rising, falling = (mel - edges[:-2]) / (edges[1:-1] - edges[:-2]), (edges[2:] - mel) / (edges[2:] - edges[1:-1])
+    weights = np.minimum(rising, falling).clip(0)
+    weights[0] = 0
+    return np.asarray(weights)
+
+
+def _cosines(bands: int) -> Array:
+    """The cosine transform of type 2, [bands, bands], as TensorFlow scales it."""
+    k, n = np.arange(bands), np.arange(bands)[:, None] + 0.5
+    return np.asarray(np.sqrt(2 / bands) * np.cos(np.pi / bands * n * k))
