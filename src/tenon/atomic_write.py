@@ -7,6 +7,7 @@ temporary file is arranged before it is created.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -47,6 +48,25 @@ def write_all(files: Mapping[Path, bytes | str], what: str = "") -> None:
             with _reporting_errors(path, what):
                 file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
+
+
+def check_writable(path: str | os.PathLike[str], what: str = "") -> None:
+    """Raises InputError, naming ``what``, where ``writing`` to a path would fail because of what is there now."""
+    place = Path(path)
+    try:
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if place.exists():
+            if not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        parent = next(each for each in place.absolute().parents if each.exists())
+        if not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InputError(write_error(path, error, what)) from error
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from tenon.machine.plan.weights import Weighed
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.targets.runner import Runner
+from tenon.machine.toolchain.compiler import find as find_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
@@ -51,6 +52,7 @@ from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
 from tenon.options import (
+    Emit,
     OptionKeywords,
     Options,
     with_options,
@@ -61,6 +63,7 @@ from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.compiler_flags import check
 from tenon.runtime.bundle.manifest import BundleTensor
 from tenon.runtime.bundle.names import identifier
+from tenon.runtime.bundle.possible_parts import COMPILED, check_parts
 from tenon.tools.cluster import open_pool
 from tenon.tools.tune.probe import probed
 from tenon.tools.tune.search import Bench, LayerTimes, kind_of, search
@@ -151,8 +154,24 @@ def compile(
         model, values = load(model, example_inputs=example_inputs, values=values), None
     chosen = _options(options, changes)
     compilation = _resolved(chosen)
+    check_parts(compilation.emit, compilation.target, zig=not compilation.compiler)
     with stored_as(key, transform):
         return _compiled(model, chosen, compilation, shapes, weights, values, progress, rewrite, stages)
+
+
+@guarded
+def check_possible(options: Options, emit: Sequence[Emit] = ()) -> None:
+    """Whether options can be carried out for some model: what is impossible is refused before a model is read.
+
+    ``emit`` are parts of a bundle; (): those of the options.  Raises InputError for an unknown target, parts that it
+    does not have and options that exclude each other, ToolchainError for a compiler that is missing or for another
+    target.
+    """
+    compilation = _resolved(options)
+    parts, target = emit or compilation.emit, compilation.target
+    check_parts(parts, target, zig=not compilation.compiler)
+    if target.format.compiled and (not parts or COMPILED & set(parts)):
+        find_compiler(compilation).target_flags(target)
 
 
 def _compiled(

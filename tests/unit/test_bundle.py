@@ -191,10 +191,10 @@ def test_machine_code_files_of_each_target(target: str, files: set[str], cache: 
 @pytest.mark.parametrize(
     ("target", "emit", "error", "words"),
     [
-        ("null", "object", InputError, "target null has no object"),
-        ("cortex-m7", "library", InputError, "target cortex-m7 has no library"),
-        ("cortex-m7", "exe", ToolchainError, "no operating system"),
-        ("null", "exe", ToolchainError, "no machine code"),
+        ("null", "object", InputError, "target null has no machine code"),
+        ("cortex-m7", "library", InputError, "target cortex-m7 has no system that loads libraries"),
+        ("cortex-m7", "exe", InputError, "no operating system"),
+        ("null", "exe", InputError, "no machine code"),
         ("host", "novel", InputError, "cannot emit 'novel': choose from c, header"),
     ],
 )

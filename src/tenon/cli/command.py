@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from tenon.atomic_write import check_writable
 from tenon.cli import option_tables
 from tenon.cli.help_text import command_help, long_name, program_help
 from tenon.errors import InputError
+from tenon.input_file import open_regular
 
 _ALIASES = {"--cores": ("0", "1", "2")}
 """Further values of options with choices, as MACE writes them."""
@@ -38,6 +41,7 @@ class Command(TyperCommand):
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             self._check_choices(ctx)
+            self._check_files(ctx)
         return rest
 
     def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
@@ -58,6 +62,19 @@ class Command(TyperCommand):
             choices = option_tables.entry(option_tables.CHOICES, str(ctx.info_name), option)
             if choices and value not in (None, "", *choices, *_ALIASES.get(option, ())) and str(value) not in choices:
                 raise InputError(f"{option} {value}: {wrong_choice(str(value), choices, _REMEDIES.get(option, ''))}")
+
+    def _check_files(self, ctx: Any) -> None:
+        """Raises InputError for files that cannot be read, or written: before the work, which may take minutes."""
+        for parameter in self.params:
+            option = parameter.param_type_name == "option"
+            name = long_name(parameter) if option else str(parameter.name)
+            value, own = ctx.params.get(parameter.name), f"{ctx.info_name} {name}"
+            if not isinstance(value, Path):
+                continue
+            if name in option_tables.READ:
+                open_regular(value).close()
+            elif option and {name, own} & set(option_tables.WRITTEN):
+                check_writable(value, name)
 
 
 def wrong_choice(value: str, choices: tuple[str, ...] | str, remedy: str = "") -> str:

@@ -21,8 +21,11 @@ from tenon.formats.wire.stored_files import known_key
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.text import show
 from tenon.options import Emit, Options
+from tenon.pipeline import check_possible, find_target
 from tenon.runtime.bundle import read_manifest
 from tenon.runtime.bundle.container import SUFFIX
+from tenon.runtime.bundle.folder import refuse_foreign
+from tenon.runtime.bundle.names import library_name
 from tenon.runtime.bundle.writer import save_container
 
 
@@ -62,6 +65,8 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
     assert written.key is None
     if "," in (options.get("target") or ""):
         raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
+    check_possible(Options.from_environment(**options), emit)
+    refuse_foreign(out)
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
         bundle = _compiled(source, options, progress, written, written.dump)
@@ -143,6 +148,13 @@ def _write_report(
         write(report, report_page(source, bundle, options, progress), "--report")
 
 
+def _check_loaded(out: Path, options: Options) -> None:
+    """Raises InputError for a target whose bundles no program loads, so that a single file has no use."""
+    check_possible(options)
+    if library_name("", find_target(options)) is None:
+        raise InputError(f"{out}: target {options.target} has no library for a {SUFFIX} file: give a folder")
+
+
 def _compile_to_one_file(
     source: ModelArgument, written: WrittenFiles, options: Mapping[str, Any], *, as_json: bool
 ) -> None:
@@ -155,6 +167,8 @@ def _compile_to_one_file(
     dumps = [dump / target if dump is not None and len(targets) > 1 else dump for target in targets]
     if report is not None and len(targets) > 1:
         raise InputError("--report is about one target: compile for each of them, or leave it out")
+    for target in targets:
+        _check_loaded(out, Options.from_environment(**{**options, "target": target or None}))
     with stages(f"compiling {source.name}") as progress:
         bundles = [
             _compiled(source, {**options, "target": target or None}, progress, written, dump)

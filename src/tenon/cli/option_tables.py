@@ -290,6 +290,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The values of options that have few."""
 
 
+WRITTEN = ("--report", "--pareto", "--html", "--dot", "--text", "--draw", "--save-ranges", "run --output")
+"""Options that name a file to write: a place where that is impossible is refused before the work."""
+
+READ = ("--image", "--labels", "--ranges", "--expected", "image")
+"""Options and arguments that name a file to read: one that is missing is refused before the work."""
+
+
 def entry(table: dict[str, str] | dict[str, tuple[str, ...]], command: str, option: str) -> str | tuple[str, ...]:
     """The value of an option of a command in a table; "" if it has none."""
     return table.get(f"{command} {option}", table.get(option, ""))

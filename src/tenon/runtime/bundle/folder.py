@@ -18,7 +18,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], executable: frozenset
     """
     try:
         folder = folder.resolve()
-        _refuse_foreign(folder)
+        refuse_foreign(folder)
         with created_folder(folder.parent), fresh_folder(folder.parent, ".tenon-") as fresh:
             for name, content in files.items():
                 (fresh / name).write_bytes(content)
@@ -35,7 +35,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes], executable: frozenset
     return folder
 
 
-def _refuse_foreign(folder: Path) -> None:
+def refuse_foreign(folder: Path) -> None:
+    """Raises InputError for a folder that a bundle may not replace: a file, or a folder that holds other files."""
     if not folder.exists():
         return
     if not folder.is_dir():

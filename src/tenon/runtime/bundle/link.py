@@ -93,16 +93,6 @@ def executable(
     ``tables`` are C files by name (``bundle.preprocessing``): preprocessing of each input, format of detections.
     Without ``takes_images`` the program has no decoders of image files.
     """
-    if target.freestanding or not target.format.compiled:
-        raise ToolchainError(
-            f"target {target.name} has no operating system to run an executable on: leave out --emit exe and link "
-            f"{name}.o into your firmware or page"
-        )
-    if compiler.zig and not target.c_library:
-        raise ToolchainError(
-            f"zig has no C library for target {target.name}: leave out --emit exe and link {name}.o or the library "
-            "into your application, or name the clang of its SDK with --compiler"
-        )
     format, parts = target.format, (name, network, header, weights)
     objects = program_objects(compiler, target, "main.c", *parts, threaded=threaded)
     objects |= table_objects(compiler, target, tables)
@@ -186,8 +176,6 @@ def web_module(
 ) -> bytes:
     """A WebAssembly module with the weights inside that takes images and arrays (``runtime/c/web.c``); ``tables`` as
     for ``executable``."""
-    if not target.format.module:
-        raise ToolchainError(f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32")
     # Headers of a C library, none of whose functions are linked: web_library.c defines those that are called.
     hosted = replace(target, triple=target.triple.replace("freestanding", "wasi"))
     objects = program_objects(compiler, hosted, "web.c", name, network, header, weights)

@@ -22,7 +22,7 @@ from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.preprocessing import Heads, Preprocessing
-from tenon.options import EMIT, PARTS, Emit
+from tenon.options import PARTS, Emit
 from tenon.runtime.bundle import libraries, link
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.browser import description
@@ -44,14 +44,12 @@ from tenon.runtime.bundle.manifest_parts import (
 )
 from tenon.runtime.bundle.names import executable_name, identifier, library_name
 from tenon.runtime.bundle.packages import FORMS, Contents
+from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, usual_parts
 from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.runtime.web import npm_package, page
 from tenon.runtime.web.npm import tarball_name
-
-_ON_REQUEST: frozenset[Emit] = frozenset(EMIT) - (PARTS - {"ir"})
-_COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm", "archive", "cmake", "tar"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,12 +103,7 @@ class Bundle:
     @property
     def parts(self) -> tuple[Emit, ...]:
         """Default parts of a bundle for its target: all supported ones except the executable and the loop IR."""
-        possible = [part for part in EMIT if part not in _ON_REQUEST]
-        if not self.target.format.compiled:
-            possible = [part for part in possible if part not in _COMPILED]
-        elif library_name(self.name, self.target) is None:
-            possible.remove("library")
-        return tuple(possible)
+        return usual_parts(self.target)
 
     def parts_with(self, emit: Sequence[Emit]) -> tuple[Emit, ...]:
         """The parts that ``emit`` asks for: parts of a bundle (``options.PARTS``) are all that is written, others are
@@ -250,7 +243,7 @@ class Bundle:
         if "exe" in parts and self.compiler.builds_c_library(self.target):
             progress(f"building the C library for {self.target.triple}, once; this can take minutes")
         files = self._files(parts)
-        files[FILE] = self.manifest(files, bool(_COMPILED & parts)).text().encode()
+        files[FILE] = self.manifest(files, bool(COMPILED & parts)).text().encode()
         code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}
         return write_folder(Path(folder), files, frozenset(code))
 
@@ -302,12 +295,8 @@ class Bundle:
         )
 
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
-        possible = set(self.parts)
-        if unknown := [part for part in emit if part not in EMIT]:
-            raise InputError(f"cannot emit '{unknown[0]}': choose from {', '.join(EMIT)}")
-        if missing := set(emit) - possible - _ON_REQUEST:
-            raise InputError(f"target {self.target.name} has no {' or '.join(sorted(missing))} to emit")
-        return set(emit) or possible
+        check_parts(emit, self.target, zig="exe" not in emit or self.compiler.zig)
+        return set(emit or self.parts)
 
     def _files(self, parts: set[Emit]) -> dict[str, bytes]:
         name, files = self.name, dict[str, bytes]()
@@ -344,7 +333,7 @@ class Bundle:
     def _header(self, parts: set[Emit]) -> str:
         """The header of a bundle with these parts and of all its packages: with what machine code says of itself where
         anything is compiled."""
-        if not _COMPILED & parts:
+        if not COMPILED & parts:
             return self.header
         text = with_bounds(self.header, (self.program, *self.more), self.bounds)
         if self.library_calls is None:

@@ -19,6 +19,7 @@ from tenon.runtime.bundle import read_manifest
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.bundle.names import identifier
 from tenon.runtime.bundle.packages import engine_factory
+from tenon.runtime.bundle.possible_parts import check_parts
 from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort
 from tenon.tools.deployment.files import fetch_models
 from tenon.tools.quantization import quantize
@@ -53,6 +54,9 @@ def convert(
     that are complete by then stay.  Several models in code for MACE's API get a common ``out``/mace_engine_factory.h.
     """
     chosen = chosen_models(deployment, models, targets, progress)
+    for model in chosen:
+        for target in targets or model.targets:
+            check_parts(model.options.get("emit", ()), find(target))
     made = []
     for model in chosen:
         try:

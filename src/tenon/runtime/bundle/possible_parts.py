@@ -1,0 +1,64 @@
+"""Which parts of a bundle a target has: known before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenon.errors import InputError
+from tenon.machine.targets import Target
+from tenon.options import EMIT, PARTS, Emit
+from tenon.runtime.bundle.names import library_name
+
+ON_REQUEST: frozenset[Emit] = frozenset(EMIT) - (PARTS - {"ir"})
+"""Parts that are only written if asked for."""
+
+COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm", "archive", "cmake", "tar", "mace"})
+"""Parts that hold machine code."""
+
+_PAGES: frozenset[Emit] = frozenset({"html", "npm"})
+
+
+def usual_parts(target: Target) -> tuple[Emit, ...]:
+    """The parts of a bundle for which nothing is asked for: all that the target has but those of ``ON_REQUEST``."""
+    return tuple(part for part in EMIT if part not in ON_REQUEST and not why_impossible(part, target))
+
+
+def check_parts(parts: Sequence[Emit], target: Target, *, zig: bool = True) -> None:
+    """Raises InputError, which says all that is wrong, for parts that do not exist or that a target does not have.
+
+    ``zig``: the compiler is the bundled zig, which lacks the C library of some targets.
+    """
+    if unknown := [part for part in parts if part not in EMIT]:
+        raise InputError(f"cannot emit '{unknown[0]}': choose from {', '.join(EMIT)}")
+    reasons = {part: why_impossible(part, target, zig=zig) for part in parts}
+    if problems := [f"--emit {part}: {why}" for part, why in reasons.items() if why]:
+        raise InputError("\n".join(problems))
+
+
+def why_impossible(part: Emit, target: Target, *, zig: bool = True) -> str:
+    """Why a target does not have a part, and what to do instead; "" if it has it."""
+    if part in _PAGES and not (target.format.module and target.freestanding):
+        return f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32"
+    if part in COMPILED and not target.format.compiled:
+        return f"target {target.name} has no machine code: choose another with --target"
+    if part == "exe":
+        return _why_no_program(target, zig=zig)
+    if part == "library" and library_name("", target) is None:
+        return f"target {target.name} has no system that loads libraries: link the object into your firmware"
+    return ""
+
+
+def _why_no_program(target: Target, *, zig: bool) -> str:
+    if target.freestanding:
+        return (
+            f"target {target.name} has no operating system to run an executable on: link the object into your "
+            "firmware or page"
+        )
+    if target.backend != "c" and not target.backend.startswith("c."):
+        return f"the code for target {target.name} calls its driver: link the library into your program"
+    if zig and not target.c_library:
+        return (
+            f"zig has no C library for target {target.name}: link the object or the library into your application, or "
+            "name the clang of its SDK with --compiler"
+        )
+    return ""
