@@ -37,17 +37,28 @@ def program_help(context: Any, program: Any) -> str:
 
 def command_help(context: Any, command: Any) -> str:
     """The text of ``tenon COMMAND --help``."""
-    name, parameters = str(context.info_name), _shown(context, command)
-    arguments = [p for p in parameters if p.param_type_name == "argument"]
-    options = [p for p in parameters if p.param_type_name == "option"]
-    parts = [f"{_('Usage')}: {' '.join([context.command_path, *_usage(name, arguments, options)])}"]
-    parts.append(_paragraphs(command.help))
-    if arguments:
-        parts.append(_section("Arguments", [(_argument(each), _described(name, each)) for each in arguments]))
-    panels = _by_panel(name, options)
-    parts += [_section(title, [_row(name, each) for each in panels[title]]) for title in panels]
+    name = str(context.info_name)
+    parts = [f"{_('Usage')}: {usage(context, command)}", _paragraphs(command.help)]
+    parts += [_section(title, rows) for title, rows in sections(name, context, command).items()]
     parts.append("\n".join(wrapped(_("Options without a value are off unless they are given."), _width())))
     return _joined([*parts, _examples(EXAMPLES.get(name, ()))])
+
+
+def usage(context: Any, command: Any) -> str:
+    """The line that shows how a command is called."""
+    parameters = _shown(context, command)
+    arguments = [p for p in parameters if p.param_type_name == "argument"]
+    options = [p for p in parameters if p.param_type_name == "option"]
+    return " ".join([context.command_path, *_usage(str(context.info_name), arguments, options)])
+
+
+def sections(name: str, context: Any, command: Any) -> dict[str, list[tuple[str, str]]]:
+    """The parameters of a command by the title of their panel: names, and what they mean."""
+    parameters = _shown(context, command)
+    arguments = [(_argument(each), _described(name, each)) for each in parameters if each.param_type_name == "argument"]
+    panels = _by_panel(name, [each for each in parameters if each.param_type_name == "option"])
+    rows = {title: [_row(name, each) for each in options] for title, options in panels.items()}
+    return {"Arguments": arguments, **rows} if arguments else rows
 
 
 def default_text(command: str, option: Any) -> str:

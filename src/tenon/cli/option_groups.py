@@ -179,7 +179,6 @@ Io = Annotated[
     str,
     typer.Option(
         "--io",
-        metavar="KIND",
         help="Inputs and outputs of a quantised model: model (as they are), or integer (without the conversions from "
         "and to floats; the header states scale and zero point).",
     ),
