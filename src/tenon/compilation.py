@@ -50,6 +50,8 @@ class Compilation:
     labels: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     emit: tuple[Emit, ...] = ()
+    code_section: str | None = None
+    weights_section: str | None = None
     compiler: str | None = None
     cache: Path = Path()
     recorded: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +75,8 @@ def resolved(options: Options, target: Target) -> Compilation:
         raise InputError(f"kernels for target {target.name} are not in C: leave out c99=strict (--c99)")
     if strict:
         target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
+    if (options.code_section or options.weights_section) and target.object != "elf":
+        raise InputError(f"objects for target {target.name} are not ELF: leave out code_section and weights_section")
     options = _with_limits(options, target)
     return Compilation(
         target,
@@ -88,6 +92,8 @@ def resolved(options: Options, target: Target) -> Compilation:
         options.labels,
         options.ranges,
         options.emit,
+        options.code_section,
+        options.weights_section,
         options.compiler,
         options.cache,
         _recorded(options, target),
@@ -130,6 +136,8 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
         "target": options.target,
         "float_abi": float_abi(target),
         "c99": options.c99,
+        "code_section": options.code_section,
+        "weights_section": options.weights_section,
         "optimize": options.optimize,
         "precision": options.precision,
         "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,

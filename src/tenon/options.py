@@ -156,6 +156,11 @@ class Options:
     """The dialect of the C: "gnu" has the vector extensions of GCC and Clang; "strict" none, for any compiler of C99,
     and is slower.  Strict code calls functions of the standard library, such as sqrtf."""
 
+    code_section: Annotated[str, matching(r"[.A-Za-z_][A-Za-z0-9_.]*", 64)] | None = None
+    weights_section: Annotated[str, matching(r"[.A-Za-z_][A-Za-z0-9_.]*", 64)] | None = None
+    """Sections of the object file for functions and for weights, which a linker script can place: code in tightly
+    coupled memory, weights in external flash.  None: the usual ones, .text and .rodata."""
+
     obfuscate: Literal["layers", "all"] | None = None
     """Leave the names of layers, tensors, operators, kernels and the model's file out of code, symbols and manifest;
     "all": those of inputs and outputs, too, which become in1, ..., out1, ....  Give a ``name`` as well."""
@@ -318,6 +323,8 @@ class OptionKeywords(TypedDict, total=False):
     name: str | None
     prefix: str | None
     c99: Literal["gnu", "strict"] | None
+    code_section: str | None
+    weights_section: str | None
     obfuscate: Literal["layers", "all"] | None
     optimize: Literal[0, 1, 2] | None
     precision: Precision | None

@@ -224,6 +224,8 @@ def _compiled(
     unit = backend.program([first, *more], f"{name}.h", profile=compilation.profile, banner=top)
     if chosen.obfuscate:
         unit = unit.without_names()
+    if compilation.code_section:
+        unit = unit.placed(compilation.code_section)
     arithmetic = compilation.arithmetic_of(imported)
     expected = partial(_answer, graphs[0], arithmetic)
     bundle = Bundle(first, unit, compilation, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected)

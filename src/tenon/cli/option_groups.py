@@ -346,6 +346,20 @@ class BundleOptions(RunOptions):
         int | None, typer.Option("--threads", min=1, help="Maximum number of threads of the bundle.")
     ] = None
     profile: Annotated[bool, typer.Option("--profile", help="Add the entry point for 'tenon profile'.")] = False
+    code_section: Annotated[
+        str | None,
+        typer.Option(
+            "--code-section",
+            metavar="NAME",
+            help="Section for functions, as in .itcm, for the linker script; default: .text.",
+        ),
+    ] = None
+    weights_section: Annotated[
+        str | None,
+        typer.Option(
+            "--weights-section", metavar="NAME", help="Section for weights, as in .external_flash; default: .rodata."
+        ),
+    ] = None
     io: Io = "model"
     labels: Annotated[
         Path | None, typer.Option("--labels", help="A text file with one class name per line, to record.")

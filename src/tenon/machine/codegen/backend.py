@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Literal, Protocol
 
-from tenon.errors import InternalError
+from tenon.errors import InputError, InternalError
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Loop
 from tenon.machine.kernel_ir.walk import operations, statements
@@ -112,6 +112,9 @@ class Unit(Protocol):
         How many there are depends on the unit alone, so that the same program gives the same object everywhere.
         """
 
+    def placed(self, section: str) -> Unit:
+        """The same code with every function in a section of that name.  Raises InputError if it has no sections."""
+
     def without_names(self) -> Unit:
         """The same code without names and comments that tell of the model."""
 
@@ -128,6 +131,9 @@ class TextUnit:
     def split(self) -> list[str]:
         """The files that a C compiler compiles."""
         return [file.text for file in self.files if file.compiler == "c"]
+
+    def placed(self, section: str) -> TextUnit:
+        raise InputError(f"this target's code has no sections: leave out code_section={section} (--code-section)")
 
     def without_names(self) -> TextUnit:
         """The same: texts are left as they are."""

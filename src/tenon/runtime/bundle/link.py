@@ -185,15 +185,17 @@ def web_module(
     return link_freestanding(compiler, target, objects, flags)
 
 
-def weights_object(compiler: Compiler, target: Target, weights: bytes, symbol: str = "tenon_weights") -> bytes:
-    """An object whose read-only ``symbol`` is the constant region.
+def weights_object(
+    compiler: Compiler, target: Target, weights: bytes, symbol: str = "tenon_weights", section: str | None = None
+) -> bytes:
+    """An object whose read-only ``symbol`` is the constant region, in the ``section`` of that name (None: the usual).
 
     The digest in the source is for compilation caches, which do not see the file included by the assembler.
     """
     format = target.format
     label = f"{format.symbol_prefix}{symbol}"
     lines = [
-        format.constant_section.format(symbol=symbol),
+        f'.section {section},"a"' if section else format.constant_section.format(symbol=symbol),
         ".p2align 6",
         f".globl {label}",
         f"{label}:",

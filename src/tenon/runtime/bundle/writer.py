@@ -354,6 +354,7 @@ class Bundle:
             manifest=lambda: self.manifest(files, compiled=True).text(),
             layout=lambda: layout(self.interface, quantised=True),
             target=self.target,
+            weights_section=self.compilation.weights_section,
             archive=self._archive,
             library=(lambda: self.library) if library_name(self.name, self.target) else None,
         )
@@ -361,7 +362,8 @@ class Bundle:
     def _archive(self) -> bytes:
         """The static library of the network and its weights."""
         network = self.object
-        weights = link.weights_object(self.compiler, self.target, self.weights, f"{self.name}_weights")
+        symbol, section = f"{self.name}_weights", self.compilation.weights_section
+        weights = link.weights_object(self.compiler, self.target, self.weights, symbol, section)
         return self.compiler.archive({f"{self.name}.o": network, f"{self.name}_weights.o": weights})
 
 

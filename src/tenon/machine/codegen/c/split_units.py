@@ -26,12 +26,18 @@ class _Group:
 
 
 def split(
-    text: str, name: str, head: str, functions: Sequence[PrintedFunction], entries: str, called: Collection[str]
+    text: str,
+    name: str,
+    head: str,
+    functions: Sequence[PrintedFunction],
+    entries: str,
+    called: Collection[str],
+    attribute: str = "",
 ) -> list[str]:
     """The translation units of a file whose whole ``text`` is head, functions and entry points, which call the
     functions ``called``: first the entry points', then those of the functions.  Only ``text`` where that is small.
 
-    ``name`` begins the names of visible functions.
+    ``name`` begins the names of visible functions, which have the ``attribute``.
     """
     count = next((n for n in (8, 4, 2) if len(text) >= n * _SIZE), 1)
     if count < 2 or len(functions) < 2:
@@ -39,7 +45,7 @@ def split(
     visible = [f for f in functions if f.name in called]
     renamed = "".join(f"#define {f.name} {name}_{f.name}\n" for f in visible)
     declared = "".join(f"{_VISIBLE} {f.name}{f.text.partition(' {')[0]};\n" for f in visible)
-    hidden = f'#define {_VISIBLE} __attribute__((noinline, visibility("hidden"))) void\n'
+    hidden = f'#define {_VISIBLE} {attribute}__attribute__((noinline, visibility("hidden"))) void\n'
     top = f"{renamed}{head}\n{hidden}"
     bodies = (
         "\n".join(_definition(f, f.name in called) for f in functions if f.name in unit)

@@ -21,7 +21,7 @@ from tenon.machine.plan.program import Program
 @dataclass(frozen=True)
 class CUnit:
     """A C file: ``head`` (banner, include, macros, types, helpers), functions, entry points.  ``name`` begins the names
-    of functions that become visible to the linker when it is split."""
+    of functions that become visible to the linker when it is split, ``section`` is the attribute of all functions."""
 
     name: str
     head: str
@@ -30,6 +30,14 @@ class CUnit:
     steps: tuple[tuple[KernelLaunch, ...], ...] = ()
     entry_points: tuple[tuple[EntryPoint, ...], ...] = ()
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    section: str = ""
+
+    def placed(self, section: str) -> CUnit:
+        """The same code with every function in a section of that name."""
+        attribute = f'__attribute__((section("{section}")))'
+        head = re.sub(r"^(#define TENON_OUTLINE static\b)", rf"\1 {attribute}", self.head, flags=re.MULTILINE)
+        declared = [f"{attribute} {entry.prototype};\n" for own in self.entry_points for entry in own]
+        return replace(self, head=head, entries="".join(declared) + self.entries, section=f"{attribute} ")
 
     @property
     def files(self) -> tuple[SourceFile, ...]:
@@ -45,7 +53,7 @@ class CUnit:
     def split(self) -> list[str]:
         """Parts of about one size, the entry points first; the whole text where that is small."""
         called = {step.function for program in self.steps for step in program}
-        return split(self.text(), self.name, self.head, self.functions, self.entries, called)
+        return split(self.text(), self.name, self.head, self.functions, self.entries, called, self.section)
 
     def without_names(self) -> CUnit:
         """The same code with functions named by numbers and without comments on them."""

@@ -17,7 +17,8 @@ class Contents:
     """A compiled network.  ``archive``, ``library`` and ``manifest`` compile it when they are called.
 
     ``library`` is None where the target has no shared libraries.  ``version`` is that of packages, ``about`` a line
-    that describes the network.  ``layout`` is that of its memory (``bundle.layout``).
+    that describes the network.  ``layout`` is that of its memory (``bundle.layout``).  ``weights_section`` is the
+    section of the array of weights; None: the compiler's choice.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Contents:
     target: Target
     archive: Callable[[], bytes]
     library: Callable[[], bytes] | None = None
+    weights_section: str | None = None
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -85,7 +87,9 @@ static inline int {name}_run(uint8_t *mutableWeight, uint8_t *activations) {{
                 f"{TEXT_LIMIT:,}: use a form with compiled weights (--emit a, cmake or tar), or --max-weights"
             )
         values = weights_text(self.weights).decode() or "0\n"
-        return f"TENON_MEM_ALIGN(64) const uint8_t {self.name}_weights[{max(1, len(self.weights))}] = {{\n{values}}};\n"
+        section = f'__attribute__((section("{self.weights_section}"))) ' if self.weights_section else ""
+        array = f"const uint8_t {self.name}_weights[{max(1, len(self.weights))}]"
+        return f"TENON_MEM_ALIGN(64) {section}{array} = {{\n{values}}};\n"
 
     @property
     def weights_source(self) -> str:
