@@ -194,6 +194,8 @@ def _compiled(
     imported, origin = (whole, None) if whole is not None else _imported(model, all_shapes[0], weights, cut)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
+    if not compilation.labels:
+        compilation = replace(compilation, labels=imported.labels)
     name = _entry_name(chosen, imported)
     others = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in all_shapes[1:])
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading

@@ -204,6 +204,7 @@ class Graph:
             str, tuple[int, str]
         ] = {}  # output -> (axis, output with the number of valid entries along it)
         self.preprocessing: dict[str, Preprocessing] = {}  # preprocessing of inputs, if the model states it
+        self.labels: tuple[str, ...] = ()  # names of the classes, if the model states them
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (graph.strings)
         self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (graph.fixed)
@@ -366,8 +367,9 @@ class Graph:
         return new
 
     def describe_like(self, other: Graph) -> None:
-        """Copy the annotations (extents, preprocessing, heads, strings, fixed inputs, ...) of another graph."""
+        """Copy the annotations (extents, preprocessing, heads, labels, strings, fixed inputs, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
+        self.labels = other.labels
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
         self.assumed = dict(other.assumed)
 

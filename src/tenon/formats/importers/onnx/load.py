@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.formats.graph_builder.errors import no_such_tensors
+from tenon.formats.importers.onnx.labels import stated_labels
 from tenon.formats.importers.onnx.node_context import reads
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.protobuf import DamagedError, varint
@@ -117,7 +118,9 @@ def load(
     """
     model = parse(file)
     try:
-        return _ParsedModel(model, file).load(shapes, inputs, outputs)
+        graph = _ParsedModel(model, file).load(shapes, inputs, outputs)
+        graph.labels = stated_labels(model)
+        return graph
     except (ModelError, InputError):
         raise
     except UnicodeDecodeError as error:
@@ -279,6 +282,10 @@ def _widened(
     return bound, types
 
 
+_UNKNOWN = ("", "?", "-1", "None")
+"""Names that exporters write for dimensions of which they know nothing, not even that two of them are equal."""
+
+
 def _declared_type(info: ValueInfoProto) -> TensorType:
     """The type of a graph input.  Raises FormatError for what is not a tensor."""
     from tenon.formats.wire.onnx_tensors import element_type
@@ -290,5 +297,5 @@ def _declared_type(info: ValueInfoProto) -> TensorType:
     if not tensor.HasField("shape"):
         return TensorType(dtype, (ANY_RANK,))
     dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param for d in tensor.shape.dim]
-    named = tuple(f"{info.name}_dim_{axis}" if d == "" else d for axis, d in enumerate(dims))
+    named = tuple(f"{info.name}_dim_{axis}" if d in _UNKNOWN else d for axis, d in enumerate(dims))
     return TensorType(dtype, named)
