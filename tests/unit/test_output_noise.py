@@ -10,8 +10,8 @@ from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType, TensorType
 from tenon.tools.quantization import output_noise
 from tenon.tools.quantization.candidates import grids
+from tenon.tools.quantization.float_model import float_graph
 from tenon.tools.quantization.output_noise import OutputNoise
-from tenon.tools.quantization.post_training import float_graph
 from tenon.tools.quantization.range_search import expected_scores
 from tenon.tools.quantization.recipe import Recipe, Request, recipe
 from tenon.tools.quantization.samples import Sample

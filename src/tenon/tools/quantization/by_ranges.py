@@ -11,10 +11,10 @@ from tenon.pipeline import Model
 from tenon.tools.quantization.calibration import Step, observed
 from tenon.tools.quantization.candidates import grids
 from tenon.tools.quantization.equalisation import equalised
+from tenon.tools.quantization.float_model import float_graph
 from tenon.tools.quantization.insertion import insert, products
 from tenon.tools.quantization.moments import moments
 from tenon.tools.quantization.placement import placement, rounded_with_readers
-from tenon.tools.quantization.post_training import float_graph
 from tenon.tools.quantization.ranges import HISTOGRAMS, METHODS
 from tenon.tools.quantization.rounding import rounded
 from tenon.tools.quantization.samples import Data, Sample, finite, read_samples

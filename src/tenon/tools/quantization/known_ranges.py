@@ -6,17 +6,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
-from typing import Any
 
 from tenon.errors import InputError, ModelError
 from tenon.network.graph.graph import Graph, Value
-from tenon.tools.quantization.calibration import Step, observed
-from tenon.tools.quantization.candidates import Recipe, grids, joined_ranges
+from tenon.tools.quantization.calibration import observed
+from tenon.tools.quantization.candidates import Recipe, Request, grids, joined_ranges
 from tenon.tools.quantization.insertion import products
 from tenon.tools.quantization.placement import Placement, placement
 from tenon.tools.quantization.range_files import read_ranges
 from tenon.tools.quantization.ranges import HISTOGRAMS, METHODS, Range, usual_range
-from tenon.tools.quantization.samples import Data, Sample, finite, read_samples
+from tenon.tools.quantization.samples import Sample, SampleSource, finite
 from tenon.tools.quantization.scheme import Scheme
 
 Ranges = Mapping[str, Range] | str | PathLike[str]
@@ -52,45 +51,41 @@ def missing(
 
 
 def quantized_by(
-    graph: Graph,
-    ranges: Mapping[str, Range],
-    scheme: Scheme,
-    data: Data | None,
-    *,
-    method: str,
-    samples: int,
-    seed: int,
-    exclude: Sequence[str],
-    wide: Sequence[str],
-    preprocess: Mapping[str, Any] | None,
-    threads: int,
-    step: Step,
-    change_concat_ranges: bool = False,
-    separate: Collection[str] = (),
-    states: Collection[str] = (),
+    graph: Graph, ranges: Mapping[str, Range], request: Request, source: SampleSource | None
 ) -> tuple[Recipe, list[Sample]]:
-    """The recipe for ``graph`` of these ranges, and by ``method`` where they have none; and the samples of ``data``.
+    """The recipe for ``graph`` of these ranges, and by the first method of ``request`` where they have none; and the
+    samples.
 
-    ``change_concat_ranges`` gives a concatenation and all that it joins one range, the least that has all of theirs, as
-    MACE's key of that name does: integers are moved, none is requantised.
+    ``request.joined`` gives a concatenation and all that it joins one range, the least that has all of theirs, as
+    MACE's key change_concat_ranges does: integers are moved, none is requantised.
 
     Raises ModelError, and InputError for a tensor without a range where there are no samples.
     """
-    placed = placement(graph, exclude, wide, {*ranges, *separate}, joined=change_concat_ranges, states=states)
+    separate = {*ranges, *request.separate}
+    placed = placement(graph, request.exclude, request.wide, separate, joined=request.joined, states=request.states)
     if not placed.tensors:
         raise ModelError(f"{graph.source or graph.name}: none of its operators can be computed in integers")
     given = known(graph, placed, ranges)
-    left = missing(graph, ranges, exclude, separate)
-    if left and data is None:
+    left = missing(graph, ranges, request.exclude, request.separate)
+    if left and source is None:
         raise InputError(
             f"there is no range for tensor '{left[0].name}' and {len(left) - 1} others: give samples (--data) "
             "or all ranges (--ranges)"
         )
-    calibration = [] if data is None else finite(read_samples(graph, data, samples, seed, preprocess))
+    calibration = [] if source is None else finite(each.sample for each in source.numbered(graph))
     if left:
-        seen = observed(graph, left, calibration, histograms=method in HISTOGRAMS, threads=threads, step=step)
-        given |= {value: METHODS[method](each) for value, each in seen.items()}
-    if change_concat_ranges:
+        given |= _calibrated(graph, left, calibration, request)
+    if request.joined:
         given |= joined_ranges(placed, given)
-    made = products(placed, grids(placed, given, scheme), scheme)
+    made = products(placed, grids(placed, given, request.scheme), request.scheme)
     return Recipe(graph, placed, given, made, "known ranges"), calibration
+
+
+def _calibrated(
+    graph: Graph, values: Sequence[Value], samples: Sequence[Sample], request: Request
+) -> dict[Value, Range]:
+    """The ranges of ``values`` that the samples give."""
+    method = request.methods[0]
+    histograms = method in HISTOGRAMS
+    seen = observed(graph, values, samples, histograms=histograms, threads=request.threads, step=request.step)
+    return {value: METHODS[method](each) for value, each in seen.items()}

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tenon.errors import InputError, ModelError, guarded
+from tenon.errors import InputError, guarded
 from tenon.formats.exporters.save import save
-from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Graph
-from tenon.network.graph.types import DType
-from tenon.network.ops.traits import is_quantised
-from tenon.network.ops.unroll import unrolled
-from tenon.network.passes.integers.splits import slice_splits
 from tenon.network.passes.precision import states_f16
 from tenon.options import Options
-from tenon.pipeline import Model, Progress, compile, load
+from tenon.pipeline import Model, Progress, compile
 from tenon.runtime.bundle import Bundle
 from tenon.tools.cluster import open_pool
 from tenon.tools.metrics import Evaluation, read_evaluation
 from tenon.tools.metrics.registry import Score, scored
 from tenon.tools.quantization.calibration import Step
-from tenon.tools.quantization.concatenated_inputs import separate_inputs
-from tenon.tools.quantization.default_scheme import AUTO as AUTO_SCHEME
-from tenon.tools.quantization.default_scheme import default_scheme
+from tenon.tools.quantization.float_model import FloatModel, float_model
 from tenon.tools.quantization.ground_truth import GroundTruth, read_truth, truth_in_archive, truth_of
 from tenon.tools.quantization.half_precision import in_fp16
 from tenon.tools.quantization.known_ranges import Ranges, missing, quantized_by
-from tenon.tools.quantization.known_ranges import read as read_known
 from tenon.tools.quantization.mixed_precision import TYPES, Contract, Mixture, mixed
-from tenon.tools.quantization.placement import rounded_with_others, rounded_with_readers, summed
+from tenon.tools.quantization.placement import rounded_with_others
 from tenon.tools.quantization.range_files import write_ranges
-from tenon.tools.quantization.ranges import Range
-from tenon.tools.quantization.recipe import AUTO, Recipe, Request, checked, inserted, recipe
-from tenon.tools.quantization.recurrent_states import recurrent_states
+from tenon.tools.quantization.recipe import AUTO, Request, checked, inserted, recipe
 from tenon.tools.quantization.report import Report, reported
-from tenon.tools.quantization.samples import Data, Numbered, Sample, finite, numbered_samples
-from tenon.tools.quantization.scheme import Scheme, named_scheme
-from tenon.tools.quantization.tensor_names import optimized_names, renamed
-from tenon.tools.quantization.trained import grid_ranges, take_out
+from tenon.tools.quantization.samples import Data, Numbered, Sample, SampleSource, finite
+from tenon.tools.quantization.scheme import named_scheme
+from tenon.tools.quantization.trained import grid_ranges
 from tenon.tools.quantization.weights_only import quantize_weights
 
 SEPARATE = (".tflite", ".tmfile")
@@ -158,122 +147,89 @@ def quantize(
     checked(rounding, method)
     if samples < 1:
         raise InputError(f"samples={samples}: at least one is needed")
-    if scheme != AUTO_SCHEME:
-        named_scheme(scheme)
-    graph, trained, names = _float_graph_and_ranges(model)
-    given = trained or ranges is not None or int16 or fp16 or min_sqnr is not None or max_drop is not None
-    scheme, reason = _chosen(graph, scheme, "host" if given else target)
-    kind = named_scheme(scheme)
-    if not separate_activations:
-        slice_splits(graph)
-    separate = rounded_with_readers(graph) if separate_activations else _separate(graph, kind)
-    wanted = {} if kind.weights_only else renamed(read_known(ranges, kind), names) | trained
-    states = set() if separate_activations else _states(graph, kind, wanted) - set(trained)
-    _check_layers(graph, (*exclude, *int16, *fp16))
-    exclude = (*exclude, *fp16)
-    if kind.weights_only:
-        if trained:
-            raise _quantised_already(graph)
-        if int16 or fp16:
-            raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
-        return _unsearched(quantize_weights(graph, kind, tuple(exclude)), kind, "none", reason)
-    if trained or ranges is not None or data is None:
-        if min_sqnr is not None or max_drop is not None:
+    asked = min_sqnr is not None or max_drop is not None
+    plain = ranges is None and not (int16 or fp16 or asked)
+    given = float_model(model, scheme, target if plain else "host", ranges, separate_activations=separate_activations)
+    given.check_layers((*exclude, *int16, *fp16))
+    request = Request(
+        given.scheme,
+        AUTO if method == "auto" else (method,),
+        equalisation,
+        rounding,
+        bias_correction,
+        range_search,
+        (*exclude, *fp16),
+        int16,
+        threads,
+        step,
+        separate=given.separate,
+        joined=change_concat_ranges,
+        states=given.states,
+    )
+    if given.scheme.weights_only:
+        return _weights_only(given, request, fp16)
+    source = None if data is None else SampleSource(data, samples, seed, preprocess)
+    if given.trained or ranges is not None or source is None:
+        if asked:
             raise InputError("min_sqnr, max_drop: with known ranges nothing is searched: leave these or the ranges out")
-        if trained and data is not None and not missing(graph, wanted, exclude, separate):
-            raise _quantised_already(graph)
-        known, fed = quantized_by(
-            graph,
-            wanted,
-            kind,
-            data,
-            method="min-max" if method == "auto" else method,
-            samples=samples,
-            seed=seed,
-            exclude=exclude,
-            wide=int16,
-            preprocess=preprocess,
-            threads=threads,
-            step=step,
-            change_concat_ranges=change_concat_ranges,
-            separate=separate,
-            states=states,
-        )
-        return _of_known(graph, known, fed, kind, fp16, reason, threads)
-    numbered = list(numbered_samples(graph, data, samples, seed, preprocess))
+        return _by_known_ranges(given, request, source, fp16)
+    numbered = list(source.numbered(given.graph))
     fed = finite(each.sample for each in numbered)
-    contract = _contract(min_sqnr, max_drop, metric, ground_truth, data, numbered)
+    contract = _contract(min_sqnr, max_drop, metric, ground_truth, source.data, numbered)
     with nullcontext() if cluster is None else open_pool(cluster) as pool:
-        request = Request(
-            kind,
-            AUTO if method == "auto" else (method,),
-            equalisation,
-            rounding,
-            bias_correction,
-            range_search,
-            exclude,
-            int16,
-            threads,
-            step,
-            pool,
-            separate,
-            change_concat_ranges,
-            states,
-        )
+        request = replace(request, pool=pool)
         if contract.asked:
-            mixture = mixed(graph, fed, request, contract, target, mixed_types, fp16)
+            mixture = mixed(given.graph, fed, request, contract, target, mixed_types, fp16)
         else:
-            mixture = Mixture(recipe(graph, fed, request))
-    chosen, layers = mixture.recipe, mixture.layers
-    result = inserted(chosen, kind)
-    in_fp16(result[0], (*fp16, *layers.fp16))
-    report = reported(graph, chosen, *result, fed[:SCORED], kind, threads)
-    return Quantized(result[0], replace(report, **vars(layers), points=tuple(mixture.points), scheme_reason=reason))
+            mixture = Mixture(recipe(given.graph, fed, request))
+    return _of_mixture(given, mixture, fed, fp16, threads)
 
 
-def _separate(graph: Graph, scheme: Scheme) -> set[str]:
-    """The results that get a grid in any case: 16 bits are not added to sums of 32."""
-    return set() if scheme.activations.bytes == 1 else summed(graph)
+def _weights_only(given: FloatModel, request: Request, fp16: Sequence[str]) -> Quantized:
+    """The graph with weights of integers that are computed with in floats."""
+    if given.trained:
+        raise given.quantised_already()
+    kind = given.scheme
+    if request.wide or fp16:
+        raise InputError(f"int16, fp16: with scheme={kind.name} all layers compute in floats: leave them out")
+    return _unsearched(given, quantize_weights(given.graph, kind, tuple(request.exclude)), "none")
 
 
-def _states(graph: Graph, scheme: Scheme, known: Container[str]) -> set[str]:
-    """The tensors that take 16 bits where the others take 8, when inputs of gates have grids of their own unless their
-    range is ``known``."""
-    if scheme.activations is not DType.I8 or scheme.power_of_two:
-        return set()
-    separate_inputs(graph, recurrent_states(graph), known)
-    return recurrent_states(graph)
-
-
-def _of_known(
-    graph: Graph, known: Recipe, fed: Sequence[Sample], kind: Scheme, fp16: Sequence[str], reason: str, threads: int
+def _by_known_ranges(
+    given: FloatModel, request: Request, source: SampleSource | None, fp16: Sequence[str]
 ) -> Quantized:
-    """What known ranges make of ``graph``, measured on samples where there are some."""
-    made, values = inserted(known, kind)
+    """What known ranges make of the graph, measured on samples where there are some."""
+    if (
+        given.trained
+        and source is not None
+        and not missing(given.graph, given.ranges, request.exclude, request.separate)
+    ):
+        raise given.quantised_already()
+    known, fed = quantized_by(given.graph, given.ranges, request, source)
+    made, values = inserted(known, given.scheme)
     in_fp16(made, fp16)
     if not fed:
-        return _unsearched(made, kind, known.method, reason)
-    report = reported(graph, known, made, values, fed[:SCORED], kind, threads)
-    return Quantized(made, replace(report, scheme_reason=reason))
+        return _unsearched(given, made, known.method)
+    report = reported(given.graph, known, made, values, fed[:SCORED], given.scheme, request.threads)
+    return Quantized(made, replace(report, scheme_reason=given.reason))
 
 
-def _check_layers(graph: Graph, names: Sequence[str]) -> None:
-    if unknown := sorted(set(names) - {n for node in graph for n in (str(node.origin.layer), node.output.name)}):
-        raise InputError(f"exclude, int16, fp16: there is no layer '{unknown[0]}': 'tenon inspect --layers' lists them")
+def _of_mixture(
+    given: FloatModel, mixture: Mixture, fed: Sequence[Sample], fp16: Sequence[str], threads: int
+) -> Quantized:
+    """The graph of the recipe and types of layers that were searched for."""
+    layers = mixture.layers
+    made, values = inserted(mixture.recipe, given.scheme)
+    in_fp16(made, (*fp16, *layers.fp16))
+    report = reported(given.graph, mixture.recipe, made, values, fed[:SCORED], given.scheme, threads)
+    points = tuple(mixture.points)
+    return Quantized(made, replace(report, **vars(layers), points=points, scheme_reason=given.reason))
 
 
-def _quantised_already(graph: Graph) -> ModelError:
-    return ModelError(f"{graph.source or graph.name}: is quantised already")
-
-
-def _chosen(graph: Graph, scheme: str, target: str) -> tuple[str, str]:
-    """The name of the scheme, and why it was chosen."""
-    return default_scheme(graph, target) if scheme == AUTO_SCHEME else (scheme, "")
-
-
-def _unsearched(graph: Graph, kind: Scheme, method: str, reason: str) -> Quantized:
-    """With an empty report."""
-    return Quantized(graph, Report(kind.name, method, 0, (), (), (), None, None, {}, {}, scheme_reason=reason))
+def _unsearched(given: FloatModel, made: Graph, method: str) -> Quantized:
+    """The graph with an empty report."""
+    report = Report(given.scheme.name, method, 0, (), (), (), None, None, {}, {}, scheme_reason=given.reason)
+    return Quantized(made, report)
 
 
 def _contract(
@@ -293,26 +249,6 @@ def _contract(
     known = truth_in_archive(data) if ground_truth is None else read_truth(ground_truth)
     truths = None if known is None else [truth_of(known, each) for each in numbered]
     return Contract(min_sqnr, max_drop, chosen, truths, [each.number for each in numbered])
-
-
-def float_graph(model: Model | Graph) -> Graph:
-    """The graph with normalisations folded, of ONNX's own operators."""
-    graph, trained, _ = _float_graph_and_ranges(model)
-    if trained:
-        raise _quantised_already(graph)
-    return graph
-
-
-def _float_graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], dict[str, str]]:
-    """And the ranges that a quantised one brings along, and what its tensors are called in the graph."""
-    given = with_open_batches(unrolled(model.copy() if isinstance(model, Graph) else load(model)))
-    if given.incomplete:
-        raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
-    if not all(v.type.bound for v in given.inputs):
-        raise ModelError(f"{given.source or given.name}: bind the shapes of its inputs first (--shape)")
-    trained = take_out(given) if is_quantised(given) else {}
-    names = optimized_names(given)
-    return given, renamed(trained, names), names
 
 
 __all__ = ["Quantized", "quantize"]

@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,21 @@ class Numbered(NamedTuple):
     name: str
     sample: Sample
     image: InputImage | None = None
+
+
+@dataclass(frozen=True)
+class SampleSource:
+    """At most ``count`` samples of ``data``, which ``seed`` chooses; images are preprocessed as the model says, changed
+    by ``preprocess``."""
+
+    data: Data
+    count: int
+    seed: int = 0
+    preprocess: Mapping[str, Any] | None = None
+
+    def numbered(self, graph: Graph) -> Iterator[Numbered]:
+        """The samples for the inputs of ``graph``, read one by one.  Raises InputError if there are none."""
+        return numbered_samples(graph, self.data, self.count, self.seed, self.preprocess)
 
 
 RANGE = (-1.0, 1.0)
