@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from tenon.tools.deployment import (
-    Accuracy,
-    Converted,
-    DeployedModel,
-    Deployment,
-    ModelValidation,
-    convert,
-    evaluate,
-    read_deployment,
-    time_deployment,
-    validate_deployment,
-)
+from tenon.tools import deployment as _room
+from tenon.tools.deployment import *  # noqa: F403
 from tenon.tools.deployment.validate import validate
 
-__all__ = [
-    "Accuracy",
-    "Converted",
-    "DeployedModel",
-    "Deployment",
-    "ModelValidation",
-    "convert",
-    "evaluate",
-    "read_deployment",
-    "time_deployment",
-    "validate",
-    "validate_deployment",
-]
+__all__ = ["validate"]
+__all__ += _room.__all__

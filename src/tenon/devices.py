@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 from tenon.runtime.engine.device import RemoteBundle as Device
-from tenon.tools.devices import (
-    DeviceFacts,
-    DeviceSpec,
-    RemoteRunner,
-    ask,
-    find_devices,
-    known_devices,
-    read_devices,
-    target_of,
-)
+from tenon.tools import devices as _room
+from tenon.tools.devices import *  # noqa: F403
 
-__all__ = [
-    "Device",
-    "DeviceFacts",
-    "DeviceSpec",
-    "RemoteRunner",
-    "ask",
-    "find_devices",
-    "known_devices",
-    "read_devices",
-    "target_of",
-]
+__all__ = ["Device"]
+__all__ += _room.__all__

@@ -2,32 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.tools.quantization import (
-    METHODS,
-    ROUNDING,
-    SCHEMES,
-    Comparison,
-    Noise,
-    Point,
-    Quantized,
-    Report,
-    Scheme,
-    WeightNoise,
-    compare,
-    quantize,
-)
+from tenon.tools import quantization as _room
+from tenon.tools.quantization import *  # noqa: F403
 
-__all__ = [
-    "METHODS",
-    "ROUNDING",
-    "SCHEMES",
-    "Comparison",
-    "Noise",
-    "Point",
-    "Quantized",
-    "Report",
-    "Scheme",
-    "WeightNoise",
-    "compare",
-    "quantize",
-]
+__all__ = _room.__all__

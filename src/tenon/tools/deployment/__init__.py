@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.tools.deployment.base import DeployedModel as DeployedModel
-from tenon.tools.deployment.base import Deployment as Deployment
-from tenon.tools.deployment.conversion import Converted as Converted
-from tenon.tools.deployment.conversion import convert as convert
-from tenon.tools.deployment.evaluation import Accuracy as Accuracy
-from tenon.tools.deployment.evaluation import evaluate as evaluate
+from tenon.tools.deployment.base import DeployedModel, Deployment
+from tenon.tools.deployment.conversion import Converted, convert
+from tenon.tools.deployment.evaluation import Accuracy, evaluate
 from tenon.tools.deployment.mace_config import is_mace, read_mace
-from tenon.tools.deployment.running import time_deployment as time_deployment
+from tenon.tools.deployment.running import time_deployment
 from tenon.tools.deployment.tenon_config import read_tenon
-from tenon.tools.deployment.validate_deployment import ModelValidation as ModelValidation
-from tenon.tools.deployment.validate_deployment import validate_deployment as validate_deployment
+from tenon.tools.deployment.validate_deployment import ModelValidation, validate_deployment
 from tenon.tools.deployment.yaml_document import read_yaml
+
+__all__ = [
+    "Accuracy",
+    "Converted",
+    "DeployedModel",
+    "Deployment",
+    "ModelValidation",
+    "convert",
+    "evaluate",
+    "read_deployment",
+    "time_deployment",
+    "validate_deployment",
+]
 
 
 def read_deployment(path: Path | str, environment: Mapping[str, str] | None = None) -> Deployment:

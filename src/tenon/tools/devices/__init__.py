@@ -7,11 +7,18 @@ the three operations of ``targets.runner``: push, run, pull.
 
 from __future__ import annotations
 
-from tenon.tools.devices.config import find_devices as find_devices
-from tenon.tools.devices.config import known_devices as known_devices
-from tenon.tools.devices.config import read_devices as read_devices
-from tenon.tools.devices.facts import DeviceFacts as DeviceFacts
-from tenon.tools.devices.facts import ask as ask
-from tenon.tools.devices.facts import target_of as target_of
-from tenon.tools.devices.remote import RemoteRunner as RemoteRunner
-from tenon.tools.devices.spec import DeviceSpec as DeviceSpec
+from tenon.tools.devices.config import find_devices, known_devices, read_devices
+from tenon.tools.devices.facts import DeviceFacts, ask, target_of
+from tenon.tools.devices.remote import RemoteRunner
+from tenon.tools.devices.spec import DeviceSpec
+
+__all__ = [
+    "DeviceFacts",
+    "DeviceSpec",
+    "RemoteRunner",
+    "ask",
+    "find_devices",
+    "known_devices",
+    "read_devices",
+    "target_of",
+]
