@@ -30,13 +30,17 @@ NEEDED = {
     "linux": ("qemu-riscv64",),
     "android": ("qemu-aarch64", "unzip"),
     "stm32": ("qemu-system-arm", "arm-none-eabi-gcc", "make"),
+    "arduino": ("qemu-system-arm", "arm-none-eabi-g++", "unzip"),
+    "zephyr": ("qemu-system-arm", "arm-none-eabi-gcc", "cmake", "make", "unzip"),
+    "nrf52840": ("qemu-system-arm", "arm-none-eabi-gcc", "cmake", "make", "unzip"),
+    "rp2040": ("qemu-system-arm", "arm-none-eabi-g++", "cmake", "make"),
     "esp32-c3": ("qemu-system-riscv32", "cmake", "make", "unzip"),
     "apple": ("file", "unzip"),
     "windows": ("wine64",),
 }
 """The programs that each page's commands run, or that stand for such."""
 
-QUICK = ("stm32",)
+QUICK = ("stm32", "arduino", "zephyr", "nrf52840", "rp2040")
 """The others link with C libraries, which zig builds once for each system, in minutes."""
 
 EMULATOR = {"raspberry-pi": "qemu-aarch64", "android": "qemu-aarch64", "linux": "qemu-riscv64"}
@@ -56,6 +60,7 @@ def run_page(name: str, folder: Path, *, update: bool) -> list[str]:
         TENON_NO_TUNING="1",
         DEVICE=str(folder / "device"),
         EMULATOR=EMULATOR.get(name, "false"),
+        PICO_SDK_PATH=str(STAND_INS / "pico_sdk"),
         WINEPREFIX=str(folder / "wine"),
         WINEDEBUG="-all",
     )

@@ -140,6 +140,7 @@ def test_layer_names_cannot_end_a_comment(target: str, tmp_path: Path) -> None:
                 "-Werror",
                 "-Wcomment",
                 "-Wtrigraphs",
+                "-O1",
                 "-trigraphs",
                 *row.flags,
                 *row.gcc,

@@ -7,20 +7,50 @@ import json
 from tenon.runtime.bundle.packages.contents import Contents
 
 _SKETCH = """\
-// Runs @NAME@ on zeros, and prints the first byte of what its outputs hold.
+// Runs @NAME@ and prints the largest element of each output.  Put your data into the inputs, which are zeros here.
 #include <@NAME@_weights.h>
+
+typedef float f32;
+typedef double f64;
+typedef int8_t i8;
+typedef uint8_t u8;
+typedef int16_t i16;
+typedef uint16_t u16, f16, bf16;
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef int64_t i64;
+typedef uint64_t u64;
 
 TENON_MEM_ALIGN(64) static uint8_t tensors[@PREFIX@_MUTABLE_MEM_SIZE + 1];
 TENON_MEM_ALIGN(64) static uint8_t activations[@PREFIX@_ACTIVATIONS_MEM_SIZE + 1];
 
+template <class T> static void show(const char *name, const void *tensor, long count) {
+  const T *values = (const T *)tensor;
+  long best = 0;
+  for (long i = 1; i < count; i++)
+    if (values[i] > values[best]) best = i;
+  Serial.print(name);
+  Serial.print(": largest at ");
+  Serial.print(best);
+  Serial.print(", ");
+  Serial.println((double)values[best]);
+}
+
 void setup() { Serial.begin(115200); }
 
 void loop() {
+  // The input x is at TENON_GET_ADDR(tensors, @PREFIX@_x): see @NAME@.h.
   const unsigned long began = micros();
   const int status = @NAME@_run(tensors, activations);
-  Serial.print(status);
-  Serial.print(" in microseconds: ");
-  Serial.println(micros() - began);
+  const unsigned long time = micros() - began;
+  if (status != 0) {
+    Serial.println("the network failed");
+    return;
+  }
+#define SHOW(name, type, offset, bytes, rank, ...) show<type>(name, tensors + (offset), (bytes) / sizeof(type));
+  @PREFIX@_OUTPUTS(SHOW)
+  Serial.print("in microseconds: ");
+  Serial.println(time);
   delay(1000);
 }
 """
