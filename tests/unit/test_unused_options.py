@@ -121,6 +121,7 @@ def test_options_reach_the_function_of_the_command(
     Path("labels.txt").write_text("cat\n")
     Path("m.onnx").write_bytes(b"")
     Path("key").write_bytes(bytes(32))
+    Path("word").write_bytes(b"")  # of options that name a file to read
     calls: list[str] = []
 
     def record(*given: Any, words: Any = None, **named: Any) -> None:  # words: the command line itself
@@ -286,5 +287,7 @@ def test_options_that_do_not_apply(
     words: list[str], says: str, bundles: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(bundles)
+    for name in ("a.png", "b.png", "x.npz"):
+        Path(name).write_bytes(b"")
     assert run_main(tenon.cli.main, words) == 2
     assert says in " ".join(capsys.readouterr().err.split())

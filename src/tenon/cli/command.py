@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,32 @@ _REMEDIES = {"--precision": "a model in 8-bit integers is made by 'tenon quantiz
 """What else a value that is no choice may ask for."""
 
 
+@contextmanager
+def usage_errors(ctx: Any) -> Iterator[None]:
+    """Typer's errors as InputError, which ends with the command that helps."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "format_message", None)
+        if message is None or ctx.resilient_parsing or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        text = " ".join(str(message()).split()).rstrip(".")
+        raise InputError(f"{text[:1].lower()}{text[1:]}: see '{ctx.command_path} -h'") from None
+
+
 class CommandGroup(TyperGroup):
     """The program, which lists its commands by group."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(program_help(ctx, self))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with usage_errors(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with usage_errors(ctx):
+            return super().resolve_command(ctx, args)
 
 
 class Command(TyperCommand):
@@ -36,9 +59,10 @@ class Command(TyperCommand):
         formatter.write(command_help(ctx, self))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:
-            self._refuse_repeated(ctx, args)
-        rest = super().parse_args(ctx, args)
+        with usage_errors(ctx):
+            if not ctx.resilient_parsing:
+                self._refuse_repeated(ctx, args)
+            rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             self._check_choices(ctx)
             self._check_files(ctx)

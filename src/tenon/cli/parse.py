@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenon.errors import InputError
+from tenon.formats.wire.file_kinds import told_kind
 from tenon.input_file import open_regular, read_regular
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def read_array(path: Path) -> Array:
     except MemoryError:
         raise InputError(f"{path}: its header states more elements than fit into memory") from None
     except Exception as error:  # a damaged header raises ValueError, or errors of tokenize and ast
-        raise InputError(f"{path}: not a .npy file of numbers ({error})") from None
+        with open_regular(path) as file:
+            head = file.read(64)
+        why = error if head.startswith(b"\x93NUMPY") else told_kind(head) or "it does not begin as one"
+        raise InputError(f"{path}: not a .npy file of numbers ({why}): numpy.save writes one") from None
     return np.asarray(array)
 
 
@@ -164,7 +168,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     try:
         return tuple(read_regular(path).decode("utf-8").splitlines())
     except UnicodeDecodeError as error:
-        raise InputError(f"--labels {path}: cannot be read ({error})") from None
+        raise InputError(f"--labels {path}: byte {error.start} is not UTF-8: give a text file") from None
 
 
 def parse_size(option: str, text: str) -> tuple[int, int]:

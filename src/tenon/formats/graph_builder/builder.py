@@ -295,7 +295,7 @@ class GraphBuilder:
         for name in self.shapes:
             if name not in self._declared and name not in dims and not self.cut_inputs:
                 have = ", ".join(repr(n) for n in (*self._declared, *sorted(dims)))
-                raise InputError(f"no input or dimension is called '{name}'; the model has {have}")
+                raise InputError(f"{self.file.name}: no input or dimension is called '{name}'; the model has {have}")
 
     def _check_reads(self) -> None:
         """Raise FormatError for a tensor that a layer declared and did not compute, where another one reads it."""

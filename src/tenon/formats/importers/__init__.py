@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tenon.errors import FormatError, InputError, TenonError
+from tenon.errors import FormatError, InputError, ModelError, TenonError, prefixed
 from tenon.formats.importers.unsupported_formats import HEAD, foreign
+from tenon.formats.wire.file_kinds import no_model, told_kind
 from tenon.formats.wire.stored_files import stored_as
 from tenon.input_file import matching_names
 
@@ -157,10 +158,41 @@ def read(
     with stored_as(key, transform), np.errstate(all="ignore"):  # infinities in a file's numbers are the file's own
         file, importer = find(source, sha256, weights=weights, cache=cache, progress=progress)
         file = replace(file, values=arrays(values))
-        graph = importer.load(file, shapes or {}, inputs, outputs)
+        graph = _loaded(importer, file, shapes or {}, inputs, outputs)
     graph.name = _called(source, file) or graph.name
     check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
     return Imported(graph, file, format_name(importer))
+
+
+def _loaded(
+    importer: Importer, file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> Graph:
+    """The graph of a file.  Where a file can be used with its own shapes, an error begins with the given ones."""
+    try:
+        return importer.load(file, shapes, inputs, outputs)
+    except ModelError as error:
+        own = _own_inputs(importer, file, inputs, outputs) if shapes else ""
+        if not own:
+            raise
+        given = ", ".join(f"{name}={_text(shape)}" for name, shape in shapes.items())
+        fault = f"the shape {given} does not fit the model, whose own is {own}; leave out --shape, or correct it"
+        raise prefixed(error, f"{file.name}: {fault}") from error
+
+
+def _own_inputs(
+    importer: Importer, file: ModelFile, inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> str:
+    """The inputs that a file states, with their types; "" if it cannot be used with these."""
+    try:
+        values = importer.load(file, {}, inputs, outputs).inputs
+    except TenonError:
+        return ""
+    bound = all(value.typed and value.type.bound for value in values)
+    return ", ".join(f"{value.name} {value.type}" for value in values) if bound else ""
+
+
+def _text(shape: object) -> str:
+    return ",".join(map(str, shape)) if isinstance(shape, list | tuple) else str(shape)
 
 
 def format_name(importer: Importer) -> str:
@@ -198,6 +230,9 @@ def find(
         file = replace(file, weights=read(weights, None, cache, progress))
     if file.is_folder:
         return _main(file)
+    if kind := no_model(file.data[:HEAD]):
+        remedy = f": {kind.remedy}" if kind.remedy else ": give the file of a model"
+        raise FormatError(f"{file.name}: not a model: it is {kind.what}{remedy}")
     doubts: list[TenonError] = []
     for format in FORMATS.values():
         importer = format.importer()
@@ -207,7 +242,8 @@ def find(
         raise doubts[0]
     if what := foreign(file.name, file.data[:HEAD]):
         raise FormatError(f"{file.name}: {what}")
-    raise FormatError(f"{file.name}: the format is not known; Tenon reads {', '.join(FORMATS)}")
+    told = f" ({text})" if (text := told_kind(file.data[:HEAD])) else ""
+    raise FormatError(f"{file.name}: the format is not known{told}; Tenon reads {', '.join(FORMATS)}")
 
 
 def _recognised(importer: Importer, file: ModelFile, doubts: list[TenonError]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.errors import InputError
+from tenon.formats.wire.file_kinds import told_kind
 from tenon.input_file import open_regular
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.preprocessing import AS_IT_IS, Box, Preprocessing, letterbox, planes, view
@@ -125,6 +126,10 @@ def _bytes(photo: Photo, shape: tuple[int, int, int], preprocessing: Preprocessi
     return InputImage(pixels, photo.size, (left * x, top * y, right * x, bottom * y), inner)
 
 
+_HEAD = 64
+"""Bytes that tell what a file is that is no image."""
+
+
 def open_photo(path: str | Path) -> Photo:
     """The image in a file, upright.  Raises InputError for a file that is not an image."""
     from PIL import Image, ImageOps, UnidentifiedImageError
@@ -134,7 +139,11 @@ def open_photo(path: str | Path) -> Photo:
             photo = _narrowed(ImageOps.exif_transpose(file))
             photo.load()
             return photo
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except UnidentifiedImageError:
+        with open_regular(path) as raw:
+            what = told_kind(raw.read(_HEAD)) or "its format is none that Pillow reads"
+        raise InputError(f"{path}: not an image: {what}; give a JPEG, PNG, BMP, GIF, TIFF or WebP file") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: not a readable image ({error})") from None
 
 

@@ -15,6 +15,7 @@ from tenon.formats.graph_builder.errors import no_such_tensors
 from tenon.formats.importers.onnx.labels import stated_labels
 from tenon.formats.importers.onnx.node_context import reads
 from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.wire.file_kinds import told_kind
 from tenon.formats.wire.protobuf import DamagedError, varint
 from tenon.network.graph.bind import ANY_RANK, Shapes, bind_types, open_batches
 from tenon.network.graph.fixed import bindings, check_names
@@ -54,6 +55,10 @@ def _reaches_graph(data: bytes) -> bool:
     return False
 
 
+_HEAD = 4096
+"""Bytes that tell what a file is that is no model."""
+
+
 def parse(file: ModelFile) -> ModelProto:
     """The model's protobuf.  Raises FormatError."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -63,7 +68,8 @@ def parse(file: ModelFile) -> ModelProto:
     try:
         model.ParseFromString(file.data)
     except (DecodeError, ValueError) as error:
-        raise FormatError(f"{file.name}: not a readable ONNX model; it is truncated or damaged ({error})") from error
+        what = told_kind(file.data[:_HEAD]) or f"it is truncated or damaged ({error})"
+        raise FormatError(f"{file.name}: not a readable ONNX model; {what}") from error
     if not model.HasField("graph"):
         raise FormatError(f"{file.name}: an ONNX model without a graph; the file is truncated or damaged")
     if not all(isinstance(name, str) for name in _names(model)):
