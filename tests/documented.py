@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DIGEST = re.compile(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{12}\b")
+"""The version of a bundle on a device, which every change of the code generator changes."""
 TIME = re.compile(r"\b\d+(\.\d+)? (s|ms|µs|us)\b")
 TOLERANCE = 0.1
 """Code grows and shrinks a little with every change to the generator; a page that is off by more has grown stale."""
@@ -29,8 +31,9 @@ def shell(command: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 
 def alike(shown: str, now: str) -> bool:
-    """Whether two outputs are equal, ignoring times and, within the tolerance, differences of numbers."""
-    ours, theirs = (TIME.sub("(time)", text).split() for text in (shown, now))
+    """Whether two outputs are equal, ignoring times, versions of bundles and, within the tolerance, differences of
+    numbers."""
+    ours, theirs = (DIGEST.sub("(digest)", TIME.sub("(time)", text)).split() for text in (shown, now))
     return len(ours) == len(theirs) and all(map(_same, ours, theirs))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +37,24 @@ class Page:
     slow: bool = False
 
 
-RUN_HERE: dict[str, Page] = {}
+RUN_HERE: dict[str, Page] = {
+    "tutorials/cluster": Page(packages=("distributed",), avx2=True, slow=True),
+    "tutorials/detector-in-c": Page(
+        programs=("gcc",),
+        files={
+            "yolo-fastest-1.1.cfg": "darknet/yolo-fastest-1.1/yolo-fastest-1.1.cfg",
+            "yolo-fastest-1.1.weights": "darknet/yolo-fastest-1.1/yolo-fastest-1.1.weights",
+            "coco.names": "darknet/coco.names",
+            "dog.jpg": "images/darknet_dog.jpg",
+        },
+        avx2=True,
+    ),
+    "tutorials/first-hour": Page(programs=("gcc",), packages=("onnxruntime",), avx2=True),
+    "tutorials/fleet": Page(programs=("openssl", "qemu-aarch64"), packages=("cryptography",), slow=True),
+    "tutorials/quantise-for-a-microcontroller": Page(
+        programs=("qemu-system-arm", "arm-none-eabi-gcc", "make"), packages=("onnxruntime",)
+    ),
+}
 NOT_RUN = {"howto/plugins", "howto/protection", "howto/quantise", "reference/deployment", "reference/quantised"}
 """Pages whose programs are excerpts that other tests run as a whole."""
 
@@ -51,13 +70,17 @@ RUN_BY_OTHERS = {
     "reference/libtenon": "unit/test_libtenon.py",
     "tutorials/android": "e2e/test_platforms.py",
     "tutorials/apple": "e2e/test_platforms.py",
+    "tutorials/arduino": "e2e/test_platforms.py",
     "tutorials/browser": "e2e/test_browser.py",
     "tutorials/deploy-to-a-device": "e2e/test_walkthrough.py",
     "tutorials/esp32-c3": "e2e/test_platforms.py",
     "tutorials/linux": "e2e/test_platforms.py",
+    "tutorials/nrf52840": "e2e/test_platforms.py",
     "tutorials/raspberry-pi": "e2e/test_platforms.py",
+    "tutorials/rp2040": "e2e/test_platforms.py",
     "tutorials/stm32": "e2e/test_platforms.py",
     "tutorials/windows": "e2e/test_platforms.py",
+    "tutorials/zephyr": "e2e/test_platforms.py",
 }
 """Pages that need more than a shell, and the tests that run them."""
 
@@ -79,13 +102,23 @@ def test_programs_of_a_page(name: str, tmp_path: Path, update_golden: bool) -> N
         shutil.copy(shared(f"models/{source}"), tmp_path / destination)
     env = environment(PATH=os.pathsep.join((str(tenon_script().parent), PATH)), TENON_NO_TUNING="1")
     env |= {"TENON_TARGET": "x86-64-avx2"} if page.avx2 else {}
-    check_page(
-        DOCS / f"{name}.md",
-        lambda line: shell(line, tmp_path, env),
-        update=update_golden,
-        test="tests/e2e/test_pages.py",
-        folder=tmp_path,
-    )
+    try:
+        check_page(
+            DOCS / f"{name}.md",
+            lambda line: shell(line, tmp_path, env),
+            update=update_golden,
+            test="tests/e2e/test_pages.py",
+            folder=tmp_path,
+        )
+    finally:
+        _end(*tmp_path.glob("*.pid"))
+
+
+def _end(*files: Path) -> None:
+    """End the processes that a page started and whose ids it keeps, if it failed before it ended them."""
+    for file in files:
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGTERM)
 
 
 def test_every_page_with_programs_is_run() -> None:
