@@ -86,6 +86,10 @@ class Session:
             assert time.monotonic() < end, f"never true: {condition}; {self.errors}"
             time.sleep(0.02)
 
+    def phone(self, width: int = 420, height: int = 800) -> None:
+        """Show the page as a phone does."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
+
     def choose(self, selector: str, *files: Path) -> None:
         """Choose files for a file input."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]

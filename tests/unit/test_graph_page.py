@@ -13,7 +13,7 @@ import pytest
 from onnx import NodeProto
 
 import tenon
-from browser import opened
+from browser import opened, session
 from installed import succeeds
 from installed import tenon as command
 from onnx_models import model, node
@@ -207,6 +207,27 @@ def test_search_zoom_pan_and_clicks(written: Path) -> None:
         ["clicked", "Add"],
         ["type", 1],
     ]
+
+
+def test_phone_shows_the_graph_beside_its_legend(written: Path, tmp_path: Path) -> None:
+    """At 420 pixels: the legend covers no node, and nothing is wider than the window."""
+    with session(tmp_path) as page:
+        page.phone()
+        page.open(written.as_uri())
+        page.until("document.body.dataset.ready")
+        under = page.evaluate(
+            "(() => { const l = document.getElementById('legend').getBoundingClientRect();"
+            "return [...document.querySelectorAll('#boxes > g')].map(g => g.getBoundingClientRect())"
+            ".filter(b => b.top < l.bottom && b.bottom > l.top && b.left < l.right && b.right > l.left).length; })()"
+        )
+        assert under == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        assert page.evaluate("document.getElementById('view').clientHeight") > 400
+        assert page.evaluate("document.getElementById('legend').clientHeight") < 60
+        page.evaluate("choose(1)")
+        details = page.evaluate("document.getElementById('details').getBoundingClientRect().height")
+        assert 50 < details < 400
+        assert not page.errors
 
 
 def test_the_page_of_a_profile_opens_too(tmp_path: Path) -> None:

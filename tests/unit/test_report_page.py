@@ -101,3 +101,22 @@ def test_page_opens_offline_in_a_browser(written: Path, tmp_path: Path) -> None:
         page.screenshot(tmp_path / "page.png")
     with Image.open(tmp_path / "page.png") as shot:
         assert len(np.unique(np.asarray(shot.convert("RGB")).reshape(-1, 3), axis=0)) > 50
+
+
+def test_memory_can_be_read_on_a_phone(written: Path, tmp_path: Path) -> None:
+    """At 420 pixels the picture fills the width, and its text keeps its size."""
+    with session(tmp_path) as page:
+        page.phone()
+        page.open(written.as_uri())
+        page.until("!!document.querySelector('#memory rect')")
+        picture = "document.getElementById('memory').getBoundingClientRect()"
+        assert page.evaluate(f"{picture}.width") > 250
+        assert page.evaluate(f"{picture}.height") >= 250
+        heights = page.evaluate("[...document.querySelectorAll('.addresses span')].map(e => e.offsetHeight)")
+        assert len(heights) == 5
+        assert min(heights) >= 11, "smaller text cannot be read"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        sides = "[...document.querySelectorAll('#memory rect')].map(e => e.getBoundingClientRect().right)"
+        assert page.evaluate(f"Math.max(...{sides})") <= page.evaluate(f"{picture}.right") + 1
+        page.screenshot(tmp_path / "phone.png")
+    assert (tmp_path / "phone.png").stat().st_size > 5000

@@ -36,6 +36,14 @@ aside { position: absolute; background: var(--card); border: 1px solid var(--lin
   padding: 14px 16px; overflow-wrap: anywhere; }
 #details h2 { margin: 0 0 2px; font-size: 15px; } #details dt { color: var(--soft); font-size: 12px; margin-top: 8px; }
 #details dd { margin: 0; } #details a { color: hsl(212 75% 48%); cursor: pointer; display: block; }
+@media (max-width: 700px) {
+  header { padding: 8px 10px; gap: 6px; } header p { flex-basis: 100%; order: 1; font-size: 12px; }
+  input { width: auto; flex: 1; min-width: 0; } #found { min-width: 0; }
+  main { display: flex; flex-direction: column; } #view { flex: 1; min-height: 0; order: 1; }
+  #legend { position: static; flex: none; flex-direction: row; max-height: none; padding: 4px; border-width: 0 0 1px;
+    border-radius: 0; } #legend button { flex: none; white-space: nowrap; }
+  #details { left: 8px; right: 8px; top: auto; bottom: 8px; width: auto; max-height: 45%; }
+}
 """
 
 SCRIPT = """

@@ -100,6 +100,10 @@ tr:target td { background: hsl(48 90% 60% / .25); } tbody tr:hover td { backgrou
 .name { max-width: 260px; overflow: hidden; text-overflow: ellipsis; }
 .dot { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px; }
 .share { display: inline-block; height: 8px; border-radius: 3px; margin-right: 8px; }
+@media (max-width: 600px) {
+  body { padding: 16px 10px 40px; } section { padding: 12px; }
+  .bar { grid-template-columns: minmax(70px, 34%) 1fr 66px 50px; gap: 6px; }
+}
 .low { color: hsl(2 70% 52%); font-weight: 620; } .mid { color: hsl(35 85% 42%); } .high { color: hsl(150 60% 36%); }
 """
 

@@ -14,7 +14,7 @@ from tenon.machine.plan.lifetimes import Lifetime
 from tenon.machine.toolchain.size import Sizes
 from tenon.runtime.bundle.manifest import CallRecord, Manifest
 
-_WIDTH, _HEIGHT, _MARGIN = 1200, 360, 70  # of the diagram of the memory
+_WIDTH, _HEIGHT = 1200, 360  # of the diagram of the memory, in its own units: it fills the width of the page
 
 
 @dataclass(frozen=True)
@@ -90,26 +90,29 @@ def _memory(report: BuildReport, hues: dict[str, str]) -> str:
     calls = len(report.manifest.nodes)
     if not report.lifetimes or not total:
         return "<p>The network keeps no intermediate results.</p>"
-    across, up = (_WIDTH - _MARGIN) / max(calls, 1), _HEIGHT / total
+    across, up = _WIDTH / max(calls, 1), _HEIGHT / total
     shapes = [
-        f"<rect x='{_MARGIN + e.first * across:.2f}' y='{_HEIGHT - (e.offset + e.bytes) * up:.2f}' "
+        f"<rect x='{e.first * across:.2f}' y='{_HEIGHT - (e.offset + e.bytes) * up:.2f}' "
         f"width='{max((e.last - e.first + 1) * across, 0.5):.2f}' height='{max(e.bytes * up, 0.5):.2f}' "
         f"fill='{hues.get(e.op, OTHER)}'><title>{escape(e.layer)} ({escape(e.op)}): {e.bytes:,} bytes at {e.offset:,}, "
         f"calls {e.first} to {e.last}</title></rect>"
         for e in report.lifetimes
     ]
     bound = _HEIGHT - report.manifest.memory.bound * up
-    marks = [
-        f"<text x='{_MARGIN - 6}' y='{_HEIGHT - part * _HEIGHT / 4 + 4:.0f}'>{size(round(part * total / 4))}</text>"
-        for part in range(5)
-    ]
-    line = f"<path d='M{_MARGIN} {bound:.2f}H{_WIDTH}'><title>lower bound</title></path>"
+    marks = "".join(f"<span>{size(round(part * total / 4))}</span>" for part in range(4, -1, -1))
+    line = f"<path d='M0 {bound:.2f}H{_WIDTH}'><title>lower bound</title></path>"
     legend = "".join(
         f"<span><i class=dot style='background:{colour}'></i>{escape(op)}</span>" for op, colour in hues.items()
     )
-    diagram = f"<svg id=memory viewBox='0 -8 {_WIDTH} {_HEIGHT + 30}' role=img aria-label='activations over time'>"
-    axis = f"<text class=axis x='{_MARGIN}' y='{_HEIGHT + 16}'>kernel calls 0 to {calls - 1}, in run order</text>"
-    return f"{diagram}{''.join(shapes)}{line}{''.join(marks)}{axis}</svg><p class=legend>{legend}</p>"
+    diagram = (
+        f"<svg id=memory viewBox='0 0 {_WIDTH} {_HEIGHT}' preserveAspectRatio=none role=img "
+        f"aria-label='activations over time'>{''.join(shapes)}{line}</svg>"
+    )
+    axis = f"kernel calls 0 to {calls - 1}, in run order, to the right; addresses upwards; dashed: the lower bound"
+    return (
+        f"<div class=memory><div class=addresses>{marks}</div>{diagram}</div>"
+        f"<p class=axis>{axis}</p><p class=legend>{legend}</p>"
+    )
 
 
 def _layer(i: int, step: CallRecord) -> str:
@@ -161,8 +164,12 @@ _LAYER_HEAD = (
     "<th>MACs for each byte</th>"
 )
 _STYLE = """
-#memory { width: 100%; } #memory rect { stroke: var(--card); stroke-width: .6; } #memory rect:hover { opacity: .7; }
-#memory text { font-size: 11px; fill: var(--soft); text-anchor: end; } #memory text.axis { text-anchor: start; }
+.memory { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 8px; height: 360px; }
+.addresses { display: flex; flex-direction: column; justify-content: space-between; text-align: right; font-size: 11px;
+  color: var(--soft); } .axis { font-size: 12px; color: var(--soft); margin: 6px 0; }
+#memory { width: 100%; height: 100%; } #memory rect { stroke: var(--card); stroke-width: .6; }
+#memory rect, #memory path { vector-effect: non-scaling-stroke; } #memory rect:hover { opacity: .7; }
 #memory path { stroke: var(--ink); stroke-dasharray: 4 3; fill: none; } .legend span { margin-right: 16px; }
+@media (max-width: 700px) { .memory { height: 280px; } }
 iframe { width: 100%; height: 640px; border: 1px solid var(--line); border-radius: 8px; background: var(--back); }
 """

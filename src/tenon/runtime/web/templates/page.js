@@ -31,6 +31,8 @@ function decoded(base64) {
 }
 
 // ----------------------------------------------------------------------------------------------------- results
+let last = null; // the image of the last run
+
 function element(name, text = "", className = "") {
   const made = document.createElement(name);
   made.textContent = text;
@@ -43,8 +45,13 @@ function say(text, failed = false) {
   byId("message").classList.toggle("error", failed);
 }
 
+/** Say what went wrong; an earlier answer is not the one of what was given now. */
 function fail(error) {
   say(error.message, true);
+  byId("shown").hidden = true;
+  byId("answer").replaceChildren();
+  byId("times").textContent = "";
+  last = window.tenonResult = null;
   document.body.dataset.state = "failed";
 }
 
@@ -118,7 +125,7 @@ function show({ outputs, detections, times }, image) {
 }
 
 // ------------------------------------------------------------------------------------------------------ images
-let busy = false, last = null, live = false; // live: from the camera or the drawing area, which show it
+let busy = false, live = false; // live: from the camera or the drawing area, which show it
 
 /** Run on an ImageData; with `skip`, not while another run is under way. */
 async function runImage(image, { isLive = false, skip = false } = {}) {
