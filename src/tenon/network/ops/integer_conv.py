@@ -26,7 +26,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.conv import check_operands
 from tenon.network.ops.integer_conv_cases import conv_case, sums_case, with_added
-from tenon.network.ops.integer_pairs import PairProduct
+from tenon.network.ops.integer_pairs import PairNumbers, PairProduct
 from tenon.network.ops.integer_product import (
     ADDED,
     BYTES,
@@ -151,32 +151,32 @@ class IntegerConv(IntegerProduct):
         own = (Image.of(site.input(ADDED)),) if adds(site) else ()
         return replace(s, operands=(*own, *_images(site)), epilogue=site.epilogue)
 
-    def in_pairs(self, site: Site, *, settled: bool = True) -> PairProduct | None:
+    def pair_numbers(self, site: Site) -> PairNumbers | None:
+        fits = site.machine.block == integer_pairs.BLOCK and site.input(0).rank <= 4
+        return super().pair_numbers(site) if fits else None
+
+    def in_pairs(self, site: Site, numbers: PairNumbers | None, *, settled: bool = True) -> PairProduct | None:
         """The product that is computed by pairs of 16 bits, if it can be: with the layouts that it wants, or with those
         that are ``settled``, in which other readers may have asked for halos."""
-        if (
-            not integer_pairs.available(site.machine)
-            or site.machine.block != integer_pairs.BLOCK
-            or site.input(0).rank > 4
-        ):
+        if numbers is None:
             return None
         known = Image.of if settled else integer_pairs.image
         x, y = (known(t) for t in (site.input(0), site.output))
         s = self.described(site, x, y)
         own = (known(site.input(ADDED)),) if adds(site) else ()
-        return self.paired(site, replace(s, operands=(*own, *s.operands[len(own) :])).flattened())
+        return self.paired(site, replace(s, operands=(*own, *s.operands[len(own) :])).flattened(), numbers)
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         """A depthwise convolution by pairs copies what it reads; what is added is read just before a result is
         stored."""
         x, y = site.input(0), site.output
         depthwise = self.group == x.dims[1] and x.dims == y.dims
-        own = (0,) if depthwise and self.in_pairs(site) is not None else ()
+        own = (0,) if depthwise and self.in_pairs(site, self.pair_numbers(site)) is not None else ()
         return (*own, ADDED) if adds(site) else own
 
     def layouts(self, site: Site) -> Layouts:
         x, block = site.input(0), site.machine.block
-        if self.in_pairs(site, settled=False) is not None:
+        if self.in_pairs(site, self.pair_numbers(site), settled=False) is not None:
             around = self._other_layouts(site, integer_pairs.layout(site.output))
             return Layouts((integer_pairs.layout(x), *around), (integer_pairs.layout(site.output),))
         axes = self.axes(x.dims, site.input(1).dims)
@@ -204,11 +204,11 @@ class IntegerConv(IntegerProduct):
         return 4 if site.machine.fours and channels > 2 else 1  # one or two channels would be mostly zeros
 
     def problem(self, site: Site) -> dense.Conv | None:
-        if site.input(0).rank > 4:
-            return None
-        if (product := self.in_pairs(site, settled=False)) is not None:
-            return product.problem
-        return self.alone(site)
+        return None if site.input(0).rank > 4 else self._problem(site, self.pair_numbers(site))
+
+    def _problem(self, site: Site, numbers: PairNumbers | None) -> dense.Conv:
+        product = self.in_pairs(site, numbers, settled=False)
+        return self.alone(site) if product is None else product.problem
 
     def alone(self, site: Site) -> dense.Conv:
         """The convolution without halos and what is fused to it."""
@@ -223,9 +223,9 @@ class IntegerConv(IntegerProduct):
     def lower(self, site: Site) -> list[Step]:
         weights = site.constants[1]
         assert weights is not None
-        problem = self.problem(site)
-        assert problem is not None
-        if (product := self.in_pairs(site)) is not None:
+        numbers = self.pair_numbers(site)
+        problem = self._problem(site, numbers)
+        if (product := self.in_pairs(site, numbers)) is not None:
             return self.tiled(site, product.stage, problem)
         images = Image.of(site.input(0)), Image.of(site.output)
         stage = self.stage(site, self.described(site, *images), weights)

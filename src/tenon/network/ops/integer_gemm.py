@@ -75,7 +75,7 @@ class IntegerGemm(IntegerProduct):
 
     def problem(self, site: Site) -> dense.Conv | None:
         s = replace(self.rows(site), operands=(), epilogue=identity)
-        product = self.paired(site, s)
+        product = self.paired(site, s, self.pair_numbers(site))
         return s if product is None else product.problem
 
     def layouts(self, site: Site) -> Layouts:
@@ -100,7 +100,7 @@ class IntegerGemm(IntegerProduct):
         assert weights is not None
         weights, s = self.in_memory_order(weights, site.input(0)), self.rows(site)
         site = replace(site, constants=(site.constants[0], weights, *site.constants[2:]))
-        if (product := self.paired(site, s)) is not None:
+        if (product := self.paired(site, s, self.pair_numbers(site))) is not None:
             return self.tiled(site, product.stage, product.problem)
         return self.tiled(site, self.stage(site, s, weights), s)
 

@@ -49,16 +49,15 @@ class _Requantized:
 
 
 @dataclass(frozen=True, eq=False)
-class PairProduct:
-    """A convolution of i8 by weights [out, in / groups, kh, kw] of i8, requantised with "double" rounding or in floats.
+class PairNumbers:
+    """The weights [out, in / groups, kh, kw] of i8 of a product by pairs, and how its sums are requantised, with
+    "double" rounding or in floats.
 
     ``bias`` includes the correction for the zero point of x; ``sums`` are the largest magnitudes of the sums.
-    ``factors`` have one number for each channel, or one for all.  ``operands`` are the factors and the input that is
-    added to the sums, with ``added``, and the inputs that the epilogue reads.  ``in_floats``: the machine multiplies
-    floats fast.
+    ``factors`` have one number for each channel, or one for all.  ``added`` is the input that is added to the sums, if
+    there is one.  ``in_floats``: the machine multiplies floats fast.
     """
 
-    conv: Conv
     weights: Array
     bias: Array
     sums: Array
@@ -69,54 +68,14 @@ class PairProduct:
     high: int
     in_floats: bool = False
     added: Added | None = None
-    operands: tuple[Arg, ...] = ()
-
-    @property
-    def described(self) -> PairConv:
-        known, signed = self._requantized, self.factors.rounding == "double" and self.zero > self.low
-        return PairConv(
-            self.conv,
-            self.fill,
-            signed,
-            self.low,
-            self.high,
-            self.factors.slope,
-            self.added,
-            self.zero,
-            "double" if known is None else known.rounding,
-            0 if known is None else known.left,
-        )
 
     @property
     def possible(self) -> bool:
         """Whether the kernels requantise by such factors."""
-        return self._requantized is not None
-
-    @property
-    def problem(self) -> Conv:
-        """The convolution that an algorithm is chosen for."""
-        return replace(self.conv, paired=True, operands=())
-
-    @property
-    def stage(self) -> PairStage:
-        """The convolution in its context, of a product that is possible."""
-        known = self._requantized
-        assert known is not None
-        mixed = None
-        if known.fitted is not None and known.by_floats is not None:
-            mixed = Mixed(known.fitted, known.by_floats, known.fitted_left)
-        return PairStage(
-            self.conv,
-            self.weights,
-            known.bias,
-            self.operands,
-            described=self.described,
-            factors=known.factors,
-            mixed=mixed,
-        )
+        return self.requantized is not None
 
     @cached_property
-    def _requantized(self) -> _Requantized | None:
+    def requantized(self) -> _Requantized | None:
         """The bias and the factors of the kernel, None where there are none.  A channel without weights has one result,
         whatever its factor, unless something is added to it."""
         count = len(self.weights)
@@ -166,6 +125,52 @@ class PairProduct:
         rows = np.array([row or (1 << 30, 0, 1) for row in per_channel[0]], np.int32).T
         by_floats = np.array([row is None for row in per_channel[0]])
         return replace(known, fitted=integer_pairs.wrapped(rows), by_floats=by_floats, fitted_left=per_channel[1])
+
+
+@dataclass(frozen=True, eq=False)
+class PairProduct:
+    """A convolution of i8 by pairs, of numbers that are possible.
+
+    ``operands`` are the factors and the input that is added to the sums, and the inputs that the epilogue reads.
+    """
+
+    conv: Conv
+    numbers: PairNumbers
+    operands: tuple[Arg, ...] = ()
+
+    @property
+    def described(self) -> PairConv:
+        known, n = self._requantized, self.numbers
+        signed = n.factors.rounding == "double" and n.zero > n.low
+        slope = n.factors.slope
+        return PairConv(self.conv, n.fill, signed, n.low, n.high, slope, n.added, n.zero, known.rounding, known.left)
+
+    @property
+    def problem(self) -> Conv:
+        """The convolution that an algorithm is chosen for."""
+        return replace(self.conv, paired=True, operands=())
+
+    @property
+    def stage(self) -> PairStage:
+        """The convolution in its context."""
+        known, mixed = self._requantized, None
+        if known.fitted is not None and known.by_floats is not None:
+            mixed = Mixed(known.fitted, known.by_floats, known.fitted_left)
+        return PairStage(
+            self.conv,
+            self.numbers.weights,
+            known.bias,
+            self.operands,
+            described=self.described,
+            factors=known.factors,
+            mixed=mixed,
+        )
+
+    @property
+    def _requantized(self) -> _Requantized:
+        known = self.numbers.requantized
+        assert known is not None
+        return known
 
 
 def available(machine: Machine) -> bool:

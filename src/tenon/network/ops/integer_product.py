@@ -32,7 +32,7 @@ from tenon.network.ops.base import (
     padding_mask,
     typed,
 )
-from tenon.network.ops.integer_pairs import PairProduct
+from tenon.network.ops.integer_pairs import PairNumbers, PairProduct
 from tenon.network.ops.requantize import Factors, clamped, largest_added, largest_sums, limits, row_type
 
 ADDED = 5
@@ -148,42 +148,43 @@ class IntegerProduct(Operator):
         result: Array = (total if bias is None else total + bias).astype(np.int32)
         return result
 
-    def paired(self, site: Site, s: dense.Conv) -> PairProduct | None:
-        """The product that is computed by pairs of 16 bits, if it can be; nothing is packed yet."""
+    def pair_numbers(self, site: Site) -> PairNumbers | None:
+        """The numbers of the product by pairs of 16 bits, if they can be computed so; nothing is packed yet."""
         weights, factors, shifts = site.constants[1], *self.factors(site)
         if site.input(1).dtype is DType.I4:  # pairs are of bytes: weights of 4 bits would take twice their size
             return None
-        if weights is None or factors is None:
+        if weights is None or factors is None or self.rounding not in ("double", "float"):
             return None
-        if self.rounding not in ("double", "float"):
-            return None
-        known = Factors(self.rounding, factors, shifts, self.slope)
-        s = replace(s, weights=DType.I8)
-        if not integer_pairs.supports(s, site.machine):
+        if not integer_pairs.available(site.machine) or {site.input(0).dtype, site.output.dtype} != {DType.I8}:
             return None
         whole = weights.astype(np.int64) - self.w_zero
         if whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
             return None
-        bias = self.sums(weights, site.constants[2], 0)
-        kernel = whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:])
-        product = PairProduct(
-            s,
-            kernel,
-            bias,
+        other = self.added(site)
+        numbers = PairNumbers(
+            whole.astype(np.int8).reshape(*weights.shape[:2], *(1, 1, *weights.shape[2:])[-2:]),
+            self.sums(weights, site.constants[2], 0),
             self.largest(site, weights),
-            known,
+            Factors(self.rounding, factors, shifts, self.slope),
             self.x_zero,
             self.zero,
             self.low,
             self.high,
             not site.machine.rounds_in_integers,
-            operands=tuple(map(Input, site.extras)),
+            None if other is None else other[0],
         )
+        return numbers if numbers.possible else None
+
+    def paired(self, site: Site, s: dense.Conv, numbers: PairNumbers | None) -> PairProduct | None:
+        """The product by pairs of these images, if there is a kernel for it."""
+        s = replace(s, weights=DType.I8)
+        if numbers is None or not integer_pairs.supports(s, site.machine):
+            return None
+        own: tuple[Arg, ...] = ()
         if (other := self.added(site)) is not None:
-            added, own = other
-            every = np.broadcast_to(own, len(weights)).astype(np.int32)
-            product = replace(product, added=added, operands=(Weights(every), Input(ADDED), *product.operands))
-        return product if product.possible else None
+            every = np.broadcast_to(other[1], len(numbers.weights)).astype(np.int32)
+            own = (Weights(every), Input(ADDED))
+        return PairProduct(s, numbers, (*own, *map(Input, site.extras)))
 
     def stored_weights(self, site: Site, s: dense.Conv, weights: Array) -> tuple[Array, int, bool]:
         """The weights as they are stored and their zero point; or less their zero point, each the sum of two i8."""
@@ -244,15 +245,15 @@ class IntegerProduct(Operator):
         """The convolution without halos, which the choice of algorithm depends on; None where there is no choice."""
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
-        problem = self.problem(site)
-        return () if problem is None else registry.candidates((problem,), site.machine, site.limits)
+        return _candidates(site, self.problem(site))
 
     def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
         problem, chosen = self.problem(site), other.algorithm or next(iter(self.candidates(other)), None)
         return None if problem is None or chosen is None else registry.packed_alike((problem,), site.machine, chosen)
 
     def cost(self, site: Site) -> Cost:
-        problem, algorithm = self.problem(site), site.algorithm or next(iter(self.candidates(site)), None)
+        problem = self.problem(site)
+        algorithm = site.algorithm or next(iter(_candidates(site, problem)), None)
         return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
 
     def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:
@@ -260,8 +261,12 @@ class IntegerProduct(Operator):
         may not apply to the weights of this one."""
         algorithm = site.algorithm
         if algorithm is None or not algorithm.applies((problem,), site.machine):
-            algorithm = self.candidates(site)[0]
+            algorithm = _candidates(site, problem)[0]
         return algorithm.lower((problem,), (stage,), site.machine)
+
+
+def _candidates(site: Site, problem: dense.Conv | None) -> tuple[Algorithm, ...]:
+    return () if problem is None else registry.candidates((problem,), site.machine, site.limits)
 
 
 def _row(row: Array | Input, spare: int) -> Arg:
