@@ -50,15 +50,15 @@ def _pmaddwd(name: str, lanes: int) -> Iterator[Form]:
 # ------------------------------------------------------------------------------------------------ pairs of bf16
 def _dpbf16ps(lanes: int) -> Iterator[Form]:
     """Compilers differ in what they call a pair."""
-    brains = "typedef __bf16 brain __attribute__((vector_size(4 * {N})));\n  "
+    typedef = "typedef __bf16 bf16 __attribute__((vector_size(4 * {N})));\n  "
     words = "typedef short words __attribute__((vector_size(4 * {N})));\n  "
     has = "defined(__AVX512BF16__)" + ("" if lanes == 16 else " && defined(__AVX512VL__)")
     clang, gcc = f"__builtin_ia32_dpbf16ps_{32 * lanes}", f"__builtin_ia32_dpbf16ps_v{lanes}sf"
-    new, old = "(acc, (brain)a, (brain)b);", "(acc, a, b);"
+    new, old = "(acc, (bf16)a, (bf16)b);", "(acc, a, b);"
     new_clang = f"{has} && defined(__clang__) && __clang_major__ >= 17"
-    yield Form("dot2", lanes, new_clang, f"{brains}return ({{V}}){clang}{new}")
+    yield Form("dot2", lanes, new_clang, f"{typedef}return ({{V}}){clang}{new}")
     yield Form("dot2", lanes, f"{has} && defined(__clang__)", f"return ({{V}}){clang}{old}")
-    yield Form("dot2", lanes, f"{has} && __GNUC__ >= 13", f"{brains}return ({{V}}){gcc}{new}")
+    yield Form("dot2", lanes, f"{has} && __GNUC__ >= 13", f"{typedef}return ({{V}}){gcc}{new}")
     yield Form("dot2", lanes, has, f"{words}return ({{V}}){gcc}(acc, (words)a, (words)b);")
 
 

@@ -16,7 +16,7 @@ Native = tuple[tuple[str, str], ...]
 """(preprocessor condition, body) pairs: the first that holds is compiled."""
 
 # F: floats, U: their bits, I: the same with a sign, H: halves (bits), N: lanes; S: what clang calls that width
-_BRAIN_TYPE = "typedef __bf16 brain __attribute__((vector_size(2 * {N}))); "
+_BF16_TYPE = "typedef __bf16 bf16 __attribute__((vector_size(2 * {N}))); "
 _HALF_TYPE = "typedef _Float16 half __attribute__((vector_size(2 * {N}))); "
 _NEW_CLANG = "defined(__clang__) && __clang_major__ >= 17"
 _CLANG_BF16 = f"{_NEW_CLANG} && defined(__AVX512BF16__) && defined(__AVX512VL__)"
@@ -51,7 +51,7 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
         "  const {U} high = r.u >> 16;\n"
         "  return ({H})(a != a ? high | 0x40 : (r.u + (high & 1) + 0x7fff) >> 16);",
         {
-            0: ((_CLANG_BF16, _BRAIN_TYPE + "return ({H})__builtin_convertvector(a, brain);"),),
+            0: ((_CLANG_BF16, _BF16_TYPE + "return ({H})__builtin_convertvector(a, bf16);"),),
             16: (
                 ("defined(__AVX512BF16__) && !defined(__clang__)", "return ({H})__builtin_ia32_cvtneps2bf16_v16sf(a);"),
             ),

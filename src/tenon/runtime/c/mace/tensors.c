@@ -75,7 +75,7 @@ static uint16_t half_bits(float value) {
   return (uint16_t)(sign | (kept + (rest > half || (rest == half && (kept & 1)))));
 }
 
-static uint16_t brain_bits(float value) {
+static uint16_t bf16_bits(float value) {
   const uint32_t bits = bits_of_float(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 64);
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -122,7 +122,7 @@ static void store(TenonType type, double number, uint8_t *at) {
   case TENON_F32: memcpy(at, &single, sizeof single); return;
   case TENON_F64: memcpy(at, &number, sizeof number); return;
   case TENON_F16: bits = half_bits(single), memcpy(at, &bits, sizeof bits); return;
-  case TENON_BF16: bits = brain_bits(single), memcpy(at, &bits, sizeof bits); return;
+  case TENON_BF16: bits = bf16_bits(single), memcpy(at, &bits, sizeof bits); return;
   case TENON_I8: STORE(int8_t, INT8_MIN, INT8_MAX);
   case TENON_I16: STORE(int16_t, INT16_MIN, INT16_MAX);
   case TENON_U16: STORE(uint16_t, 0, UINT16_MAX);
