@@ -52,6 +52,7 @@ Emit = Literal[
     "swift",
     "android",
     "tar",
+    "serial",
     "micro",
     "mace",
 ]

@@ -85,7 +85,8 @@ def compile_command(
             "--emit",
             metavar="PARTS",
             help="In addition to the usual parts: exe, html, npm, image, a, single-c, h, cmake, arduino, platformio, "
-            "espidf, zephyr, cmsis, swift, android, tar, micro, mace; or a list of parts: c,header,o,so,weights,ir.",
+            "espidf, zephyr, cmsis, swift, android, tar, serial, micro, mace; or a list of parts: c, header, o, so, "
+            "weights, ir.",
         ),
     ] = None,
     report: Annotated[

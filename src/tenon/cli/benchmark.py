@@ -50,7 +50,8 @@ def benchmark(
     if not as_json:
         rows.begin()
     with where.connected(options) as (device, chosen):
-        before = None if device is None else ask(device)
+        remote = device if isinstance(device, Connection) else None
+        before = None if remote is None else ask(remote)
         for number, source in enumerate(sources):
             try:
                 with open_engine_or_device(source, chosen, threads, device, only_speed=True) as engine:
@@ -62,7 +63,7 @@ def benchmark(
             networks.append({"model": names[number], **facts})
             if not as_json:
                 rows.print(number, facts, times)
-        conditions = _conditions(device, before) if not failures else ""
+        conditions = _conditions(remote, before) if not failures else ""
     if as_json:
         settings = {
             "rounds": rounds,
@@ -73,9 +74,9 @@ def benchmark(
             "unit": "ms",
             "networks": networks,
         }
-        print_json({**settings, **({"device": device.spec.name, "conditions": conditions} if device else {})})
-    elif conditions and device:
-        console.print(f"{device.name}: {conditions}", markup=False)
+        print_json({**settings, **({"device": remote.spec.name, "conditions": conditions} if remote else {})})
+    elif conditions and remote:
+        console.print(f"{remote.name}: {conditions}", markup=False)
     if failures:
         raise failures[0]
     if not as_json:

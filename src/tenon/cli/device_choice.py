@@ -13,6 +13,7 @@ from tenon.errors import InputError
 if TYPE_CHECKING:
     from tenon.tools.devices import RemoteRunner
     from tenon.tools.devices.remote import Connection
+    from tenon.tools.devices.serial_board import SerialBoard
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,11 @@ class DeviceChoice:
     file: Path | None = None
 
     @contextmanager
-    def connected(self, options: Mapping[str, Any]) -> Iterator[tuple[Connection | None, dict[str, Any]]]:
+    def connected(self, options: Mapping[str, Any]) -> Iterator[tuple[Connection | SerialBoard | None, dict[str, Any]]]:
         """A connection to the device, None if there is none to use, and ``options`` with the device's target."""
+        if self.name is not None and self.name.startswith(SERIAL):
+            yield self._serial_board(), dict(options)
+            return
         runner, chosen = self.runner(options)
         if runner is None:
             yield None, chosen
@@ -33,9 +37,12 @@ class DeviceChoice:
             yield connection, chosen
 
     def runner(self, options: Mapping[str, Any]) -> tuple[RemoteRunner | None, dict[str, Any]]:
-        """The device, None for this machine, and ``options`` with the device's target."""
+        """The device, None for this machine, and ``options`` with the device's target.  Raises InputError for a board
+        at a serial port, to which no programs can be pushed."""
         if self.name is None:
             return None, dict(options)
+        if self.name.startswith(SERIAL):
+            raise InputError(f"--device {self.name}: it runs the network of its firmware only, no other programs")
         from tenon.cli.console import note
         from tenon.tools.devices import RemoteRunner, ask, find_devices, target_of
 
@@ -53,6 +60,19 @@ class DeviceChoice:
                 target = target_of(spec, ask(connection)).name
         return runner, {**options, "target": target}
 
+    def _serial_board(self) -> SerialBoard:
+        """The board at a serial port.  Raises InputError where a file of devices is named as well."""
+        from tenon.tools.devices.serial_board import SerialBoard
+        from tenon.tools.devices.serial_port import parse_serial
+
+        assert self.name is not None
+        if self.file is not None:
+            raise InputError(f"--devices: no effect: --device {self.name} is a serial port")
+        return SerialBoard(*parse_serial(self.name.removeprefix(SERIAL)))
+
+
+SERIAL = "serial:"
+"""What the name of a board at a serial port begins with."""
 
 HERE = DeviceChoice()
 """This machine."""

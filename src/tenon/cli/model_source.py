@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tenon.network.graph.graph import Graph
     from tenon.runtime.engine.device import RemoteBundle
     from tenon.tools.devices.remote import Connection
+    from tenon.tools.devices.serial_board import SerialBoard
 
 Shapes = Mapping[str, Any]
 Stages = Callable[[str], None]
@@ -174,7 +175,7 @@ def open_engine_or_device(
     source: ModelArgument,
     options: Mapping[str, Any],
     threads: Threads = ALONE,
-    runner: Connection | None = None,
+    runner: Connection | SerialBoard | None = None,
     *,
     only_speed: bool = False,
 ) -> tenon.Engine | RemoteBundle:
@@ -185,6 +186,8 @@ def open_engine_or_device(
         if runner is None:
             return open_engine(source, options, threads, only_speed=only_speed)
         return _on_device(source, options, threads, runner)
+    if runner is not None and not options.get("target"):
+        raise InputError(f"--target is missing: name the processor of {runner.name}")
     bundle = _engine_or_bundle(source, options, threads, only_speed=only_speed, here=runner is None)
     if isinstance(bundle, tenon.Engine):
         return bundle
@@ -197,12 +200,20 @@ def open_engine_or_device(
     return device
 
 
-def _on_device(source: ModelArgument, options: Mapping[str, Any], threads: Threads, runner: Connection) -> RemoteBundle:
+def _on_device(
+    source: ModelArgument, options: Mapping[str, Any], threads: Threads, runner: Connection | SerialBoard
+) -> RemoteBundle:
     """A saved bundle on a device."""
+    from tenon.runtime.engine.device import RemoteBundle, ResidentNetwork
+    from tenon.runtime.engine.saved_bundle import SavedBundle
     from tenon.tools.devices.bundles import open_on_device
 
     source.check_bundle_options(options, "target", "preprocess", "profile", "compiler")
-    device = open_on_device(runner, source.model, Options.from_environment(compiler=options.get("compiler")))
+    chosen = Options.from_environment(compiler=options.get("compiler"))
+    if isinstance(runner, ResidentNetwork):
+        device = RemoteBundle(SavedBundle(source.model, chosen), runner)
+    else:
+        device = open_on_device(runner, source.model, chosen)
     _check_alone(threads, device.manifest.target.name)
     return device
 

@@ -394,7 +394,11 @@ class DeviceOptions:
 
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="Run on this device: its name in --devices, or its SoC."),
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Run on this device: its name in --devices, its SoC, or serial:PORT[,BAUD].",
+        ),
     ] = None
     devices: DevicesFile = None
 

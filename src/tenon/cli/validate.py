@@ -16,7 +16,7 @@ from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array
 from tenon.network.ops.traits import is_quantised
 from tenon.options import Options
-from tenon.runtime.engine.device import RemoteBundle
+from tenon.runtime.engine.device import RemoteBundle, ResidentNetwork
 from tenon.tools.deployment import ModelValidation, read_deployment, validate_deployment
 from tenon.tools.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
 from tenon.tools.deployment.limits import LIMITS, kind_of
@@ -68,6 +68,8 @@ def validate_model(
         else:
             precision = Options.from_environment(precision=chosen.get("precision")).precision
         inside = None
+        if settings["layers"] and isinstance(runner, ResidentNetwork):
+            raise InputError(f"--layers: no effect: {runner.name} has one network in its firmware")
         if graph is not None and settings["layers"]:
             open_on = None if runner is None else partial(RemoteBundle, runner=runner)
             inside = CompiledLayers(graph, Options.from_environment(**chosen), open_on)

@@ -43,6 +43,7 @@ from tenon.runtime.bundle.manifest_parts import (
     tensor,
 )
 from tenon.runtime.bundle.names import executable_name, identifier, library_name
+from tenon.runtime.bundle.network_digest import network_digest
 from tenon.runtime.bundle.packages import FORMS, Contents
 from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, usual_parts
 from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
@@ -353,6 +354,7 @@ class Bundle:
             weights=self.weights,
             manifest=lambda: self.manifest(files, compiled=True).text(),
             layout=lambda: layout(self.interface, quantised=True),
+            digest=lambda: network_digest(self.interface, self.weights),
             target=self.target,
             weights_section=self.compilation.weights_section,
             archive=self._archive,

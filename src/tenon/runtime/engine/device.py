@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -70,6 +70,17 @@ class Linkable(Protocol):
     def library(self) -> bytes: ...
 
 
+@runtime_checkable
+class ResidentNetwork(Protocol):
+    """A runner that has the network already, and to which no program is pushed."""
+
+    def regions(self, manifest: Manifest, weights: bytes, given: Sequence[bytes]) -> list[bytes]:
+        """The mutable regions after a run from each of ``given``.  Raises ToolchainError."""
+
+    def microseconds(self, manifest: Manifest, weights: bytes, given: bytes, rounds: int, warmup: int) -> list[int]:
+        """The time of each of ``rounds`` runs on a region.  Raises ToolchainError."""
+
+
 def run_on_device(bundle: Bundle, feeds: Feeds) -> dict[str, Array]:
     """The outputs of one run on the bundle's target; ``feeds`` is as for ``Engine.run``."""
     return RemoteBundle(bundle).run([feeds])[0]
@@ -102,7 +113,8 @@ class RemoteBundle:
         self._pushed: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._session = self._stack.enter_context(self._runner.session())
+        if not isinstance(self._runner, ResidentNetwork):
+            self._session = self._stack.enter_context(self._runner.session())
         return self
 
     def __exit__(
@@ -114,6 +126,9 @@ class RemoteBundle:
 
     def run(self, feeds: Sequence[Feeds]) -> list[dict[str, Array]]:
         """One set of outputs for each set of feeds, by one execution of the program."""
+        if isinstance(self._runner, ResidentNetwork):
+            regions = [self._region(each) for each in feeds]
+            return [self._outputs(r) for r in self._runner.regions(self.manifest, self._bundle.weights, regions)]
         size = self.manifest.memory.mutable
         answer = self._execute("run", b"".join(self._region(each) for each in feeds))
         if len(answer) != size * len(feeds):
@@ -124,6 +139,10 @@ class RemoteBundle:
         """The times of ``rounds`` runs on random input, by that machine's clock; with ``cold``, the weights are not in
         its caches.
         """
+        if isinstance(self._runner, ResidentNetwork):
+            given = self._random_region(rounds)
+            times = self._runner.microseconds(self.manifest, self._bundle.weights, given, rounds, warmup)
+            return Times(tuple(n / 1e3 for n in times))
         stamps = self._stamps("time_cold" if cold else "time", rounds, warmup, 2)
         return Times(tuple(float(t) for t in (stamps[:, 1] - stamps[:, 0]) / 1e6))
 
@@ -180,6 +199,14 @@ class RemoteBundle:
         return f"'{self.manifest.name}' on {self._runner.name}"
 
     def _stamps(self, kind: _Kind, rounds: int, warmup: int, count: int) -> Array:
+        given = self._random_region(rounds)
+        stamps = self._ordered(np.frombuffer(self._execute(kind, given, (rounds, warmup)), np.uint64))
+        if stamps.size != rounds * count:
+            raise InternalError(f"{self._where} sent {stamps.size} of {rounds * count} times")
+        return stamps.reshape(rounds, count).astype(np.int64)
+
+    def _random_region(self, rounds: int) -> bytes:
+        """A mutable region with random inputs.  Raises InputError if there are no rounds to use it."""
         if rounds < 1:
             raise InputError(f"{rounds} rounds: at least 1 is needed")
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
@@ -188,10 +215,7 @@ class RemoteBundle:
         fill_randomly(inputs, ranges)
         for array in inputs.values():
             array[...] = self._ordered(array)
-        stamps = self._ordered(np.frombuffer(self._execute(kind, region.tobytes(), (rounds, warmup)), np.uint64))
-        if stamps.size != rounds * count:
-            raise InternalError(f"{self._where} sent {stamps.size} of {rounds * count} times")
-        return stamps.reshape(rounds, count).astype(np.int64)
+        return region.tobytes()
 
     def _region(self, feeds: Feeds) -> bytes:
         region = np.zeros(self.manifest.memory.mutable, np.uint8)

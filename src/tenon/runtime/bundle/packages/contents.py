@@ -17,7 +17,8 @@ class Contents:
     """A compiled network.  ``archive``, ``library`` and ``manifest`` compile it when they are called.
 
     ``library`` is None where the target has no shared libraries.  ``version`` is that of packages, ``about`` a line
-    that describes the network.  ``layout`` is that of its memory (``bundle.layout``).  ``weights_section`` is the
+    that describes the network.  ``layout`` is that of its memory (``bundle.layout``), ``digest`` that of
+    ``bundle.network_digest``.  ``weights_section`` is the
     section of the array of weights; None: the compiler's choice.
     """
 
@@ -29,6 +30,7 @@ class Contents:
     weights: bytes
     manifest: Callable[[], str]
     layout: Callable[[], str]
+    digest: Callable[[], bytes]
     target: Target
     archive: Callable[[], bytes]
     library: Callable[[], bytes] | None = None

@@ -12,6 +12,7 @@ from tenon.runtime.bundle.packages.embedded import arduino, cmsis, espidf, platf
 from tenon.runtime.bundle.packages.mace import mace
 from tenon.runtime.bundle.packages.micro import micro
 from tenon.runtime.bundle.packages.mobile import android, swift
+from tenon.runtime.bundle.packages.serial import serial
 from tenon.runtime.bundle.packages.single import single_header, single_source
 from tenon.runtime.bundle.packages.tar import tar
 
@@ -50,6 +51,7 @@ FORMS = {
     "android": PackageForm("@NAME@-android.zip", _zipped(android)),
     "mace": PackageForm("@NAME@_mace.tar.gz", _tarred(mace)),
     "micro": PackageForm("@NAME@_micro.tar.gz", _tarred(micro)),
+    "serial": PackageForm("@NAME@_serial.c", lambda contents: serial(contents).encode()),
     "tar": PackageForm("lib@NAME@.tar.gz", _tarred(tar)),
 }
 """By the names of ``options.Emit``."""
