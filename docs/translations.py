@@ -95,7 +95,7 @@ def translated(text: str, catalogue: Catalog) -> str:
         if message in lines[first]:  # the line may have more: the mark of a heading or list, other cells
             lines[first] = lines[first].replace(message, str(entry.string), 1)
         else:
-            indent = re.match(r"[-*\s]*", lines[first])
+            indent = re.match(r"(?:[-*+] |\s)*", lines[first])
             lines[first:last] = [f"{indent[0] if indent else ''}{entry.string}"]
     return "\n".join(lines) + "\n"
 

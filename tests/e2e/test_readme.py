@@ -93,7 +93,7 @@ def test_files_named_in_the_readme_exist() -> None:
 
 def test_readme_is_short() -> None:
     """It is a screen and a half."""
-    assert len(README.read_text().splitlines()) <= 110
+    assert len(README.read_text().splitlines()) <= 112
 
 
 def test_picture_is_made_by_the_script(tmp_path: Path) -> None:
