@@ -51,9 +51,9 @@ def check_page(
     """Run the commands of a page: those after ``$`` in its blocks of ``console``, whose output has to be as shown, and
     the lines of its blocks of ``sh``.  Returns the outputs of the latter.
 
-    With ``folder``, where the commands run, blocks such as ``c title=main.c`` are written there as files, and blocks of
-    ``python`` without a title are run.  ``update`` replaces the shown outputs instead; ``test`` is what a failure tells
-    to run for that.
+    With ``folder``, where the commands run, blocks such as ``c title=main.c`` are written there as files, blocks of
+    ``diff`` are applied to files there, and blocks of ``python`` without a title are run.  ``update`` replaces the
+    shown outputs instead; ``test`` is what a failure tells to run for that.
     """
     wrong, told = list[str](), list[str]()
 
@@ -62,6 +62,8 @@ def check_page(
         if title and folder is not None:
             (folder / title).parent.mkdir(parents=True, exist_ok=True)
             (folder / title).write_text(block[2], encoding="utf-8")
+        elif language == "diff" and folder is not None:
+            run(f"git apply -v --recount - <<'END_OF_BLOCK'\n{block[2]}END_OF_BLOCK")
         elif language == "python" and folder is not None:
             run(f"python - <<'END_OF_BLOCK'\n{block[2]}END_OF_BLOCK")
         elif language == "sh" and not title:

@@ -1,4 +1,4 @@
-"""Post-training quantisation, and what it costs in accuracy (docs/howto/quantise.md)."""
+"""Post-training quantisation, and what it costs in accuracy (docs/reference/quantisation.md)."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +36,37 @@ class Page:
     avx2: bool = False
     """Whether its output is that of an x86-64 with AVX2, which most machines of developers are."""
     slow: bool = False
+    project: bool = False
+    """Whether it changes the project's sources: it is run in a copy of them."""
 
 
 RUN_HERE: dict[str, Page] = {
+    "howto/accuracy": Page(packages=("PIL",), programs=("qemu-system-arm",)),
+    "howto/accuracy-budget": Page(packages=("PIL",)),
+    "howto/add-importer": Page(project=True, programs=("git",)),
+    "howto/add-metric": Page(packages=("PIL",)),
+    "howto/add-operator": Page(project=True),
+    "howto/add-pass": Page(project=True, programs=("git",)),
+    "howto/add-target": Page(project=True, programs=("qemu-aarch64",)),
+    "howto/faster": Page(),
+    "howto/fit-ram": Page(files={"vww_96_int8.tflite": "tflite_int8/mlperf_tiny/vww_96_int8.tflite"}),
+    "howto/from-ncnn": Page(
+        files={
+            "RFB-320.param": "ncnn/version-RFB-320/RFB-320.param",
+            "RFB-320.bin": "ncnn/version-RFB-320/RFB-320.bin",
+            "faces.jpg": "images/rfb_faces_1.jpg",
+        }
+    ),
+    "howto/from-onnxruntime": Page(packages=("onnxruntime",)),
+    "howto/from-tflm": Page(packages=("PIL",), programs=("gcc",)),
+    "howto/plugins": Page(programs=("gcc",), packages=("onnxruntime",)),
+    "howto/protection": Page(programs=("gcc", "openssl"), packages=("cryptography",)),
+    "howto/quantise": Page(packages=("PIL",)),
+    "howto/wrong-layer": Page(packages=("onnxruntime",), programs=("qemu-system-arm",), avx2=True),
+    "reference/deployment": Page(packages=("onnxruntime", "PIL"), programs=("qemu-system-arm", "qemu-aarch64")),
+    "reference/quantised": Page(
+        files={"kws.tflite": "tflite_int8/mlperf_tiny/kws_ref_model.tflite"}, programs=("qemu-system-arm",)
+    ),
     "tutorials/cluster": Page(packages=("distributed",), avx2=True, slow=True),
     "tutorials/detector-in-c": Page(
         programs=("gcc",),
@@ -55,12 +84,9 @@ RUN_HERE: dict[str, Page] = {
         programs=("qemu-system-arm", "arm-none-eabi-gcc", "make"), packages=("onnxruntime",)
     ),
 }
-NOT_RUN = {"howto/plugins", "howto/protection", "howto/quantise", "reference/deployment", "reference/quantised"}
-"""Pages whose programs are excerpts that other tests run as a whole."""
 
 
 RUN_BY_OTHERS = {
-    "howto/accuracy": "unit/test_evaluate.py",
     "howto/devices": "unit/test_devices_file.py",
     "howto/from-glow": "unit/test_glow.py",
     "howto/from-mace": "unit/test_mace_api.py",
@@ -84,6 +110,16 @@ RUN_BY_OTHERS = {
 }
 """Pages that need more than a shell, and the tests that run them."""
 
+
+def copy_project(folder: Path) -> None:
+    """Copy the sources, tests and scripts that a contributor works with; their environment is this one."""
+    for name in ("src", "tests", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "scripts" / "install").write_text("#!/bin/sh\n")  # everything is installed
+
+
 QUICK = [pytest.param(name, marks=pytest.mark.slow if page.slow else ()) for name, page in RUN_HERE.items()]
 
 
@@ -97,11 +133,14 @@ def test_programs_of_a_page(name: str, tmp_path: Path, update_golden: bool) -> N
     if page.avx2 and not find("host").name.startswith(("x86-64-avx2", "x86-64-avx512")):
         pytest.skip("the output on the page is that of an x86-64 with AVX2")
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("components", "build"))
+    if page.project:
+        copy_project(tmp_path)
     for destination, source in page.files.items():
         (tmp_path / destination).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(shared(f"models/{source}"), tmp_path / destination)
     env = environment(PATH=os.pathsep.join((str(tenon_script().parent), PATH)), TENON_NO_TUNING="1")
     env |= {"TENON_TARGET": "x86-64-avx2"} if page.avx2 else {}
+    env |= {"PYTHONPATH": str(tmp_path / "src")} if page.project else {}
     try:
         check_page(
             DOCS / f"{name}.md",
@@ -126,7 +165,7 @@ def test_every_page_with_programs_is_run() -> None:
         p.relative_to(DOCS).with_suffix("").as_posix(): p for p in DOCS.rglob("*.md") if "generated" not in p.parts
     }
     with_programs = {name for name, path in pages.items() if PROGRAMS.search(path.read_text(encoding="utf-8"))}
-    assert with_programs == {*RUN_HERE, *RUN_BY_OTHERS, *NOT_RUN}
+    assert with_programs == {*RUN_HERE, *RUN_BY_OTHERS}
     for name, test in RUN_BY_OTHERS.items():
         text = (ROOT / "tests" / test).read_text(encoding="utf-8")
         assert name.rpartition("/")[2] in text, f"{test} does not name {name}.md"

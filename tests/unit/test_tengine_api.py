@@ -261,7 +261,7 @@ NULLS: list[tuple[str, str, Callable[[Tengine], ctypes.c_void_p]]] = [
 
 def test_table_of_the_documentation() -> None:
     """The page lists these cases, with the results and the messages."""
-    page = (Path(__file__).parents[2] / "docs" / "howto" / "from-tengine.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "tengine-api.md").read_text()
     table = page.split("| what is wrong | result | message |\n|---|---|---|\n")[1].split("\n\n")[0]
     rows = [(row[0], "-1", row[1]) for row in MISUSE] + [(row[0], "NULL", row[1]) for row in NULLS]
     expected = [f"| {what} | {result} | {f'`{said}`' if said else 'none'} |" for what, result, said in rows]
