@@ -131,6 +131,14 @@ def variable(name: str) -> str:
     return os.environ.get(name, "")
 
 
+def languages(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The languages that the user prefers, as gettext takes them: LANGUAGE, else LC_ALL, LC_MESSAGES or LANG."""
+    main = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := environment.get(name, ""))), "")
+    if main.partition(".")[0] in ("", "C", "POSIX"):  # where LANGUAGE has no effect
+        return [main]
+    return [language for language in (environment.get("LANGUAGE") or main).split(":") if language]
+
+
 def child_environment(**changes: str) -> dict[str, str]:
     """The environment of child processes."""
     return {**os.environ, **changes}

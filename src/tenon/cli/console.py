@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from tenon.cli.translation import translated_message
+
 if TYPE_CHECKING:
     from tenon.machine.plan.program import Patches
     from tenon.runtime.bundle.manifest import PatchedLayers
@@ -52,7 +54,7 @@ def steps(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
 
 def note(text: str) -> None:
     """A line for people on standard error."""
-    Console(stderr=True, highlight=False).print(f"tenon: {text}", markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(f"tenon: {translated_message(text)}", markup=False, soft_wrap=True)
 
 
 def table(*columns: str, right: tuple[int, ...] = ()) -> Table:

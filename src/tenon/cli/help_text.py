@@ -25,7 +25,7 @@ _LONGEST_CHOICES = 24
 
 def program_help(context: Any, program: Any) -> str:
     """The text of ``tenon --help``: all commands by group."""
-    parts = [f"{_('Usage')}: {context.command_path} {_('COMMAND')} [{_('OPTIONS')}]", _paragraphs(program.help)]
+    parts = [f"{_('Usage:')} {context.command_path} {_('COMMAND')} [{_('OPTIONS')}]", _paragraphs(program.help)]
     for title, names in GROUPS.items():
         rows = [(name, _first(program.commands[name].help)) for name in names if name in program.commands]
         if rows:
@@ -38,7 +38,7 @@ def program_help(context: Any, program: Any) -> str:
 def command_help(context: Any, command: Any) -> str:
     """The text of ``tenon COMMAND --help``."""
     name = str(context.info_name)
-    parts = [f"{_('Usage')}: {usage(context, command)}", _paragraphs(command.help)]
+    parts = [f"{_('Usage:')} {usage(context, command)}", _paragraphs(command.help)]
     parts += [_section(title, rows) for title, rows in sections(name, context, command).items()]
     parts.append("\n".join(wrapped(_("Options without a value are off unless they are given."), _width())))
     return _joined([*parts, _examples(EXAMPLES.get(name, ()))])
@@ -151,12 +151,12 @@ def _described(command: str, parameter: Any) -> str:
 
 def _first(help: str | None) -> str:
     """The first paragraph of a command's help."""
-    return " ".join(_((help or "").split("\n\n")[0]).split())
+    return _(" ".join((help or "").split("\n\n")[0].split()))
 
 
 def _paragraphs(help: str | None) -> str:
     width = _width() - 2
-    paragraphs = [wrapped(" ".join(_(part).split()), width) for part in (help or "").strip().split("\n\n")]
+    paragraphs = [wrapped(_(" ".join(part.split())), width) for part in (help or "").strip().split("\n\n")]
     return "\n\n".join("\n".join(f"  {line}" for line in lines) for lines in paragraphs)
 
 
@@ -187,7 +187,7 @@ def _examples(examples: Iterable[tuple[str, str]]) -> str:
 def _heading(text: str) -> str:
     import typer
 
-    return typer.style(f"{text}:", bold=not variable("NO_COLOR"))
+    return typer.style(_("{title}:").format(title=text), bold=not variable("NO_COLOR"))
 
 
 def _width() -> int:

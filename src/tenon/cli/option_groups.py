@@ -351,14 +351,12 @@ class BundleOptions(RunOptions):
         typer.Option(
             "--code-section",
             metavar="NAME",
-            help="Section for functions, as in .itcm, for the linker script; default: .text.",
+            help="Section for functions, as in .itcm, for the linker script.",
         ),
     ] = None
     weights_section: Annotated[
         str | None,
-        typer.Option(
-            "--weights-section", metavar="NAME", help="Section for weights, as in .external_flash; default: .rodata."
-        ),
+        typer.Option("--weights-section", metavar="NAME", help="Section for weights, as in .external_flash."),
     ] = None
     io: Io = "model"
     labels: Annotated[

@@ -102,7 +102,16 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--ranges-format",
     ),
     "Accuracy target": ("quantize --min-sqnr", "--max-drop", "quantize --metric", "--mixed-types"),
-    "Target and compiler": ("--target", "--compiler", "--float-abi", "--c99", "--profile", "--offload"),
+    "Target and compiler": (
+        "--target",
+        "--compiler",
+        "--float-abi",
+        "--c99",
+        "--code-section",
+        "--weights-section",
+        "--profile",
+        "--offload",
+    ),
     "Optimisation": (
         "-O",
         "--precision",
@@ -145,6 +154,7 @@ DEFAULTS: dict[str, str] = {
     "--camera": NONE,
     "--channels": "as the model states, else rgb",
     "--cluster": "this process",
+    "--code-section": ".text...",
     "--compile-preprocess": "left to the program",
     "--compiler": "the bundled zig",
     "--config": "no steps",
@@ -232,6 +242,7 @@ DEFAULTS: dict[str, str] = {
     "--value": NONE,
     "sign --version": "0",
     "--weights": "found beside the model",
+    "--weights-section": ".rodata...",
     "--winograd": "4; 0 on microcontrollers, 2 for their integers",
     "--zoo": NONE,
 }

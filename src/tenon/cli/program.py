@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import tenon
+from tenon.cli.translation import translated, translated_message
 from tenon.errors import SYSTEM_ERRORS, TenonError, TenonWarning, explained
 
 PACKAGES = {"PIL": "Pillow", "yaml": "PyYAML"}
@@ -43,16 +44,17 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
     except (TenonError, *SYSTEM_ERRORS) as error:
         if verbose:
             raise
-        print(f"{name}: {explained(error)}", file=sys.stderr)
+        print(f"{name}: {translated_message(explained(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:  # images that only run bundles leave out what the compiler needs
         if verbose or error.name is None or error.name.partition(".")[0] == "tenon":
             raise
         package = PACKAGES.get(error.name, error.name)
-        print(f"{name}: the Python package {package} is not installed here: pip install {package}", file=sys.stderr)
+        text = translated_message(f"the Python package {package} is not installed here: pip install {package}")
+        print(f"{name}: {text}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; nothing was left half-written", file=sys.stderr)
+        print(f"{name}: {translated('interrupted; nothing was left half-written')}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -67,7 +69,7 @@ def _print_warnings(name: str) -> None:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
         if issubclass(category, TenonWarning):
-            print(f"{name}: warning: {message}", file=sys.stderr)
+            print(f"{name}: {translated('warning')}: {translated_message(str(message))}", file=sys.stderr)
         else:
             show_other(message, category, *rest)
 

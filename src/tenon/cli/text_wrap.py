@@ -9,7 +9,7 @@ _WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _CLOSING = "\uff0c\u3002\uff1b\uff1a\u3001\uff09\u300d\u300b\uff1f\uff01\u201d"  # ，。；：、）」》？！”
 _OPENING = "\uff08\u300c\u300a\u201c"  # （「《“
 _UNIT = re.compile(
-    rf"\s+|[{_OPENING}]*[{_WIDE}][{_CLOSING}]*|[{_OPENING}]*[^\s|{_WIDE}{_OPENING}{_CLOSING}]+\|?[{_CLOSING}]*|."
+    rf"\s+|[{_OPENING}]*(?![{_OPENING}])[{_WIDE}][{_CLOSING}]*|[{_OPENING}]*[^\s|{_WIDE}{_OPENING}{_CLOSING}]+\|?[{_CLOSING}]*|."
 )
 """A part of a text between two places where a line may end: spaces, a word, a Chinese character with the punctuation
 that must not begin a line."""

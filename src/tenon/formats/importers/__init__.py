@@ -231,8 +231,7 @@ def find(
     if file.is_folder:
         return _main(file)
     if kind := no_model(file.data[:HEAD]):
-        remedy = f": {kind.remedy}" if kind.remedy else ": give the file of a model"
-        raise FormatError(f"{file.name}: not a model: it is {kind.what}{remedy}")
+        raise FormatError(f"{file.name}: not a model: it is {kind.what}: {kind.remedy or 'give the file of a model'}")
     doubts: list[TenonError] = []
     for format in FORMATS.values():
         importer = format.importer()
@@ -242,7 +241,7 @@ def find(
         raise doubts[0]
     if what := foreign(file.name, file.data[:HEAD]):
         raise FormatError(f"{file.name}: {what}")
-    told = f" ({text})" if (text := told_kind(file.data[:HEAD])) else ""
+    told = f": {text}" if (text := told_kind(file.data[:HEAD])) else ""
     raise FormatError(f"{file.name}: the format is not known{told}; Tenon reads {', '.join(FORMATS)}")
 
 
