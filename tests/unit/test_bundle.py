@@ -24,7 +24,7 @@ from tenon.network.graph.types import DType, tensor
 from tenon.options import Emit
 from tenon.runtime.bundle import Bundle, read_manifest
 from tenon.runtime.bundle.checksum import checksum
-from tenon.runtime.bundle.header import header
+from tenon.runtime.bundle.header import NETWORK_MACROS, TENSOR_MACROS, header
 from tenon.runtime.bundle.names import LONGEST, identifier, unique
 from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
 
@@ -113,6 +113,13 @@ def test_header_is_c_and_cpp(language: str, program: str, tmp_path: Path) -> Non
     command = [program, f"-std={language}", "-x", kind, "-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "use.c"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_macros_of_a_header_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "bundles.md").read_text()
+    macros = [f"NET_{name}" for name in NETWORK_MACROS if name != "H"]
+    tensors = [f"NET_x{end}" for end in (*TENSOR_MACROS, "_INITIAL")]
+    assert [name for name in (*macros, *tensors) if name not in page] == []
 
 
 def test_macros_of_a_header_are_unique() -> None:

@@ -15,16 +15,34 @@ KINDS = {
 
 
 def pages() -> dict[str, str]:
-    messages: dict[str, set[str]] = {name: set() for name in KINDS}
+    messages: dict[str, dict[str, set[str]]] = {name: {area: set() for area in AREAS} for name in KINDS}
     for path in sorted(SOURCES.rglob("*.py")):
         for kind, message in _messages(ast.parse(path.read_text(encoding="utf-8"))):
-            messages[kind].add(message)
+            messages[kind][_area(path)].add(message)
     lines = ["# Errors", "", ABOUT]
-    for kind, texts in messages.items():
-        if texts:
-            lines += ["", f"## {kind}", "", " ".join((KINDS[kind].__doc__ or "").split()), ""]
-            lines += [f"- {text}" for text in sorted(texts, key=str.lower)]
+    for kind, areas in messages.items():
+        if any(areas.values()):
+            lines += ["", f"## {kind}", "", " ".join((KINDS[kind].__doc__ or "").split())]
+        for area, texts in areas.items():
+            lines += ["", f"**{area}**", "", *(f"- {text}" for text in sorted(texts, key=str.lower))] if texts else []
     return {"errors": "\n".join([*lines, ""])}
+
+
+AREAS = {
+    "Reading and writing models": ("formats",),
+    "Operators and the graph": ("network",),
+    "Compiling": ("machine",),
+    "Bundles, libtenon, running": ("runtime",),
+    "Quantising, tuning, measuring, devices": ("tools",),
+    "Tengine's, MACE's and Glow's commands": ("compat",),
+    "Command line and options": (),
+}
+"""What a user was doing, and the packages whose messages belong to it; the last has those of all other modules."""
+
+
+def _area(path: Path) -> str:
+    package = path.relative_to(SOURCES).parts[0]
+    return next((area for area, packages in AREAS.items() if package in packages), list(AREAS)[-1])
 
 
 ABOUT = """\

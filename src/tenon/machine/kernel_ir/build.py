@@ -138,6 +138,7 @@ class Builder:
         return ref
 
     def store(self, buffer: Buffer, at: tuple[Index, ...], value: Expr) -> None:
+        """Add a statement that stores a value."""
         self._emit(Store(buffer, at, self._share(value)))
 
     def _share(self, value: Expr) -> Expr:
@@ -158,9 +159,11 @@ class Builder:
         return done[id(value)]
 
     def barrier(self) -> None:
+        """Add a barrier, at which all threads meet."""
         self._emit(Barrier())
 
     def prefetch(self, tensor: Tensor, *at: IndexLike) -> None:
+        """Add a hint to load data into the cache."""
         self._emit(Prefetch(tensor.buffer, tensor.where(at)))
 
     # -------------------------------------------------------------------------------------- blocks
@@ -193,6 +196,7 @@ class Builder:
             yield Index(((var, 1),))
 
     def unroll(self, name: str, extent: int) -> AbstractContextManager[Index]:
+        """A loop whose iterations are printed one after the other."""
         return self.loop(name, extent, kind="unroll")
 
     @contextmanager
@@ -225,6 +229,7 @@ class Builder:
             self._blocks[-1] += body
 
     def done(self) -> Kernel:
+        """The finished kernel."""
         return Kernel(self.name, tuple(self.params), tuple(self.sizes), tuple(self._blocks[0]), self.about)
 
 

@@ -112,10 +112,12 @@ class Value:
 
     @property
     def typed(self) -> bool:
+        """Whether type and shape are known."""
         return self._type is not None
 
     @property
     def constant(self) -> bool:
+        """Whether the value is a constant."""
         return self.data is not None
 
     @property
@@ -229,6 +231,7 @@ class Graph:
     # ------------------------------------------------------------------------------------- reading
     @property
     def nodes(self) -> list[Node]:
+        """The nodes in their order, as a new list."""
         return list(self._nodes)
 
     def __iter__(self) -> Iterator[Node]:
@@ -245,9 +248,11 @@ class Graph:
         return self._nodes.position(node)
 
     def is_output(self, value: Value) -> bool:
+        """Whether a value is an output of the graph."""
         return any(v is value for v in self.outputs)
 
     def used(self, value: Value) -> bool:
+        """Whether a node reads the value, or the graph gives it as an output."""
         return bool(value.uses) or self.is_output(value)
 
     def constants(self) -> list[Value]:
@@ -263,6 +268,7 @@ class Graph:
 
     # ------------------------------------------------------------------------------------- making
     def add_input(self, name: str, type: TensorType) -> Value:
+        """A new input of the graph."""
         value = Value(name, type)
         self.inputs.append(value)
         return value

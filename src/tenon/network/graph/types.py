@@ -194,10 +194,12 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def bound(self) -> bool:
+        """Whether all extents are numbers."""
         return all(isinstance(d, int) for d in self.shape)
 
     @property
@@ -219,6 +221,7 @@ class TensorType:
 
     @property
     def physical(self) -> tuple[int, ...]:
+        """The extents as they lie in memory, with blocks and halos."""
         return self.layout.physical(self.dims)
 
     @property
@@ -232,6 +235,7 @@ class TensorType:
         return math.prod(self.physical) * self.dtype.bytes
 
     def with_layout(self, layout: Layout) -> TensorType:
+        """The same type in another memory layout."""
         return replace(self, layout=layout)
 
     def __str__(self) -> str:

@@ -50,19 +50,23 @@ class Site:
     limits: Limits = field(default_factory=Limits)
 
     def input(self, i: int) -> TensorType:
+        """The type of an input."""
         type = self.inputs[i]
         assert type is not None
         return type
 
     def has(self, i: int) -> bool:
+        """Whether an optional input is given."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     @property
     def output(self) -> TensorType:
+        """The type of the first output."""
         return self.outputs[0]
 
     @property
     def fused(self) -> bool:
+        """Whether pointwise steps are fused into the operator."""
         return self.epilogue is not identity
 
 
@@ -110,6 +114,7 @@ class Case:
     dtypes: tuple[DType, ...] = ()  # of the random inputs; f32 where there is none
 
     def arrays(self, seed: int = 0) -> list[Array | None]:
+        """The inputs as arrays; shapes are filled with random numbers."""
         rng = np.random.default_rng(seed)
         dtypes = (*self.dtypes, *(DType.F32,) * len(self.inputs))
         return [
@@ -212,6 +217,7 @@ class Operator(ABC):
 
     @property
     def name(self) -> str:
+        """The operator's name in graphs and models: that of the class."""
         return type(self).__name__
 
     @abstractmethod
@@ -242,6 +248,7 @@ class Operator(ABC):
         return result if isinstance(result, tuple) else (result,)
 
     def layouts(self, site: Site) -> Layouts:
+        """The memory layouts of operands and results that the operator asks for: row-major unless overridden."""
         return Layouts((ROW_MAJOR,) * len(site.inputs), (ROW_MAJOR,) * len(site.outputs))
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
@@ -311,6 +318,7 @@ class Operator(ABC):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
+        """The test cases: operators with inputs."""
         return ()
 
     def __str__(self) -> str:

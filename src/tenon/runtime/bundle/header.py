@@ -16,7 +16,7 @@ from tenon.runtime.bundle.manifest import LibraryCalls
 from tenon.runtime.bundle.names import unique
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds
 
-_RESERVED = (
+NETWORK_MACROS = (
     "CONSTANT_MEM_SIZE",
     "MUTABLE_MEM_SIZE",
     "ACTIVATIONS_MEM_SIZE",
@@ -37,7 +37,7 @@ _RESERVED = (
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 
-_OF_A_PORT = (
+TENSOR_MACROS = (
     "",
     "_BYTES",
     "_ELEMENTS",
@@ -82,12 +82,13 @@ def header(
     """
     prefix = program.name.upper()
     memory = program.memory
-    taken = {f"{p.name.upper()}_{word}".removeprefix(f"{prefix}_") for p in (program, *more) for word in _RESERVED}
+    taken = {f"{p.name.upper()}_{word}".removeprefix(f"{prefix}_") for p in (program, *more) for word in NETWORK_MACROS}
     declared, *others_declared = (
         _declarations(each, own) for each, own in zip((program, *more), entry_points, strict=True)
     )
     others = [
-        _binding(other, text, set(_RESERVED), preprocessing) for other, text in zip(more, others_declared, strict=True)
+        _binding(other, text, set(NETWORK_MACROS), preprocessing)
+        for other, text in zip(more, others_declared, strict=True)
     ]
     taken |= {word.removeprefix(f"{prefix}_") for block in others for word in _DEFINED.findall(block)}
     define = [
@@ -201,7 +202,7 @@ def _port_name(port: Port, taken: set[str]) -> str:
     """A name for which all macros are free."""
     while True:
         name = unique(port.name, taken)
-        macros = {f"{name}{end}" for end in _OF_A_PORT if end}
+        macros = {f"{name}{end}" for end in TENSOR_MACROS if end}
         if not macros & taken:
             taken |= macros
             return name

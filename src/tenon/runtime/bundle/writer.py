@@ -95,10 +95,12 @@ class Bundle:
 
     @property
     def target(self) -> Target:
+        """The target that the code is compiled for."""
         return self.compilation.target
 
     @property
     def name(self) -> str:
+        """The network's name: of the entry point, and the beginning of all file names."""
         return self.program.name
 
     @property

@@ -183,6 +183,7 @@ class RemoteBundle:
 
     @property
     def runner(self) -> Runner:
+        """What reaches the machine."""
         return self._runner
 
     @property
@@ -192,6 +193,7 @@ class RemoteBundle:
 
     @property
     def bundle(self) -> Linkable:
+        """The bundle that was built."""
         return self._bundle
 
     @property

@@ -146,6 +146,7 @@ class Engine(Locked):
 
     @property
     def name(self) -> str:
+        """The network's name."""
         return self.manifest.name
 
     @property

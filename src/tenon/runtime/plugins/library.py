@@ -77,12 +77,15 @@ class LibraryDevice:
 
     @property
     def name(self) -> str:
+        """The device's name."""
         return (self._device.name or b"").decode()
 
     def describe(self) -> str:
+        """Product and version, in a line."""
         return (self._device.describe(self._device.self) or b"").decode()
 
     def supports(self, node: Node) -> bool:
+        """Whether the device takes a node."""
         values = [*node.inputs, *node.outputs]
         dims = [() if value is None else value.type.dims for value in values]
         shapes = [(ctypes.c_int64 * max(1, len(d)))(*d) for d in dims]
@@ -108,6 +111,7 @@ class LibraryDevice:
         return LibraryPart(self, handle, model)
 
     def release(self) -> None:
+        """Tell the device that it is used no longer."""
         if self._device.release:
             self._device.release(self._device.self)
 
@@ -121,6 +125,7 @@ class LibraryDevice:
             raise DeviceError(f"device {self.name} failed: {self._error()}")
 
     def postrun(self, part: ctypes.c_void_p) -> None:
+        """End what ``prerun`` began for a part."""
         self._device.postrun(part)
 
 

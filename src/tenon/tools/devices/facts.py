@@ -72,6 +72,7 @@ class DeviceFacts:
 
     @property
     def android(self) -> bool:
+        """Whether the device runs Android, which alone names its SoC."""
         return bool(self.soc)
 
 

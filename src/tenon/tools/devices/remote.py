@@ -40,13 +40,16 @@ class RemoteRunner:
 
     @property
     def name(self) -> str:
+        """How messages name the device."""
         return f"device {self.spec.name}"
 
     @property
     def emulates(self) -> bool:
+        """Whether programs run in an emulator there, so that times do not count."""
         return self.spec.emulates
 
     def missing(self) -> str:
+        """What is missing on this machine to reach the device; empty if nothing is."""
         if self.spec.transport == "shell":
             return local_shell.missing(self.spec)
         return ssh.missing() if self.spec.transport == "ssh" else adb.missing()
@@ -66,6 +69,7 @@ class RemoteRunner:
 
     @contextmanager
     def session(self) -> Iterator[RemoteSession]:
+        """Open a session on the device; its folder is removed at the end."""
         with self.connected() as connection, connection.session() as session:
             yield session
 

@@ -22,7 +22,8 @@ class Metric(Protocol):
     def add(self, prediction: Any, truth: Any) -> None:
         """Count the prediction for a sample; ``truth`` is None where none is known."""
 
-    def results(self) -> Mapping[str, float]: ...
+    def results(self) -> Mapping[str, float]:
+        """The results of all predictions so far, by name."""
 
 
 class MeanScore:

@@ -22,6 +22,7 @@ class TopK:
         self._count = 0
 
     def add(self, prediction: Any, truth: Any) -> None:
+        """Count a prediction, the scores of all classes; ``truth`` is a class, from 0."""
         scores = np.asarray(prediction)
         order = np.argsort(-scores.reshape(-1), kind="stable") if scores.size > 1 else scores.reshape(-1)
         label = int(np.asarray(truth).reshape(()))
@@ -32,6 +33,7 @@ class TopK:
         self._count += 1
 
     def results(self) -> dict[str, float]:
+        """The share of right answers for each k: ``top1``, ``top5``."""
         return {f"top{k}": right / max(self._count, 1) for k, right in self._right.items()}
 
 

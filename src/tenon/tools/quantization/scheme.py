@@ -57,6 +57,7 @@ class Scheme:
 
     @property
     def weights_only(self) -> bool:
+        """Whether activations stay in f32."""
         return self.activations is DType.F32
 
     def of_outer_weights(self) -> Scheme:
