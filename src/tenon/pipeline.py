@@ -41,7 +41,7 @@ from tenon.network.graph.fixed import Values
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
 from tenon.network.ops.traits import is_quantised
-from tenon.network.ops.unroll import unrolled
+from tenon.network.ops.unroll import in_integers, unrolled
 from tenon.network.passes.base import Pass
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.heads import with_head
@@ -504,8 +504,10 @@ def _optimised(
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     queued = find_backend(compilation.target.backend).launch == "grid"  # launches in a queue, which has no loops
-    if queued or is_quantised(graph) or compilation.precision != "fp32" or compilation.ram is not None:
+    if queued or compilation.precision != "fp32" or compilation.ram is not None:
         graph = unrolled(graph)  # what follows looks at every layer
+    elif is_quantised(graph):
+        graph = unrolled(graph, keep=in_integers)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":

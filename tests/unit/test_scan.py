@@ -27,9 +27,11 @@ from tenon.network.graph.text import parse, same, show
 from tenon.network.graph.types import DType, tensor
 from tenon.network.graph.verify import verify
 from tenon.network.ops import constructors, registry
+from tenon.network.ops.convert import Cast
 from tenon.network.ops.scan import Scan
-from tenon.network.ops.unroll import unrolled
+from tenon.network.ops.unroll import in_integers, unrolled
 from tenon.network.passes import optimize
+from tenon.network.passes.integers.digest import is_exact
 from tenon.pipeline import rewrite
 from tenon.runtime.engine.device import RemoteBundle
 
@@ -320,6 +322,26 @@ def by_hand(kind: str, feeds: dict[str, Array], right: dict[str, Array], reverse
     np.testing.assert_allclose(right["out1"], b, rtol=1e-6)
     if kind != "kept":
         np.testing.assert_allclose(right["out2"], np.stack(rows[::-1] if reverse else rows), rtol=1e-6)
+
+
+def body_in_bytes(*, floats: bool) -> Graph:
+    """A body whose state is of i8."""
+    body = Graph("body")
+    state = body.add_input("state", tensor(DType.I8, 5))
+    if floats:
+        real = add(body, "Tanh", body.add(Cast("f32"), [state], ["real"]).output)
+        body.outputs = [body.add(Cast("i8"), [real], ["whole"]).output]
+    else:
+        body.outputs = [add(body, "Add", state, state)]
+    return body
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_loops_in_quantised_networks(floats: bool) -> None:
+    """They stay loops if they compute with integers only; else results depend on the machine."""
+    graph = looped(body_in_bytes(floats=floats), 3, 1, 0)
+    assert bool(loops(unrolled(graph, keep=in_integers))) is not floats
+    assert is_exact(graph) is not floats
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,15 @@ from tenon.errors import UnsupportedError
 from tenon.formats import importers
 from tenon.formats.importers.tflite.fixed_point import sigmoid_table, tanh_table
 from tenon.formats.importers.tflite.integer_lstm import IntegerLstm
+from tenon.machine.plan.loops import with_bodies
+from tenon.machine.plan.program import Repeat
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.ops.integer_functions import IntegerSigmoid
 from tenon.network.ops.integer_normalize import inverse_square_root
+from tenon.network.ops.scan import Scan
+from tenon.network.ops.unroll import unrolled
 from tenon.network.passes.integers import to_integers
+from tenon.runtime.engine.device import RemoteBundle
 from tflite_models import Model
 
 OPTIONS = 71
@@ -259,17 +264,30 @@ CASES: dict[str, Lstm] = {
     "coarse memory": Lstm(power=-10),
     "many inputs": Lstm(steps=2, size=700),
     "one step": Lstm(steps=1, type="LSTM"),
+    "loop": Lstm(steps=40),
+    "loop, coupled": Lstm(steps=33, coupled=True, clip=0.5, batch=2, time_major=False),
 }
 
 
 MICRO: dict[str, Lstm] = {
     name: CASES[name]
-    for name in ("plain", "large weights", "clipped", "batch", "long", "batch first", "finest memory", "coarse memory")
+    for name in (
+        "plain",
+        "large weights",
+        "clipped",
+        "batch",
+        "long",
+        "batch first",
+        "finest memory",
+        "coarse memory",
+        "loop",
+    )
 } | {
     "16 bits": Lstm(bits=16),
     "16 bits, long": Lstm(bits=16, steps=20, cells=9, size=6),
     "16 bits, batch": Lstm(bits=16, batch=2, time_major=False, power=-12),
     "16 bits, deep": Lstm(bits=16, size=700),
+    "16 bits, loop": Lstm(bits=16, steps=40, batch=2),
 }
 """Layers that TFLite Micro has a kernel for."""
 CASES |= {
@@ -277,6 +295,7 @@ CASES |= {
     "normalised, long": Lstm(normalized=True, steps=20, cells=16, size=8),
     "normalised, peepholes": Lstm(normalized=True, coupled=True, peepholes=True, batch=2),
     "normalised, projected": Lstm(normalized=True, coupled=True, projected=4, batch=2),
+    "normalised, loop": Lstm(normalized=True, steps=40, peepholes=True, projected=4),
 }
 
 
@@ -336,17 +355,55 @@ def test_results_match_litert(name: str) -> None:
 
 
 @pytest.mark.parametrize("arithmetic", ["litert", "tflm"])
-@pytest.mark.parametrize("name", ["plain", "projected", "normalised", "16 bits", "16 bits, deep"])
+@pytest.mark.parametrize(
+    "name",
+    ["plain", "projected", "normalised", "16 bits", "16 bits, deep", "loop", "16 bits, loop", "normalised, loop"],
+)
 def test_compiled_layers_match_with_weights_of_one_byte(name: str, arithmetic: Any) -> None:
     case = {**CASES, **MICRO}[name]
     of = "tflm" if case.bits == 16 or (arithmetic == "tflm" and name in MICRO) else "litert"
     bundle = tenon.compile(case.bytes(), name="lstm", arithmetic=arithmetic)
     assert bundle.answer  # nothing of it is computed in floats
     graph = importers.load(case.bytes())
-    products = [node for node in graph if node.op.name in ("IntegerGemm", "IntegerWideConv")]
+    nodes = [node for part in with_bodies(graph) for node in part]
+    products = [node for node in nodes if node.op.name in ("IntegerGemm", "IntegerWideConv")]
     assert {node.input(1).type.dtype.value for node in products} == {"i8"}
-    assert not {v.type.dtype for node in graph for v in node.outputs if v.type.dtype.is_float}
+    assert not {v.type.dtype for node in nodes for v in node.outputs if v.type.dtype.is_float}
     np.testing.assert_array_equal(tenon.open(bundle).run({"x": case.input})["y"], case.expected(of))
+
+
+@pytest.mark.parametrize("name", ["loop", "loop, coupled", "16 bits, loop", "normalised, loop"])
+def test_many_steps_are_a_loop(name: str) -> None:
+    """Whose body has as many nodes as a step, and whose code does not grow with the steps."""
+    case = {**CASES, **MICRO}[name]
+    graph = importers.load(case.bytes())
+    loops = [node.op for node in graph if isinstance(node.op, Scan)]
+    assert {loop.count for loop in loops} == {case.steps}
+    assert not any(isinstance(node.op, Scan) for node in importers.load(replace(case, steps=32).bytes()))
+    looped, flat = (tenon.compile(each, name="lstm", target="x86-64", threads=1) for each in (graph, unrolled(graph)))
+    assert any(isinstance(item, Repeat) for item in looped.program.items)
+    assert 4 * len(looped.source) < len(flat.source)
+    assert looped.answer == flat.answer != ""
+
+
+@pytest.mark.parametrize("name", ["loop", "16 bits, loop"])
+@pytest.mark.parametrize("target", ["aarch64", "cortex-m4"])
+def test_loops_on_other_machines(name: str, target: str) -> None:
+    case = MICRO[name]
+    with RemoteBundle(tenon.compile(case.bytes(), name="lstm", target=target, arithmetic="tflm")) as device:
+        (answers,) = device.run([{"x": case.input}])
+    np.testing.assert_array_equal(answers["y"], case.expected("tflm"))
+
+
+@pytest.mark.usefixtures("every_kernel_divided")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_loops_by_threads(threads: int) -> None:
+    case = CASES["loop"]
+    bundle = tenon.compile(case.bytes(), name="lstm", arithmetic="litert", threads=threads, profile=True)
+    with tenon.open(bundle, threads=threads) as engine:
+        np.testing.assert_array_equal(engine.run({"x": case.input})["y"], case.expected())
+        engine.timestamps()
+        np.testing.assert_array_equal(engine.outputs["y"], case.expected())
 
 
 def test_single_steps_match_a_sequence() -> None:

@@ -11,6 +11,10 @@ from tenon.network.graph.types import TensorType
 from tenon.network.graph.writer import is_known
 from tenon.network.ops.scan import Scan
 
+UNROLLED = 32
+"""The most steps of a layer that become nodes of their own; more become a loop.  Both run equally fast; passes see
+through nodes, and what loops save grows with the steps."""
+
 Iteration = Callable[[Sequence[Value], Sequence[Value]], tuple[Sequence[Value], Sequence[Value]]]
 """f(slices, states) -> the next states, slices of results."""
 

@@ -28,5 +28,9 @@ def computes_on_integers(node: Node) -> bool:
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Whether a graph has conversions between integers and floats, or operators on quantised integers (SVDF)."""
-    return any(isinstance(node.op, Quantisation) or computes_on_integers(node) for node in graph)
+    """Whether a graph or a body in it has conversions between integers and floats, or operators on quantised integers
+    (SVDF)."""
+    return any(
+        isinstance(node.op, Quantisation) or computes_on_integers(node) or any(map(is_quantised, node.bodies))
+        for node in graph
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,19 +15,28 @@ from tenon.network.ops.shape import Identity, Unsqueeze
 from tenon.network.ops.slice_gather import Gather
 
 
-def unrolled(graph: Graph) -> Graph:
-    """The same graph without loops; ``graph`` itself if it has none."""
-    if not any(isinstance(node.op, Scan) for node in graph):
+def unrolled(graph: Graph, *, keep: Callable[[Graph], bool] = lambda body: False) -> Graph:
+    """The same graph without loops, but those whose body is to be kept; ``graph`` itself if there are no others."""
+
+    def opened(node: Node) -> bool:
+        return isinstance(node.op, Scan) and not all(map(keep, node.bodies))
+
+    if not any(map(opened, graph)):
         return graph
     copy = graph.copy()
     names = Names(copy)
     for node in copy:
-        if isinstance(node.op, Scan):
+        if isinstance(node.op, Scan) and opened(node):
             results = _Unrolling(copy, node, names).run(node.op)
             for old, new in zip(node.outputs, results, strict=True):
                 copy.replace(old, _named(copy, new, node, old.name) if copy.is_output(old) else new)
             copy.remove(node)
-    return unrolled(copy)
+    return unrolled(copy, keep=keep)
+
+
+def in_integers(body: Graph) -> bool:
+    """Whether a body computes with integers only: there is nothing to quantise in it."""
+    return not any(value.type.dtype.is_float for node in body for value in node.outputs)
 
 
 def _named(graph: Graph, value: Value, node: Node, name: str) -> Value:

@@ -10,15 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tenon.formats.decompositions.loops import scan
+from tenon.formats.decompositions.loops import UNROLLED, scan
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.decompositions.onnx.recurrent_cell import Multiply, RecurrentCell, cells
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.writer import is_known
-
-UNROLLED = 32
-"""The most steps that become nodes of their own; more become a loop.  Both run equally fast; passes see through nodes,
-and what loops save grows with the steps."""
 
 Step = Callable[[RecurrentCell, Value, Sequence[Value]], list[Value]]
 """f(cell, gates of the input, state) -> the next state; the first part of a state is the hidden one."""

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tenon.formats.decompositions.integer_arithmetic import Integers
+from tenon.formats.decompositions.loops import UNROLLED, scan
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.content import TfliteTensor
 from tenon.formats.importers.tflite.importer import TfliteNode
@@ -202,17 +203,39 @@ class IntegerLstm(ABC):
         builder = self.builder
         dims = builder.dims(x)
         length, batch = (dims[0] if len(dims) == 3 else 1), dims[-2]
+        own = self.own(builder.reshape(x, (-1, dims[-1]))).reshape(length, batch, -1)
         size, width = self.tensor(self.cell.r[-1]).shape
-        own = self.own(builder.reshape(x, (-1, dims[-1]))).reshape(length, batch, -1).parts(0)
         kept = states or (None, None)
-        h, c = (self.start(k, (batch, n), v) for k, n, v in zip(self.cell.states, (width, size), kept, strict=True))
-        outputs = []
-        for part in own:
-            gates = self.sums(part, h).value
-            parts = builder.split(gates, [size] * len(self.gates), 1) if len(self.gates) > 1 else [gates]
-            h, c = self.step({k: Integers(builder, v) for k, v in zip(self.gates, parts, strict=True)}, c)
+        start = [self.start(k, (batch, n), v) for k, n, v in zip(self.cell.states, (width, size), kept, strict=True)]
+        return self._looped(own, start) if length > UNROLLED else self._unrolled(own, start)
+
+    def _unrolled(self, own: Integers, start: Sequence[Integers]) -> tuple[Value, Value, Value]:
+        """All steps, by nodes for each of them."""
+        (h, c), outputs = start, []
+        for part in own.parts(0):
+            h, c = self._next(part, h, c)
             outputs.append(h.value)
-        return builder.pack(outputs, 0), h.value, c.value
+        return self.builder.pack(outputs, 0), h.value, c.value
+
+    def _looped(self, own: Integers, start: Sequence[Integers]) -> tuple[Value, Value, Value]:
+        """The same by one node that repeats a step."""
+
+        def iteration(slices: Sequence[Value], states: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+            part, h, c = (Integers(self.builder, v) for v in (*slices, *states))
+            h, c = self._next(part, h, c)
+            return [h.value, c.value], [h.value]
+
+        name = f"{self.layer.builder.origin.layer or 'recurrent'}_{type(self).__name__}"
+        (h, c), (outputs,) = scan(self.builder, [own.value], [v.value for v in start], iteration, name=name)
+        return outputs, h, c
+
+    def _next(self, own: Integers, h: Integers, c: Integers) -> tuple[Integers, Integers]:
+        """State and memory after a step, of the part of its gates' arguments that follows from the inputs."""
+        builder, count = self.builder, len(self.gates)
+        gates = self.sums(own, h).value
+        size = builder.dims(gates)[1] // count
+        parts = builder.split(gates, [size] * count, 1) if count > 1 else [gates]
+        return self.step({k: Integers(builder, v) for k, v in zip(self.gates, parts, strict=True)}, c)
 
 
 def scale_of(tensor: TfliteTensor) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.fixed_input import answer_digest, fixed_input
 from tenon.network.graph.graph import Graph, Node
@@ -16,9 +18,19 @@ _QUANTISED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 def is_exact(graph: Graph) -> bool:
     """Whether every target gives the same bits: some tensor is of quantised integers, and no operator rounds floats in
     its own way."""
-    nodes = [(node, node.op) for node in graph if isinstance(node.op, Operator)]
+    nodes = [(node, node.op) for node in _nodes(graph) if isinstance(node.op, Operator)]
     quantised = any(_types(node) & _QUANTISED for node, _ in nodes)
     return quantised and all(_rounds_alike(node, op) for node, op in nodes)
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph; those of its body in place of a loop, which computes nothing itself."""
+    for node in graph:
+        if node.bodies:
+            for body in node.bodies:
+                yield from _nodes(body)
+        else:
+            yield node
 
 
 def _types(node: Node) -> set[DType]:
