@@ -49,7 +49,7 @@ class SourceFile:
     readers, or for what runs the bundle."""
 
     name: str
-    language: Literal["c", "opencl", "ir"]
+    language: Literal["c", "opencl", "cuda", "ir"]
     text: str
     compiler: Literal["c", ""] = ""
 

@@ -7,6 +7,7 @@ Operations without a sign of their own are calls of helper functions, printed on
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -78,6 +79,8 @@ class CLike(Printer):
     loop_word: ClassVar[str] = ""
     inline: ClassVar[str] = "static inline "
     builtin: ClassVar[str] = ""
+    reserved: ClassVar[tuple[str, ...]] = ()
+    """Words of the language, but not of C, that mean nothing in what is printed behind the helper functions."""
     typed_functions: ClassVar[bool] = True
     """Whether functions of floats have a name of their own for each type."""
     bodies: ClassVar[Mapping[str, str]] = BODIES
@@ -222,6 +225,7 @@ class CLike(Printer):
             "I": lambda: self.type(self.signed(t)),
             "U": lambda: self.unsigned(t),
             "E": lambda: self.names[t.dtype],
+            "L": lambda: self.names[DType.I64],
             "N": lambda: t.lanes,
             "S": lambda: self.suffix(t.dtype) if self.typed_functions else "",
             "whole": lambda: WHOLE.get(t.dtype, "0"),
@@ -298,13 +302,19 @@ class CLike(Printer):
 
     # ---------------------------------------------------------------------------------------- text
     def head(self) -> str:
-        """What stands before the functions printed so far: types and helpers."""
-        return "\n".join([*self.needed_helpers(), ""])
+        """What stands before the functions printed so far: types, helpers, and other names for those kernels and values
+        that are called by a word of the language."""
+        body = self.printed_functions()
+        words = [word for word in self.reserved if re.search(rf"\b{word}\b", body)]
+        return "\n".join([*self.needed_helpers(), "".join(f"#define {word} {word}_\n" for word in words)])
+
+    def printed_functions(self) -> str:
+        """The functions printed so far, without types and helpers."""
+        return "\n".join(f"{f.comment}{self.outlined}{f.name}{f.text}" for f in self.functions.values())
 
     def text(self) -> str:
         """Everything printed so far: types, helpers, functions."""
-        functions = [f"{f.comment}{self.outlined}{f.name}{f.text}" for f in self.functions.values()]
-        return "\n".join([self.head(), *functions])
+        return f"{self.head()}\n{self.printed_functions()}" if self.functions else self.head()
 
 
 def computable(t: Type) -> None:

@@ -19,6 +19,7 @@ BODIES = {
         "  return {builtin}copysign{S}(r, a);"
     ),
     "mul_rounded": "volatile {V} r = a * b;\n  return r;",
+    "sqrdmulh": "return ({V})((({L})a * b + (1 << 30)) >> 31);",
 }
 TAKES = {
     "div": "{V} a, {V} b",
@@ -28,6 +29,7 @@ TAKES = {
     "select": "{I} m, {V} a, {V} b",
     **dict.fromkeys(("abs", "sqrt", "floor", "ceil", "trunc", "round"), "{V} a"),
     "mul_rounded": "{V} a, {V} b",
+    "sqrdmulh": "{V} a, {V} b",
 }
 """Parameters of the functions."""
 ZERO_SAFE = {

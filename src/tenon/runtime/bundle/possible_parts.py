@@ -54,8 +54,6 @@ def _why_no_program(target: Target, *, zig: bool) -> str:
             f"target {target.name} has no operating system to run an executable on: link the object into your "
             "firmware or page"
         )
-    if target.backend != "c" and not target.backend.startswith("c."):
-        return f"the code for target {target.name} calls its driver: link the library into your program"
     if zig and not target.c_library:
         return (
             f"zig has no C library for target {target.name}: link the object or the library into your application, or "

@@ -183,11 +183,6 @@ class Bundle:
 
     @cached_property
     def executable(self) -> bytes:
-        if self.unit.libraries:
-            raise InputError(
-                f"the code for target {self.target.name} calls {', '.join(self.unit.libraries)}: leave out --emit exe "
-                "and link its library into your program"
-            )
         threaded = self.program.threads > 1
         parts = self.name, self.object, self.header, self.weights, self._tables()
         images = any(port.name in self.preprocessing for port in self.program.inputs)

@@ -1,71 +1,68 @@
-/* Runs a network on an OpenCL device: one launch for each step, in the order of one queue.
-
-   The generated file in which this text stands includes the bundle's header, defines `opencl_text`, the kernels, and
-   gives the tables of each network (OpenCLNetwork) to the three functions at the end. */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+/* Runs a network on an OpenCL device: one launch for each step, in the order of one queue.  It stands behind
+   device_network.c. */
 
 /* What is called of libOpenCL (OpenCL 1.2), whose objects are pointers. */
-int clGetPlatformIDs(unsigned count, void **platforms, unsigned *found);
-int clGetDeviceIDs(void *platform, uint64_t kind, unsigned count, void **devices, unsigned *found);
-int clGetDeviceInfo(void *device, unsigned what, size_t size, void *value, size_t *length);
-void *clCreateContext(const intptr_t *properties, unsigned count, void *const *devices, void *notify, void *data,
-                      int *status);
-void *clCreateCommandQueue(void *context, void *device, uint64_t properties, int *status);
-void *clCreateProgramWithSource(void *context, unsigned count, const char **texts, const size_t *lengths, int *status);
-int clBuildProgram(void *program, unsigned count, void *const *devices, const char *options, void *notify, void *data);
-void *clCreateKernel(void *program, const char *name, int *status);
-void *clCreateBuffer(void *context, uint64_t flags, size_t size, void *from, int *status);
-int clSetKernelArg(void *kernel, unsigned number, size_t size, const void *value);
-int clEnqueueNDRangeKernel(void *queue, void *kernel, unsigned dimensions, const size_t *first, const size_t *threads,
-                           const size_t *group, unsigned count, void *const *waits, void **event);
-int clEnqueueWriteBuffer(void *queue, void *buffer, unsigned blocking, size_t offset, size_t size, const void *from,
-                         unsigned count, void *const *waits, void **event);
-int clEnqueueReadBuffer(void *queue, void *buffer, unsigned blocking, size_t offset, size_t size, void *to,
-                        unsigned count, void *const *waits, void **event);
-int clFinish(void *queue);
-int clReleaseKernel(void *kernel);
-int clReleaseProgram(void *program);
-int clReleaseMemObject(void *buffer);
-int clReleaseCommandQueue(void *queue);
-int clReleaseContext(void *context);
+#define OPENCL_FUNCTIONS(F) \
+  F(int, GetPlatformIDs, (unsigned count, void **platforms, unsigned *found)) \
+  F(int, GetDeviceIDs, (void *platform, uint64_t kind, unsigned count, void **devices, unsigned *found)) \
+  F(int, GetDeviceInfo, (void *device, unsigned what, size_t size, void *value, size_t *length)) \
+  F(void *, CreateContext, (const intptr_t *properties, unsigned count, void *const *devices, void *notify, \
+    void *data, int *status)) \
+  F(void *, CreateCommandQueue, (void *context, void *device, uint64_t properties, int *status)) \
+  F(void *, CreateProgramWithSource, (void *context, unsigned count, const char **texts, \
+    const size_t *lengths, int *status)) \
+  F(int, BuildProgram, (void *program, unsigned count, void *const *devices, const char *options, \
+    void *notify, void *data)) \
+  F(int, GetProgramBuildInfo, (void *program, void *device, unsigned what, size_t size, void *value, size_t *length)) \
+  F(void *, CreateKernel, (void *program, const char *name, int *status)) \
+  F(void *, CreateBuffer, (void *context, uint64_t flags, size_t size, void *from, int *status)) \
+  F(int, SetKernelArg, (void *kernel, unsigned number, size_t size, const void *value)) \
+  F(int, EnqueueNDRangeKernel, (void *queue, void *kernel, unsigned dimensions, const size_t *first, \
+    const size_t *threads, const size_t *group, unsigned count, void *const *waits, void **event)) \
+  F(int, EnqueueWriteBuffer, (void *queue, void *buffer, unsigned blocking, size_t offset, size_t size, \
+    const void *from, unsigned count, void *const *waits, void **event)) \
+  F(int, EnqueueReadBuffer, (void *queue, void *buffer, unsigned blocking, size_t offset, size_t size, \
+    void *to, unsigned count, void *const *waits, void **event)) \
+  F(int, Finish, (void *queue)) \
+  F(int, ReleaseKernel, (void *kernel)) \
+  F(int, ReleaseProgram, (void *program)) \
+  F(int, ReleaseMemObject, (void *buffer)) \
+  F(int, ReleaseCommandQueue, (void *queue)) \
+  F(int, ReleaseContext, (void *context))
+#define OPENCL_MEMBER(result, name, parameters) result(*name) parameters;
+#define OPENCL_FIND(result, name, parameters) device_function(library, "cl" #name, &cl.name) &&
+static struct {
+  OPENCL_FUNCTIONS(OPENCL_MEMBER)
+} cl;
 
-enum { OPENCL_F32 = 0x101b, OPENCL_ROUNDED_QUOTIENTS = 128 };
+static int opencl_load(void) {
+#ifdef _WIN32
+  const char *name = "OpenCL.dll";
+#else
+  const char *name = "libOpenCL.so.1";
+#endif
+  void *library = device_library(name);
+  if (library && OPENCL_FUNCTIONS(OPENCL_FIND) 1) return 0;
+  return device_failed(DEVICE_NO_DRIVER, "there is no OpenCL: %s is not installed", name);
+}
+
+enum { OPENCL_F32 = 0x101b, OPENCL_ROUNDED_QUOTIENTS = 128, OPENCL_BUILD_LOG = 0x1183 };
 enum { OPENCL_GPU = 4, OPENCL_ANY_DEVICE = -1 };
 enum { OPENCL_READ_WRITE = 1, OPENCL_READ_ONLY = 4, OPENCL_COPY = 32 };
-enum { OPENCL_NO_DEVICE = -1, OPENCL_NO_HOST_MEMORY = -6 };
-enum { OPENCL_CONSTANT, OPENCL_MUTABLE, OPENCL_ACTIVATIONS, OPENCL_REGIONS };
-enum { OPENCL_PLATFORMS = 16, OPENCL_GROUP = 64 };
+enum { OPENCL_PLATFORMS = 16 };
 
 typedef struct {
-  const char *kernel;
-  size_t threads;
-} OpenCLStep;
-
-typedef struct {
-  size_t offset, size; /* in the mutable region */
-} OpenCLPort;
-
-typedef struct {
-  const OpenCLStep *steps;
-  const OpenCLPort *inputs, *outputs;
-  size_t step_count, input_count, output_count;
-  size_t sizes[OPENCL_REGIONS];
-} OpenCLNetwork;
-
-typedef struct {
-  const OpenCLNetwork *network;
-  void *context, *queue, *program, *regions[OPENCL_REGIONS], **kernels;
-} OpenCLDevice;
+  const DeviceNetwork *network;
+  void *context, *queue, *program, *regions[DEVICE_REGIONS], **kernels;
+} DeviceQueue;
 
 /* The first device of that kind of any platform; a null pointer if there is none. */
 static void *opencl_device_of(uint64_t kind) {
   void *platforms[OPENCL_PLATFORMS], *device;
   unsigned count = 0, found = 0;
-  if (clGetPlatformIDs(OPENCL_PLATFORMS, platforms, &count) != 0) return NULL;
+  if (cl.GetPlatformIDs(OPENCL_PLATFORMS, platforms, &count) != 0) return NULL;
   for (unsigned i = 0; i < count && i < OPENCL_PLATFORMS; i++) {
-    if (clGetDeviceIDs(platforms[i], kind, 1, &device, &found) == 0 && found > 0) return device;
+    if (cl.GetDeviceIDs(platforms[i], kind, 1, &device, &found) == 0 && found > 0) return device;
   }
   return NULL;
 }
@@ -73,114 +70,115 @@ static void *opencl_device_of(uint64_t kind) {
 /* Quotients and square roots are rounded as on processors, where the device can do it. */
 static const char *opencl_options(void *device) {
   uint64_t abilities = 0;
-  const int status = clGetDeviceInfo(device, OPENCL_F32, sizeof abilities, &abilities, NULL);
+  const int status = cl.GetDeviceInfo(device, OPENCL_F32, sizeof abilities, &abilities, NULL);
   return status == 0 && abilities & OPENCL_ROUNDED_QUOTIENTS ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
 }
 
-static int opencl_build(OpenCLDevice *d, void *device) {
-  int status = 0;
-  d->program = clCreateProgramWithSource(d->context, sizeof opencl_text / sizeof opencl_text[0], opencl_text, NULL,
-                                         &status);
-  if (status == 0) status = clBuildProgram(d->program, 1, &device, opencl_options(device), NULL, NULL);
-  for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
-    d->kernels[i] = clCreateKernel(d->program, d->network->steps[i].kernel, &status);
-  }
-  return status;
+static int opencl_failed(int status, const char *doing) {
+  return device_failed(status, "OpenCL: status %d while %s", status, doing);
 }
 
-static int opencl_allocate(OpenCLDevice *d, const uint8_t *weights) {
+/* The compiler's report is the message. */
+static int opencl_refused(const DeviceQueue *d, void *device, int status) {
+  char report[sizeof device_message - 64] = "";
+  cl.GetProgramBuildInfo(d->program, device, OPENCL_BUILD_LOG, sizeof report - 1, report, NULL);
+  return device_failed(status, "the OpenCL compiler refuses the kernels (status %d): %s", status, report);
+}
+
+static int opencl_build(DeviceQueue *d, void *device) {
   int status = 0;
-  for (unsigned i = 0; status == 0 && i < OPENCL_REGIONS; i++) {
-    const size_t size = d->network->sizes[i];
-    const int copied = i == OPENCL_CONSTANT && size > 0;
-    const uint64_t flags = copied ? OPENCL_READ_ONLY | OPENCL_COPY : OPENCL_READ_WRITE;
-    d->regions[i] = clCreateBuffer(d->context, flags, size ? size : 1, copied ? (void *)(uintptr_t)weights : NULL,
-                                   &status);
+  char *text = device_kernels();
+  if (!text) return device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+  d->program = cl.CreateProgramWithSource(d->context, 1, (const char **)&text, NULL, &status);
+  free(text);
+  if (status) return opencl_failed(status, "creating the program");
+  status = cl.BuildProgram(d->program, 1, &device, opencl_options(device), NULL, NULL);
+  if (status) return opencl_refused(d, device, status);
+  for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
+    d->kernels[i] = cl.CreateKernel(d->program, d->network->steps[i].kernel, &status);
   }
-  return status;
+  return status ? opencl_failed(status, "creating the kernels") : 0;
+}
+
+static int opencl_allocate(DeviceQueue *d, const uint8_t *weights) {
+  int status = 0;
+  for (unsigned i = 0; status == 0 && i < DEVICE_REGIONS; i++) {
+    const size_t size = d->network->sizes[i];
+    const int copied = i == DEVICE_CONSTANT && size > 0;
+    const uint64_t flags = copied ? OPENCL_READ_ONLY | OPENCL_COPY : OPENCL_READ_WRITE;
+    void *const from = copied ? (void *)(uintptr_t)weights : NULL;
+    d->regions[i] = cl.CreateBuffer(d->context, flags, size ? size : 1, from, &status);
+  }
+  return status ? opencl_failed(status, "allocating memory of the device") : 0;
 }
 
 /* Every kernel takes the three regions. */
-static int opencl_bind(OpenCLDevice *d) {
+static int opencl_bind(DeviceQueue *d) {
   int status = 0;
   for (size_t i = 0; i < d->network->step_count; i++) {
-    for (unsigned j = 0; status == 0 && j < OPENCL_REGIONS; j++) {
-      status = clSetKernelArg(d->kernels[i], j, sizeof(void *), &d->regions[j]);
+    for (unsigned j = 0; status == 0 && j < DEVICE_REGIONS; j++) {
+      status = cl.SetKernelArg(d->kernels[i], j, sizeof(void *), &d->regions[j]);
     }
   }
-  return status;
+  return status ? opencl_failed(status, "binding the kernels") : 0;
 }
 
-static int opencl_open(OpenCLDevice *d, const uint8_t *weights) {
-  int status = 0;
+static int queue_open(DeviceQueue *d, const uint8_t *weights) {
+  int status = opencl_load();
+  if (status) return status;
   void *device = opencl_device_of(OPENCL_GPU);
   if (!device) device = opencl_device_of((uint32_t)OPENCL_ANY_DEVICE);
-  if (!device) return OPENCL_NO_DEVICE;
-  d->context = clCreateContext(NULL, 1, &device, NULL, NULL, &status);
-  if (status == 0) d->queue = clCreateCommandQueue(d->context, device, 0, &status);
-  if (status == 0) status = opencl_build(d, device);
-  if (status == 0) status = opencl_allocate(d, weights);
-  return status ? status : opencl_bind(d);
+  if (!device) {
+    return device_failed(DEVICE_NONE, "there is no OpenCL device: install the driver of one (Debian's pocl-opencl-icd "
+                                      "runs on the processor)");
+  }
+  d->context = cl.CreateContext(NULL, 1, &device, NULL, NULL, &status);
+  if (status == 0) d->queue = cl.CreateCommandQueue(d->context, device, 0, &status);
+  if (status) return opencl_failed(status, "creating a queue");
+  if ((status = opencl_build(d, device)) != 0) return status;
+  if ((status = opencl_allocate(d, weights)) != 0) return status;
+  return opencl_bind(d);
 }
 
-static void opencl_destroy(OpenCLDevice *d) {
-  if (!d) return;
+static void queue_close(DeviceQueue *d) {
   for (size_t i = 0; i < d->network->step_count; i++) {
-    if (d->kernels[i]) clReleaseKernel(d->kernels[i]);
+    if (d->kernels[i]) cl.ReleaseKernel(d->kernels[i]);
   }
-  for (unsigned i = 0; i < OPENCL_REGIONS; i++) {
-    if (d->regions[i]) clReleaseMemObject(d->regions[i]);
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) {
+    if (d->regions[i]) cl.ReleaseMemObject(d->regions[i]);
   }
-  if (d->program) clReleaseProgram(d->program);
-  if (d->queue) clReleaseCommandQueue(d->queue);
-  if (d->context) clReleaseContext(d->context);
-  free(d->kernels);
-  free(d);
+  if (d->program) cl.ReleaseProgram(d->program);
+  if (d->queue) cl.ReleaseCommandQueue(d->queue);
+  if (d->context) cl.ReleaseContext(d->context);
 }
 
-static OpenCLDevice *opencl_create(const OpenCLNetwork *network, const uint8_t *weights, int *status) {
-  OpenCLDevice *d = malloc(sizeof *d);
-  void **kernels = malloc((network->step_count + 1) * sizeof *kernels);
-  if (!d || !kernels) {
-    free(d);
-    free(kernels);
-    *status = OPENCL_NO_HOST_MEMORY;
-    return NULL;
-  }
-  for (size_t i = 0; i < network->step_count; i++) kernels[i] = NULL;
-  *d = (OpenCLDevice){network, NULL, NULL, NULL, {NULL, NULL, NULL}, kernels};
-  *status = opencl_open(d, weights);
-  if (*status == 0) return d;
-  opencl_destroy(d);
-  return NULL;
-}
-
-static int opencl_launch(const OpenCLDevice *d, size_t step) {
-  const size_t threads = d->network->steps[step].threads, group = OPENCL_GROUP;
+static int opencl_launch(const DeviceQueue *d, size_t step) {
+  const size_t threads = d->network->steps[step].threads, group = DEVICE_GROUP;
   const size_t whole = (threads + group - 1) / group * group; /* the kernel leaves out what is too much */
   if (threads < group) {
-    return clEnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &threads, NULL, 0, NULL, NULL);
+    return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &threads, NULL, 0, NULL, NULL);
   }
-  return clEnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &whole, &group, 0, NULL, NULL);
+  return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &whole, &group, 0, NULL, NULL);
 }
 
-static int opencl_run(OpenCLDevice *d, uint8_t *tensors) {
-  const OpenCLNetwork *n = d->network;
-  void *device = d->regions[OPENCL_MUTABLE];
+static int device_run(DeviceQueue *d, uint8_t *tensors) {
+  const DeviceNetwork *n = d->network;
+  void *device = d->regions[DEVICE_MUTABLE];
   int status = 0;
   for (size_t i = 0; status == 0 && i < n->input_count; i++) {
-    const OpenCLPort *p = &n->inputs[i];
+    const DevicePort *p = &n->inputs[i];
     if (p->size) {
-      status = clEnqueueWriteBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
+      status = cl.EnqueueWriteBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
     }
   }
   for (size_t i = 0; status == 0 && i < n->step_count; i++) status = opencl_launch(d, i);
   for (size_t i = 0; status == 0 && i < n->output_count; i++) {
-    const OpenCLPort *p = &n->outputs[i];
+    const DevicePort *p = &n->outputs[i];
     if (p->size) {
-      status = clEnqueueReadBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
+      status = cl.EnqueueReadBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
     }
   }
-  const int finished = clFinish(d->queue);
-  return status ? status : finished;
+  const int finished = cl.Finish(d->queue);
+  if (status == 0) status = finished;
+  return status ? opencl_failed(status, "running the network") : 0;
 }

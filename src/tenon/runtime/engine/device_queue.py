@@ -1,4 +1,4 @@
-"""Runs of bundles whose steps are launches on a device (``codegen.opencl.entry_points``)."""
+"""Runs of bundles whose steps are launches on a device (``codegen.gpu.entry_points``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 
 from tenon.errors import ResourceError
 from tenon.runtime.engine.processors import Pinning
-
-_NO_DEVICE = -1
 
 
 def has_queue(library: ctypes.CDLL, entry: str) -> bool:
@@ -36,25 +34,33 @@ class DeviceQueue:
         self._destroy = None
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
-        """Returns what the program returned.  Raises ResourceError if there is no device."""
+        """Returns 0.  Raises ResourceError if there is no device, or if it fails."""
         constant, mutable, _ = regions
         if self.processors:
             self._pinning.pin()
         if self._process != os.getpid():
             self._create(constant)
-        return int(self._library[f"{self._entry}_run"](mutable, self._handle))
+        if self._library[f"{self._entry}_run"](mutable, self._handle):
+            raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
+        return 0
 
     def _create(self, constant: ctypes.c_void_p) -> None:
         create, status = self._library[f"{self._entry}_create"], ctypes.c_int()
         create.restype = ctypes.c_void_p
         address = create(constant, ctypes.byref(status))
         if not address:
-            raise ResourceError(f"'{self._entry}' cannot run: {_reason(status.value)}")
+            raise ResourceError(f"'{self._entry}' cannot run: {self._message()}")
         if self._destroy:
             self._destroy.detach()
         self._process, self._handle = os.getpid(), ctypes.c_void_p(address)
         destroy = self._library[f"{self._entry}_destroy"]
         self._destroy = weakref.finalize(self, _destroyed, destroy, self._handle, self._process)
+
+    def _message(self) -> str:
+        """What went wrong last."""
+        message = self._library[f"{self._entry}_message"]
+        message.restype = ctypes.c_char_p
+        return str(message().decode(errors="replace")).strip()
 
     def stop(self) -> None:
         """Release what the device holds.  The next run creates it again."""
@@ -62,13 +68,6 @@ class DeviceQueue:
             self._destroy()
         self._process = 0
         self._pinning.release()
-
-
-def _reason(status: int) -> str:
-    """What a status of OpenCL means for users."""
-    if status == _NO_DEVICE:
-        return "there is no OpenCL device: install the driver of one (Debian's pocl-opencl-icd runs on the processor)"
-    return f"the OpenCL driver answers with status {status}"
 
 
 def _destroyed(destroy: Callable[[ctypes.c_void_p], object], handle: ctypes.c_void_p, process: int) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from typing import ClassVar
 
 from tenon.machine import isa
 from tenon.machine.codegen.c import half
 from tenon.machine.codegen.clike import CLike, Makers
-from tenon.machine.codegen.scalar_functions import BODIES, TAKES
 from tenon.machine.kernel_ir.loops import Barrier, Type
 from tenon.network.graph.types import DType
 
@@ -20,11 +18,6 @@ class C99(CLike):
     loop_word = "TENON_LOOP "
     inline = "TENON_INLINE "
     outlined = "TENON_OUTLINE void "
-    bodies: ClassVar[Mapping[str, str]] = {
-        **BODIES,
-        "sqrdmulh": "return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);",
-    }
-    takes: ClassVar[Mapping[str, str]] = {**TAKES, "sqrdmulh": "{V} a, {V} b"}
 
     def words(self, name: str, t: Type) -> Makers:
         """Besides: ``one`` and ``each`` are the same operation of elements and of vectors, ``widen`` and ``narrow``

@@ -29,8 +29,6 @@ _FUNCTIONS = """
     modf nan nextafter pow pown powr remainder remquo rint rootn round rsqrt sin sincos sinh sqrt tan tanh tgamma trunc
     barrier prefetch printf shuffle
 """
-_WORDS = ("constant", "generic", "global", "half", "kernel", "local", "pipe", "private", "event_t", "sampler_t")
-"""Words of OpenCL C, but not of C, that mean nothing in what is printed behind the helper functions."""
 _CONVERSIONS = {
     (DType.F16, DType.F32): ("float", "ushort", "return vload_half(0, (const half *)&a);"),
     (DType.F32, DType.F16): ("ushort", "float", "ushort r;\n  vstore_half_rte(a, 0, (half *)&r);\n  return r;"),
@@ -50,17 +48,18 @@ class OpenCLC(CLike):
 
     names: ClassVar[dict[DType, str]] = {dtype: _NAMES.get(name, name) for dtype, name in CLike.names.items()}
     int_type = "int"
-    """The regions are too small for an index that it cannot hold (``unit.require_small``)."""
+    """The regions are too small for an index that it cannot hold (``gpu.unit``)."""
     outlined = "static void "
     spaces: ClassVar[dict[str, str]] = {"global": "__global ", "const": "__global ", "scratch": "__global "}
     typed_functions = False
+    reserved = ("constant", "generic", "global", "half", "kernel", "local", "pipe", "private", "event_t", "sampler_t")
     bodies: ClassVar[Mapping[str, str]] = {
         **CLike.bodies,
         "mul_rounded": "#pragma OPENCL FP_CONTRACT OFF\n  return a * b;",
     }
     integer_suffixes: ClassVar[Mapping[DType, str]] = {DType.I64: "L", DType.U64: "UL", DType.U32: "u"}
     operations: ClassVar[frozenset[str]] = frozenset(
-        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast"}
+        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar"}
     )
     """What it can print, of ``loops.OPS``."""
 
@@ -81,10 +80,7 @@ class OpenCLC(CLike):
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
     def head(self) -> str:
-        """Besides: the names of kernels and their values that are words of the language get others."""
-        functions = "\n".join(f"{f.name}{text}" for text, f in self.functions.items())
-        body = "\n".join((functions, *self.needed_helpers()))
-        doubles = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if re.search(r"\bdouble\b", body) else ""
-        words = [word for word in _WORDS if re.search(rf"\b{word}\b", functions)]
-        renamed = "".join(f"#define {word} {word}_\n" for word in words)
-        return f"{doubles}{super().head()}{renamed}"
+        """Besides: the extension for doubles, where there are any."""
+        text = super().head()
+        uses_doubles = re.search(r"\bdouble\b", text + self.printed_functions())
+        return f"#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n{text}" if uses_doubles else text

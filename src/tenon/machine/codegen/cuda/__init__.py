@@ -1,0 +1,23 @@
+"""The CUDA backend: kernels in CUDA C, compiled to PTX ahead of time."""
+
+from __future__ import annotations
+
+from tenon.machine.codegen.backend import Backend
+from tenon.machine.codegen.cuda.dialect import CudaC
+from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.toolchain.nvrtc import ptx
+
+LANGUAGE = DeviceLanguage(
+    name="cuda",
+    suffix=".cu",
+    title="CUDA C",
+    dialect=CudaC,
+    kernel='extern "C" __global__ void',
+    region="unsigned char *",
+    constant_region="const unsigned char *",
+    item="(int)(blockIdx.x * blockDim.x + threadIdx.x)",
+    host="cuda_queue.c",
+    embedded=ptx,
+)
+BACKEND: Backend = DeviceBackend(LANGUAGE, CudaC.operations)

@@ -1,0 +1,89 @@
+"""CUDA C: scalars, floats of 16 bits by the conversions of PTX."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tenon.machine.codegen.clike import CLike
+from tenon.machine.codegen.printer import COMPARE, INFIX
+from tenon.machine.kernel_ir.loops import Barrier, Type
+from tenon.network.graph.types import DType
+
+_TYPES = """\
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+"""
+_FUNCTIONS = """
+    abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 exp10 expm1 fabs fdim floor
+    fma fmax fmin fmod frexp hypot ilogb ldexp lgamma log log2 log10 log1p logb max min modf nan nearbyint norm pow
+    remainder remquo rhypot rint round rsqrt scalbn sin sincos sinh sqrt tan tanh tgamma trunc clock printf malloc free
+    memcpy memset isnan isinf isfinite signbit
+"""
+_WORDS = """
+    alignas alignof and asm bool catch char8_t class compl concept consteval constexpr decltype delete explicit export
+    false friend mutable namespace new noexcept not nullptr operator or private protected public requires template this
+    throw true try typeid typename using virtual xor
+"""
+_CONVERSIONS = {
+    (DType.F16, DType.F32): (
+        "float",
+        "uint16_t",
+        'float r;\n  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a));\n  return r;',
+    ),
+    (DType.F32, DType.F16): (
+        "uint16_t",
+        "float",
+        'uint16_t r;\n  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(a));\n  return r;',
+    ),
+    (DType.BF16, DType.F32): ("float", "uint16_t", "return __uint_as_float((uint32_t)a << 16);"),
+    (DType.F32, DType.BF16): (
+        "uint16_t",
+        "float",
+        "const uint32_t u = __float_as_uint(a), high = u >> 16;\n"
+        "  return (uint16_t)(a != a ? high | 0x40 : (u + (high & 1) + 0x7fff) >> 16);",
+    ),
+}
+"""The function's result, its parameter and its body."""
+
+
+class CudaC(CLike):
+    """One CUDA program."""
+
+    int_type = "int"
+    """The regions are too small for an index that it cannot hold (``gpu.unit``)."""
+    inline: ClassVar[str] = "static __device__ __forceinline__ "
+    outlined = "static __device__ void "
+    reserved = tuple(_WORDS.split())
+    operations: ClassVar[frozenset[str]] = frozenset(
+        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar"}
+    )
+    """What it can print, of ``loops.OPS``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        words = _FUNCTIONS.split()
+        self.taken |= {*words, *(f"{word}f" for word in words)}
+
+    def conversion(self, source: Type, target: Type) -> str:
+        result, given, body = _CONVERSIONS[source.dtype, target.dtype]
+        name = f"{target.dtype}_of_{source.dtype}"
+        return self.require(name, lambda: f"{self.inline}{result} {name}({given} a) {{\n  {body}\n}}")
+
+    def portable(self, name: str, t: Type) -> str:
+        """A product that is rounded alone is a function of the language."""
+        if name == "mul_rounded" and t.dtype.is_float:
+            return f"return __{'d' if t.dtype is DType.F64 else 'f'}mul_rn(a, b);"
+        return super().portable(name, t)
+
+    def on_barrier(self, s: Barrier) -> None:
+        self.line("__syncthreads();")
+
+    def head(self) -> str:
+        """Besides: the integer types, for which the language has no header of its own."""
+        return f"{_TYPES}{super().head()}"

@@ -1,0 +1,47 @@
+"""The backend of a device language: kernels in the language, and a host program in C that launches each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenon.errors import InputError
+from tenon.machine.codegen.backend import EntryPoint, Launch, TextUnit, require_supported
+from tenon.machine.codegen.gpu import entry_points
+from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.unit import print_unit
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.plan.program import Program
+
+
+@dataclass(frozen=True)
+class DeviceBackend:
+    """A step is a launch with one thread for each work item; one in-order queue runs them."""
+
+    language: DeviceLanguage
+    operations: frozenset[str]
+    launch: Launch = "grid"
+    spaces: frozenset[str] = frozenset({"global", "const", "scratch", "stack", "register"})
+    loops: frozenset[str] = frozenset({"serial", "unroll", "parallel"})
+    calls_c: bool = False
+
+    def kernel(self, kernel: Kernel) -> str:
+        """A kernel as a function, and its helper functions."""
+        require_supported(self, kernel)
+        dialect = self.language.dialect()
+        dialect.kernel(kernel)
+        return dialect.text()
+
+    def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
+        """The functions that create a device queue, run a program on it and destroy it, and one that does all three."""
+        return entry_points.entry_points(self.language, name)
+
+    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
+        """The host program, which contains the kernels as text, and a file with the kernels for readers.
+
+        Raises UnsupportedError for kernels that the language cannot express, InputError for ``profile``, which there
+        is not, and for a network that is too large.
+        """
+        if profile:
+            raise InputError(f"kernels in {self.language.title} cannot be timed one by one yet: leave out --profile")
+        return print_unit(self.language, self, programs, header, banner=banner)

@@ -1,0 +1,33 @@
+"""The entry points of programs whose steps are launches on a device: create, run, destroy, and what went wrong."""
+
+from __future__ import annotations
+
+from tenon.machine.codegen.backend import EntryPoint
+from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.plan.program import Region
+
+_RUN = """\
+/* Runs the network once by the functions below, so that every call loads its kernels and copies the weights.
+   Returns 0, or what they return.  The activations are not used: they lie on the device. */"""
+_CREATE = """\
+/* Finds a device for {title} (a GPU if there is one), loads the kernels and copies the weights to it.  Returns what the
+   functions below take, or a null pointer; `status` becomes 0 or the driver's status. */"""
+_QUEUE = """\
+/* Runs the network once: copies the inputs to the device and the outputs back.  Returns 0, or the driver's status.
+   Runs of one device queue must not overlap. */"""
+_DESTROY = "/* Releases what the device holds for the network. */"
+_MESSAGE = "/* What went wrong last, in words: one line, and the compiler's report where it refused the kernels. */"
+_HANDLE = "void *device"
+
+
+def entry_points(language: DeviceLanguage, name: str) -> tuple[EntryPoint, ...]:
+    """All entry points of the program of that name."""
+    mutable = (Region.MUTABLE,)
+    create = _CREATE.format(title=language.title)
+    return (
+        EntryPoint(name, about=_RUN),
+        EntryPoint(f"{name}_create", (Region.CONSTANT,), ("int *status",), "void *", create),
+        EntryPoint(f"{name}_run", mutable, (_HANDLE,), about=_QUEUE),
+        EntryPoint(f"{name}_destroy", (), (_HANDLE,), "void", _DESTROY),
+        EntryPoint(f"{name}_message", (), ("void",), "const char *", _MESSAGE),
+    )

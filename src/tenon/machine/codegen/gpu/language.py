@@ -1,0 +1,30 @@
+"""A language of kernels, and the host program that launches what is written in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tenon.machine.codegen.clike import CLike
+
+
+@dataclass(frozen=True)
+class DeviceLanguage:
+    """What differs between the languages of devices.
+
+    ``kernel`` stands before the name of a kernel, ``region`` and ``constant_region`` before those of its parameters,
+    and ``item`` is the number of the thread.  ``host`` is a file of ``runtime/c`` with the functions that find a device
+    and use it; ``embedded`` turns the text of all kernels into the text that the host program hands to the driver.
+    """
+
+    name: Literal["opencl", "cuda"]
+    suffix: str
+    title: str
+    dialect: type[CLike]
+    kernel: str
+    region: str
+    constant_region: str
+    item: str
+    host: str
+    embedded: Callable[[str], str]

@@ -1,0 +1,76 @@
+"""CUDA C to PTX, by NVIDIA's compiler library NVRTC (the package ``nvidia-cuda-nvrtc`` or a CUDA toolkit)."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+from tenon.errors import ToolchainError
+
+ARCHITECTURE = "compute_75"
+"""The oldest GPUs that current compilers know (Turing); drivers compile PTX for newer ones."""
+
+_ISA = "6.4"
+"""The version of PTX that is stated, so that drivers older than the compiler take it: nothing newer is used."""
+
+_PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+
+
+@cache
+def ptx(text: str) -> str:
+    """The PTX of a CUDA C program.
+
+    Raises ToolchainError if the compiler is not installed, or with its report if it refuses the program.
+    """
+    library = _library()
+    program = ctypes.c_void_p()
+    source = text.encode()
+    _check(library, library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None))
+    try:
+        options = [f"--gpu-architecture={ARCHITECTURE}", "--std=c++17", "--restrict"]
+        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        if library.nvrtcCompileProgram(program, len(options), given):
+            report = _text(library, program, "ProgramLog").strip()
+            raise ToolchainError(f"NVRTC refuses the kernels: {report}")
+        return re.sub(r"^\.version .*$", f".version {_ISA}", _text(library, program, "PTX"), flags=re.MULTILINE)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _text(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
+    size = ctypes.c_size_t()
+    _check(library, library[f"nvrtcGet{what}Size"](program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(library, library[f"nvrtcGet{what}"](program, buffer))
+    return buffer.value.decode()
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise ToolchainError(f"NVRTC: {library.nvrtcGetErrorString(status).decode()}")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    path = _packaged() or ctypes.util.find_library("nvrtc")
+    if path is None:
+        raise ToolchainError("the CUDA compiler is not installed: pip install nvidia-cuda-nvrtc (or a CUDA toolkit)")
+    return ctypes.CDLL(path)
+
+
+def _packaged() -> str | None:
+    """The library of an installed package."""
+    for package in _PACKAGES:
+        try:
+            listed = files(package) or []
+        except PackageNotFoundError:
+            continue
+        for file in listed:
+            if re.fullmatch(r"libnvrtc\.so\.\d+|nvrtc64_\d+_0\.dll", file.name):
+                return str(Path(str(file.locate())))
+    return None

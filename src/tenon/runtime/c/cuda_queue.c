@@ -1,0 +1,181 @@
+/* Runs a network on a CUDA device: copies and launches are recorded once as a graph.  It stands behind
+   device_network.c. */
+
+/* What is called of the driver's library, whose objects are pointers, and addresses of the device integers. */
+#define CUDA_FUNCTIONS(F) \
+  F(Init, (unsigned flags)) \
+  F(GetErrorString, (int status, const char **text)) \
+  F(DeviceGet, (int *device, int number)) \
+  F(DevicePrimaryCtxRetain, (void **context, int device)) \
+  F(DevicePrimaryCtxRelease_v2, (int device)) \
+  F(CtxSetCurrent, (void *context)) \
+  F(ModuleLoadDataEx, (void **module, const void *text, unsigned count, const int *options, void **values)) \
+  F(ModuleUnload, (void *module)) \
+  F(ModuleGetFunction, (void **function, void *module, const char *name)) \
+  F(MemAlloc_v2, (uint64_t *address, size_t size)) \
+  F(MemFree_v2, (uint64_t address)) \
+  F(MemHostAlloc, (void **address, size_t size, unsigned flags)) \
+  F(MemFreeHost, (void *address)) \
+  F(MemcpyHtoD_v2, (uint64_t to, const void *from, size_t size)) \
+  F(MemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t size, void *stream)) \
+  F(MemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t size, void *stream)) \
+  F(StreamCreate, (void **stream, unsigned flags)) \
+  F(StreamDestroy_v2, (void *stream)) \
+  F(StreamSynchronize, (void *stream)) \
+  F(StreamBeginCapture_v2, (void *stream, int mode)) \
+  F(StreamEndCapture, (void *stream, void **graph)) \
+  F(GraphInstantiateWithFlags, (void **launched, void *graph, uint64_t flags)) \
+  F(GraphDestroy, (void *graph)) \
+  F(GraphExecDestroy, (void *launched)) \
+  F(GraphLaunch, (void *launched, void *stream)) \
+  F(LaunchKernel, (void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, \
+                   unsigned threads_z, unsigned shared, void *stream, void **parameters, void **more))
+#define CUDA_MEMBER(name, parameters) int(*name) parameters;
+#define CUDA_FIND(name, parameters) device_function(library, "cu" #name, &cu.name) &&
+static struct {
+  CUDA_FUNCTIONS(CUDA_MEMBER)
+} cu;
+
+enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
+
+typedef struct {
+  const DeviceNetwork *network;
+  int device;
+  void *context, *module, *stream, *graph, **kernels;
+  uint64_t regions[DEVICE_REGIONS];
+  uint8_t *ports; /* the mutable region in memory that the device can copy from and to by itself */
+} DeviceQueue;
+
+static int cuda_load(void) {
+#ifdef _WIN32
+  const char *name = "nvcuda.dll";
+#else
+  const char *name = "libcuda.so.1";
+#endif
+  void *library = device_library(name);
+  if (!library) return device_failed(DEVICE_NO_DRIVER, "there is no CUDA driver: %s is not installed", name);
+  if (CUDA_FUNCTIONS(CUDA_FIND) 1) return 0;
+  return device_failed(DEVICE_NO_DRIVER, "the CUDA driver is too old: CUDA 11.4 or newer is needed");
+}
+
+static int cuda_failed(int status, const char *doing) {
+  const char *text = NULL;
+  cu.GetErrorString(status, &text);
+  return device_failed(status, "CUDA: %s (status %d) while %s", text ? text : "unknown error", status, doing);
+}
+
+/* Loads the kernels; the report of the driver's compiler is the message. */
+static int cuda_build(DeviceQueue *d) {
+  char report[sizeof device_message - 128] = "";
+  const int options[] = {CUDA_ERROR_LOG, CUDA_ERROR_LOG_SIZE};
+  void *values[] = {report, (void *)(uintptr_t)(sizeof report - 1)};
+  char *text = device_kernels();
+  if (!text) return device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+  const int status = cu.ModuleLoadDataEx(&d->module, text, 2, options, values);
+  free(text);
+  if (status) {
+    cuda_failed(status, "loading the kernels");
+    const size_t length = strlen(device_message);
+    snprintf(device_message + length, sizeof device_message - length, ": %s", report);
+    return status;
+  }
+  for (size_t i = 0; i < d->network->step_count; i++) {
+    const int found = cu.ModuleGetFunction(&d->kernels[i], d->module, d->network->steps[i].kernel);
+    if (found) return cuda_failed(found, "finding the kernels");
+  }
+  return 0;
+}
+
+static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
+  const size_t *sizes = d->network->sizes;
+  int status = 0;
+  for (unsigned i = 0; status == 0 && i < DEVICE_REGIONS; i++) {
+    status = cu.MemAlloc_v2(&d->regions[i], sizes[i] ? sizes[i] : 1);
+  }
+  if (status == 0) status = cu.MemHostAlloc((void **)&d->ports, sizes[DEVICE_MUTABLE] ? sizes[DEVICE_MUTABLE] : 1, 0);
+  if (status == 0 && sizes[DEVICE_CONSTANT]) {
+    status = cu.MemcpyHtoD_v2(d->regions[DEVICE_CONSTANT], weights, sizes[DEVICE_CONSTANT]);
+  }
+  return status ? cuda_failed(status, "allocating memory of the device") : 0;
+}
+
+/* Queues one run. */
+static int cuda_enqueue(DeviceQueue *d) {
+  const DeviceNetwork *n = d->network;
+  const uint64_t ports = d->regions[DEVICE_MUTABLE];
+  void *parameters[DEVICE_REGIONS];
+  int status = 0;
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
+  for (size_t i = 0; status == 0 && i < n->input_count; i++) {
+    const DevicePort *p = &n->inputs[i];
+    if (p->size) status = cu.MemcpyHtoDAsync_v2(ports + p->offset, d->ports + p->offset, p->size, d->stream);
+  }
+  for (size_t i = 0; status == 0 && i < n->step_count; i++) {
+    const size_t threads = n->steps[i].threads, group = threads < DEVICE_GROUP ? threads : DEVICE_GROUP;
+    const unsigned groups = (unsigned)((threads + group - 1) / group);
+    status = cu.LaunchKernel(d->kernels[i], groups, 1, 1, (unsigned)group, 1, 1, 0, d->stream, parameters, NULL);
+  }
+  for (size_t i = 0; status == 0 && i < n->output_count; i++) {
+    const DevicePort *p = &n->outputs[i];
+    if (p->size) status = cu.MemcpyDtoHAsync_v2(d->ports + p->offset, ports + p->offset, p->size, d->stream);
+  }
+  return status;
+}
+
+/* Records one run as a graph. */
+static int cuda_record(DeviceQueue *d) {
+  void *recorded = NULL;
+  int status = cu.StreamBeginCapture_v2(d->stream, CUDA_CAPTURE_OF_THREAD);
+  if (status) return cuda_failed(status, "recording the network");
+  status = cuda_enqueue(d);
+  const int ended = cu.StreamEndCapture(d->stream, &recorded);
+  if (status == 0) status = ended;
+  if (status == 0) status = cu.GraphInstantiateWithFlags(&d->graph, recorded, 0);
+  if (recorded) cu.GraphDestroy(recorded);
+  return status ? cuda_failed(status, "recording the network") : 0;
+}
+
+static int queue_open(DeviceQueue *d, const uint8_t *weights) {
+  int status = cuda_load();
+  if (status) return status;
+  status = cu.Init(0);
+  if (status == 0) status = cu.DeviceGet(&d->device, 0);
+  if (status) return cuda_failed(status, "looking for a CUDA device");
+  status = cu.DevicePrimaryCtxRetain(&d->context, d->device);
+  if (status == 0) status = cu.CtxSetCurrent(d->context);
+  if (status == 0) status = cu.StreamCreate(&d->stream, CUDA_NON_BLOCKING);
+  if (status) return cuda_failed(status, "opening the CUDA device");
+  if ((status = cuda_build(d)) != 0) return status;
+  if ((status = cuda_allocate(d, weights)) != 0) return status;
+  return cuda_record(d);
+}
+
+static void queue_close(DeviceQueue *d) {
+  if (!d->context) return;
+  cu.CtxSetCurrent(d->context);
+  if (d->graph) cu.GraphExecDestroy(d->graph);
+  if (d->stream) cu.StreamDestroy_v2(d->stream);
+  if (d->module) cu.ModuleUnload(d->module);
+  if (d->ports) cu.MemFreeHost(d->ports);
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) {
+    if (d->regions[i]) cu.MemFree_v2(d->regions[i]);
+  }
+  cu.DevicePrimaryCtxRelease_v2(d->device);
+}
+
+static int device_run(DeviceQueue *d, uint8_t *tensors) {
+  const DeviceNetwork *n = d->network;
+  int status = cu.CtxSetCurrent(d->context);
+  for (size_t i = 0; i < n->input_count; i++) {
+    const DevicePort *p = &n->inputs[i];
+    memcpy(d->ports + p->offset, tensors + p->offset, p->size);
+  }
+  if (status == 0) status = cu.GraphLaunch(d->graph, d->stream);
+  if (status == 0) status = cu.StreamSynchronize(d->stream);
+  if (status) return cuda_failed(status, "running the network");
+  for (size_t i = 0; i < n->output_count; i++) {
+    const DevicePort *p = &n->outputs[i];
+    memcpy(tensors + p->offset, d->ports + p->offset, p->size);
+  }
+  return 0;
+}

@@ -1,0 +1,82 @@
+/* What host programs of all device languages share: the tables of a network, and the last message.
+
+   The generated file in which this text stands includes the bundle's header, defines `device_text`, the kernels, and
+   gives the tables of each network (DeviceNetwork) to device_create, device_run and device_destroy, which the host
+   program of the language has. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _WIN32
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#endif
+
+enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3 }; /* statuses that no driver has */
+enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
+enum { DEVICE_GROUP = 64 };
+
+typedef struct {
+  const char *kernel;
+  size_t threads;
+} DeviceStep;
+
+typedef struct {
+  size_t offset, size; /* in the mutable region */
+} DevicePort;
+
+typedef struct {
+  const DeviceStep *steps;
+  const DevicePort *inputs, *outputs;
+  size_t step_count, input_count, output_count;
+  size_t sizes[DEVICE_REGIONS];
+} DeviceNetwork;
+
+static char device_message[2048];
+
+/* Keeps a message, and returns the status. */
+static int device_failed(int status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(device_message, sizeof device_message, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+/* A shared library of the driver; a null pointer if there is none. */
+static void *device_library(const char *name) {
+#ifdef _WIN32
+  return (void *)LoadLibraryA(name);
+#else
+  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+#endif
+}
+
+/* Stores the address of a function at `function`; returns whether the library has it. */
+static int device_function(void *library, const char *name, void *function) {
+#ifdef _WIN32
+  const FARPROC address = GetProcAddress((HMODULE)library, name);
+#else
+  void *const address = dlsym(library, name);
+#endif
+  memcpy(function, &address, sizeof address);
+  return address != NULL;
+}
+
+/* The kernels as one text, which the caller frees; a null pointer without memory. */
+static char *device_kernels(void) {
+  size_t length = 1, count = sizeof device_text / sizeof device_text[0];
+  for (size_t i = 0; i < count; i++) length += strlen(device_text[i]);
+  char *text = malloc(length), *end = text;
+  for (size_t i = 0; text && i < count; i++) {
+    const size_t own = strlen(device_text[i]);
+    memcpy(end, device_text[i], own);
+    end += own;
+  }
+  if (text) *end = 0;
+  return text;
+}

@@ -1,0 +1,24 @@
+/* Creates and destroys what queue_open opens. */
+static void device_destroy(DeviceQueue *d) {
+  if (!d) return;
+  queue_close(d);
+  free(d->kernels);
+  free(d);
+}
+
+static DeviceQueue *device_create(const DeviceNetwork *network, const uint8_t *weights, int *status) {
+  DeviceQueue *d = calloc(1, sizeof *d);
+  void **kernels = calloc(network->step_count + 1, sizeof *kernels);
+  if (!d || !kernels) {
+    free(d);
+    free(kernels);
+    *status = device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+    return NULL;
+  }
+  d->network = network;
+  d->kernels = kernels;
+  *status = queue_open(d, weights);
+  if (*status == 0) return d;
+  device_destroy(d);
+  return NULL;
+}

@@ -1,0 +1,339 @@
+"""Bundles for GPUs: operators on whatever device there is, compared with their references; whole networks; errors."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from compiled import lowered_steps
+from interpret import interpret
+from lowered import Ask, run_lowered
+from operator_cases import LOWERED
+from real import DIGITS, held_out_digits
+from tenon.compilation import resolved
+from tenon.errors import InputError, UnsupportedError
+from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.backend import unsupported
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region, Repeat
+from tenon.machine.targets import find
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType, tensor
+from tenon.network.ops.base import Case
+from tenon.options import Options
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine import open_bundle
+
+ASK = Ask(blocked=True, surplus=1)
+LANGUAGES = ("opencl", "cuda")
+SHARE = 24
+"""One case in so many runs by default (a driver compiles a kernel in about half a second); with -m slow, all."""
+
+
+@lru_cache(maxsize=2)
+def why_not(language: str) -> str:
+    """Why nothing runs in a language here; empty if it does."""
+    name = {"opencl": "libOpenCL.so.1", "cuda": "libcuda.so.1"}[language]
+    try:
+        driver = ctypes.CDLL(name)
+    except OSError:
+        return f"{name} is not installed"
+    count = ctypes.c_uint()
+    if language == "cuda":
+        return "" if driver.cuInit(0) == 0 else "there is no CUDA device"
+    status = driver.clGetPlatformIDs(0, None, ctypes.byref(count))
+    return "" if status == 0 and count.value else "there is no OpenCL platform (Debian's pocl-opencl-icd is one)"
+
+
+def needs_compiler(language: str) -> None:
+    """Skips the test where the language's compiler is not installed."""
+    if language == "cuda":
+        pytest.importorskip("nvidia", reason="pip install nvidia-cuda-nvrtc")
+
+
+@pytest.fixture(params=LANGUAGES, scope="module")
+def language(request: pytest.FixtureRequest) -> str:
+    """Each language whose compiler is installed."""
+    needs_compiler(request.param)
+    return str(request.param)
+
+
+@pytest.fixture(params=LANGUAGES, scope="module")
+def device(request: pytest.FixtureRequest) -> str:
+    """Each language for which there is a device."""
+    if reason := why_not(request.param):
+        pytest.skip(reason)
+    needs_compiler(request.param)
+    return str(request.param)
+
+
+# ------------------------------------------------------------------------------------------ operators
+@dataclass
+class Launched:
+    """A kernel call of a case: its operands before, in the interpreter, and after, on the device."""
+
+    kernel: Kernel
+    before: list[Array]
+    after: list[Array]
+
+
+def recorded(case: Case, target: str = "opencl") -> list[Launched]:
+    """The kernel calls of a case."""
+    calls: list[Launched] = []
+
+    def execute(kernel: Kernel, views: list[Array]) -> None:
+        calls.append(Launched(kernel, [view.copy() for view in views], []))
+        interpret(kernel, views)
+
+    run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
+    return calls
+
+
+def launch(calls: Sequence[Launched], target: str) -> None:
+    """Run the kernels in one program, whose memory is its input and its output; gives every call its operands after."""
+    steps, parts, end = [], list[bytes](), 0
+    for i, each in enumerate(calls):
+        places = []
+        for view in each.before:
+            places.append(Place(Region.MUTABLE, end))
+            parts.append(view.tobytes() + bytes(-view.nbytes % ALIGNMENT))
+            end += len(parts[-1])
+        steps.append(Call(each.kernel, tuple(places), f"call{i}", "case"))
+    port = Port("memory", tensor(DType.U8, end), 0)
+    program = Program("cases", (port,), (port,), tuple(steps), (), Memory(0, end, 0, 0))
+    with open_bundle(Bundle.of(program, resolved(Options(target=target), find(target)))) as engine:
+        memory = engine.run({"memory": np.frombuffer(b"".join(parts), np.uint8)})["memory"]
+    for each, step in zip(calls, steps, strict=True):
+        for view, place in zip(each.before, step.args, strict=True):
+            each.after.append(memory[place.offset : place.offset + view.nbytes].view(view.dtype))
+
+
+def result(case: Case, calls: Sequence[Launched], target: str) -> list[Array]:
+    """The results of a case whose kernels left ``calls`` in memory."""
+    waiting = iter(calls)
+
+    def execute(kernel: Kernel, views: list[Array]) -> None:
+        for buffer, view, after in zip(kernel.params, views, next(waiting).after, strict=True):
+            if buffer.space != "const":
+                view[:] = after
+
+    return run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
+
+
+def assert_close(a: Array, b: Array, case: Case) -> None:
+    """Integers are equal; floats within the case's tolerance of the largest magnitude."""
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    if a.dtype.isbuiltin != 1:  # a storage format
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    largest = float(np.abs(b[np.isfinite(b)]).max(initial=0)) if a.dtype.kind == "f" else 0.0
+    np.testing.assert_allclose(a, b, rtol=0, atol=case.tolerance * largest, err_msg=f"{case.op} {case.label}")
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "every"])
+@pytest.mark.parametrize("part", range(4))
+def test_operators_give_what_their_references_do(device: str, part: int, every: bool) -> None:
+    cases = [case for case in list(LOWERED.values())[part :: 4 if every else 4 * SHARE] if can_run(case, device)]
+    assert len(cases) > 15
+    for start in range(0, len(cases), 40):
+        batch = [(case, recorded(case, device)) for case in cases[start : start + 40]]
+        launch([call for _, calls in batch for call in calls], device)
+        for case, calls in batch:
+            for a, b in zip(result(case, calls, device), case.op.evaluate(case.arrays()), strict=True):
+                assert_close(a, b, case)
+
+
+def test_all_operators_can_run(language: str) -> None:
+    """Every kernel of every case is expressed in the language."""
+    refused = {case.op.name for case in LOWERED.values() if not can_run(case, language)}
+    assert not refused
+
+
+def can_run(case: Case, target: str) -> bool:
+    """Whether the target's language expresses a case's kernels."""
+    backend, steps = find_backend(target), lowered_steps(case, find(target).machine, ASK)
+    return not any(reason for step in steps for reason in unsupported(backend, step.kernel))
+
+
+# ------------------------------------------------------------------------------------------- networks
+@lru_cache(maxsize=2)
+def digits(target: str) -> Bundle:
+    return tenon.compile(DIGITS / "digits.onnx", target=target, no_tuning=True)
+
+
+def test_a_network_runs_as_on_the_processor(device: str, tmp_path: Path) -> None:
+    images, _ = held_out_digits()
+    usual = tenon.compile(DIGITS / "digits.onnx", target="x86-64", no_tuning=True)
+    folder = digits(device).save(tmp_path / "out")
+    with open_bundle(folder) as engine, open_bundle(usual) as other:
+        for image in images[:8]:
+            a, b = (each.run(image)["probabilities"] for each in (engine, other))
+            np.testing.assert_allclose(a, b, atol=1e-6)
+    with open_bundle(folder) as engine, engine.fork() as twin:
+        a, b = (each.run(images[0])["probabilities"] for each in (engine, twin))
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_entry_point_of_all_bundles_works_alone(device: str, tmp_path: Path) -> None:
+    """``int digits(constantWeight, mutableWeight, activations)``, for programs that know no device queue."""
+    images, _ = held_out_digits()
+    bundle = digits(device)
+    folder, memory = bundle.save(tmp_path / "out"), bundle.program.memory
+    library = ctypes.CDLL(str(folder / "libdigits.so"))
+    weights, tensors = np.frombuffer(bundle.weights, np.uint8), np.zeros(memory.mutable, np.uint8)
+    tensors[: images[0].nbytes] = images[0].astype(np.float32).reshape(-1).view(np.uint8)
+    assert library.digits(weights.ctypes.data_as(ctypes.c_void_p), tensors.ctypes.data_as(ctypes.c_void_p), None) == 0
+    with open_bundle(folder) as engine:
+        expected = engine.run(images[0])["probabilities"]
+    offset = bundle.program.outputs[0].offset
+    np.testing.assert_array_equal(tensors[offset : offset + 40].view(np.float32), expected.reshape(-1))
+
+
+def test_bindings_share_weights(device: str) -> None:
+    """Each binding has its own steps, over one copy of the weights."""
+    shapes = [{"image": (1, 1, 8, 8)}, {"image": (2, 1, 8, 8)}]
+    images, _ = held_out_digits()
+    batch = np.concatenate(images[:2])
+    with open_bundle(tenon.compile(DIGITS / "digits.onnx", target=device, no_tuning=True, shapes=shapes)) as engine:
+        both = engine.run(batch)["probabilities"]
+        each = [engine.run(image)["probabilities"] for image in images[:2]]
+    np.testing.assert_allclose(both, np.concatenate(each), atol=1e-6)
+
+
+# -------------------------------------------------------------------------------------- without a device
+def test_a_bundle_has_host_code_and_kernels(language: str, tmp_path: Path) -> None:
+    bundle, suffix = digits(language), {"opencl": ".cl", "cuda": ".cu"}[language]
+    files = {file.name: file for file in bundle.unit.files}
+    assert {name: (file.language, file.compiler) for name, file in files.items()} == {
+        "digits.c": ("c", "c"),
+        f"digits{suffix}": (language, ""),
+    }
+    kernel = re.compile(r"^(?:__kernel|extern \"C\" __global__) void ", re.MULTILINE)
+    assert len(kernel.findall(files[f"digits{suffix}"].text)) == len(bundle.program.calls)
+    entries = bundle.unit.entry_points[0]
+    ends = ("", "_create", "_run", "_destroy", "_message")
+    assert [entry.name for entry in entries] == [f"digits{end}" for end in ends]
+    for entry in entries:
+        assert f"{entry.prototype};\n" in bundle.header
+        assert f"{entry.prototype} {{\n" in bundle.source
+    folder = bundle.save(tmp_path / "out", ("c", "header"))
+    assert {path.name for path in folder.iterdir()} == {"digits.c", f"digits{suffix}", "digits.h", "manifest.json"}
+
+
+def test_every_step_is_a_launch_of_its_work_items(language: str) -> None:
+    bundle = digits(language)
+    (steps,) = bundle.unit.steps
+    assert sum(step.work_items is not None for step in steps) >= len(steps) - 1  # softmax of one row has one item
+    for i, step in enumerate(steps):
+        length = step.work_items.length if step.work_items else 1
+        assert f'{{"digits_step_{i}", {length}}},' in bundle.source
+
+
+def test_names_of_the_model_can_be_left_out(language: str) -> None:
+    hidden = tenon.compile(DIGITS / "digits.onnx", target=language, no_tuning=True, obfuscate="all", name="net")
+    for file in hidden.unit.files:
+        assert not any(name in file.text for name in ("image", "probabilities", "conv3x3", "digits"))
+
+
+def test_words_of_the_language_can_be_names(language: str) -> None:
+    """``half`` is a value of DetectionPostProcess, ``constant`` the kernel of Range."""
+    for operator in ("DetectionPostProcess", "Range"):
+        find_backend(language).program([recorded_program([operator])], "cases.h")
+    for operator, word in (("DetectionPostProcess", "half"), ("Range", "constant")):
+        text = find_backend("opencl").program([recorded_program([operator])], "cases.h").files[1].text
+        assert text.index(f"\n#define {word} {word}_\n") < text.index("__kernel")
+
+
+def test_loops_around_kernels_are_refused(language: str) -> None:
+    program = recorded_program(["Relu"])
+    loop = Repeat(3, program.items, Place(Region.ACTIVATIONS, 4096))
+    with pytest.raises(UnsupportedError, match="Relu 'call0': this target has no loops and branches around kernels"):
+        find_backend(language).program([replace(program, items=(loop,))], "cases.h")
+
+
+def recorded_program(operators: Sequence[str]) -> Program:
+    """A program of the first case of each operator."""
+    calls = []
+    for i, operator in enumerate(operators):
+        first = next(case for case in LOWERED.values() if case.op.name == operator)
+        launched = recorded(first)[0]
+        places = tuple(Place(Region.ACTIVATIONS, 4096 * j) for j in range(len(launched.kernel.params)))
+        calls.append(Call(launched.kernel, places, f"call{i}", operator))
+    return Program("cases", (), (), tuple(calls), (), Memory(0, 0, 1 << 16, 0))
+
+
+def test_networks_beyond_its_indices_are_refused(language: str) -> None:
+    program = replace(recorded_program(["Relu"]), memory=Memory(0, 0, 1 << 31, 0))
+    with pytest.raises(InputError, match=r"cases needs 2,147,483,648 bytes of activations"):
+        find_backend(language).program([program], "cases.h")
+
+
+def test_what_is_not_there_yet_is_refused(language: str) -> None:
+    with pytest.raises(InputError, match="leave out --profile"):
+        tenon.compile(DIGITS / "digits.onnx", target=language, profile=True)
+    with pytest.raises(InputError, match=f"kernels for target {language} are not in C: leave out c99=strict"):
+        tenon.compile(DIGITS / "digits.onnx", target=language, c99="strict")
+    with pytest.raises(InputError, match=f"target {language} has no threads"):
+        tenon.compile(DIGITS / "digits.onnx", target=language, threads=2)
+
+
+def test_an_executable_finds_the_driver_itself(device: str, tmp_path: Path) -> None:
+    folder = digits(device).save(tmp_path / "out", ("exe",))
+    done = subprocess.run([folder / "digits", DIGITS / "seven.pgm"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ *7 +0\.994", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_a_machine_without_driver_says_so(tmp_path: Path) -> None:
+    """CUDA's library comes with the driver of a GPU."""
+    needs_compiler("cuda")
+    if not why_not("cuda"):
+        pytest.skip("this machine has a CUDA device")
+    folder = digits("cuda").save(tmp_path / "out")
+    assert "'digits' cannot run: there is no CUDA" in output_of(f"import tenon; tenon.open({str(folder)!r}).run()")
+
+
+def test_a_machine_without_device_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some loaders find drivers in the folder that an environment variable names, instead of /etc."""
+    if reason := why_not("opencl"):
+        pytest.skip(reason)
+    folder = digits("opencl").save(tmp_path / "out")
+    for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    count = (
+        "import ctypes; print(ctypes.CDLL('libOpenCL.so.1').clGetPlatformIDs(0, None, ctypes.byref(ctypes.c_uint())))"
+    )
+    if output_of(count).strip() == "0":
+        pytest.skip("this loader finds drivers whatever the environment says")
+    message = output_of(f"import tenon; tenon.open({str(folder)!r}).run()")
+    assert "'digits' cannot run: there is no OpenCL device: install the driver of one" in message
+
+
+def test_kernels_that_the_driver_refuses_are_reported(device: str, tmp_path: Path) -> None:
+    """The message has the report of the driver's compiler."""
+    folder = digits(device).save(tmp_path / "out", ("c", "header"))
+    text, start = (folder / "digits.c").read_text(), {"opencl": "device_text[] = {", "cuda": '  ".address_size 64\\n",'}
+    (folder / "digits.c").write_text(text.replace(start[device], f'{start[device]}\n  "nonsense here\\n",', 1))
+    command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "lib.so"), str(folder / "digits.c")]
+    subprocess.run(command, check=True)
+    library, status = ctypes.CDLL(str(folder / "lib.so")), ctypes.c_int()
+    library.digits_create.restype, library.digits_message.restype = ctypes.c_void_p, ctypes.c_char_p
+    weights = np.frombuffer(digits(device).weights, np.uint8)
+    assert library.digits_create(weights.ctypes.data_as(ctypes.c_void_p), ctypes.byref(status)) is None
+    assert status.value
+    assert b"nonsense" in library.digits_message()
+
+
+def output_of(code: str) -> str:
+    """What a program in Python prints."""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return process.stdout + process.stderr
