@@ -117,7 +117,7 @@ def _setting(options: Options, target: Target) -> Setting:
     usual = options.winograd is None  # on a target without an operating system
     in_integers = INTEGER_WINOGRAD_BYTES if usual else math.inf if options.winograd else 0
     limits = Limits(options.winograd or 0, options.strassen, max_winograd_error, in_integers)
-    machine = replace(target.machine, threads=options.threads or 1)
+    machine = replace(target.machine, threads=options.threads or target.machine.threads)
     return Setting(machine, limits, threads=_most_threads(options, target))
 
 

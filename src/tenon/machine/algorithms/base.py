@@ -154,6 +154,9 @@ class Algorithm(Protocol):
     """How many candidates are compared with those of other algorithms."""
 
     # What the class knows
+    own_memory: ClassVar[bool] = False
+    """Whether each thread has memory of its own for intermediate results, which threads of a device do not have."""
+
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         """Whether the problem can be computed so at all."""

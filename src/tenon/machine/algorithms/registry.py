@@ -62,7 +62,8 @@ def candidates(
 
 @lru_cache(maxsize=1024)
 def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorithm, ...]:
-    kinds = [kind for kind in ALGORITHMS if kind.applies(problem, machine)]
+    able = (kind for kind in ALGORITHMS if machine.own_memory or not kind.own_memory)
+    kinds = [kind for kind in able if kind.applies(problem, machine)]
     listed = [each for kind in kinds for each in kind.candidates(problem, machine, limits, kind.offered)]
     return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))
 

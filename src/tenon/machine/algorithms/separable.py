@@ -34,6 +34,7 @@ class Separable(Algorithm):
 
     blocking: StrassenBlocking
     name: ClassVar[str] = "separable"
+    own_memory: ClassVar[bool] = True
     offered: ClassVar[int] = 8
 
     @classmethod

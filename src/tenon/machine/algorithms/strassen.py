@@ -45,6 +45,7 @@ class Strassen(Algorithm):
 
     blocking: StrassenBlocking
     name: ClassVar[str] = "strassen"
+    own_memory: ClassVar[bool] = True
     offered: ClassVar[int] = 6
 
     @classmethod

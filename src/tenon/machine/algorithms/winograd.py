@@ -79,6 +79,7 @@ class Winograd(Algorithm):
 
     blocking: WinogradBlocking
     name: ClassVar[str] = "winograd"
+    own_memory: ClassVar[bool] = True
     offered: ClassVar[int] = 8
 
     @classmethod

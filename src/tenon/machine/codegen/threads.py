@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tenon.errors import InternalError
+from tenon.machine.codegen.spread import spread
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems, linearise
 from tenon.machine.plan.program import Branch, Call, Item, Place, Repeat
@@ -39,6 +40,8 @@ class Sharing:
     def part(self, call: Call) -> WorkDivision:
         """Raises OutOfRangeError if the kernel cannot be proved."""
         same = _same(call)
+        if self.grid and same is not None:
+            call = replace(call, kernel=spread(call.kernel, tuple(same.items())))
         apart = _apart(call.kernel, tuple((same or {}).items()))
         slices = self.items(call.kernel) if same is not None and apart else None
         own = min(self.threads, slices.length) if slices else 1

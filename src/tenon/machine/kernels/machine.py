@@ -29,6 +29,7 @@ class Machine:
     instruction: float = 1.0  # multiply-adds of f32 in the time of one, of integers whose cost is counted in them
     float_unit: bool = True  # else floats are computed by calls: no tap beside an image is multiplied
     threads: int = 1  # that algorithms are chosen for
+    own_memory: bool = True  # a thread can have memory of its own for intermediate results
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
 
     @cached_property

@@ -7,7 +7,7 @@ from tenon.machine.targets.base import Group, Host, Target
 def _device(backend: str, about: str) -> Target:
     return Target(
         backend,
-        Machine(lanes=1, registers=32, block=4),
+        Machine(lanes=1, registers=16, block=4, threads=4096, own_memory=False),
         "x86_64-linux-gnu",
         "x86_64",
         about=about,

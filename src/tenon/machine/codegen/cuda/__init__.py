@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tenon.machine.codegen.backend import Backend
 from tenon.machine.codegen.cuda.dialect import CudaC
+from tenon.machine.codegen.cuda.nvrtc import ptx
 from tenon.machine.codegen.gpu.backend import DeviceBackend
 from tenon.machine.codegen.gpu.language import DeviceLanguage
-from tenon.machine.toolchain.nvrtc import ptx
 
 LANGUAGE = DeviceLanguage(
     name="cuda",
