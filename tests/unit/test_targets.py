@@ -43,8 +43,8 @@ many f32 elements. Programs of the targets that the machine at hand does not exe
 well as for the commands that take `--target`. Weights, inputs and outputs are in the byte order of the target:
 little-endian unless the row says big-endian.
 
-`opencl` is a first step: pointwise operators, reductions and matrix products are tested on it, and each kernel runs one
-thread for each of its work items, without vectors, local memory or times of single kernels ([opencl.md](opencl.md)).
+`opencl` and `cuda` run all operators on GPUs, a thread for each independent iteration of a kernel, without tensor cores
+or local memory yet ([GPUs](gpu.md)).
 
 A chip, board or system is another name of its processor's target: `--target raspberry-pi-5` is `--target cortex-a76`.
 """

@@ -1,4 +1,4 @@
-"""GPUs and other devices of x86-64 machines (docs/reference/opencl.md)."""
+"""GPUs and other devices of x86-64 machines (docs/reference/gpu.md)."""
 
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
