@@ -8,6 +8,7 @@ messages in the modules of ``MODULES``, which are read from the sources.
 from __future__ import annotations
 
 import ast
+import builtins
 import errno
 import os
 from collections.abc import Iterable, Iterator
@@ -39,17 +40,21 @@ MODULES = (
     "formats/graph_builder/builder.py",
     "formats/wire/encryption.py",
     "formats/wire/file_kinds.py",
-    "machine/targets/registry.py",
+    "formats/importers/onnx/load.py",
+    "formats/importers/tflite/load.py",
+    "machine/targets/*.py",
     "machine/toolchain/compiler.py",
     "network/graph/bind.py",
     "network/graph/fixed.py",
-    "runtime/bundle/folder.py",
-    "runtime/bundle/possible_parts.py",
-    "runtime/bundle/writer.py",
-    "runtime/engine/image.py",
-    "runtime/engine/files.py",
-    "runtime/engine/loading.py",
-    "tools/devices/config.py",
+    "runtime/bundle/*.py",
+    "runtime/engine/*.py",
+    "runtime/sdk/*.py",
+    "tools/cluster/*.py",
+    "tools/devices/*.py",
+    "tools/metrics/*.py",
+    "tools/peers/*.py",
+    "tools/quantization/*.py",
+    "tools/tune/*.py",
 )
 """The modules whose messages are translated: what users of the command line meet most."""
 
@@ -152,7 +157,8 @@ def _called(call: ast.Call) -> str:
 
 
 def _says(call: ast.Call) -> bool:
-    return _called(call) in SAID or _called(call).endswith("Error")
+    name = _called(call)
+    return name in SAID or (name.endswith("Error") and name != "InternalError" and not hasattr(builtins, name))
 
 
 def _explains(tree: ast.Module, node: ast.Return) -> bool:
