@@ -25,7 +25,16 @@ from markdown_it import MarkdownIt
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
-COMPLETE = ("index", "tutorials/", "howto/", "explanation/faq", "explanation/troubleshooting", "README")
+COMPLETE = (
+    "index",
+    "tutorials/",
+    "howto/",
+    "reference/index",
+    "explanation/index",
+    "explanation/faq",
+    "explanation/troubleshooting",
+    "README",
+)
 """Pages that are translated: names, or folders that end in a slash."""
 
 README = ROOT / "README.md"
