@@ -503,8 +503,7 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
-    queued = find_backend(compilation.target.backend).launch == "grid"  # launches in a queue, which has no loops
-    if queued or compilation.precision != "fp32" or compilation.ram is not None:
+    if compilation.precision != "fp32" or compilation.ram is not None:
         graph = unrolled(graph)  # what follows looks at every layer
     elif is_quantised(graph):
         graph = unrolled(graph, keep=in_integers)

@@ -18,6 +18,7 @@ import tenon
 from compiled import lowered_steps
 from interpret import interpret
 from lowered import Ask, run_lowered
+from onnx_models import model, node, random
 from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
 from tenon.compilation import resolved
@@ -235,7 +236,7 @@ def test_every_step_is_a_launch_of_its_work_items(language: str) -> None:
     assert sum(step.work_items is not None for step in steps) >= len(steps) - 1  # softmax of one row has one item
     for i, step in enumerate(steps):
         length = step.work_items.length if step.work_items else 1
-        assert f'{{"digits_step_{i}", {length}}},' in bundle.source
+        assert f'{{"digits_step_{i}", {length}, 0}},' in bundle.source
 
 
 def test_names_of_the_model_can_be_left_out(language: str) -> None:
@@ -253,11 +254,27 @@ def test_words_of_the_language_can_be_names(language: str) -> None:
         assert text.index(f"\n#define {word} {word}_\n") < text.index("__kernel")
 
 
-def test_loops_around_kernels_are_refused(language: str) -> None:
+def test_loops_of_a_run_time_count_are_refused(language: str) -> None:
     program = recorded_program(["Relu"])
-    loop = Repeat(3, program.items, Place(Region.ACTIVATIONS, 4096))
-    with pytest.raises(UnsupportedError, match="Relu 'call0': this target has no loops and branches around kernels"):
+    loop = Repeat(Place(Region.ACTIVATIONS, 0), program.items, Place(Region.ACTIVATIONS, 4096))
+    with pytest.raises(UnsupportedError, match="Relu 'call0': this target has no branches, and no loops whose number"):
         find_backend(language).program([replace(program, items=(loop,))], "cases.h")
+
+
+def test_recurrent_layers_stay_loops(device: str) -> None:
+    """An LSTM of 40 steps, which is a loop, on the device as on the processor."""
+    weights = {"w": random(1, 20, 3), "r": random(1, 20, 5), "b": random(1, 40)}
+    layer = node("LSTM", ["x", *weights], ["y", "last"], hidden_size=5)
+    content = model([layer], {"x": [40, 2, 3]}, ["y", "last"], weights).SerializeToString()
+    x = random(40, 2, 3, seed=1)
+    bundles = [tenon.compile(content, target=target, no_tuning=True) for target in (device, "x86-64")]
+    assert any(isinstance(item, Repeat) for item in bundles[0].program.items)
+    results = []
+    for bundle in bundles:
+        with open_bundle(bundle) as engine:
+            results.append(engine.run(x))
+    for name in results[0]:
+        np.testing.assert_allclose(results[0][name], results[1][name], atol=1e-5)
 
 
 def recorded_program(operators: Sequence[str]) -> Program:

@@ -38,13 +38,13 @@ static struct {
 
 enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
 
-typedef struct {
+struct DeviceQueue {
   const DeviceNetwork *network;
   int device;
   void *context, *module, *stream, *graph, **kernels;
   uint64_t regions[DEVICE_REGIONS];
   uint8_t *ports; /* the mutable region in memory that the device can copy from and to by itself */
-} DeviceQueue;
+};
 
 static int cuda_load(void) {
 #ifdef _WIN32
@@ -99,22 +99,30 @@ static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
   return status ? cuda_failed(status, "allocating memory of the device") : 0;
 }
 
+static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
+  const DeviceStep *s = &d->network->steps[step];
+  const size_t group = s->threads < DEVICE_GROUP ? s->threads : DEVICE_GROUP;
+  const unsigned groups = (unsigned)((s->threads + group - 1) / group);
+  int numbers[DEVICE_LOOPS];
+  void *parameters[DEVICE_REGIONS + DEVICE_LOOPS];
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
+  for (unsigned i = 0; i < s->loops; i++) {
+    numbers[i] = iterations[i];
+    parameters[DEVICE_REGIONS + i] = &numbers[i];
+  }
+  return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, 0, d->stream, parameters, NULL);
+}
+
 /* Queues one run. */
 static int cuda_enqueue(DeviceQueue *d) {
   const DeviceNetwork *n = d->network;
   const uint64_t ports = d->regions[DEVICE_MUTABLE];
-  void *parameters[DEVICE_REGIONS];
   int status = 0;
-  for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
   for (size_t i = 0; status == 0 && i < n->input_count; i++) {
     const DevicePort *p = &n->inputs[i];
     if (p->size) status = cu.MemcpyHtoDAsync_v2(ports + p->offset, d->ports + p->offset, p->size, d->stream);
   }
-  for (size_t i = 0; status == 0 && i < n->step_count; i++) {
-    const size_t threads = n->steps[i].threads, group = threads < DEVICE_GROUP ? threads : DEVICE_GROUP;
-    const unsigned groups = (unsigned)((threads + group - 1) / group);
-    status = cu.LaunchKernel(d->kernels[i], groups, 1, 1, (unsigned)group, 1, 1, 0, d->stream, parameters, NULL);
-  }
+  if (status == 0) status = n->launch(d);
   for (size_t i = 0; status == 0 && i < n->output_count; i++) {
     const DevicePort *p = &n->outputs[i];
     if (p->size) status = cu.MemcpyDtoHAsync_v2(d->ports + p->offset, ports + p->offset, p->size, d->stream);

@@ -18,11 +18,14 @@
 
 enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3 }; /* statuses that no driver has */
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
-enum { DEVICE_GROUP = 64 };
+enum { DEVICE_GROUP = 64, DEVICE_LOOPS = 8 };
+
+typedef struct DeviceQueue DeviceQueue;
 
 typedef struct {
   const char *kernel;
   size_t threads;
+  unsigned loops; /* around it, of which it takes the numbers of the iterations */
 } DeviceStep;
 
 typedef struct {
@@ -34,6 +37,7 @@ typedef struct {
   const DevicePort *inputs, *outputs;
   size_t step_count, input_count, output_count;
   size_t sizes[DEVICE_REGIONS];
+  int (*launch)(DeviceQueue *); /* queues all steps, those in loops as often as they run */
 } DeviceNetwork;
 
 static char device_message[2048];

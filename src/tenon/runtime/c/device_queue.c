@@ -22,3 +22,10 @@ static DeviceQueue *device_create(const DeviceNetwork *network, const uint8_t *w
   device_destroy(d);
   return NULL;
 }
+
+/* Queues consecutive steps. */
+static int device_launch_steps(DeviceQueue *d, size_t first, size_t end, const int *iterations) {
+  int status = 0;
+  for (size_t i = first; status == 0 && i < end; i++) status = device_launch(d, i, iterations);
+  return status;
+}

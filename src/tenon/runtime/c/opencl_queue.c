@@ -51,10 +51,10 @@ enum { OPENCL_GPU = 4, OPENCL_ANY_DEVICE = -1 };
 enum { OPENCL_READ_WRITE = 1, OPENCL_READ_ONLY = 4, OPENCL_COPY = 32 };
 enum { OPENCL_PLATFORMS = 16 };
 
-typedef struct {
+struct DeviceQueue {
   const DeviceNetwork *network;
   void *context, *queue, *program, *regions[DEVICE_REGIONS], **kernels;
-} DeviceQueue;
+};
 
 /* The first device of that kind of any platform; a null pointer if there is none. */
 static void *opencl_device_of(uint64_t kind) {
@@ -152,9 +152,13 @@ static void queue_close(DeviceQueue *d) {
   if (d->context) cl.ReleaseContext(d->context);
 }
 
-static int opencl_launch(const DeviceQueue *d, size_t step) {
+static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const size_t threads = d->network->steps[step].threads, group = DEVICE_GROUP;
   const size_t whole = (threads + group - 1) / group * group; /* the kernel leaves out what is too much */
+  for (unsigned i = 0; i < d->network->steps[step].loops; i++) {
+    const int status = cl.SetKernelArg(d->kernels[step], DEVICE_REGIONS + i, sizeof(int), &iterations[i]);
+    if (status) return status;
+  }
   if (threads < group) {
     return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &threads, NULL, 0, NULL, NULL);
   }
@@ -171,7 +175,7 @@ static int device_run(DeviceQueue *d, uint8_t *tensors) {
       status = cl.EnqueueWriteBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
     }
   }
-  for (size_t i = 0; status == 0 && i < n->step_count; i++) status = opencl_launch(d, i);
+  if (status == 0) status = n->launch(d);
   for (size_t i = 0; status == 0 && i < n->output_count; i++) {
     const DevicePort *p = &n->outputs[i];
     if (p->size) {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby
 from pathlib import Path
 
 import tenon
@@ -14,11 +15,11 @@ from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Call, Place, Port, Program, Region
+from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, walk
 
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
-_IN_A_LOOP = "this target has no loops and branches around kernels"
+_AT_RUN_TIME = "this target has no branches, and no loops whose number of iterations is known only at run time"
 LOADER = {"libdl.so.2": ("dlopen", "dlsym")}
 """What the host program calls besides the C library: it opens the driver's library when it runs."""
 
@@ -43,8 +44,8 @@ def print_unit(
     launched = [
         text
         for p, own in zip(programs, steps, strict=True)
-        for i, step in enumerate(own)
-        for text in _kernel(language, p, i, step)
+        for i, (step, loops) in enumerate(zip(own, _depths(p.items), strict=True))
+        for text in _kernel(language, p, i, step, loops)
     ]
     kernels = "\n".join([dialect.text(), *launched])
     name = programs[0].name
@@ -56,14 +57,24 @@ def print_unit(
 
 
 def _require_supported(backend: Backend, program: Program) -> None:
-    straight = [item for item in program.items if isinstance(item, Call)]
+    decided = {id(call) for item in program.items for call in _decided_at_run_time(item)}
     problems = [
         Problem(f"{call.op} '{call.layer}'", reason, "compile it for another target")
         for call in program.calls
-        for reason in [*unsupported(backend, call.kernel), *([] if call in straight else [_IN_A_LOOP])]
+        for reason in [*unsupported(backend, call.kernel), *([_AT_RUN_TIME] if id(call) in decided else [])]
     ]
     if problems:
         raise UnsupportedError(program.name, list(dict.fromkeys(problems)))
+
+
+def _decided_at_run_time(item: Item) -> Iterator[Call]:
+    """The calls that run as often as a value says that is known only at run time."""
+    match item:
+        case Repeat(int(), body):
+            for each in body:
+                yield from _decided_at_run_time(each)
+        case Repeat() | Branch():
+            yield from (call for call, _ in walk((item,)))
 
 
 def _require_small(language: DeviceLanguage, program: Program) -> None:
@@ -80,11 +91,12 @@ def _kernel_name(program: Program, number: int) -> str:
     return f"{program.name}_step_{number}"
 
 
-def _kernel(language: DeviceLanguage, program: Program, number: int, step: KernelLaunch) -> list[str]:
+def _kernel(language: DeviceLanguage, program: Program, number: int, step: KernelLaunch, loops: int) -> list[str]:
     """The kernel that runs one work item of a step."""
     words = dict.fromkeys(Region, language.region) | {Region.CONSTANT: language.constant_region}
     regions = ", ".join(f"{word}{region}" for region, word in words.items())
     items = step.work_items
+    counters = "".join(f", const int {_counter(depth)}" for depth in range(loops))
     operands = [
         f"({language.dialect.pointer_type(buffer)}){_address(place)}"
         for buffer, place in zip(step.call.kernel.params, step.call.args, strict=True)
@@ -93,7 +105,7 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
     number_of_item = [f"  const int item = {language.item};"] if items else []
     return [
         call_comment(step.call),
-        f"{language.kernel} {_kernel_name(program, number)}({regions}) {{",
+        f"{language.kernel} {_kernel_name(program, number)}({regions}{counters}) {{",
         *number_of_item,
         *guard,
         f"  {step.function}({', '.join(operands)});",
@@ -102,7 +114,24 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
 
 
 def _address(place: Place) -> str:
-    return f"({place.region} + {place.offset})" if place.offset else str(place.region)
+    moved = "".join(f" + (long){_counter(a.depth)} * {a.step}" for a in place.advances)
+    offset = f" + {place.offset}" if place.offset else ""
+    return f"({place.region}{offset}{moved})" if offset or moved else str(place.region)
+
+
+def _counter(depth: int) -> str:
+    """The number of the iteration of a loop around a step."""
+    return f"iteration{depth}"
+
+
+def _depths(items: Iterable[Item], depth: int = 0) -> Iterator[int]:
+    """For every call in order, how many loops are around it."""
+    for item in items:
+        match item:
+            case Call():
+                yield depth
+            case Repeat(body=body):
+                yield from _depths(body, depth + 1)
 
 
 def _host(
@@ -133,17 +162,19 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
     """The tables and entry points of a program."""
     name, memory = program.name, program.memory
     rows = [
-        f'{{"{_kernel_name(program, i)}", {s.work_items.length if s.work_items else 1}}}' for i, s in enumerate(steps)
+        f'{{"{_kernel_name(program, i)}", {s.work_items.length if s.work_items else 1}, {loops}}}'
+        for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
     once, create, run, destroy, message = (entry.prototype for entry in entry_points(language, name))
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     return [
-        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0}']),
+        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
+        *_launches(program),
         f"static const DeviceNetwork {name}_network = {{",
-        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes},",
+        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {name}_launch,",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, status);\n}}\n",
         f"{run} {{\n  return device_run(device, {Region.MUTABLE});\n}}\n",
@@ -158,6 +189,35 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
         "  return status;",
         "}",
     ]
+
+
+def _launches(program: Program) -> list[str]:
+    """The function that queues all steps."""
+    depth = max(_depths(program.items), default=0)
+    lines = list(_queued(program.items, 0, count(), "  "))
+    return [
+        f"static int {program.name}_launch(DeviceQueue *d) {{",
+        f"  int iterations[{max(1, depth)}] = {{0}}, status = 0;",
+        *lines,
+        "  return status;",
+        "}\n",
+    ]
+
+
+def _loop(item: Item) -> Repeat | None:
+    return item if isinstance(item, Repeat) else None
+
+
+def _queued(items: Iterable[Item], depth: int, numbers: Iterator[int], margin: str) -> Iterator[str]:
+    for loop, run in groupby(items, _loop):
+        if loop is None:
+            steps = [next(numbers) for _ in run]
+            yield f"{margin}if (status == 0) status = device_launch_steps(d, {steps[0]}, {steps[-1] + 1}, iterations);"
+        else:
+            i = f"iterations[{depth}]"
+            yield f"{margin}for ({i} = 0; status == 0 && {i} < {loop.count}; {i}++) {{"
+            yield from _queued(loop.body, depth + 1, numbers, f"{margin}  ")
+            yield f"{margin}}}"
 
 
 def _ports(ports: Iterable[Port]) -> list[str]:
