@@ -129,3 +129,17 @@ def test_wrong_command_lines(words: list[str], message: str, capsys: pytest.Capt
     assert text.startswith("tenon: ")
     assert message in text
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("metric", ["top1", "auc"])
+def test_ground_truth_of_another_form(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("samples.npy", np.zeros((2, 1, 8, 8), np.float32))
+    Path("truth.txt").write_text("cat\ndog\n")
+    words = ["evaluate", "digits.onnx", "--data", "samples.npy", "--ground-truth", "truth.txt", "--metric", metric]
+    assert "the ground truth of sample 0, 'cat', does not fit the metric: " in said(capsys, *words)
+
+
+def test_names_of_files_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    message = said(capsys, "optimize", "digits.onnx", "-o", "net.xyz")
+    assert message == "tenon: net.xyz: give a name that ends in .onnx, .tflite, .tmfile, or a folder\n"
+    assert "--table .: cannot be written" in said(capsys, "tune", "digits.onnx", "--table", ".")

@@ -114,7 +114,10 @@ def compile_command(
     options: BundleOptions,
     printing: PrintOptions,
 ) -> None:
-    """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable."""
+    """Compile a model to a bundle: header, C source, object, weights, library, manifest and, on request, executable.
+
+    The first executable for a system (--emit exe) also builds a C library, which takes about a minute and is kept.
+    """
     from tenon.cli.commands import WrittenFiles, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
@@ -406,7 +409,10 @@ def sdk_command(
     compiler: Compiler = None,
     json: Json = False,
 ) -> None:
-    """Build libtenon, the C library that runs bundles, for a target, with headers, CMake and pkg-config files."""
+    """Build libtenon, the C library that runs bundles, for a target, with headers, CMake and pkg-config files.
+
+    The first time for a target takes a minute or two; what is compiled is kept.
+    """
     from tenon.cli.sdk import write_sdk
 
     write_sdk(target, compiler, out, as_json=json)

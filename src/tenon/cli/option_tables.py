@@ -304,7 +304,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The values of options that have few."""
 
 
-WRITTEN = ("--report", "--pareto", "--html", "--dot", "--text", "--draw", "--save-ranges", "run --output")
+WRITTEN = ("--report", "--pareto", "--html", "--dot", "--text", "--draw", "--save-ranges", "--table", "run --output")
 """Options that name a file to write: a place where that is impossible is refused before the work."""
 
 READ = ("--image", "--labels", "--ranges", "--expected", "image")

@@ -56,8 +56,9 @@ def rewritten(request: WriteRequest, optimise: Callable[[Graph], object]) -> Rew
         raise InputError(f"{request.config}: a configuration is for Caffe nets that become Caffe nets")
     if ending in CAFFE_ENDINGS:
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
+    path = _out(request)
     graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
-    bound, path = bind(unrolled(graph), request.shapes), _out(request)
+    bound = bind(unrolled(graph), request.shapes)
     if ending in ENDINGS and ending != ".onnx" and request.without_weights:
         raise InputError(f"{path}: files without weights are ONNX: give a name that ends in .onnx")
     if bound.incomplete and not request.without_weights:
@@ -70,9 +71,12 @@ def rewritten(request: WriteRequest, optimise: Callable[[Graph], object]) -> Rew
 
 
 def _out(request: WriteRequest) -> Path:
-    if request.out is None:
+    out = request.out
+    if out is None:
         raise InputError("give the place to write the optimised model to: -o FOLDER or -o FILE")
-    return request.out
+    if out.suffix.lower() not in ("", *ENDINGS) and not out.is_dir():
+        raise InputError(f"{out}: give a name that ends in {', '.join(ENDINGS)}, or a folder")
+    return out
 
 
 def _onnx(graph: Graph, path: Path, before: int, without_weights: bool) -> Rewritten:

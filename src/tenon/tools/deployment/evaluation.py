@@ -18,6 +18,7 @@ from tenon.runtime.engine import open_bundle
 from tenon.runtime.engine.detect import detections
 from tenon.tools.cluster import open_pool
 from tenon.tools.metrics import Evaluation, read_evaluation
+from tenon.tools.metrics.base import add_sample
 from tenon.tools.metrics.mace_script import MaceScript, read_mace_script
 from tenon.tools.peers.base import Network
 from tenon.tools.quantization.comparison import BundleNetwork, Given, input_graph, opened
@@ -106,7 +107,7 @@ def _measured(
     metric, count = chosen.metric(), 0
     for each, truth, outputs in _answered(side, pairs, run_samples):
         answer = _boxes(side, each, outputs) if chosen.detections else chosen.postprocess(outputs, each.number)
-        metric.add(answer, truth)
+        add_sample(metric, answer, truth, each.number)
         count += 1
         step(count)
     if not count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -75,7 +76,7 @@ class Evaluation:
         given = list(outputs)
         known = [None] * len(given) if truths is None else truths
         for each, truth, number in zip(given, known, numbers or range(len(given)), strict=True):
-            metric.add(self.postprocess(each, number), truth)
+            add_sample(metric, self.postprocess(each, number), truth, number)
         return dict(metric.results())
 
     def drop(self, reference: Mapping[str, float], got: Mapping[str, float]) -> float:
@@ -83,3 +84,16 @@ class Evaluation:
         name = next(iter(reference))
         worse = 100 * (reference[name] - got[name])
         return -worse if self.metric().lower_is_better else worse
+
+
+def add_sample(metric: Metric, answer: Any, truth: Any, number: int) -> None:
+    """Count an answer.  Raises InputError for what is true of sample ``number`` in a form that the metric has not."""
+    try:
+        metric.add(answer, truth)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        shown = textwrap.shorten(repr(truth), _LONGEST)
+        raise InputError(f"the ground truth of sample {number}, {shown}, does not fit the metric: {error}") from error
+
+
+_LONGEST = 60
+"""Characters of what is true of a sample, in a message."""
