@@ -12,6 +12,7 @@ from PIL import Image
 
 import tenon
 from evaluate import evaluate
+from real import shared
 from tenon.errors import InputError
 from tenon.formats import importers
 from tenon.network import ops
@@ -45,6 +46,17 @@ def identity(*dims: int, dtype: DType = F32, quant: Quant | None = None) -> Grap
     x = graph.add_input("x", TensorType(dtype, dims, quant=quant))
     graph.outputs = list(graph.add(ops.registry()["Identity"](), [x], ["y"]).outputs)
     return graph
+
+
+def test_a_network_of_integers_stays_one_behind_compiled_preprocessing() -> None:
+    """The first layer finds the scale of its input."""
+    path = shared("models/tflite_int8/mlperf_tiny/vww_96_int8.tflite")
+    plain, image = (
+        tenon.compile(path, target="cortex-m4", arithmetic="tflm", no_tuning=True, compile_preprocess=size)
+        for size in (None, (96, 96))
+    )
+    layers = [[c.kernel.name for c in b.program.calls if c.kernel.name.startswith("integer")] for b in (plain, image)]
+    assert layers[0] == layers[1] != []
 
 
 def test_no_preprocessing(photo: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
         x = steps.add("Clip", steps.add("Round", x), least, most)
     if old.type.dtype is not F32:
         x = steps.add("Cast", x, to=str(old.type.dtype))
+        x.type = replace(x.type, quant=old.type.quant)  # which operators of TFLite read their scales from
     new.inputs[new.inputs.index(old)] = given
     new.replace(old, x)
     new.preprocessing = {name: preprocessing._replace(within=(height, width))}
