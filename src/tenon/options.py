@@ -225,6 +225,10 @@ class Options:
     labels: tuple[str, ...] = ()
     """Names of the classes that the model distinguishes, recorded in the bundle."""
 
+    features: dict[str, Any] = field(default_factory=dict)
+    """Features of sound to compile in, so that the model's only input takes i16 samples: fields of
+    ``graph.sound_features.SoundFeatures``, {"kind": "mfcc", "window": 480, ...}."""
+
     compile_preprocess: tuple[int, int] | None = None
     """(height, width) of an image input [height, width, channels] in bytes, with preprocessing compiled in."""
 
@@ -347,6 +351,7 @@ class OptionKeywords(TypedDict, total=False):
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None
     labels: list[str] | tuple[str, ...] | None
+    features: dict[str, Any] | None
     compile_preprocess: tuple[int, int] | None
     inputs: list[str] | tuple[str, ...] | None
     outputs: list[str] | tuple[str, ...] | None

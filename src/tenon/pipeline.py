@@ -39,6 +39,7 @@ from tenon.network import passes
 from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
 from tenon.network.ops.traits import is_quantised
 from tenon.network.ops.unroll import in_integers, unrolled
@@ -51,6 +52,7 @@ from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
+from tenon.network.passes.sound_features import compile_features_in, computes_features
 from tenon.options import (
     Emit,
     OptionKeywords,
@@ -208,6 +210,8 @@ def _compiled(
     _check_ranges(graphs[0], chosen.ranges)
     heads, preprocess = find_heads(graphs[0]), chosen.preprocess
     decoding = _decoding(chosen.head, graphs[0]) if answers else {}
+    if chosen.features:
+        graphs = [compile_features_in(bound, read_features(chosen.features)) for bound in graphs]
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
@@ -506,7 +510,7 @@ def _optimised(
     if compilation.precision != "fp32" or compilation.ram is not None:
         graph = unrolled(graph)  # what follows looks at every layer
     elif is_quantised(graph):
-        graph = unrolled(graph, keep=in_integers)
+        graph = unrolled(graph, keep=lambda body: in_integers(body) or computes_features(body))
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":

@@ -17,9 +17,9 @@ from real import shared
 from tenon.cli.sound_input import Samples, Steps, parse_features, windows
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
+from tenon.network.graph.sound_features import SoundFeatures, mel_bands
 from tenon.runtime.answers.timeline import Moment, timeline_answer
 from tenon.runtime.engine.sound import Sound, read_sound
-from tenon.runtime.engine.sound_features import SoundFeatures, mel_bands
 
 RATE = 16000
 

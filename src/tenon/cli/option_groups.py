@@ -13,6 +13,7 @@ import typer
 from tenon.cli.parse import (
     parse_assignments,
     parse_bindings,
+    parse_fields,
     parse_head,
     parse_io,
     parse_list,
@@ -230,6 +231,8 @@ class PlanOptions:
             values["data_types"] = [*values.get("data_types", ()), "quantized"]
         if "compile_preprocess" in values:
             values["compile_preprocess"] = parse_size("--compile-preprocess", values["compile_preprocess"])
+        if "features" in values:
+            values["features"] = parse_fields("--features", values["features"])
         if "head" in values:
             values["head"] = parse_head(values["head"])
         if "labels" in values:
@@ -361,6 +364,14 @@ class BundleOptions(RunOptions):
     io: Io = "model"
     labels: Annotated[
         Path | None, typer.Option("--labels", help="A text file with one class name per line, to record.")
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(
+            "--features",
+            metavar="'KIND KEY=VALUE ...'",
+            help="Let the input take samples of sound, features compiled in: mfcc or mel, e.g. 'mfcc window=640'.",
+        ),
     ] = None
     compile_preprocess: Annotated[
         str | None,

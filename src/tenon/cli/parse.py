@@ -114,6 +114,15 @@ def parse_assignments(option: str, arguments: Sequence[str]) -> dict[str, str]:
     return values
 
 
+def parse_fields(option: str, text: str) -> dict[str, str]:
+    """KIND KEY=VALUE ... as fields, of which "kind" is the first word."""
+    try:
+        kind, *pairs = shlex.split(text)
+    except ValueError:
+        raise InputError(f"{option} {text}: write 'KIND KEY=VALUE ...'") from None
+    return {"kind": kind, **dict(pair.partition("=")[::2] for pair in pairs)}
+
+
 def parse_io(text: str) -> bool:
     """Whether ``--io`` asks for integers."""
     if text not in ("model", "integer"):

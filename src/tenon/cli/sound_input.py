@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -10,10 +9,11 @@ from typing import Annotated, Any
 import numpy as np
 
 import tenon
+from tenon.cli.parse import parse_fields
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
+from tenon.network.graph.sound_features import SoundFeatures
 from tenon.runtime.engine.sound import Sound
-from tenon.runtime.engine.sound_features import SoundFeatures
 from tenon.validation import MisfitError, least, reader
 
 
@@ -51,15 +51,12 @@ _KINDS: Mapping[str, Any] = {
 
 def parse_features(text: str) -> Features:
     """``mfcc window=640 step=320``: a kind, and fields of its class.  Raises InputError."""
-    try:
-        kind, *pairs = shlex.split(text)
-    except ValueError:
-        raise InputError(f"--features {text}: write 'KIND KEY=VALUE ...'") from None
+    fields = parse_fields("--features", text)
+    kind = fields["kind"]
     if kind not in _KINDS:
         raise InputError(f"--features {kind}: choose from {', '.join(_KINDS)}")
-    fields: dict[str, str] = dict(pair.partition("=")[::2] for pair in pairs)
-    if kind in ("mfcc", "mel"):
-        fields["kind"] = kind
+    if kind not in ("mfcc", "mel"):
+        del fields["kind"]
     try:
         features: Features = reader(_KINDS[kind], from_text=True)(fields)
     except MisfitError as misfit:

@@ -6,14 +6,15 @@ Davis and Mermelstein, Comparison of Parametric Representations for Monosyllabic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
-from tenon.validation import least
+from tenon.validation import MisfitError, least, reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +50,40 @@ class SoundFeatures:
         if self.peak:
             samples = samples / max(1e-9, samples.max())
         frames = np.lib.stride_tricks.sliding_window_view(samples, self.window)[:: self.step]
-        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
-        length = 1 << (self.window - 1).bit_length()
-        spectrum = np.abs(np.fft.rfft(frames * hann, length)) ** self.power
-        logarithms = np.log(spectrum @ mel_bands(self.bands, length, self.rate, self.low, self.high) + self.offset)
-        rows = logarithms if self.kind == "mel" else logarithms @ _cosines(self.bands)[:, : self.count]
+        spectrum = np.abs(np.fft.rfft(frames * self.hann(), self.length)) ** self.power
+        logarithms = np.log(spectrum @ mel_bands(self.bands, self.length, self.rate, self.low, self.high) + self.offset)
+        rows = logarithms if self.kind == "mel" else logarithms @ cosines(self.bands)[:, : self.count]
         return np.asarray((rows - self.mean) * self.scale)
+
+    @property
+    def length(self) -> int:
+        """Points of the Fourier transform."""
+        return 1 << (self.window - 1).bit_length()
+
+    @property
+    def width(self) -> int:
+        """Features in a row."""
+        return min(self.count, self.bands) if self.kind == "mfcc" else self.bands
+
+    def samples(self, rows: int) -> int:
+        """Samples from which ``rows`` rows are computed, in whole steps."""
+        return max(0, self.window - self.step) + rows * self.step
+
+    def hann(self) -> Array:
+        """The window, [window]."""
+        return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window))
+
+
+def read_features(fields: Mapping[str, Any]) -> SoundFeatures:
+    """The features with these fields, whose values may be text.  Raises InputError for unknown and invalid ones."""
+    try:
+        features: SoundFeatures = reader(SoundFeatures, from_text=True)(dict(fields))
+    except MisfitError as misfit:
+        where = ".".join(map(str, misfit.where))
+        raise InputError(
+            f"features {fields.get('kind', 'mfcc')}: {where + ' ' if where else 'it '}{misfit.why}"
+        ) from None
+    return features
 
 
 def mel_bands(bands: int, length: int, rate: int, low: float, high: float) -> Array:
@@ -69,7 +98,7 @@ def mel_bands(bands: int, length: int, rate: int, low: float, high: float) -> Ar
     return np.asarray(weights)
 
 
-def _cosines(bands: int) -> Array:
+def cosines(bands: int) -> Array:
     """The cosine transform of type 2, [bands, bands], as TensorFlow scales it."""
     k, n = np.arange(bands), np.arange(bands)[:, None] + 0.5
     return np.asarray(np.sqrt(2 / bands) * np.cos(np.pi / bands * n * k))

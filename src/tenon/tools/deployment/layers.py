@@ -129,6 +129,7 @@ class CompiledLayers(_Inside):
             head={},
             preprocess={},
             compile_preprocess=None,
+            features={},
             ram=None,
             obfuscate=None,
         )
