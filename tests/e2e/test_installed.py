@@ -193,6 +193,8 @@ def test_inspect_damaged_bundle(tmp_path: Path) -> None:
         ("tenon compile --target armv7", {"armv7"}),
         ("tenon b", {"benchmark", "bench-op"}),
         ("tenon compile --no-", {"--no-tuning"}),
+        ("tenon compile --precision b", {"bf16"}),
+        ("tenon profile --format m", {"mace"}),
         ("tenon run --he", {"--head", "--help"}),
     ],
 )

@@ -13,6 +13,10 @@ from contextlib import ExitStack
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_type_hints
 
+import typer
+
+from tenon.cli.option_tables import CHOICES, entry
+
 Command = Callable[..., None]
 
 
@@ -39,6 +43,8 @@ def with_groups(command: Command) -> Command:
             else [parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)]
         )
     ]
+    for parameter in parameters:
+        _complete_choices(parameter.annotation)
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     return flat
@@ -51,3 +57,19 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(
             option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[option.name]
         )
+
+
+def _complete_choices(annotation: Any) -> None:
+    """Let shells complete the values of an option that has few."""
+    for info in getattr(annotation, "__metadata__", ()):
+        names = (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))  # as typer splits them
+        option = max((name for name in names if isinstance(name, str)), key=len, default="")
+        if any(key.split()[-1] == option for key in CHOICES) and not info.autocompletion:
+            info.autocompletion = _completed(option)
+
+
+def _completed(option: str) -> Callable[[typer.Context, str], list[str]]:
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        return [each for each in entry(CHOICES, str(context.info_name), option) if each.startswith(incomplete)]
+
+    return complete
