@@ -38,10 +38,12 @@ def alike(shown: str, now: str) -> bool:
 
 
 def _same(a: str, b: str) -> bool:
+    if a == b:  # also of "inf" and "nan", whose differences are not numbers
+        return True
     try:
         x, y = (float(text.replace(",", "")) for text in (a, b))
     except ValueError:
-        return a == b
+        return False
     return abs(x - y) <= TOLERANCE * abs(y) + 1e-6
 
 

@@ -80,6 +80,16 @@ RUN_HERE: dict[str, Page] = {
     ),
     "tutorials/first-hour": Page(programs=("gcc",), packages=("onnxruntime",), avx2=True),
     "tutorials/fleet": Page(programs=("openssl", "qemu-aarch64"), packages=("cryptography",), slow=True),
+    "tutorials/keyword-spotting": Page(
+        programs=("gcc", "qemu-system-arm", "arm-none-eabi-gcc", "make"),
+        files={
+            "DS_CNN_S.pb": "tensorflow_pb/kws_DS_CNN/DS_CNN_S.pb",
+            "labels.txt": "tensorflow_pb/labels.txt",
+            "yes.wav": "tflite_int8/micro_speech/yes_1000ms.wav",
+            "no.wav": "tflite_int8/micro_speech/no_1000ms.wav",
+        },
+        avx2=True,
+    ),
     "tutorials/quantise-for-a-microcontroller": Page(
         programs=("qemu-system-arm", "arm-none-eabi-gcc", "make"), packages=("onnxruntime",)
     ),

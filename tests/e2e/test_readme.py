@@ -57,6 +57,8 @@ def test_comparison_sees_differences() -> None:
     assert alike("net/004ca7661de8/a.bin 0992f459f6e3", "net/5f0c6dd9a1be/a.bin 004ca7661de8")
     assert not alike("net 004ca7661de8", "net 04ca7661de8")
     assert not alike("123456789012 bytes", "523456789012 bytes")
+    assert alike("image inf dB", "image inf dB")
+    assert not alike("image inf dB", "image 45.1 dB")
 
 
 def test_output_of_commands_is_as_shown(folder: Path, update_golden: bool) -> None:
