@@ -95,6 +95,13 @@ def by_formulas(samples: Array, features: SoundFeatures) -> Array:
 
 
 # ------------------------------------------------------------------------------------------------ the features
+def test_bands_of_slaney_in_operators() -> None:
+    features = SoundFeatures(kind="mel", mel="slaney", window=512, step=256, bands=20, high=8000.0, power=2.0)
+    samples = sound(features.samples(ROWS))
+    actual = evaluate(network(features), {"x": samples})["y"].reshape(ROWS, -1)
+    np.testing.assert_allclose(actual, features.rows(samples / 32768)[:ROWS], rtol=0, atol=5e-4)
+
+
 @pytest.mark.parametrize("features", VARIANTS, ids=range(len(VARIANTS)))
 def test_operators_compute_the_definition(features: SoundFeatures) -> None:
     graph = network(features)
@@ -201,6 +208,7 @@ def test_options_of_the_commands(tmp_path: Path) -> None:
         ({"kind": "samples"}, "features samples: kind must be one of"),
         ({"kind": "mfcc", "hop": "3"}, "features mfcc: .*hop"),
         ({"kind": "mfcc", "window": "one"}, "features mfcc: window must"),
+        ({"kind": "mfcc", "centre": "true"}, "centre=true cannot be compiled in"),
     ],
 )
 def test_features_that_do_not_fit(fields: dict[str, str], message: str) -> None:

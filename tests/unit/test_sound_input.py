@@ -55,6 +55,23 @@ def test_bands_overlap_by_half_and_leave_out_what_is_outside() -> None:
     assert (np.diff(weights.argmax(0)) > 0).all()
 
 
+def test_bands_of_slaney_are_those_of_librosa() -> None:
+    """librosa 0.11: filters.mel(sr=16000, n_fft=1024, n_mels=128), and melspectrogram of two tones in decibels."""
+    weights = mel_bands(128, 1024, RATE, 0, 8000, "slaney")
+    assert weights.sum() == pytest.approx(8.18838, rel=1e-5)
+    assert [weights[:, 40].max(), weights[:, 100].max()] == pytest.approx([0.032582514, 0.009601485], rel=1e-5)
+    assert weights[:, 127].argmax() == 500
+    samples = tone(1000, 0.5) + 0.2 * tone(3000, 0.5)
+    features = SoundFeatures(
+        kind="mel", mel="slaney", window=1024, step=512, bands=128, low=0, high=8000, power=2.0, offset=2.2e-16,
+        centre=True, scale=10 / np.log(10),
+    )  # fmt: skip
+    rows = features.rows(samples)
+    assert rows.shape == (16, 128)
+    expected = [-9.95063457875219, -2.04738036317871, -16.977076886330615, -22.582853358975676]
+    np.testing.assert_allclose(rows[0, ::32], expected, atol=1e-3)
+
+
 def test_a_tone_is_in_its_band() -> None:
     rows = SoundFeatures(kind="mel", window=512, step=256, bands=20, power=2.0).rows(tone(1000, 0.2))
     edges = np.linspace(1127 * np.log1p(20 / 700), 1127 * np.log1p(4000 / 700), 22)
@@ -166,6 +183,17 @@ def test_a_sound_on_the_command_line(tmp_path: Path) -> None:
     assert "4 windows" in shown
     listed = json.loads(succeeds("run", "loud.onnx", "x.wav", "--threshold", "0.2", "--json", cwd=tmp_path))
     assert (listed["windows"], len(listed["scores"]), listed["heard"][0]["end"]) == (4, 4, 0.3)
+
+
+def test_an_anomaly_in_a_sound(tmp_path: Path) -> None:
+    """A network that gives half of its input reproduces silence, and a tone with an error."""
+    data = model([node("Mul", ["x", "half"], ["y"])], {"x": [1, 1600]}, ["y"], {"half": np.array([0.5], np.float32)})
+    (tmp_path / "net.onnx").write_bytes(data.SerializeToString())
+    write_sound(tmp_path / "x.wav", np.concatenate([np.zeros(1600), tone(400, 0.1) * 2, np.zeros(1600)]))
+    run = ("run", "net.onnx", "x.wav", "--head", "reconstruction", "--json")
+    listed = json.loads(succeeds(*run, "--threshold", "0.1", cwd=tmp_path))
+    np.testing.assert_allclose(listed["scores"], [0, 0.125, 0], atol=1e-3)
+    assert [(h["start"], h["end"]) for h in listed["heard"]] == [(0.1, 0.2)]
 
 
 @pytest.mark.parametrize(

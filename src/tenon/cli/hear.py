@@ -10,7 +10,8 @@ from tenon.cli.answers import print_answer
 from tenon.cli.console import console, duration, print_json
 from tenon.cli.sound_input import Samples, Steps, parse_features, windows
 from tenon.errors import InputError
-from tenon.runtime.answers.base import real_values
+from tenon.runtime.answers.base import Run, real_values
+from tenon.runtime.answers.description import described_head
 from tenon.runtime.answers.timeline import Moment, timeline_answer
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.sound import read_sound
@@ -26,14 +27,17 @@ def hear(
             f"--features: an input of {list(steps.shape)} takes features of a sound, not its samples: say which, as in "
             "--features 'mfcc window=640 step=320' (docs/howto/answers.md)"
         )
-    moments, seconds = [], 0.0
+    outputs = [t for t in engine.manifest.outputs if t.name not in steps.states.values()]
+    head = described_head(engine.manifest.decoding or {"kind": "classes", "outputs": outputs[0].name}, outputs)
+    moments, seconds = list[Moment](), 0.0
     for start, end, values in windows(sound, chosen, steps, path):
         elements = steps.quantised(values)
         began = perf_counter()
         results = steps.run(elements)
         seconds += perf_counter() - began
-        outputs = real_values(results, engine.manifest.outputs)
-        moments.append(Moment(start, end, next(iter(outputs.values())).reshape(-1)))
+        real = real_values(results, engine.manifest.outputs)
+        inputs = real_values({steps.input: elements}, engine.manifest.inputs)
+        moments.append(Moment(start, end, head.scores(Run(inputs, real))))
     answer = timeline_answer(moments, names, threshold)
     if as_json:
         return print_json({"seconds": seconds, "windows": len(moments), **answer.data})

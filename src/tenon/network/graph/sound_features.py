@@ -25,10 +25,13 @@ class SoundFeatures:
     triangular mel bands from ``low`` to ``high`` Hz, natural logarithm of (sum + ``offset``).  ``kind="mfcc"``: the
     first ``count`` values of their cosine transform; ``"mel"``: the logarithms themselves.  ``rate`` is the number of
     samples in a second that the network has been trained on; ``peak``: the sound is scaled to a maximum of 1.
-    ``mean`` and ``scale`` are applied last: (x - mean) * scale.
+    ``mel="slaney"``: the bands of librosa, of equal area; ``centre``: half a window of silence before and after the
+    sound.  ``mean`` and ``scale`` are applied last: (x - mean) * scale.
     """
 
     kind: Literal["mfcc", "mel"] = "mfcc"
+    mel: Literal["htk", "slaney"] = "htk"
+    centre: bool = False
     rate: Annotated[int, least(1)] = 16000
     window: Annotated[int, least(2)] = 480
     step: Annotated[int, least(1)] = 320
@@ -49,9 +52,11 @@ class SoundFeatures:
             raise InputError(f"the sound has {len(samples)} samples, fewer than a window of {self.window}")
         if self.peak:
             samples = samples / max(1e-9, samples.max())
+        if self.centre:
+            samples = np.pad(samples, self.window // 2)
         frames = np.lib.stride_tricks.sliding_window_view(samples, self.window)[:: self.step]
         spectrum = np.abs(np.fft.rfft(frames * self.hann(), self.length)) ** self.power
-        logarithms = np.log(spectrum @ mel_bands(self.bands, self.length, self.rate, self.low, self.high) + self.offset)
+        logarithms = np.log(spectrum @ self.weights() + self.offset)
         rows = logarithms if self.kind == "mel" else logarithms @ cosines(self.bands)[:, : self.count]
         return np.asarray((rows - self.mean) * self.scale)
 
@@ -68,6 +73,10 @@ class SoundFeatures:
     def samples(self, rows: int) -> int:
         """Samples from which ``rows`` rows are computed, in whole steps."""
         return max(0, self.window - self.step) + rows * self.step
+
+    def weights(self) -> Array:
+        """What each band takes of each magnitude, [length / 2 + 1, bands]."""
+        return mel_bands(self.bands, self.length, self.rate, self.low, self.high, self.mel)
 
     def hann(self) -> Array:
         """The window, [window]."""
@@ -86,16 +95,44 @@ def read_features(fields: Mapping[str, Any]) -> SoundFeatures:
     return features
 
 
-def mel_bands(bands: int, length: int, rate: int, low: float, high: float) -> Array:
-    """Triangular weights [length / 2 + 1, bands], of equal width in mel (1127 ln(1 + f / 700)), without the constant
-    part of the spectrum."""
-    frequencies = np.arange(length // 2 + 1) * rate / length
-    mel = 1127 * np.log1p(frequencies / 700)[:, None]
-    edges = np.linspace(1127 * np.log1p(low / 700), 1127 * np.log1p(high / 700), bands + 2)
-    rising, falling = (mel - edges[:-2]) / (edges[1:-1] - edges[:-2]), (edges[2:] - mel) / (edges[2:] - edges[1:-1])
+def mel_bands(bands: int, length: int, rate: int, low: float, high: float, mel: str = "htk") -> Array:
+    """Triangular weights [length / 2 + 1, bands], of equal width in mel, without the constant part of the spectrum.
+
+    "htk": triangles over mel = 1127 ln(1 + f / 700).  "slaney": triangles over frequencies, of equal area; mel is
+    proportional to f up to 1000 Hz and to its logarithm above.
+    """
+    frequencies = np.arange(length // 2 + 1)[:, None] * rate / length
+    if mel == "htk":
+        place, edges = _htk(frequencies), _even(_htk(np.array([low, high])), bands + 2)
+    else:
+        place, edges = frequencies, _slaney_frequency(_even(_slaney(np.array([low, high])), bands + 2))
+    rising, falling = (place - edges[:-2]) / (edges[1:-1] - edges[:-2]), (edges[2:] - place) / (edges[2:] - edges[1:-1])
     weights = np.minimum(rising, falling).clip(0)
     weights[0] = 0
-    return np.asarray(weights)
+    return np.asarray(weights if mel == "htk" else weights * 2 / (edges[2:] - edges[:-2]))
+
+
+def _even(ends: Array, count: int) -> Array:
+    return np.linspace(float(ends[0]), float(ends[1]), count)
+
+
+def _htk(frequencies: Array) -> Array:
+    return np.asarray(1127 * np.log1p(frequencies / 700))
+
+
+_KNEE, _BELOW, _ABOVE = 1000.0, 200 / 3, np.log(6.4) / 27
+"""Slaney's scale: the frequency in Hz up to which it is linear, Hz in a mel below it, and the logarithm of the ratio
+of frequencies a mel apart above it."""
+
+
+def _slaney(frequencies: Array) -> Array:
+    above = np.log(np.maximum(frequencies, _KNEE) / _KNEE) / _ABOVE
+    return np.asarray(np.minimum(frequencies, _KNEE) / _BELOW + above)
+
+
+def _slaney_frequency(mel: Array) -> Array:
+    knee = _KNEE / _BELOW
+    return np.asarray(np.minimum(mel, knee) * _BELOW * np.exp(np.maximum(mel - knee, 0) * _ABOVE))
 
 
 def cosines(bands: int) -> Array:

@@ -16,7 +16,7 @@ from tenon.errors import InputError
 from tenon.network import ops
 from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
 from tenon.network.graph.outline import outline
-from tenon.network.graph.sound_features import SoundFeatures, cosines, mel_bands
+from tenon.network.graph.sound_features import SoundFeatures, cosines
 from tenon.network.graph.types import F32, DType, Quant, TensorType
 from tenon.network.graph.writer import Names
 from tenon.network.ops.scan import Scan
@@ -34,6 +34,8 @@ def compile_features_in(graph: Graph, features: SoundFeatures) -> Graph:
     if len(graph.inputs) != 1:
         listed = ", ".join(f"{v.name} {v.type}" for v in graph.inputs)
         raise InputError(f"features of sound can be compiled in for one input; the model has {listed}")
+    if features.centre:
+        raise InputError("features centre=true cannot be compiled in: give samples with half a window of silence around")
     new = graph.copy()
     (old,) = new.inputs
     rows, rest = divmod(old.type.size, features.width)
@@ -111,7 +113,7 @@ def _row(steps: _Steps, window: Value, features: SoundFeatures, gain: Value | No
         power = steps.add("Sqrt", power)
     if features.power not in (1, 2):
         power = steps.add("Pow", power, np.array(features.power, np.float32))
-    bands = mel_bands(features.bands, features.length, features.rate, features.low, features.high)
+    bands = features.weights()
     weights = np.concatenate([bands, np.zeros((1, features.bands))])[np.minimum(bins, len(bands))]
     power = steps.add("Reshape", power, np.array([1, bins.size], np.int64))
     sums = steps.add("MatMul", power, weights.astype(np.float32))

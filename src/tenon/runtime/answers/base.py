@@ -67,6 +67,10 @@ class Head(ABC):
     def answer(self, run: Run) -> Answer:
         """The answer in the outputs ``self.outputs``.  Raises InputError for outputs of other shapes."""
 
+    def scores(self, run: Run) -> Array:
+        """The scores [classes] of a part of a sound; one number for networks that only tell whether."""
+        return run.outputs[self.outputs[0]].reshape(-1)
+
     def named(self, outputs: Sequence[BundleTensor]) -> tuple[str, ...]:
         """The names of the outputs to decode.  Raises InputError for an unknown name and for too few outputs."""
         known = [tensor.name for tensor in outputs]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
+from tenon.network.graph.dtype import Array
 from tenon.network.graph.preprocessing import planes
 from tenon.runtime.answers.answer import Answer
 from tenon.runtime.answers.base import Head, Run, sigmoid, softmax
@@ -42,10 +43,14 @@ class Classes(Head):
     def fitting(cls, outputs: Sequence[BundleTensor]) -> Sequence[BundleTensor]:
         return [t for t in outputs if max(t.shape, default=1) == int(np.prod(t.shape)) > 1]
 
+    def scores(self, run: Run) -> Array:
+        values = run.outputs[self.outputs[0]].reshape(-1).astype(np.float64)
+        if self.activation == "none":
+            return np.asarray(values)
+        return softmax(values) if self.activation == "softmax" else sigmoid(values)
+
     def answer(self, run: Run) -> Answer:
-        scores = run.outputs[self.outputs[0]].reshape(-1).astype(np.float64)
-        if self.activation != "none":
-            scores = softmax(scores) if self.activation == "softmax" else sigmoid(scores)
+        scores = self.scores(run)
         order = np.argsort(-scores, kind="stable")[: TOP if run.top is None else run.top]
         best = [(run.label(int(i)), float(scores[i])) for i in order]
         listed = [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import InputError
+from tenon.network.graph.dtype import Array
 from tenon.runtime.answers.answer import Answer
 from tenon.runtime.answers.base import Head, Run
 
@@ -24,14 +25,22 @@ class Reconstruction(Head):
 
     limit: float = -1
 
-    def answer(self, run: Run) -> Answer:
+    def scores(self, run: Run) -> Array:
+        return np.array([self.error(run)])
+
+    def error(self, run: Run) -> float:
+        """The mean of the squared differences of the output and the input of its size.  Raises InputError if there is
+        no such input."""
         output = run.outputs[self.outputs[0]].astype(np.float64)
         same = [array for array in run.inputs.values() if array.size == output.size]
         if len(same) != 1:
             raise InputError(
                 f"--head reconstruction: {len(same)} inputs have as many values as the output {self.outputs[0]}"
             )
-        error = float(np.mean((output.reshape(-1) - same[0].reshape(-1)) ** 2))
+        return float(np.mean((output.reshape(-1) - same[0].reshape(-1)) ** 2))
+
+    def answer(self, run: Run) -> Answer:
+        error = self.error(run)
         limit = self.limit if run.threshold is None else run.threshold
         data: dict[str, object] = {"error": error}
         if limit < 0:
