@@ -22,9 +22,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "chinese_search",
     "generated_reference",
+    "gallery_pages",
 ]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["build", "locale", "extensions", "_templates"]
+exclude_patterns = ["build", "locale", "extensions", "_templates", "gallery/generated/models.md"]
 myst_enable_extensions = ["colon_fence", "attrs_inline", "fieldlist"]
 myst_heading_anchors = 4
 nitpicky = False

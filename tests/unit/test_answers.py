@@ -126,6 +126,16 @@ def test_a_reconstruction_is_judged_by_its_error() -> None:
         answer_of("reconstruction", outputs)
 
 
+def test_vectors_are_compared_by_their_angle() -> None:
+    here, there = {"y": np.array([[3.0, 4.0]])}, {"y": np.array([[8.0, 6.0]])}
+    assert answer_of("embedding", here).data["vector"] == [0.6, 0.8]
+    assert answer_of("embedding", here, match=there).summary == "similarity 0.960"
+    assert answer_of("embedding limit=0.5", here, match=there).summary.startswith("the same: similarity 0.960")
+    assert answer_of("embedding", here, match=there, threshold=0.97).data["same"] is False
+    with pytest.raises(InputError, match="the vector is zero"):
+        answer_of("embedding", {"y": np.zeros((1, 2))})
+
+
 def test_a_picture_in_grey_takes_the_colours_of_the_image() -> None:
     answer = answer_of("picture colour=luma", {"y": np.full((1, 1, 8, 16), 0.5)}, (4, 8))
     assert answer.draw is not None
@@ -339,6 +349,20 @@ def test_json_has_the_answer(tmp_path: Path, photo: Path) -> None:
     shown = json.loads(succeeds("run", "net.onnx", photo, "--labels", "names.txt", "--json", cwd=tmp_path))
     assert shown["classes"][0] == {"class": 1, "label": "dog", "score": pytest.approx(0.9)}
     assert shown["top"]["y"][0]["label"] == "dog"
+
+
+def test_an_image_to_compare_with(tmp_path: Path) -> None:
+    """The mean colour of an image as its vector."""
+    made = model([node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)], {"x": [1, 3, 8, 8]}, ["y"], {}, opset=13)
+    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    for name, colour in (("red", (250, 0, 0)), ("dark", (120, 0, 0)), ("blue", (0, 0, 250))):
+        Image.new("RGB", (16, 16), colour).save(tmp_path / f"{name}.png")
+    run = ("run", "net.onnx", "red.png", "--threshold", "0.5", "--match")
+    assert "the same: similarity 1.000" in succeeds(*run, "dark.png", cwd=tmp_path)
+    assert "different: similarity 0.000" in succeeds(*run, "blue.png", cwd=tmp_path)
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
+    done = command("run", "net.onnx", "--input", "x.npy", "--match", "red.png", cwd=tmp_path)
+    assert (done.returncode, "--match: no effect" in done.stderr) == (2, True)
 
 
 def test_a_part_of_an_image(tmp_path: Path) -> None:

@@ -22,15 +22,19 @@ def decoded_answer(
     image: InputImage | None,
     names: Sequence[str],
     output: OutputOptions,
+    match: Mapping[str, Array] | None = None,
 ) -> Answer | None:
     """The answer in the outputs: detections, or what the bundle's head decodes, or one recognised by the shapes.
 
+    ``match`` are the outputs for the image to compare with; a network that nothing else is known of gives vectors then.
     None where none is described and, without an image, none is looked for.  Raises InputError for outputs that the
     head cannot decode.
     """
     from tenon.runtime.answers.base import Run, real_values
     from tenon.runtime.answers.boxes import detections_answer
     from tenon.runtime.answers.choice import head_for
+    from tenon.runtime.answers.description import described_head
+    from tenon.runtime.answers.heads.embedding import Embedding
 
     manifest = engine.manifest
     if image is not None and manifest.heads:
@@ -40,10 +44,13 @@ def decoded_answer(
     if image is None and not manifest.decoding:
         return None
     head = head_for(manifest, len(names))
+    if match is not None and not isinstance(head, Embedding):
+        head = described_head({"kind": Embedding.kind}, manifest.outputs)
     if head is None:
         return None
     inputs, outputs = real_values(feeds, manifest.inputs), real_values(results, manifest.outputs)
-    return head.answer(Run(inputs, outputs, image, names, output.threshold, output.overlap, output.top))
+    other = None if match is None else real_values(match, manifest.outputs)
+    return head.answer(Run(inputs, outputs, image, names, output.threshold, output.overlap, output.top, other))
 
 
 def print_answer(answer: Answer) -> None:

@@ -148,7 +148,8 @@ def run_command(
     printing: PrintOptions,
 ) -> None:
     """Run a model or bundle on an image, sound, video, camera or .npy files and print the answer."""
-    from tenon.cli.run import InputFiles, run_model
+    from tenon.cli.input_files import InputFiles
+    from tenon.cli.run import run_model
 
     if image and image_option:
         raise InputError(f"--image {image_option}: the image {image} is given already")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +27,10 @@ class LiveOptions:
     crop: Annotated[
         str | None,
         typer.Option("--crop", metavar="L,T,R,B", help="Use this part of the image, in pixels."),
+    ] = None
+    match: Annotated[
+        Path | None,
+        typer.Option("--match", help="Compare the image with this one: for networks that recognise faces or things."),
     ] = None
     features: Annotated[
         str | None,

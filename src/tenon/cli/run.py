@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from tenon.atomic_write import writing
 from tenon.cli.answers import decoded_answer, print_answer
 from tenon.cli.console import console, duration, print_json
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.live_options import FrameSource, LiveOptions
+from tenon.cli.input_files import InputFiles, read_feeds
 from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
@@ -24,10 +24,7 @@ from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
-from tenon.runtime.engine.detect import image_input, raw_boxes, why_none
-from tenon.runtime.engine.image import InputImage, read_image
-from tenon.runtime.engine.sound import SUFFIX
-from tenon.runtime.engine.video import is_video
+from tenon.runtime.engine.detect import raw_boxes, why_none
 
 if TYPE_CHECKING:
     from tenon.runtime.answers.answer import Answer
@@ -36,48 +33,6 @@ if TYPE_CHECKING:
 
 TOP = 5
 """Values of an output that are printed, the largest ones."""
-
-
-@dataclass(frozen=True)
-class InputFiles:
-    """The inputs of a run: an image, sound or video with overrides of its preprocessing, and .npy files by input name
-    ("": the only input)."""
-
-    given: str | Path | None
-    preprocess: Mapping[str, Any]
-    arrays: Mapping[str, Path]
-    live: LiveOptions = field(default_factory=LiveOptions)
-
-    @property
-    def image(self) -> Path | None:
-        """The image file, if it is one."""
-        return None if self.given is None or self.sound or self.frames is not None else Path(self.given)
-
-    @property
-    def sound(self) -> Path | None:
-        """The sound file, if it is one."""
-        return Path(self.given) if self.given is not None and str(self.given).lower().endswith(SUFFIX) else None
-
-    @property
-    def frames(self) -> FrameSource | None:
-        """Where frames come from, if a camera, video or stream is given."""
-        live, camera = self.live, self.live.camera
-        if camera is None and (self.given is None or not is_video(str(self.given))):
-            return None
-        if camera is not None and self.given is not None:
-            raise InputError(f"--camera {camera}: {self.given} is given already")
-        return FrameSource(str(self.given) if camera is None else camera, live.frames, live.part(), live.show)
-
-    def check(self) -> None:
-        """Raises InputError for options that have no effect on these files."""
-        if self.preprocess and self.image is None and self.frames is None:
-            raise InputError(f"--{next(iter(self.preprocess))} is for an image, and none was given")
-        if self.frames is None:
-            refuse({"show": self.live.show, "frames": self.live.frames}, "give --camera or a video file")
-        if self.image is None and self.frames is None:
-            refuse({"crop": self.live.crop}, "give an image")
-        if self.sound is None:
-            refuse({"features": self.live.features}, "give a sound (.wav)")
 
 
 def run_model(
@@ -103,11 +58,13 @@ def run_model(
         names = read_labels(output.labels) if output.labels else engine.manifest.labels
         if files.sound or files.frames:
             return _run_over_time(engine, files, names, output, apply_changes=source.bundle, as_json=as_json)
-        feeds, image = _feeds(engine, files, apply_changes=source.bundle)
+        feeds, image = read_feeds(engine, files, apply_changes=source.bundle)
         began = perf_counter()
         results = engine.run(feeds) if isinstance(engine, Engine) else engine.run([feeds])[0]
         elapsed = perf_counter() - began
-        decoded = decoded_answer(engine, feeds, results, image, names, output)
+        results = {name: array.copy() for name, array in results.items()} if files.live.match else results
+        match = _matched(engine, files, apply_changes=source.bundle)
+        decoded = decoded_answer(engine, feeds, results, image, names, output, match)
         hint = None
         if image is not None and decoded is None and raw_boxes({n: a.shape for n, a in results.items()}):
             hint = why_none(engine)
@@ -162,6 +119,16 @@ def _run_over_time(
     return watch(engine, files.frames, files.preprocess if apply_changes else {}, names, output, as_json=as_json)
 
 
+def _matched(engine: Engine | RemoteBundle, files: InputFiles, *, apply_changes: bool) -> dict[str, Array] | None:
+    """The outputs for the image to compare with, if there is one."""
+    if files.live.match is None:
+        return None
+    second = replace(files, given=files.live.match)
+    others, _ = read_feeds(engine, second, apply_changes=apply_changes)
+    results = engine.run(others) if isinstance(engine, Engine) else engine.run([others])[0]
+    return {name: array.copy() for name, array in results.items()}
+
+
 def _check_used(output: OutputOptions, decoded: Answer | None) -> None:
     """Raises InputError for options of what is not printed."""
     if decoded is None:
@@ -191,36 +158,6 @@ def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) ->
             shown = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.6g}"
             text = f"  {entry['index']!s:>6}  {shown}  {entry.get('label', '')}"
             console.print(text.rstrip(), markup=False)
-
-
-# --------------------------------------------------------------------------------------------- inputs
-def _feeds(
-    engine: Engine | RemoteBundle, files: InputFiles, *, apply_changes: bool
-) -> tuple[dict[str, Array], InputImage | None]:
-    """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
-    inputs, feeds, image = engine.inputs, {}, None
-    for name, path in files.arrays.items():
-        if not name and len(inputs) != 1:
-            raise InputError(
-                f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
-            )
-        feeds[name or next(iter(inputs))] = read_array(path)
-    if files.image is not None:
-        name = image_input(engine, without=feeds)
-        preprocessing = engine.manifest.preprocessing[name]
-        if apply_changes and files.preprocess:
-            if preprocessing.within:
-                raise InputError("the preprocessing is compiled into this bundle: compile the model again to change it")
-            preprocessing = preprocessing.changed(files.preprocess)
-        image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype, files.live.part())
-        feeds[name] = image.pixels
-    if not feeds and inputs:
-        raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(inputs)}")
-    return feeds, image
-
-
-def _names(inputs: Mapping[str, Array]) -> str:
-    return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in inputs.items())
 
 
 def _best(array: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ class Run:
     """One run of a network: its inputs and outputs as real numbers, and the image among the inputs, if there is one.
 
     ``threshold`` is the smallest score that is reported, ``overlap`` the intersection over union above which the worse
-    of two boxes is dropped; None for a head's own defaults.
+    of two boxes is dropped; None for a head's own defaults.  ``match`` are the outputs for an image to compare with.
     """
 
     inputs: Mapping[str, Array]
@@ -31,6 +31,7 @@ class Run:
     threshold: float | None = None
     overlap: float | None = None
     top: int | None = None
+    match: Mapping[str, Array] | None = None
 
     def label(self, number: int) -> str:
         """The name of a class, or its number."""

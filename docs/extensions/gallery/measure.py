@@ -1,0 +1,194 @@
+"""Run a model of the gallery: its answer, sizes, times beside a peer, and the targets that give the same answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import tenon
+from gallery.files import lay_out
+from gallery.models import RESULTS, Model, Variant, options_of
+from gallery.peers import open_peer
+from tenon.cli.parse import parse_bindings, parse_values
+from tenon.runtime.bundle import read_manifest
+
+ROUNDS, SECONDS = 200, 4.0
+"""Most interleaved repetitions of a time, and how long they take at most."""
+_TIME = re.compile(r"^(on .*|.*\b\d[\d.,]* (s|ms|µs|us)( each)?)$")
+
+
+@dataclass
+class Result:
+    """What a run measured, as ``docs/gallery/results/NAME.json`` holds it."""
+
+    date: str
+    processor: str
+    system: str
+    output: str
+    variants: list[dict[str, Any]] = field(default_factory=list)
+    targets: dict[str, str] = field(default_factory=dict)
+
+
+def answer(model: Model, folder: Path, *more: str, draw: Path | None = None) -> str:
+    """The output of a model's command, run in the folder with its files, without the line of times.
+
+    Raises RuntimeError if it fails.
+    """
+    drawn = ["--draw", str(draw)] if draw and model.draw else []
+    command = [sys.executable, "-m", "tenon", *model.words, *drawn, *more]
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{model.name}: {shlex.join(command[2:])}: {done.stderr.strip()}")
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines() if not _TIME.match(line)) + "\n"
+
+
+def wrong(model: Model, output: str) -> list[str]:
+    """The expected texts that an output lacks."""
+    words = " ".join(output.split())
+    return [text for text in model.expect if " ".join(text.split()) not in words]
+
+
+def measure(model: Model, folders: Sequence[Path], pictures: Path | None = None) -> Result:
+    """Everything that a page tells of a model.  Raises AbsentError without its files, RuntimeError if it fails."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        lay_out(model, folders, folder)
+        if pictures is not None:
+            pictures.mkdir(parents=True, exist_ok=True)
+        output = answer(model, folder, draw=pictures and pictures.resolve() / f"{model.name}.png")
+        if missing := wrong(model, output):
+            raise RuntimeError(f"{model.name}: the output lacks {missing[0]!r}:\n{output}")
+        result = Result(date.today().isoformat(), _processor(), platform.system(), output)
+        result.variants = [_variant(model, variant, folder) for variant in model.variants]
+        result.targets = {target: _on_target(model, target, folder, output) for target in model.targets}
+    return result
+
+
+def save(model: Model, result: Result) -> None:
+    """Keep what was measured."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
+    (RESULTS / f"{model.name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _on_target(model: Model, target: str, folder: Path, output: str) -> str:
+    """ "same answer", or what went wrong."""
+    try:
+        other = answer(model, folder, "--target", target)
+    except RuntimeError as error:
+        return f"fails: {str(error).splitlines()[-1][:200]}"
+    return "same answer" if alike(output, other) else "another answer"
+
+
+def alike(a: str, b: str) -> bool:
+    """Whether two outputs have the same words, and numbers that differ by rounding."""
+    ours, theirs = a.split(), b.split()
+    return len(ours) == len(theirs) and all(map(_same, ours, theirs))
+
+
+def _same(a: str, b: str) -> bool:
+    try:
+        x, y = float(a.rstrip("%,")), float(b.rstrip("%,"))
+    except ValueError:
+        return a == b
+    return abs(x - y) <= 0.02 * abs(y) + 0.011 * (abs(y) > 0.5) + 0.0015
+
+
+def _variant(model: Model, variant: Variant, folder: Path) -> dict[str, Any]:
+    """Sizes of a variant's bundle, and its time beside its peer's."""
+    words = [*model.words, *shlex.split(variant.options)]
+    path = folder / variant.file
+    weights = options_of(words, "--weights")
+    shapes = parse_bindings(options_of(words, "--shape") or None)
+    values = parse_values(options_of(words, "--value") or None)
+    bundle = tenon.compile(
+        path, shapes=shapes[0] if len(shapes) == 1 else None, weights=folder / weights[0] if weights else None,
+        values=values or None,
+    )  # fmt: skip
+    manifest = read_manifest(bundle.save(folder / f"bundle_{variant.type}"))
+    row: dict[str, Any] = {
+        "type": variant.type, "file": variant.file, "bytes": path.stat().st_size,
+        "weights": manifest.memory.constant, "ram": manifest.memory.peak, "stack": manifest.memory.stack,
+        "code": manifest.size.code + manifest.size.data if manifest.size else None,
+        "macs": sum(node.macs for node in manifest.nodes),
+    }  # fmt: skip
+    with tenon.open(folder / f"bundle_{variant.type}") as engine:
+        second = folder / weights[0] if weights else None
+        return row | _times(engine, variant, folder / variant.file, second, values)
+
+
+def _times(
+    engine: tenon.Engine, variant: Variant, file: Path, second: Path | None, values: dict[str, Any]
+) -> dict[str, Any]:
+    """Interleaved repetitions, one thread each, on the same random input, and how alike the outputs are."""
+    rng = np.random.default_rng(0)
+    feeds = {name: _random(array, rng) for name, array in engine.inputs.items()}
+    results = {name: array.copy() for name, array in engine.run(feeds).items()}
+    row: dict[str, Any] = {}
+    run_peer = None
+    if variant.peer:
+        try:
+            row["peer"], run_peer, read = open_peer(variant.peer, file, second, feeds, values)
+            row["cosine"] = _likeness(list(results.values()), read())
+        except Exception as error:  # every runtime has classes of its own
+            row = {"peer_refuses": f"{variant.peer}: {(str(error).splitlines() or [repr(error)])[0][:160]}"}
+            run_peer = None
+    ours, theirs = _interleaved(lambda: engine.run(feeds), run_peer)
+    row |= {"rounds": len(ours), "median_ms": 1e3 * median(ours), "min_ms": 1e3 * min(ours)}
+    return row | ({"peer_median_ms": 1e3 * median(theirs), "peer_min_ms": 1e3 * min(theirs)} if theirs else {})
+
+
+def _interleaved(ours: Callable[[], object], theirs: Callable[[], object] | None) -> tuple[list[float], list[float]]:
+    """Seconds of each repetition."""
+    times: tuple[list[float], list[float]] = ([], [])
+    end = perf_counter() + SECONDS
+    while len(times[0]) < ROUNDS and (len(times[0]) < 5 or perf_counter() < end):
+        for run, seconds in zip((ours, theirs), times, strict=True):
+            if run is not None:
+                start = perf_counter()
+                run()
+                seconds.append(perf_counter() - start)
+    return times
+
+
+def _likeness(ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:
+    """The smallest cosine similarity of outputs of the same size, in their order; None if their sizes differ."""
+    pairs = list(zip(sorted(ours, key=np.size), sorted(theirs, key=np.size), strict=False))
+    if len(ours) != len(theirs) or any(np.size(a) != np.size(b) for a, b in pairs):
+        return None
+    return min(_cosine(a, b) for a, b in pairs)
+
+
+def _cosine(a: Any, b: Any) -> float:
+    x, y = (np.asarray(array, np.float64).reshape(-1) for array in (a, b))
+    size = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return float(x @ y) / size if size else 1.0
+
+
+def _random(array: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    if array.dtype.kind in "iu":
+        limits = np.iinfo(array.dtype)
+        return rng.integers(limits.min, limits.max, array.shape, array.dtype, endpoint=True)
+    return rng.random(array.shape).astype(array.dtype)
+
+
+def _processor() -> str:
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    names = re.findall(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return names[0] if names else platform.processor() or platform.machine()
