@@ -98,7 +98,7 @@ def executable(
     objects |= table_objects(compiler, target, tables)
     images = (*IMAGES, "program_images.c") if takes_images else ("elements.c", "image_format.c", "no_images.c")
     system = ("windows.c",) if format.windows else ()
-    objects |= runtime_objects(compiler, target, (*images, "labels.c", "messages.c", *system))
+    objects |= runtime_objects(compiler, target, (*images, "classes.c", "labels.c", "messages.c", *system))
     made = _with_part_of_c_library(compiler, target, objects) or compiler.link(
         objects, target, (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
     )

@@ -26,6 +26,15 @@ def detection_source(outputs: Sequence[BundleTensor], heads: Heads | None, label
     return f"{head}{_heads(outputs, heads)};\n\n{table}"
 
 
+def classes_source(outputs: Sequence[BundleTensor], *, other: bool) -> str:
+    """The C file: whether the only output is that of a classifier, which it is not where ``other`` answers are decoded
+    from it, and its quantisation."""
+    listed = len(outputs) == 1 and not other
+    scale, zero = (outputs[0].scale or 1.0, outputs[0].zero_point or 0) if listed else (1.0, 0)
+    fields = f"{{.listed = {int(listed)}, .scale = {scale!r}, .zero = {zero}}}"
+    return f'#include "tables.h"\n\nconst TenonClasses tenon_classes = {fields};\n'
+
+
 def _heads(outputs: Sequence[BundleTensor], heads: Heads | None) -> str:
     if heads is None:
         return "{0}"

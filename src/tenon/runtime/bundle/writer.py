@@ -46,7 +46,7 @@ from tenon.runtime.bundle.names import executable_name, identifier, library_name
 from tenon.runtime.bundle.network_digest import network_digest
 from tenon.runtime.bundle.packages import FORMS, Contents
 from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, usual_parts
-from tenon.runtime.bundle.preprocessing import detection_source, preprocessing_source
+from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
 from tenon.runtime.web import npm_package, page
@@ -184,7 +184,9 @@ class Bundle:
     @cached_property
     def executable(self) -> bytes:
         threaded = self.program.threads > 1
-        parts = self.name, self.object, self.header, self.weights, self._tables()
+        outputs = tuple(map(tensor, self.program.outputs))
+        classes = classes_source(outputs, other=self.heads is not None or bool(self.decoding))
+        parts = self.name, self.object, self.header, self.weights, {**self._tables(), "classes_table": classes}
         images = any(port.name in self.preprocessing for port in self.program.inputs)
         return link.executable(self.compiler, self.target, *parts, threaded=threaded, takes_images=images)
 

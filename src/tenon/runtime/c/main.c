@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "elements.h"
 #include "image_file.h"
+#include "classes.h"
 #include "labels.h"
 #include "messages.h"
 #include "network.h"
@@ -245,6 +246,10 @@ static void print_top(const TenonPort *port, size_t count, size_t top) {
 
 static void print_output(const TenonPort *port, const Settings *settings) {
   const size_t count = tenon_element_count(port);
+  if (tenon_has_image() && tenon_lists_classes(port)) {
+    if (!tenon_print_classes(port, settings->top > 0 ? (size_t)settings->top : SHOWN_OF_IMAGE)) tenon_fail("not enough memory to print %s", port->name);
+    return;
+  }
   printf("%s ", port->name);
   print_shape(stdout, port);
   putchar('\n');

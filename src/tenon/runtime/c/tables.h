@@ -35,6 +35,15 @@ typedef struct {
 
 extern const TenonHeads tenon_heads;
 
+/* The output of a classifier: whether the only output is one, and the numbers that quantised elements stand for, which are
+   scale * (element - zero). */
+typedef struct {
+  int listed;
+  double scale, zero;
+} TenonClasses;
+
+extern const TenonClasses tenon_classes;
+
 extern const char *const tenon_labels[];
 extern const long tenon_label_count;
 

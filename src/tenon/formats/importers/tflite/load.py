@@ -18,6 +18,7 @@ from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite import schema
 from tenon.formats.importers.tflite.content import TfliteGraph, TfliteOperation, TfliteTensor
 from tenon.formats.importers.tflite.importer import TfliteImporter
+from tenon.formats.importers.tflite.labels import stated_labels
 from tenon.formats.importers.tflite.sparsity import sparse_positions
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.flatbuffer import FlatBuffer, FlatTable, options
@@ -44,7 +45,9 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     try:
         graphs = parse(file)
         name = graphs[0].name if graphs[0].name != "main" else ""
-        return TfliteImporter(ChannelsLast(file, name, shapes, inputs, outputs), graphs, OPERATORS, MOVERS).run()
+        graph = TfliteImporter(ChannelsLast(file, name, shapes, inputs, outputs), graphs, OPERATORS, MOVERS).run()
+        graph.labels = stated_labels(file.data)
+        return graph
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error
 
