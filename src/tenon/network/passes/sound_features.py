@@ -35,7 +35,7 @@ def compile_features_in(graph: Graph, features: SoundFeatures) -> Graph:
         listed = ", ".join(f"{v.name} {v.type}" for v in graph.inputs)
         raise InputError(f"features of sound can be compiled in for one input; the model has {listed}")
     if features.centre:
-        raise InputError("features centre=true cannot be compiled in: give samples with half a window of silence around")
+        raise InputError("features centre=true cannot be compiled in: give half a window of silence around the sound")
     new = graph.copy()
     (old,) = new.inputs
     rows, rest = divmod(old.type.size, features.width)
