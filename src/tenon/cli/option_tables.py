@@ -175,6 +175,8 @@ DEFAULTS: dict[str, str] = {
     "--exclude": NONE,
     "--expected": "run the source framework",
     "--features": "the samples themselves",
+    "compile --features": NONE,
+    "deploy --features": NONE,
     "--fit": "as the model states, else stretch",
     "--float-abi": "that of the target",
     "--io": "model",
