@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from installed import environment
 from real import ROOT
 from site_links import broken, foreign
 
+CATALOGUES = ROOT / "docs" / "locale" / "zh_CN" / "LC_MESSAGES"
+UNTRANSLATED = re.compile(r'<(?!img)\w+[^>]*class="[^"]*\buntranslated\b[^>]*>.{0,80}')
 RESULTS = "[...document.querySelectorAll('#search-results li a')].map(a => a.href).join(' ')"
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
@@ -55,6 +58,15 @@ def test_first_page_leads_to_the_newest_version(site: Path) -> None:
     (version,) = json.loads(listed)
     assert f'href="{version}/en/index.html"' in (site / "index.html").read_text()
     assert (site / version / "zh" / "index.html").exists()
+
+
+def test_translations_are_shown(site: Path) -> None:
+    """Sphinx leaves out a translation that is no paragraph: "1. Build" is a list, and has to be "1\\. Build"."""
+    (version,) = (p.name for p in site.iterdir() if p.is_dir())
+    for catalogue in sorted(CATALOGUES.rglob("*.po")):
+        page = site / version / "zh" / catalogue.relative_to(CATALOGUES).with_suffix(".html")
+        if page.exists() and not re.search(r'^msgstr ""\n(?!")|^#, fuzzy', catalogue.read_text(), re.MULTILINE):
+            assert not UNTRANSLATED.findall(page.read_text()), page.name
 
 
 @pytest.mark.parametrize(("language", "query", "page"), [("en", "budget", "memory"), ("zh", "RAM", "memory")])
