@@ -263,12 +263,12 @@ def test_a_noisy_output_is_printed_with_its_remedy(capsys: pytest.CaptureFixture
     from tenon.cli.quantize import _print
 
     report = tenon.quantize(separable(None), images(2), **FAST).report
-    _print(report)
+    _print(report, verbose=False)
     assert "is noisy" not in capsys.readouterr().out
     noise = replace(report.outputs[0], sqnr=17.04)
-    _print(replace(report, outputs=(noise,)))
+    _print(replace(report, outputs=(noise,)), verbose=False)
     assert "output 'y' is noisy (17.0 dB): --min-sqnr 25 gives" in " ".join(capsys.readouterr().out.split())
-    _print(replace(report, outputs=(noise,), points=(Point((), 17.0, 0.0, 1.0, 1, 1, 8.0),)))
+    _print(replace(report, outputs=(noise,), points=(Point((), 17.0, 0.0, 1.0, 1, 1, 8.0),)), verbose=False)
     assert "is noisy" not in capsys.readouterr().out
 
 
