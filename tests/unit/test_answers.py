@@ -155,10 +155,10 @@ def test_boxes_and_points_from_anchors() -> None:
     boxes[0, at] = [4, 0, 16, 8, -4, 2]
     scores[0, at] = 3
     answer = answer_of("anchors strides=8,16 per_cell=2,6", {"boxes": boxes, "scores": scores})
-    (found,) = answer.data["detections"]
+    (detection,) = answer.data["detections"]
     x, y = WIDE / 64, HIGH / 64
-    np.testing.assert_allclose(found["box"], (40 * x, 24 * y, 56 * x, 32 * y))
-    np.testing.assert_allclose(found["points"], [[40 * x, 30 * y]])
+    np.testing.assert_allclose(detection["box"], (40 * x, 24 * y, 56 * x, 32 * y))
+    np.testing.assert_allclose(detection["points"], [[40 * x, 30 * y]])
     assert answer.rows[0][1] == "0.953"
     assert answer_of("anchors", {"b": boxes, "s": scores}).data["detections"] == answer.data["detections"]
     with pytest.raises(InputError, match="make 64 anchors, and the output has 224"):
@@ -172,22 +172,22 @@ def test_boxes_from_the_maps_of_yolo(version: int, half: tuple[float, float]) ->
     cell = maps["y16"].reshape(1, 4, 4, 3, 6)
     cell[0, 1, 2, 0] = [0, 0, 0, 0, 9, 9]  # the first of its anchors: 10 x 16
     text = f"grid version={version} anchors=1,1,1,1,1,1,10,16,1,1,1,1,1,1,1,1,1,1"
-    (found,) = answer_of(text, maps).data["detections"]
+    (detection,) = answer_of(text, maps).data["detections"]
     x, y = WIDE / 64, HIGH / 64
     expected = ((40 - half[0]) * x, (24 - half[1]) * y, (40 + half[0]) * x, (24 + half[1]) * y)
-    np.testing.assert_allclose(found["box"], expected, rtol=1e-6)
+    np.testing.assert_allclose(detection["box"], expected, rtol=1e-6)
     first = {name: array.transpose(0, 3, 1, 2) for name, array in maps.items()}
-    assert answer_of(text, first).data["detections"] == [found]
+    assert answer_of(text, first).data["detections"] == [detection]
 
 
 def test_regions_of_a_map_are_boxes() -> None:
     scores = np.zeros((1, 1, 40, 80))
     scores[0, 0, 10:14, 20:40] = 0.9
     scores[0, 0, 30, 60:62] = 0.9  # smaller than 3 pixels
-    (found,) = answer_of("regions", {"y": scores}, (40, 80)).data["detections"]
+    (detection,) = answer_of("regions", {"y": scores}, (40, 80)).data["detections"]
     more = 1.6 * 80 / 48
     x, y = WIDE / 80, HIGH / 40
-    np.testing.assert_allclose(found["box"], ((20 - more) * x, (10 - more) * y, (40 + more) * x, (14 + more) * y))
+    np.testing.assert_allclose(detection["box"], ((20 - more) * x, (10 - more) * y, (40 + more) * x, (14 + more) * y))
 
 
 def test_areas_that_touch_are_one() -> None:
@@ -223,17 +223,28 @@ def test_quantised_outputs_are_real_numbers() -> None:
 @pytest.mark.parametrize(
     ("outputs", "labels", "kind"),
     [
-        ({"y": (1, 10)}, 10, "classes"), ({"y": (1, 10)}, 0, ""), ({"y": (1, 10)}, 9, ""),
-        ({"y": (1, 17, 16, 16)}, 0, "heatmaps"), ({"y": (1, 16, 16, 17)}, 0, "heatmaps"),
-        ({"y": (1, 64, 64, 1)}, 0, "mask"), ({"y": (1, 21, 64, 64)}, 21, "mask"), ({"y": (1, 21, 64, 64)}, 0, ""),
-        ({"y": (1, 3, 128, 128)}, 0, "picture"), ({"y": (1, 3, 128, 192)}, 0, ""),
-        ({"y": (1, 40, 12)}, 11, "text"), ({"y": (1, 40, 12)}, 10, "text"), ({"y": (1, 40, 12)}, 12, ""),
-        ({"b": (1, 224, 16), "s": (1, 224, 1)}, 0, "anchors"), ({"b": (1, 225, 16), "s": (1, 225, 1)}, 0, ""),
-        ({"y": (1, 1404), "f": (1, 1)}, 0, "points"), ({"y": (1, 1404)}, 0, ""),
+        ({"y": (1, 10)}, 10, "classes"),
+        ({"y": (1, 10)}, 0, ""),
+        ({"y": (1, 10)}, 9, ""),
+        ({"y": (1, 17, 16, 16)}, 0, "heatmaps"),
+        ({"y": (1, 16, 16, 17)}, 0, "heatmaps"),
+        ({"y": (1, 64, 64, 1)}, 0, "mask"),
+        ({"y": (1, 21, 64, 64)}, 21, "mask"),
+        ({"y": (1, 21, 64, 64)}, 0, ""),
+        ({"y": (1, 3, 128, 128)}, 0, "picture"),
+        ({"y": (1, 3, 128, 192)}, 0, ""),
+        ({"y": (1, 40, 12)}, 11, "text"),
+        ({"y": (1, 40, 12)}, 10, "text"),
+        ({"y": (1, 40, 12)}, 12, ""),
+        ({"b": (1, 224, 16), "s": (1, 224, 1)}, 0, "anchors"),
+        ({"b": (1, 225, 16), "s": (1, 225, 1)}, 0, ""),
+        ({"y": (1, 1404), "f": (1, 1)}, 0, "points"),
+        ({"y": (1, 1404)}, 0, ""),
         ({"a": (1, 18, 8, 8), "b": (1, 18, 4, 4), "c": (1, 18, 2, 2)}, 0, "grid"),
-        ({"a": (1, 18, 8, 8), "b": (1, 18, 4, 4), "c": (1, 18, 1, 1)}, 0, ""), ({}, 0, ""),
+        ({"a": (1, 18, 8, 8), "b": (1, 18, 4, 4), "c": (1, 18, 1, 1)}, 0, ""),
+        ({}, 0, ""),
     ],
-)  # fmt: skip
+)
 def test_heads_recognised_by_shapes(outputs: dict[str, tuple[int, ...]], labels: int, kind: str) -> None:
     assert recognised(outputs, labels=labels) == kind
     assert recognised(outputs, inputs=(1, 7), labels=labels) == ""
@@ -268,14 +279,21 @@ def test_descriptions_survive_being_written(kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("points outputs=z", "no output is called 'z'"), ("points presence=z", "no output is called 'z'"),
-        ("points colour=red", "colour"), ("classes activation=tanh", "activation must be one of"),
-        ("points values=1", "values must be 2 or more"), ("points values=x", "values must be a whole number"),
-        ("anchors", "boxes and points .* the model has y float32"), ("regions grow=-1", "grow must be 0 or more"),
-        ("grid anchors=1,a", "anchors.1 must be a number"), ("points values=4", "6 numbers are no points of 4 values"),
-        ("mask", "the classes of pixels"), ("grid", "one map|no map|need"), ("picture", "an image"),
+        ("points outputs=z", "no output is called 'z'"),
+        ("points presence=z", "no output is called 'z'"),
+        ("points colour=red", "colour"),
+        ("classes activation=tanh", "activation must be one of"),
+        ("points values=1", "values must be 2 or more"),
+        ("points values=x", "values must be a whole number"),
+        ("anchors", "boxes and points .* the model has y float32"),
+        ("regions grow=-1", "grow must be 0 or more"),
+        ("grid anchors=1,a", "anchors.1 must be a number"),
+        ("points values=4", "6 numbers are no points of 4 values"),
+        ("mask", "the classes of pixels"),
+        ("grid", "one map|no map|need"),
+        ("picture", "an image"),
     ],
-)  # fmt: skip
+)
 def test_descriptions_that_do_not_fit(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         answer_of(text, {"y": np.zeros((1, 6))})
@@ -313,9 +331,10 @@ def test_heads_are_found_by_scanning() -> None:
 def network(shape: Sequence[int], values: Array) -> bytes:
     """A network with a constant output, computed from an image so that nothing is folded."""
     nodes = [
-        node("ReduceMean", ["image"], ["mean"], keepdims=0), node("Mul", ["mean", "zero"], ["nothing"]),
+        node("ReduceMean", ["image"], ["mean"], keepdims=0),
+        node("Mul", ["mean", "zero"], ["nothing"]),
         node("Add", ["nothing", "values"], ["y"]),
-    ]  # fmt: skip
+    ]
     constants = {"zero": np.zeros(1, np.float32), "values": values.astype(np.float32)}
     return bytes(model(nodes, {"image": list(shape)}, ["y"], constants).SerializeToString())
 
@@ -333,8 +352,10 @@ def test_a_head_is_recorded_in_the_bundle(tmp_path: Path, photo: Path) -> None:
     succeeds("compile", "net.onnx", "-o", "out", *described, "--labels", "names.txt", cwd=tmp_path)
     shown = succeeds("run", "out", photo, "--draw", "drawn.png", cwd=tmp_path)
     assert [line.split() for line in shown.splitlines()[:3]] == [
-        ["point", "score", "x", "y"], ["left", "1.000", "20", "20"], ["right", "1.000", "60", "20"],
-    ]  # fmt: skip
+        ["point", "score", "x", "y"],
+        ["left", "1.000", "20", "20"],
+        ["right", "1.000", "60", "20"],
+    ]
     assert "2 of 2 points" in shown
     with Image.open(tmp_path / "drawn.png") as drawn:
         pixels = np.asarray(drawn)

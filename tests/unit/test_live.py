@@ -136,13 +136,16 @@ def test_opencv_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, folder: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x.gif", "--camera", "0"), "x.gif is given already"), (("absent.gif",), "absent.gif"),
-        (("absent.mp4",), "No such file"), (("broken.gif",), "not a readable animation"),
-        (("x.png", "--show"), "--show: no effect"), (("x.gif", "--output", "y.npz"), "--output: no effect"),
+        (("x.gif", "--camera", "0"), "x.gif is given already"),
+        (("absent.gif",), "absent.gif"),
+        (("absent.mp4",), "No such file"),
+        (("broken.gif",), "not a readable animation"),
+        (("x.png", "--show"), "--show: no effect"),
+        (("x.gif", "--output", "y.npz"), "--output: no effect"),
         (("x.gif", "--draw", "y.png"), "frames are written to"),
         (("x.gif", "--target", "riscv64"), "this machine only"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_with_frames(words: tuple[str, ...], said: str, folder: Path) -> None:
     frame(0).save(folder / "x.png")
     (folder / "broken.gif").write_bytes(b"GIF89a")

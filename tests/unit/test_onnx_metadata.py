@@ -28,12 +28,21 @@ def network(metadata: Mapping[str, str], shape: list[int | str | None] | None = 
     [
         ({"names": "{0: 'cat', 1: 'dog', 3: 'cow'}"}, ("cat", "dog", "2", "cow")),
         ({"names": "['a', 'b']"}, ("a", "b")),
-        ({"character": "a\nb\nü\n"}, ("a", "b", "ü")), ({}, ()), ({"author": "nobody"}, ()),
-        ({"names": "{0: 'cat'"}, ()), ({"names": "{'a': 'b'}"}, ()), ({"names": "{-1: 'b'}"}, ()),
-        ({"names": "{99999999999: 'b'}"}, ()), ({"names": "{0: 1}"}, ()), ({"names": "{}"}, ()), ({"names": "3"}, ()),
-        ({"names": "__import__('os').getcwd()"}, ()), ({"names": "(" * 5000}, ()), ({"names": "{True: 'x'}"}, ()),
+        ({"character": "a\nb\nü\n"}, ("a", "b", "ü")),
+        ({}, ()),
+        ({"author": "nobody"}, ()),
+        ({"names": "{0: 'cat'"}, ()),
+        ({"names": "{'a': 'b'}"}, ()),
+        ({"names": "{-1: 'b'}"}, ()),
+        ({"names": "{99999999999: 'b'}"}, ()),
+        ({"names": "{0: 1}"}, ()),
+        ({"names": "{}"}, ()),
+        ({"names": "3"}, ()),
+        ({"names": "__import__('os').getcwd()"}, ()),
+        ({"names": "(" * 5000}, ()),
+        ({"names": "{True: 'x'}"}, ()),
     ],
-)  # fmt: skip
+)
 def test_class_names_in_the_metadata(metadata: dict[str, str], labels: tuple[str, ...]) -> None:
     data = network(metadata).SerializeToString()
     assert tenon.load(data).labels == labels

@@ -18,7 +18,7 @@ from tenon.machine.targets import find
 from tenon.machine.toolchain.compiler import BASE_FLAGS
 from tenon.network.graph.graph import Array, Graph, Origin, Value
 from tenon.network.graph.types import F32, I64, TensorType
-from tenon.network.ops.region import RoiAlign, Samples
+from tenon.network.ops.region import BinSamples, RoiAlign
 
 BATCH = np.array([0])
 REGIONS = [[-90.3, -31.2, 140.1, 61.7], [2.3, -131.4, 4.6, 1.1], [50.2, 1.3, 99.7, 2.4], [1.2, 0.3, 0.2, 2.7]]
@@ -61,9 +61,9 @@ def test_no_more_samples_than_elements() -> None:
 
 
 def test_only_samples_near_the_image_are_evaluated() -> None:
-    far = Samples(-1e15, 2e15, 2 * 10**15, 4)
+    far = BinSamples(-1e15, 2e15, 2 * 10**15, 4)
     assert far.positions().size == 6 - 1  # from -0.5 to 3.5, by ones
-    assert Samples(1e9, 1e9, 10**9, 4).positions().size == 0
+    assert BinSamples(1e9, 1e9, 10**9, 4).positions().size == 0
 
 
 @pytest.mark.parametrize("region", [[np.nan] * 4, [0, 0, np.inf, 1], [-np.inf, np.inf, np.inf, np.inf]])

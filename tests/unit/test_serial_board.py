@@ -25,7 +25,7 @@ from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.saved_bundle import SavedBundle
 from tenon.tools.devices import serial_frames
 from tenon.tools.devices.serial_board import SerialBoard
-from tenon.tools.devices.serial_frames import DamagedError, Requests, frame, parsed
+from tenon.tools.devices.serial_frames import DamagedFrameError, Requests, frame, parsed
 from tenon.tools.devices.serial_port import SerialPort, parse_serial
 
 MAIN = """\
@@ -178,7 +178,7 @@ def test_frames() -> None:
     assert parsed(data) == (1, 3, b"123456789")
     assert zlib.crc32(b"123456789") == CRC_OF_CHECK
     for damaged in (data[:-1], data + b"x", data[:8] + b"?" + data[9:], b"", b"TN"):
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedFrameError):
             parsed(damaged)
 
 

@@ -92,11 +92,14 @@ def test_features_shifted_and_scaled() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mffc", "choose from samples, mfcc, mel, model"), ("mfcc window=1", "window must be 2 or more"),
-        ("mfcc windows=2", "windows"), ("model", "file"), ("samples context=-1", "context must be 0"),
+        ("mffc", "choose from samples, mfcc, mel, model"),
+        ("mfcc window=1", "window must be 2 or more"),
+        ("mfcc windows=2", "windows"),
+        ("model", "file"),
+        ("samples context=-1", "context must be 0"),
         ("'", "KIND KEY"),
     ],
-)  # fmt: skip
+)
 def test_features_that_are_none(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         parse_features(text)
@@ -169,8 +172,9 @@ def test_stretches_of_time_of_a_single_score() -> None:
 def test_the_best_class_of_each_part() -> None:
     moments = [Moment(0, 1, np.array([0.2, 0.8])), Moment(1, 2, np.array([0.6, 0.4]))]
     assert timeline_answer(moments, ["no", "yes"], None).rows == (
-        ("0.00", "1.00", "yes", "0.800"), ("1.00", "2.00", "no", "0.600"),
-    )  # fmt: skip
+        ("0.00", "1.00", "yes", "0.800"),
+        ("1.00", "2.00", "no", "0.600"),
+    )
     assert len(timeline_answer(moments, [], 0.7).rows) == 1
 
 
@@ -199,12 +203,16 @@ def test_an_anomaly_in_a_sound(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x.wav", "--draw", "y.png"), "--draw"), (("x.wav", "--crop", "1,2,3,4"), "--crop"),
-        (("x.wav", "--mean", "3"), "--mean"), (("broken.wav",), "not a readable WAV"), (("none.wav",), "none.wav"),
-        (("x.wav", "--features", "mfcc"), "do not fill"), (("--features", "mfcc"), "--features: no effect"),
+        (("x.wav", "--draw", "y.png"), "--draw"),
+        (("x.wav", "--crop", "1,2,3,4"), "--crop"),
+        (("x.wav", "--mean", "3"), "--mean"),
+        (("broken.wav",), "not a readable WAV"),
+        (("none.wav",), "none.wav"),
+        (("x.wav", "--features", "mfcc"), "do not fill"),
+        (("--features", "mfcc"), "--features: no effect"),
         (("x.wav", "--target", "riscv64"), "on this machine only"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_with_a_sound(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "loud.onnx").write_bytes(loudness(1601))
     write_sound(tmp_path / "x.wav", tone(400, 0.2))
@@ -221,9 +229,15 @@ def test_words_from_samples(word: str, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("silence\nunknown\nyes\nno\n")
     features = f"model file='{folder}/audio_preprocessor_int8.tflite'"
     shown = succeeds(
-        "run", folder / "micro_speech_quantized.tflite", folder / f"{word}_1000ms.wav",
-        "--features", features, "--labels", "words.txt", cwd=tmp_path,
-    )  # fmt: skip
+        "run",
+        folder / "micro_speech_quantized.tflite",
+        folder / f"{word}_1000ms.wav",
+        "--features",
+        features,
+        "--labels",
+        "words.txt",
+        cwd=tmp_path,
+    )
     assert shown.splitlines()[1].split()[2] == word
 
 

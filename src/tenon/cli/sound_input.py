@@ -44,9 +44,7 @@ class ModelFeatures:
 
 
 Features = Samples | SoundFeatures | ModelFeatures
-_KINDS: Mapping[str, Any] = {
-    "samples": Samples, "mfcc": SoundFeatures, "mel": SoundFeatures, "model": ModelFeatures,
-}  # fmt: skip
+_KINDS: Mapping[str, Any] = {"samples": Samples, "mfcc": SoundFeatures, "mel": SoundFeatures, "model": ModelFeatures}
 
 
 def parse_features(text: str) -> Features:
@@ -84,9 +82,10 @@ class Steps:
         states: dict[str, str] = {}
         for name, array in inputs.items():
             alike = [
-                o for o, t in outputs.items()
+                o
+                for o, t in outputs.items()
                 if t.shape == array.shape and t.dtype == _dtype(self.engine, name) and o not in states.values()
-            ]  # fmt: skip
+            ]
             if alike and len(inputs) > 1:
                 states[name] = max(alike, key=lambda other: _likeness(name, other))
         given = [name for name in inputs if name not in states]

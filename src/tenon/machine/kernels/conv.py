@@ -164,7 +164,7 @@ class OutputTile:
 
 
 @dataclass(frozen=True)
-class Run:
+class GroupRun:
     """Consecutive groups of output channels computed by the same loop.
 
     Iteration ``o`` computes ``vecs * lanes`` channels from ``start + o * vecs * lanes`` and reads input blocks
@@ -184,12 +184,12 @@ class Run:
         return self.vecs * self.lanes
 
 
-def runs(s: Conv, machine: Machine, vecs: int) -> list[Run]:
+def runs(s: Conv, machine: Machine, vecs: int) -> list[GroupRun]:
     """Cut the output channels into runs.  A group reads only the input blocks that its channels need."""
     lanes = s.lanes(machine)
     out_channels = s.padded if s.y.block % lanes == 0 else s.y.channels
     per_out, per_in = s.y.channels // s.groups, s.x.channels // s.groups
-    cut: list[Run] = []
+    cut: list[GroupRun] = []
     start = 0
     while start < out_channels:
         while start + lanes > out_channels:
@@ -198,20 +198,20 @@ def runs(s: Conv, machine: Machine, vecs: int) -> list[Run]:
         last = min(start + wide * lanes, s.y.channels) - 1
         high = ((last // per_out + 1) * per_in - 1) // s.x.block
         low = min(start // per_out * per_in // s.x.block, high)
-        cut.append(Run(start, 1, wide, lanes, low, 0, high - low + 1))
+        cut.append(GroupRun(start, 1, wide, lanes, low, 0, high - low + 1))
         start += wide * lanes
     return _merged(cut)
 
 
-def _merged(listed: list[Run]) -> list[Run]:
-    out: list[Run] = []
+def _merged(listed: list[GroupRun]) -> list[GroupRun]:
+    out: list[GroupRun] = []
     for r in listed:
         if out:
             p = out[-1]
             alike = (p.vecs, p.lanes, p.blocks) == (r.vecs, r.lanes, r.blocks)
             step = r.first - (p.first + p.step * (p.iterations - 1))
             if alike and (p.iterations == 1 or step == p.step) and step >= 0:
-                out[-1] = Run(p.start, p.iterations + 1, p.vecs, p.lanes, p.first, step, p.blocks)
+                out[-1] = GroupRun(p.start, p.iterations + 1, p.vecs, p.lanes, p.first, step, p.blocks)
                 continue
         out.append(r)
     return out
@@ -298,7 +298,7 @@ class _ConvTile:
     """One tile: its run, weights, size and position; ``n``, ``xn`` and ``wn`` are batch indices of y, x and weights.
     It is number ``turn`` of the ``of`` tiles that share a group of output channels."""
 
-    run: Run
+    run: GroupRun
     w: Tensor | None
     n: Index
     xn: Index
@@ -353,7 +353,7 @@ def _input(k: Builder, s: Conv, pairs: str) -> Tensor:
     return k.param("x", *(s.x.shape[:-1] if pairs else s.x.shape), dtype=s.x.dtype)
 
 
-def _weights(k: Builder, s: Conv, cut: list[Run], pairs: str) -> list[Tensor | None]:
+def _weights(k: Builder, s: Conv, cut: list[GroupRun], pairs: str) -> list[Tensor | None]:
     if not s.taps:
         return [None] * len(cut)
     if not s.packed:
@@ -516,7 +516,7 @@ def _finish(p: _ConvContext, t: _ConvTile, v: Index, i: Index, j: Index, value: 
     finish(s, p.y, p.operands, (t.n, channel, row, col), lanes, value, mask)
 
 
-def _depths(s: Conv, r: Run) -> list[tuple[int, int, int]]:
+def _depths(s: Conv, r: GroupRun) -> list[tuple[int, int, int]]:
     """(first block, blocks, channels of each): the last block may be only partly filled."""
     rest = s.x.channels % s.x.block
     last = r.first + r.step * (r.iterations - 1) + r.blocks == s.x.blocks
@@ -549,6 +549,6 @@ def described(s: Conv) -> str:
     return f"Convolution {'x'.join(map(str, s.kernel))}{step}{spread}{parts}, {s.x.shown} to {s.y.shown}"
 
 
-def _tile(height: int, width: int, r: Run) -> str:
+def _tile(height: int, width: int, r: GroupRun) -> str:
     channels = f"{r.vecs} x {r.lanes}" if r.lanes > 1 else f"{r.vecs}"
     return f"a tile of {height} x {width} positions by {channels} output channels"

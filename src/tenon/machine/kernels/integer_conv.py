@@ -18,7 +18,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.machine.kernels import conv as dense
-from tenon.machine.kernels.conv import Conv, OutputTile, Run, described, runs, tiles
+from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs, tiles
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
@@ -243,7 +243,7 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
 
 
 def _tile(
-    p: IntegerConvContext, r: Run, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
+    p: IntegerConvContext, r: GroupRun, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
 ) -> None:
     k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
     first = o * r.width + r.start
@@ -277,7 +277,9 @@ def _tile(
         p.store(n, first + v * r.lanes, top + i, left + j, r.lanes, acc[i, j, v])
 
 
-def _window_sums(p: IntegerConvContext, r: Run, at: tuple[Index, Index, Index, Index], size: tuple[int, int]) -> Tensor:
+def _window_sums(
+    p: IntegerConvContext, r: GroupRun, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
+) -> Tensor:
     """The sum of all inputs that are multiplied for a position, one number for all output channels: i32 [rows][columns]
     of the tile.  Words of a block, of a matrix product those of a row, are summed side by side."""
     k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size

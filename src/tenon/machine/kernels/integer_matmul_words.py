@@ -16,7 +16,7 @@ from operator import add
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes
-from tenon.machine.kernels.conv import Conv, OutputTile, Run, runs, tiles
+from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, runs, tiles
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import FLIP, ONES, word_segments
 from tenon.machine.kernels.integer_matmul import IntegerMatMul, Results, batches, zero_points
@@ -243,7 +243,7 @@ def product(p: Words, tile: OutputTile) -> Kernel:
     return k.done()
 
 
-def _tile(t: _Product, r: Run, at: tuple[Index, Index, Index], place: tuple[Index, Index], height: int) -> None:
+def _tile(t: _Product, r: GroupRun, at: tuple[Index, Index, Index], place: tuple[Index, Index], height: int) -> None:
     """``place`` is the first column, in elements, and the first row."""
     k, p, (first, top), wide = t.k, t.p, place, t.p.panels[-1]
     acc = k.local("a", height, r.vecs, dtype=I32, lanes=r.lanes)

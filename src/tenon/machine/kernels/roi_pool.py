@@ -14,7 +14,7 @@ from tenon.network.graph.types import I32
 
 
 @dataclass(frozen=True)
-class Regions:
+class PooledRegions:
     """``count`` regions of [items, channels, height, width] pooled to ``rows`` x ``columns`` bins."""
 
     count: int
@@ -43,7 +43,7 @@ def rounded(x: Expr) -> Expr:
     return select(less(x, 0.0), -away, away)
 
 
-def max_regions(d: Regions) -> Kernel:
+def max_regions(d: PooledRegions) -> Kernel:
     """(x, regions [count, 5] of image and corners, 0 1 2 ...) -> [count, channels, rows, columns].
 
     An empty bin gives 0.
@@ -70,7 +70,7 @@ def max_regions(d: Regions) -> Kernel:
     return k.done()
 
 
-def average_regions(d: Regions) -> Kernel:
+def average_regions(d: PooledRegions) -> Kernel:
     """As ``max_regions``, but means; output channel c of bin (v, u) reads channel (c * group + v) * group + u."""
     k = Builder(
         f"average_regions_{d.count}x{d.channels}x{d.height}x{d.width}_{d.group}",
@@ -96,7 +96,7 @@ def average_regions(d: Regions) -> Kernel:
     return k.done()
 
 
-def aligned_regions(d: Regions, samples: int) -> Kernel:
+def aligned_regions(d: PooledRegions, samples: int) -> Kernel:
     """As ``average_regions``, but each bin is the mean of ``samples`` x ``samples`` bilinear samples.
 
     A sample at or past the end of its bin, which is clipped at the last pixels' centres, counts as zero.
@@ -148,7 +148,7 @@ def _between(k: Builder, point: Expr, end: Expr, extent: int) -> tuple[Expr, Exp
     return low, minimum(low + 1.0, float(extent - 1)), *shares
 
 
-def _parameters(k: Builder, d: Regions, least: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _parameters(k: Builder, d: PooledRegions, least: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x = k.param("x", d.items, d.channels, d.height, d.width)
     regions, numbers = k.param("regions", d.count, 5), k.param("numbers", max(d.rows, d.columns, least) + 1)
     return x, regions, numbers, k.param("y", *d.result, out=True)
@@ -157,7 +157,7 @@ def _parameters(k: Builder, d: Regions, least: int = 0) -> tuple[Tensor, Tensor,
 class _Window:
     """The part of an image that a bin covers."""
 
-    def __init__(self, k: Builder, d: Regions) -> None:
+    def __init__(self, k: Builder, d: PooledRegions) -> None:
         self.k, self.d = k, d
         self.begins: list[Expr] = []
         self.lengths: list[Expr] = []

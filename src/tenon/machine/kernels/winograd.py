@@ -26,7 +26,7 @@ from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast
 from tenon.machine.kernels.conv import (
     Ahead,
     Conv,
-    Run,
+    GroupRun,
     described,
     multiply_add,
     pack,
@@ -166,7 +166,7 @@ class _WinogradContext:
     def image(self) -> Tensor:
         return self.k.param("x", *self.s.x.shape, dtype=self.s.x.dtype)
 
-    def weights(self) -> list[tuple[Run, Tensor]]:
+    def weights(self) -> list[tuple[GroupRun, Tensor]]:
         deep, dtype = (self.s.x.block // 2, DType.B2) if self.b.pairs else (self.s.x.block, stored_as(self.s, self.b))
         cut = runs(product_of(self.s, self.b), self.machine, self.b.vecs)
         return [(r, self.k.param("u", self.elements, r.iterations, r.blocks, deep, r.width, dtype=dtype)) for r in cut]
@@ -307,7 +307,9 @@ def _at(p: _WinogradContext, n: Index, c: Index, row: Index, col: Index) -> tupl
     return n, channel // s.x.block, *at, channel % s.x.block // lanes
 
 
-def _multiply(p: _WinogradContext, r: Run, w: Tensor, v: Tensor, t: Tensor, e: Index, kind: str = "serial") -> None:
+def _multiply(
+    p: _WinogradContext, r: GroupRun, w: Tensor, v: Tensor, t: Tensor, e: Index, kind: str = "serial"
+) -> None:
     """The products of one element of the tiles with the weights of one run."""
     k, s, lanes, tiles = p.k, p.s, p.machine.lanes, p.tiles
     deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)

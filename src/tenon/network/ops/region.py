@@ -79,7 +79,7 @@ REGIONS = {
 
 
 @dataclass(frozen=True)
-class Samples:
+class BinSamples:
     """Along one axis of an image of ``extent`` elements: ``count`` samples of a bin that begins at ``start``.
 
     Positions are Python's floats: a large region's f32 would not tell one sample from the next.
@@ -147,13 +147,13 @@ class RoiAlign(Operator):
             counts = [self.sampling_ratio or max(0, math.ceil(b)) for b in bins]
             for place in np.ndindex(*outs):
                 across = [
-                    Samples(float(roi[1 - d]) + place[d] * float(bins[d]), float(bins[d]), counts[d], x.shape[2 + d])
+                    BinSamples(float(roi[1 - d]) + place[d] * float(bins[d]), float(bins[d]), counts[d], x.shape[2 + d])
                     for d in (0, 1)
                 ]
                 y[(r, slice(None), *place)] = self.pooled(x[images[r]], *across)
         return y
 
-    def pooled(self, x: Array, rows: Samples, columns: Samples) -> Array:
+    def pooled(self, x: Array, rows: BinSamples, columns: BinSamples) -> Array:
         """One bin of all channels."""
         count = rows.count * columns.count
         parts = np.stack(

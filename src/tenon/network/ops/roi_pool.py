@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels.roi_pool import Regions, aligned_regions, average_regions, max_regions
+from tenon.machine.kernels.roi_pool import PooledRegions, aligned_regions, average_regions, max_regions
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, TensorType
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
@@ -26,7 +26,7 @@ def _checked(name: str, types: Sequence[TensorType]) -> tuple[tuple[int, int, in
     return (n, c, h, w), regions.dims[0]
 
 
-def _steps(d: Regions, average: bool) -> list[Step]:
+def _steps(d: PooledRegions, average: bool) -> list[Step]:
     numbers = Weights(np.arange(max(d.rows, d.columns) + 1, dtype=np.float32))
     kernel = average_regions(d) if average else max_regions(d)
     return [Step(kernel, (Input(0), Input(1), numbers, Output()))]
@@ -54,13 +54,13 @@ class _RegionPool(Operator):
     arity: ClassVar[tuple[int, int]] = (2, 2)
 
     @abstractmethod
-    def plan(self, types: Sequence[TensorType]) -> Regions:
+    def plan(self, types: Sequence[TensorType]) -> PooledRegions:
         """Raises ShapeError when the inputs do not fit."""
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (TensorType(F32, self.plan(typed(inputs)).result),)
 
-    def prepared(self, x: Array, regions: Array) -> tuple[Regions, Array]:
+    def prepared(self, x: Array, regions: Array) -> tuple[PooledRegions, Array]:
         """The geometry, and zeros for the result."""
         d = self.plan([TensorType(F32, x.shape), TensorType(F32, regions.shape)])
         return d, np.zeros(d.result, np.float32)
@@ -78,13 +78,13 @@ class MaxRoiPool(_RegionPool):
     spatial_scale: float = 1.0
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
-    def plan(self, types: Sequence[TensorType]) -> Regions:
+    def plan(self, types: Sequence[TensorType]) -> PooledRegions:
         """Raises ShapeError when the inputs do not fit."""
         dims, count = _checked("MaxRoiPool", types)
         if len(self.pooled_shape) != 2 or min(self.pooled_shape) < 1:
             raise ShapeError(f"MaxRoiPool: cannot pool to {list(self.pooled_shape)}")
         rows, columns = self.pooled_shape
-        return Regions(count, *dims, rows, columns, self.spatial_scale)
+        return PooledRegions(count, *dims, rows, columns, self.spatial_scale)
 
     def reference(self, x: Array, regions: Array) -> Array:
         d, y = self.prepared(x, regions)
@@ -125,13 +125,13 @@ class PsRoiPool(_RegionPool):
     group_size: int = 1
     spatial_scale: float = 1.0
 
-    def plan(self, types: Sequence[TensorType]) -> Regions:
+    def plan(self, types: Sequence[TensorType]) -> PooledRegions:
         """Raises ShapeError when the inputs do not fit."""
         dims, count = _checked("PsRoiPool", types)
         group = self.group_size
         if group < 1 or dims[1] != self.output_dim * group * group:
             raise ShapeError(f"PsRoiPool: {dims[1]} channels for {self.output_dim} outputs in {group} x {group} groups")
-        return Regions(count, *dims, group, group, self.spatial_scale, group)
+        return PooledRegions(count, *dims, group, group, self.spatial_scale, group)
 
     def reference(self, x: Array, regions: Array) -> Array:
         d, y = self.prepared(x, regions)
@@ -173,7 +173,7 @@ class PsRoiAlign(_RegionPool):
     spatial_scale: float = 1.0
     sample_num: int = 2
 
-    def plan(self, types: Sequence[TensorType]) -> Regions:
+    def plan(self, types: Sequence[TensorType]) -> PooledRegions:
         """Raises ShapeError when the inputs do not fit."""
         if self.sample_num < 1:
             raise ShapeError(f"PsRoiAlign: {self.sample_num} points along each side of a bin")

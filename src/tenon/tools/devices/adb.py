@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tenon.errors import DeviceError
 from tenon.tools.devices.link import (
-    Answer,
+    CommandResult,
     last_line,
     lost_error,
     parse_answer,
@@ -44,7 +44,7 @@ class AdbLink:
                 raise lost_error(spec, last_line(done.stdout or done.stderr))
         self.call("true", spec.timeout)
 
-    def call(self, command: str, seconds: float) -> Answer:
+    def call(self, command: str, seconds: float) -> CommandResult:
         done = self._adb(["shell", with_exit_status(command)], seconds)
         return parse_answer(self._spec, done, last_line(done.stderr) or last_line(done.stdout))
 

@@ -21,7 +21,7 @@ _LAST = re.compile(rb"(.*?)\r?\n?" + _END.encode() + rb"(\d+)\r?\n?$", re.DOTALL
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """A command that ended on a device: its exit status, and what it wrote to standard output and error together."""
 
     status: int
@@ -38,7 +38,7 @@ class Link(Protocol):
     def start(self) -> None:
         """Connect.  Raises DeviceError."""
 
-    def call(self, command: str, seconds: float) -> Answer:
+    def call(self, command: str, seconds: float) -> CommandResult:
         """Run a shell command there.  Raises LostError if it was not seen to end."""
 
     def send(self, files: Mapping[str, bytes]) -> None:
@@ -62,12 +62,12 @@ def with_exit_status(command: str) -> str:
     return f"{{ {command}\n}} 2>&1; status=$?; echo; echo {_END}$status"
 
 
-def parse_answer(spec: DeviceSpec, done: subprocess.CompletedProcess[bytes], why: str) -> Answer:
+def parse_answer(spec: DeviceSpec, done: subprocess.CompletedProcess[bytes], why: str) -> CommandResult:
     """What a command made by ``with_exit_status`` wrote.  Raises LostError with ``why`` if its end is not there."""
     ending = _LAST.match(done.stdout)
     if ending is None:
         raise lost_error(spec, why or f"exit status {done.returncode}")
-    return Answer(int(ending[2]), ending[1])
+    return CommandResult(int(ending[2]), ending[1])
 
 
 def lost_error(spec: DeviceSpec, why: str) -> LostError:

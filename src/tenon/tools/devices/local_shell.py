@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenon.errors import DeviceError
-from tenon.tools.devices.link import Answer, last_line, lost_error, parse_answer, run, with_exit_status
+from tenon.tools.devices.link import CommandResult, last_line, lost_error, parse_answer, run, with_exit_status
 from tenon.tools.devices.spec import DeviceSpec
 
 _TRANSFER = 600.0
@@ -30,7 +30,7 @@ class ShellLink:
         """There is no connection to open."""
         self.call("true", self._spec.timeout)
 
-    def call(self, command: str, seconds: float) -> Answer:
+    def call(self, command: str, seconds: float) -> CommandResult:
         done = run(self._spec, [*self._spec.shell, with_exit_status(command)], seconds)
         return parse_answer(self._spec, done, last_line(done.stderr))
 

@@ -15,7 +15,7 @@ from tenon.atomic_write import scratch
 from tenon.errors import DeviceError, ToolchainError
 from tenon.machine.targets.runner import SECONDS, Finished
 from tenon.tools.devices import adb, local_shell, ssh
-from tenon.tools.devices.link import Answer, Link, LostError
+from tenon.tools.devices.link import CommandResult, Link, LostError
 from tenon.tools.devices.spec import DeviceSpec, Transport
 
 T = TypeVar("T")
@@ -101,11 +101,11 @@ class Connection:
     def close(self) -> None:
         self._link.close()
 
-    def call(self, command: str, seconds: float | None = None) -> Answer:
+    def call(self, command: str, seconds: float | None = None) -> CommandResult:
         """A command that may be run twice."""
         return self._repeated(lambda: self._link.call(command, seconds or self.spec.timeout))
 
-    def call_once(self, command: str, seconds: float) -> Answer:
+    def call_once(self, command: str, seconds: float) -> CommandResult:
         return self._link.call(command, seconds)
 
     def check(self, command: str) -> str:

@@ -23,8 +23,11 @@ _PAUSE = 0.3
 _SLOWEST = 100
 """Bytes per second of the slowest port, of 1200 baud."""
 _DAMAGED = 1
-_ERRORS = {2: f"its firmware has another version of the protocol than {VERSION}: write --emit serial again",
-           3: "it does not know the request", 4: "the request is outside of its tensors"}  # fmt: skip
+_ERRORS = {
+    2: f"its firmware has another version of the protocol than {VERSION}: write --emit serial again",
+    3: "it does not know the request",
+    4: "the request is outside of its tensors",
+}
 
 
 class Stream(Protocol):
@@ -35,7 +38,7 @@ class Stream(Protocol):
     def read(self, count: int, seconds: float) -> bytes: ...
 
 
-class DamagedError(Exception):
+class DamagedFrameError(Exception):
     """An answer that is cut short, or whose checksum is wrong."""
 
 
@@ -54,13 +57,13 @@ def frame(kind: int, payload: bytes = b"", version: int = VERSION) -> bytes:
 
 
 def parsed(data: bytes) -> tuple[int, int, bytes]:
-    """Version, type and payload of the only frame in ``data``.  Raises DamagedError."""
+    """Version, type and payload of the only frame in ``data``.  Raises DamagedFrameError."""
     if len(data) < 10 or data[:2] != _MAGIC:
-        raise DamagedError("no frame")
+        raise DamagedFrameError("no frame")
     version, kind, length = struct.unpack_from("<BBH", data, 2)
     body = data[2 : 6 + length]
     if len(data) != 10 + length or struct.unpack("<I", data[6 + length :])[0] != crc32(body):
-        raise DamagedError("the checksum is wrong")
+        raise DamagedFrameError("the checksum is wrong")
     return version, kind, body[4:]
 
 
@@ -102,7 +105,7 @@ class Requests:
             self._stream.write(frame(kind, payload))
             try:
                 version, answered, content = self._received(seconds)
-            except DamagedError as error:
+            except DamagedFrameError as error:
                 reason = str(error)
                 self._flush()
                 continue
@@ -120,19 +123,19 @@ class Requests:
         raise DeviceError(f"{self._where} does not answer: {reason}")
 
     def _received(self, seconds: float) -> tuple[int, int, bytes]:
-        """The next frame, which begins within that time.  Raises DamagedError."""
+        """The next frame, which begins within that time.  Raises DamagedFrameError."""
         head = self._stream.read(1, seconds)
         while head and not head.startswith(_MAGIC) and len(head) < 4 * PAYLOAD:  # what firmware prints at its start
             more = self._stream.read(1, _PAUSE)
             head = (head + more)[-2:] if more else b""
         if not head:
-            raise DamagedError("it is silent: does its firmware call the function that --emit serial writes?")
+            raise DamagedFrameError("it is silent: does its firmware call the function that --emit serial writes?")
         head += self._stream.read(4, _PAUSE)
         if len(head) < 6:
-            raise DamagedError("its answer is cut short")
+            raise DamagedFrameError("its answer is cut short")
         rest = struct.unpack_from("<H", head, 4)[0] + 4
         if rest > PAYLOAD + 4:
-            raise DamagedError("its answer is no frame")
+            raise DamagedFrameError("its answer is no frame")
         return parsed(head + self._stream.read(rest, _PAUSE + rest / _SLOWEST))
 
     def _flush(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tenon.atomic_write import write
 from tenon.errors import DeviceError
 from tenon.tools.devices.link import (
-    Answer,
+    CommandResult,
     last_line,
     lost_error,
     parse_answer,
@@ -70,7 +70,7 @@ class SshLink:
         if done.returncode:
             raise lost_error(self._spec, last_line(log.read_bytes()) or f"ssh ended with {done.returncode}")
 
-    def call(self, command: str, seconds: float) -> Answer:
+    def call(self, command: str, seconds: float) -> CommandResult:
         words = ["ssh", "-T", *self._options(), self._spec.address, with_exit_status(command)]
         done = run(self._spec, words, seconds)
         return parse_answer(self._spec, done, last_line(done.stderr))

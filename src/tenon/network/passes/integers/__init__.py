@@ -24,7 +24,7 @@ from tenon.network.passes.integers.comparisons import comparison_rules
 from tenon.network.passes.integers.extremes import extreme
 from tenon.network.passes.integers.float_results import float_result_rules
 from tenon.network.passes.integers.functions import prelu
-from tenon.network.passes.integers.operands import Grid, grid_of
+from tenon.network.passes.integers.operands import TensorGrid, grid_of
 from tenon.network.passes.integers.pointwise import binary, table
 from tenon.network.passes.integers.pools import average, concat, resize, softmax, total
 from tenon.network.passes.integers.products import product
@@ -92,7 +92,7 @@ def _chosen(match: Match, *, arithmetic: Arithmetic) -> Result:
 def _quantize_as_tflite(graph: Graph, left: dict[int, Problem]) -> None:
     """Let what still quantises floats round halves away from zero; ``left`` has the reasons by node."""
     for node in graph:
-        if isinstance(node.op, QuantizeLinear) and isinstance(grid_of(node), Grid):
+        if isinstance(node.op, QuantizeLinear) and isinstance(grid_of(node), TensorGrid):
             rounded = make("QuantizeLinear", to=attribute(node, "to"), ties="away")
             new = graph.add(rounded, node.inputs, [node.output.name], node.origin, before=node)
             new.output.type = node.output.type

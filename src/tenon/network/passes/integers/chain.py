@@ -15,7 +15,7 @@ from tenon.network.ops.pointwise import Mul
 from tenon.network.ops.quantised_values import bounds, slope
 from tenon.network.ops.slice_gather import Pad
 from tenon.network.passes.base import Match
-from tenon.network.passes.integers.operands import Grid, can_move, grid_of, moved
+from tenon.network.passes.integers.operands import TensorGrid, can_move, grid_of, moved
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FloatChain:
     low: float
     high: float
     scaled: bool
-    grid: Grid
+    grid: TensorGrid
     slope: float = 1.0
 
     def bounds(self, *, away: bool) -> tuple[int, int]:

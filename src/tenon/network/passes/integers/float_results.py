@@ -10,7 +10,7 @@ from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.pointwise import Mul
 from tenon.network.passes.base import Match, Result, Rule, attribute, make
-from tenon.network.passes.integers.operands import BYTES, Grid, Operand, operand
+from tenon.network.passes.integers.operands import BYTES, Operand, TensorGrid, operand
 from tenon.network.passes.integers.pointwise import applied, only_variable, reals
 from tenon.network.passes.patterns import IsOp
 
@@ -92,7 +92,7 @@ def _is_last(graph: Graph, value: Value) -> bool:
     return exact and (bool(readers) or graph.is_output(value))
 
 
-def _results(grid: Grid, steps: list[Node]) -> Array:
+def _results(grid: TensorGrid, steps: list[Node]) -> Array:
     """f32 [256]: the functions of the numbers of ``grid``, in ascending order; in f64 and rounded once, so that
     NumPy's functions give the same bits wherever they run."""
     real = applied(reals(grid).astype(np.float64), steps)

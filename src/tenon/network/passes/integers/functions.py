@@ -18,7 +18,7 @@ from tenon.network.ops.requantize import quantized_multiplier
 from tenon.network.passes.base import Match, make
 from tenon.network.passes.integers.arithmetic import ratio_of
 from tenon.network.passes.integers.chain import FloatChain
-from tenon.network.passes.integers.operands import BYTES, Grid, operand
+from tenon.network.passes.integers.operands import BYTES, TensorGrid, operand
 from tenon.options import Arithmetic
 
 LARGEST_RATIO = 2.0**13
@@ -32,7 +32,7 @@ FRACTIONS = 2.0**-15
 
 
 def function_16(
-    match: Match, value: Value, given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic
+    match: Match, value: Value, given: TensorGrid, grid: TensorGrid, steps: list[Node], arithmetic: Arithmetic
 ) -> Value | str:
     """``value``, requantised, with at most one function in between: of 16 bits before or after."""
     if arithmetic == "onnx" or {given.dtype, grid.dtype} - {DType.I8, DType.U8, DType.I16}:
@@ -74,7 +74,7 @@ def function_16(
     return match.add(op, value, origin=origin)
 
 
-def _on_grid(bound: float, grid: Grid) -> float:
+def _on_grid(bound: float, grid: TensorGrid) -> float:
     """A bound as an integer of a grid, ties away from zero."""
     if isinf(bound):
         return -inf if bound < 0 else inf
@@ -82,7 +82,7 @@ def _on_grid(bound: float, grid: Grid) -> float:
     return float(np.sign(steps) * np.floor(abs(steps) + 0.5)) + grid.zero
 
 
-def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
+def _sigmoid(match: Match, value: Value, given: TensorGrid, grid: TensorGrid, node: Node) -> Value | str:
     kind: Literal["sigmoid", "tanh"] = "sigmoid" if isinstance(node.op, Sigmoid) else "tanh"
     usual = grid.scale == FRACTIONS and given.dtype is grid.dtype is DType.I16 and not (given.zero or grid.zero)
     fixed = argument(given.scale, kind) if usual else None
@@ -92,7 +92,7 @@ def _sigmoid(match: Match, value: Value, given: Grid, grid: Grid, node: Node) ->
     return match.add(op, value, origin=node.origin)
 
 
-def _interpolated(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
+def _interpolated(match: Match, value: Value, given: TensorGrid, grid: TensorGrid, node: Node) -> Value | str:
     """A function by a table that LiteRT computes in f32; TFLite Micro has no such kernel."""
     if {given.dtype, grid.dtype} != {DType.I16} or given.zero or grid.zero:
         return "functions of 16-bit integers with zero points are computed in float"
@@ -109,7 +109,7 @@ def _interpolated(match: Match, value: Value, given: Grid, grid: Grid, node: Nod
     return match.add(op, value, match.constant("table", table), origin=node.origin)
 
 
-def _negative(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -> Value | str:
+def _negative(match: Match, value: Value, given: TensorGrid, grid: TensorGrid, node: Node) -> Value | str:
     """Neg, saturated; TFLite's kernels ignore scales, which converters make equal."""
     if not given.same(grid) or given.zero:
         return "Neg of 16-bit integers with zero points or to another scale is computed in float"
@@ -119,7 +119,7 @@ def _negative(match: Match, value: Value, given: Grid, grid: Grid, node: Node) -
 
 
 def softmax_16(
-    match: Match, chain: FloatChain, x: Value, given: Grid, beta: float, arithmetic: Arithmetic
+    match: Match, chain: FloatChain, x: Value, given: TensorGrid, beta: float, arithmetic: Arithmetic
 ) -> Value | str:
     """Softmax over the last axis of 16 bits, for a result of the scale 2**-15."""
     factor = given.scale * beta / (10.0 / 65535.0)

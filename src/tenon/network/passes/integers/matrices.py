@@ -12,7 +12,7 @@ from tenon.network.ops.requantize import Factors
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import overflows, product_factors
 from tenon.network.passes.integers.chain import FloatChain
-from tenon.network.passes.integers.operands import Grid, operand, transpose
+from tenon.network.passes.integers.operands import TensorGrid, operand, transpose
 from tenon.options import Arithmetic
 
 
@@ -53,13 +53,13 @@ def _is_connected(node: Node) -> bool:
     return isinstance(node.op, Gemm) and bool(attribute(node, "transB"))
 
 
-def _are_wide(a: Grid, b: Grid, y: Grid, arithmetic: Arithmetic) -> bool:
+def _are_wide(a: TensorGrid, b: TensorGrid, y: TensorGrid, arithmetic: Arithmetic) -> bool:
     """Whether a product of 16 bits is summed in 64 bits."""
     sixteen = a.dtype is y.dtype is DType.I16 and b.dtype in (DType.I8, DType.I16)
     return sixteen and not (a.zero or b.zero or y.zero) and arithmetic != "onnx"
 
 
-def _unsupported(chain: FloatChain, a: Grid, b: Grid, sixteen: bool) -> str:
+def _unsupported(chain: FloatChain, a: TensorGrid, b: TensorGrid, sixteen: bool) -> str:
     if chain.scaled or a.steps or b.steps or chain.grid.steps:
         return "its numbers count steps"
     if {a.dtype, b.dtype, chain.grid.dtype} - {DType.I8, DType.U8} and not sixteen:
@@ -69,7 +69,7 @@ def _unsupported(chain: FloatChain, a: Grid, b: Grid, sixteen: bool) -> str:
     return ""
 
 
-def _operator(factors: Factors, zeros: tuple[int, int, int], bounds: tuple[int, int], y: Grid) -> Operation:
+def _operator(factors: Factors, zeros: tuple[int, int, int], bounds: tuple[int, int], y: TensorGrid) -> Operation:
     return make(
         "IntegerMatMul",
         rounding=factors.rounding,

@@ -20,7 +20,7 @@ ACTIVATIONS = (DType.I8, DType.U8, DType.I16, DType.U16)
 
 
 @dataclass(frozen=True)
-class Grid:
+class TensorGrid:
     """Quantisation by one f32 scale: real = scale * (integer - zero). ``steps`` is true if the float values of the
     graph are multiples of the scale (steps) instead of real numbers.
     """
@@ -38,7 +38,7 @@ class Grid:
     def range(self) -> tuple[int, int]:
         return limits(self.dtype)
 
-    def same(self, other: Grid) -> bool:
+    def same(self, other: TensorGrid) -> bool:
         return (self.scale, self.zero, self.dtype) == (other.scale, other.zero, other.dtype)
 
 
@@ -47,10 +47,10 @@ class Operand:
     """A quantised tensor: its integers, after data movement, and their grid."""
 
     value: Value
-    grid: Grid
+    grid: TensorGrid
 
 
-def grid_of(node: Node) -> Grid | str:
+def grid_of(node: Node) -> TensorGrid | str:
     """The grid of a DequantizeLinear or QuantizeLinear, or the reason why integer operators do not support it."""
     stored = node.input(0) if isinstance(node.op, DequantizeLinear) else node.output
     scale, zero = node.input(1).data, node.inputs[2] if len(node.inputs) > 2 else None
@@ -65,8 +65,8 @@ def grid_of(node: Node) -> Grid | str:
         return "its scale is not a positive number"
     known = stored.type.quant
     if step == 1.0 and known is not None and known.scalar and known.zero_point[0] == offset:
-        return Grid(known.scale[0], offset, stored.type.dtype, steps=True)
-    return Grid(step, offset, stored.type.dtype)
+        return TensorGrid(known.scale[0], offset, stored.type.dtype, steps=True)
+    return TensorGrid(step, offset, stored.type.dtype)
 
 
 BYTES = (DType.I8, DType.U8)
@@ -103,7 +103,7 @@ def _constant(match: Match, value: Value, dtypes: tuple[DType, ...]) -> Operand 
     for dtype in dtypes:
         low, high = limits(dtype)
         if low <= min(zero, data.min(initial=zero)) and max(zero, data.max(initial=zero)) <= high:
-            grid = Grid(scale, zero, dtype)
+            grid = TensorGrid(scale, zero, dtype)
             integers = match.constant("integers", data.astype(dtype.numpy))
             integers.type = replace(integers.type, quant=grid.quant)
             return Operand(integers, grid)
@@ -114,7 +114,7 @@ def is_quantised(value: Value) -> bool:
     return not isinstance(_source(value), str)
 
 
-def _source(value: Value) -> tuple[Value, Grid, list[Node]] | str:
+def _source(value: Value) -> tuple[Value, TensorGrid, list[Node]] | str:
     """The integers that ``value`` represents, their grid, and the data movement between them, last node first."""
     moves: list[Node] = []
     factor: float | None = None
@@ -148,7 +148,7 @@ def can_move(node: Node) -> bool:
     return rearranges(node) or (selects(node) and len(node.outputs) == 1)
 
 
-def moved(match: Match, node: Node, source: Value, grid: Grid) -> Value:
+def moved(match: Match, node: Node, source: Value, grid: TensorGrid) -> Value:
     """The integers ``source`` after the data movement ``node``."""
     rest = list(node.inputs[1:])
     if isinstance(node.op, Pad) and attribute(node, "mode") == "constant":
@@ -261,7 +261,7 @@ def _exact_steps(real: Array, scales: Array) -> Array | str:
     return whole.astype(np.int64) if near.all() else "its bias is not quantised"
 
 
-def transpose(match: Match, value: Value, perm: tuple[int, ...], grid: Grid) -> Value:
+def transpose(match: Match, value: Value, perm: tuple[int, ...], grid: TensorGrid) -> Value:
     result = match.add(make("Transpose", perm=perm), value)
     result.type = replace(result.type, quant=grid.quant)
     return result

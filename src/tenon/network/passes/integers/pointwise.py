@@ -26,7 +26,7 @@ from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, table_of
 from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.functions import function_16, is_squared_difference, squared_difference
-from tenon.network.passes.integers.operands import BYTES, Grid, Operand, can_move, grid_of, moved, operand
+from tenon.network.passes.integers.operands import BYTES, Operand, TensorGrid, can_move, grid_of, moved, operand
 from tenon.network.passes.integers.products import product
 from tenon.options import Arithmetic
 
@@ -94,7 +94,7 @@ def _takes_addend(match: Match, sums: Value, other: Operand) -> bool:
     return conv is not None and isinstance(conv.op, Conv) and match.sole(sums) and bytes and image
 
 
-def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[Grid, ...]) -> str:
+def _unfit_in_16_bits(node: Node, arithmetic: Arithmetic, grids: tuple[TensorGrid, ...]) -> str:
     """Why operands of 16 bits are not added or multiplied, or nothing."""
     if arithmetic == "onnx":
         return ""
@@ -150,7 +150,11 @@ def only_variable(node: Node) -> int | None:
 
 
 def _looked_up(
-    match: Match, source: Operand, grid: Grid, chains: tuple[list[Node], list[Node], list[Node]], arithmetic: Arithmetic
+    match: Match,
+    source: Operand,
+    grid: TensorGrid,
+    chains: tuple[list[Node], list[Node], list[Node]],
+    arithmetic: Arithmetic,
 ) -> Value | str:
     """``chains`` are the data movement before the functions, the functions, and the data movement after, each last node
     first.
@@ -175,7 +179,7 @@ def _looked_up(
     return _moved_all(match, after, value, grid)
 
 
-def _by_thresholds(match: Match, value: Value, given: Grid, grid: Grid, steps: list[Node]) -> Value | str:
+def _by_thresholds(match: Match, value: Value, given: TensorGrid, grid: TensorGrid, steps: list[Node]) -> Value | str:
     """Functions of 16 bits, last first, that ascend."""
     real = applied(reals(given).astype(np.float64), steps[::-1]).astype(np.float32)
     table = thresholds(table_of(real, grid.scale, grid.zero, grid.range, away=False), grid.range[0])
@@ -186,14 +190,14 @@ def _by_thresholds(match: Match, value: Value, given: Grid, grid: Grid, steps: l
     return match.add(op, value, match.constant("thresholds", table), origin=origin)
 
 
-def _moved_all(match: Match, nodes: list[Node], value: Value, grid: Grid) -> Value:
+def _moved_all(match: Match, nodes: list[Node], value: Value, grid: TensorGrid) -> Value:
     """The integers after data movement, last node first."""
     for node in reversed(nodes):
         value = moved(match, node, value, grid)
     return value
 
 
-def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array:
+def _table(given: TensorGrid, grid: TensorGrid, steps: list[Node], arithmetic: Arithmetic) -> Array:
     """The integers of ``grid`` for every integer of ``given``, in ascending order."""
     low, high = given.range
     if arithmetic != "onnx":
@@ -205,7 +209,7 @@ def _table(given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -
     return table_of(real, grid.scale, grid.zero, grid.range, away=arithmetic != "onnx")
 
 
-def reals(given: Grid) -> Array:
+def reals(given: TensorGrid) -> Array:
     """f32: the numbers of all integers of a grid, in ascending order."""
     low, high = given.range
     return (np.arange(low, high + 1) - given.zero).astype(np.float32) * np.float32(given.scale)
@@ -225,7 +229,9 @@ def applied(real: Array, steps: list[Node]) -> Array:
     return real
 
 
-def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node], arithmetic: Arithmetic) -> Array | None:
+def _in_fixed_point(
+    x: Array, given: TensorGrid, grid: TensorGrid, steps: list[Node], arithmetic: Arithmetic
+) -> Array | None:
     """Requantisation, Relu, Clip, LeakyRelu, HardSwish, Abs and roots as TFLite's kernels compute them; None for
     another function."""
     names = [node.op.name for node in steps]
@@ -249,7 +255,7 @@ def _in_fixed_point(x: Array, given: Grid, grid: Grid, steps: list[Node], arithm
     return hard_swish(x, given.scale, grid.scale) if names[0] == "HardSwish" else None
 
 
-def _root(x: Array, given: Grid, grid: Grid, names: list[str], arithmetic: Arithmetic) -> Array | None:
+def _root(x: Array, given: TensorGrid, grid: TensorGrid, names: list[str], arithmetic: Arithmetic) -> Array | None:
     """Sqrt as in LiteRT, which truncates in f32 and has no results below zero, or its reciprocal in fixed point."""
     if names == ["Sqrt"] and arithmetic == "litert":
         real = np.sqrt(np.float32(given.scale) * np.maximum(x, 0).astype(np.float32))
@@ -262,7 +268,7 @@ def _root(x: Array, given: Grid, grid: Grid, names: list[str], arithmetic: Arith
     return np.where(x > 0, rescaled(wide, factor, shift - _ROOT_BITS, "double"), 1 << 16)
 
 
-def _on_grid(bound: float, grid: Grid) -> float:
+def _on_grid(bound: float, grid: TensorGrid) -> float:
     """A bound in steps from the zero point, ties away from zero."""
     if isinf(bound):
         return bound

@@ -15,7 +15,7 @@ from tenon.network.ops.window import Window
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.matrices import at_run_time, matmul
-from tenon.network.passes.integers.operands import Grid, Operand
+from tenon.network.passes.integers.operands import Operand, TensorGrid
 from tenon.network.passes.integers.product_sums import ProductSums, Rescaling, is_matrix, rescaling_of, sums_of
 from tenon.network.passes.integers.transposed import Spread, unsupported
 from tenon.options import Arithmetic
@@ -116,7 +116,7 @@ def by_loop_nest(
     taps: Array,
     b: Array | None,
     factors: Array,
-    grid: Grid,
+    grid: TensorGrid,
     bounds: tuple[int, int],
     window: dict[str, Any],
 ) -> Value:

@@ -11,7 +11,7 @@ from tenon.network.ops.pointwise import Max, Min
 from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.slice_gather import Pad
 from tenon.network.ops.traits import selects
-from tenon.network.passes.integers.operands import Grid, grid_of
+from tenon.network.passes.integers.operands import TensorGrid, grid_of
 
 
 def requantised_moves(graph: Graph) -> list[Problem]:
@@ -20,7 +20,7 @@ def requantised_moves(graph: Graph) -> list[Problem]:
     problems = []
     for node in graph:
         grid = grid_of(node) if isinstance(node.op, QuantizeLinear) else ""
-        if not isinstance(grid, Grid):
+        if not isinstance(grid, TensorGrid):
             continue
         given = [g for g in _sources(node.input(0), node) if not g.same(grid)]
         if given:
@@ -29,14 +29,14 @@ def requantised_moves(graph: Graph) -> list[Problem]:
     return problems
 
 
-def _sources(value: Value, quantize: Node, moved: bool = False) -> list[Grid]:
+def _sources(value: Value, quantize: Node, moved: bool = False) -> list[TensorGrid]:
     """The quantisations that movement within the layer of ``quantize``, and its fused activation, starts from."""
     node = value.producer
     if node is None:
         return []
     if isinstance(node.op, DequantizeLinear):
         grid = grid_of(node)
-        return [grid] if moved and isinstance(grid, Grid) else []
+        return [grid] if moved and isinstance(grid, TensorGrid) else []
     fused = isinstance(node.op, Clip | Relu)
     if node.origin.layer != quantize.origin.layer or not (fused or _moves(node)):
         return []
@@ -50,5 +50,5 @@ def _moves(node: Node) -> bool:
     return moves or selects(node) or isinstance(node.op, Max | Min | Pad)
 
 
-def _words(grid: Grid) -> str:
+def _words(grid: TensorGrid) -> str:
     return f"scale {grid.scale:.6g}, zero point {grid.zero}"
