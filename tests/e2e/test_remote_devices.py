@@ -216,7 +216,7 @@ def test_bundles_that_a_device_does_not_run(pi: SshServer, tmp_path: Path, capsy
     for words in (
         ["run", saved, *inputs],
         ["deploy", saved],
-        ["validate", saved, "--data", inputs[1], "--expected", "y"],
+        ["validate", saved, "--data", inputs[1], "--expected", inputs[1]],
     ):
         assert run_main(main, [*words, *devices]) == 2
         assert capsys.readouterr().err.splitlines()[-1:] == [wrong]
