@@ -75,7 +75,7 @@ def resolved(options: Options, target: Target) -> Compilation:
         raise InputError(f"kernels for target {target.name} are not in C: leave out c99=strict (--c99)")
     if strict:
         target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
-    if (options.code_section or options.weights_section) and target.object != "elf":
+    if (options.code_section or options.weights_section) and not target.format.names_sections:
         raise InputError(f"objects for target {target.name} are not ELF: leave out code_section and weights_section")
     options = _with_limits(options, target)
     return Compilation(

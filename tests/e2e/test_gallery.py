@@ -94,10 +94,12 @@ def test_a_picture_is_shown_where_it_was_made(modules: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("title: ", "heading: "), "title"), (("sha256: ", "sha255: "), "sha255"), (("--top 3", "other.onnx"), "other"),
+        (("title: ", "heading: "), "title"),
+        (("sha256: ", "sha255: "), "sha255"),
+        (("--top 3", "other.onnx"), "other"),
         (("licence: ", "licence: ''\n  name: x.onnx #"), "needs sha256, licence|reads mnist.onnx"),
     ],
-)  # fmt: skip
+)
 def test_descriptions_that_are_wrong(change: tuple[str, str], words: str, modules: Any, tmp_path: Path) -> None:
     text = (FOLDER / "models" / "mnist.yaml").read_text()
     assert change[0] in text
@@ -163,12 +165,17 @@ def test_measuring(modules: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [
-        ("cat 0.501\n3.5 ms", "cat  0.502\n1.25 µs", True), ("cat 0.5", "dog 0.5", False), ("1 2", "1 2 3", False),
-        ("frame 0  3 ms  a 0.9, b 0.8", "frame 0  9.1 ms  a 0.9, b 0.8", True), ("57.9%", "58.2%", True),
-        ("57.9%", "62.0%", False), ("0.100", "0.103", False), ("100", "101", True),
+        ("cat 0.501\n3.5 ms", "cat  0.502\n1.25 µs", True),
+        ("cat 0.5", "dog 0.5", False),
+        ("1 2", "1 2 3", False),
+        ("frame 0  3 ms  a 0.9, b 0.8", "frame 0  9.1 ms  a 0.9, b 0.8", True),
+        ("57.9%", "58.2%", True),
+        ("57.9%", "62.0%", False),
+        ("0.100", "0.103", False),
+        ("100", "101", True),
         ("from s to s", "from s to s", True),
     ],
-)  # fmt: skip
+)
 def test_outputs_that_are_alike(a: str, b: str, same: bool, modules: Any) -> None:
     assert modules.measure.alike(a, b) is same
 

@@ -63,9 +63,18 @@ def test_bands_of_slaney_are_those_of_librosa() -> None:
     assert weights[:, 127].argmax() == 500
     samples = tone(1000, 0.5) + 0.2 * tone(3000, 0.5)
     features = SoundFeatures(
-        kind="mel", mel="slaney", window=1024, step=512, bands=128, low=0, high=8000, power=2.0, offset=2.2e-16,
-        centre=True, scale=10 / np.log(10),
-    )  # fmt: skip
+        kind="mel",
+        mel="slaney",
+        window=1024,
+        step=512,
+        bands=128,
+        low=0,
+        high=8000,
+        power=2.0,
+        offset=2.2e-16,
+        centre=True,
+        scale=10 / np.log(10),
+    )
     rows = features.rows(samples)
     assert rows.shape == (16, 128)
     expected = [-9.95063457875219, -2.04738036317871, -16.977076886330615, -22.582853358975676]

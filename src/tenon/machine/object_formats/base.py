@@ -36,6 +36,8 @@ class ObjectFormat:
     """A program is a module, which a runtime in another program loads and calls; there is no operating system."""
     joins_objects: ClassVar[bool] = False
     """Linkers make one object of several (``-r``)."""
+    names_sections: ClassVar[bool] = False
+    """Sections have names of one's own, by which a linker script places them."""
     portable_library: ClassVar[bool] = False
     """A program that runs on systems with different C libraries can be made for it, as for Linux."""
     windows: ClassVar[bool] = False

@@ -5,6 +5,7 @@ from tenon.machine.object_formats.base import ObjectFormat, SharedLibrary
 
 class Elf(ObjectFormat):
     joins_objects = True
+    names_sections = True
     portable_library = True
     link_flags = ("-Wl,--build-id=none",)
     direct_calls = ("-fno-semantic-interposition",)
