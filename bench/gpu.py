@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl] [--repeat 30]
+
+A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
+milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
+alternate between the targets; and the largest difference from the first target, relative to its largest output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+import tenon
+from tenon.runtime.engine import Engine
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--targets", default="host,cuda,opencl")
+    parser.add_argument("--repeat", type=int, default=30)
+    options = parser.parse_args()
+    print("| model | target | compile, s | first answer, s | median, ms | least, ms | difference |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for model in options.models:
+        for row in rows(model, options.targets.split(","), options.repeat):
+            print(row, flush=True)
+    return 0
+
+
+def rows(model: Path, targets: list[str], repeat: int) -> list[str]:
+    """The rows of a model."""
+    engines, compiled, first = dict[str, Engine](), dict[str, float](), dict[str, float]()
+    answers = dict[str, list[np.ndarray]]()
+    for target in targets:
+        start = time.perf_counter()
+        engines[target] = tenon.open(tenon.compile(model, target=target, no_tuning=True))
+        compiled[target] = time.perf_counter() - start
+    feeds = random_feeds(engines[targets[0]])
+    for target, engine in engines.items():
+        start = time.perf_counter()
+        answers[target] = [array.astype(np.float64) for array in engine.run(feeds).values()]
+        first[target] = time.perf_counter() - start
+    times = {target: list[float]() for target in targets}
+    for _ in range(repeat):
+        for target, engine in engines.items():
+            start = time.perf_counter()
+            engine.run(feeds)
+            times[target].append(1e3 * (time.perf_counter() - start))
+    return [
+        f"| {model.stem} | {target} | {compiled[target]:.1f} | {first[target]:.2f} | {median(times[target]):.3f} | "
+        f"{min(times[target]):.3f} | {difference(answers[target], answers[targets[0]]):.1e} |"
+        for target in targets
+    ]
+
+
+def random_feeds(engine: Engine) -> dict[str, np.ndarray]:
+    """Normal numbers for floats, 0 to 99 for integers."""
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.standard_normal(view.shape).astype(view.dtype)
+        if view.dtype.kind == "f"
+        else rng.integers(0, 100, view.shape).astype(view.dtype)
+        for name, view in engine.inputs.items()
+    }
+
+
+def difference(answers: list[np.ndarray], others: list[np.ndarray]) -> float:
+    pairs = zip(answers, others, strict=True)
+    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-9)) for a, b in pairs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
