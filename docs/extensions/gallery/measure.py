@@ -151,11 +151,12 @@ def _quantised(model: Model, variant: Variant, folder: Path) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"{model.name}: tenon {variant.quantize}: {done.stderr.strip()}")
     first = model.words[1]
-    other = replace(model, command=shlex.join([variant.file if word == first else word for word in model.words]))
+    words = [variant.file if word == first else word for word in model.words] + shlex.split(variant.options)
+    other = replace(model, command=shlex.join(words))
     output = answer(other, folder)
     if missing := wrong(replace(other, expect=variant.expect), output):
         raise RuntimeError(f"{model.name}: the output of {variant.file} lacks {missing[0]!r}:\n{output}")
-    return {"quantize": f"tenon {variant.quantize}", "output": output}
+    return {"quantize": f"tenon {variant.quantize}", "options": variant.options, "output": output}
 
 
 def _times(

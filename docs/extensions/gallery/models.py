@@ -67,13 +67,14 @@ class Variant:
     """The same network in another precision.
 
     ``quantize`` is the command that makes its file, without ``tenon``; else it is one of the model's files.  The
-    model's own command is run with that file as well, and has to print ``expect``.
+    model's own command is run with that file as well, with ``options`` added, and has to print ``expect``.
     """
 
     type: str
     file: str
     peer: str = ""
     quantize: str = ""
+    options: str = ""
     expect: tuple[str, ...] = ()
 
 

@@ -81,7 +81,7 @@ def _variant(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _quantised(model: Model, row: dict[str, Any]) -> str:
     """How a variant was made, and its answer."""
-    command = model.command.replace(model.words[1], row["file"])
+    command = f"{model.command.replace(model.words[1], row['file'])} {row.get('options', '')}".rstrip()
     return f"```console\n$ {row['quantize']}\n$ tenon {command}\n{row['output']}```"
 
 
