@@ -130,7 +130,7 @@ def _commands(words: Sequence[str], out: Path, target: str) -> tuple[str, str]:
     return shlex.join(words), shlex.join(bundle) if out.suffix.lower() in ENDINGS else ""
 
 
-def _print(report: Report, *, verbose: bool) -> None:
+def _print(report: Report, *, verbose: bool = False) -> None:
     reason = f" ({report.scheme_reason})" if report.scheme_reason else ""
     corrections = f", {', '.join(report.applied)}" if report.applied else ""
     console.print(f"scheme {report.scheme}{reason}, ranges by {report.method}{corrections}", markup=False)
