@@ -286,7 +286,12 @@ def inspect(
     progress: Progress = lambda stage: None,
     **changes: Unpack[OptionKeywords],
 ) -> tuple[Description, Graph | None]:
-    """A description of a model, and the optimised graph (None while dimensions are unbound)."""
+    """A description of a model, and the optimised graph (None while dimensions are unbound).
+
+    Takes a model, or a graph returned by ``load``; arguments are those of ``compile``.  The description has inputs,
+    outputs, operators, parameters, multiply-accumulates, memory, and for quantised models what is left in float.
+    Raises ModelError and InputError.
+    """
     compilation = _resolved(_options(options, changes))
     given = _given(model, shapes, weights, values)
     given = given if shapes else with_open_batches(given)

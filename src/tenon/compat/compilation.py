@@ -51,11 +51,25 @@ def compile(
 
 @guarded
 def compile(model: Any, options: Any = None, **changes: Any) -> Any:
-    """Compile a model, or a graph returned by ``load``, for a target: see ``pipeline.compile``.
+    """Compile a model, or a graph returned by ``load``, for a target; returns the bundle.
+
+        bundle = tenon.compile("model.onnx", target="cortex-m4", ram="64K")
+        bundle.save("out")
+
+    The keyword arguments are the fields of ``Options`` (``target``, ``name``, ``threads``, ``precision``, ...); those
+    that are not given come from ``options``, else from environment variables.  In addition:
+
+    ``shapes``, ``weights``, ``values``, ``example_inputs``, ``key`` and ``transform`` are as for ``load``; with a list
+    of shapes the bundle supports each of them, with one copy of the weights.
+    ``progress`` is called with the name of each stage.
+    ``rewrite`` is applied to the graph before it is optimised (``plugins.offloaded``, for example).
+    ``stages`` is shown the graphs and the plan (what ``--dump`` writes).
 
     Of several models, ``{entry: model}``, one bundle is made for Glow's programs, whose entry points have these names:
-    ``name`` is that of the bundle, ``bundle_api`` "static" or "dynamic", ``shapes`` are those of inputs, and all other
-    arguments are fields of ``Options``.  Raises ModelError and InputError.
+    ``name`` is that of the bundle, ``bundle_api`` "static" or "dynamic", ``shapes`` are those of inputs.
+
+    Machine code is generated when the bundle is saved.  Raises ModelError for a model that cannot be compiled,
+    InputError for bad options.
     """
     if isinstance(model, Mapping):
         return _several(model, options, **changes)
