@@ -34,7 +34,7 @@ from tenon.machine.plan.weights import Weighed
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.targets.runner import Runner
-from tenon.machine.toolchain.compiler import find as find_compiler
+from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
@@ -173,7 +173,7 @@ def check_possible(options: Options, emit: Sequence[Emit] = ()) -> None:
     parts, target = emit or compilation.emit, compilation.target
     check_parts(parts, target, zig=not compilation.compiler)
     if target.format.compiled and (not parts or COMPILED & set(parts)):
-        find_compiler(compilation).target_flags(target)
+        chosen_compiler(compilation).target_flags(target)
 
 
 def _compiled(

@@ -208,6 +208,8 @@ def test_errors_in_chinese(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["tenon"])  # messages name the program as it was called: not by python -m
+    monkeypatch.setattr("__main__.__package__", None)
     shutil.copy(MODEL, "digits.onnx")
     Path("text.png").write_text("no image\n")
     Path("picture.onnx").write_bytes(b"\x89PNG\r\n\x1a\n")

@@ -205,12 +205,20 @@ class CompilerOptions(Protocol):
 def find(options: CompilerOptions) -> Compiler:
     """The compiler that the options ask for; without zig the one of this system, with a TenonWarning.  Raises
     ToolchainError if it is not installed."""
+    compiler = chosen(options)
+    if compiler.in_place_of_zig:
+        other = Path(compiler.command[0]).name
+        warn(f"the C compiler zig is not installed (`pip install ziglang`): {other} compiles instead")
+    return compiler
+
+
+def chosen(options: CompilerOptions) -> Compiler:
+    """The same without a warning, for those who only ask."""
     if options.compiler:
         return named(options.compiler, options.cache)
     other = next((name for name in SYSTEM_COMPILERS if shutil.which(name)), None)
     if other is None or _zig() is not None:
         return zig(options.cache)
-    warn(f"the C compiler zig is not installed (`pip install ziglang`): {other} compiles instead")
     return replace(named(other, options.cache), in_place_of_zig=True)
 
 
