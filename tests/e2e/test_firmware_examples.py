@@ -99,4 +99,7 @@ def test_the_option_for_integers(quantised: Path, tmp_path: Path) -> None:
     succeeds(*words, "--io", "model")
     assert "#define DIGITS_image 0 /* f32[1,1,8,8] */" in (tmp_path / "out/digits.h").read_text()
     wrong = tenon_command(*words, "--io", "integers")
-    assert (wrong.returncode, wrong.stderr) == (2, "tenon: --io integers: choose from model, integer\n")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "tenon: --io integers: choose one of model, integer; did you mean integer?\n",
+    )

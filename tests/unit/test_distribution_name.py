@@ -52,9 +52,12 @@ def test_nothing_installs_another_project() -> None:
     assert not [f"{p}: {line.strip()}" for p, line in lines if FOREIGN.search(line)]
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deploy.yml").write_text("models: {}\n")
     monkeypatch.setitem(sys.modules, "yaml", None)
     for name in [name for name in sys.modules if name.startswith("tenon.tools.deployment")]:
         monkeypatch.delitem(sys.modules, name)
-    assert run_main(tenon.cli.main, ["convert", "--config", "deploy.yml"]) == 2
+    assert run_main(tenon.cli.main, ["convert", "--config", str(tmp_path / "deploy.yml")]) == 2
     assert "pip install PyYAML" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def _out(request: WriteRequest) -> Path:
     out = request.out
     if out is None:
         raise InputError("give the place to write the optimised model to: -o FOLDER or -o FILE")
-    if out.suffix.lower() not in ("", *ENDINGS) and not out.is_dir():
+    if out.suffix.lower() not in ("", *ENDINGS, *CAFFE_ENDINGS) and not out.is_dir():
         raise InputError(f"{out}: give a name that ends in {', '.join(ENDINGS)}, or a folder")
     return out
 

@@ -183,6 +183,7 @@ class Bundle:
 
     @cached_property
     def executable(self) -> bytes:
+        check_parts(("exe",), self.target, zig=self.compiler.zig)
         threaded = self.program.threads > 1
         outputs = tuple(map(tensor, self.program.outputs))
         classes = classes_source(outputs, other=self.heads is not None or bool(self.decoding))
