@@ -10,9 +10,10 @@ import struct
 from dataclasses import dataclass, field
 
 from tenon.errors import ToolchainError
+from tenon.machine.toolchain import elf
 
 _ALLOC, _EXECUTE = 0x2, 0x4
-_SYMTAB, _NOBITS = 2, 8
+_NOBITS = 8
 _FUNCTION = 2
 _COFF_CODE, _COFF_INITIALISED, _COFF_UNINITIALISED, _COFF_REMOVED = 0x20, 0x40, 0x80, 0x02000800
 _LC_SYMTAB, _LC_SEGMENT_64, _MACHO_ZEROFILL, _MACHO_INSTRUCTIONS = 0x2, 0x19, 1, 0x80000400
@@ -31,7 +32,7 @@ class Sizes:
 def sizes(content: bytes) -> Sizes:
     """Raises ToolchainError if ``content`` is of none of these formats, or is damaged."""
     try:
-        if content[:4] == b"\x7fELF":
+        if content[:4] == elf.MAGIC:
             return _elf(content)
         if content[:4] == b"\0asm":
             return _wasm(content)
@@ -46,50 +47,18 @@ def sizes(content: bytes) -> Sizes:
     raise ToolchainError("not an ELF, COFF, Mach-O or WebAssembly file")
 
 
-@dataclass(frozen=True)
-class _Section:
-    type: int
-    flags: int
-    offset: int
-    size: int
-    link: int
-
-
 def _elf(content: bytes) -> Sizes:
-    wide, order = content[4] == 2, "<" if content[5] == 1 else ">"
-    table, entry, count = (
-        (*struct.unpack_from(f"{order}Q", content, 40), *struct.unpack_from(f"{order}HH", content, 58))
-        if wide
-        else (*struct.unpack_from(f"{order}I", content, 32), *struct.unpack_from(f"{order}HH", content, 46))
-    )
-    # name, type, flags, address, offset, size, link
-    layout = order + ("IIQQQQI" if wide else "IIIIIII")
-    rows = (struct.unpack_from(layout, content, table + i * entry) for i in range(count))
-    sections = [_Section(row[1], row[2], row[4], row[5], row[6]) for row in rows]
+    sections, end = elf.sections(content)
     stored = [s.offset + s.size for s in sections if s.type != _NOBITS]
-    if max(stored, default=0) > len(content) or table + count * entry > len(content):
+    if max(stored, default=0) > len(content) or end > len(content):
         raise ValueError("a section ends past the end of the file")
     loaded = [s for s in sections if s.flags & _ALLOC]
     code = sum(s.size for s in loaded if s.flags & _EXECUTE)
     zeroed = sum(s.size for s in loaded if s.type == _NOBITS)
     data = sum(s.size for s in loaded) - code - zeroed
-    functions: dict[str, int] = {}
-    for symbols in (s for s in sections if s.type == _SYMTAB):
-        functions.update(_functions(content, symbols, sections[symbols.link], order, wide=wide))
+    symbols = (s for s in elf.symbols(content, sections) if s.kind == _FUNCTION and s.size)
+    functions = {s.name: s.size for s in symbols}
     return Sizes(code, data, zeroed, dict(sorted(functions.items())))
-
-
-def _functions(content: bytes, symbols: _Section, strings: _Section, order: str, *, wide: bool) -> dict[str, int]:
-    """name, value, size, info, ... in 32 bits; name, info, other, section, value, size in 64."""
-    layout, width = (order + "IBBHQQ", 24) if wide else (order + "IIIBBH", 16)
-    sizes = {}
-    for at in range(symbols.offset, symbols.offset + symbols.size, width):
-        row = struct.unpack_from(layout, content, at)
-        info, size = (row[1], row[5]) if wide else (row[3], row[2])
-        if info & 15 == _FUNCTION and size:
-            start = strings.offset + row[0]
-            sizes[content[start : content.index(b"\0", start)].decode()] = size
-    return sizes
 
 
 def _coff(content: bytes, at: int) -> Sizes:
