@@ -6,7 +6,7 @@ inside of parallel ones can be parallel, too, where its iterations are proved to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -21,17 +21,15 @@ ENOUGH = 1 << 15
 
 @lru_cache(maxsize=1024)
 def spread(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> Kernel:
-    """The kernel with as many parallel loops as make enough work items, the outermost ones first.
-
-    ``same`` are parameters in the same memory (``proofs.bounds.prove``).
-    """
+    """The kernel with as many parallel loops as make enough work items, the outermost ones first; ``same`` as of
+    ``independent``."""
     refused = set[Var]()
     while (items := linearise(kernel)) is None or items.length < ENOUGH:
         loop = next((each for each in _candidates(kernel.body) if each.var not in refused), None)
         if loop is None:
             return kernel
         wider = replace(kernel, body=_with_parallel(kernel.body, loop.var))
-        if _independent(wider, dict(same)):
+        if independent(wider, same):
             kernel = wider
         else:
             refused.add(loop.var)
@@ -59,9 +57,14 @@ def _with_parallel(body: tuple[Stmt, ...], var: Var) -> tuple[Stmt, ...]:
     return tuple(made)
 
 
-def _independent(kernel: Kernel, same: Mapping[Buffer, Buffer]) -> bool:
+@lru_cache(maxsize=1024)
+def independent(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
+    """Whether parallel iterations are independent.  Raises OutOfRangeError if not even one thread may run the kernel.
+
+    ``same`` are parameters in the same memory (``proofs.bounds.prove``).
+    """
     try:
-        prove(kernel, same)
+        prove(kernel, dict(same))
     except ConflictError:
         return False
     return True

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tenon.errors import InternalError
-from tenon.machine.codegen.spread import spread
+from tenon.machine.codegen.spread import independent, spread
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems, linearise
 from tenon.machine.plan.program import Branch, Call, Item, Place, Repeat
-from tenon.machine.proofs.bounds import ConflictError, prove
 from tenon.machine.proofs.count import count
 
 TINY = 8000
@@ -40,9 +39,10 @@ class Sharing:
     def part(self, call: Call) -> WorkDivision:
         """Raises OutOfRangeError if the kernel cannot be proved."""
         same = _same(call)
+        pairs = tuple((same or {}).items())
         if self.grid and same is not None:
-            call = replace(call, kernel=spread(call.kernel, tuple(same.items())))
-        apart = _apart(call.kernel, tuple((same or {}).items()))
+            call = replace(call, kernel=spread(call.kernel, pairs))
+        apart = independent(call.kernel, pairs)
         slices = self.items(call.kernel) if same is not None and apart else None
         own = min(self.threads, slices.length) if slices else 1
         if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
@@ -55,16 +55,6 @@ class Sharing:
         if self.grid:
             return None if any(b.space == "scratch" for b in kernel.params) else linearise(kernel)
         return _items(kernel) if self.threads > 1 else None
-
-
-@lru_cache(maxsize=1024)
-def _apart(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...]) -> bool:
-    """Whether parallel iterations are independent.  Raises OutOfRangeError if not even one thread may run it."""
-    try:
-        prove(kernel, dict(same))
-    except ConflictError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=1024)

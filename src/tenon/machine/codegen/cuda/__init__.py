@@ -20,4 +20,4 @@ LANGUAGE = DeviceLanguage(
     host="cuda_queue.c",
     embedded=ptx,
 )
-BACKEND: Backend = DeviceBackend(LANGUAGE, CudaC.operations)
+BACKEND: Backend = DeviceBackend(LANGUAGE)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tenon.machine.codegen.clike import CLike
-from tenon.machine.codegen.printer import COMPARE, INFIX
+from tenon.machine.codegen.gpu.dialect import DeviceC
 from tenon.machine.kernel_ir.loops import Barrier, Type
 from tenon.network.graph.types import DType
 
@@ -49,31 +48,16 @@ _CONVERSIONS = {
         "  return (uint16_t)(a != a ? high | 0x40 : (u + (high & 1) + 0x7fff) >> 16);",
     ),
 }
-"""The function's result, its parameter and its body."""
 
 
-class CudaC(CLike):
+class CudaC(DeviceC):
     """One CUDA program."""
 
-    int_type = "int"
-    """The regions are too small for an index that it cannot hold (``gpu.unit``)."""
     inline: ClassVar[str] = "static __device__ __forceinline__ "
     outlined = "static __device__ void "
     reserved = tuple(_WORDS.split())
-    operations: ClassVar[frozenset[str]] = frozenset(
-        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar"}
-    )
-    """What it can print, of ``loops.OPS``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        words = _FUNCTIONS.split()
-        self.taken |= {*words, *(f"{word}f" for word in words)}
-
-    def conversion(self, source: Type, target: Type) -> str:
-        result, given, body = _CONVERSIONS[source.dtype, target.dtype]
-        name = f"{target.dtype}_of_{source.dtype}"
-        return self.require(name, lambda: f"{self.inline}{result} {name}({given} a) {{\n  {body}\n}}")
+    function_names = frozenset(name for word in _FUNCTIONS.split() for name in (word, f"{word}f"))
+    conversions = _CONVERSIONS
 
     def portable(self, name: str, t: Type) -> str:
         """A product that is rounded alone is a function of the language."""

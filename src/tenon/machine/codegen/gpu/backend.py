@@ -19,11 +19,14 @@ class DeviceBackend:
     """A step is a launch with one thread for each work item; one in-order queue runs them."""
 
     language: DeviceLanguage
-    operations: frozenset[str]
     launch: Launch = "grid"
     spaces: frozenset[str] = frozenset({"global", "const", "scratch", "stack", "register"})
     loops: frozenset[str] = frozenset({"serial", "unroll", "parallel"})
     calls_c: bool = False
+
+    @property
+    def operations(self) -> frozenset[str]:
+        return self.language.dialect.operations
 
     def kernel(self, kernel: Kernel) -> str:
         """A kernel as a function, and its helper functions."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tenon.machine.codegen.clike import CLike
+from tenon.machine.codegen.gpu.dialect import DeviceC
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DeviceLanguage:
     name: Literal["opencl", "cuda"]
     suffix: str
     title: str
-    dialect: type[CLike]
+    dialect: type[DeviceC]
     kernel: str
     region: str
     constant_region: str

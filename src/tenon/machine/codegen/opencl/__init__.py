@@ -19,4 +19,4 @@ LANGUAGE = DeviceLanguage(
     host="opencl_queue.c",
     embedded=str,
 )
-BACKEND: Backend = DeviceBackend(LANGUAGE, OpenCLC.operations)
+BACKEND: Backend = DeviceBackend(LANGUAGE)

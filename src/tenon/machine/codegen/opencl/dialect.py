@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tenon.machine.codegen.clike import CLike
-from tenon.machine.codegen.printer import COMPARE, INFIX
+from tenon.machine.codegen.gpu.dialect import DeviceC
 from tenon.machine.kernel_ir.loops import Barrier, Type
 from tenon.network.graph.types import DType
 
@@ -40,15 +40,12 @@ _CONVERSIONS = {
         "  return (ushort)(a != a ? high | 0x40 : (u + (high & 1) + 0x7fff) >> 16);",
     ),
 }
-"""The function's result, its parameter and its body."""
 
 
-class OpenCLC(CLike):
+class OpenCLC(DeviceC):
     """One OpenCL program."""
 
     names: ClassVar[dict[DType, str]] = {dtype: _NAMES.get(name, name) for dtype, name in CLike.names.items()}
-    int_type = "int"
-    """The regions are too small for an index that it cannot hold (``gpu.unit``)."""
     outlined = "static void "
     spaces: ClassVar[dict[str, str]] = {"global": "__global ", "const": "__global ", "scratch": "__global "}
     typed_functions = False
@@ -58,23 +55,12 @@ class OpenCLC(CLike):
         "mul_rounded": "#pragma OPENCL FP_CONTRACT OFF\n  return a * b;",
     }
     integer_suffixes: ClassVar[Mapping[DType, str]] = {DType.I64: "L", DType.U64: "UL", DType.U32: "u"}
-    operations: ClassVar[frozenset[str]] = frozenset(
-        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar"}
-    )
-    """What it can print, of ``loops.OPS``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken |= set(_FUNCTIONS.split())
+    function_names = frozenset(_FUNCTIONS.split())
+    conversions = _CONVERSIONS
 
     def bits(self, source: Type, target: Type) -> str:
         """A function of the language."""
         return f"as_{self.type(target)}"
-
-    def conversion(self, source: Type, target: Type) -> str:
-        result, given, body = _CONVERSIONS[source.dtype, target.dtype]
-        name = f"{target.dtype}_of_{source.dtype}"
-        return self.require(name, lambda: f"{self.inline}{result} {name}({given} a) {{\n  {body}\n}}")
 
     def on_barrier(self, s: Barrier) -> None:
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
