@@ -103,13 +103,9 @@ static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const DeviceStep *s = &d->network->steps[step];
   const size_t group = s->threads < DEVICE_GROUP ? s->threads : DEVICE_GROUP;
   const unsigned groups = (unsigned)((s->threads + group - 1) / group);
-  int numbers[DEVICE_LOOPS];
   void *parameters[DEVICE_REGIONS + DEVICE_LOOPS];
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
-  for (unsigned i = 0; i < s->loops; i++) {
-    numbers[i] = iterations[i];
-    parameters[DEVICE_REGIONS + i] = &numbers[i];
-  }
+  for (unsigned i = 0; i < s->loops; i++) parameters[DEVICE_REGIONS + i] = (void *)(uintptr_t)&iterations[i];
   return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, 0, d->stream, parameters, NULL);
 }
 

@@ -1,8 +1,8 @@
 /* What host programs of all device languages share: the tables of a network, and the last message.
 
    The generated file in which this text stands includes the bundle's header, defines `device_text`, the kernels, and
-   gives the tables of each network (DeviceNetwork) to device_create, device_run and device_destroy, which the host
-   program of the language has. */
+   DEVICE_LOOPS, the most loops around a step, and gives the tables of each network (DeviceNetwork) to device_create,
+   device_run and device_destroy, which the host program of the language has. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@
 
 enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3 }; /* statuses that no driver has */
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
-enum { DEVICE_GROUP = 64, DEVICE_LOOPS = 8 };
+enum { DEVICE_GROUP = 64 };
 
 typedef struct DeviceQueue DeviceQueue;
 

@@ -150,6 +150,7 @@ def _host(
             f'{banner}#include "{header}"',
             "",
             f"static const char *device_text[] = {{\n{quoted}\n}};",
+            f"enum {{ DEVICE_LOOPS = {max(1, *(max(_depths(p.items), default=0) for p in programs))} }};",
             "",
             *((_RUNTIME / file).read_text() for file in ("device_network.c", language.host, "device_queue.c")),
             *networks,
@@ -193,12 +194,10 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
 
 def _launches(program: Program) -> list[str]:
     """The function that queues all steps."""
-    depth = max(_depths(program.items), default=0)
-    lines = list(_queued(program.items, 0, count(), "  "))
     return [
         f"static int {program.name}_launch(DeviceQueue *d) {{",
-        f"  int iterations[{max(1, depth)}] = {{0}}, status = 0;",
-        *lines,
+        "  int iterations[DEVICE_LOOPS] = {0}, status = 0;",
+        *_queued(program.items, 0, count(), "  "),
         "  return status;",
         "}\n",
     ]
