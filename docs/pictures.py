@@ -15,7 +15,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 MODEL = DOCS.parent / "examples" / "digits" / "digits.onnx"
 TARGET = "x86-64-avx2"
-"""That of the output in README.md."""
+"""The target whose output README.md shows."""
 SIZE = (1400, 740)  # width and height in pixels
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 

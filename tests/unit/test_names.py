@@ -18,6 +18,7 @@ pytestmark = pytest.mark.quick
 
 SOURCE = Path(tenon.__file__).parent
 TESTS = Path(__file__).parents[1]
+DOCS = TESTS.parent / "docs"
 KERNELS = {
     "Conv",
     "IntegerConv",
@@ -77,7 +78,7 @@ def unformatted(path: Path) -> int:
     return sum(bool(re.match(r"#\s*fmt:\s*(skip|off)", comment)) for comment in comments)
 
 
-@pytest.mark.parametrize("folder", [SOURCE, TESTS], ids=["source", "tests"])
+@pytest.mark.parametrize("folder", [SOURCE, TESTS, DOCS], ids=["source", "tests", "docs"])
 def test_locals_are_named_after_what_they_hold(folder: Path) -> None:
     stored = [where for where, node in nodes(folder) if isinstance(node, ast.Name) and node.id == "found"]
     arguments = [where for where, node in nodes(folder) if isinstance(node, ast.arg) and node.arg == "found"]
@@ -94,7 +95,7 @@ def test_docstrings_are_sentences_that_stand_alone() -> None:
     assert not broken, broken
 
 
-@pytest.mark.parametrize("folder", [SOURCE, TESTS], ids=["source", "tests"])
+@pytest.mark.parametrize("folder", [SOURCE, TESTS, DOCS], ids=["source", "tests", "docs"])
 def test_everything_is_formatted(folder: Path) -> None:
     left_out = {str(path.relative_to(folder)): count for path in trees(folder) if (count := unformatted(path))}
     assert not left_out, f"statements with 'fmt: skip' or 'fmt: off': {left_out}"

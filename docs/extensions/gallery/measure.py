@@ -35,7 +35,7 @@ _TIME = re.compile(r"^(on .*|.*\b\d[\d.,]* (s|ms|µs|us)( each)?)$")
 
 @dataclass
 class Result:
-    """What a run measured, as ``docs/gallery/results/NAME.json`` holds it."""
+    """The result of measuring a model, as ``docs/gallery/results/NAME.json`` holds it."""
 
     date: str
     processor: str
@@ -128,15 +128,20 @@ def _variant(model: Model, variant: Variant, folder: Path) -> dict[str, Any]:
     shapes = parse_bindings(options_of(words, "--shape") or None)
     values = parse_values(options_of(words, "--value") or None)
     bundle = tenon.compile(
-        path, shapes=shapes[0] if len(shapes) == 1 else None, weights=folder / weights[0] if weights else None,
+        path,
+        shapes=shapes[0] if len(shapes) == 1 else None,
+        weights=folder / weights[0] if weights else None,
         values=values or None,
-    )  # fmt: skip
+    )
     manifest = read_manifest(bundle.save(folder / f"bundle_{variant.type}"))
     row |= {
-        "bytes": path.stat().st_size, "weights": manifest.memory.constant, "ram": manifest.memory.peak,
-        "stack": manifest.memory.stack, "macs": sum(node.macs for node in manifest.nodes),
+        "bytes": path.stat().st_size,
+        "weights": manifest.memory.constant,
+        "ram": manifest.memory.peak,
+        "stack": manifest.memory.stack,
+        "macs": sum(node.macs for node in manifest.nodes),
         "code": manifest.size.code + manifest.size.data if manifest.size else None,
-    }  # fmt: skip
+    }
     with tenon.open(folder / f"bundle_{variant.type}") as engine:
         second = folder / weights[0] if weights else None
         return row | _times(engine, variant, folder / variant.file, second, values)

@@ -18,12 +18,43 @@ RESULTS = FOLDER.parent / "results"
 ABSENT = FOLDER.parent / "absent.yaml"
 
 WANTED = (
-    "MobileNet V1", "MobileNet V2", "MobileNet V3", "SqueezeNet", "ShuffleNetV2", "ResNet", "GoogLeNet",
-    "Inception", "VGG", "EfficientNet", "MobileNet-SSD", "YOLOv2", "YOLOv3", "YOLOv4", "YOLOv5", "YOLOv8", "YOLOX",
-    "YOLO-Fastest", "NanoDet", "EfficientDet", "UltraFace", "RetinaFace", "landmark", "MobileFaceNet", "U-Net",
-    "YOLACT", "OpenPose", "AlphaPose", "HRNet", "CRNN", "keyword spotting", "TDNN-LSTM", "MNIST", "HAR-CNN",
-    "MLPerf Tiny", "camera loop",
-)  # fmt: skip
+    "MobileNet V1",
+    "MobileNet V2",
+    "MobileNet V3",
+    "SqueezeNet",
+    "ShuffleNetV2",
+    "ResNet",
+    "GoogLeNet",
+    "Inception",
+    "VGG",
+    "EfficientNet",
+    "MobileNet-SSD",
+    "YOLOv2",
+    "YOLOv3",
+    "YOLOv4",
+    "YOLOv5",
+    "YOLOv8",
+    "YOLOX",
+    "YOLO-Fastest",
+    "NanoDet",
+    "EfficientDet",
+    "UltraFace",
+    "RetinaFace",
+    "landmark",
+    "MobileFaceNet",
+    "U-Net",
+    "YOLACT",
+    "OpenPose",
+    "AlphaPose",
+    "HRNet",
+    "CRNN",
+    "keyword spotting",
+    "TDNN-LSTM",
+    "MNIST",
+    "HAR-CNN",
+    "MLPerf Tiny",
+    "camera loop",
+)
 """The models that are to be shown: each has a page, or a reason why not in ``absent.yaml``."""
 
 Digest = Annotated[str, matching("[0-9a-f]{64}", 64)]
@@ -146,7 +177,7 @@ def read_model(path: Path) -> Model:
 
 
 def read_absent() -> list[dict[str, Any]]:
-    """What could not be had: name, why, and what is shown instead."""
+    """The models without available weights: name, reason, and what is shown instead."""
     listed: list[dict[str, Any]] = yaml.safe_load(ABSENT.read_text(encoding="utf-8"))
     return listed
 

@@ -16,7 +16,7 @@ PICTURES = GENERATED / "pictures"
 
 
 def read_result(model: Model) -> Result | None:
-    """What was measured of a model, if it was."""
+    """The measurements of a model; None before it was measured."""
     path = RESULTS / f"{model.name}.json"
     return Result(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
@@ -73,10 +73,17 @@ _COLUMNS = ("type", "file", "weights", "RAM", "code", "multiply-adds", "Tenon", 
 
 def _variant(row: dict[str, Any]) -> tuple[str, ...]:
     return (
-        row["type"], f"`{row['file']}`", _bytes(row["weights"]), _bytes(row["ram"]), _bytes(row["code"]),
-        f"{row['macs'] / 1e6:.2f} M", _time(row, "median_ms", "min_ms"), row.get("peer", "—"),
-        _time(row, "peer_median_ms", "peer_min_ms"), f"{row['cosine']:.6f}" if row.get("cosine") is not None else "—",
-    )  # fmt: skip
+        row["type"],
+        f"`{row['file']}`",
+        _bytes(row["weights"]),
+        _bytes(row["ram"]),
+        _bytes(row["code"]),
+        f"{row['macs'] / 1e6:.2f} M",
+        _time(row, "median_ms", "min_ms"),
+        row.get("peer", "—"),
+        _time(row, "peer_median_ms", "peer_min_ms"),
+        f"{row['cosine']:.6f}" if row.get("cosine") is not None else "—",
+    )
 
 
 def _quantised(model: Model, row: dict[str, Any]) -> str:

@@ -51,8 +51,12 @@ def _blocks(text: str) -> list[str]:
 def _without_guards(text: str) -> str:
     """The text without include guards, linkage blocks and definitions of export attributes."""
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^#ifndef TENON_\w*API\n.*?^#endif\n#endif\n|^#ifndef \w+_H(PP)?\n#define \w+\n|^#endif.*\Z",
-                  "", text, flags=re.MULTILINE | re.DOTALL)  # fmt: skip
+    text = re.sub(
+        r"^#ifndef TENON_\w*API\n.*?^#endif\n#endif\n|^#ifndef \w+_H(PP)?\n#define \w+\n|^#endif.*\Z",
+        "",
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
     return re.sub(r"^#include.*\n", "", text, flags=re.MULTILINE)
 
 

@@ -16,9 +16,10 @@ from tenon.tools.deployment.schema import ConfigSection
 
 def pages() -> dict[str, str]:
     sections = [
-        member for member in vars(tenon_config).values()
+        member
+        for member in vars(tenon_config).values()
         if isinstance(member, type) and issubclass(member, ConfigSection) and member is not ConfigSection
-    ]  # fmt: skip
+    ]
     lines = ["# Keys of deployment files", "", "What the keys mean is told in [deployment files](../deployment.md)."]
     for section in sections:
         lines += ["", f"## {section.__name__.removesuffix('Section')}", "", _prose(section), ""]

@@ -37,7 +37,7 @@ AREAS = {
     "Tengine's, MACE's and Glow's commands": ("compat",),
     "Command line and options": (),
 }
-"""What a user was doing, and the packages whose messages belong to it; the last has those of all other modules."""
+"""The areas of the page by their titles, and the packages of each; the last has the messages of all other modules."""
 
 
 def _area(path: Path) -> str:
@@ -75,8 +75,11 @@ def _text(node: ast.expr) -> str | None:
 
 def _hole(value: ast.expr) -> str:
     assert isinstance(value, ast.FormattedValue)
-    names = [n.attr if isinstance(n, ast.Attribute) else n.id for n in ast.walk(value.value)
-             if isinstance(n, ast.Attribute | ast.Name)]  # fmt: skip
+    names = [
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for n in ast.walk(value.value)
+        if isinstance(n, ast.Attribute | ast.Name)
+    ]
     return f"*{names[0].strip('_').replace('_', ' ')}*" if names else "*…*"
 
 
