@@ -16,6 +16,7 @@ import pytest
 
 import tenon
 from compiled import lowered_steps
+from gpu_devices import needs_compiler, why_not
 from interpret import interpret
 from lowered import Ask, run_lowered
 from onnx_models import model, node, random
@@ -39,27 +40,6 @@ ASK = Ask(blocked=True, surplus=1)
 LANGUAGES = ("opencl", "cuda")
 SHARE = 24
 """One case in so many runs by default (a driver compiles a kernel in about half a second); with -m slow, all."""
-
-
-@lru_cache(maxsize=2)
-def why_not(language: str) -> str:
-    """Why nothing runs in a language here; empty if it does."""
-    name = {"opencl": "libOpenCL.so.1", "cuda": "libcuda.so.1"}[language]
-    try:
-        driver = ctypes.CDLL(name)
-    except OSError:
-        return f"{name} is not installed"
-    count = ctypes.c_uint()
-    if language == "cuda":
-        return "" if driver.cuInit(0) == 0 else "there is no CUDA device"
-    status = driver.clGetPlatformIDs(0, None, ctypes.byref(count))
-    return "" if status == 0 and count.value else "there is no OpenCL platform (Debian's pocl-opencl-icd is one)"
-
-
-def needs_compiler(language: str) -> None:
-    """Skips the test where the language's compiler is not installed."""
-    if language == "cuda":
-        pytest.importorskip("nvidia", reason="pip install nvidia-cuda-nvrtc")
 
 
 @pytest.fixture(params=LANGUAGES, scope="module")
@@ -221,7 +201,7 @@ def test_a_bundle_has_host_code_and_kernels(language: str, tmp_path: Path) -> No
     kernel = re.compile(r"^(?:__kernel|extern \"C\" __global__) void ", re.MULTILINE)
     assert len(kernel.findall(files[f"digits{suffix}"].text)) == len(bundle.program.calls)
     entries = bundle.unit.entry_points[0]
-    ends = ("", "_create", "_run", "_destroy", "_message")
+    ends = ("", "_create", "_run", "_timed_run", "_device", "_destroy", "_message")
     assert [entry.name for entry in entries] == [f"digits{end}" for end in ends]
     for entry in entries:
         assert f"{entry.prototype};\n" in bundle.header
@@ -273,6 +253,8 @@ def test_recurrent_layers_stay_loops(device: str) -> None:
     for bundle in bundles:
         with open_bundle(bundle) as engine:
             results.append(engine.run(x))
+            if engine.on_device:  # the launches of a call in the loop count together
+                assert len(engine.device_times()) == 2 + len(engine.manifest.nodes)
     for name in results[0]:
         np.testing.assert_allclose(results[0][name], results[1][name], atol=1e-5)
 
@@ -295,8 +277,6 @@ def test_networks_beyond_its_indices_are_refused(language: str) -> None:
 
 
 def test_what_is_not_there_yet_is_refused(language: str) -> None:
-    with pytest.raises(InputError, match="leave out --profile"):
-        tenon.compile(DIGITS / "digits.onnx", target=language, profile=True)
     with pytest.raises(InputError, match=f"kernels for target {language} are not in C: leave out c99=strict"):
         tenon.compile(DIGITS / "digits.onnx", target=language, c99="strict")
     with pytest.raises(InputError, match=f"target {language} has no threads"):

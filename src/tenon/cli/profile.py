@@ -56,14 +56,23 @@ def profile_model(
 def _print_headline(p: Profile) -> None:
     """The time of a run, and how fast that is."""
     speed, threads = rate(p.macs, p.plain.min), f"{p.threads} thread{'s' if p.threads > 1 else ''}"
+    where = str(p.device.properties) if p.device else threads
     console.print(
-        f"{p.name} on {p.target}, {threads}: {duration(p.plain.min)}, the fastest of {len(p.plain.samples)} runs",
+        f"{p.name} on {p.target}, {where}: {duration(p.plain.min)}, the fastest of {len(p.plain.samples)} runs",
         markup=False,
     )
+    if p.device:
+        console.print(
+            f"by the device's clock: inputs are copied in {duration(p.device.upload.median)}, kernels take "
+            f"{duration(_total(p))}, outputs are copied in {duration(p.device.download.median)}",
+            markup=False,
+        )
     console.print(
-        f"{speed:.1f} GMACPS, {p.of_peak(speed):.0f} % of the measured fp32 peak of {p.peak / 1e9:.0f} GMACPS\n",
+        f"{speed:.1f} GMACPS, {p.of_peak(speed):.0f} % of the measured fp32 peak of {p.peak / 1e9:.0f} GMACPS"
+        + (f"; a copy in its memory moves {p.device.bandwidth / 1e9:.0f} GB/s" if p.device else ""),
         markup=False,
     )
+    console.print()
 
 
 def _print_slowest(p: Profile) -> None:
@@ -71,11 +80,22 @@ def _print_slowest(p: Profile) -> None:
     slowest, total = sorted(p.rows, key=lambda row: -row.median)[:SLOWEST], _total(p)
     names = shortened([row.layer for row in slowest], max(_NAME, (terminal_width() or _WIDE) - _OTHERS))
     kinds = shortened([row.op for row in slowest], _NAME)
-    shown = table("operator", "layer", "time", "share", "% of peak", "output", right=(2, 3, 4))
+    bandwidth = ("% of bandwidth",) if p.device else ()
+    shown = table(
+        "operator",
+        "layer",
+        "time",
+        "share",
+        "% of peak",
+        *bandwidth,
+        "output",
+        right=(2, 3, 4, 5)[: 3 + len(bandwidth)],
+    )
     for row, name, kind in zip(slowest, names, kinds, strict=True):
         peak = f"{p.speed(row, row.median).of_peak:.0f} %" if row.macs else ""
         output = "x".join(map(str, row.facts.output))
-        shown.add_row(kind, name, duration(row.median), _share(row.median, total), peak, output)
+        moved = (f"{p.speed(row, row.median).of_bandwidth:.0f} %",) if p.device else ()
+        shown.add_row(kind, name, duration(row.median), _share(row.median, total), peak, *moved, output)
     console.print(shown, markup=False)
     if len(p.rows) > SLOWEST:
         console.print(f"the {SLOWEST} slowest of {len(p.rows)} operators: --html and --json show all", markup=False)

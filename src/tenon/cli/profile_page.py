@@ -25,15 +25,22 @@ def page(p: Profile) -> str:
         (f"{speed:.1f}", "GMACPS at the fastest run"),
         (f"{p.of_peak(speed):.0f} %", f"of the measured fp32 peak, {p.peak / 1e9:.0f} GMACPS"),
     ]
+    if p.device:
+        figures += [
+            (_time(p.device.upload.median), "copy of the inputs"),
+            (_time(p.device.download.median), "copy of the outputs"),
+            (f"{p.device.bandwidth / 1e9:.0f} GB/s", "of a copy in the device's memory, measured"),
+        ]
     body = Template(_BODY).substitute(
         cards=cards(figures),
         timeline=_timeline(p, colours),
         scale="".join(f"<span>{_time(_total(p) * i / 5)}</span>" for i in range(6)),
         types=_bars(_types(p), p, colours),
         slowest=_bars([(row.layer, row.op, row.median) for row in slowest], p, colours, _LABEL),
-        table=table(_HEAD, _rows(p, colours)),
+        table=table(_HEAD.replace(_RATE, _RATE + _OF_BANDWIDTH if p.device else _RATE), _rows(p, colours)),
     )
-    about = f"{p.target} · {p.threads} thread{'s' if p.threads > 1 else ''} · {len(p.rows)} operators"
+    where = str(p.device.properties) if p.device else f"{p.threads} thread{'s' if p.threads > 1 else ''}"
+    about = f"{p.target} · {where} · {len(p.rows)} operators"
     return frame(f"{p.name}: profile", p.name, about, body, p.json(), data_name="profile")
 
 
@@ -111,6 +118,7 @@ def _row(p: Profile, i: int, row: Row, name: str, colour: str) -> str:
         if row.macs
         else "<td data-v=-1></td>"
     )
+    moved = f"<td data-v='{speed.of_bandwidth:.3f}'>{speed.of_bandwidth:.0f}</td>" if p.device else ""
     filter_, output = (" x ".join(map(str, shape)) for shape in (row.facts.filter, row.facts.output))
     return (
         f"<tr id=r{i}><td data-v={i}>{i}</td><td class=text>{dot}{escape(row.op)}"
@@ -118,7 +126,7 @@ def _row(p: Profile, i: int, row: Row, name: str, colour: str) -> str:
         f"<td data-v='{row.median:.6f}'>{share}{1e3 * row.median:,.1f}</td>"
         f"<td data-v='{row.min:.6f}'>{1e3 * row.min:,.1f}</td>"
         f"<td data-v={row.macs}>{row.macs / 1e6:,.2f}</td><td data-v='{speed.gmacps:.3f}'>{speed.gmacps:.1f}</td>{peak}"
-        f"<td data-v='{speed.gigabytes:.3f}'>{speed.gigabytes:.1f}</td><td class=text>{filter_}</td>"
+        f"<td data-v='{speed.gigabytes:.3f}'>{speed.gigabytes:.1f}</td>{moved}<td class=text>{filter_}</td>"
         f"<td class=text>{output}</td><td class='text name' title='{escape(', '.join(row.kernels), quote=True)}'>"
         f"{escape(row.kernels[-1])}</td></tr>"
     )
@@ -131,6 +139,7 @@ _BODY = """$cards
 <section><h2>Slowest operators</h2>$slowest</section>
 </div>
 <section><h2>All operators, in run order</h2>$table</section>"""
+_RATE, _OF_BANDWIDTH = "<th>GB/s</th>", "<th>% bandwidth</th>"
 _HEAD = (
     "<th>#</th><th class=text>type</th><th class=text>name</th><th>median µs</th><th>min µs</th><th>M MACs</th>"
     "<th>GMACPS</th><th>% peak</th><th>GB/s</th><th class=text>filter</th><th class=text>output</th>"

@@ -5,7 +5,11 @@
 #define CUDA_FUNCTIONS(F) \
   F(Init, (unsigned flags)) \
   F(GetErrorString, (int status, const char **text)) \
+  F(DriverGetVersion, (int *version)) \
   F(DeviceGet, (int *device, int number)) \
+  F(DeviceGetName, (char *name, int size, int device)) \
+  F(DeviceGetAttribute, (int *value, int what, int device)) \
+  F(DeviceTotalMem_v2, (size_t *size, int device)) \
   F(DevicePrimaryCtxRetain, (void **context, int device)) \
   F(DevicePrimaryCtxRelease_v2, (int device)) \
   F(CtxSetCurrent, (void *context)) \
@@ -22,6 +26,10 @@
   F(StreamCreate, (void **stream, unsigned flags)) \
   F(StreamDestroy_v2, (void *stream)) \
   F(StreamSynchronize, (void *stream)) \
+  F(EventCreate, (void **event, unsigned flags)) \
+  F(EventDestroy_v2, (void *event)) \
+  F(EventRecordWithFlags, (void *event, void *stream, unsigned flags)) \
+  F(EventElapsedTime, (float *milliseconds, void *start, void *end)) \
   F(StreamBeginCapture_v2, (void *stream, int mode)) \
   F(StreamEndCapture, (void *stream, void **graph)) \
   F(GraphInstantiateWithFlags, (void **launched, void *graph, uint64_t flags)) \
@@ -37,12 +45,24 @@ static struct {
 } cu;
 
 enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
+enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
+enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
+
+/* What a timed run records: an event behind each command, and what its time is of. */
+typedef struct {
+  void *event;
+  size_t slot;
+} CudaStamp;
 
 struct DeviceQueue {
   const DeviceNetwork *network;
   int device;
   void *context, *module, *stream, *graph, **kernels;
   uint64_t regions[DEVICE_REGIONS];
+  void *timed; /* the graph of a timed run, with its events */
+  CudaStamp *stamps;
+  size_t stamp_count, stamp_room;
+  int stamping;   /* while that graph is recorded */
   uint8_t *ports; /* the mutable region in memory that the device can copy from and to by itself */
 };
 
@@ -62,6 +82,30 @@ static int cuda_failed(int status, const char *doing) {
   const char *text = NULL;
   cu.GetErrorString(status, &text);
   return device_failed(status, "CUDA: %s (status %d) while %s", text ? text : "unknown error", status, doing);
+}
+
+static int cuda_find(int *device) {
+  int status = cuda_load();
+  if (status) return status;
+  status = cu.Init(0);
+  if (status == 0) status = cu.DeviceGet(device, 0);
+  return status ? cuda_failed(status, "looking for a CUDA device") : 0;
+}
+
+static const char *device_facts(void) {
+  char name[256] = "", driver[32], version[64];
+  int device, number = 0, major = 0, minor = 0, units = 0;
+  size_t memory = 0;
+  if (cuda_find(&device)) return "";
+  cu.DeviceGetName(name, sizeof name, device);
+  cu.DriverGetVersion(&number);
+  cu.DeviceGetAttribute(&major, CUDA_MAJOR, device);
+  cu.DeviceGetAttribute(&minor, CUDA_MINOR, device);
+  cu.DeviceGetAttribute(&units, CUDA_UNITS, device);
+  cu.DeviceTotalMem_v2(&memory, device);
+  snprintf(driver, sizeof driver, "CUDA %d.%d", number / 1000, number % 1000 / 10);
+  snprintf(version, sizeof version, "compute capability %d.%d", major, minor);
+  return device_described(name, driver, version, (unsigned)units, memory);
 }
 
 /* Loads the kernels; the report of the driver's compiler is the message. */
@@ -109,55 +153,74 @@ static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, 0, d->stream, parameters, NULL);
 }
 
+/* In a timed run: records an event behind the last command, whose time goes to that slot. */
+static int queue_stamp(DeviceQueue *d, size_t slot) {
+  if (!d->stamping) return 0;
+  if (d->stamp_count == d->stamp_room) {
+    const size_t room = 2 * d->stamp_room + 64;
+    CudaStamp *stamps = realloc(d->stamps, room * sizeof *stamps);
+    if (!stamps) return device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+    d->stamps = stamps;
+    d->stamp_room = room;
+  }
+  CudaStamp *stamp = &d->stamps[d->stamp_count];
+  const int status = cu.EventCreate(&stamp->event, 0);
+  if (status) return status;
+  stamp->slot = slot;
+  d->stamp_count++;
+  return cu.EventRecordWithFlags(stamp->event, d->stream, CUDA_EXTERNAL_EVENT);
+}
+
 /* Queues one run. */
 static int cuda_enqueue(DeviceQueue *d) {
   const DeviceNetwork *n = d->network;
   const uint64_t ports = d->regions[DEVICE_MUTABLE];
-  int status = 0;
+  int status = queue_stamp(d, DEVICE_UPLOAD);
   for (size_t i = 0; status == 0 && i < n->input_count; i++) {
     const DevicePort *p = &n->inputs[i];
     if (p->size) status = cu.MemcpyHtoDAsync_v2(ports + p->offset, d->ports + p->offset, p->size, d->stream);
   }
+  if (status == 0) status = queue_stamp(d, DEVICE_UPLOAD);
   if (status == 0) status = n->launch(d);
   for (size_t i = 0; status == 0 && i < n->output_count; i++) {
     const DevicePort *p = &n->outputs[i];
     if (p->size) status = cu.MemcpyDtoHAsync_v2(d->ports + p->offset, ports + p->offset, p->size, d->stream);
   }
-  return status;
+  return status ? status : queue_stamp(d, DEVICE_DOWNLOAD);
 }
 
 /* Records one run as a graph. */
-static int cuda_record(DeviceQueue *d) {
+static int cuda_record(DeviceQueue *d, void **graph) {
   void *recorded = NULL;
   int status = cu.StreamBeginCapture_v2(d->stream, CUDA_CAPTURE_OF_THREAD);
   if (status) return cuda_failed(status, "recording the network");
   status = cuda_enqueue(d);
   const int ended = cu.StreamEndCapture(d->stream, &recorded);
   if (status == 0) status = ended;
-  if (status == 0) status = cu.GraphInstantiateWithFlags(&d->graph, recorded, 0);
+  if (status == 0) status = cu.GraphInstantiateWithFlags(graph, recorded, 0);
   if (recorded) cu.GraphDestroy(recorded);
   return status ? cuda_failed(status, "recording the network") : 0;
 }
 
 static int queue_open(DeviceQueue *d, const uint8_t *weights) {
-  int status = cuda_load();
+  int status = cuda_find(&d->device);
   if (status) return status;
-  status = cu.Init(0);
-  if (status == 0) status = cu.DeviceGet(&d->device, 0);
-  if (status) return cuda_failed(status, "looking for a CUDA device");
   status = cu.DevicePrimaryCtxRetain(&d->context, d->device);
   if (status == 0) status = cu.CtxSetCurrent(d->context);
   if (status == 0) status = cu.StreamCreate(&d->stream, CUDA_NON_BLOCKING);
   if (status) return cuda_failed(status, "opening the CUDA device");
   if ((status = cuda_build(d)) != 0) return status;
   if ((status = cuda_allocate(d, weights)) != 0) return status;
-  return cuda_record(d);
+  return cuda_record(d, &d->graph);
 }
 
 static void queue_close(DeviceQueue *d) {
   if (!d->context) return;
   cu.CtxSetCurrent(d->context);
   if (d->graph) cu.GraphExecDestroy(d->graph);
+  if (d->timed) cu.GraphExecDestroy(d->timed);
+  for (size_t i = 0; i < d->stamp_count; i++) cu.EventDestroy_v2(d->stamps[i].event);
+  free(d->stamps);
   if (d->stream) cu.StreamDestroy_v2(d->stream);
   if (d->module) cu.ModuleUnload(d->module);
   if (d->ports) cu.MemFreeHost(d->ports);
@@ -167,14 +230,15 @@ static void queue_close(DeviceQueue *d) {
   cu.DevicePrimaryCtxRelease_v2(d->device);
 }
 
-static int device_run(DeviceQueue *d, uint8_t *tensors) {
+/* Runs a graph of the network. */
+static int cuda_run(DeviceQueue *d, void *graph, uint8_t *tensors) {
   const DeviceNetwork *n = d->network;
   int status = cu.CtxSetCurrent(d->context);
   for (size_t i = 0; i < n->input_count; i++) {
     const DevicePort *p = &n->inputs[i];
     memcpy(d->ports + p->offset, tensors + p->offset, p->size);
   }
-  if (status == 0) status = cu.GraphLaunch(d->graph, d->stream);
+  if (status == 0) status = cu.GraphLaunch(graph, d->stream);
   if (status == 0) status = cu.StreamSynchronize(d->stream);
   if (status) return cuda_failed(status, "running the network");
   for (size_t i = 0; i < n->output_count; i++) {
@@ -182,4 +246,27 @@ static int device_run(DeviceQueue *d, uint8_t *tensors) {
     memcpy(tensors + p->offset, d->ports + p->offset, p->size);
   }
   return 0;
+}
+
+static int device_run(DeviceQueue *d, uint8_t *tensors) {
+  return cuda_run(d, d->graph, tensors);
+}
+
+/* By a graph that records an event behind each command: launches follow each other as in other runs. */
+static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseconds) {
+  int status = cu.CtxSetCurrent(d->context);
+  if (status) return cuda_failed(status, "recording the network");
+  if (!d->timed) {
+    d->stamping = 1;
+    status = cuda_record(d, &d->timed);
+    d->stamping = 0;
+  }
+  if (status == 0) status = cuda_run(d, d->timed, tensors);
+  for (size_t i = 1; status == 0 && i < d->stamp_count; i++) {
+    float milliseconds = 0;
+    status = cu.EventElapsedTime(&milliseconds, d->stamps[i - 1].event, d->stamps[i].event);
+    if (status) return cuda_failed(status, "reading the times of kernels");
+    nanoseconds[d->stamps[i].slot] += (uint64_t)(1e6 * milliseconds);
+  }
+  return status;
 }

@@ -19,6 +19,7 @@
 enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3 }; /* statuses that no driver has */
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
 enum { DEVICE_GROUP = 64 };
+enum { DEVICE_UPLOAD, DEVICE_DOWNLOAD, DEVICE_FIRST_STEP }; /* what each time of a timed run is of */
 
 typedef struct DeviceQueue DeviceQueue;
 
@@ -49,6 +50,15 @@ static int device_failed(int status, const char *format, ...) {
   vsnprintf(device_message, sizeof device_message, format, arguments);
   va_end(arguments);
   return status;
+}
+
+/* What a device is, in lines `word: text`. */
+static const char *device_described(
+    const char *name, const char *driver, const char *version, unsigned units, uint64_t memory) {
+  static char text[1024];
+  snprintf(text, sizeof text, "name: %s\ndriver: %s\nversion: %s\nunits: %u\nmemory: %llu\n", name, driver, version,
+           units, (unsigned long long)memory);
+  return text;
 }
 
 /* A shared library of the driver; a null pointer if there is none. */

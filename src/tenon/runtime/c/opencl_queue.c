@@ -24,6 +24,9 @@
   F(int, EnqueueReadBuffer, (void *queue, void *buffer, unsigned blocking, size_t offset, size_t size, \
     void *to, unsigned count, void *const *waits, void **event)) \
   F(int, Finish, (void *queue)) \
+  F(int, WaitForEvents, (unsigned count, void *const *events)) \
+  F(int, GetEventProfilingInfo, (void *event, unsigned what, size_t size, void *value, size_t *length)) \
+  F(int, ReleaseEvent, (void *event)) \
   F(int, ReleaseKernel, (void *kernel)) \
   F(int, ReleaseProgram, (void *program)) \
   F(int, ReleaseMemObject, (void *buffer)) \
@@ -46,6 +49,9 @@ static int opencl_load(void) {
   return device_failed(DEVICE_NO_DRIVER, "there is no OpenCL: %s is not installed", name);
 }
 
+enum { OPENCL_NAME = 0x102b, OPENCL_DRIVER = 0x102d, OPENCL_VERSION = 0x102f };
+enum { OPENCL_UNITS = 0x1002, OPENCL_MEMORY = 0x101f };
+enum { OPENCL_PROFILING = 2, OPENCL_STARTED = 0x1282, OPENCL_ENDED = 0x1283 };
 enum { OPENCL_F32 = 0x101b, OPENCL_ROUNDED_QUOTIENTS = 128, OPENCL_BUILD_LOG = 0x1183 };
 enum { OPENCL_GPU = 4, OPENCL_ANY_DEVICE = -1 };
 enum { OPENCL_READ_WRITE = 1, OPENCL_READ_ONLY = 4, OPENCL_COPY = 32 };
@@ -53,7 +59,9 @@ enum { OPENCL_PLATFORMS = 16 };
 
 struct DeviceQueue {
   const DeviceNetwork *network;
-  void *context, *queue, *program, *regions[DEVICE_REGIONS], **kernels;
+  void *device, *context, *queue, *program, *regions[DEVICE_REGIONS], **kernels;
+  uint64_t *nanoseconds; /* of a timed run, whose commands give events */
+  void *event;           /* of its last command */
 };
 
 /* The first device of that kind of any platform; a null pointer if there is none. */
@@ -65,6 +73,33 @@ static void *opencl_device_of(uint64_t kind) {
     if (cl.GetDeviceIDs(platforms[i], kind, 1, &device, &found) == 0 && found > 0) return device;
   }
   return NULL;
+}
+
+/* A GPU if there is one, else another device; keeps a message if there is none. */
+static int opencl_find(void **device) {
+  const int status = opencl_load();
+  if (status) return status;
+  *device = opencl_device_of(OPENCL_GPU);
+  if (!*device) *device = opencl_device_of((uint32_t)OPENCL_ANY_DEVICE);
+  if (*device) return 0;
+  return device_failed(DEVICE_NONE, "there is no OpenCL device: install the driver of one (Debian's pocl-opencl-icd "
+                                    "runs on the processor)");
+}
+
+static const char *device_facts(void) {
+  char name[256] = "", driver[256] = "", version[256] = "";
+  unsigned units = 0;
+  uint64_t memory = 0;
+  void *device;
+  if (opencl_find(&device)) return "";
+  cl.GetDeviceInfo(device, OPENCL_NAME, sizeof name, name, NULL);
+  cl.GetDeviceInfo(device, OPENCL_DRIVER, sizeof driver, driver, NULL);
+  cl.GetDeviceInfo(device, OPENCL_VERSION, sizeof version, version, NULL);
+  char *end = strchr(version, ' '); /* "OpenCL 3.0 and what the platform adds" */
+  if (end && (end = strchr(end + 1, ' ')) != NULL) *end = 0;
+  cl.GetDeviceInfo(device, OPENCL_UNITS, sizeof units, &units, NULL);
+  cl.GetDeviceInfo(device, OPENCL_MEMORY, sizeof memory, &memory, NULL);
+  return device_described(name, driver, version, units, memory);
 }
 
 /* Quotients and square roots are rounded as on processors, where the device can do it. */
@@ -124,18 +159,12 @@ static int opencl_bind(DeviceQueue *d) {
 }
 
 static int queue_open(DeviceQueue *d, const uint8_t *weights) {
-  int status = opencl_load();
+  int status = opencl_find(&d->device);
   if (status) return status;
-  void *device = opencl_device_of(OPENCL_GPU);
-  if (!device) device = opencl_device_of((uint32_t)OPENCL_ANY_DEVICE);
-  if (!device) {
-    return device_failed(DEVICE_NONE, "there is no OpenCL device: install the driver of one (Debian's pocl-opencl-icd "
-                                      "runs on the processor)");
-  }
-  d->context = cl.CreateContext(NULL, 1, &device, NULL, NULL, &status);
-  if (status == 0) d->queue = cl.CreateCommandQueue(d->context, device, 0, &status);
+  d->context = cl.CreateContext(NULL, 1, &d->device, NULL, NULL, &status);
+  if (status == 0) d->queue = cl.CreateCommandQueue(d->context, d->device, 0, &status);
   if (status) return opencl_failed(status, "creating a queue");
-  if ((status = opencl_build(d, device)) != 0) return status;
+  if ((status = opencl_build(d, d->device)) != 0) return status;
   if ((status = opencl_allocate(d, weights)) != 0) return status;
   return opencl_bind(d);
 }
@@ -152,37 +181,74 @@ static void queue_close(DeviceQueue *d) {
   if (d->context) cl.ReleaseContext(d->context);
 }
 
+/* Where a command leaves its event, in a timed run. */
+static void **opencl_event(DeviceQueue *d) {
+  return d->nanoseconds ? &d->event : NULL;
+}
+
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const size_t threads = d->network->steps[step].threads, group = DEVICE_GROUP;
   const size_t whole = (threads + group - 1) / group * group; /* the kernel leaves out what is too much */
+  void **const event = opencl_event(d);
   for (unsigned i = 0; i < d->network->steps[step].loops; i++) {
     const int status = cl.SetKernelArg(d->kernels[step], DEVICE_REGIONS + i, sizeof(int), &iterations[i]);
     if (status) return status;
   }
   if (threads < group) {
-    return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &threads, NULL, 0, NULL, NULL);
+    return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &threads, NULL, 0, NULL, event);
   }
-  return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &whole, &group, 0, NULL, NULL);
+  return cl.EnqueueNDRangeKernel(d->queue, d->kernels[step], 1, NULL, &whole, &group, 0, NULL, event);
+}
+
+/* In a timed run: waits for the last command, and adds its time by the device's clock. */
+static int queue_stamp(DeviceQueue *d, size_t slot) {
+  uint64_t started = 0, ended = 0;
+  if (!d->nanoseconds) return 0;
+  int status = cl.WaitForEvents(1, &d->event);
+  if (status == 0) status = cl.GetEventProfilingInfo(d->event, OPENCL_STARTED, sizeof started, &started, NULL);
+  if (status == 0) status = cl.GetEventProfilingInfo(d->event, OPENCL_ENDED, sizeof ended, &ended, NULL);
+  cl.ReleaseEvent(d->event);
+  d->nanoseconds[slot] += ended - started;
+  return status;
+}
+
+static int opencl_upload(DeviceQueue *d, const uint8_t *tensors, const DevicePort *p) {
+  void *device = d->regions[DEVICE_MUTABLE], **const event = opencl_event(d);
+  if (p->size == 0) return 0;
+  const int status =
+      cl.EnqueueWriteBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, event);
+  return status ? status : queue_stamp(d, DEVICE_UPLOAD);
+}
+
+static int opencl_download(DeviceQueue *d, uint8_t *tensors, const DevicePort *p) {
+  void *device = d->regions[DEVICE_MUTABLE], **const event = opencl_event(d);
+  if (p->size == 0) return 0;
+  const int status = cl.EnqueueReadBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, event);
+  return status ? status : queue_stamp(d, DEVICE_DOWNLOAD);
 }
 
 static int device_run(DeviceQueue *d, uint8_t *tensors) {
   const DeviceNetwork *n = d->network;
-  void *device = d->regions[DEVICE_MUTABLE];
   int status = 0;
-  for (size_t i = 0; status == 0 && i < n->input_count; i++) {
-    const DevicePort *p = &n->inputs[i];
-    if (p->size) {
-      status = cl.EnqueueWriteBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
-    }
-  }
+  for (size_t i = 0; status == 0 && i < n->input_count; i++) status = opencl_upload(d, tensors, &n->inputs[i]);
   if (status == 0) status = n->launch(d);
-  for (size_t i = 0; status == 0 && i < n->output_count; i++) {
-    const DevicePort *p = &n->outputs[i];
-    if (p->size) {
-      status = cl.EnqueueReadBuffer(d->queue, device, 0, p->offset, p->size, tensors + p->offset, 0, NULL, NULL);
-    }
-  }
+  for (size_t i = 0; status == 0 && i < n->output_count; i++) status = opencl_download(d, tensors, &n->outputs[i]);
   const int finished = cl.Finish(d->queue);
   if (status == 0) status = finished;
   return status ? opencl_failed(status, "running the network") : 0;
+}
+
+/* By a queue of its own, whose commands are timed. */
+static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseconds) {
+  int status = 0;
+  void *const usual = d->queue;
+  void *const timed = cl.CreateCommandQueue(d->context, d->device, OPENCL_PROFILING, &status);
+  if (status) return opencl_failed(status, "creating a queue that times kernels");
+  d->queue = timed;
+  d->nanoseconds = nanoseconds;
+  status = device_run(d, tensors);
+  d->nanoseconds = NULL;
+  d->queue = usual;
+  cl.ReleaseCommandQueue(timed);
+  return status;
 }

@@ -5,15 +5,40 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from tenon.errors import ResourceError
+from tenon.network.graph.dtype import Array
 from tenon.runtime.engine.processors import Pinning
 
 
 def has_queue(library: ctypes.CDLL, entry: str) -> bool:
     """Whether the entry points of a program create, run and destroy a device queue."""
     return hasattr(library, f"{entry}_create")
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a device says of itself: its name, its driver's version, the version of the interface (OpenCL's, or the
+    compute capability), the number of compute units, and bytes of memory."""
+
+    name: str
+    driver: str
+    version: str
+    units: int
+    memory: int
+
+    @classmethod
+    def of(cls, words: Mapping[str, str]) -> DeviceProperties:
+        """From the lines of the entry point ``<name>_device``."""
+        name, driver, version = (words.get(word, "").strip() for word in ("name", "driver", "version"))
+        return cls(name, driver, version, int(words.get("units", "0")), int(words.get("memory", "0")))
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.version}, driver {self.driver}"
 
 
 class DeviceQueue:
@@ -35,14 +60,36 @@ class DeviceQueue:
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """Returns 0.  Raises ResourceError if there is no device, or if it fails."""
-        constant, mutable, _ = regions
+        self._prepare(regions)
+        if self._library[f"{self._entry}_run"](regions[1], self._handle):
+            raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
+        return 0
+
+    def times(self, regions: Sequence[ctypes.c_void_p], steps: int) -> Array:
+        """One run: nanoseconds by the device's clock of the copies of inputs, of those of outputs, and of each step.
+
+        Raises ResourceError if there is no device, or if it fails.
+        """
+        self._prepare(regions)
+        spent = np.zeros(2 + steps, np.uint64)
+        address = ctypes.c_void_p(spent.ctypes.data)
+        if self._library[f"{self._entry}_timed_run"](regions[1], self._handle, address):
+            raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
+        return spent
+
+    def properties(self) -> DeviceProperties | None:
+        """The device that runs the program, or would run it; None if there is none."""
+        describe = self._library[f"{self._entry}_device"]
+        describe.restype = ctypes.c_char_p
+        lines = describe().decode(errors="replace").splitlines()
+        words = dict(line.split(": ", 1) for line in lines if ": " in line)
+        return DeviceProperties.of(words) if words else None
+
+    def _prepare(self, regions: Sequence[ctypes.c_void_p]) -> None:
         if self.processors:
             self._pinning.pin()
         if self._process != os.getpid():
-            self._create(constant)
-        if self._library[f"{self._entry}_run"](mutable, self._handle):
-            raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
-        return 0
+            self._create(regions[0])
 
     def _create(self, constant: ctypes.c_void_p) -> None:
         create, status = self._library[f"{self._entry}_create"], ctypes.c_int()

@@ -17,6 +17,7 @@ from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Manifest, MemoryUse
 from tenon.runtime.engine import files
 from tenon.runtime.engine.bindings import ShapeBinding, fitting
+from tenon.runtime.engine.device_queue import DeviceProperties, DeviceQueue
 from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
@@ -199,10 +200,14 @@ class Engine(Locked):
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.
 
         Of a bundle for several shapes, the first binding runs.
-        Threads synchronise after every call.  Raises InputError if the bundle was compiled without ``profile``.
+        Threads synchronise after every call.  On a device, these are sums of the times of its steps, without the gaps
+        between them.  Raises InputError if the bundle was compiled without ``profile``, but for those of devices.
         """
         from tenon.runtime.engine.timestamps import StampedThreadPool
 
+        if self.on_device:
+            spent = self.device_times()
+            return np.cumsum(np.append(np.uint64(1), spent[2:]), dtype=np.uint64)
         if not self.manifest.options.get("profile"):
             raise InputError(
                 f"the kernels of '{self.name}' cannot be timed: compile the model again with --profile (profile=True)"
@@ -217,6 +222,33 @@ class Engine(Locked):
                     self._library, self.manifest.entry, calls, pool.threads, pool.processors
                 )
             return self._stamped.stamps(self._arguments)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the bundle runs on a GPU, or another device that is no processor of this engine."""
+        return bool(self._bindings) and isinstance(self._bindings[0].pool, DeviceQueue)
+
+    @property
+    def device(self) -> DeviceProperties | None:
+        """The GPU, or other device, on which the bundle runs; None of a bundle that runs on processors, and where
+        there is no device."""
+        self._check_open()
+        pool = self._bindings[0].pool
+        return pool.properties() if isinstance(pool, DeviceQueue) else None
+
+    def device_times(self) -> Array:
+        """Run once on what ``inputs`` holds, on a device: nanoseconds by its clock, of the copies of all inputs, of
+        those of all outputs, and of each kernel call (its launches together).
+
+        Of a bundle for several shapes, the first binding runs.  Raises InputError if the bundle runs on processors,
+        ResourceError if the device fails.
+        """
+        with self._lock:
+            self._check_open()
+            self._select(0)
+            if not isinstance(self._pool, DeviceQueue):
+                raise InputError(f"'{self.name}' was made for {self.manifest.target.name}, which has no device to time")
+            return self._pool.times(self._arguments, len(self.manifest.nodes))
 
     def fork(self) -> Engine:
         """A second engine with the same code and weights, and its own memory; for use in another thread."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from tenon.errors import InputError
+from tenon.errors import InputError, ResourceError
 from tenon.network.graph.graph import Array
 from tenon.runtime.bundle.manifest import CallRecord
 from tenon.runtime.engine.device import RemoteBundle
+from tenon.runtime.engine.device_peak import device_peak
+from tenon.runtime.engine.device_queue import DeviceProperties
 from tenon.runtime.engine.engine import Engine
 from tenon.runtime.engine.peak import peak_macs
 from tenon.runtime.engine.timing import Times, measure, time_runs
@@ -23,12 +25,14 @@ _NS = 1e6  # nanoseconds per millisecond
 class Speed:
     """Billions of multiply-accumulates, and of bytes read and written, per second; the first also as percent of the
     machine's measured peak: above 100 if an algorithm needs fewer multiplications than counted. All are from one
-    measurement.
+    measurement.  ``of_bandwidth`` is the percentage of a device's measured memory bandwidth: above 100 where caches
+    hold what is read; 0 of processors.
     """
 
     gmacps: float
     gigabytes: float
     of_peak: float
+    of_bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +82,21 @@ class TypeRow:
         return rate(self.macs, self.mean)
 
 
+@dataclass(frozen=True)
+class DeviceUse:
+    """The device that was profiled: what it is, the bytes per second of a copy in its memory (measured), and the
+    milliseconds, by its clock, in which the inputs are copied to it and the outputs back."""
+
+    properties: DeviceProperties
+    bandwidth: float
+    upload: Times
+    download: Times
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The result of profiling.  ``peak`` is the fp32 multiply-accumulates per second of all threads together."""
+    """The result of profiling.  ``peak`` is the fp32 multiply-accumulates per second of all threads together, or of the
+    whole ``device``, on which times of operators are those of kernels, without the gaps between them."""
 
     name: str
     target: str
@@ -90,6 +106,7 @@ class Profile:
     stamped: Times
     rows: tuple[Row, ...]
     peak: float
+    device: DeviceUse | None = None
 
     @property
     def macs(self) -> int:
@@ -124,8 +141,9 @@ class Profile:
 
     def speed(self, row: Row, milliseconds: float) -> Speed:
         """The speed of an operator for a time: ``row.mean``, or ``row.min``, which is least affected by other load."""
-        gmacps = rate(row.macs, milliseconds)
-        return Speed(gmacps, rate(row.facts.bytes, milliseconds), self.of_peak(gmacps))
+        gmacps, gigabytes = rate(row.macs, milliseconds), rate(row.facts.bytes, milliseconds)
+        of_bandwidth = 100 * 1e9 * gigabytes / self.device.bandwidth if self.device else 0.0
+        return Speed(gmacps, gigabytes, self.of_peak(gmacps), of_bandwidth)
 
     def json(self) -> dict[str, Any]:
         """The profile as JSON; the keys are part of the interface.  Speeds of operators follow from ``avg_ms``."""
@@ -133,6 +151,7 @@ class Profile:
             "name": self.name,
             "target": self.target,
             "threads": self.threads,
+            **self._device(),
             "macs": self.macs,
             "peak_gmacps": self.peak / 1e9,
             "warmup": self.warmup.summary() if self.warmup else None,
@@ -144,6 +163,17 @@ class Profile:
                 {"op": t.op, "count": t.count, "avg_ms": t.mean, "macs": t.macs, "gmacps": t.gmacps, "called": t.called}
                 for t in self.types()
             ],
+        }
+
+    def _device(self) -> dict[str, Any]:
+        """What is said of a device; nothing of processors."""
+        if self.device is None:
+            return {}
+        return {
+            "device": asdict(self.device.properties),
+            "peak_gigabytes_per_s": self.device.bandwidth / 1e9,
+            "upload": self.device.upload.summary(),
+            "download": self.device.download.summary(),
         }
 
     def _row(self, row: Row) -> dict[str, Any]:
@@ -162,6 +192,7 @@ class Profile:
             "percent_of_peak": speed.of_peak,
             "bytes": facts.bytes,
             "gigabytes_per_s": speed.gigabytes,
+            **({"percent_of_bandwidth": speed.of_bandwidth} if self.device else {}),
             "stride": list(facts.strides),
             "pad": list(facts.pads),
             "filter": list(facts.filter),
@@ -175,12 +206,15 @@ def profile(engine: Engine | RemoteBundle, rounds: int = 100, warmup: int = 10, 
     process, or on the machine of a ``RemoteBundle``, by that machine's clock.
 
     The input is random.  Raises InputError if the bundle was compiled without ``profile``, or has no
-    kernels.
+    kernels, ResourceError if its device fails.
     """
     manifest = engine.manifest
     if not manifest.nodes:
         raise InputError(f"'{manifest.name}' runs no kernels: its outputs are inputs or constants")
-    if isinstance(engine, RemoteBundle):
+    device = None
+    if isinstance(engine, Engine) and engine.on_device:
+        (warm, plain, stamped, ticks), device, peak = _on_gpu(engine, rounds, warmup)
+    elif isinstance(engine, RemoteBundle):
         warm, plain, stamped, ticks = _on_device(engine, rounds, warmup)
         peak = peak_macs(manifest.target.name, engine.runner)
     else:
@@ -195,6 +229,7 @@ def profile(engine: Engine | RemoteBundle, rounds: int = 100, warmup: int = 10, 
         stamped=stamped,
         rows=_rows(manifest.nodes, ticks),
         peak=engine.threads * peak,
+        device=device,
     )
 
 
@@ -215,6 +250,21 @@ def _on_device(device: RemoteBundle, rounds: int, warmup: int) -> _Measured:
     every = device.time(warmup + rounds).samples
     stamped = Times(tuple(float(t) for t in (ticks[:, -1] - ticks[:, 0]) / _NS))
     return Times(every[:warmup]) if warmup else None, Times(every[warmup:]), stamped, ticks
+
+
+def _on_gpu(engine: Engine, rounds: int, warmup: int) -> tuple[_Measured, DeviceUse, float]:
+    """The measurements, the device, and its peak."""
+    warm, plain = time_runs(engine, rounds, warmup)
+    readings: list[Array] = []
+    stamped = measure(lambda: readings.append(engine.device_times()), rounds)
+    spent = np.array(readings)
+    properties = engine.device
+    if properties is None:
+        raise ResourceError(f"the device of '{engine.name}' is gone")
+    peak = device_peak(engine.manifest.target.name, properties.units)
+    copies = (Times(tuple(float(t) for t in spent[:, i] / _NS)) for i in range(2))
+    ticks = np.cumsum(np.concatenate([np.zeros((rounds, 1), np.uint64), spent[:, 2:]], axis=1), axis=1)
+    return (warm, plain, stamped, ticks), DeviceUse(properties, peak.bandwidth, *copies), peak.macs
 
 
 def _rows(steps: tuple[CallRecord, ...], ticks: Array) -> tuple[Row, ...]:

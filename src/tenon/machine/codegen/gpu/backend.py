@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenon.errors import InputError
 from tenon.machine.codegen.backend import EntryPoint, Launch, TextUnit, require_supported
 from tenon.machine.codegen.gpu import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
@@ -42,9 +41,7 @@ class DeviceBackend:
     def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
         """The host program, which contains the kernels as text, and a file with the kernels for readers.
 
-        Raises UnsupportedError for kernels that the language cannot express, InputError for ``profile``, which there
-        is not, and for a network that is too large.
+        All programs can be timed, with ``profile`` or without.  Raises UnsupportedError for kernels that the language
+        cannot express, InputError for a network that is too large.
         """
-        if profile:
-            raise InputError(f"kernels in {self.language.title} cannot be timed one by one yet: leave out --profile")
         return print_unit(self.language, self, programs, header, banner=banner)

@@ -15,6 +15,12 @@ _CREATE = """\
 _QUEUE = """\
 /* Runs the network once: copies the inputs to the device and the outputs back.  Returns 0, or the driver's status.
    Runs of one device queue must not overlap. */"""
+_TIMED = """\
+/* Runs the network once as {name}_run does, and gives nanoseconds by the device's clock: of the copies of the inputs,
+   of those of the outputs, and then of each step (all of its launches).  Returns 0, or the driver's status. */"""
+_FACTS = """\
+/* The device that {name}_create would choose, in lines "word: text": name, driver, version (of the interface), units
+   and memory in bytes; empty if there is none, and then the message below says why. */"""
 _DESTROY = "/* Releases what the device holds for the network. */"
 _MESSAGE = "/* What went wrong last, in words: one line, and the compiler's report where it refused the kernels. */"
 _HANDLE = "void *device"
@@ -28,6 +34,8 @@ def entry_points(language: DeviceLanguage, name: str) -> tuple[EntryPoint, ...]:
         EntryPoint(name, about=_RUN),
         EntryPoint(f"{name}_create", (Region.CONSTANT,), ("int *status",), "void *", create),
         EntryPoint(f"{name}_run", mutable, (_HANDLE,), about=_QUEUE),
+        EntryPoint(f"{name}_timed_run", mutable, (_HANDLE, "uint64_t *nanoseconds"), about=_TIMED.format(name=name)),
+        EntryPoint(f"{name}_device", (), ("void",), "const char *", _FACTS.format(name=name)),
         EntryPoint(f"{name}_destroy", (), (_HANDLE,), "void", _DESTROY),
         EntryPoint(f"{name}_message", (), ("void",), "const char *", _MESSAGE),
     )

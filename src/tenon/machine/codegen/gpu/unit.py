@@ -167,7 +167,7 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
         for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
-    once, create, run, destroy, message = (entry.prototype for entry in entry_points(language, name))
+    once, create, run, timed, facts, destroy, message = (e.prototype for e in entry_points(language, name))
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     return [
         _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0}']),
@@ -179,6 +179,8 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, status);\n}}\n",
         f"{run} {{\n  return device_run(device, {Region.MUTABLE});\n}}\n",
+        f"{timed} {{\n  return device_times(device, {Region.MUTABLE}, nanoseconds);\n}}\n",
+        f"{facts} {{\n  return device_facts();\n}}\n",
         f"{destroy} {{\n  device_destroy(device);\n}}\n",
         f"{message} {{\n  return device_message;\n}}\n",
         f"{once} {{",

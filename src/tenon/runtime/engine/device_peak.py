@@ -1,0 +1,87 @@
+"""The measured peak of a device: multiply-adds per second and bytes per second from and to its memory.
+
+Both are measured with kernels in loop IR, printed and launched like those of every network, by the device's clock.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from tenon.compilation import resolved
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region
+from tenon.machine.targets import find
+from tenon.network.graph.types import F32, TensorType
+from tenon.options import Options
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.engine import open_bundle
+
+_CHAINS = 8  # independent multiply-adds of an item
+_STEPS = 4  # multiply-adds of each chain per loop iteration
+_ITERATIONS = 256
+_ITEMS_PER_UNIT = 2048
+_COPIED = 64 << 20  # bytes: more than the caches of most devices hold
+_ROUNDS = 5
+_MOST_UNITS = 1024
+
+
+class DevicePeak(NamedTuple):
+    """fp32 multiply-adds per second of the whole device, and bytes read and written per second by a copy in its
+    memory."""
+
+    macs: float
+    bandwidth: float
+
+
+@lru_cache(maxsize=4)
+def device_peak(target: str, units: int) -> DevicePeak:
+    """Measured once per process on the device that ``target`` chooses, which has so many compute ``units``.
+
+    Raises ResourceError if there is none, or if it fails.
+    """
+    items = min(max(units, 1), _MOST_UNITS) * _ITEMS_PER_UNIT
+    macs = items * _CHAINS * _STEPS * _ITERATIONS
+    floats = _COPIED // 4
+    return DevicePeak(
+        macs / _seconds(_multiply_adds(items), items, target), 2 * _COPIED / _seconds(_copy(floats), floats, target)
+    )
+
+
+def _multiply_adds(items: int) -> Kernel:
+    """Independent chains x = x * a + b in every item; they tend to 1, so that nothing overflows."""
+    k = Builder("peak_multiply_adds")
+    given = k.param("given", items)
+    out = k.param("out", items, out=True)
+    with k.loop("item", items, kind="parallel") as item:
+        x = k.local("x", _CHAINS)
+        seed = k.let("seed", given[item])
+        with k.unroll("i", _CHAINS) as i:
+            x[i] = seed
+        with k.loop("iteration", _ITERATIONS), k.unroll("step", _STEPS), k.unroll("i", _CHAINS) as i:
+            x[i] = x[i] * 0.999 + 0.001
+        with k.unroll("i", _CHAINS - 1) as i:
+            x[0] = x[0] + x[i + 1]
+        out[item] = x[0]
+    return k.done()
+
+
+def _copy(floats: int) -> Kernel:
+    k = Builder("peak_copy")
+    given = k.param("given", floats)
+    out = k.param("out", floats, out=True)
+    with k.loop("item", floats, kind="parallel") as item:
+        out[item] = given[item]
+    return k.done()
+
+
+def _seconds(kernel: Kernel, floats: int, target: str) -> float:
+    """The shortest time of some launches of a kernel, from one part of the activations to another."""
+    size = 4 * floats
+    places = (Place(Region.ACTIVATIONS, 0), Place(Region.ACTIVATIONS, size))
+    port = Port("out", TensorType(F32, (1,)), 0)
+    call = Call(kernel, places, kernel.name, kernel.name)
+    program = Program(kernel.name, (), (port,), (call,), (), Memory(0, 64, 2 * size, 0))
+    with open_bundle(Bundle.of(program, resolved(Options.from_environment(threads=1), find(target)))) as engine:
+        return min(int(engine.device_times()[-1]) for _ in range(_ROUNDS)) / 1e9
