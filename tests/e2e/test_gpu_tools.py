@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,13 @@ import pytest
 import tenon
 from command_line import run_main
 from gpu_devices import needs_compiler, why_not
+from onnx_models import model, node, random
 from real import DIGITS, held_out_digits
 from tenon.cli import main
 from tenon.errors import InputError
+from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.quantization import compare
 from tenon.runtime.engine import Engine
 
 
@@ -79,3 +85,76 @@ def test_profiles_name_the_device_and_its_bandwidth(
     assert measured["peak_gigabytes_per_s"] > 0
     assert measured["upload"]["rounds"] == 3
     assert all(row["percent_of_bandwidth"] > 0 for row in measured["operators"])
+
+
+# ----------------------------------------------------------------------------------------- comparisons
+def test_benchmarks_list_the_parts_of_a_run(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["benchmark", str(DIGITS / "digits.onnx"), "--target", target, "--rounds", "3", "--no-tuning"]
+    assert run_main(main, command) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"driver \S+.*: inputs .* kernels .* outputs .* created in ", text)
+    assert run_main(main, [*command, "--json"]) == 0
+    (network,) = json.loads(capsys.readouterr().out)["networks"]
+    assert all(network[part] > 0 for part in ("create", "upload", "kernels", "download"))
+    assert network["device"]["name"] in text
+
+
+def two_layers(folder: Path) -> str:
+    """A model that a driver compiles in a moment: a matrix product, and its hyperbolic tangent."""
+    nodes = [node("MatMul", ["x", "w"], ["product"]), node("Tanh", ["product"], ["y"])]
+    made = model(nodes, {"x": [2, 8]}, ["product", "y"], {"w": random(8, 6)})
+    (folder / "small.onnx").write_bytes(made.SerializeToString())
+    return str(folder / "small.onnx")
+
+
+def test_a_device_is_compared_with_the_processor(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the name of a target before the file."""
+    small = two_layers(tmp_path)
+    np.save(tmp_path / "data.npy", random(2, 2, 8))
+    command = ["compare", small, f"{target}:{small}", "--data", str(tmp_path / "data.npy"), "--samples", "2", "--json"]
+    assert run_main(main, command) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert all(each["sqnr"] is None or each["sqnr"] > 100 for each in compared["outputs"])
+
+
+def test_targets_of_other_machines_are_refused() -> None:
+    with pytest.raises(InputError, match="cortex-m4: its code does not run in this process"):
+        compare(f"cortex-m4:{DIGITS / 'digits.onnx'}", str(DIGITS / "digits.onnx"), {})
+
+
+def test_the_first_layer_that_diverges_is_named(
+    target: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel that computes nothing of its layer: the layer is named without --layers."""
+    command = ["validate", two_layers(tmp_path), "--target", target, "--against", "host", "--samples", "2"]
+    command.append("--no-tuning")
+    assert run_main(main, command) == 0
+    assert "ran on" in capsys.readouterr().err
+    backend = find_backend(target)
+    assert isinstance(backend, DeviceBackend)
+    embedded = backend.language.embedded
+
+    def broken(kernels: str) -> str:
+        """The step of the layer product, which returns at once."""
+        start = re.search(r"product.*\n.*_step_\d+\(.*\{\n", kernels)
+        assert start
+        return embedded(f"{kernels[: start.end()]}  return;\n{kernels[start.end() :]}")
+
+    language = replace(backend.language, embedded=broken)
+    monkeypatch.setattr(f"tenon.machine.codegen.{target}.BACKEND", DeviceBackend(language))
+    monkeypatch.setenv("TENON_CACHE", str(tmp_path))
+    assert run_main(main, command) == 2
+    shown = capsys.readouterr()
+    assert "the first layer that differs is 'product'" in shown.err.replace("\n", " ")
+    assert "worst layers" in shown.out
+
+
+def test_inspect_says_how_much_memory_of_the_device_is_needed(
+    engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = engine.manifest.target.name
+    folder = tenon.compile(DIGITS / "digits.onnx", target=target, no_tuning=True).save(tmp_path / "out")
+    assert run_main(main, ["inspect", str(folder)]) == 0
+    assert re.search(r"memory of the device +\d", capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tenon.runtime.bundle.manifest import FILE as MANIFEST
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.instruction_count import count
-from tenon.runtime.engine.timing import Times, fill_randomly, time_runs
+from tenon.runtime.engine.timing import Times, fill_randomly, measure, time_runs
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
 
@@ -95,8 +96,22 @@ def _measured(
     machine."""
     if isinstance(engine, RemoteBundle) and engine.emulated and not on_device:
         return {"instructions": _instructions(engine), "runner": engine.where}, None
+    if isinstance(engine, Engine) and engine.on_device:
+        return _on_gpu(engine, rounds, warmup)
     times = engine.time(rounds, warmup) if isinstance(engine, RemoteBundle) else time_runs(engine, rounds, warmup)[1]
     return {**times.summary(), **({"runner": engine.where} if isinstance(engine, RemoteBundle) else {})}, times
+
+
+def _on_gpu(engine: Engine, rounds: int, warmup: int) -> tuple[dict[str, Any], Times]:
+    """The times of runs, the device, and milliseconds for its creation (kernels built, weights copied) and, by its
+    clock, for copies of the inputs, kernels, and copies of the outputs."""
+    creation = measure(engine.prepare, 1).first
+    times = time_runs(engine, rounds, warmup)[1]
+    upload, download, *kernels = engine.device_times() / 1e6
+    parts = {"create": creation, "upload": upload, "kernels": sum(kernels), "download": download}
+    device = engine.device
+    named = {"device": asdict(device)} if device else {}
+    return {**times.summary(), **{k: float(v) for k, v in parts.items()}, **named}, times
 
 
 def _instructions(device: RemoteBundle) -> int:

@@ -53,6 +53,8 @@ class NetworkRows:
         self._timed |= times is not None
         text = without_times(facts) if times is None else line(times)
         console.print(f"{self._shown[number]:<{self._longest}}  {text}", markup=False, soft_wrap=True)
+        if "upload" in facts:
+            console.print(f"{'':<{self._longest}}  {on_device(facts)}", markup=False, soft_wrap=True)
 
     def end(self) -> None:
         """How the times were measured."""
@@ -65,6 +67,16 @@ def line(times: Times) -> str:
     return (
         f"{duration(times.median):>10}  (min {duration(times.min)}, max {duration(times.max)}, "
         f"std {duration(times.std)})"
+    )
+
+
+def on_device(facts: Mapping[str, Any]) -> str:
+    """What a run on a device consists of, by its clock, and how long it takes to create the network there."""
+    upload, kernels, download, create = (duration(facts[k]) for k in ("upload", "kernels", "download", "create"))
+    device = facts.get("device", {})
+    return (
+        f"{device.get('name', 'device')}, driver {device.get('driver', '')}: inputs {upload}, kernels {kernels}, "
+        f"outputs {download}; created in {create}"
     )
 
 

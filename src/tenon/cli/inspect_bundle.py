@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tenon.cli.console import console, count, patches_text, print_json, size, table
 from tenon.errors import BundleError
+from tenon.machine.codegen.backend import find
+from tenon.machine.targets.registry import rows
 from tenon.options import opening
 from tenon.runtime.bundle import Manifest, read_manifest
 from tenon.runtime.bundle.container import Container
@@ -111,6 +113,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     facts.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
     if manifest.patches:
         facts.add_row("in patches", patches_text(manifest.patches))
+    if target.name in rows() and find(rows()[target.name].backend).launch == "grid":
+        facts.add_row("memory of the device", size(memory.constant + memory.mutable + memory.activations))
     if manifest.size:
         facts.add_row("code", size(manifest.size.code + manifest.size.data))
     facts.add_row("multiply-accumulates", count(macs))

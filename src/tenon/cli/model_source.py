@@ -268,5 +268,11 @@ def compiled(source: ModelArgument, options: Mapping[str, Any], progress: Stages
     return _compiled(source, chosen, progress, only_speed=False)
 
 
+def note_device(engine: tenon.Engine) -> None:
+    """Say on which device a network ran, if not on the processor."""
+    if device := engine.device:
+        note(f"{engine.name} ran on {device}")
+
+
 def _opened(bundle: tenon.Bundle | str | Path, threads: Threads, target: str = "") -> tenon.Engine:
     return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores, target=target)

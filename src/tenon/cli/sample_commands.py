@@ -114,7 +114,7 @@ def quantize_command(
 @with_groups
 def compare_command(
     *,
-    first: Annotated[str, typer.Argument(help="A model, a bundle, onnxruntime:FILE or litert:FILE.")],
+    first: Annotated[str, typer.Argument(help="A model, a bundle, onnxruntime:FILE, litert:FILE or TARGET:FILE.")],
     second: Annotated[str, typer.Argument(help="Another one, which is measured by the first.")],
     key: KeyOptions,
     signed: SignatureOptions,
@@ -156,8 +156,8 @@ def validate_command(
         typer.Option(
             "--against",
             metavar="RUNTIME",
-            help="The runtime to compare with: onnxruntime, litert, opencv, ncnn, paddle, tensorflow or torch; with "
-            ":FILE for another file there.",
+            help="The runtime to compare with: onnxruntime, litert, opencv, ncnn, paddle, tensorflow or torch, or a "
+            "target (host); with :FILE for another file there.",
         ),
     ] = None,
     expected: Annotated[

@@ -9,13 +9,14 @@ from typing import Any
 
 from tenon.cli.console import console, note, print_json, stages, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import ModelArgument, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, note_device, open_engine_or_device
 from tenon.cli.noise_table import print_noise, without_infinity
 from tenon.errors import InputError
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array
 from tenon.network.ops.traits import is_quantised
 from tenon.options import Options
+from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle, ResidentNetwork
 from tenon.tools.deployment import ModelValidation, read_deployment, validate_deployment
 from tenon.tools.deployment.layers import DIFFERS, CompiledLayers, LayerComparison
@@ -67,24 +68,30 @@ def validate_model(
             precision = str(engine.manifest.options.get("precision"))
         else:
             precision = Options.from_environment(precision=chosen.get("precision")).precision
-        inside = None
         if settings["layers"] and isinstance(runner, ResidentNetwork):
             raise InputError(f"--layers: no effect: {runner.name} has one network in its firmware")
-        if graph is not None and settings["layers"]:
+
+        def inside() -> CompiledLayers | None:
             open_on = None if runner is None else partial(RemoteBundle, runner=runner)
-            inside = CompiledLayers(graph, Options.from_environment(**chosen), open_on)
+            return None if graph is None else CompiledLayers(graph, Options.from_environment(**chosen), open_on)
+
         network = graph or interface_graph(engine.manifest)
         if data is None:
             note(f"{settings['samples']} samples of random numbers are compared (--data gives others)")
-        validation = validate(
+        compared = partial(
+            validate,
             network,
             run,
             random_samples(network, settings["samples"], settings["seed"]) if data is None else data,
             against=known,
             expected=expected,
             limits=LIMITS[kind_of(quantised, precision)].changed(*limits),
-            **{**settings, "layers": inside},
         )
+        validation = compared(**{**settings, "layers": inside() if settings["layers"] else None})
+        if isinstance(engine, Engine):
+            note_device(engine)
+            if engine.on_device and not validation.passed and validation.inside is None and known is not None:
+                validation = compared(**{**settings, "layers": inside()})
     if as_json:
         print_json({**without_infinity(validation), "passed": validation.passed})
     else:

@@ -60,7 +60,7 @@ class DeviceQueue:
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """Returns 0.  Raises ResourceError if there is no device, or if it fails."""
-        self._prepare(regions)
+        self.prepare(regions)
         if self._library[f"{self._entry}_run"](regions[1], self._handle):
             raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
         return 0
@@ -70,7 +70,7 @@ class DeviceQueue:
 
         Raises ResourceError if there is no device, or if it fails.
         """
-        self._prepare(regions)
+        self.prepare(regions)
         spent = np.zeros(2 + steps, np.uint64)
         address = ctypes.c_void_p(spent.ctypes.data)
         if self._library[f"{self._entry}_timed_run"](regions[1], self._handle, address):
@@ -85,7 +85,9 @@ class DeviceQueue:
         words = dict(line.split(": ", 1) for line in lines if ": " in line)
         return DeviceProperties.of(words) if words else None
 
-    def _prepare(self, regions: Sequence[ctypes.c_void_p]) -> None:
+    def prepare(self, regions: Sequence[ctypes.c_void_p]) -> None:
+        """Create the network on the device, unless that is done.  Raises ResourceError if there is no device, or if it
+        refuses the network."""
         if self.processors:
             self._pinning.pin()
         if self._process != os.getpid():

@@ -236,6 +236,14 @@ class Engine(Locked):
         pool = self._bindings[0].pool
         return pool.properties() if isinstance(pool, DeviceQueue) else None
 
+    def prepare(self) -> None:
+        """Let a device load its kernels and weights now, instead of in the first run; of a bundle that runs on
+        processors, nothing.  Raises ResourceError if there is no device, or if it refuses the network."""
+        with self._lock:
+            self._check_open()
+            if isinstance(self._pool, DeviceQueue):
+                self._pool.prepare(self._arguments)
+
     def device_times(self) -> Array:
         """Run once on what ``inputs`` holds, on a device: nanoseconds by its clock, of the copies of all inputs, of
         those of all outputs, and of each kernel call (its launches together).

@@ -25,6 +25,7 @@ from tenon.tools.peers.base import real
 from tenon.tools.quantization.comparison import (
     GraphInterface,
     check_alike,
+    is_target,
     opened,
     outputs_like,
     scale_of,
@@ -120,14 +121,14 @@ def validate(
     """Compare the outputs of ``run`` with those of the source framework, or with recorded ones.
 
     ``graph`` is the model as imported, whose inputs samples of ``data`` (as for ``quantize``) must fit.  ``against`` is
-    a runtime that is installed (of ``peers.PEERS``) and the model in it, "onnxruntime:FILE" (``weights`` is its second
-    file, if that does not lie beside it); ``expected`` an .npz file, or arrays, with the outputs by name, for several
-    samples along a first axis.  Quantised outputs are compared as the real numbers that they stand for (with
-    ``real_outputs``, ``run`` gives these); recorded ones may be integers or real.  With ``layers`` these
-    are compared, too (``layers.compare_layers``), with those of ``against`` where it shows them, else with the
-    references of the operators; they are closed.  ``limits`` say by how much real numbers may
-    differ (by default those of ``LIMITS`` for floats of 32 bits, or for a quantised model); integers, truth values and
-    strings have to be the same.  Raises InputError for references that do not fit.
+    a runtime that is installed (of ``peers.PEERS``), or a target that runs here, and the model in it,
+    "onnxruntime:FILE" or "host:FILE" (``weights`` is its second file, if that does not lie beside it); ``expected`` an
+    .npz file, or arrays, with the outputs by name, for several samples along a first axis.  Quantised outputs are
+    compared as the real numbers that they stand for (with ``real_outputs``, ``run`` gives these); recorded ones may be
+    integers or real.  With ``layers`` these are compared, too (``layers.compare_layers``), with those of ``against``
+    where it shows them, else with the references of the operators; they are closed.  ``limits`` say by how much real
+    numbers may differ (by default those of ``LIMITS`` for floats of 32 bits, or for a quantised model); integers, truth
+    values and strings have to be the same.  Raises InputError for references that do not fit.
     """
     if (against is None) == (expected is None):
         raise InputError("name one reference: a runtime with --against, or recorded outputs with --expected")
@@ -146,10 +147,11 @@ def validate(
 
 
 def reference(against: str, file: str) -> str:
-    """The name of a reference: the model's own file in this runtime.  Raises InputError for another runtime."""
+    """The name of a reference: the model's own file in this runtime, or compiled for this target.  Raises InputError
+    for another one."""
     runtime, colon, other = against.partition(":")
-    if runtime not in PEERS:
-        raise InputError(f"--against {against}: choose one of {', '.join(PEERS)}, or give --expected")
+    if runtime not in PEERS and not is_target(runtime):
+        raise InputError(f"--against {against}: choose one of {', '.join(PEERS)}, or a target, or give --expected")
     return f"{runtime}:{other if colon else file}"
 
 

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import InputError, guarded
+from tenon.machine.targets import find
+from tenon.machine.targets.host_cpu import runs_here
+from tenon.machine.targets.registry import rows
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, Quant, TensorType
@@ -67,7 +70,8 @@ def compare(
     """Run two networks on ``samples`` samples of ``data`` (as for ``quantize``) and compare what they compute.
 
     Each is a model, a graph, the folder of a bundle, an engine or device, or "onnxruntime:FILE" or "litert:FILE", which
-    runs the file in that runtime if it is installed.  Inputs and outputs belong together in their order.  Integers with
+    runs the file in that runtime if it is installed, or "opencl:FILE", which compiles a model for that target (by
+    default this machine's processor).  Inputs and outputs belong together in their order.  Integers with
     a scale count as the real numbers that they stand for, and inputs are quantised where one network takes integers and
     the other floats.  With ``layers``, tensors of the same name are compared too.  Raises ModelError, and InputError
     for networks whose inputs or outputs do not match.
@@ -121,9 +125,16 @@ def opened(
     runtime, colon, file = text.partition(":")
     if colon and runtime in PEERS:
         return peer(runtime, file, weights, like)
+    if colon and is_target(runtime):
+        return _CompiledGraph(with_open_batches(load(file, weights=weights)), arithmetic, threads, runtime)
     if not is_model(text):
         return BundleNetwork(open_bundle(text, threads=threads), owned=True)
     return _CompiledGraph(with_open_batches(load(text)), arithmetic, threads)
+
+
+def is_target(name: str) -> bool:
+    """Whether a network's prefix names a target that its model is compiled for."""
+    return name == "host" or name in rows()
 
 
 def is_model(text: str) -> bool:
@@ -227,11 +238,13 @@ class GraphInterface:
 
 
 class _CompiledGraph(GraphInterface):
-    """A graph, compiled for this machine."""
+    """A graph, compiled for a target that runs on this machine."""
 
-    def __init__(self, graph: Graph, arithmetic: str | None, threads: int) -> None:
+    def __init__(self, graph: Graph, arithmetic: str | None, threads: int, target: str = "host") -> None:
         super().__init__(graph)
-        self._arithmetic, self._threads = arithmetic or "onnx", threads
+        if not runs_here(find(target).name):
+            raise InputError(f"{target}: its code does not run in this process, in which networks are compared")
+        self._arithmetic, self._threads, self._target = arithmetic or "onnx", threads, target
         self._asked: list[Value] = []
         self._probes: Probes | None = None
 
@@ -250,7 +263,9 @@ class _CompiledGraph(GraphInterface):
 
     def run(self, sample: Sample) -> dict[str, Array]:
         if self._probes is None:
-            self._probes = Probes(self.graph, [*self.graph.outputs, *self._asked], self._arithmetic, self._threads)
+            self._probes = Probes(
+                self.graph, [*self.graph.outputs, *self._asked], self._arithmetic, self._threads, self._target
+            )
         values = next(iter(self._probes.run([sample])))
         return {v.name: real(array, scale_of(v)) for v, array in values.items()}
 

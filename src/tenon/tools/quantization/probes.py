@@ -24,12 +24,14 @@ class Probes:
     own: small networks gain little from several threads for one sample.
     """
 
-    def __init__(self, graph: Graph, values: Sequence[Value], arithmetic: str = "float", threads: int = 1) -> None:
+    def __init__(
+        self, graph: Graph, values: Sequence[Value], arithmetic: str = "float", threads: int = 1, target: str = "host"
+    ) -> None:
         self.values = list(dict.fromkeys(values))
         self._inputs = {id(v): v.name for v in graph.inputs}
         asked = [v for v in self.values if id(v) not in self._inputs]
         copy, self._names = exposing(graph, asked)
-        options = Options.from_environment(arithmetic=arithmetic, threads=1, name="probes")
+        options = Options.from_environment(arithmetic=arithmetic, threads=1, name="probes", target=target)
         self.bundle = compile(copy, options)
         first = open_bundle(self.bundle)
         self._engines: list[Engine] = [first, *(first.fork() for _ in range(threads - 1))]
