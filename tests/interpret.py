@@ -6,13 +6,15 @@ than the width, a float that does not fit the integer it is cast to.
 
 A thread is a generator that pauses at each barrier; a thread loop runs its threads in lockstep between barriers, so a
 barrier that some of them do not reach is an error and not a hang. Iterations of a parallel loop run in reverse order,
-since their order must not matter.
+since their order must not matter; that of threads between two barriers, and that of blocks, does not matter because an
+element that one of them writes and another one touches is an error, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -69,6 +71,17 @@ class _Cells:
         rows = (math.prod(shape), buffer.type.lanes)
         self.data = np.zeros(rows, numpy_type(buffer.type.dtype)) if data is None else data.reshape(rows)
         self.written = None if data is not None else np.zeros(rows[0], bool)
+        self.users: dict[bool, _Users] = {}  # by whether they store; made when a thread of a block touches an element
+
+    def note(self, window: slice, who: _Who | None, *, store: bool) -> None:
+        """Note an access by a thread of a block. Raises KernelError if another thread touches an element between the
+        same barriers, or another block at any time, and one of the two stores."""
+        if who is None or self.buffer.space not in ("shared", "global"):
+            return
+        self.users = self.users or {kind: _Users(len(self.data)) for kind in (False, True)}
+        if self.users[True].others(window, who) or (store and self.users[False].others(window, who)):
+            raise KernelError(f"{self.buffer.name}: an element is touched by two threads, of which one stores")
+        self.users[store].add(window, who)
 
     def window(self, at: Sequence[int], lanes: int) -> slice:
         """The elements that ``lanes`` lanes from ``at`` take. Raises KernelError if one is out of range in any
@@ -87,20 +100,54 @@ class _Cells:
         d = next((d for d, i in enumerate(at) if not 0 <= i < self.shape[d]), len(at) - 1)
         return KernelError(f"{self.buffer.name}{list(self.shape)}: {list(at)}, {lanes} lanes, dimension {d}")
 
-    def read(self, at: Sequence[int], lanes: int) -> Array:
+    def read(self, at: Sequence[int], lanes: int, who: _Who | None = None) -> Array:
         window = self.window(at, lanes)
+        self.note(window, who, store=False)
         if self.written is not None and not self.written[window].all():
             raise KernelError(f"{self.buffer.name}{list(at)} is read before it is written")
         lanes_read: Array = self.data[window].reshape(-1).copy()
         return lanes_read
 
-    def write(self, at: Sequence[int], value: Array) -> None:
+    def write(self, at: Sequence[int], value: Array, who: _Who | None = None) -> None:
         if self.buffer.space == "const":
             raise KernelError(f"store to the constant {self.buffer.name}")
         window = self.window(at, len(value))
+        self.note(window, who, store=True)
         self.data[window] = value.reshape(-1, self.buffer.type.lanes)
         if self.written is not None:
             self.written[window] = True
+
+
+@dataclass
+class _Who:
+    """A thread of a block; ``interval`` counts the barriers that it has passed."""
+
+    block: tuple[int, ...]
+    thread: int
+    interval: int = 0
+
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+class _Users:
+    """Which blocks touched each element of a buffer, and which threads since their last barrier."""
+
+    def __init__(self, size: int) -> None:
+        self.block, self.interval, self.thread = (np.full(size, _NOBODY) for _ in range(3))
+
+    def others(self, window: slice, who: _Who) -> bool:
+        """Whether any of the elements was touched by another block, or by another thread between the same barriers."""
+        block, me = self.block[window], hash(who.block) & (1 << 40) - 1
+        now = (block == me) & (self.interval[window] == who.interval)
+        return bool((((block != me) & (block != _NOBODY)) | (now & (self.thread[window] != who.thread))).any())
+
+    def add(self, window: slice, who: _Who) -> None:
+        block, thread, me = self.block[window], self.thread[window], hash(who.block) & (1 << 40) - 1
+        now = (block == me) & (self.interval[window] == who.interval)
+        self.thread[window] = np.where(now & (thread != who.thread), _SEVERAL, who.thread)
+        self.block[window] = np.where((block == me) | (block == _NOBODY), me, _SEVERAL)
+        self.interval[window] = who.interval
 
 
 _Value = Callable[["_Thread"], Array]
@@ -117,9 +164,16 @@ class _Thread:
         self, code: _Code, memory: dict[Buffer, _Cells], env: Env, names: dict[Ref, Array], own: dict[Buffer, _Cells]
     ) -> None:
         self.code, self.memory, self.env, self.names, self.own = code, memory, env, names, own
+        self.block: tuple[int, ...] = ()
+        self.who: _Who | None = None
 
-    def child(self, var: Var, value: int) -> _Thread:
-        return _Thread(self.code, self.memory, {**self.env, var: value}, dict(self.names), dict(self.own))
+    def child(self, var: Var, value: int, kind: str) -> _Thread:
+        thread = _Thread(self.code, self.memory, {**self.env, var: value}, dict(self.names), dict(self.own))
+        thread.block = (*self.block, value) if kind == "block" else self.block
+        if kind == "thread":
+            outer = self.who.thread if self.who else 0
+            thread.who = _Who(self.block, outer * var.below[0].const + value)
+        return thread
 
     def holds(self, facts: tuple[Index, ...]) -> bool:
         return all(evaluate(f, self.env) >= 0 for f in facts)
@@ -142,6 +196,8 @@ class _Thread:
     def _paused(self, s: Stmt) -> Iterator[None]:
         match s:
             case Barrier():
+                if self.who:
+                    self.who.interval += 1
                 yield
             case Outline() | Instruction():
                 yield from self.run(s.body)
@@ -151,7 +207,7 @@ class _Thread:
             case Bind():
                 self.bind(s)
                 yield from self.run(s.body)
-            case Loop() if s.kind.startswith("thread"):
+            case Loop() if s.kind == "thread":
                 yield from _run_lockstep([thread.run(s.body) for thread in self.iterations(s)])
             case Loop():
                 for thread in self.iterations(s):
@@ -172,10 +228,10 @@ class _Thread:
                 yield self
             return
         for i in reversed(iterations):
-            if s.kind.startswith("block"):
+            if s.kind == "block":
                 for buffer in [b for b in self.memory if b.space == "shared"]:
                     del self.memory[buffer]
-            yield self.child(s.var, i)
+            yield self.child(s.var, i, s.kind)
 
     def allocate(self, buffer: Buffer) -> None:
         cells = _Cells(buffer, tuple(evaluate(i, self.env) for i in buffer.shape), None)
@@ -216,7 +272,7 @@ class _Code:
                 return self._operation(e)
             case Load():
                 buffer, lanes, where = e.buffer, e.type.lanes, _position(e.index)
-                return lambda thread: thread.cells(buffer).read(where(thread.env), lanes)
+                return lambda thread: thread.cells(buffer).read(where(thread.env), lanes, thread.who)
             case Ref():
                 return lambda thread: thread.names[e]
             case Const():
@@ -292,7 +348,7 @@ class _Code:
 
     def _store(self, s: Store) -> _Action:
         compute, buffer, where = self.value(s.value), s.buffer, _position(s.index)
-        return lambda thread: thread.cells(buffer).write(where(thread.env), compute(thread))
+        return lambda thread: thread.cells(buffer).write(where(thread.env), compute(thread), thread.who)
 
     def _body(self, body: Sequence[Stmt]) -> _Action:
         """The statements, made when they are first reached."""

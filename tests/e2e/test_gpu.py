@@ -216,7 +216,7 @@ def test_every_step_is_a_launch_of_its_work_items(language: str) -> None:
     assert sum(step.work_items is not None for step in steps) >= len(steps) - 1  # softmax of one row has one item
     for i, step in enumerate(steps):
         length = step.work_items.length if step.work_items else 1
-        assert f'{{"digits_step_{i}", {length}, 0}},' in bundle.source
+        assert f'{{"digits_step_{i}", {length}, 0, 0}},' in bundle.source
 
 
 def test_names_of_the_model_can_be_left_out(language: str) -> None:

@@ -71,7 +71,7 @@ def test_backends_print_the_same_steps(c99: Literal["gnu", "strict"], threads: i
     ("statement", "words"),
     [
         (Alloc(Buffer("tile", Type(DType.F32), (Index((), 4),), "shared")), "no shared memory"),
-        (Loop(Var("t", (Index((), 4),), 0), (), "thread.x"), "no thread.x loops"),
+        (Loop(Var("t", (Index((), 4),), 0), (), "thread"), "no thread loops"),
         (Loop(Var("t", (Index((), 4),), 0), (Barrier(),)), "no barriers"),
     ],
 )

@@ -80,9 +80,9 @@ def test_guards_are_evaluated_lazily() -> None:
 def test_threads_meet_at_barriers() -> None:
     k = Builder("k")
     x, y = k.param("x", 2, 4), k.param("y", 2, 4, out=True)
-    with k.loop("b", 2, kind="block.x") as b:
+    with k.loop("b", 2, kind="block") as b:
         s = k.local("s", 4, space="shared")
-        with k.loop("t", 4, kind="thread.x") as t:
+        with k.loop("t", 4, kind="thread") as t:
             s[t] = x[b, t]
             k.barrier()
             y[b, t] = s[3 - t]
@@ -150,7 +150,7 @@ def _mixed_types(k: Builder) -> None:
 
 def _barrier_in_one_thread(k: Builder) -> None:
     k.param("x", 3, 4), k.param("y", 3, 4, out=True)
-    with k.loop("t", 4, kind="thread.x") as t, k.when(t - 1):
+    with k.loop("t", 4, kind="thread") as t, k.when(t - 1):
         k.barrier()
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Address:
     """The element ``at`` elements behind ``base``: a pointer, or, where ``array`` names an array, the number of one of
-    its elements (empty: the first)."""
+    its elements (empty: the first).  ``words`` stand before the type in a pointer there."""
 
     base: str
     at: int
     array: str = ""
+    words: str = ""
 
     @property
     def element(self) -> str:

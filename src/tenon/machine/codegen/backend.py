@@ -20,12 +20,13 @@ from tenon.errors import InputError, InternalError
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Loop
 from tenon.machine.kernel_ir.walk import operations, statements
+from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Call, Program, Region
 
 Launch = Literal["call", "grid"]
 """How a step runs: "call" is a function call, whose work items threads take in slices; "grid" is a launch with one
-thread of a grid for each work item."""
+thread of a grid for each work item, or of the work groups of a kernel that has them."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,20 @@ class KernelLaunch:
     """One kernel call of a program, as a backend runs it; those of a program stand in the order of ``Program.calls``.
 
     ``function`` is the printed kernel.  ``work_items`` numbers its parallel iterations; where it is None, one thread
-    runs them all (a grid of one).  With a ``barrier``, every step before must have ended everywhere: threads wait for
-    each other; a GPU's queue, which runs launches in order, needs nothing.
+    runs them all (a grid of one), unless the kernel is a launch of work ``groups``.  With a ``barrier``, every step
+    before must have ended everywhere: threads wait for each other; a GPU's queue, which runs launches in order, needs
+    nothing.
     """
 
     call: Call
     function: str
     work_items: WorkItems | None
     barrier: bool
+
+    @property
+    def groups(self) -> WorkGroups | None:
+        """The work groups of the launch; None where ``work_items`` say what runs."""
+        return work_groups(self.call.kernel)
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ def steps_of(
 ) -> tuple[KernelLaunch, ...]:
     """The steps of a program, its kernels proved; ``printed`` prints a kernel (with slices of its work items, if those
     are shared) and returns its function's name."""
-    sharing = Sharing(program.threads, grid=backend.launch == "grid")
+    sharing = Sharing(program.threads, grid=backend.launch == "grid", launch=program.launch, spaces=program.spaces)
     parts = [sharing.part(call) for call in program.calls]
     for part in parts:
         require_supported(backend, part.call.kernel)
@@ -213,7 +220,7 @@ def unsupported(backend: Backend, kernel: Kernel) -> Iterator[str]:
         yield f"this target has no {space} memory"
     for kind in dict.fromkeys(s.kind for s in inside if isinstance(s, Loop) and s.kind not in backend.loops):
         yield f"this target has no {kind} loops"
-    if any(isinstance(s, Barrier) for s in inside) and not any(kind.startswith("thread.") for kind in backend.loops):
+    if any(isinstance(s, Barrier) for s in inside) and "thread" not in backend.loops:
         yield "this target has no barriers inside a kernel"
     if any(isinstance(s, CallSource) for s in inside) and not backend.calls_c:
         yield "this target cannot call C functions of plug-ins"

@@ -33,7 +33,7 @@ class IRText:
     spaces = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
     operations = None
     calls_c = True
-    loops = frozenset({"serial", "unroll", "parallel", *(f"{k}.{axis}" for k in ("block", "thread") for axis in "xyz")})
+    loops = frozenset({"serial", "unroll", "parallel", "block", "thread"})
 
     def kernel(self, kernel: Kernel) -> str:
         """The kernel's text."""

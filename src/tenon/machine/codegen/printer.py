@@ -51,6 +51,7 @@ from tenon.machine.kernel_ir.loops import (
     Store,
     Type,
 )
+from tenon.machine.kernel_ir.work_groups import KINDS, WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.network.graph.types import DType
 
@@ -77,6 +78,7 @@ class Printer(ABC):
         self.flat: dict[int, Index] = {}
         self.kernel_name = ""
         self.line_of: WorkItems | None = None
+        self.groups: WorkGroups | None = None  # of the kernel being printed
         self.items: list[tuple[Index, int]] = []  # first item and number of items of each parallel iteration around
         self.f = Function(outlined=False)
         self._print: dict[type, Callable[..., None]] = {
@@ -187,8 +189,12 @@ class Printer(ABC):
 
     @classmethod
     def pointer_type(cls, buffer: Buffer) -> str:
-        const = "const " if buffer.space == "const" else ""
-        return f"{cls.spaces.get(buffer.space, '')}{const}{cls.names[buffer.type.dtype]} *"
+        return f"{cls.space_words(buffer)}{cls.names[buffer.type.dtype]} *"
+
+    @classmethod
+    def space_words(cls, buffer: Buffer) -> str:
+        """What stands before the type in a pointer to a buffer."""
+        return f"{cls.spaces.get(buffer.space, '')}{'const ' if buffer.space == 'const' else ''}"
 
     def unique(self, name: str) -> str:
         """A function name not used before in this unit."""
@@ -255,7 +261,8 @@ class Printer(ABC):
             self.flat[id(idx)] = buffer.flat(idx)
         flat = self.now(self.flat[id(idx)])
         name, base = self.pointer(buffer, flat.terms, flat.const)
-        return Address(name, flat.const - base, "" if self.pointers else self.f.arrays.get(buffer, buffer.name))
+        array = "" if self.pointers else self.f.arrays.get(buffer, buffer.name)
+        return Address(name, flat.const - base, array, self.space_words(buffer))
 
     def pointer(self, buffer: Buffer, terms: Terms, const: int) -> tuple[str, int]:
         scope = self.home(frozenset().union(*(a.vars for a, _ in terms)))
@@ -356,6 +363,8 @@ class Printer(ABC):
 
     def on_alloc(self, s: Alloc) -> None:
         b = s.buffer
+        if b.space == "shared":  # a parameter, which the caller has made
+            return
         self.f.made[b] = object()
         if b.space == "register":
             names = [b.name]
@@ -432,6 +441,9 @@ class Printer(ABC):
         if s.kind == "unroll":
             self.unrolled(s)
             return
+        if s.kind in KINDS:
+            self.launched(s)
+            return
         sliced = self.line_of if s.kind == "parallel" else None
         once = self.at_most_once(s)
         if sliced:
@@ -444,6 +456,21 @@ class Printer(ABC):
             self.inside(s.var, s.body)
         if sliced:
             self.items.pop()
+
+    def launched(self, s: Loop) -> None:
+        """A loop over blocks or threads: its variable follows from the number of the block, or of the thread in it."""
+        assert self.groups is not None
+        step, extent = self.groups.place(s.var)
+        if extent == 1:
+            self.env[s.var] = 0
+            self.block(s.body)
+            return
+        outermost = s.var in (*self.groups.blocks[:1], *self.groups.threads[:1])
+        value = f"{s.kind}_number{f' / {step}' if step > 1 else ''}{'' if outermost else f' % {extent}'}"
+        self.line("{")
+        self.f.made[s.var] = object()
+        self.line(f"  const {self.int_type} {s.var.name} = {value};", self.f.made[s.var])
+        self.inside(s.var, s.body)
 
     def at_most_once(self, s: Loop) -> bool:
         """Whether a loop that is not unrolled has no second iteration."""
@@ -543,17 +570,21 @@ class Printer(ABC):
         """Print a kernel, unless an equal one is there already; returns the function's name.
 
         With ``slices`` the function takes two more arguments, ``slice_from`` and ``slice_to``: the work items to run.
+        The function of a launch of work groups takes the memory that a block shares, in the order of
+        ``WorkGroups.shared``, and then ``block_number`` and ``thread_number``.
         """
         name = self.kernel_name = self.unique(k.name)
         self.f, self.env, self.flat, self.line_of = Function(outlined=False), {}, {}, slices
-        self.items = []
+        self.items, self.groups = [], work_groups(k)
+        shared = self.groups.shared if self.groups else ()
         text = self.body(k.body)
         needed = self.f.needed
-        given = [(b.name, b.name in needed) for b in k.params] + [(v.name, v in needed) for v in k.sizes]
+        given = [(b.name, b.name in needed) for b in (*k.params, *shared)] + [(v.name, v in needed) for v in k.sizes]
         unused = "".join(f"  (void){name};\n" for name, used in given if not used)
-        params = [f"{self.pointer_type(b)}{b.name}" for b in k.params]
+        params = [f"{self.pointer_type(b)}{b.name}" for b in (*k.params, *shared)]
         params += [f"{self.int_type} {v.name}" for v in k.sizes]
         params += [f"{self.int_type} slice_{end}" for end in ("from", "to") if slices]
+        params += [f"{self.int_type} {kind}_number" for kind in KINDS if self.groups]
         text = f"({', '.join(params)}) {{\n{unused}{text}\n}}\n"
         if text in self.functions:
             self.taken.discard(name)

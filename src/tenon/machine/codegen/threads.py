@@ -10,8 +10,11 @@ from functools import lru_cache
 from tenon.errors import InternalError
 from tenon.machine.codegen.spread import independent, spread
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
+from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
+from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems, linearise
 from tenon.machine.plan.program import Branch, Call, Item, Place, Repeat
+from tenon.machine.proofs.bounds import ConflictError, prove
 from tenon.machine.proofs.count import count
 
 TINY = 8000
@@ -32,13 +35,24 @@ class Sharing:
     A kernel whose parallel iterations cannot be shown to be independent is correct when one thread runs them all.
     """
 
-    def __init__(self, threads: int, *, grid: bool = False) -> None:
-        """``grid``: each work item has a thread of its own, instead of a slice for each of ``threads``."""
-        self.threads, self.grid = threads, grid
+    def __init__(
+        self,
+        threads: int,
+        *,
+        grid: bool = False,
+        launch: Launch | None = None,
+        spaces: tuple[MemorySpace, ...] = (SHARED,),
+    ) -> None:
+        """``grid``: each work item has a thread of its own, instead of a slice for each of ``threads``.  ``launch`` and
+        ``spaces`` are what the machine offers to work groups."""
+        self.threads, self.grid, self.launch, self.spaces = threads, grid, launch or Launch(), spaces
 
     def part(self, call: Call) -> WorkDivision:
         """Raises OutOfRangeError if the kernel cannot be proved."""
         same = _same(call)
+        if (groups := work_groups(call.kernel)) is not None:
+            self.prove_groups(call, groups, same)
+            return WorkDivision(call, None)
         pairs = tuple((same or {}).items())
         if self.grid and same is not None:
             call = replace(call, kernel=spread(call.kernel, pairs))
@@ -48,6 +62,18 @@ class Sharing:
         if any(b.space == "scratch" and p.copies < own for b, p in _arguments(call)):
             raise InternalError(f"{call.kernel.name}: threads would share the scratch memory that each needs alone")
         return WorkDivision(call, slices)
+
+    def prove_groups(self, call: Call, groups: WorkGroups, same: dict[Buffer, Buffer] | None) -> None:
+        """Raises InternalError unless the machine can run the work groups of a kernel: no single thread can."""
+        name = call.kernel.name
+        if groups.size > self.launch.group:
+            raise InternalError(f"{name}: blocks of {groups.size} threads, more than {self.launch.group}")
+        if same is None:
+            raise InternalError(f"{name}: an operand of work groups overlaps a result")
+        try:
+            prove(call.kernel, same, self.spaces)
+        except ConflictError as error:
+            raise InternalError(str(error)) from None
 
     def items(self, kernel: Kernel) -> WorkItems | None:
         """The work items that threads share, of a kernel whose iterations are independent; None: one thread runs

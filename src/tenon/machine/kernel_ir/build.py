@@ -159,7 +159,7 @@ class Builder:
         return done[id(value)]
 
     def barrier(self) -> None:
-        """Add a barrier, at which all threads meet."""
+        """Add a barrier, at which all threads of a block meet."""
         self._emit(Barrier())
 
     def prefetch(self, tensor: Tensor, *at: IndexLike) -> None:
@@ -180,8 +180,8 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, *extent: IndexLike, kind: str = "serial") -> Iterator[Index]:
-        """for name in range(min(extent)); a loop with one iteration is omitted, unless it is parallel."""
-        if extent == (1,) and kind != "parallel":
+        """for name in range(min(extent)); a loop with one iteration is omitted, unless it is parallel or of threads."""
+        if extent == (1,) and kind not in ("parallel", "thread"):
             yield Index()
             return
         var = self._var(name, *extent)

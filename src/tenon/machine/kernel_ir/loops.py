@@ -10,8 +10,11 @@
                | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
                | instruction name(B[I, ...] ... ; int ...) { S... }
        | call name(B... ; const...) "C source"
-    kind     ::= serial unroll parallel block.x|y|z thread.x|y|z
+    kind     ::= serial unroll parallel block thread
     kernel   ::= name, params B..., sizes v..., { S... }
+
+Loops of kind ``block`` and ``thread`` are a launch of work groups (``kernel_ir.work_groups``): their iterations run at
+the same time, and the threads of one block share memory of space ``shared`` and meet at each ``barrier``.
 
 Three ideas carry it.  Indices stay per dimension, so proofs never see a flattened address.  Unrolling is
 printing: an ``unroll`` loop stays a loop in the tree, so proofs and counts stay small.  Values are
@@ -277,7 +280,7 @@ def reduce_lanes(how: str, a: Expr) -> Expr:
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """``space`` is global (written by the kernel), const, scratch (private memory of the thread that runs the
-    iteration, undefined before and after it), shared, stack or register."""
+    iteration, undefined before and after it), shared (memory of a work group), stack or register."""
 
     name: str
     type: Type  # of one element; register tiles hold whole vectors
@@ -323,7 +326,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    pass
+    """All threads of the block arrive before any goes on; what they stored before is seen by all after it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tenon.machine.isa.base import ProductUnit, TableUnit
+from tenon.machine.kernel_ir.spaces import Launch, MemorySpace
 from tenon.network.graph.types import DType
 
 
@@ -31,6 +32,12 @@ class Machine:
     threads: int = 1  # that algorithms are chosen for
     own_memory: bool = True  # a thread can have memory of its own for intermediate results
     stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
+    launch: Launch | None = None  # of kernels in work groups, if it runs any
+    spaces: tuple[MemorySpace, ...] = ()  # besides registers, the stack and the parameters of kernels
+
+    def space(self, name: str) -> MemorySpace | None:
+        """The memory space of that name, if it has it."""
+        return next((space for space in self.spaces if space.name == name), None)
 
     @cached_property
     def fours(self) -> Mapping[DType, ProductUnit]:

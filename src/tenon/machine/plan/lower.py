@@ -160,6 +160,8 @@ class _Lowering:
             self.setting.threads,
             largest=f"{largest.origin.layer or largest.output.name} ({largest.op.name})" if largest else "",
             assumed=tuple(self.graph.assumed.items()),
+            launch=self.setting.machine.launch,
+            spaces=self.setting.machine.spaces,
         )
 
     def prepare(self, first: int = 0) -> list[Node]:

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import Quant, TensorType
@@ -234,7 +235,8 @@ class Program:
     ``threads`` is the most that may run it.  ``error`` is the largest of any layer, over the RMS of
     an output channel, of its algorithm and of rounding to 16 bits (see ``ops.base.Operator.error``).
     ``largest`` is the layer at which the most bytes of activations are alive.  ``assumed`` are the names of inputs
-    whose batch is 1 because nothing bound it, and of that dimension.
+    whose batch is 1 because nothing bound it, and of that dimension.  ``launch`` and ``spaces`` are what its machine
+    offers to kernels that are launches of work groups.
     """
 
     name: str
@@ -248,6 +250,8 @@ class Program:
     largest: str = ""
     patches: Patches | None = None
     assumed: tuple[tuple[str, str], ...] = ()
+    launch: Launch | None = None
+    spaces: tuple[MemorySpace, ...] = (SHARED,)
 
     def __repr__(self) -> str:
         return f"Program('{self.name}', {len(self.calls)} calls)"

@@ -9,8 +9,9 @@ Fourier-Motzkin elimination cut down to one variable at a time, innermost first.
 Also shown: whatever is divided is never negative, in every index, loop bound and test, because C truncates where the
 IR floors; offsets and all that is computed on the way fit 31 bits; variables, values and buffers are used where they
 are in scope; registers are indexed by what is known when they are printed; registers and stack arrays are written
-before they are read (see ``proofs.written``) and take no more than ``STACK`` bytes; and what threads do at the same
-time does not meet (see ``proofs.race_check``).
+before they are read (see ``proofs.written``) and take no more than ``STACK`` bytes, shared memory no more than its
+space has; and what threads do at the same time does not meet (see ``proofs.race_check``, and ``proofs.intervals`` for
+the threads of work groups).
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ from tenon.machine.kernel_ir.loops import (
     Store,
     Type,
 )
+from tenon.machine.kernel_ir.spaces import SHARED, MemorySpace
+from tenon.machine.kernel_ir.work_groups import KINDS, WorkGroups, buffer_bytes, work_groups
+from tenon.machine.proofs.intervals import group_conflict
 from tenon.machine.proofs.race_check import Touch, conflict
 from tenon.machine.proofs.written import Written
 from tenon.network.graph.types import LARGEST_BUFFER
@@ -51,6 +55,8 @@ STACK = 1 << 18
 
 _LIMIT = LARGEST_BUFFER
 _PRIVATE = ("register", "stack")
+_MADE = (*_PRIVATE, "shared")
+"""Spaces whose contents are undefined at first."""
 Facts = tuple[Index, ...]
 _Memo = dict[tuple[object, ...], float]
 
@@ -59,7 +65,7 @@ class OutOfRangeError(InternalError):
     """A kernel would touch memory that is not its own.  Names the buffer, the dimension and the distance."""
 
 
-def _facts(atom: Atom, memo: _Memo) -> list[Index]:
+def _facts(atom: Atom, guards: Facts, memo: _Memo) -> list[Index]:
     one = Index(((atom, 1),))
     if isinstance(atom, Var):
         return [one, *(b - 1 - one for b in atom.below)]
@@ -69,8 +75,8 @@ def _facts(atom: Atom, memo: _Memo) -> list[Index]:
     return [
         atom.of - one * atom.by,
         one * atom.by - atom.of + (atom.by - 1),
-        one * -1 + _floor(upper(atom.of, (), memo), atom.by),
-        one - _floor(-upper(-atom.of, (), memo), atom.by),
+        one * -1 + _floor(upper(atom.of, guards, memo), atom.by),
+        one - _floor(-upper(-atom.of, guards, memo), atom.by),
     ]
 
 
@@ -89,7 +95,7 @@ def upper(e: Index, guards: tuple[Index, ...] = (), memo: _Memo | None = None) -
     if key not in memo:
         atom, k = e.terms[-1]
         memo[key] = float("inf")
-        for fact in (*_facts(atom, memo), *guards):
+        for fact in (*_facts(atom, guards, memo), *guards):
             c = next((c for a, c in fact.terms if a == atom), 0)
             if c * k < 0 and k % c == 0 and fact.terms[-1][0].order <= atom.order:
                 rest = tuple(g for g in guards if g is not fact)
@@ -101,15 +107,21 @@ class ConflictError(OutOfRangeError):
     """Two threads would touch one element.  Names the buffer and the loops."""
 
 
-def prove(kernel: Kernel, same: Mapping[Buffer, Buffer] | None = None) -> int:
+def prove(
+    kernel: Kernel, same: Mapping[Buffer, Buffer] | None = None, spaces: tuple[MemorySpace, ...] = (SHARED,)
+) -> int:
     """Raise OutOfRangeError unless every access is proved; returns how many accesses there are.
 
-    ``same`` maps parameters to others of their shape that the caller gives the same memory.  Raises ConflictError
-    where only the parallel loops are at fault.
+    ``same`` maps parameters to others of their shape that the caller gives the same memory; ``spaces`` are those that
+    the machine has.  Raises ConflictError where only the loops over parallel iterations, blocks or threads are at
+    fault, InternalError for loops over blocks and threads that make no launch.
     """
-    proof = _Proof(kernel, same or {})
+    groups = work_groups(kernel)
+    proof = _Proof(kernel, same or {}, groups, spaces)
     proof.run()
     if proof.parallel and (what := proof.kept_apart() or conflict(proof.touches)):
+        raise ConflictError(f"{kernel.name}: {what}")
+    if groups is not None and (what := group_conflict(groups, same or {})):
         raise ConflictError(f"{kernel.name}: {what}")
     return proof.accesses
 
@@ -171,15 +183,25 @@ class _Scope:
 
 
 class _Proof:
-    def __init__(self, kernel: Kernel, same: Mapping[Buffer, Buffer]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        same: Mapping[Buffer, Buffer],
+        groups: WorkGroups | None,
+        spaces: tuple[MemorySpace, ...],
+    ) -> None:
         self.kernel = kernel
         self.same = same
+        self.groups = groups
+        self.spaces = {space.name: space for space in spaces}
+        self.allocated = dict.fromkeys(self.spaces, 0)
         self.parallel = has_parallel(kernel.body)
         self.touches: list[Touch] = []
         self.homes: dict[Buffer, tuple[Var, ...]] = {}  # the parallel loops around each buffer that a thread makes
         self.scratch: dict[
             Buffer, tuple[set[tuple[Var, ...]], set[tuple[Var, ...]]]
         ] = {}  # around loads, around stores
+        self.bound: set[Var] = set()  # from data
         self.memo: _Memo = {}
         self.whole: set[tuple[Index, Facts]] = set()  # indices of which everything but the scope is shown
         self.accesses = 0
@@ -194,6 +216,8 @@ class _Proof:
         for b in self.kernel.params:
             for extent in b.shape:
                 self.index(extent, (), f"shape of {b.name}")
+            if self.groups is not None and b.space == "scratch":
+                raise OutOfRangeError(f"{self.kernel.name}: {b.name} is memory of a thread, which blocks have not")
             self.scope.open(b)
         self.visit(self.kernel.body, (), _Iteration())
 
@@ -244,7 +268,7 @@ class _Proof:
             raise OutOfRangeError(f"{self.kernel.name}: unrolled {s.var.name} has no constant number of iterations")
         if any(upper(b, guards, self.memo) <= 0 for b in s.var.below):
             return
-        parallel = s.kind == "parallel"
+        parallel = s.kind == "parallel" or s.kind in KINDS
         inside = _Iteration((*iteration.loops, s.var), not has_parallel(s.body)) if parallel else iteration
         before, self.written = self.written, self.written.fork()
         self.scope.open(s.var)
@@ -264,6 +288,7 @@ class _Proof:
         if any(upper(1 - b, guards, self.memo) > 0 for b in s.var.below):
             raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
         before, self.written = self.written, self.written.fork()
+        self.bound.add(s.var)
         self.scope.open(s.var)
         self.visit(s.body, guards, iteration)
         self.scope.close(len(self.scope.live) - 1)
@@ -290,21 +315,48 @@ class _Proof:
                     f"{self.kernel.name}: {b.name} makes {self.stack} bytes of stack, more than {STACK}"
                 )
             self.written.begin(b)
+        elif b.space == "shared":
+            self.alloc_shared(b)
         self.homes[b] = iteration.loops
         self.scope.open(b)
+
+    def alloc_shared(self, b: Buffer) -> None:
+        """Memory of a block, of a constant size that fits what the machine has."""
+        if b.space not in self.spaces:
+            raise OutOfRangeError(f"{self.kernel.name}: {b.name} is in {b.space} memory, which the machine has not")
+        if any(extent.terms for extent in b.shape):
+            raise OutOfRangeError(f"{self.kernel.name}: {b.name} has no constant size")
+        self.allocated[b.space] += buffer_bytes(b)
+        if (total := self.allocated[b.space]) > (most := self.spaces[b.space].bytes):
+            raise OutOfRangeError(
+                f"{self.kernel.name}: {b.name} makes {total} bytes of {b.space} memory, more than {most}"
+            )
+        self.written.begin(b)
 
     def store(self, s: Store, guards: Facts, iteration: _Iteration) -> None:
         if s.buffer.space == "const":
             raise OutOfRangeError(f"{self.kernel.name}: stores to the read-only {s.buffer.name}")
         self.access("store", s.buffer, s.index, s.value.type, guards)
         self.touch(iteration, s.buffer, s.index, s.value.type.lanes, store=True)
-        if s.buffer.space in _PRIVATE:
-            self.written.store(s.buffer, s.index, s.value.type.lanes // s.buffer.type.lanes, guards)
+        if s.buffer.space in _MADE:
+            width = s.value.type.lanes // s.buffer.type.lanes
+            self.written.store(s.buffer, s.index, width, guards, self.threads(s, guards))
+        if s.buffer.space == "shared":
+            return
         if self.homes.get(s.buffer, iteration.loops) != iteration.loops:
             what = (
                 f"{s.buffer.name} carries a value from one iteration of parallel {iteration.loops[-1].name} to another"
             )
             raise ConflictError(f"{self.kernel.name}: {what}")
+
+    def threads(self, s: Store, guards: Facts) -> tuple[Var, ...]:
+        """The loops over threads, all of which make a store to shared memory, so that any of them may load what the
+        others stored; whether there is a barrier between, ``proofs.intervals`` finds.  None where the place depends on
+        data, which may be other data in each thread."""
+        if self.groups is None or s.buffer.space != "shared":
+            return ()
+        moving = frozenset().union(*(a.vars for i in (*s.index, *guards) for a, _ in i.terms))
+        return () if moving & self.bound else self.groups.threads
 
     def prefetch(self, s: Prefetch, guards: Facts) -> None:
         """It may point past the end, but not further than a pointer can be moved."""
@@ -316,8 +368,9 @@ class _Proof:
 
     def call_source(self, s: CallSource) -> None:
         """It gets parameters of the kernel, whole, and is called once; what it does with them is not known."""
-        if self.parallel or any(b not in self.kernel.params for b in s.buffers):
-            what = "is called by several threads" if self.parallel else "takes memory that is no parameter"
+        several = self.parallel or self.groups is not None
+        if several or any(b not in self.kernel.params for b in s.buffers):
+            what = "is called by several threads" if several else "takes memory that is no parameter"
             raise OutOfRangeError(f"{self.kernel.name}: the C function {s.function} {what}")
         self.accesses += len(s.buffers)
 
@@ -335,7 +388,7 @@ class _Proof:
             b, width = e.buffer, e.type.lanes // e.buffer.type.lanes
             self.access("load", b, e.index, e.type, guards)
             self.touch(iteration, b, e.index, e.type.lanes)
-            if b.space in _PRIVATE and not self.written.covers(b, e.index, width, guards):
+            if b.space in _MADE and not self.written.covers(b, e.index, width, guards):
                 raise OutOfRangeError(f"{self.kernel.name}: {b.space} {b.name} is read before it is written")
         elif isinstance(e, Ref):
             self.scope.use(e)
@@ -377,8 +430,17 @@ class _Proof:
                 raise OutOfRangeError(f"{self.kernel.name}: {at}: passes the end by {over}")
             if (under := upper(-i, guards, self.memo)) > 0:
                 raise OutOfRangeError(f"{self.kernel.name}: {at}: starts {under} before 0")
+        if self.groups is not None:
+            self.aligned(b, idx, width, where)
         if b.space != "register" and upper(b.flat(idx), guards, self.memo) >= _LIMIT // b.type.bytes:
             raise OutOfRangeError(f"{self.kernel.name}: {where}: offsets need more than 31 bits")
+
+    def aligned(self, b: Buffer, idx: tuple[Index, ...], width: int, where: str) -> None:
+        """Several elements of memory lie at a multiple of their size: devices have no other vectors."""
+        if width > 1 and b.space != "register":
+            flat = b.flat(idx)
+            if flat.const % width or any(k % width for _, k in flat.terms):
+                raise OutOfRangeError(f"{self.kernel.name}: {where}: {width} elements that may not be aligned")
 
     def lanes(self, b: Buffer, type: Type, where: str) -> None:
         """Registers are whole vectors, memory is single elements, and a vector is a power of two of them."""

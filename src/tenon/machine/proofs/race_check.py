@@ -35,19 +35,26 @@ class Side:
     terms: Terms
     low: int
     high: int
+    most: tuple[tuple[Atom, int], ...] = ()  # what tests say of variables: they are at most that
 
     def reach(self) -> tuple[int, int]:
         """(least, greatest) value, with independent terms."""
-        low, high = Index(self.terms).span()
-        return self.low + low, self.high + high
+        if not self.most:
+            low, high = Index(self.terms).span()
+            return self.low + low, self.high + high
+        known, low, high = dict(self.most), self.low, self.high
+        for atom, k in self.terms:
+            end = k * min(atom.most(), known.get(atom, atom.most()))
+            low, high = low + min(0, end), high + max(0, end)
+        return low, high
 
     def split(self, k: int) -> tuple[Side, Side]:
         """(x, r) with this = k * x + r."""
-        x = Side(tuple((a, c // k) for a, c in self.terms if c % k == 0), 0, 0)
-        return x, Side(tuple((a, c) for a, c in self.terms if c % k), self.low, self.high)
+        x = Side(tuple((a, c // k) for a, c in self.terms if c % k == 0), 0, 0, self.most)
+        return x, Side(tuple((a, c) for a, c in self.terms if c % k), self.low, self.high, self.most)
 
     def without(self, fixed: dict[Atom, int]) -> Side:
-        return Side(tuple(t for t in self.terms if t[0] not in fixed), self.low, self.high)
+        return Side(tuple(t for t in self.terms if t[0] not in fixed), self.low, self.high, self.most)
 
     @property
     def alone(self) -> Atom | None:
@@ -72,10 +79,18 @@ class Touch:
     sides: tuple[Side, ...]
 
     @classmethod
-    def of(cls, chain: tuple[Var, ...], buffer: Buffer, store: bool, idx: tuple[Index, ...], width: int) -> Touch:
+    def of(
+        cls,
+        chain: tuple[Var, ...],
+        buffer: Buffer,
+        store: bool,
+        idx: tuple[Index, ...],
+        width: int,
+        most: tuple[tuple[Atom, int], ...] = (),
+    ) -> Touch:
         wide = [0] * (len(idx) - 1) + [width - 1]
         moving = (tuple(t for t in i.terms if t[0].most()) for i in idx)  # the variable of a loop of one iteration is 0
-        sides = tuple(Side(t, i.const, i.const + w) for t, i, w in zip(moving, idx, wide, strict=True))
+        sides = tuple(Side(t, i.const, i.const + w, most) for t, i, w in zip(moving, idx, wide, strict=True))
         return cls(chain, buffer, store, sides)
 
 
@@ -85,7 +100,7 @@ def conflict(touches: Iterable[Touch]) -> str:
     for a, b in combinations_with_replacement(merged, 2):
         if a.buffer is b.buffer and (a.store or b.store):
             for fixed, differs in _cases(a.chain, b.chain):
-                if not _apart(a, b, fixed, differs):
+                if not apart(a, b, fixed, differs):
                     names = " and ".join(dict.fromkeys(t.chain[-1].name if t.chain else "no loop" for t in (a, b)))
                     doing = "write" if a.store and b.store else "write and read"
                     return f"two iterations of parallel {names} may {doing} one element of {a.buffer.name}"
@@ -115,13 +130,13 @@ def _cases(a: tuple[Var, ...], b: tuple[Var, ...]) -> Iterator[tuple[frozenset[V
         yield frozenset(shared), None
 
 
-def _apart(a: Touch, b: Touch, fixed: frozenset[Var], differs: Var | None) -> bool:
+def apart(a: Touch, b: Touch, fixed: frozenset[Var], differs: Var | None) -> bool:
     """Whether the accesses are disjoint, given the loops in which the iterations agree and one in which they differ."""
     known: dict[Equation, None] = {}
     new = list(zip(a.sides, b.sides, strict=True))
     for _ in range(_ROUNDS):
         cancelled = [_cancelled(e, fixed) for e in new]
-        if any(_absurd(e, differs) for e in cancelled):
+        if any(_absurd(e, differs) or _apart_by(e, fixed) for e in cancelled):
             return True
         fresh = [e for e in dict.fromkeys([*new, *cancelled]) if e not in known]
         known.update(dict.fromkeys(fresh))
@@ -145,6 +160,15 @@ def _absurd(e: Equation, differs: Var | None) -> bool:
     return differs is not None and e[0].alone is e[1].alone is differs and e[0].low == e[1].low
 
 
+def _apart_by(e: Equation, fixed: frozenset[Var]) -> bool:
+    """Whether both sides are remainders, by one number, of the same and another constant: they differ."""
+    x, y = e[0].quotient, e[1].quotient
+    if x is None or y is None or not (x.rest and y.rest and x.by == y.by) or e[0].low or e[1].low:
+        return False
+    between = x.of - y.of
+    return x.vars <= fixed and not between.terms and between.const % x.by != 0
+
+
 def _digits(e: Equation) -> Iterator[Equation]:
     """k * x + r = k * y + s gives x - y = (s - r) / k, one of a few numbers; where it is one, r and s are known too."""
     a, b = e
@@ -152,9 +176,9 @@ def _digits(e: Equation) -> Iterator[Equation]:
         (x, r), (y, s) = a.split(k), b.split(k)
         (low_r, high_r), (low_s, high_s) = r.reach(), s.reach()
         low, high = -((high_r - low_s) // k), (high_s - low_r) // k
-        yield x, Side(y.terms, low, high)
+        yield x, Side(y.terms, low, high, y.most)
         if low == high:
-            yield r, Side(s.terms, s.low - low * k, s.high - low * k)
+            yield r, Side(s.terms, s.low - low * k, s.high - low * k, s.most)
 
 
 def _rejoined(known: list[Equation]) -> Iterator[Equation]:

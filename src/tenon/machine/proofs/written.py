@@ -1,11 +1,12 @@
-"""Which elements of registers and stack arrays have certainly been written.
+"""Which elements of registers, stack arrays and shared memory have certainly been written.
 
 A store gives a *record*: the buffer, the index of each dimension, and the tests that it stood under.  While the loops
 around it are open, the record holds for this iteration of theirs: a load with the same index finds it.  When a loop
 ends that certainly ran, its variable is *closed*: every value below the least number of iterations has been taken, so
-the record covers a set of elements.  A loop that may not have run, or whose variable a test depends on, takes its
-records with it; so does a test that the load does not stand under too, and a parallel loop, whose iterations other
-threads run.  What is covered without tests by records of which every variable is closed is kept element by element.
+the record covers a set of elements: those for which its tests hold, where these depend on closed variables only.  A
+loop that may not have run takes its records with it; so does a test that the load does not stand under too, and a
+parallel loop, whose iterations other threads run.  A store to shared memory closes the loops over threads at once, as
+every thread runs it.  What is covered by records of which every variable is closed is kept element by element.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tenon.machine.kernel_ir.index import Index, Var
 from tenon.machine.kernel_ir.loops import Buffer
 from tenon.network.graph.graph import Array
 
-_MOST = 1 << 16
+_MOST = 1 << 18
 """Elements of a set that is listed; a larger one counts as not covered."""
 
 Extents = dict[Var, int]
@@ -40,6 +41,17 @@ class Record:
         """The variables that have one value: those of loops still open."""
         return _vars((*self.index, *self.guards)) - {v for v, _ in self.closed}
 
+    @property
+    def settled(self) -> frozenset[Index]:
+        """The tests that say which elements are covered: they depend on closed variables only."""
+        closed = {v for v, _ in self.closed}
+        return frozenset(g for g in self.guards if (variables := _vars((g,))) and variables <= closed)
+
+    def holds_under(self, given: frozenset[Index]) -> bool:
+        """Whether the tests that say nothing of single elements are among ``given``."""
+        rest = self.guards - self.settled
+        return rest <= given and not _vars(rest) & {v for v, _ in self.closed}
+
 
 @dataclass
 class Written:
@@ -57,15 +69,25 @@ class Written:
         """What is known where a block begins."""
         return Written(dict(self.records), {b: c.copy() for b, c in self.cells.items()})
 
-    def store(self, buffer: Buffer, index: tuple[Index, ...], width: int, guards: tuple[Index, ...]) -> None:
+    def store(
+        self,
+        buffer: Buffer,
+        index: tuple[Index, ...],
+        width: int,
+        guards: tuple[Index, ...],
+        threads: tuple[Var, ...] = (),
+    ) -> None:
+        """A store by all of ``threads``, where ``guards`` hold."""
         if width == 1 and not guards and (at := _constant(index)) is not None:
             self.cells[buffer][at] = True
             return
-        self._add(buffer, Record(index, width, frozenset(guards)))
+        moving = _vars((*index, *guards))
+        closed = tuple((v, v.most() + 1) for v in threads if v in moving)
+        self._add(buffer, Record(index, width, frozenset(guards), closed))
 
     def _add(self, buffer: Buffer, record: Record) -> None:
-        if not record.free and not record.guards:
-            image = _image(record.index, record.width, dict(record.closed))
+        if not record.free and record.guards == record.settled:
+            image = _image(record.index, record.width, dict(record.closed), record.settled)
             if image is not None:
                 self.cells[buffer][image] = True
                 return
@@ -77,16 +99,14 @@ class Written:
             return True
         given = frozenset(guards)
         every = {v: v.most() + 1 for v in _vars(index)}
+        cells = self.cells[buffer]
         for r in self.records[buffer]:
-            if r.guards <= given and _within(r, index, width, every):
+            if r.holds_under(given) and _within(r, index, width, every, cells.shape):
                 return True
         image = _image(index, width, every)
         if image is None:
             return False
-        cells = self.cells[buffer]
-        inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(image, cells.shape, strict=True)])
-        # What lies outside of the buffer is another proof's concern.
-        return bool(cells[tuple(i[inside] for i in image)].all())
+        return bool(cells[_inside(image, cells.shape)].all())
 
     def join(self, inner: Written, var: Var, iterations: int) -> None:
         """After a loop over ``var`` that ran at least that often, ``inner`` being known at the end of its body."""
@@ -97,7 +117,7 @@ class Written:
             for r in inner.records[buffer]:
                 if var not in r.free:
                     self._add(buffer, r)
-                elif var not in _vars(r.guards):
+                elif var not in _vars(r.guards) or buffer.space == "shared":
                     self._add(buffer, Record(r.index, r.width, r.guards, (*r.closed, (var, iterations))))
 
     def keep(self, inner: Written, var: Var | None = None) -> None:
@@ -125,25 +145,53 @@ def _constant(index: tuple[Index, ...]) -> tuple[int, ...] | None:
     return None if any(i.terms for i in index) else tuple(i.const for i in index)
 
 
-def _within(r: Record, index: tuple[Index, ...], width: int, every: Extents) -> bool:
-    """Whether ``r`` covers the load, dimension by dimension.  One closed variable in two dimensions covers no box."""
+def _within(r: Record, index: tuple[Index, ...], width: int, every: Extents, shape: tuple[int, ...]) -> bool:
+    """Whether ``r`` covers the load: the dimensions that its closed variables move by sets of elements, the others by
+    equal indices."""
     closed = dict(r.closed)
-    seen: set[Var] = set()
+    last = len(index) - 1
+    moving = [d for d, have in enumerate(r.index) if _vars((have,)) & closed.keys()]
+    if any(_vars((r.index[d],)) - closed.keys() for d in moving):
+        return False
     for d, (have, want) in enumerate(zip(r.index, index, strict=True)):
-        last = d == len(index) - 1
-        moving = _vars((have,)) & closed.keys()
-        if moving & seen or (moving and _vars((have,)) - closed.keys()):
+        if d not in moving and (have != want or (d == last and width > r.width)):
             return False
-        seen |= moving
-        if not moving:
-            if have != want or (last and width > r.width):
-                return False
-            continue
-        has = _line(have, r.width if last else 1, closed)
-        asks = _line(want, width if last else 1, every)
-        if has is None or asks is None or not np.isin(asks, has).all():
-            return False
-    return True
+    if not moving:
+        return not r.settled
+    if not r.settled and _apart(r.index, moving, closed):
+        return all(_covers_line(r, index, d, width if d == last else 1, every, closed) for d in moving)
+    wide = last in moving
+    return _covers_box(r, [index[d] for d in moving], moving, (width if wide else 1), every, [shape[d] for d in moving])
+
+
+def _apart(index: tuple[Index, ...], moving: list[int], closed: Extents) -> bool:
+    """Whether no closed variable moves two dimensions, so that what is covered is a box."""
+    each = [_vars((index[d],)) & closed.keys() for d in moving]
+    return sum(map(len, each)) == len(frozenset().union(*each))
+
+
+def _covers_line(r: Record, index: tuple[Index, ...], d: int, width: int, every: Extents, closed: Extents) -> bool:
+    has = _line(r.index[d], r.width if d == len(index) - 1 else 1, closed)
+    asks = _line(index[d], width, every)
+    return has is not None and asks is not None and bool(np.isin(asks, has).all())
+
+
+def _covers_box(r: Record, index: list[Index], moving: list[int], width: int, every: Extents, shape: list[int]) -> bool:
+    """The same of dimensions that one variable moves together, element by element."""
+    own = r.width if len(r.index) - 1 in moving else 1
+    has = _image(tuple(r.index[d] for d in moving), own, dict(r.closed), r.settled)
+    asks = _image(tuple(index), width, {v: every[v] for v in _vars(index)})
+    if has is None or asks is None:
+        return False
+    cells = np.zeros(shape, bool)
+    cells[_inside(has, cells.shape)] = True
+    return bool(cells[_inside(asks, cells.shape)].all())
+
+
+def _inside(image: tuple[Array, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """What lies inside of the buffer: what does not is another proof's concern."""
+    inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(image, shape, strict=True)])
+    return tuple(i[inside] for i in image)
 
 
 def _line(index: Index, width: int, extents: Mapping[Var, int]) -> Array | None:
@@ -152,9 +200,13 @@ def _line(index: Index, width: int, extents: Mapping[Var, int]) -> Array | None:
     return None if image is None else np.unique(image[0])
 
 
-def _image(index: tuple[Index, ...], width: int, extents: Mapping[Var, int]) -> tuple[Array, ...] | None:
-    """The elements of ``width`` from ``index`` on, for every value of the variables; None if there are too many."""
-    names = sorted(_vars(index), key=lambda v: v.depth)
+def _image(
+    index: tuple[Index, ...], width: int, extents: Mapping[Var, int], tests: Iterable[Index] = ()
+) -> tuple[Array, ...] | None:
+    """The elements of ``width`` from ``index`` on, for every value of the variables for which ``tests`` hold; None if
+    there are too many."""
+    facts = tuple(tests)
+    names = sorted(_vars((*index, *facts)), key=lambda v: v.depth)
     total = width
     for v in names:
         total *= extents[v]
@@ -164,7 +216,10 @@ def _image(index: tuple[Index, ...], width: int, extents: Mapping[Var, int]) -> 
     env = dict(zip(names, axes[:-1], strict=True))
     values = [_values(i, env) for i in index]
     values[-1] = values[-1] + axes[-1]
-    return tuple(np.broadcast_arrays(*values))
+    if not facts:
+        return tuple(np.broadcast_arrays(*values))
+    *values, holds = np.broadcast_arrays(*values, np.logical_and.reduce([_values(f, env) >= 0 for f in facts]))
+    return tuple(i[holds] for i in values)
 
 
 def _values(index: Index, env: Mapping[Var, Array]) -> Array:

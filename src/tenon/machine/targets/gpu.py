@@ -1,13 +1,14 @@
 """GPUs and other devices of x86-64 machines (docs/reference/gpu.md)."""
 
+from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
 
 
-def _device(backend: str, about: str) -> Target:
+def _device(backend: str, about: str, launch: Launch, shared: MemorySpace) -> Target:
     return Target(
         backend,
-        Machine(lanes=1, registers=16, block=4, threads=4096, own_memory=False),
+        Machine(lanes=1, registers=16, block=4, threads=4096, own_memory=False, launch=launch, spaces=(shared,)),
         "x86_64-linux-gnu",
         "x86_64",
         about=about,
@@ -21,6 +22,12 @@ def _device(backend: str, about: str) -> Target:
 
 
 TARGETS = (
-    _device("opencl", "OpenCL 1.2 device of an x86-64 machine"),
-    _device("cuda", "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine"),
+    # 32 KiB is the least that OpenCL 1.2 asks of a device.
+    _device("opencl", "OpenCL 1.2 device of an x86-64 machine", Launch(group=256), MemorySpace("shared", 32 << 10)),
+    _device(
+        "cuda",
+        "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",
+        Launch(group=1024, units=132, resident=2048),
+        SHARED,
+    ),
 )

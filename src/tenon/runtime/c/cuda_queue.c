@@ -145,7 +145,7 @@ static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
 
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const DeviceStep *s = &d->network->steps[step];
-  const size_t group = s->threads < DEVICE_GROUP ? s->threads : DEVICE_GROUP;
+  const size_t group = s->group ? s->group : s->threads < DEVICE_GROUP ? s->threads : DEVICE_GROUP;
   const unsigned groups = (unsigned)((s->threads + group - 1) / group);
   void *parameters[DEVICE_REGIONS + DEVICE_LOOPS];
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];

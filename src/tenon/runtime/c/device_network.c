@@ -26,6 +26,7 @@ typedef struct DeviceQueue DeviceQueue;
 typedef struct {
   const char *kernel;
   size_t threads;
+  unsigned group; /* threads of a work group, of which there are whole ones; 0: any number will do */
   unsigned loops; /* around it, of which it takes the numbers of the iterations */
 } DeviceStep;
 

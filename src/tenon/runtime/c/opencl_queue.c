@@ -187,7 +187,8 @@ static void **opencl_event(DeviceQueue *d) {
 }
 
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
-  const size_t threads = d->network->steps[step].threads, group = DEVICE_GROUP;
+  const size_t threads = d->network->steps[step].threads, own = d->network->steps[step].group;
+  const size_t group = own ? own : DEVICE_GROUP;
   const size_t whole = (threads + group - 1) / group * group; /* the kernel leaves out what is too much */
   void **const event = opencl_event(d);
   for (unsigned i = 0; i < d->network->steps[step].loops; i++) {

@@ -17,6 +17,10 @@ LANGUAGE = DeviceLanguage(
     region="unsigned char *",
     constant_region="const unsigned char *",
     item="(int)(blockIdx.x * blockDim.x + threadIdx.x)",
+    block="(int)blockIdx.x",
+    thread="(int)threadIdx.x",
+    shared="__shared__ __align__(16) {type} {name}[{size}];",
+    bounds="__launch_bounds__({size}) ",
     host="cuda_queue.c",
     embedded=ptx,
 )

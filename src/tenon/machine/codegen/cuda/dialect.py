@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tenon.machine.codegen.gpu.dialect import DeviceC
@@ -64,6 +65,13 @@ class CudaC(DeviceC):
         if name == "mul_rounded" and t.dtype.is_float:
             return f"return __{'d' if t.dtype is DType.F64 else 'f'}mul_rn(a, b);"
         return super().portable(name, t)
+
+    def vector(self, t: Type, elements: Sequence[str]) -> str:
+        return f"make_{self.type(t)}({', '.join(elements)})"
+
+    def type(self, t: Type) -> str:
+        """Vectors are named after the language's own words."""
+        return f"{'int' if t.dtype is DType.I32 else 'float'}{t.lanes}" if t.lanes == 4 else super().type(t)
 
     def on_barrier(self, s: Barrier) -> None:
         self.line("__syncthreads();")

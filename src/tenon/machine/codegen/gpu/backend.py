@@ -15,12 +15,13 @@ from tenon.machine.plan.program import Program
 
 @dataclass(frozen=True)
 class DeviceBackend:
-    """A step is a launch with one thread for each work item; one in-order queue runs them."""
+    """A step is a launch with one thread for each work item, or of the kernel's work groups; one in-order queue runs
+    them."""
 
     language: DeviceLanguage
     launch: Launch = "grid"
-    spaces: frozenset[str] = frozenset({"global", "const", "scratch", "stack", "register"})
-    loops: frozenset[str] = frozenset({"serial", "unroll", "parallel"})
+    spaces: frozenset[str] = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
+    loops: frozenset[str] = frozenset({"serial", "unroll", "parallel", "block", "thread"})
     calls_c: bool = False
 
     @property

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.printer import COMPARE, INFIX
-from tenon.machine.kernel_ir.loops import Type
+from tenon.machine.kernel_ir.loops import Op, Type
 from tenon.network.graph.types import DType
+
+_VECTORS = (Type(DType.F32, 4), Type(DType.I32, 4))
+"""Types of several elements, which are copied at once and made of single ones."""
 
 
 class DeviceC(CLike):
@@ -23,13 +27,39 @@ class DeviceC(CLike):
     function_names: ClassVar[frozenset[str]] = frozenset()
     conversions: ClassVar[Mapping[tuple[DType, DType], tuple[str, str, str]]] = {}
     operations: ClassVar[frozenset[str]] = frozenset(
-        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar"}
+        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar", "vector4"}
     )
     """What it can print, of ``loops.OPS``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.taken |= self.function_names
+
+    # ------------------------------------------------------------------- vectors, which are copied only
+    def type(self, t: Type) -> str:
+        return f"{self.names[t.dtype]}{t.lanes}" if t in _VECTORS else super().type(t)
+
+    def load(self, t: Type, address: Address) -> str:
+        return f"*{self.vector_pointer(t, address)}" if t in _VECTORS else super().load(t, address)
+
+    def stored(self, t: Type, address: Address, value: str) -> str:
+        if t in _VECTORS:
+            return f"*{self.vector_pointer(t, address)} = {value};"
+        return super().stored(t, address, value)
+
+    def vector_pointer(self, t: Type, address: Address) -> str:
+        """The pointer to several elements at once, which the proof shows to be aligned."""
+        return f"({address.words}{self.type(t)} *)({address.sum})"
+
+    def splat(self, text: str, t: Type) -> str:
+        return self.vector(t, [text] * t.lanes) if t in _VECTORS else super().splat(text, t)
+
+    def vector(self, t: Type, elements: Sequence[str]) -> str:
+        """A vector of elements."""
+        return f"({self.type(t)})({', '.join(elements)})"
+
+    def call(self, e: Op, args: list[str]) -> str:
+        return self.vector(e.type, args) if e.name == "vector4" else super().call(e, args)
 
     def conversion(self, source: Type, target: Type) -> str:
         result, given, body = self.conversions[source.dtype, target.dtype]

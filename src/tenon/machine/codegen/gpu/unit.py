@@ -13,7 +13,8 @@ from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, Tex
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
-from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.loops import Buffer, Kernel
+from tenon.machine.kernel_ir.work_groups import buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, walk
 
@@ -92,7 +93,7 @@ def _kernel_name(program: Program, number: int) -> str:
 
 
 def _kernel(language: DeviceLanguage, program: Program, number: int, step: KernelLaunch, loops: int) -> list[str]:
-    """The kernel that runs one work item of a step."""
+    """The kernel that runs one work item of a step, or one thread of a work group."""
     words = dict.fromkeys(Region, language.region) | {Region.CONSTANT: language.constant_region}
     regions = ", ".join(f"{word}{region}" for region, word in words.items())
     items = step.work_items
@@ -101,6 +102,16 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
         f"({language.dialect.pointer_type(buffer)}){_address(place)}"
         for buffer, place in zip(step.call.kernel.params, step.call.args, strict=True)
     ] + (["item", "item + 1"] if items else [])
+    if (groups := step.groups) is not None:
+        operands += [*(b.name for b in groups.shared), language.block, language.thread]
+        return [
+            call_comment(step.call),
+            f"{language.kernel} {language.bounds.format(size=groups.size)}{_kernel_name(program, number)}"
+            f"({regions}{counters}) {{",
+            *(_shared(language, b) for b in groups.shared),
+            f"  {step.function}({', '.join(operands)});",
+            "}",
+        ]
     guard = [f"  if (item >= {items.length}) return;"] if items else []
     number_of_item = [f"  const int item = {language.item};"] if items else []
     return [
@@ -111,6 +122,13 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
         f"  {step.function}({', '.join(operands)});",
         "}",
     ]
+
+
+def _shared(language: DeviceLanguage, b: Buffer) -> str:
+    """The declaration of memory that the threads of a block share."""
+    size = buffer_bytes(b) // b.type.dtype.bytes
+    name, dtype = b.name, language.dialect.names[b.type.dtype]
+    return f"  {language.shared.format(type=dtype, name=name, size=size)}"
 
 
 def _address(place: Place) -> str:
@@ -163,14 +181,14 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
     """The tables and entry points of a program."""
     name, memory = program.name, program.memory
     rows = [
-        f'{{"{_kernel_name(program, i)}", {s.work_items.length if s.work_items else 1}, {loops}}}'
+        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}}}'
         for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
     once, create, run, timed, facts, destroy, message = (e.prototype for e in entry_points(language, name))
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     return [
-        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0}']),
+        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *_launches(program),
@@ -192,6 +210,13 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
         "  return status;",
         "}",
     ]
+
+
+def _threads(step: KernelLaunch) -> str:
+    """The threads of a launch, and of a work group: 0 where any number will do."""
+    if (groups := step.groups) is not None:
+        return f"{groups.count * groups.size}, {groups.size}"
+    return f"{step.work_items.length if step.work_items else 1}, 0"
 
 
 def _launches(program: Program) -> list[str]:

@@ -16,6 +16,10 @@ LANGUAGE = DeviceLanguage(
     region="__global uchar *",
     constant_region="__global const uchar *",
     item="(int)get_global_id(0)",
+    block="(int)get_group_id(0)",
+    thread="(int)get_local_id(0)",
+    shared="__local {type} {name}[{size}] __attribute__((aligned(16)));",
+    bounds="__attribute__((reqd_work_group_size({size}, 1, 1))) ",
     host="opencl_queue.c",
     embedded=str,
 )

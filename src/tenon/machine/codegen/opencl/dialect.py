@@ -47,7 +47,12 @@ class OpenCLC(DeviceC):
 
     names: ClassVar[dict[DType, str]] = {dtype: _NAMES.get(name, name) for dtype, name in CLike.names.items()}
     outlined = "static void "
-    spaces: ClassVar[dict[str, str]] = {"global": "__global ", "const": "__global ", "scratch": "__global "}
+    spaces: ClassVar[dict[str, str]] = {
+        "global": "__global ",
+        "const": "__global ",
+        "scratch": "__global ",
+        "shared": "__local ",
+    }
     typed_functions = False
     reserved = ("constant", "generic", "global", "half", "kernel", "local", "pipe", "private", "event_t", "sampler_t")
     bodies: ClassVar[Mapping[str, str]] = {
