@@ -22,7 +22,7 @@ from operator_cases import LOWERED
 from real import DIGITS
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.comments import harmless
-from tenon.machine.codegen.printer import bare
+from tenon.machine.codegen.parentheses import bare
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.targets import targets

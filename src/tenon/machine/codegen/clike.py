@@ -15,7 +15,8 @@ from typing import ClassVar
 from tenon.machine import isa
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.float_literals import float_literal
-from tenon.machine.codegen.printer import COMPARE, INFIX, Printer, bare, factor
+from tenon.machine.codegen.parentheses import bare, factor
+from tenon.machine.codegen.printer import COMPARE, INFIX, Printer
 from tenon.machine.codegen.scalar_functions import BODIES, INTEGER_ABS, TAKES, WHOLE, ZERO_SAFE
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import OPS, Const, Expr, Loop, Op, Prefetch, Ref, Type

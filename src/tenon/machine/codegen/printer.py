@@ -27,6 +27,7 @@ from tenon.machine.codegen.function import (
     Terms,
     helpers_in,
 )
+from tenon.machine.codegen.parentheses import bare, factor
 from tenon.machine.kernel_ir.index import Atom, Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
     Alloc,
@@ -593,18 +594,3 @@ class Printer(ABC):
                 name, text, kernel_comment(k), tuple(self.f.calls), helpers_in(self.f.needed)
             )
         return self.functions[text].name
-
-
-def bare(text: str) -> str:
-    """An expression without the parentheses around all of it."""
-    depth = 0
-    for i, c in enumerate(text):
-        depth += (c == "(") - (c == ")")
-        if depth == 0 and i < len(text) - 1:
-            return text
-    return bare(text[1:-1]) if text.startswith("(") else text
-
-
-def factor(text: str) -> str:
-    """The text of an index as the left operand of a division: a product needs no parentheses."""
-    return f"({text})" if " + " in text or " - " in text else text

@@ -17,7 +17,8 @@ from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
 from tenon.machine.codegen.clike import Makers, computable
 from tenon.machine.codegen.float_literals import float_literal
-from tenon.machine.codegen.printer import COMPARE, INFIX, bare
+from tenon.machine.codegen.parentheses import bare
+from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.codegen.scalar_functions import BODIES, ZERO_SAFE
 from tenon.machine.kernel_ir.loops import Buffer, Const, Expr, Instruction, Load, Op, Prefetch, Type
 from tenon.network.graph.types import DType
