@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,13 @@ from tenon.cli import main
 from tenon.errors import InputError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.targets import find as find_target
+from tenon.network.graph.graph import Graph
 from tenon.quantization import compare
 from tenon.runtime.engine import Engine
+from tenon.runtime.engine.device_here import device_here
+from tenon.tools.tune.search import Job, jobs
 
 
 @pytest.fixture(params=("opencl", "cuda"), scope="module")
@@ -158,3 +164,35 @@ def test_inspect_says_how_much_memory_of_the_device_is_needed(
     folder = tenon.compile(DIGITS / "digits.onnx", target=target, no_tuning=True).save(tmp_path / "out")
     assert run_main(main, ["inspect", str(folder)]) == 0
     assert re.search(r"memory of the device +\d", capsys.readouterr().out)
+
+
+# ---------------------------------------------------------------------------------------------- tuning
+def test_times_are_kept_by_device_and_driver(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times of kernels, which ``compile`` uses on the same device only."""
+    nodes = [node("Conv", ["x", "w"], ["y"])]
+    made = model(nodes, {"x": [1, 4, 6, 6]}, ["y"], {"w": random(4, 4, 1, 1)}).SerializeToString()
+    (tmp_path / "small.onnx").write_bytes(made)
+    table, device = tmp_path / "times.sqlite", device_here(find_target(target))
+    assert device is not None  # found by a program without kernels
+    monkeypatch.setattr("tenon.tools.tune.search.jobs", few_candidates(jobs))
+    command = ["tune", str(tmp_path / "small.onnx"), "--target", target, "--table", str(table), "--json"]
+    assert run_main(main, command) == 0
+    (layer,) = json.loads(capsys.readouterr().out)["models"]["small.onnx"]["layers"]
+    assert all(0 < seconds < 1 for seconds in layer["seconds"].values())
+    with sqlite3.connect(table) as rows:
+        assert rows.execute("select distinct target, compiler from measured").fetchall() == [(target, str(device))]
+    assert tenon.compile(made, target=target, tuning=table).interface.tuned
+    other = replace(device, driver="another version")
+    monkeypatch.setattr("tenon.runtime.engine.device_here.device_here", lambda target: other)
+    assert tenon.compile(made, target=target, tuning=table).interface.tuned is None
+
+
+def few_candidates(usual: Callable[[Graph, Setting], list[Job]]) -> Callable[[Graph, Setting], list[Job]]:
+    """Two candidates of each layer."""
+    return lambda graph, setting: [replace(job, candidates=job.candidates[:2]) for job in usual(graph, setting)]
+
+
+def test_targets_of_processors_have_no_device() -> None:
+    assert device_here(find_target("host")) is None

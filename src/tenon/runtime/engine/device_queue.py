@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +32,12 @@ class DeviceProperties:
     memory: int
 
     @classmethod
-    def of(cls, words: Mapping[str, str]) -> DeviceProperties:
-        """From the lines of the entry point ``<name>_device``."""
+    def read(cls, lines: bytes) -> DeviceProperties | None:
+        """From the lines of the entry point ``<name>_device``; None if there are none."""
+        parts = (line.partition(": ") for line in lines.decode(errors="replace").splitlines())
+        words = {word: text for word, colon, text in parts if colon}
+        if not words:
+            return None
         name, driver, version = (words.get(word, "").strip() for word in ("name", "driver", "version"))
         return cls(name, driver, version, int(words.get("units", "0")), int(words.get("memory", "0")))
 
@@ -81,9 +85,7 @@ class DeviceQueue:
         """The device that runs the program, or would run it; None if there is none."""
         describe = self._library[f"{self._entry}_device"]
         describe.restype = ctypes.c_char_p
-        lines = describe().decode(errors="replace").splitlines()
-        words = dict(line.split(": ", 1) for line in lines if ": " in line)
-        return DeviceProperties.of(words) if words else None
+        return DeviceProperties.read(describe())
 
     def prepare(self, regions: Sequence[ctypes.c_void_p]) -> None:
         """Create the network on the device, unless that is done.  Raises ResourceError if there is no device, or if it

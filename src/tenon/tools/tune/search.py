@@ -172,10 +172,14 @@ def measure_alone(graph: Graph, candidates: tuple[Algorithm, ...], bench: Bench)
 
 
 def kind_of(compilation: Compilation) -> Kind:
-    """The rows of the table that are about code made so, for as many threads."""
+    """The rows of the table that are about code made so, for as many threads; of a device, whose driver compiles the
+    kernels, those measured on it with this driver."""
     from tenon.machine.toolchain.compiler import find
+    from tenon.runtime.engine.device_here import device_here
 
-    return Kind(compilation.target.name, find(compilation).version, compilation.setting.threads, generator_version())
+    device = device_here(compilation.target)
+    made_by = str(device) if device else find(compilation).version
+    return Kind(compilation.target.name, made_by, compilation.setting.threads, generator_version())
 
 
 def measure(job: Job, bench: Bench) -> dict[str, float]:

@@ -225,6 +225,7 @@ def _launches(program: Program) -> list[str]:
         f"static int {program.name}_launch(DeviceQueue *d) {{",
         "  int iterations[DEVICE_LOOPS] = {0}, status = 0;",
         *_queued(program.items, 0, count(), "  "),
+        *([] if program.calls else ["  status = device_launch_steps(d, 0, 0, iterations);"]),
         "  return status;",
         "}\n",
     ]
