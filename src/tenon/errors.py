@@ -133,7 +133,7 @@ class InternalError(TenonError):
 
 
 class TenonWarning(UserWarning):
-    """A cache or tuning table could not be used; results are not affected."""
+    """A cache, a tuning table or a device could not be used; something else is, and results are those of it."""
 
 
 def warn(message: str) -> None:

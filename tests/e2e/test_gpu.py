@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -334,3 +335,27 @@ def output_of(code: str) -> str:
     """What a program in Python prints."""
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return process.stdout + process.stderr
+
+
+class Exchanged:
+    """An array that only DLPack can read."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_are_exchanged_by_dlpack(device: str) -> None:
+    """Outputs that are not copied stay what the engine writes to."""
+    images, _ = held_out_digits()
+    with open_bundle(digits(device)) as engine:
+        expected = engine.run(images[0])["probabilities"]
+        shared = np.from_dlpack(Exchanged(engine.run(Exchanged(images[1]), copy=False)["probabilities"]))
+        assert not np.array_equal(shared, expected)
+        engine.run(Exchanged(images[0]), copy=False)
+        np.testing.assert_array_equal(shared, expected)

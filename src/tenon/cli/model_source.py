@@ -182,6 +182,17 @@ def open_engine_or_device(
     """The same, on the device ``runner`` if given; where this machine does not execute the target's code, on the
     machine that the target's runner reaches, which runs it in one thread.  That it is an emulator is said on standard
     error."""
+    targets = (options.get("target") or "").split(",")
+    if len(targets) > 1:
+        if runner is not None:
+            raise InputError(f"--target {options['target']}: name one target for {runner.name}")
+
+        from tenon.runtime.engine.engine import first_usable
+
+        def engine(name: str) -> tenon.Engine:
+            return open_engine(source, {**options, "target": name}, threads, only_speed=only_speed)
+
+        return first_usable(targets, engine)
     if source.bundle:
         if runner is None:
             return open_engine(source, options, threads, only_speed=only_speed)

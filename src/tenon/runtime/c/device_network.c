@@ -16,7 +16,8 @@
 #include <dlfcn.h>
 #endif
 
-enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3 }; /* statuses that no driver has */
+/* Statuses that no driver has. */
+enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3, DEVICE_UNFIT = -1000 };
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
 enum { DEVICE_GROUP = 64 };
 enum { DEVICE_UPLOAD, DEVICE_DOWNLOAD, DEVICE_FIRST_STEP }; /* what each time of a timed run is of */

@@ -15,6 +15,8 @@
     void *notify, void *data)) \
   F(int, GetProgramBuildInfo, (void *program, void *device, unsigned what, size_t size, void *value, size_t *length)) \
   F(void *, CreateKernel, (void *program, const char *name, int *status)) \
+  F(int, GetKernelWorkGroupInfo, (void *kernel, void *device, unsigned what, size_t size, void *value, \
+    size_t *length)) \
   F(void *, CreateBuffer, (void *context, uint64_t flags, size_t size, void *from, int *status)) \
   F(int, SetKernelArg, (void *kernel, unsigned number, size_t size, const void *value)) \
   F(int, EnqueueNDRangeKernel, (void *queue, void *kernel, unsigned dimensions, const size_t *first, \
@@ -50,6 +52,7 @@ static int opencl_load(void) {
 }
 
 enum { OPENCL_NAME = 0x102b, OPENCL_DRIVER = 0x102d, OPENCL_VERSION = 0x102f };
+enum { OPENCL_LARGEST_GROUP = 0x11b0 };
 enum { OPENCL_UNITS = 0x1002, OPENCL_MEMORY = 0x101f };
 enum { OPENCL_PROFILING = 2, OPENCL_STARTED = 0x1282, OPENCL_ENDED = 0x1283 };
 enum { OPENCL_F32 = 0x101b, OPENCL_ROUNDED_QUOTIENTS = 128, OPENCL_BUILD_LOG = 0x1183 };
@@ -109,8 +112,22 @@ static const char *opencl_options(void *device) {
   return status == 0 && abilities & OPENCL_ROUNDED_QUOTIENTS ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
 }
 
+/* What the statuses mean that a correct program meets. */
+static const char *opencl_meaning(int status) {
+  switch (status) {
+    case -2: return "the device is not available";
+    case -4: return "there is not enough memory on the device";
+    case -5: return "the device failed, or has too few resources";
+    case -6: return "there is not enough memory";
+    case -14: case -36: return "the device was lost";
+    case -54: return "the device runs smaller groups of threads: the network was made for another one";
+    case -61: return "a buffer is larger than the device takes";
+    default: return "the driver failed";
+  }
+}
+
 static int opencl_failed(int status, const char *doing) {
-  return device_failed(status, "OpenCL: status %d while %s", status, doing);
+  return device_failed(status, "OpenCL: %s (status %d while %s)", opencl_meaning(status), status, doing);
 }
 
 /* The compiler's report is the message. */
@@ -118,6 +135,22 @@ static int opencl_refused(const DeviceQueue *d, void *device, int status) {
   char report[sizeof device_message - 64] = "";
   cl.GetProgramBuildInfo(d->program, device, OPENCL_BUILD_LOG, sizeof report - 1, report, NULL);
   return device_failed(status, "the OpenCL compiler refuses the kernels (status %d): %s", status, report);
+}
+
+/* Threads of a group of a step. */
+static size_t opencl_group(const DeviceStep *step) {
+  return step->group ? step->group : DEVICE_GROUP;
+}
+
+/* Whether the device runs groups of that size of a kernel: fewer of those that need many registers. */
+static int opencl_fits(const DeviceQueue *d, size_t step, void *device) {
+  const DeviceStep *s = &d->network->steps[step];
+  const size_t group = opencl_group(s);
+  size_t largest = group;
+  cl.GetKernelWorkGroupInfo(d->kernels[step], device, OPENCL_LARGEST_GROUP, sizeof largest, &largest, NULL);
+  if (largest >= group || s->threads <= largest) return 0;
+  return device_failed(DEVICE_UNFIT, "the OpenCL device runs %zu threads in a group of kernel %s, and the network has "
+                       "%zu: it was made for another device", largest, s->kernel, group);
 }
 
 static int opencl_build(DeviceQueue *d, void *device) {
@@ -131,8 +164,10 @@ static int opencl_build(DeviceQueue *d, void *device) {
   if (status) return opencl_refused(d, device, status);
   for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
     d->kernels[i] = cl.CreateKernel(d->program, d->network->steps[i].kernel, &status);
+    if (status) return opencl_failed(status, "creating the kernels");
+    status = opencl_fits(d, i, device);
   }
-  return status ? opencl_failed(status, "creating the kernels") : 0;
+  return status;
 }
 
 static int opencl_allocate(DeviceQueue *d, const uint8_t *weights) {
@@ -187,8 +222,7 @@ static void **opencl_event(DeviceQueue *d) {
 }
 
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
-  const size_t threads = d->network->steps[step].threads, own = d->network->steps[step].group;
-  const size_t group = own ? own : DEVICE_GROUP;
+  const size_t threads = d->network->steps[step].threads, group = opencl_group(&d->network->steps[step]);
   const size_t whole = (threads + group - 1) / group * group; /* the kernel leaves out what is too much */
   void **const event = opencl_event(d);
   for (unsigned i = 0; i < d->network->steps[step].loops; i++) {

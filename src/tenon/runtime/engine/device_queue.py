@@ -66,7 +66,7 @@ class DeviceQueue:
         """Returns 0.  Raises ResourceError if there is no device, or if it fails."""
         self.prepare(regions)
         if self._library[f"{self._entry}_run"](regions[1], self._handle):
-            raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
+            raise self._failure()
         return 0
 
     def times(self, regions: Sequence[ctypes.c_void_p], steps: int) -> Array:
@@ -78,7 +78,7 @@ class DeviceQueue:
         spent = np.zeros(2 + steps, np.uint64)
         address = ctypes.c_void_p(spent.ctypes.data)
         if self._library[f"{self._entry}_timed_run"](regions[1], self._handle, address):
-            raise ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
+            raise self._failure()
         return spent
 
     def properties(self) -> DeviceProperties | None:
@@ -106,6 +106,12 @@ class DeviceQueue:
         self._process, self._handle = os.getpid(), ctypes.c_void_p(address)
         destroy = self._library[f"{self._entry}_destroy"]
         self._destroy = weakref.finalize(self, _destroyed, destroy, self._handle, self._process)
+
+    def _failure(self) -> ResourceError:
+        """The error of a run.  The network is destroyed: the next run creates it again, on a device that works."""
+        error = ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
+        self.stop()
+        return error
 
     def _message(self) -> str:
         """What went wrong last."""

@@ -6,12 +6,13 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tenon.errors import BundleError, InputError, InternalError, guarded
+from tenon.errors import BundleError, InputError, InternalError, ResourceError, guarded, warn
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Manifest, MemoryUse
@@ -49,7 +50,9 @@ def open_bundle(
     It runs with ``threads`` threads, on the processors in ``affinity`` or on the ``cores`` of one kind ("all", "big" or
     "little", or 0, 1, 2); ``verify`` also verifies the SHA-256 of code and weights.  See ``Engine``.
 
-    ``target`` chooses the code in a ``.tenon`` file, by default the best for this machine; ``key``
+    ``target`` chooses the code in a ``.tenon`` file, by default the best for this machine's processor; of several,
+    separated by commas ("opencl,host"), the first whose device there is and takes the network, with a TenonWarning for
+    each that cannot be used; ``key``
     decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them), and where
     there is one, a bundle that is not encrypted is refused; ``public_key`` (a PEM file, or 32 bytes) is the required
     signer's key, with ``minimum_version`` the oldest accepted version; ``transform`` decodes the stored bundle (for
@@ -58,8 +61,13 @@ def open_bundle(
     threads than the bundle supports and for processors that are not there.
     """
     if isinstance(bundle, str | os.PathLike):
-        how = files.Opening(target, key, public_key, transform, minimum_version)
-        return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
+        from tenon.options import opening
+
+        def engine(name: str) -> Engine:
+            how = files.Opening(name, key, public_key, transform, minimum_version)
+            return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
+
+        return first_usable((target or opening()[0]).split(","), engine)
     _check_machine(bundle.interface, bundle.name)
     from tenon.atomic_write import scratch
 
@@ -291,6 +299,24 @@ class Engine(Locked):
 
     def _repr_html_(self) -> str:
         return self.manifest.html("Closed engine" if self._closed else "Engine")
+
+
+def first_usable(targets: Sequence[str], engine: Callable[[str], Engine]) -> Engine:
+    """The engine for the first of some targets whose device there is and takes the network; the last one as it is.
+
+    ``engine`` opens one for a target.  Every target that cannot be used is a TenonWarning.
+    """
+    names = [name.strip() for name in targets]
+    for name, next_one in pairwise(names):
+        opened = engine(name)
+        try:
+            opened.prepare()
+        except ResourceError as error:
+            opened.close()
+            warn(f"{error}: {next_one} is used instead of {name}")
+        else:
+            return opened
+    return engine(names[-1])
 
 
 def _check_machine(manifest: Manifest, what: str) -> None:

@@ -183,14 +183,20 @@ def _not_encrypted(path: str) -> BundleError:
 
 
 def choose_target(path: str, targets: Sequence[str], wanted: str = "") -> str:
-    """Which target of a ``.tenon`` file is taken: the one that is wanted, or asks for most of what this machine has.
+    """Which target of a ``.tenon`` file is taken: the one that is wanted (of several, separated by commas, the first
+    that it has), or that asks for most of what this machine has ("host"); a device, or what is tuned for one processor,
+    where there is nothing else.
 
     Raises BundleError if there is none.
     """
     from tenon.machine.targets.host_cpu import runs_here
     from tenon.machine.targets.registry import rows
 
-    fitting = [name for name in targets if name == wanted] if wanted else [name for name in targets if runs_here(name)]
+    asked = [name.strip() for name in wanted.split(",")]
+    named = next((name for name in asked if name in targets), "")
+    fitting = [named] if named else []
+    if not named and (not wanted or "host" in asked):
+        fitting = [name for name in targets if runs_here(name)]
     if not fitting:
         listed = ", ".join(targets) or "no target"
         raise BundleError(
@@ -198,7 +204,12 @@ def choose_target(path: str, targets: Sequence[str], wanted: str = "") -> str:
             f"--target {wanted or 'host'}"
         )
     known = rows()
-    return max(fitting, key=lambda name: len(host.features) if name in known and (host := known[name].host) else 0)
+
+    def preference(name: str) -> tuple[bool, int]:
+        host = known[name].host if name in known else None
+        return host is not None and not host.tuned, len(host.features) if host else 0
+
+    return max(fitting, key=preference)
 
 
 def bundle_files(path: str, how: Opening = USUAL) -> BundleFiles:
