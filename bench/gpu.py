@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl] [--repeat 30]
+"""Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl] [--repeat 30] [--layers] [--tiles m=64]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
 alternate between the targets; and the largest difference from the first target, relative to its largest output.
+--layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
+numbers ("m=64,n=64,splits=1", as in the keys of algorithms).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
+import tenon.machine.algorithms.tiled as tiles
 from tenon.runtime.engine import Engine
 
 
@@ -27,13 +31,45 @@ def main() -> int:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--targets", default="host,cuda,opencl")
     parser.add_argument("--repeat", type=int, default=30)
+    parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--tiles", default="")
     options = parser.parse_args()
+    restrict(
+        {
+            name: int(number)
+            for name, _, number in (pair.partition("=") for pair in filter(None, options.tiles.split(",")))
+        }
+    )
+    if options.layers:
+        for model, target in product(options.models, (t for t in options.targets.split(",") if t != "host")):
+            for line in layers(model, target):
+                print(line)
     print("| model | target | compile, s | first answer, s | median, ms | least, ms | difference |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for model in options.models:
         for row in rows(model, options.targets.split(","), options.repeat):
             print(row, flush=True)
     return 0
+
+
+def restrict(numbers: dict[str, int]) -> None:
+    """Leave out tiles with other numbers, of layers that have any with these."""
+    ranked = tiles._ranked
+
+    def restricted(s: object, machine: object) -> list[tiles.GroupTile]:
+        listed = ranked(s, machine)
+        return [t for t in listed if all(getattr(t, name) == n for name, n in numbers.items())] or listed
+
+    tiles._ranked = restricted
+
+
+def layers(model: Path, target: str) -> list[str]:
+    """The kernels of a model, in the order of their launches."""
+    program = tenon.compile(model, target=target, no_tuning=True).program
+    return [
+        f"{model.stem} {target} {call.layer} ({call.op}): {call.kernel.name}: {call.kernel.about}"
+        for call in program.calls
+    ]
 
 
 def rows(model: Path, targets: list[str], repeat: int) -> list[str]:

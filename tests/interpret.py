@@ -127,27 +127,31 @@ class _Who:
     interval: int = 0
 
 
-_NOBODY, _SEVERAL = -1, -2
-
-
 class _Users:
-    """Which blocks touched each element of a buffer, and which threads since their last barrier."""
+    """Which block touched each element of a buffer, and which of its threads since the last barrier: a number of it, or
+    "several"."""
 
     def __init__(self, size: int) -> None:
-        self.block, self.interval, self.thread = (np.full(size, _NOBODY) for _ in range(3))
+        self.block: list[tuple[int, ...] | str | None] = [None] * size
+        self.thread: list[tuple[int, int | str] | None] = [None] * size  # the interval, and who
 
     def others(self, window: slice, who: _Who) -> bool:
         """Whether any of the elements was touched by another block, or by another thread between the same barriers."""
-        block, me = self.block[window], hash(who.block) & (1 << 40) - 1
-        now = (block == me) & (self.interval[window] == who.interval)
-        return bool((((block != me) & (block != _NOBODY)) | (now & (self.thread[window] != who.thread))).any())
+        for i in range(window.start, window.stop):
+            if (block := self.block[i]) is not None:
+                if block != who.block:
+                    return True
+                interval, thread = self.thread[i] or (-1, 0)
+                if interval == who.interval and thread != who.thread:
+                    return True
+        return False
 
     def add(self, window: slice, who: _Who) -> None:
-        block, thread, me = self.block[window], self.thread[window], hash(who.block) & (1 << 40) - 1
-        now = (block == me) & (self.interval[window] == who.interval)
-        self.thread[window] = np.where(now & (thread != who.thread), _SEVERAL, who.thread)
-        self.block[window] = np.where((block == me) | (block == _NOBODY), me, _SEVERAL)
-        self.interval[window] = who.interval
+        for i in range(window.start, window.stop):
+            interval, thread = self.thread[i] or (-1, 0)
+            several = self.block[i] == who.block and interval == who.interval and thread != who.thread
+            self.thread[i] = who.interval, "several" if several else who.thread
+            self.block[i] = who.block if self.block[i] in (None, who.block) else "several"
 
 
 _Value = Callable[["_Thread"], Array]

@@ -214,10 +214,14 @@ def test_a_bundle_has_host_code_and_kernels(language: str, tmp_path: Path) -> No
 def test_every_step_is_a_launch_of_its_work_items(language: str) -> None:
     bundle = digits(language)
     (steps,) = bundle.unit.steps
-    assert sum(step.work_items is not None for step in steps) >= len(steps) - 1  # softmax of one row has one item
+    assert all(step.work_items or step.groups for step in steps[:-1])  # softmax of one row has one item
+    assert any(step.groups for step in steps)
     for i, step in enumerate(steps):
-        length = step.work_items.length if step.work_items else 1
-        assert f'{{"digits_step_{i}", {length}, 0, 0}},' in bundle.source
+        if (groups := step.groups) is not None:
+            launch = f"{groups.count * groups.size}, {groups.size}"
+        else:
+            launch = f"{step.work_items.length if step.work_items else 1}, 0"
+        assert f'{{"digits_step_{i}", {launch}, 0}},' in bundle.source
 
 
 def test_names_of_the_model_can_be_left_out(language: str) -> None:

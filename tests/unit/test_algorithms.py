@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
 from tenon.machine.isa.thumb import MUL
+from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
@@ -62,6 +63,7 @@ def integers(extent: tuple[int, int], *, paired: bool = False, depthwise: bool =
 
 PROBLEMS: dict[str, Problem] = {
     "direct": (convolution((3, 5), (7, 5)),),
+    "tiled": (convolution((3, 5), (7, 5)),),
     "depthwise": depthwise(),
     "winograd": (convolution((4, 4), (12, 12)),),
     "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
@@ -84,13 +86,17 @@ UNITS = {
 """The products of a machine that it applies to, besides those of ``MACHINE``."""
 
 
+LAUNCHES: dict[str, Any] = {"launch": Launch(), "spaces": (SHARED,)}
+"""What a machine of work groups has."""
+
+
 def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -> Sequence[Algorithm]:
     return kind.candidates(problem, machine, Limits(), EVERY) if kind.applies(problem, machine) else ()
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)
 def test_keys_round_trip(kind: type[Algorithm]) -> None:
-    machine = replace(MACHINE, products=UNITS.get(kind.name, MACHINE.products))
+    machine = replace(MACHINE, products=UNITS.get(kind.name, MACHINE.products), **LAUNCHES)
     algorithms = every(kind, PROBLEMS[kind.name], machine)
     assert algorithms
     assert len({each.key for each in algorithms}) == len(set(algorithms)) == len(algorithms)
@@ -165,7 +171,7 @@ def test_packed_alike_gives_the_same_packing_for_another_shape() -> None:
             assert other.packing == each.packing
     assert all(packed_alike(large, MACHINE, each) is not None for each in candidates(large, MACHINE, Limits()))
     (turned,) = large
-    assert packed_alike(depthwise(), MACHINE, Direct.best(turned, MACHINE)) is None
+    assert packed_alike(depthwise(), MACHINE, Direct.candidates((turned,), MACHINE, Limits(), 1)[0]) is None
 
 
 @pytest.mark.parametrize("most", [1e-6, 1e-5, 1e-3])

@@ -60,11 +60,6 @@ class Direct(Algorithm):
         return [cls(tile) for tile in best_tiles(s.flattened(), machine, count)]
 
     @classmethod
-    def best(cls, s: Conv, machine: Machine) -> Self:
-        """The one with the least estimated time."""
-        return cls(best_tiles(s.flattened(), machine, 1)[0])
-
-    @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
         return cls(OutputTile(numbers["rows"], numbers["cols"], numbers["vecs"]))
 

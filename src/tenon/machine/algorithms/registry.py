@@ -14,6 +14,7 @@ from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirec
 from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
+from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.algorithms.winograd import Winograd
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
@@ -34,6 +35,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     PairsWinograd,
     ScalarDirect,
     ScalarDepthwise,
+    Tiled,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -69,10 +71,11 @@ def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorit
 
 
 def best(problem: Problem, machine: Machine) -> Algorithm:
-    """The best of the algorithm that always applies to one convolution: direct sums, by channels where it is a
-    depthwise one."""
-    kind = Depthwise if Depthwise.applies(problem, machine) else Direct
-    return kind.candidates(problem, machine, Limits(), 1)[0]
+    """The best of the algorithms for one convolution that add the same products: direct sums, by channels where it is a
+    depthwise one, or in work groups."""
+    kinds: tuple[type[Algorithm], ...] = (Depthwise,) if Depthwise.applies(problem, machine) else (Direct, Tiled)
+    listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]
+    return min((each[0] for each in listed if each), key=lambda each: each.compared(problem, machine))
 
 
 def packed_alike(problem: Problem, machine: Machine, other: Algorithm) -> Algorithm | None:

@@ -103,6 +103,15 @@ def upper(e: Index, guards: tuple[Index, ...] = (), memo: _Memo | None = None) -
     return memo[key] + e.const
 
 
+def _cuts(fact: Index) -> Iterator[Index]:
+    """What follows for the terms that are multiples of a number, from a fact that the others only lower: c - 4 * i - j
+    >= 0 gives c // 4 - i >= 0."""
+    for by in {abs(k) for _, k in fact.terms} - {1}:
+        kept = tuple((a, k // by) for a, k in fact.terms if k % by == 0)
+        if all(k < 0 for _, k in fact.terms if k % by):
+            yield Index(kept, fact.const // by)
+
+
 class ConflictError(OutOfRangeError):
     """Two threads would touch one element.  Names the buffer and the loops."""
 
@@ -245,7 +254,7 @@ class _Proof:
                 case If():
                     self.facts(s.facts, guards)
                     before, self.written = self.written, self.written.fork()
-                    self.visit(s.body, guards + s.facts, iteration)
+                    self.visit(s.body, guards + self.told(s.facts), iteration)
                     before.under(self.written, s.facts)
                     self.written = before
                 case Outline():
@@ -397,7 +406,7 @@ class _Proof:
                 self.value(a, guards, iteration)
         elif isinstance(e, Guarded):
             self.facts(e.facts, guards)
-            self.value(e.value, guards + e.facts, iteration)
+            self.value(e.value, guards + self.told(e.facts), iteration)
             self.value(e.other, guards, iteration)
 
     def touch(
@@ -449,6 +458,11 @@ class _Proof:
             raise OutOfRangeError(f"{self.kernel.name}: {where}: {type} does not fit {b.type}")
 
     # ---------------------------------------------------------------------------------------- indices
+    def told(self, facts: Facts) -> Facts:
+        """What holds where a test does, in a launch of work groups: there an index is often cut into a tile and the
+        place in it, which tests of the whole say something of."""
+        return facts if self.groups is None else (*facts, *(cut for f in facts for cut in _cuts(f)))
+
     def facts(self, facts: Facts, guards: Facts) -> None:
         """Tests are made in order: each is computed where those before it hold."""
         for i, f in enumerate(facts):

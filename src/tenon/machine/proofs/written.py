@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -150,18 +151,20 @@ def _within(r: Record, index: tuple[Index, ...], width: int, every: Extents, sha
     equal indices."""
     closed = dict(r.closed)
     last = len(index) - 1
-    moving = [d for d, have in enumerate(r.index) if _vars((have,)) & closed.keys()]
-    if any(_vars((r.index[d],)) - closed.keys() for d in moving):
-        return False
+    moving = []
     for d, (have, want) in enumerate(zip(r.index, index, strict=True)):
-        if d not in moving and (have != want or (d == last and width > r.width)):
+        variables = _vars((have,))
+        if have == want and not variables & closed.keys() and (d != last or width <= r.width):
+            continue
+        if variables - closed.keys():
             return False
+        moving.append(d)
     if not moving:
         return not r.settled
     if not r.settled and _apart(r.index, moving, closed):
         return all(_covers_line(r, index, d, width if d == last else 1, every, closed) for d in moving)
-    wide = last in moving
-    return _covers_box(r, [index[d] for d in moving], moving, (width if wide else 1), every, [shape[d] for d in moving])
+    wide = width if last in moving else 1
+    return _covers_box(r, [index[d] for d in moving], moving, wide, every, [shape[d] for d in moving])
 
 
 def _apart(index: tuple[Index, ...], moving: list[int], closed: Extents) -> bool:
@@ -218,8 +221,8 @@ def _image(
     values[-1] = values[-1] + axes[-1]
     if not facts:
         return tuple(np.broadcast_arrays(*values))
-    *values, holds = np.broadcast_arrays(*values, np.logical_and.reduce([_values(f, env) >= 0 for f in facts]))
-    return tuple(i[holds] for i in values)
+    *values, least = np.broadcast_arrays(*values, reduce(np.minimum, [_values(f, env) for f in facts]))
+    return tuple(i[least >= 0] for i in values)
 
 
 def _values(index: Index, env: Mapping[Var, Array]) -> Array:

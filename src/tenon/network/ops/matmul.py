@@ -12,8 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.algorithms import rounding
 from tenon.machine.algorithms.base import Algorithm, Stage
-from tenon.machine.algorithms.direct import Direct
-from tenon.machine.algorithms.registry import packed_alike
+from tenon.machine.algorithms.registry import best, packed_alike
 from tenon.machine.kernel_ir.loops import Expr
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Epilogue, Image, identity
@@ -91,7 +90,7 @@ class MatrixProduct:
 
     def algorithm(self, site: Site) -> Algorithm:
         """The algorithm chosen, or the best by estimate."""
-        return site.algorithm or Direct.best(self.problem(site), site.machine)
+        return site.algorithm or best((self.problem(site),), site.machine)
 
     def cost(self, site: Site) -> Cost:
         s = self.problem(site)
@@ -105,12 +104,11 @@ class MatrixProduct:
             return 0.0
         return rounding.direct(self.weights.T, x, y, halves=self.problem(site).halves(site.machine))
 
-    def lower(self, site: Site) -> Step:
+    def lower(self, site: Site) -> list[Step]:
         s = self.problem(site)
         weights = None if self.weights is None else np.ascontiguousarray(self.weights.T)[:, :, None, None]
         stage = Stage(s, weights, self.bias, tuple(arg for arg, _ in self.operands), self.left, self.right)
-        (step,) = self.algorithm(site).lower((s,), (stage,), site.machine)
-        return step
+        return self.algorithm(site).lower((s,), (stage,), site.machine)
 
 
 def product_packed_alike(site: Site, product: MatrixProduct, other: Site, there: MatrixProduct) -> Algorithm | None:
@@ -226,7 +224,7 @@ class Gemm(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         steps, product = self.product(site)
-        return [*steps, product.lower(site)]
+        return [*steps, *product.lower(site)]
 
     def product(self, site: Site) -> tuple[list[Step], MatrixProduct]:
         """The steps before the product, and the product."""
@@ -336,7 +334,7 @@ class MatMul(Operator):
         return self.product(site).error(site)
 
     def lower(self, site: Site) -> list[Step]:
-        return [self.product(site).lower(site)]
+        return self.product(site).lower(site)
 
     def product(self, site: Site) -> MatrixProduct:
         left, right = _matrices(site.input(0).dims, site.input(1).dims)

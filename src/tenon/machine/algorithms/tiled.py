@@ -1,0 +1,161 @@
+"""Convolution and matrix product in work groups, by tiles in shared memory (``kernels.tiled``).
+
+Which tile is best depends on how many blocks it makes: a device has many units, and small images have few positions.
+The estimate counts the cycles of the unit that has the most blocks: arithmetic, loads of shared memory and the wait for
+memory in each step, what follows the sums, and the second launch where products are in parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Cost,
+    Limits,
+    Output,
+    Problem,
+    Scratch,
+    Stage,
+    Step,
+    Weights,
+)
+from tenon.machine.kernel_ir.spaces import Launch
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tiled import (
+    Depth,
+    GroupTile,
+    joined_parts,
+    pack,
+    positions,
+    sums_shape,
+    supported,
+    tiled,
+    wide,
+)
+from tenon.network.graph.types import Layout
+
+CYCLES = 20.0
+"""Cycles of a device in the unit of ``Cost.time``: those between two multiply-adds of one thread of a direct sum."""
+
+_FMAS, _BYTES = 128, 24
+"""Multiply-adds of a unit in a cycle, and bytes of memory that reach it."""
+
+_REGISTERS, _OTHERS = 64 << 10, 64
+"""Registers of a unit, and those of a thread besides its sums."""
+
+_LATENCY, _BARRIER, _ENDS, _LAUNCH = 600, 40, 1200, 2000
+"""Cycles until memory answers, of a barrier, of what follows the sums, and of a launch."""
+
+
+@dataclass(frozen=True)
+class Tiled(Algorithm):
+    """Direct sums in work groups, by tiles of ``tile``."""
+
+    tile: GroupTile
+    name: ClassVar[str] = "tiled"
+    offered: ClassVar[int] = 8
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        return len(problem) == 1 and machine.launch is not None and supported(problem[0])
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(GroupTile(*(numbers[name] for name in ("m", "n", "k", "rows", "cols", "splits"))))
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        t = self.tile
+        return {"m": t.m, "n": t.n, "k": t.k, "rows": t.rows, "cols": t.cols, "splits": t.splits}
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return self.name, self.tile.n, self.tile.k
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        s = problem[0].flattened()
+        depth, channels = Depth.of(s, self.tile.k), -(-s.padded // self.tile.n) * self.tile.n
+        assert machine.launch is not None
+        return Cost(cycles(s, self.tile, machine.launch) / CYCLES, 4 * depth.steps * self.tile.k * channels)
+
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        """Taps beside the image need no halo."""
+        return Layout(x.block, ((0, 0),) * len(x.halo)), y
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        (stage,), tile = stages, self.tile
+        s = stage.conv.flattened()
+        packed = Weights(pack(stage.constant.astype(np.float32), s, tile))
+        if tile.splits == 1:
+            return [Step(tiled(s, tile), (stage.left, packed, *stage.epilogue_args(), Output()))]
+        sums = Scratch("sums", 4 * math.prod(sums_shape(s, tile)))
+        ends = (sums, *stage.epilogue_args(), Output())
+        return [Step(tiled(s, tile), (stage.left, packed, sums)), Step(joined_parts(s, tile), ends)]
+
+
+@lru_cache(maxsize=1024)
+def _ranked(s: Conv, machine: Machine) -> list[GroupTile]:
+    """All tiles that the machine can run, the least time first."""
+    launch, space = machine.launch, machine.space("shared")
+    if launch is None or space is None:
+        return []
+    able = [t for t in _tiles(s, launch) if t.shared <= space.bytes]
+    return sorted(able, key=lambda tile: cycles(s, tile, launch))
+
+
+def _tiles(s: Conv, launch: Launch) -> Iterator[GroupTile]:
+    """Tiles whose threads fill whole groups of those that are issued at once, and are not much larger than the
+    result."""
+    largest_m, largest_n = max(16, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
+    for m, n, rows, cols in product((16, 32, 64, 128), (16, 32, 64, 128), (1, 2, 4, 8), (4, 8)):
+        if m > largest_m or n > largest_n:
+            continue
+        threads = GroupTile(m, n, 4, rows, cols).threads
+        if threads % launch.width or threads > min(256, launch.group):
+            continue
+        for k in _depths(s):
+            steps = Depth.of(s, k).steps
+            for splits in (p for p in (1, 2, 3, 4, 6, 8, 9, 12, 16) if steps % p == 0 and (p == 1 or steps // p >= 3)):
+                yield GroupTile(m, n, k, rows, cols, splits)
+
+
+def _depths(s: Conv) -> list[int]:
+    """Products in a step."""
+    if wide(s) == 4:
+        return [8, 16, 32]
+    whole = s.taps * s.x.channels
+    return [k for k in range(4, 33) if whole % k == 0] or [16]
+
+
+def cycles(s: Conv, tile: GroupTile, launch: Launch) -> float:
+    """Cycles of a device until the layer is computed."""
+    depth = Depth.of(s, tile.k)
+    blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
+    each = -(-blocks // launch.units)  # blocks of the unit that has the most
+    registers = tile.threads * (tile.rows * tile.cols + _OTHERS)
+    together = max(1, min(each, launch.resident // tile.threads, _REGISTERS // registers))
+    warps = tile.threads / launch.width
+    multiplies = tile.m * tile.n * tile.k / _FMAS
+    loads = warps * tile.k * (tile.rows + tile.cols) / 4 * 2.5
+    filled = min(1.0, together * warps / 8)  # few threads hide little latency
+    arrives = 4 * tile.k * (tile.m + tile.n) / _BYTES
+    busy = max(multiplies, loads, arrives) / (0.25 + 0.75 * filled) + 8 * warps
+    step = max(busy * together, _LATENCY) + _BARRIER
+    time = -(-each // together) * (depth.steps / tile.splits * step + _LATENCY + _ENDS)
+    if tile.splits > 1:
+        sums = positions(s) * s.padded
+        time += _LAUNCH + _LATENCY + 2 * tile.splits * 4 * sums / (launch.units * _BYTES)
+    return time

@@ -1,0 +1,136 @@
+"""Convolutions in work groups: results, proofs, and what is chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from interpret import interpret
+from lowered import MACHINES, Ask, run_lowered
+from operator_cases import LOWERED
+from tenon.machine.algorithms import registry
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.algorithms.registry import best, candidates
+from tenon.machine.algorithms.tiled import Tiled
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.parse import parse
+from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.tiled import GroupTile, joined_parts, pack, sums_shape, tiled
+from tenon.machine.proofs.bounds import OutOfRangeError, prove
+from tenon.network.graph.graph import Array
+from tenon.network.ops.conv import Conv as Operator
+
+GPU = replace(MACHINES["lanes1"], launch=Launch(), spaces=(SHARED,), threads=4096)
+
+
+def convolution(
+    channels: tuple[int, int], size: tuple[int, int], kernel: int, stride: int = 1, pad: int = 0, n: int = 1
+) -> Conv:
+    h, w = ((extent + 2 * pad - kernel) // stride + 1 for extent in size)
+    x = Image(n, channels[0], *size, 1 if channels[0] <= 4 else 4)
+    return Conv(x, Image(n, channels[1], h, w, 4), (kernel, kernel), (stride, stride), top=pad, left=pad)
+
+
+SMALL = {
+    "pointwise": (convolution((8, 8), (5, 6), 1), GroupTile(16, 8, 8, 2, 4)),
+    "3x3": (convolution((5, 8), (3, 5), 3, pad=1), GroupTile(16, 8, 8, 2, 4)),
+    "batch": (convolution((5, 7), (3, 4), 3, 2, 1, n=2), GroupTile(4, 8, 8, 2, 4)),
+    "first layer": (convolution((3, 8), (9, 8), 3, 2, 1), GroupTile(16, 8, 9, 4, 4)),
+    "parts": (convolution((16, 8), (5, 6), 1), GroupTile(16, 8, 8, 2, 4, 2)),
+    "wide parts": (convolution((8, 9), (2, 3), 3, pad=1), GroupTile(8, 8, 8, 2, 8, 3)),
+}
+LARGE = {
+    "first layer of ResNet": (convolution((3, 64), (224, 224), 7, 2, 3), GroupTile(128, 64, 7, 8, 8)),
+    "56x56": (convolution((64, 64), (56, 56), 3, pad=1), GroupTile(64, 64, 16, 8, 4)),
+    "14x14 in parts": (convolution((256, 256), (14, 14), 3, pad=1), GroupTile(64, 64, 16, 8, 8, 4)),
+    "7x7 in parts": (convolution((512, 512), (7, 7), 3, pad=1), GroupTile(64, 32, 16, 4, 4, 8)),
+    "few channels": (convolution((96, 24), (56, 56), 1), GroupTile(64, 32, 16, 4, 4)),
+}
+
+
+def blocked(image: Image, values: Array) -> Array:
+    n, c, h, w = values.shape
+    whole = np.zeros((n, image.blocks * image.block, h, w), np.float32)
+    whole[:, :c] = values
+    return np.ascontiguousarray(whole.reshape(n, -1, image.block, h, w).transpose(0, 1, 3, 4, 2))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_results(name: str) -> None:
+    s, tile = SMALL[name]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((s.x.n, s.x.channels, s.x.h, s.x.w)).astype(np.float32)
+    weights = rng.standard_normal((s.y.channels, s.x.channels, *s.kernel)).astype(np.float32)
+    bias = rng.standard_normal(s.padded).astype(np.float32)
+    bias[s.y.channels :] = 0
+    expected = Operator(pads=(s.top, s.left) * 2, strides=s.stride).reference(x, weights, bias[: s.y.channels])
+    operands = [blocked(s.x, x).reshape(-1), pack(weights, s, tile).reshape(-1)]
+    y = np.zeros(math.prod(s.y.shape), np.float32)
+    if tile.splits == 1:
+        interpret(tiled(s, tile), [*operands, bias, y])
+    else:
+        sums = np.full(math.prod(sums_shape(s, tile)), np.nan, np.float32)
+        interpret(tiled(s, tile), [*operands, sums])
+        interpret(joined_parts(s, tile), [sums, bias, y])
+    np.testing.assert_allclose(y, blocked(s.y, expected).reshape(-1), atol=3e-5)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_kernels_are_proved(name: str) -> None:
+    s, tile = {**SMALL, **LARGE}[name]
+    kernel = tiled(s, tile)
+    groups = work_groups(kernel)
+    assert groups is not None
+    assert (groups.size, groups.shared_bytes) == (tile.threads, tile.shared)
+    assert prove(kernel) > 0
+    if tile.splits > 1:
+        assert prove(joined_parts(s, tile)) > 0
+
+
+def test_a_tile_without_its_barrier_is_refused() -> None:
+    text = show(tiled(*SMALL["3x3"]))
+    assert text.count("barrier") == 1
+    with pytest.raises(OutOfRangeError, match="two threads may write and read one element of"):
+        prove(parse(text.replace("barrier\n", "")))
+    for stage in ("(s % 2)", "(s + 1 % 2)"):
+        with pytest.raises(OutOfRangeError):
+            prove(parse(text.replace("xs[(s % 2)", f"xs[{stage}", 1).replace("= load xs[(s % 2)", "= load xs[0")))
+
+
+def test_the_machine_decides() -> None:
+    """A machine without work groups has no tiles, one with little shared memory small ones."""
+    s = LARGE["56x56"][0]
+    assert not Tiled.applies((s,), replace(GPU, launch=None))
+    assert isinstance(candidates((s,), GPU, Limits())[0], Tiled)
+    assert isinstance(best((s,), GPU), Tiled)
+    small = replace(GPU, spaces=(MemorySpace("shared", 4096),))
+    assert all(t.tile.shared <= 4096 for t in Tiled.candidates((s,), small, Limits(), 100))
+    for machine, most in ((GPU, 256), (replace(GPU, launch=Launch(group=64)), 64)):
+        assert max(t.tile.threads for t in Tiled.candidates((s,), machine, Limits(), 10000)) == most
+
+
+@pytest.mark.parametrize("name", ["Conv::one_in_one_out", "ConvTranspose::holes", "Gemm::many_columns"])
+def test_operators_in_work_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What operators lower to gives what their references do, in layouts without halos."""
+    monkeypatch.setattr("tenon.machine.algorithms.tiled.CYCLES", 1e9)  # even where direct sums take less time
+    registry._sorted.cache_clear()
+    operator, _, label = name.partition("::")
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
+    launches: list[int] = []
+
+    def execute(kernel: Kernel, arrays: list[Array]) -> None:
+        launches.extend([1] * (work_groups(kernel) is not None))
+        interpret(kernel, arrays)
+
+    (got,) = run_lowered(case.op, case.arrays(), GPU, case.constant, Ask(blocked=True), execute)
+    registry._sorted.cache_clear()
+    assert launches
+    (expected,) = case.op.evaluate(case.arrays())
+    np.testing.assert_allclose(got, expected, atol=1e-5 * float(np.abs(expected).max()))
