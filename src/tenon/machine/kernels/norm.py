@@ -13,6 +13,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, op
 from tenon.machine.kernels import math
+from tenon.machine.kernels.group_rows import GroupRow, by_groups, threads_of
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
@@ -40,6 +41,8 @@ class Rows:
 @lru_cache(maxsize=256)
 def normalize_rows(s: Rows, machine: Machine) -> Kernel:
     """Parameters: x, scale, bias if there is one, y, and mean and inverse deviation with ``statistics``."""
+    if by_groups(machine, s.outer * s.channels, s.n):
+        return _rows_in_groups(s, machine)
     k = Builder(
         f"normalize_{s.outer}x{s.channels}x{s.n}",
         "Rows less their mean, over their standard deviation; scaled and shifted",
@@ -73,6 +76,38 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
             y.vec(lanes)[o, c, at // lanes] = value + weight(weights[1], at, lanes) if s.bias else value
 
         each(k, s.n, machine.lanes, finish)
+    return k.done()
+
+
+def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
+    """The same with a block for each row."""
+    k = Builder(
+        f"normalize_{s.outer}x{s.channels}x{s.n}",
+        "Rows less their mean, over their standard deviation, scaled and shifted; a block each",
+    )
+    x = k.param("x", s.outer, s.channels, s.n)
+    weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
+    y = k.param("y", s.outer, s.channels, s.n, out=True)
+    noted = [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
+    row = GroupRow(k, s.n, threads_of(machine, s.n))
+    with k.loop("o", s.outer, kind="block") as o, k.loop("c", s.channels, kind="block") as c:
+        sums, squares = row.cells(), row.cells()
+        with k.loop("t", row.threads, kind="thread") as row.thread:
+            mean = k.let("mean", row.total(sums, "add", F32, lambda at: x[o, c, at]) * (1 / s.n))
+
+            def squared(at: Index) -> Expr:
+                d = k.let("d", x[o, c, at] - mean)
+                return d * d
+
+            variance = row.total(squares, "add", F32, squared) * (1 / s.n)
+            inverse = k.let("inv", 1.0 / op("sqrt", variance + s.epsilon))
+            with k.when(-row.thread):
+                for tensor, value in zip(noted, (mean, inverse), strict=False):
+                    tensor[o, c] = value
+            with row.elements() as at:
+                scale, *shift = (w[c, at] if s.elementwise else w[c, 0] for w in weights)
+                value = (x[o, c, at] - mean) * inverse * scale
+                y[o, c, at] = value + shift[0] if shift else value
     return k.done()
 
 

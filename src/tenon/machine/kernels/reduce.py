@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, less, op, reduce_lanes, select
+from tenon.machine.kernels.group_rows import GroupRow, by_groups, plane_groups, threads_of
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
@@ -125,7 +127,9 @@ class _Writing:
 def reduction(s: Reduction, machine: Machine) -> Kernel:
     """Parameters: x, the row operand if there is one, y."""
     w = _Writing(s, machine)
-    if w.kinds[-1]:
+    if w.kinds[-1] and len(w.reduced) == 1 and by_groups(machine, prod(w.kept), w.reduced[0]):
+        _in_groups(w, machine)
+    elif w.kinds[-1]:
         with _loops(w.k, w.kept, deal(*w.kept)[0]) as at:
             _along(w, at)
     else:
@@ -177,6 +181,18 @@ def _along(w: _Writing, kept: list[Index]) -> None:
     w.y[tuple(kept) or 0] = stored(w.s.finish(total, *extra), w.s.dtype)
 
 
+def _in_groups(w: _Writing, machine: Machine) -> None:
+    """The innermost axis is reduced, that of each result by a block."""
+    row = GroupRow(w.k, w.reduced[0], threads_of(machine, w.reduced[0]))
+    with _loops(w.k, w.kept, ["block"] * len(w.kept)) as kept:
+        cells = row.cells(w.s.sums_in)
+        with w.k.loop("t", row.threads, kind="thread") as row.thread:
+            extra = [w.k.let("m", e) for e in w.extra(tuple(kept), 1)]
+            total = row.total(cells, w.s.combine, w.s.sums_in, lambda at: w.mapped(w.at(kept, [at]), 1, extra))
+            with w.k.when(-row.thread):
+                w.y[tuple(kept) or 0] = stored(w.s.finish(total, *extra), w.s.dtype)
+
+
 def _positions(w: _Writing, acc: Tensor, chains: int) -> Iterator[tuple[list[Index], Index, Tensor]]:
     """Loops over the reduced axes, the last one interleaved over ``chains``: (position, chain, registers to add to)."""
     if not w.reduced:
@@ -197,6 +213,8 @@ def plane(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, mac
 
     ``finish`` and ``map`` of zero must be zero, or the channels whole blocks: padding lanes are computed too.
     """
+    if by_groups(machine, x.n * x.blocks, x.h * x.w * x.block) and x.block in (1, 2, 4, 8):
+        return plane_groups(x, y, combine, map, finish, machine)
     k = Builder(
         f"{combine}_plane_{x.channels}_{x.h}x{x.w}", f"Every channel of {x.shown} reduced to one element ({combine})"
     )

@@ -12,6 +12,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum
 from tenon.machine.kernels import math
+from tenon.machine.kernels.group_rows import by_groups, softmax_groups
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import each, in_blocks, partial, total
@@ -62,6 +63,8 @@ def _columns(k: Builder, s: Softmax, x: Tensor, y: Tensor, o: Index, column: Ind
 @lru_cache(maxsize=256)
 def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
     """The same where ``inner`` is 1: along rows of n.  Parameters: x, y."""
+    if by_groups(machine, s.outer, s.n):
+        return softmax_groups(s.outer, s.n, s.log, machine)
     k = Builder(
         f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}",
         f"{'Log-softmax' if s.log else 'Softmax'} along the rows of [{s.outer}, {s.n}]",

@@ -1,0 +1,132 @@
+"""Rows in work groups: a block for each row, whose threads share its elements and combine their results in a tree.
+
+Thread t takes elements t, t + T, ... of a row; results of all threads are combined in shared memory, halves with
+halves, so that the order of the additions is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, Tensor
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, Kernel, op
+from tenon.machine.kernels import math
+from tenon.machine.kernels.image import Epilogue, Image
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.rows import initial
+from tenon.machine.kernels.storage_types import loaded, stored
+from tenon.network.graph.types import F32, DType
+
+SHORTEST = 32
+"""Elements of a row that occupy the threads of a block; shorter rows have a thread each."""
+
+_LONGEST = 1 << 18
+"""Elements of a row of which no thread adds up too many."""
+
+_BLOCKS = 1 << 16
+
+
+def by_groups(machine: Machine, rows: int, n: int) -> bool:
+    """Whether rows of n elements should have a block each."""
+    return machine.launch is not None and SHORTEST <= n <= _LONGEST and rows <= _BLOCKS
+
+
+def threads_of(machine: Machine, n: int) -> int:
+    """The threads of a block for a row of n elements: a power of two."""
+    assert machine.launch is not None
+    most, threads = min(256, machine.launch.group), machine.launch.width
+    while threads < n and 2 * threads <= most:
+        threads *= 2
+    return threads
+
+
+class GroupRow:
+    """What the threads of a block do to a row of ``n`` elements; ``side`` rows are interleaved in it, each combined by
+    itself."""
+
+    def __init__(self, k: Builder, n: int, threads: int, side: int = 1) -> None:
+        self.k, self.n, self.threads, self.side = k, n, threads, side
+        self.thread = Index()
+
+    def cells(self, dtype: DType = F32) -> Tensor:
+        """Shared memory for one combination, to be allocated before the loop over threads."""
+        return self.k.local("cells", self.threads, dtype=dtype, space="shared")
+
+    @contextmanager
+    def elements(self) -> Iterator[Index]:
+        """The elements of this thread."""
+        each, rest = divmod(self.n, self.threads)
+        with self.k.loop("r", each + (rest > 0)) as r:
+            at = self.thread + r * self.threads
+            with self.k.when(*([self.n - 1 - at] if rest else [])):
+                yield at
+
+    def total(self, cells: Tensor, combine: str, dtype: DType, part: Callable[[Index], Expr]) -> Expr:
+        """The combination of ``part`` over all elements of a row, in all threads of that row."""
+        k = self.k
+        acc = k.local("a", 1, dtype=dtype)
+        acc[0] = initial(combine, dtype)
+        with self.elements() as at:
+            acc[0] = op(combine, acc[0], part(at))
+        cells[self.thread] = acc[0]
+        k.barrier()
+        half = self.threads // 2
+        while half >= self.side:
+            with k.when(half - 1 - self.thread):
+                cells[self.thread] = op(combine, cells[self.thread], cells[self.thread + half])
+            k.barrier()
+            half //= 2
+        return k.let("t", cells[self.thread % self.side if self.side > 1 else Index()])
+
+
+@lru_cache(maxsize=256)
+def softmax_groups(outer: int, n: int, log: bool, machine: Machine) -> Kernel:
+    """Softmax, or its logarithm, along rows of n.  Parameters: x, y, which may be the same memory."""
+    name = f"{'log_' if log else ''}softmax_{outer}x{n}"
+    k = Builder(name, f"{'Log-softmax' if log else 'Softmax'} along the rows of [{outer}, {n}], a block each")
+    x, y = k.param("x", outer, n), k.param("y", outer, n, out=True)
+    row = GroupRow(k, n, threads_of(machine, n))
+    with k.loop("o", outer, kind="block") as o:
+        tops, sums = row.cells(), row.cells()
+        with k.loop("t", row.threads, kind="thread") as row.thread:
+            top = row.total(tops, "max", F32, lambda at: x[o, at])
+
+            def exponential(at: Index) -> Expr:
+                e = k.let("e", math.exp(x[o, at] - top))
+                if not log:
+                    y[o, at] = e
+                return e
+
+            whole = row.total(sums, "add", F32, exponential)
+            scale = k.let("s", math.log(whole) if log else 1.0 / whole)
+            with row.elements() as at:
+                y[o, at] = (x[o, at] - top) - scale if log else y[o, at] * scale
+    return k.done()
+
+
+@lru_cache(maxsize=256)
+def plane_groups(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilogue, machine: Machine) -> Kernel:
+    """``reduce.plane`` with a block for each group of channels, whose neighbours neighbouring threads take."""
+    k = Builder(
+        f"{combine}_plane_{x.channels}_{x.h}x{x.w}",
+        f"Every channel of {x.shown} reduced to one element ({combine}), a block for {x.block}",
+    )
+    source = k.param("x", *x.shape, dtype=x.dtype)
+    target = k.param("y", *y.shape, dtype=y.dtype, out=True)
+    row = GroupRow(k, x.h * x.w * x.block, threads_of(machine, x.h * x.w * x.block), x.block)
+    with k.loop("n", x.n, kind="block") as n, k.loop("b", x.blocks, kind="block") as b:
+        cells = row.cells()
+        with k.loop("t", row.threads, kind="thread") as row.thread:
+            lane = row.thread % x.block
+
+            def element(at: Index) -> Expr:
+                position = at // x.block
+                return map(loaded(source[n, b, position // x.w + x.top, position % x.w + x.left, lane]))
+
+            total = row.total(cells, combine, F32, element)
+            with k.when(x.block - 1 - row.thread):
+                target[n, b, y.top, y.left, row.thread] = stored(finish(total), y.dtype)
+    return k.done()
