@@ -28,7 +28,9 @@ from tenon.errors import InputError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.backend import unsupported
 from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region, Repeat
+from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType, tensor
@@ -138,6 +140,18 @@ def test_all_operators_can_run(language: str) -> None:
     """Every kernel of every case is expressed in the language."""
     refused = {case.op.name for case in LOWERED.values() if not can_run(case, language)}
     assert not refused
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "every"])
+def test_kernels_in_work_groups_are_proved(language: str, every: bool) -> None:
+    """Other kernels that are not proved to have independent iterations run on one thread, these cannot."""
+    machine, count = find(language).machine, 0
+    for case in list(LOWERED.values())[:: 1 if every else 4 * SHARE]:
+        for kernel in (step.kernel for ask in (Ask(), ASK) for step in lowered_steps(case, machine, ask)):
+            if work_groups(kernel) is not None:
+                assert prove(kernel, spaces=machine.spaces) > 0
+                count += 1
+    assert count > (100 if every else 2)
 
 
 def can_run(case: Case, target: str) -> bool:

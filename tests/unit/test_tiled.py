@@ -119,7 +119,7 @@ def test_the_machine_decides() -> None:
 @pytest.mark.parametrize("name", ["Conv::one_in_one_out", "ConvTranspose::holes", "Gemm::many_columns"])
 def test_operators_in_work_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What operators lower to gives what their references do, in layouts without halos."""
-    monkeypatch.setattr("tenon.machine.algorithms.tiled.CYCLES", 1e9)  # even where direct sums take less time
+    monkeypatch.setattr("tenon.machine.algorithms.tiled.DEVICE_CYCLES", 1e9)  # even where direct sums take less time
     registry._sorted.cache_clear()
     operator, _, label = name.partition("::")
     case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
@@ -134,3 +134,22 @@ def test_operators_in_work_groups(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert launches
     (expected,) = case.op.evaluate(case.arrays())
     np.testing.assert_allclose(got, expected, atol=1e-5 * float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", ["Gemm::one_row", "Gemm::bf16"])
+def test_products_of_vectors(name: str) -> None:
+    operator, _, label = name.partition("::")
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
+    chosen: list[str] = []
+
+    def execute(kernel: Kernel, arrays: list[Array]) -> None:
+        chosen.append(kernel.name)
+        assert prove(kernel) > 0
+        interpret(kernel, arrays)
+
+    (got,) = run_lowered(case.op, case.arrays(), GPU, case.constant, Ask(), execute)
+    (expected,) = case.op.evaluate(case.arrays())
+    assert any(kernel.startswith("vector_product") for kernel in chosen) == (label != "bf16")
+    np.testing.assert_allclose(
+        got.astype(np.float32), expected.astype(np.float32), atol=case.tolerance * float(np.abs(expected).max())
+    )

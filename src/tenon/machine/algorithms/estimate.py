@@ -94,3 +94,14 @@ def slowest(items: int, threads: int) -> float:
 def streamed(threads: int) -> float:
     """How many times as much of main memory several threads get as one: about four processors' worth."""
     return float(min(threads, 4))
+
+
+# ---------------------------------------------------------------------------------------------------- devices
+DEVICE_CYCLES = 20.0
+"""Cycles of a device in the unit of ``Cost.time``: those between two multiply-adds of one thread of a direct sum."""
+
+DEVICE_BYTES = 24
+"""Bytes of memory that reach a unit of a device in a cycle."""
+
+DEVICE_LATENCY, DEVICE_BARRIER, DEVICE_ENDS, DEVICE_LAUNCH = 600, 40, 1200, 2000
+"""Cycles until memory answers, of a barrier, of what follows the sums, and of one more launch."""

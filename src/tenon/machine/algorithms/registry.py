@@ -15,6 +15,7 @@ from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, I
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.tiled import Tiled
+from tenon.machine.algorithms.vector_product import VectorProduct
 from tenon.machine.algorithms.winograd import Winograd
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array
@@ -36,6 +37,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     ScalarDirect,
     ScalarDepthwise,
     Tiled,
+    VectorProduct,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -73,7 +75,9 @@ def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorit
 def best(problem: Problem, machine: Machine) -> Algorithm:
     """The best of the algorithms for one convolution that add the same products: direct sums, by channels where it is a
     depthwise one, or in work groups."""
-    kinds: tuple[type[Algorithm], ...] = (Depthwise,) if Depthwise.applies(problem, machine) else (Direct, Tiled)
+    kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct)
+    if Depthwise.applies(problem, machine):
+        kinds = (Depthwise,)
     listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]
     return min((each[0] for each in listed if each), key=lambda each: each.compared(problem, machine))
 

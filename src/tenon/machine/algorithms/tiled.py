@@ -27,6 +27,14 @@ from tenon.machine.algorithms.base import (
     Step,
     Weights,
 )
+from tenon.machine.algorithms.estimate import (
+    DEVICE_BARRIER,
+    DEVICE_BYTES,
+    DEVICE_CYCLES,
+    DEVICE_ENDS,
+    DEVICE_LATENCY,
+    DEVICE_LAUNCH,
+)
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
@@ -43,17 +51,11 @@ from tenon.machine.kernels.tiled import (
 )
 from tenon.network.graph.types import Layout
 
-CYCLES = 20.0
-"""Cycles of a device in the unit of ``Cost.time``: those between two multiply-adds of one thread of a direct sum."""
-
-_FMAS, _BYTES = 128, 24
-"""Multiply-adds of a unit in a cycle, and bytes of memory that reach it."""
+_FMAS = 128
+"""Multiply-adds of a unit in a cycle."""
 
 _REGISTERS, _OTHERS = 64 << 10, 64
 """Registers of a unit, and those of a thread besides its sums."""
-
-_LATENCY, _BARRIER, _ENDS, _LAUNCH = 600, 40, 1200, 2000
-"""Cycles until memory answers, of a barrier, of what follows the sums, and of a launch."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Tiled(Algorithm):
         s = problem[0].flattened()
         depth, channels = Depth.of(s, self.tile.k), -(-s.padded // self.tile.n) * self.tile.n
         assert machine.launch is not None
-        return Cost(cycles(s, self.tile, machine.launch) / CYCLES, 4 * depth.steps * self.tile.k * channels)
+        return Cost(cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, 4 * depth.steps * self.tile.k * channels)
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         """Taps beside the image need no halo."""
@@ -151,11 +153,11 @@ def cycles(s: Conv, tile: GroupTile, launch: Launch) -> float:
     multiplies = tile.m * tile.n * tile.k / _FMAS
     loads = warps * tile.k * (tile.rows + tile.cols) / 4 * 2.5
     filled = min(1.0, together * warps / 8)  # few threads hide little latency
-    arrives = 4 * tile.k * (tile.m + tile.n) / _BYTES
+    arrives = 4 * tile.k * (tile.m + tile.n) / DEVICE_BYTES
     busy = max(multiplies, loads, arrives) / (0.25 + 0.75 * filled) + 8 * warps
-    step = max(busy * together, _LATENCY) + _BARRIER
-    time = -(-each // together) * (depth.steps / tile.splits * step + _LATENCY + _ENDS)
+    step = max(busy * together, DEVICE_LATENCY) + DEVICE_BARRIER
+    time = -(-each // together) * (depth.steps / tile.splits * step + DEVICE_LATENCY + DEVICE_ENDS)
     if tile.splits > 1:
         sums = positions(s) * s.padded
-        time += _LAUNCH + _LATENCY + 2 * tile.splits * 4 * sums / (launch.units * _BYTES)
+        time += DEVICE_LAUNCH + DEVICE_LATENCY + 2 * tile.splits * 4 * sums / (launch.units * DEVICE_BYTES)
     return time

@@ -136,7 +136,7 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
     blocks = -(-s.padded // tile.n)
     x = k.param("x", *s.x.shape)
     w = k.param("w", blocks, depth.steps, tile.k * tile.n)
-    ends = _Ends.params(k, s) if tile.splits == 1 else None
+    ends = Ends.params(k, s) if tile.splits == 1 else None
     sums = None if ends else k.param("sums", *sums_shape(s, tile), out=True)
     with (
         k.loop("part", tile.splits, kind="block") as part,
@@ -302,7 +302,7 @@ def _beside(s: Conv, axis: int, at: Index) -> list[Index]:
 
 # ------------------------------------------------------------------------------------------------- results
 @dataclass(frozen=True, eq=False)
-class _Ends:
+class Ends:
     """The parameters that turn sums into results."""
 
     bias: Tensor | None
@@ -311,7 +311,7 @@ class _Ends:
     y: Tensor
 
     @classmethod
-    def params(cls, k: Builder, s: Conv) -> _Ends:
+    def params(cls, k: Builder, s: Conv) -> Ends:
         bias = k.param("b", s.padded) if s.bias else None
         mask = k.param("m", s.padded, dtype=I32) if s.clear else None
         operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
@@ -328,7 +328,7 @@ class _Ends:
         return value if self.mask is None else select(self.mask[channel], value, 0.0)
 
 
-def _results(p: _Context, acc: Tensor, ends: _Ends | None, sums: Tensor | None) -> None:
+def _results(p: _Context, acc: Tensor, ends: Ends | None, sums: Tensor | None) -> None:
     """Store a thread's results, or its sums."""
     k, s, tile = p.k, p.s, p.tile
     apart = tile.m // tile.rows
@@ -350,7 +350,7 @@ def _past(s: Conv, quad: Index, n: int) -> list[Index]:
     return [quads - 1 - quad] if 4 * quads % n else []
 
 
-def _store(k: Builder, s: Conv, ends: _Ends, at: tuple[Index, Index, Index], quad: Index, sums: Sequence[Expr]) -> None:
+def _store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad: Index, sums: Sequence[Expr]) -> None:
     """Four channels of a position; single ones where the last four are not all there."""
     image, row, col = at
     where = image, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
@@ -374,7 +374,7 @@ def joined_parts(s: Conv, tile: GroupTile) -> Kernel:
     k = Builder(f"{_name(s)}_sum", f"Sums of {tile.splits} parts each, and what follows the convolution")
     splits, quads, count, _ = sums_shape(s, tile)
     sums = k.param("sums", splits, quads, count, 4)
-    ends = _Ends.params(k, s)
+    ends = Ends.params(k, s)
     with (
         k.loop("q", quads, kind="parallel") as q,
         k.loop("p", count, kind="parallel") as at,

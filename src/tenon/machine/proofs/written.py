@@ -132,6 +132,9 @@ class Written:
         tests = frozenset(guards)
         for buffer in self.records:
             self.records[buffer] |= inner.records[buffer]
+            if buffer.space == "shared":  # its cells are those for which the tests of some thread hold
+                self.cells[buffer] |= inner.cells[buffer]
+                continue
             fresh = inner.cells[buffer] & ~self.cells[buffer]
             if fresh.any():
                 for at in np.argwhere(fresh).tolist():

@@ -21,6 +21,7 @@ LANGUAGE = DeviceLanguage(
     thread="(int)threadIdx.x",
     shared="__shared__ __align__(16) {type} {name}[{size}];",
     bounds="__launch_bounds__({size}) ",
+    aligned="__builtin_assume_aligned({address}, 16)",
     host="cuda_queue.c",
     embedded=ptx,
 )

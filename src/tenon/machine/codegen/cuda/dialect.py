@@ -55,7 +55,7 @@ class CudaC(DeviceC):
     """One CUDA program."""
 
     inline: ClassVar[str] = "static __device__ __forceinline__ "
-    outlined = "static __device__ void "
+    outlined = "static __device__ __forceinline__ void "  # so that shared memory is known as such inside
     reserved = tuple(_WORDS.split())
     function_names = frozenset(name for word in _FUNCTIONS.split() for name in (word, f"{word}f"))
     conversions = _CONVERSIONS

@@ -16,9 +16,10 @@ class DeviceLanguage:
     ``kernel`` stands before the name of a kernel, ``region`` and ``constant_region`` before those of its parameters,
     and ``item`` is the number of the thread.  In a launch of work groups ``block`` is the number of the block and
     ``thread`` that of the thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds``
-    tells the compiler how many threads a block has.  ``host`` is a file of ``runtime/c`` with the functions that find a
-    device and use it; ``embedded`` turns the text of all kernels into the text that the host program hands to the
-    driver.
+    tells the compiler how many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
+
+    ``host`` is a file of ``runtime/c`` with the functions that find a device and use it; ``embedded`` turns the text of
+    all kernels into the text that the host program hands to the driver.
     """
 
     name: Literal["opencl", "cuda"]
@@ -33,5 +34,6 @@ class DeviceLanguage:
     thread: str
     shared: str
     bounds: str
+    aligned: str
     host: str
     embedded: Callable[[str], str]

@@ -20,6 +20,7 @@ LANGUAGE = DeviceLanguage(
     thread="(int)get_local_id(0)",
     shared="__local {type} {name}[{size}] __attribute__((aligned(16)));",
     bounds="__attribute__((reqd_work_group_size({size}, 1, 1))) ",
+    aligned="{address}",
     host="opencl_queue.c",
     embedded=str,
 )
