@@ -14,7 +14,7 @@ import pytest
 
 import cli_messages
 import tenon.cli
-from cli_messages import CATALOGUE, help_texts, message_texts
+from cli_messages import CATALOGUE
 from command_line import run_main
 from installed import environment, tenon_script
 from real import DIGITS
@@ -23,12 +23,21 @@ from tenon.cli.examples import EXAMPLES
 from tenon.cli.message_templates import Template, Templates
 from tenon.cli.text_wrap import columns
 from tenon.cli.translation import chosen_catalogue, translated
+from tenon.compat.tengine.convert_tool import convert_tool
 from tenon.options import languages
 
 TEXTS = read_catalogue(CATALOGUE.read_text(encoding="utf-8"))
 HAN = re.compile("[\u4e00-\u9fff]")
 INSERTED = re.compile(r"\{\w+\}")
 UPDATE = "run scripts/cli-messages and translate what it adds to the catalogue"
+FOLLOWED = (
+    "let both branches give the same shapes",  # given to a function of another module, which inserts it
+    "its blocks along the axes {blocked} do not fit {rank} axes",  # returned by a function
+    "a pipe",  # a value of a table
+    "holds {size} bytes where {needed} {value}",  # one of several results of a function
+)
+"""Texts that are not written where the message is made."""
+
 MODEL = str(DIGITS / "digits.onnx")
 
 
@@ -44,14 +53,13 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------- the catalogue
-@pytest.mark.parametrize("texts", [help_texts, message_texts])
-def test_no_text_is_untranslated(texts: object) -> None:
-    missing = {text for text in texts() if not TEXTS.get(text)}  # type: ignore[operator]
-    assert not missing, UPDATE
-
-
-def test_no_translation_is_stale() -> None:
-    assert not TEXTS.keys() - cli_messages.texts().keys() - {""}, UPDATE
+def test_no_text_is_untranslated_or_stale() -> None:
+    """Help, and every message of all modules; one test, because it reads all sources of Tenon."""
+    wanted = cli_messages.texts().keys()
+    assert not {text for text in wanted if not TEXTS.get(text)}, UPDATE
+    assert not TEXTS.keys() - wanted - {""}, UPDATE
+    assert {*FOLLOWED} <= wanted
+    assert "the system has no room for {value} more threads" not in wanted, "an InternalError is no message"
 
 
 def test_translations_insert_what_the_texts_do() -> None:
@@ -118,6 +126,29 @@ def test_messages_within_messages_are_translated() -> None:
     assert catalogue.translated("conv1: it is a JPEG image") == "conv1：这是 JPEG 图像"
     assert catalogue.translated("one\n  - conv1: it is a JPEG image") == "one\n  - conv1：这是 JPEG 图像"
     assert catalogue.translated("nothing of these") == "nothing of these"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("conv1 (Pad): no padding (give it)", "conv1 (Pad)：没有填充（请给出它）"),
+        ("conv1 (Pad): no padding (as ever)", "conv1 (Pad)：没有填充 (as ever)"),
+        ("a.onnx: 2 problems\n  - p: no padding", "a.onnx：2 个问题\n  - p：没有填充"),
+        ("a: b (Pad): it failed: c: 3 rows are too many", "a: b (Pad)：失败：c：3 行过多"),
+        ("ssh ended with 255: give it", "ssh 以 255 结束：请给出它"),
+    ],
+)
+def test_messages_are_divided_at_their_marks(message: str, shown: str) -> None:
+    """Whole messages stand between parentheses and other marks; what a template inserts rather has none of these."""
+    texts = {
+        "no padding": "没有填充",
+        "give it": "请给出它",
+        "{file}: {count} problems": "{file}：{count} 个问题",
+        "it failed: {error}": "失败：{error}",
+        "{name}: {count} rows are too many": "{name}：{count} 行过多",
+        "ssh ended with {status}": "ssh 以 {status} 结束",
+    }
+    assert templates(**texts).translated(message) == shown
 
 
 def test_every_template_gives_back_what_was_inserted() -> None:
@@ -196,6 +227,10 @@ def test_help_in_chinese(
         (["inspect", "picture.onnx"], "picture.onnx：不是模型：这是 PNG 图像：请把它写在模型之后"),
         (["frobnicate"], "没有命令 'frobnicate'：见 'tenon -h'"),
         (["run", "digits.onnx", "--threads", "0"], "'--threads' 的值无效：不得小于 1"),
+        (
+            ["inspect", "damaged.cfg"],
+            "  - convolutional_0 (convolutional)：第 5 行：[convolutional] 的 stride=x 不是可用的数",
+        ),
         (["run", "digits.onnx", "--device", "nosuch"], "没有名为 'nosuch' 的设备"),
     ],
 )
@@ -212,8 +247,35 @@ def test_errors_in_chinese(
     monkeypatch.setattr("__main__.__package__", None)
     shutil.copy(MODEL, "digits.onnx")
     Path("text.png").write_text("no image\n")
+    Path("damaged.cfg").write_text("[net]\nheight=4\nwidth=4\nchannels=1\n[convolutional]\nstride=x\n")
+    Path("damaged.weights").write_bytes(bytes(64))
     Path("picture.onnx").write_bytes(b"\x89PNG\r\n\x1a\n")
     assert run_main(tenon.cli.main, words) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["-f", "onnx", "-m", "absent.onnx", "-o", "x.tmfile"], 255, "文件不存在：absent.onnx"),
+        (["-f", "onnx", "-m", "text.onnx", "-o", "x.tmfile"], 2, "text.onnx：无法读取的 ONNX 模型；这是文本"),
+    ],
+)
+def test_errors_of_other_commands_in_chinese(
+    words: list[str],
+    status: int,
+    message: str,
+    chinese: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["convert_tool", *words])
+    Path("text.onnx").write_text("no model\n")
+    with pytest.raises(SystemExit) as ended:
+        convert_tool()
+    assert ended.value.code == status
     assert message in capsys.readouterr().err
 
 

@@ -32,8 +32,8 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
     if not error.is_terminal:
         yield lambda stage: None
         return
-    with error.status(title) as status:
-        yield lambda stage: status.update(f"{title}: {stage}")
+    with error.status(translated_message(title)) as status:
+        yield lambda stage: status.update(translated_message(f"{title}: {stage}"))
 
 
 @contextmanager
@@ -48,8 +48,10 @@ def steps(title: str) -> Iterator[Callable[[str, int, int | None], None]]:
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=error, transient=True) as shown:
-        task = shown.add_task(title, total=None)
-        yield lambda step, done, total: shown.update(task, description=f"{title}: {step}", completed=done, total=total)
+        task = shown.add_task(translated_message(title), total=None)
+        yield lambda step, done, total: shown.update(
+            task, description=translated_message(f"{title}: {step}"), completed=done, total=total
+        )
 
 
 def note(text: str) -> None:

@@ -15,10 +15,10 @@ from functools import lru_cache
 from tenon.cli.catalogue import Catalogue
 
 _INSERTED = re.compile(r"\{(\w+)\}")
-_MARKS = re.compile(r"^ +- |(: |; )")
-"""What stands between messages: that of a list, and marks behind what a message is about."""
+_MARKS = re.compile(r"^ +- |(: |; | \(|\)(?=$|: |; |\)))")
+"""What stands between messages: that of a list, marks behind what a message is about, and parentheses at its end."""
 
-_WIDE_MARKS = {": ": "\uff1a", "; ": "\uff1b"}
+_WIDE_MARKS = {": ": "\uff1a", "; ": "\uff1b", " (": "\uff08", ")": "\uff09"}
 """The same between Chinese texts."""
 
 _LEAST = 4
@@ -75,10 +75,11 @@ class Template:
 
 @dataclass(frozen=True)
 class Templates:
-    """The texts of a catalogue, and those of them that are templates."""
+    """The texts of a catalogue, and those of them that are templates, each behind the longest of its literal parts, by
+    which most templates are soon ruled out."""
 
     texts: Mapping[str, str]
-    templates: tuple[Template, ...]
+    templates: tuple[tuple[str, Template], ...]
     _known: dict[str, tuple[int, str] | None] = field(default_factory=dict)
 
     @classmethod
@@ -87,7 +88,7 @@ class Templates:
 
     def translated(self, message: str) -> str:
         """The message in another language, where it, a line of it or a part between marks is known."""
-        if self._whole(message) is None and "\n" in message:
+        if "\n" in message and self._whole(message) is None:
             return "\n".join(map(self.translated, message.split("\n")))
         return self._divided(message)[1]
 
@@ -103,7 +104,10 @@ class Templates:
                 letters, parts, text = best[first]
                 known = self._whole(message[begin:end]) or (0, message[begin:end])
                 mark = message[start:begin]
-                text += (_WIDE_MARKS.get(mark, mark) if letters or known[0] else mark) + known[1]
+                wide = known[0] or (letters and mark != " (")
+                if mark == ")":
+                    wide = text.count("\uff08") > text.count("\uff09")
+                text += (_WIDE_MARKS.get(mark, mark) if wide else mark) + known[1]
                 choices.append((letters + known[0], parts - 1, text))
             best.append(max(choices))
         return best[-1][0], best[-1][2]
@@ -119,11 +123,14 @@ class Templates:
         """The translations by every template that a message may have been made of, with their letters."""
         if self.texts.get(message):
             yield sum(map(str.isalpha, message)), self.texts[message]
-        for template in self.templates:
+        for longest, template in self.templates:
+            if longest not in message or ("\n" in message and "\n" not in template.text):
+                continue
             values = template.match(message)
             if values is not None:
                 shown = {name: self._inserted(value) for name, value in values.items()}
                 letters = template.letters + sum(letters for letters, _ in shown.values())
+                letters -= sum(len(_MARKS.findall(value)) for value in values.values())  # rather divided there
                 yield letters, _filled(self.texts[template.text], {name: text for name, (_, text) in shown.items()})
 
     def _inserted(self, value: str) -> tuple[int, str]:
@@ -141,4 +148,4 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
 def _templates_of(catalogue: Catalogue) -> Templates:
     texts = {text: translation for text, translation in catalogue.texts.items() if text and translation}
     templates = [Template.of(text) for text in texts if "{" in text]
-    return Templates(texts, tuple(each for each in templates if each.letters >= _LEAST))
+    return Templates(texts, tuple((max(each.literals, key=len), each) for each in templates if each.letters >= _LEAST))

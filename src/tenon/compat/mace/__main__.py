@@ -12,6 +12,7 @@ from typing import Any
 
 import tenon
 from tenon.cli.program import run_command
+from tenon.cli.translation import translated_message
 from tenon.cli.validate import check_validations
 from tenon.compat.mace.devices import add_options, opened_device, selected_devices
 from tenon.compat.mace.encrypt import add_options as add_encrypt_options
@@ -130,12 +131,12 @@ def _asked(arguments: argparse.Namespace) -> tuple[Deployment, list[str], list[s
     deployment = tenon.read_deployment(arguments.config)
     for model in deployment.models:
         for note in model.notes:
-            print(f"{model.name}: {note}", file=sys.stderr)
+            _progress(f"{model.name}: {note}")
     return deployment, [arguments.model_name] if arguments.model_name else [], targets
 
 
 def _progress(stage: str) -> None:
-    print(stage, file=sys.stderr)
+    print(translated_message(stage), file=sys.stderr)
 
 
 def _print_range_file(arguments: argparse.Namespace) -> None:

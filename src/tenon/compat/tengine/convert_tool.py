@@ -13,6 +13,7 @@ import tenon
 from tenon import __version__
 from tenon.atomic_write import write
 from tenon.cli.parse import parse_bindings
+from tenon.cli.translation import translated, translated_message
 from tenon.errors import SYSTEM_ERRORS, FormatError, InputError, TenonError, explained
 from tenon.formats.exporters.tengine.ops import to_tmfile
 from tenon.network import passes
@@ -118,12 +119,12 @@ def convert_tool() -> None:
     try:
         return run(parse(words))
     except ConvertUsageError as error:
-        _say(str(error))
+        _say(translated_message(str(error)))
         sys.exit(255)
     except (TenonError, *SYSTEM_ERRORS) as error:
         _say("Convert model failed.")
-        print(f"convert_tool: {explained(error)}", file=sys.stderr)
+        _say(f"convert_tool: {translated_message(explained(error))}")
         sys.exit(2)
     except KeyboardInterrupt:
-        print("convert_tool: interrupted; nothing was left half-written", file=sys.stderr)
+        _say(f"convert_tool: {translated('interrupted; nothing was left half-written')}")
         sys.exit(130)

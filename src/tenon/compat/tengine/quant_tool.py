@@ -19,6 +19,7 @@ import numpy as np
 import tenon
 from tenon import __version__
 from tenon.cli.program import run_command
+from tenon.cli.translation import translated_message
 from tenon.errors import InputError, ShapeError
 from tenon.formats.exporters.save import save
 from tenon.network.graph.graph import Graph
@@ -360,7 +361,7 @@ def _run_words(tool: Tool, words: Sequence[str]) -> int:
     try:
         run(tool, parse(words))
     except QuantUsageError as error:
-        _info(str(error))
+        _info(translated_message(str(error)))
         _say(_HELP.format(kind=tool.kind))
         return 255
     return 0

@@ -37,7 +37,7 @@ def transformed(node: OnnxNode, scores: Value, name: str = "") -> Value:
     """Scores after ``post_transform``, or the one named.  Raises RefusedError for what is not in the standard."""
     name = name or str(node.attributes.get("post_transform", "NONE"))
     if name not in TRANSFORMS:
-        raise RefusedError(f"post_transform={name} is not supported", f"{', '.join(TRANSFORMS)} are")
+        raise RefusedError(f"post_transform={name} is not supported", f"supported are {', '.join(TRANSFORMS)}")
     if name == "NONE":
         return scores
     if name == "LOGISTIC":

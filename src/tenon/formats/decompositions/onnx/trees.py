@@ -211,7 +211,7 @@ def _aggregate(a: Mapping[str, Any]) -> str:
     """Raises RefusedError for one that is not in the standard."""
     name = str(a.get("aggregate_function", "SUM"))
     if name not in _AGGREGATES:
-        raise RefusedError(f"aggregate_function={name} is not supported", f"{', '.join(_AGGREGATES)} are")
+        raise RefusedError(f"aggregate_function={name} is not supported", f"supported are {', '.join(_AGGREGATES)}")
     return name
 
 

@@ -22,7 +22,9 @@ def cast(node: OnnxNode, texts: set[int]) -> Results:
     dtype = node.input(0).type.dtype if to == _STRING else node.element_type(to)
     if dtype not in _DIGITS:
         held = ", ".join(dtype.value for dtype in _DIGITS)
-        raise RefusedError(f"casts between strings and {dtype.value} are not supported", f"those of {held} are")
+        raise RefusedError(
+            f"casts between strings and {dtype.value} are not supported", f"supported are those of {held}"
+        )
     return [StringTensor(_decimal_digits(node))] if to == _STRING else [_read(node, dtype)]
 
 

@@ -240,7 +240,7 @@ def gradient(call: SubgraphNode) -> list[Entry]:
     nodes = _between(call.importer.graph, {*values}, {*xs}, y)
     without = sorted({n.op.name for n in nodes if n.op.name not in RULES or len(n.outputs) > 1})
     if without:
-        known = f"those of {', '.join(RULES)} are"
+        known = f"supported are those of {', '.join(RULES)}"
         raise RefusedError(f"the derivatives of {', '.join(without)} are not known", known)
     at = _evaluated(call, nodes[::-1], {v: call.value(i) for i, v in enumerate(values)})
     return list(_derivatives(call, nodes, at, y, xs))
