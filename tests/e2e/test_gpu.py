@@ -146,7 +146,8 @@ def test_all_operators_can_run(language: str) -> None:
 def test_kernels_in_work_groups_are_proved(language: str, every: bool) -> None:
     """Other kernels that are not proved to have independent iterations run on one thread, these cannot."""
     machine, count = find(language).machine, 0
-    for case in list(LOWERED.values())[:: 1 if every else 4 * SHARE]:
+    few = [case for case in LOWERED.values() if case.op.name in ("Conv", "Softmax", "GlobalMaxPool")]
+    for case in LOWERED.values() if every else few[::6]:
         for kernel in (step.kernel for ask in (Ask(), ASK) for step in lowered_steps(case, machine, ask)):
             if work_groups(kernel) is not None:
                 assert prove(kernel, spaces=machine.spaces) > 0
