@@ -65,7 +65,7 @@ PROBLEMS: dict[str, Problem] = {
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
-    "depthwise": depthwise(),
+    **dict.fromkeys(("depthwise", "depthwise-items"), depthwise()),
     "winograd": (convolution((4, 4), (12, 12)),),
     "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
     "separable": separable(),

@@ -153,3 +153,22 @@ def test_products_of_vectors(name: str) -> None:
     np.testing.assert_allclose(
         got.astype(np.float32), expected.astype(np.float32), atol=case.tolerance * float(np.abs(expected).max())
     )
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["depthwise", "depthwise_s2", "depthwise_5x5", "depthwise_dilated", "depthwise_17x17", "one_axis_depthwise"],
+)
+def test_depthwise_by_items(label: str) -> None:
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == ("Conv", label))
+    chosen: list[str] = []
+
+    def execute(kernel: Kernel, arrays: list[Array]) -> None:
+        chosen.append(kernel.about)
+        assert prove(kernel) > 0
+        interpret(kernel, arrays)
+
+    (got,) = run_lowered(case.op, case.arrays(), GPU, case.constant, Ask(blocked=True, surplus=1), execute)
+    (expected,) = case.op.evaluate(case.arrays())
+    assert any(about.endswith("of a channel in an item") for about in chosen)
+    np.testing.assert_allclose(got, expected, atol=1e-5 * float(np.abs(expected).max()))

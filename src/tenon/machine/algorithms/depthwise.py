@@ -98,13 +98,13 @@ def tile_time(tile: DepthwiseTile, extent: Pair, kernel: Pair, stride: Pair, dil
             inputs = (
                 m * taps
                 if tile.looped
-                else _touched(height, 0, kernel, stride, dilation) * _touched(width, 1, kernel, stride, dilation)
+                else touched(height, 0, kernel, stride, dilation) * touched(width, 1, kernel, stride, dilation)
             )
             loads = inputs + (0 if resident else taps if tile.looped else m * taps / 2)
             total += down * across * (m * taps + 0.5 * loads + 4)
     return total
 
 
-def _touched(n: int, axis: int, kernel: Pair, stride: Pair, dilation: Pair) -> int:
+def touched(n: int, axis: int, kernel: Pair, stride: Pair, dilation: Pair) -> int:
     """How many input rows (columns) ``n`` neighbouring outputs read."""
     return len({p * stride[axis] + t * dilation[axis] for p in range(n) for t in range(kernel[axis])})

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from tenon.machine.algorithms.base import Algorithm, Limits, Problem
 from tenon.machine.algorithms.depthwise import Depthwise
+from tenon.machine.algorithms.depthwise_items import DepthwiseItems
 from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
@@ -38,6 +39,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     ScalarDepthwise,
     Tiled,
     VectorProduct,
+    DepthwiseItems,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -77,7 +79,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
     depthwise one, or in work groups."""
     kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct)
     if Depthwise.applies(problem, machine):
-        kinds = (Depthwise,)
+        kinds = (Depthwise, DepthwiseItems)
     listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]
     return min((each[0] for each in listed if each), key=lambda each: each.compared(problem, machine))
 

@@ -163,7 +163,7 @@ def _unrolled(p: _DepthwiseContext, top: Index, left: Index, height: int, width:
     k, s = p.k, p.s
     acc = k.local("a", height, width, lanes=p.lanes, dtype=DType.F16 if p.halves else F32)
     start, started = p.start(), set[tuple[int, int]]()
-    for (row, down), (col, across) in product(_reach(s, 0, height), _reach(s, 1, width)):
+    for (row, down), (col, across) in product(reach(s, 0, height), reach(s, 1, width)):
         value = k.let("v", p.input(top * s.stride[0] + row, left * s.stride[1] + col))
         for (i, ky), (j, kx) in product(down, across):
             if (i, j) in started:
@@ -177,7 +177,7 @@ def _unrolled(p: _DepthwiseContext, top: Index, left: Index, height: int, width:
         _finish(p, top + i, left + j, acc[i, j])
 
 
-def _reach(s: Conv, axis: int, n: int) -> list[tuple[int, list[tuple[int, int]]]]:
+def reach(s: Conv, axis: int, n: int) -> list[tuple[int, list[tuple[int, int]]]]:
     """For ``n`` neighbouring outputs: each input row (column) they read, with the (output, tap) pairs that read it."""
     readers: dict[int, list[tuple[int, int]]] = {}
     for i, tap in product(range(n), range(s.kernel[axis])):

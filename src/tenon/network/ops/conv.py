@@ -202,7 +202,7 @@ class Conv(Operator):
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         problem, weights = self.problem(site), site.constants[1]
-        if problem.depthwise:
+        if problem.depthwise and site.machine.launch is None:
             return ()
         return candidates((problem,), site.machine, site.limits, None if weights is None else planes(weights))
 
@@ -213,7 +213,7 @@ class Conv(Operator):
         return next(iter(self.candidates(site)), None)
 
     def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
-        algorithm = None if self.problem(site).depthwise else self.algorithm(other)
+        algorithm = self.algorithm(other)
         return None if algorithm is None else packed_alike((self.problem(site),), site.machine, algorithm)
 
     def cost(self, site: Site) -> Cost:

@@ -1,0 +1,88 @@
+"""Depthwise convolution by many work items (``kernels.depthwise_items``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tenon.machine.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Stage, Step, Weights
+from tenon.machine.algorithms.depthwise import UNROLLED, touched
+from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY
+from tenon.machine.kernel_ir.spaces import Launch
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.depthwise import DepthwiseTile
+from tenon.machine.kernels.depthwise_items import depthwise_items, pack
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.types import F32, Layout
+
+_ISSUED = 128
+"""Instructions of threads that a unit issues in a cycle."""
+
+_LOAD, _ITEM = 6, 40
+"""Instructions of a load and its tests, and of what an item does besides."""
+
+
+@dataclass(frozen=True)
+class DepthwiseItems(Algorithm):
+    """Channel by channel, a work item for each tile of positions of a channel."""
+
+    tile: DepthwiseTile
+    name: ClassVar[str] = "depthwise-items"
+    offered: ClassVar[int] = 4
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        s = problem[0]
+        layer = len(problem) == 1 and s.depthwise and s.taps > 0 and machine.launch is not None
+        return layer and {s.x.dtype, s.y.dtype, s.weights, *(i.dtype for i in s.operands)} == {F32}
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        (s,), launch = problem, machine.launch
+        assert launch is not None
+        sizes = [(r, c) for r, c in product((1, 2, 4), (1, 2, 4)) if r < 2 * s.extent[0] and c < 2 * s.extent[1]]
+        tiles = [DepthwiseTile(r, c, r * c * s.taps > UNROLLED) for r, c in sizes]
+        return [cls(tile) for tile in sorted(tiles, key=lambda tile: cycles(s, tile, launch))[:count]]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(DepthwiseTile(numbers["rows"], numbers["cols"], bool(numbers["looped"])))
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return {"rows": self.tile.rows, "cols": self.tile.cols, "looped": int(self.tile.looped)}
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return (self.name,)
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        (s,) = problem
+        assert machine.launch is not None
+        return Cost(cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, 4 * s.padded * s.taps)
+
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        """Taps beside the image need no halo."""
+        return Layout(x.block, ((0, 0),) * len(x.halo)), y
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        (stage,) = stages
+        packed = Weights(pack(stage.constant.astype(np.float32), stage.conv))
+        kernel = depthwise_items(stage.conv, self.tile)
+        return [Step(kernel, (stage.left, packed, *stage.epilogue_args(), Output()))]
+
+
+def cycles(s: Conv, tile: DepthwiseTile, launch: Launch) -> float:
+    """Cycles of a device until the layer is computed."""
+    (height, width), size = s.extent, tile.rows * tile.cols
+    items = s.y.n * s.padded * -(-height // tile.rows) * -(-width // tile.cols)
+    inputs = size * s.taps if tile.looped else 1
+    for axis, own in enumerate((tile.rows, tile.cols)):
+        inputs *= 1 if tile.looped else touched(own, axis, s.kernel, s.stride, s.dilation)
+    each = inputs * _LOAD + size * s.taps + s.taps + _ITEM
+    per_unit = -(-items // launch.units)
+    return max(per_unit * each / _ISSUED, each) + DEVICE_LATENCY + DEVICE_ENDS

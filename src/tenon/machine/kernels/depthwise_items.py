@@ -1,0 +1,117 @@
+"""Depthwise convolution for machines of many threads: a work item for each channel of a tile of positions.
+
+The channels of a block lie side by side and are neighbouring work items, so that neighbouring threads read neighbouring
+elements.  Taps beside the image are left out by tests, so that images need no halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, Kernel
+from tenon.machine.kernels.conv import Conv, described
+from tenon.machine.kernels.depthwise import DepthwiseTile, reach
+from tenon.machine.kernels.storage_types import stored
+from tenon.machine.kernels.tiled import Ends
+from tenon.network.graph.graph import Array
+
+
+def pack(weights: Array, s: Conv) -> Array:
+    """[blocks][kh][kw][block] from [channels, 1, kh, kw], zeros past the last channel."""
+    whole = np.zeros((s.padded, *s.kernel), np.float32)
+    whole[: s.y.channels] = weights[:, 0]
+    return np.ascontiguousarray(whole.reshape(-1, s.y.block, *s.kernel).transpose(0, 2, 3, 1))
+
+
+@lru_cache(maxsize=512)
+def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
+    """Parameters: x, weights as ``pack`` returns them, bias (padded), mask when ``clear``, operands, y.
+
+    ``s.depthwise`` must hold, and blocks of x and y be the same.
+    """
+    k = Builder(_name(s), f"Depthwise: {described(s)}; {tile.rows} x {tile.cols} positions of a channel in an item")
+    x, w = k.param("x", *s.x.shape), k.param("w", s.y.blocks, *s.kernel, s.y.block)
+    ends = Ends.params(k, s)
+    down, across = -(-s.extent[0] // tile.rows), -(-s.extent[1] // tile.cols)
+    with (
+        k.loop("n", s.y.n, kind="parallel") as n,
+        k.loop("b", s.y.blocks, kind="parallel") as b,
+        k.loop("i", down, kind="parallel") as i,
+        k.loop("j", across, kind="parallel") as j,
+        k.loop("c", s.y.block, kind="parallel") as c,
+    ):
+        top, left = i * tile.rows, j * tile.cols
+        acc = k.local("a", tile.rows, tile.cols)
+        for p, q in product(range(tile.rows), range(tile.cols)):
+            acc[p, q] = 0.0
+
+        def value(row: Index, col: Index) -> Expr:
+            return _input(s, x, tile, (n, b, c), (row, col))
+
+        add = _looped if tile.looped else _unrolled
+        for (p, q), (ky, kx), v in add(k, s, tile, (top, left), value):
+            acc[p, q] = acc[p, q] + v * w[b, ky, kx, c]
+        for p, q in product(range(tile.rows), range(tile.cols)):
+            row, col = top + p, left + q
+            with k.when(*_past(s.extent[0], tile.rows, row), *_past(s.extent[1], tile.cols, col)):
+                at = n, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
+                result = ends.result(s, at, b * s.y.block + c, acc[p, q])
+                ends.y[n, b, at[1] + s.y.top, at[2] + s.y.left, c] = stored(result, s.y.dtype)
+    return k.done()
+
+
+Product = tuple[tuple[int, int], tuple[Index, Index], Expr]
+"""The position in its tile that a product is added to, its tap, and the element of the image."""
+
+
+def _unrolled(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: object) -> Iterator[Product]:
+    """Each element of a tile's receptive field is loaded once."""
+    assert callable(value)
+    for (row, down), (col, across) in product(reach(s, 0, tile.rows), reach(s, 1, tile.cols)):
+        v = k.let("v", value(at[0] * s.stride[0] + row, at[1] * s.stride[1] + col))
+        for (p, ky), (q, kx) in product(down, across):
+            yield (p, q), (Index((), ky), Index((), kx)), v
+
+
+def _looped(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: object) -> Iterator[Product]:
+    """Loops over taps."""
+    assert callable(value)
+    with k.loop("ky", s.kernel[0]) as ky, k.loop("kx", s.kernel[1]) as kx:
+        for p, q in product(range(tile.rows), range(tile.cols)):
+            row = (at[0] + p) * s.stride[0] + ky * s.dilation[0]
+            yield (p, q), (ky, kx), value(row, (at[1] + q) * s.stride[1] + kx * s.dilation[1])
+
+
+def _input(
+    s: Conv, x: Tensor, tile: DepthwiseTile, at: tuple[Index, Index, Index], padded: tuple[Index, Index]
+) -> Expr:
+    """The element at a row and column counted from the start of the padding; zero beside the image."""
+    (n, b, c), (row, col) = at, (padded[0] - s.top, padded[1] - s.left)
+    facts = [
+        fact
+        for axis, (place, size, own) in enumerate(((row, s.x.h, tile.rows), (col, s.x.w, tile.cols)))
+        for fact in _beside(s, axis, place, size, own)
+    ]
+    return guarded(tuple(facts), x[n, b, row + s.x.top, col + s.x.left, c], 0.0)
+
+
+def _beside(s: Conv, axis: int, place: Index, size: int, own: int) -> list[Index]:
+    """What is negative before or past the image; tiles of ``own`` positions may reach past the last one."""
+    before, past = s.border(axis)
+    return [place] * (before > 0) + [size - 1 - place] * (past or s.extent[axis] % own > 0)
+
+
+def _past(extent: int, own: int, at: Index) -> list[Index]:
+    """What is negative past the last position, where tiles reach there."""
+    return [extent - 1 - at] if extent % own else []
+
+
+def _name(s: Conv) -> str:
+    size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
+    return f"depthwise{size}_{s.y.channels}_{s.y.h}x{s.y.w}"
