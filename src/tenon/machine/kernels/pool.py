@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
@@ -102,6 +103,9 @@ def pool(s: Pool, machine: Machine) -> Kernel:
     m = k.param("m", padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+    if machine.launch is not None:
+        _items(k, s, (x, m, operands, y))
+        return k.done()
     (kind,), inside = deal(padded // lanes)
     with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes, kind=kind) as c:
         mask = None if m is None else k.let("mask", m.vec(lanes)[c])
@@ -114,6 +118,21 @@ def pool(s: Pool, machine: Machine) -> Kernel:
                         with k.loop("j", iterations) as j:
                             _tile(parts, rows, cols, i, j * size + start, size)
     return k.done()
+
+
+def _items(k: Builder, s: Pool, tensors: tuple[Tensor, Tensor | None, list[Tensor], Tensor]) -> None:
+    """A work item for each window of a channel, those of channels that lie side by side next to each other."""
+    x, m, operands, y = tensors
+    with k.loop("n", s.y.n, kind="parallel") as n, k.loop("b", s.y.blocks, kind="parallel") as b:
+        for rows, cols in product(s.rows, s.cols):
+            with (
+                k.loop("i", rows.count, kind="parallel") as i,
+                k.loop("j", cols.count, kind="parallel") as j,
+                k.loop("c", s.y.block, kind="parallel") as lane,
+            ):
+                c = b * s.y.block + lane
+                mask = None if m is None else k.let("mask", m[c])
+                _tile(_PoolContext(k, s, 1, x, mask, operands, y, n, c), rows, cols, i, j, 1)
 
 
 def _width(cols: Segment, taps: int, machine: Machine) -> int:
