@@ -6,7 +6,6 @@ A stand-in for the OpenCL library gives the statuses of such devices (``c/faulty
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import tenon
+from gpu_faults import faulty_opencl, with_fault
 from installed import tenon as command
 from onnx_models import model, node
-from real import ROOT
 from tenon.runtime.bundle.writer import save_container
 
 FAULTS = {
@@ -39,12 +38,7 @@ def small() -> bytes:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the stand-in, for the search path of libraries."""
-    folder = tmp_path_factory.mktemp("opencl")
-    source = ROOT / "tests" / "c" / "faulty_opencl.c"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(folder / "libOpenCL.so.1"), source], check=True
-    )
-    return folder
+    return faulty_opencl(tmp_path_factory.mktemp("opencl"))
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +51,8 @@ def file(small: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(code: str, library: Path, fault: str) -> subprocess.CompletedProcess[str]:
     """A Python program that finds the stand-in."""
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "TEST_OPENCL_FAULT": fault}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=with_fault(library, fault), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -114,9 +108,8 @@ def test_commands_take_targets_in_the_order_of_preference(
 ) -> None:
     """Of a file for several targets, and of a model, which is compiled for one after the other."""
     (tmp_path / "model.onnx").write_bytes(small)
-    changes = {"LD_LIBRARY_PATH": str(library), "TEST_OPENCL_FAULT": "no memory"}
     given = (file, tmp_path / "model.onnx", "--rounds", "1", "--target", "opencl,x86-64", "--json")
-    done = command("benchmark", *given, **changes)
+    done = command("benchmark", *given, LD_LIBRARY_PATH=str(library), TEST_OPENCL_FAULT="no memory")
     assert done.returncode == 0, done.stderr
     assert [network["target"] for network in json.loads(done.stdout)["networks"]] == ["x86-64", "x86-64"]
     assert "x86-64 is used instead of opencl" in done.stderr.replace("\n", " ")

@@ -45,6 +45,7 @@ static struct {
 } cu;
 
 enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
+enum { CUDA_NO_MEMORY = 2 };
 enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
 
@@ -81,11 +82,13 @@ static int cuda_load(void) {
 static int cuda_failed(int status, const char *doing) {
   const char *text = NULL;
   cu.GetErrorString(status, &text);
-  return device_failed(status, "CUDA: %s (status %d) while %s", text ? text : "unknown error", status, doing);
+  device_failed(status, "CUDA: %s (status %d) while %s", text ? text : "unknown error", status, doing);
+  return status == CUDA_NO_MEMORY ? DEVICE_NO_MEMORY : status;
 }
 
 static int cuda_find(int *device) {
-  int status = cuda_load();
+  int status = device_may_call();
+  if (status == 0) status = cuda_load();
   if (status) return status;
   status = cu.Init(0);
   if (status == 0) status = cu.DeviceGet(device, 0);
@@ -114,7 +117,7 @@ static int cuda_build(DeviceQueue *d) {
   const int options[] = {CUDA_ERROR_LOG, CUDA_ERROR_LOG_SIZE};
   void *values[] = {report, (void *)(uintptr_t)(sizeof report - 1)};
   char *text = device_kernels();
-  if (!text) return device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+  if (!text) return device_failed(DEVICE_NO_MEMORY, "out of memory");
   const int status = cu.ModuleLoadDataEx(&d->module, text, 2, options, values);
   free(text);
   if (status) {
@@ -159,7 +162,7 @@ static int queue_stamp(DeviceQueue *d, size_t slot) {
   if (d->stamp_count == d->stamp_room) {
     const size_t room = 2 * d->stamp_room + 64;
     CudaStamp *stamps = realloc(d->stamps, room * sizeof *stamps);
-    if (!stamps) return device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+    if (!stamps) return device_failed(DEVICE_NO_MEMORY, "out of memory");
     d->stamps = stamps;
     d->stamp_room = room;
   }

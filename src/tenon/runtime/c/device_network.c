@@ -14,10 +14,11 @@
 #include <windows.h>
 #else
 #include <dlfcn.h>
+#include <unistd.h>
 #endif
 
 /* Statuses that no driver has. */
-enum { DEVICE_NONE = -1, DEVICE_NO_DRIVER = -2, DEVICE_NO_HOST_MEMORY = -3, DEVICE_UNFIT = -1000 };
+enum { DEVICE_NONE = -1001, DEVICE_NO_DRIVER = -1002, DEVICE_NO_MEMORY = -1003, DEVICE_UNFIT = -1004, DEVICE_FORKED = -1005 };
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
 enum { DEVICE_GROUP = 64 };
 enum { DEVICE_UPLOAD, DEVICE_DOWNLOAD, DEVICE_FIRST_STEP }; /* what each time of a timed run is of */
@@ -52,6 +53,19 @@ static int device_failed(int status, const char *format, ...) {
   vsnprintf(device_message, sizeof device_message, format, arguments);
   va_end(arguments);
   return status;
+}
+
+/* Whether this process may call the driver: one that was forked has none of the driver's threads. */
+static int device_may_call(void) {
+#ifndef _WIN32
+  static long process;
+  if (process == 0) process = (long)getpid();
+  if (process != (long)getpid()) {
+    return device_failed(DEVICE_FORKED, "this process was forked from one that uses the device: drivers do not allow "
+                         "that; run the network in one of them only, or start the other program by exec");
+  }
+#endif
+  return 0;
 }
 
 /* What a device is, in lines `word: text`. */

@@ -12,7 +12,7 @@ static DeviceQueue *device_create(const DeviceNetwork *network, const uint8_t *w
   if (!d || !kernels) {
     free(d);
     free(kernels);
-    *status = device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+    *status = device_failed(DEVICE_NO_MEMORY, "out of memory");
     return NULL;
   }
   d->network = network;

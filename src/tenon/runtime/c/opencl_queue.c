@@ -80,7 +80,8 @@ static void *opencl_device_of(uint64_t kind) {
 
 /* A GPU if there is one, else another device; keeps a message if there is none. */
 static int opencl_find(void **device) {
-  const int status = opencl_load();
+  int status = device_may_call();
+  if (status == 0) status = opencl_load();
   if (status) return status;
   *device = opencl_device_of(OPENCL_GPU);
   if (!*device) *device = opencl_device_of((uint32_t)OPENCL_ANY_DEVICE);
@@ -127,7 +128,9 @@ static const char *opencl_meaning(int status) {
 }
 
 static int opencl_failed(int status, const char *doing) {
-  return device_failed(status, "OpenCL: %s (status %d while %s)", opencl_meaning(status), status, doing);
+  const int is_memory = status == -4 || status == -6 || status == -61;
+  device_failed(status, "OpenCL: %s (status %d while %s)", opencl_meaning(status), status, doing);
+  return is_memory ? DEVICE_NO_MEMORY : status;
 }
 
 /* The compiler's report is the message. */
@@ -156,7 +159,7 @@ static int opencl_fits(const DeviceQueue *d, size_t step, void *device) {
 static int opencl_build(DeviceQueue *d, void *device) {
   int status = 0;
   char *text = device_kernels();
-  if (!text) return device_failed(DEVICE_NO_HOST_MEMORY, "out of memory");
+  if (!text) return device_failed(DEVICE_NO_MEMORY, "out of memory");
   d->program = cl.CreateProgramWithSource(d->context, 1, (const char **)&text, NULL, &status);
   free(text);
   if (status) return opencl_failed(status, "creating the program");

@@ -48,7 +48,7 @@ class DeviceProperties:
 class DeviceQueue:
     """Runs a program on a device, on which it stays from its first run until ``stop``.
 
-    A forked child has no access to the device queue of its parent and creates its own.
+    A forked child has no access to the device queue of its parent; it creates its own, if its parent had used none.
     """
 
     threads = 1

@@ -100,13 +100,16 @@ def compile_source(
 
 
 def target_rows(target: Target) -> str:
-    """The targets whose code this target's machines may execute, and the features that each asks for."""
+    """The targets whose code this target's machines may execute, and the features that each asks for, with a "?" before
+    those of targets that are only chosen by name."""
 
     def machine(triple: str) -> list[str]:
         return triple.replace("-musl", "-gnu").split("-")
 
     rows = [row for row in targets().values() if machine(row.triple) == machine(target.triple) and not row.freestanding]
-    features = {row.name: " ".join(sorted(row.host.features)) if row.host else "" for row in rows}
+    features = {
+        row.name: "?" * row.host.tuned + " ".join(sorted(row.host.features)) if row.host else "" for row in rows
+    }
     return "".join(f'TARGET_ROW("{name}", "{text}")\n' for name, text in features.items())
 
 

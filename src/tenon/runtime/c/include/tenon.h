@@ -168,7 +168,8 @@ typedef struct TenonOpenOptions {
   int32_t skip_checksums; /* 1: trust code and weights to be undamaged; the manifest is always verified */
   int32_t never_compile;  /* 1: a model is TENON_NO_COMPILER */
   const char *target;     /* of the code to take from a .tenon file, or to compile for; NULL: the best for this machine,
-                             or of a .tenon file that which TENON_OPEN_TARGET names */
+                             or of a .tenon file that which TENON_OPEN_TARGET names.  Of several ("opencl,host") the
+                             first of a .tenon file whose device there is; "host" is the best for the processor */
   const char *model_name; /* of a model in memory: a file name, whose ending may tell the format */
   const char *weights;    /* path of a second file of the model */
   const char *const *shapes;    /* NULL-terminated, each "name=1,3,224,224", as for --shape */
@@ -331,6 +332,18 @@ TENON_API TenonStatus tenon_engine_release_memory(TenonEngine *engine);
 /* Runs once and stores the time in nanoseconds of each of tenon_bundle_step_count steps.  TENON_UNSUPPORTED if the
    bundle was compiled without --profile; the first binding must be selected. */
 TENON_API TenonStatus tenon_engine_profile(TenonEngine *engine, uint64_t *nanoseconds, size_t count);
+
+/* --------------------------------------------------------------------------------------------------------- GPUs */
+
+/* The GPU, or other device, that a bundle which was compiled for one runs on: name, version of the interface and driver.
+   "" if there is none, and tenon_last_error says why; NULL for an invalid handle, and for a bundle that runs on
+   processors.  The text lives as long as the bundle. */
+TENON_API const char *tenon_bundle_device(const TenonBundle *bundle);
+
+/* Lets such a device load the kernels and weights of the selected binding now, instead of in the first run.
+   TENON_UNSUPPORTED if there is no device, or another than the bundle was made for, TENON_OUT_OF_MEMORY, or
+   TENON_RUN_FAILED with the driver's report.  TENON_OK, and nothing is done, if the bundle runs on processors. */
+TENON_API TenonStatus tenon_engine_prepare(TenonEngine *engine);
 
 #ifdef __cplusplus
 }

@@ -86,6 +86,11 @@ class Bundle {
   TenonBundle *handle() const noexcept { return handle_.get(); }
   std::string name() const { return tenon_bundle_name(handle()); }
   std::string target() const { return tenon_bundle_target(handle()); }
+  /* The GPU that it runs on, "" if there is none, or if it runs on processors. */
+  std::string device() const {
+    const char *text = tenon_bundle_device(handle());
+    return text == nullptr ? "" : text;
+  }
   int max_threads() const { return tenon_bundle_max_threads(handle()); }
   int bindings() const { return tenon_bundle_binding_count(handle()); }
   TenonMemory memory() const {
@@ -272,6 +277,8 @@ class Engine {
     check(status);
     return true;
   }
+  /* Lets a GPU load kernels and weights now. */
+  void prepare() { check(tenon_engine_prepare(handle())); }
   void release_memory() { check(tenon_engine_release_memory(handle())); }
   /* Nanoseconds of each step of a run. */
   std::vector<std::uint64_t> profile() {

@@ -18,12 +18,20 @@ Bundle *tn_bundle_new(void) {
 
 void tn_bundle_retain(Bundle *bundle) { __atomic_add_fetch(&bundle->references, 1, __ATOMIC_RELAXED); }
 
-void tn_bundle_release(Bundle *bundle) {
-  if (bundle == NULL || __atomic_sub_fetch(&bundle->references, 1, __ATOMIC_ACQ_REL) > 0) return;
+void tn_bundle_unload(Bundle *bundle) {
   if (bundle->library.handle != NULL) tn_library_unload(&bundle->library);
   tn_aligned_release(bundle->weights_copy);
   tn_file_release(&bundle->weights_file);
   tn_file_release(&bundle->manifest);
+  bundle->library.handle = NULL;
+  bundle->weights_copy = NULL;
+  bundle->queues = NULL;
+  bundle->about = (Description){0};
+}
+
+void tn_bundle_release(Bundle *bundle) {
+  if (bundle == NULL || __atomic_sub_fetch(&bundle->references, 1, __ATOMIC_ACQ_REL) > 0) return;
+  tn_bundle_unload(bundle);
   tn_file_release(&bundle->container);
   tn_pool_release(&bundle->pool);
   free(bundle);

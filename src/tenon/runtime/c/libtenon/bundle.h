@@ -5,6 +5,7 @@
 
 #include "container.h"
 #include "description.h"
+#include "queues.h"
 
 typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
 typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
@@ -25,6 +26,8 @@ typedef struct {
   NextFunction **next;
   PhaseFunction *profile;
   NextFunction *profile_next;
+  QueueFunctions *queues; /* of each binding, of a network on a GPU or another device; NULL: it runs on processors */
+  const char *device_text;          /* that device, once it was asked for */
   const struct TenonDevice *device; /* that runs parts of the network, or NULL */
   int part_count;                   /* the most of a binding */
   const TenonOpenOptions *model;    /* how the model was opened that this is a bundle of; NULL: it is of no model, or
@@ -47,8 +50,13 @@ TenonStatus tn_bundle_give(Bundle *bundle, TenonStatus status, TenonBundle **res
 /* ---- content */
 /* Verifies and loads manifest, weights and code. */
 TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, int skip_checksum);
+/* Gives back what was loaded, so that another target's can be. */
+void tn_bundle_unload(Bundle *bundle);
 /* Finds the device that a bundle was compiled for, if any, and hides the input for it. */
 TenonStatus tn_attach_device(Bundle *bundle);
+
+/* Finds the functions that create and run the network on a GPU, if its library has them (queues.c). */
+TenonStatus tn_attach_queues(Bundle *bundle);
 
 /* Compiles the model of a bundle for other shapes, or finds it in the cache: a bundle without a handle. */
 TenonStatus tn_bundle_for_shapes(const Bundle *bundle, const char *const *shapes, Bundle **other);

@@ -241,7 +241,7 @@ TenonStatus tn_container_open(Pool *pool, const uint8_t *data, size_t size, cons
   const char *target = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
   const TenonStatus form = check_form(data, size, origin);
   if (form != TENON_OK) return form;
-  if (target != NULL && target[0] == 0) target = NULL;
+  if (target != NULL && (target[0] == 0 || strcmp(target, "host") == 0)) target = NULL;
   *files = (BundleFiles){.path = origin, .prefix = choose(pool, data, target), .container = data, .size = size};
   files->is_encrypted = number(data + 8, 4) == ENCRYPTED;
   if (options->public_key != NULL) {

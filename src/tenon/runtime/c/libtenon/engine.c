@@ -72,7 +72,9 @@ TenonStatus tn_take_buffers(Engine *engine, size_t activations) {
   engine->bound_inputs = calloc((size_t)first->input_count + 1, sizeof *engine->bound_inputs);
   engine->bound_outputs = calloc((size_t)first->output_count + 1, sizeof *engine->bound_outputs);
   engine->pools = calloc((size_t)about->binding_count + 1, sizeof *engine->pools);
-  if (engine->tensors == NULL || engine->bound_inputs == NULL || engine->bound_outputs == NULL || engine->pools == NULL)
+  engine->queues = calloc((size_t)about->binding_count + 1, sizeof *engine->queues);
+  if (engine->tensors == NULL || engine->bound_inputs == NULL || engine->bound_outputs == NULL || engine->pools == NULL ||
+      engine->queues == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   if (engine->bundle->device != NULL && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
@@ -87,6 +89,7 @@ void tn_release_buffers(Engine *engine) {
   free(engine->bound_inputs);
   free(engine->bound_outputs);
   free(engine->pools);
+  free(engine->queues);
 }
 
 static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options) {
@@ -119,6 +122,7 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
 
 static void end(Engine *engine) {
   if (engine->pools != NULL) tn_stop_pools(engine);
+  tn_stop_queues(engine);
   tn_release_buffers(engine);
   tn_activations_release(engine->activations);
   tn_bundle_release(engine->bundle);
@@ -166,6 +170,7 @@ TenonStatus tenon_engine_release_memory(TenonEngine *handle) {
   if (status != TENON_OK) return status;
   tn_activations_drop(engine->activations);
   tn_stop_pools(engine);
+  tn_stop_queues(engine);
   tn_engine_leave(engine);
   return TENON_OK;
 }
@@ -175,13 +180,14 @@ TenonStatus tenon_engine_profile(TenonEngine *handle, uint64_t *nanoseconds, siz
   TenonStatus status = tn_engine_take(handle, &engine);
   if (status != TENON_OK) return status;
   const Description *about = &engine->bundle->about;
-  if (about->timed_calls == 0)
+  const int calls = engine->bundle->queues != NULL ? tn_queue_steps(engine) : about->timed_calls;
+  if (calls == 0)
     status = tn_fail(TENON_UNSUPPORTED, "the kernels of %s cannot be timed: compile it again with --profile", about->name);
   else if (engine->binding != 0)
     status = tn_fail(TENON_WRONG_STATE, "%s: only the first binding can be profiled: select it", about->name);
-  else if (nanoseconds == NULL || count != (size_t)about->timed_calls)
+  else if (nanoseconds == NULL || count != (size_t)calls)
     status = tn_fail(nanoseconds == NULL ? TENON_INVALID_ARGUMENT : TENON_WRONG_SIZE,
-                     "%s has %d steps and the array %zu", about->name, about->timed_calls, nanoseconds ? count : 0);
+                     "%s has %d steps and the array %zu", about->name, calls, nanoseconds ? count : 0);
   else
     status = tn_run(engine, nanoseconds);
   tn_engine_leave(engine);

@@ -22,6 +22,8 @@ typedef struct {
   Processors processors;
   TenonThreadPool **pools; /* of each binding, and last the one for profiling; NULL before their first run */
   long process;            /* in which the pools are */
+  void **queues;           /* the network of each binding on a device; NULL before its first run */
+  long queue_process;      /* in which they are */
   Monitor monitor;         /* of what follows */
   int running;             /* a call uses the engine's memory */
   int active;              /* from the start of an asynchronous run to the end of its callback */
@@ -54,6 +56,12 @@ void tn_release_buffers(Engine *engine);
 /* ---- runs (run.c, run_async.c) */
 TenonStatus tn_run(Engine *engine, uint64_t *nanoseconds); /* with `nanoseconds`, which is NULL otherwise, profiled */
 void tn_stop_pools(Engine *engine);
+/* ---- on a GPU or another device (queues.c) */
+TenonStatus tn_queue_prepare(Engine *engine); /* creates the network of the selected binding there, unless it is there */
+TenonStatus tn_queue_run(Engine *engine, uint64_t *nanoseconds); /* as tn_run */
+int tn_queue_steps(Engine *engine); /* of the first binding, that a device can time */
+void tn_stop_queues(Engine *engine);
+
 int tn_stop_worker(Engine *engine); /* waits for runs; 0 in a callback, which cannot wait for itself */
 
 #endif

@@ -95,7 +95,8 @@ static TenonStatus resolve(Bundle *bundle, const char *origin) {
     if (bundle->next != NULL && !(bundle->next[i] = (NextFunction *)(uintptr_t)symbol(bundle, entry, "_next")))
       return no_function(origin, entry, "_next");
   }
-  if (about->timed_calls == 0) return TENON_OK;
+  const TenonStatus status = tn_attach_queues(bundle);
+  if (about->timed_calls == 0 || bundle->queues != NULL || status != TENON_OK) return status;
   const char *entry = about->bindings[0].entry;
   bundle->profile = (PhaseFunction *)(uintptr_t)symbol(bundle, entry, "_profile");
   bundle->profile_next = (NextFunction *)(uintptr_t)symbol(bundle, entry, "_profile_next");

@@ -1,5 +1,6 @@
 /* Whether this machine executes code for a target.  target_rows.h is written from targets/ for the family of machines
-   that this library is compiled for: TARGET_ROW(name, features) of each target.
+   that this library is compiled for: TARGET_ROW(name, features) of each target, with a "?" before the features of those
+   that are chosen by name only: devices, and code that is tuned for one processor.
 
    Tables here and elsewhere hold texts, not pointers to them, each of which takes 32 more bytes of a library. */
 
@@ -53,7 +54,10 @@ static int count_features(const char *wanted) {
 int tn_target_features(const char *target) {
   for (const char *row = rows; *row != 0;) {
     const char *features = row + strlen(row) + 1;
-    if (strcmp(row, target) == 0) return count_features(features);
+    if (strcmp(row, target) == 0) {
+      const int count = count_features(features + (*features == '?'));
+      return count < 0 ? count : *features == '?' ? 0 : count + 1;
+    }
     row = features + strlen(features) + 1;
   }
   return -1;

@@ -7,16 +7,35 @@
 #include "key.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* `has_key`: it has to be encrypted. */
-static TenonStatus load_container(Bundle *bundle, const char *origin, const TenonOpenOptions *options, int has_key) {
+static TenonStatus load_target(Bundle *bundle, const char *origin, const TenonOpenOptions *options, int has_key) {
   BundleFiles files = {0};
   const File *file = &bundle->container;
   TenonStatus status = tn_container_open(&bundle->pool, file->data, file->size, origin, options, has_key, &files);
   if (status == TENON_OK) status = tn_bundle_load(bundle, &files, options->skip_checksums);
   tn_wipe(files.key, sizeof files.key);
   return status;
+}
+
+/* Of several targets, separated by commas, the first whose device there is. */
+static TenonStatus load_container(Bundle *bundle, const char *origin, const TenonOpenOptions *options, int has_key) {
+  TenonOpenOptions own = *options;
+  const char *list = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");
+  while (list != NULL && strchr(list, ',') != NULL) {
+    const size_t length = strcspn(list, ",");
+    if ((own.target = tn_pool_text(&bundle->pool, list, length)) == NULL)
+      return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", origin);
+    const TenonStatus status = load_target(bundle, origin, &own, has_key);
+    if (status != TENON_OK || bundle->queues == NULL || bundle->queues->device()[0] != 0) return status;
+    tn_bundle_unload(bundle);
+    list += length + 1;
+    while (*list == ' ') list++;
+    own.target = list;
+  }
+  return load_target(bundle, origin, &own, has_key);
 }
 
 static int copy_text(Pool *pool, const char **text) {

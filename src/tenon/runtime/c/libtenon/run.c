@@ -110,8 +110,16 @@ static void copy_outputs(const Engine *engine) {
   }
 }
 
+static TenonStatus run_on_device(Engine *engine, uint64_t *nanoseconds) {
+  copy_inputs(engine);
+  const TenonStatus status = tn_queue_run(engine, nanoseconds);
+  if (status == TENON_OK) copy_outputs(engine);
+  return status;
+}
+
 TenonStatus tn_run(Engine *engine, uint64_t *nanoseconds) {
   Processors before;
+  if (engine->bundle->queues != NULL) return run_on_device(engine, nanoseconds);
   uint8_t *activations = tn_activations_take(engine->activations);
   if (activations == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for intermediate results", engine->bundle->about.name);

@@ -21,6 +21,7 @@ static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
     return status;
   }
   tn_stop_pools(engine);
+  tn_stop_queues(engine);
   tn_release_buffers(engine);
   tn_bundle_retain(bundle);
   tn_bundle_release(engine->bundle);
@@ -30,6 +31,7 @@ static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
   engine->bound_inputs = fresh.bound_inputs;
   engine->bound_outputs = fresh.bound_outputs;
   engine->pools = fresh.pools;
+  engine->queues = fresh.queues;
   if (engine->threads > about->threads) engine->threads = about->threads;
   tn_activations_want(engine->activations, (size_t)about->activations, (size_t)about->alignment);
   return TENON_OK;
