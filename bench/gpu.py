@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl] [--repeat 30] [--layers] [--tiles m=64]
+"""Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
+                                     [--tiles m=64]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
@@ -29,7 +30,7 @@ from tenon.runtime.engine import Engine
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--targets", default="host,cuda,opencl")
+    parser.add_argument("--targets", default="host,cuda,opencl,vulkan")
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--tiles", default="")

@@ -6,7 +6,7 @@ import ctypes
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,9 +24,11 @@ from onnx_models import model, node, random
 from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
 from tenon.compilation import resolved
-from tenon.errors import InputError, UnsupportedError
+from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.backend import unsupported
+from tenon.machine.codegen.vulkan.modules import modules
+from tenon.machine.codegen.vulkan.spirv import spirv
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region, Repeat
@@ -40,7 +42,7 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import open_bundle
 
 ASK = Ask(blocked=True, surplus=1)
-LANGUAGES = ("opencl", "cuda")
+LANGUAGES = ("opencl", "cuda", "vulkan")
 SHARE = 24
 """One case in so many runs by default (a driver compiles a kernel in about half a second); with -m slow, all."""
 
@@ -208,14 +210,15 @@ def test_bindings_share_weights(device: str) -> None:
 
 # -------------------------------------------------------------------------------------- without a device
 def test_a_bundle_has_host_code_and_kernels(language: str, tmp_path: Path) -> None:
-    bundle, suffix = digits(language), {"opencl": ".cl", "cuda": ".cu"}[language]
+    bundle, suffix = digits(language), {"opencl": ".cl", "cuda": ".cu", "vulkan": ".comp"}[language]
     files = {file.name: file for file in bundle.unit.files}
     assert {name: (file.language, file.compiler) for name, file in files.items()} == {
         "digits.c": ("c", "c"),
         f"digits{suffix}": (language, ""),
     }
-    kernel = re.compile(r"^(?:__kernel|extern \"C\" __global__) void ", re.MULTILINE)
-    assert len(kernel.findall(files[f"digits{suffix}"].text)) == len(bundle.program.calls)
+    kernel = re.compile(r"^(?:__kernel|extern \"C\" __global__) void |^void run_\d+\(", re.MULTILINE)
+    kernels = len(kernel.findall(files[f"digits{suffix}"].text))
+    assert kernels == len(bundle.program.calls) if suffix != ".comp" else 4 < kernels <= len(bundle.program.calls)
     entries = bundle.unit.entry_points[0]
     ends = ("", "_create", "_run", "_timed_run", "_device", "_destroy", "_message")
     assert [entry.name for entry in entries] == [f"digits{end}" for end in ends]
@@ -335,8 +338,50 @@ def test_a_machine_without_device_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     assert "'digits' cannot run: there is no OpenCL device: install the driver of one" in message
 
 
+def test_a_machine_without_vulkan_driver_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := why_not("vulkan"):
+        pytest.skip(reason)
+    needs_compiler("vulkan")
+    folder = digits("vulkan").save(tmp_path / "out")
+    for name in ("VK_ICD_FILENAMES", "VK_DRIVER_FILES"):
+        monkeypatch.setenv(name, str(tmp_path / "none.json"))
+    message = output_of(f"import tenon; tenon.open({str(folder)!r}).run()")
+    assert "'digits' cannot run: there is no Vulkan driver: install that of the device" in message
+
+
+def test_a_missing_compiler_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ToolchainError, match=r"the GLSL compiler is not installed: .*apt install glslang-tools"):
+        find_backend("vulkan").program([recorded_program(["Relu", "Neg"])], "cases.h")
+
+
+def test_modules_compute_what_is_written() -> None:
+    """Each kernel has a module of its own with the threads of its work groups; no arithmetic is reordered."""
+    needs_compiler("vulkan")
+    operators = ["Sigmoid", "Mul", "Softplus"]
+    unit = find_backend("vulkan").program([recorded_program(operators)], "cases.h")
+    made = list(modules(spirv(unit.files[1].text), (64, 64, 32)))
+    assert len(made) == len(operators)
+    for words, group in zip(made, (64, 64, 32), strict=True):
+        code = [(words[at] & 0xFFFF, words[at:]) for at in starts(words)]
+        (entry,), (mode,) = ([w for c, w in code if c == kind] for kind in (15, 16))
+        assert (entry[3:5], mode[1:6]) == ((0x6E69616D, 0), (entry[2], 17, group, 1, 1))
+        exact = {w[1] for c, w in code if c == 71 and w[2] == 42}
+        assert exact == {w[2] for c, w in code if c in (127, 129, 131, 133, 136)} != set()
+
+
+def starts(words: Sequence[int]) -> Iterator[int]:
+    """The places of the instructions of a SPIR-V module."""
+    at = 5
+    while at < len(words):
+        yield at
+        at += words[at] >> 16
+
+
 def test_kernels_that_the_driver_refuses_are_reported(device: str, tmp_path: Path) -> None:
     """The message has the report of the driver's compiler."""
+    if device == "vulkan":
+        pytest.skip("drivers take no text, and need not check SPIR-V")
     folder = digits(device).save(tmp_path / "out", ("c", "header"))
     text, start = (folder / "digits.c").read_text(), {"opencl": "device_text[] = {", "cuda": '  ".address_size 64\\n",'}
     (folder / "digits.c").write_text(text.replace(start[device], f'{start[device]}\n  "nonsense here\\n",', 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from tenon.runtime.engine.device_here import device_here
 from tenon.tools.tune.search import Job, jobs
 
 
-@pytest.fixture(params=("opencl", "cuda"), scope="module")
+@pytest.fixture(params=("opencl", "cuda", "vulkan"), scope="module")
 def target(request: pytest.FixtureRequest) -> str:
     """Each target for which there is a device."""
     if reason := why_not(request.param):
@@ -52,7 +52,7 @@ def test_the_device_says_what_it_is(engine: Engine) -> None:
     assert device.name
     assert device.driver
     assert device.version
-    assert device.units > 0
+    assert device.units > 0 or device.version.startswith("Vulkan")  # which does not tell
     assert device.memory > 1 << 20
     assert str(device) == f"{device.name}, {device.version}, driver {device.driver}"
     with tenon.open(tenon.compile(DIGITS / "digits.onnx", no_tuning=True)) as usual:
@@ -142,11 +142,11 @@ def test_the_first_layer_that_diverges_is_named(
     assert isinstance(backend, DeviceBackend)
     embedded = backend.language.embedded
 
-    def broken(kernels: str) -> str:
+    def broken(kernels: str, groups: Sequence[int] = ()) -> str:
         """The step of the layer product, which returns at once."""
-        start = re.search(r"product.*\n.*_step_\d+\(.*\{\n", kernels)
+        start = re.search(r"product.*\n.*_step_\d+\(.*\{\n|void (?:matmul|vector_product)\w*\(.*\{\n", kernels)
         assert start
-        return embedded(f"{kernels[: start.end()]}  return;\n{kernels[start.end() :]}")
+        return embedded(f"{kernels[: start.end()]}  return;\n{kernels[start.end() :]}", groups)
 
     language = replace(backend.language, embedded=broken)
     monkeypatch.setattr(f"tenon.machine.codegen.{target}.BACKEND", DeviceBackend(language))

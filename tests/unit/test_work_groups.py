@@ -231,7 +231,7 @@ def test_work_groups_are_counted() -> None:
     assert [groups.place(v) for v in (*groups.blocks, *groups.threads)] == [(2, 3), (1, 2), (8, 4), (1, 8)]
 
 
-@pytest.mark.parametrize("language", ["cuda", "opencl"])
+@pytest.mark.parametrize("language", ["cuda", "opencl", "vulkan"])
 def test_languages_print_work_groups(language: str) -> None:
     text = find(language).kernel(parse(NESTED))
     for line in (

@@ -56,7 +56,7 @@ class SourceFile:
     readers, or for what runs the bundle."""
 
     name: str
-    language: Literal["c", "opencl", "cuda", "ir"]
+    language: Literal["c", "opencl", "cuda", "vulkan", "ir"]
     text: str
     compiler: Literal["c", ""] = ""
 
@@ -196,13 +196,14 @@ def steps_of(
 ) -> tuple[KernelLaunch, ...]:
     """The steps of a program, its kernels proved; ``printed`` prints a kernel (with slices of its work items, if those
     are shared) and returns its function's name."""
-    sharing = Sharing(program.threads, grid=backend.launch == "grid", launch=program.launch, spaces=program.spaces)
+    grid = backend.launch == "grid"
+    sharing = Sharing(program.threads, grid=grid, launch=program.launch, spaces=program.spaces)
     parts = [sharing.part(call) for call in program.calls]
     for part in parts:
         require_supported(backend, part.call.kernel)
     return tuple(
         KernelLaunch(part.call, printed(part.call.kernel, part.slices), part.slices, barrier)
-        for part, barrier in zip(parts, barriers(parts, firsts(program.items)), strict=True)
+        for part, barrier in zip(parts, barriers(parts, firsts(program.items), grid=grid), strict=True)
     )
 
 

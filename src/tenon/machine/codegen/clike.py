@@ -31,7 +31,7 @@ _SIGNED = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 Makers = Mapping[str, Callable[[], object]]
 
 
-class _Words(dict[str, object]):
+class TemplateWords(dict[str, object]):
     """The words of a template, each made when it is first used."""
 
     def __init__(self, makers: Makers) -> None:
@@ -212,8 +212,12 @@ class CLike(Printer):
         if name not in self.takes and row is None:
             raise TypeError(f"{name} of {t}: this language has no such operation")
         takes, gives = (row.takes, row.gives) if row else (self.takes[name], self.result(name))
-        template = f"{self.inline}{gives} {key}({takes}) {{{{\n{self.helper_body(name, t)}\n}}}}"
-        return template.format_map(_Words(words))
+        template = f"{self.signature(key, takes, gives)} {{{{\n{self.helper_body(name, t)}\n}}}}"
+        return template.format_map(TemplateWords(words))
+
+    def signature(self, name: str, takes: str, gives: str) -> str:
+        """The head of a helper function with the parameters ``takes`` that returns a ``gives``."""
+        return f"{self.inline}{gives} {name}({takes})"
 
     def result(self, name: str) -> str:
         """The type of what the helper function of an operation of no instruction set returns."""
@@ -291,7 +295,7 @@ class CLike(Printer):
     def slice_test(self, first: Index, each: int) -> str:
         return f"slice_from < {self.index(first + each)} && slice_to > {self.index(first)}"
 
-    def clamp(self, value: str, below: str) -> str:
+    def clamp(self, value: str, t: Type, below: str) -> str:
         helper = (
             f"{self.inline}{self.int_type} clamp_index({self.names[DType.I64]} v, {self.int_type} below) {{\n"
             f"  return v < 0 ? 0 : v < below ? ({self.int_type})v : below - 1;\n}}"

@@ -7,19 +7,19 @@ import struct
 
 
 def float_literal(value: float, suffix: str) -> str:
-    """A number of type float (``suffix`` "f") or double ("")."""
+    """A number of type float (``suffix`` "f") or double (any other, as "")."""
     if math.isnan(value):
         return f'__builtin_nan{suffix}("")'
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
-    if suffix:
+    if suffix == "f":
         value = struct.unpack("f", struct.pack("f", value))[0]
     return f"{_shortest(value, suffix)}{suffix}"
 
 
 def _shortest(v: float, suffix: str) -> str:
     """The shortest decimal that reads back as the same number of that width."""
-    if not suffix:
+    if suffix != "f":
         return repr(v)
     for digits in range(6, 10):
         text = f"{v:.{digits}g}"

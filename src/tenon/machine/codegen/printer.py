@@ -17,6 +17,7 @@ from typing import ClassVar
 from tenon.errors import InputError
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.comments import kernel_comment, part_comment
+from tenon.machine.codegen.declarations import Declarations
 from tenon.machine.codegen.function import (
     CodeLine,
     Function,
@@ -60,7 +61,7 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "shl": "<<", "shr": ">>
 COMPARE = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
 
 
-class Printer(ABC):
+class Printer(Declarations, ABC):
     """Prints kernels into one translation unit.  Subclasses are dialects: mostly data."""
 
     names: ClassVar[dict[DType, str]]
@@ -135,8 +136,8 @@ class Printer(ABC):
         """Whether the slice contains any of the ``each`` work items from ``first`` on."""
 
     @abstractmethod
-    def clamp(self, value: str, below: str) -> str:
-        """``value`` clamped into range(below)."""
+    def clamp(self, value: str, t: Type, below: str) -> str:
+        """``value``, an integer of type ``t``, clamped into range(below)."""
 
     @abstractmethod
     def on_prefetch(self, s: Prefetch) -> None:
@@ -225,7 +226,7 @@ class Printer(ABC):
             scope.quotients[atom] = name
             sign = "%" if atom.rest else "/"
             with self.aside() as takes:
-                text = f"const {self.int_type} {name} = {factor(self.index(atom.of))} {sign} {atom.by};"
+                text = self.constant(self.int_type, name, f"{factor(self.index(atom.of))} {sign} {atom.by}")
                 scope.head.append(CodeLine(text, frozenset(takes), name))
         self.f.taken.add(scope.quotients[atom])
         return scope.quotients[atom]
@@ -286,8 +287,9 @@ class Printer(ABC):
         with self.aside() as takes:
             parent, base = self.pointer(buffer, outer, const)
             name = self.f.fresh(f"{buffer.name}_{scope.var.name if scope.var else 'n'}")
-            type = self.pointer_type(buffer) if self.pointers else f"const {self.int_type} "
-            text = f"{type}{name} = {f'{parent} + ' if parent else ''}{self.index(Index(inner))};"
+            moved = f"{f'{parent} + ' if parent else ''}{self.index(Index(inner))}"
+            pointed = f"{self.pointer_type(buffer)}{name} = {moved};"
+            text = pointed if self.pointers else self.constant(self.int_type, name, moved)
             scope.head.append(CodeLine(text, frozenset(takes), name))
         return name, base
 
@@ -320,7 +322,7 @@ class Printer(ABC):
             test = self.test(e.facts)
             if test in ("0", "1"):
                 return self.value(e.value if test == "1" else e.other, whole)
-            return f"({test} ? {self.exactly(e.value)} : {self.exactly(e.other)})"
+            return self.conditional(test, self.exactly(e.value), self.exactly(e.other))
         assert isinstance(e, Op)
         if e.name == "broadcast":
             text = self.value(e.args[0])
@@ -346,7 +348,7 @@ class Printer(ABC):
             self._print[type(s)](s)
 
     def on_let(self, s: Let) -> None:
-        text = f"const {self.type(s.ref.type)} {s.ref.name} = {bare(self.value(s.value))};"
+        text = self.constant(self.type(s.ref.type), s.ref.name, bare(self.value(s.value)))
         self.f.made[s.ref] = object()
         self.line(text, self.f.made[s.ref])
 
@@ -470,7 +472,7 @@ class Printer(ABC):
         value = f"{s.kind}_number{f' / {step}' if step > 1 else ''}{'' if outermost else f' % {extent}'}"
         self.line("{")
         self.f.made[s.var] = object()
-        self.line(f"  const {self.int_type} {s.var.name} = {value};", self.f.made[s.var])
+        self.line(f"  {self.constant(self.int_type, s.var.name, value)}", self.f.made[s.var])
         self.inside(s.var, s.body)
 
     def at_most_once(self, s: Loop) -> bool:
@@ -493,8 +495,8 @@ class Printer(ABC):
         del self.env[s.var]
 
     def on_bind(self, s: Bind) -> None:
-        value = self.clamp(self.value(s.value), self.bound(s.var))
-        text, takes = f"  const {self.int_type} {s.var.name} = {value};", frozenset(self.f.taken)
+        value = self.clamp(self.value(s.value), s.value.type, self.bound(s.var))
+        text, takes = f"  {self.constant(self.int_type, s.var.name, value)}", frozenset(self.f.taken)
         self.f.taken.clear()
         self.line("{")
         self.f.made[s.var] = object()
@@ -555,7 +557,7 @@ class Printer(ABC):
         words = [self.index(b) for b in var.below]
         text = words[0]
         for word in words[1:]:
-            text = f"({text} < {word} ? {text} : {word})"
+            text = self.conditional(f"{text} < {word}", text, word)
         return text
 
     # -------------------------------------------------------------------------------------- kernels
@@ -581,11 +583,11 @@ class Printer(ABC):
         text = self.body(k.body)
         needed = self.f.needed
         given = [(b.name, b.name in needed) for b in (*k.params, *shared)] + [(v.name, v in needed) for v in k.sizes]
-        unused = "".join(f"  (void){name};\n" for name, used in given if not used)
-        params = [f"{self.pointer_type(b)}{b.name}" for b in (*k.params, *shared)]
-        params += [f"{self.int_type} {v.name}" for v in k.sizes]
-        params += [f"{self.int_type} slice_{end}" for end in ("from", "to") if slices]
-        params += [f"{self.int_type} {kind}_number" for kind in KINDS if self.groups]
+        unused = "".join(self.unused(name) for name, used in given if not used)
+        integers = [v.name for v in k.sizes] + (["slice_from", "slice_to"] if slices else [])
+        integers += [f"{kind}_number" for kind in KINDS if self.groups]
+        params = [self.parameter(b.name, self.pointer_type(b)) for b in (*k.params, *(shared if self.pointers else ()))]
+        params += [self.parameter(name, f"{self.int_type} ") for name in integers]
         text = f"({', '.join(params)}) {{\n{unused}{text}\n}}\n"
         if text in self.functions:
             self.taken.discard(name)

@@ -120,15 +120,15 @@ def firsts(items: Iterable[Item]) -> frozenset[int]:
     return frozenset(numbers - {0})
 
 
-def barriers(parts: Sequence[WorkDivision], firsts: Collection[int] = ()) -> Iterator[bool]:
+def barriers(parts: Sequence[WorkDivision], firsts: Collection[int] = (), *, grid: bool = False) -> Iterator[bool]:
     """For every call: must all threads have finished the calls before it?
 
     Yes for those numbered in ``firsts``.  Not if it depends on none of those since the last barrier, nor if thread 0
-    alone runs both.
+    alone runs both, which with ``grid`` is another thread in each call.
     """
     since: list[WorkDivision] = []
     for number, part in enumerate(parts):
-        must = number in firsts or any((part.slices or p.slices) and _depends(part.call, p.call) for p in since)
+        must = number in firsts or any((grid or part.slices or p.slices) and _depends(part.call, p.call) for p in since)
         if must:
             since = []
         since.append(part)

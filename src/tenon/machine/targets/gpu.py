@@ -22,8 +22,9 @@ def _device(backend: str, about: str, launch: Launch, shared: MemorySpace) -> Ta
 
 
 TARGETS = (
-    # 32 KiB is the least that OpenCL 1.2 asks of a device.
+    # 32 KiB is the least that OpenCL 1.2 asks of a device; Vulkan asks for half of it, but GPUs have as much.
     _device("opencl", "OpenCL 1.2 device of an x86-64 machine", Launch(group=256), MemorySpace("shared", 32 << 10)),
+    _device("vulkan", "Vulkan 1.0 device of an x86-64 machine", Launch(group=256), MemorySpace("shared", 32 << 10)),
     _device(
         "cuda",
         "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",

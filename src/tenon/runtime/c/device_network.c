@@ -1,8 +1,8 @@
 /* What host programs of all device languages share: the tables of a network, and the last message.
 
-   The generated file in which this text stands includes the bundle's header, defines `device_text`, the kernels, and
-   DEVICE_LOOPS, the most loops around a step, and gives the tables of each network (DeviceNetwork) to device_create,
-   device_run and device_destroy, which the host program of the language has. */
+   The generated file in which this text stands includes the bundle's header, defines the kernels (`device_text` or
+   `device_shaders`) and DEVICE_LOOPS, the most loops around a step, and gives the tables of each network (DeviceNetwork)
+   to device_create, device_run and device_destroy, which the host program of the language has. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,11 +37,24 @@ typedef struct {
 } DevicePort;
 
 typedef struct {
+  int first;               /* the number of its first element in its region */
+  int steps[DEVICE_LOOPS]; /* elements by which an iteration of each loop moves it */
+} DeviceOperand;
+
+/* What a step without pointers runs: a shader, operands, and whether it waits for the steps before. */
+typedef struct {
+  unsigned shader, first_operand, operand_count;
+  int barrier;
+} DeviceBinding;
+
+typedef struct {
   const DeviceStep *steps;
   const DevicePort *inputs, *outputs;
   size_t step_count, input_count, output_count;
   size_t sizes[DEVICE_REGIONS];
-  int (*launch)(DeviceQueue *); /* queues all steps, those in loops as often as they run */
+  int (*launch)(DeviceQueue *);  /* queues all steps, those in loops as often as they run */
+  const DeviceBinding *bindings; /* of each step, in languages without pointers */
+  const DeviceOperand *operands;
 } DeviceNetwork;
 
 static char device_message[2048];
@@ -95,18 +108,4 @@ static int device_function(void *library, const char *name, void *function) {
 #endif
   memcpy(function, &address, sizeof address);
   return address != NULL;
-}
-
-/* The kernels as one text, which the caller frees; a null pointer without memory. */
-static char *device_kernels(void) {
-  size_t length = 1, count = sizeof device_text / sizeof device_text[0];
-  for (size_t i = 0; i < count; i++) length += strlen(device_text[i]);
-  char *text = malloc(length), *end = text;
-  for (size_t i = 0; text && i < count; i++) {
-    const size_t own = strlen(device_text[i]);
-    memcpy(end, device_text[i], own);
-    end += own;
-  }
-  if (text) *end = 0;
-  return text;
 }

@@ -6,6 +6,7 @@ from tenon.machine.codegen.backend import Backend
 from tenon.machine.codegen.cuda.dialect import CudaC
 from tenon.machine.codegen.cuda.nvrtc import ptx
 from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.machine.codegen.gpu.embedded import quoted_text
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 
 LANGUAGE = DeviceLanguage(
@@ -22,7 +23,7 @@ LANGUAGE = DeviceLanguage(
     shared="__shared__ __align__(16) {type} {name}[{size}];",
     bounds="__launch_bounds__({size}) ",
     aligned="__builtin_assume_aligned({address}, 16)",
-    host="cuda_queue.c",
-    embedded=ptx,
+    host=("device_text.c", "cuda_queue.c"),
+    embedded=lambda text, _: quoted_text(ptx(text)),
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

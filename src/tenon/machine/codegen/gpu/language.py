@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,27 +13,27 @@ from tenon.machine.codegen.gpu.dialect import DeviceC
 class DeviceLanguage:
     """What differs between the languages of devices.
 
+    ``host`` are files of ``runtime/c`` with the functions that find a device and use it; ``embedded`` gives, in C, what
+    the host program hands to the driver, from the text of all kernels and, in languages without pointers, the threads
+    of the work groups of each.  Only languages with pointers have the rest:
     ``kernel`` stands before the name of a kernel, ``region`` and ``constant_region`` before those of its parameters,
     and ``item`` is the number of the thread.  In a launch of work groups ``block`` is the number of the block and
     ``thread`` that of the thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds``
     tells the compiler how many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
-
-    ``host`` is a file of ``runtime/c`` with the functions that find a device and use it; ``embedded`` turns the text of
-    all kernels into the text that the host program hands to the driver.
     """
 
-    name: Literal["opencl", "cuda"]
+    name: Literal["opencl", "cuda", "vulkan"]
     suffix: str
     title: str
     dialect: type[DeviceC]
-    kernel: str
-    region: str
-    constant_region: str
-    item: str
-    block: str
-    thread: str
-    shared: str
-    bounds: str
-    aligned: str
-    host: str
-    embedded: Callable[[str], str]
+    host: tuple[str, ...]
+    embedded: Callable[[str, Sequence[int]], str]
+    kernel: str = ""
+    region: str = ""
+    constant_region: str = ""
+    item: str = ""
+    block: str = ""
+    thread: str = ""
+    shared: str = ""
+    bounds: str = ""
+    aligned: str = ""

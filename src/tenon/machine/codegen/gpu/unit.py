@@ -1,8 +1,7 @@
-"""Programs for devices: one text of kernels, one kernel per step, and the host program with tables of the steps."""
+"""Programs for devices: kernels, and the host program with tables of the steps."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, groupby
 from pathlib import Path
@@ -13,6 +12,8 @@ from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, Tex
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, steps_of_shaders
+from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
@@ -33,6 +34,33 @@ def print_unit(
     for program in programs:
         _require_supported(backend, program)
         _require_small(language, program)
+    printed = _print_kernels if language.dialect.pointers else _print_shaders
+    steps, text, groups, tables = printed(language, backend, programs)
+    name = programs[0].name
+    files = (
+        SourceFile(f"{name}.c", "c", _host(language, programs, steps, text, groups, tables, header, banner), "c"),
+        SourceFile(f"{name}{language.suffix}", language.name, f"{banner}{text}\n"),
+    )
+    return TextUnit(files, steps, tuple(entry_points(language, p.name) for p in programs), LOADER)
+
+
+_Steps = tuple[tuple[KernelLaunch, ...], ...]
+_Printed = tuple[_Steps, str, list[int], list[list[str]]]
+"""The steps of each program, the text of all kernels, the threads of the work groups of each (none where the text says
+them), and tables of each program besides those that all have."""
+
+
+def _print_shaders(language: DeviceLanguage, backend: Backend, programs: Sequence[Program]) -> _Printed:
+    """An entry for each different kernel."""
+    assert issubclass(language.dialect, WordC)
+    steps = tuple(steps_of_shaders(program, backend) for program in programs)
+    shaders, loops = Shaders(language.dialect()), _most_loops(programs)
+    tables = [binding_tables(p, own, shaders, loops) for p, own in zip(programs, steps, strict=True)]
+    return steps, shaders.text(), shaders.groups, tables
+
+
+def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequence[Program]) -> _Printed:
+    """One text of all kernels."""
     dialect, names = language.dialect(), dict[tuple[Kernel, bool], str]()
     dialect.taken |= {_kernel_name(p, i) for p in programs for i in range(len(p.calls))}
 
@@ -48,13 +76,7 @@ def print_unit(
         for i, (step, loops) in enumerate(zip(own, _depths(p.items), strict=True))
         for text in _kernel(language, p, i, step, loops)
     ]
-    kernels = "\n".join([dialect.text(), *launched])
-    name = programs[0].name
-    files = (
-        SourceFile(f"{name}.c", "c", _host(language, programs, steps, kernels, header, banner), "c"),
-        SourceFile(f"{name}{language.suffix}", language.name, f"{banner}{kernels}\n"),
-    )
-    return TextUnit(files, steps, tuple(entry_points(language, p.name) for p in programs), LOADER)
+    return steps, "\n".join([dialect.text(), *launched]), [], [[] for _ in programs]
 
 
 def _require_supported(backend: Backend, program: Program) -> None:
@@ -162,29 +184,38 @@ def _host(
     language: DeviceLanguage,
     programs: Sequence[Program],
     steps: Sequence[Sequence[KernelLaunch]],
-    kernels: str,
+    text: str,
+    groups: Sequence[int],
+    tables: Sequence[Sequence[str]],
     header: str,
     banner: str,
 ) -> str:
     """The C file that programs call."""
-    quoted = "\n".join(f"  {json.dumps(line + chr(10))}," for line in language.embedded(kernels).splitlines())
-    networks = [text for p, own in zip(programs, steps, strict=True) for text in _network(language, p, own)]
+    each = zip(programs, steps, tables, strict=True)
+    networks = [text for p, own, more in each for text in _network(language, p, own, more)]
     return "\n".join(
         [
             f'{banner}#include "{header}"',
             "",
-            f"static const char *device_text[] = {{\n{quoted}\n}};",
-            f"enum {{ DEVICE_LOOPS = {max(1, *(max(_depths(p.items), default=0) for p in programs))} }};",
+            language.embedded(text, groups),
+            f"enum {{ DEVICE_LOOPS = {_most_loops(programs)} }};",
             "",
-            *((_RUNTIME / file).read_text() for file in ("device_network.c", language.host, "device_queue.c")),
+            *((_RUNTIME / file).read_text() for file in ("device_network.c", *language.host, "device_queue.c")),
             *networks,
             "",
         ]
     )
 
 
-def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelLaunch]) -> list[str]:
-    """The tables and entry points of a program."""
+def _most_loops(programs: Iterable[Program]) -> int:
+    """Loops around a step; 1 where there are none, as C has no empty arrays."""
+    return max(1, *(max(_depths(p.items), default=0) for p in programs))
+
+
+def _network(
+    language: DeviceLanguage, program: Program, steps: Sequence[KernelLaunch], tables: Sequence[str]
+) -> list[str]:
+    """The tables and entry points of a program; ``tables`` are those of its operands, in languages without pointers."""
     name, memory = program.name, program.memory
     rows = [
         f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}}}'
@@ -193,13 +224,15 @@ def _network(language: DeviceLanguage, program: Program, steps: Sequence[KernelL
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
     once, create, run, timed, facts, destroy, message = (e.prototype for e in entry_points(language, name))
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
+    bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
         _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
+        *tables,
         *_launches(program),
         f"static const DeviceNetwork {name}_network = {{",
-        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {name}_launch,",
+        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {name}_launch, {bound},",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, status);\n}}\n",
         f"{run} {{\n  return device_run(device, {Region.MUTABLE});\n}}\n",

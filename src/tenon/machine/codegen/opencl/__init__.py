@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenon.machine.codegen.backend import Backend
 from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.machine.codegen.gpu.embedded import quoted_text
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.opencl.dialect import OpenCLC
 
@@ -21,7 +22,7 @@ LANGUAGE = DeviceLanguage(
     shared="__local {type} {name}[{size}] __attribute__((aligned(16)));",
     bounds="__attribute__((reqd_work_group_size({size}, 1, 1))) ",
     aligned="{address}",
-    host="opencl_queue.c",
-    embedded=str,
+    host=("device_text.c", "opencl_queue.c"),
+    embedded=quoted_text,
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

@@ -1,0 +1,98 @@
+"""SPIR-V of one program with many kernels, cut into a module for each kernel.
+
+The program's ``main`` calls the kernels' entries, one after the other.  Every module keeps what its entry reaches,
+without names.  Arithmetic on floats is done as written (NoContraction): drivers reorder other sums, and take
+(a + b) - b for a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Instruction = tuple[int, ...]
+
+_HEADER = 5
+_ENTRY_POINT, _MODE, _DECORATE, _FUNCTION, _FUNCTION_END, _CALL, _VARIABLE = 15, 16, 71, 54, 56, 57, 59
+_FIRST = (17, 10, 11, 14)
+"""Capabilities, extensions, imported instructions, memory model."""
+_ANNOTATIONS = (71, 72)
+_TYPES = range(19, 40)
+_COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
+_MAIN = (0x6E69616D, 0)
+_ARITHMETIC = frozenset({127, 129, 131, 133, 136, 140, 141, 142})
+"""Negation, sums, differences, products, quotients and remainders of floats, and products of vectors and scalars."""
+
+
+def modules(words: Sequence[int], groups: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """A module for each kernel that ``main`` calls, ``groups`` being the threads of their work groups."""
+    instructions = list(_instructions(words))
+    functions = _functions(instructions)
+    (main,) = (i[2] for i in instructions if _code(i) == _ENTRY_POINT)
+    entries = [i[3] for i in functions[main] if _code(i) == _CALL]
+    assert len(entries) == len(groups)
+    for entry, group in zip(entries, groups, strict=True):
+        made = _module(instructions, functions, entry, group)
+        yield (*words[:_HEADER], *(word for instruction in made for word in instruction))
+
+
+def _code(instruction: Instruction) -> int:
+    return instruction[0] & 0xFFFF
+
+
+def _instructions(words: Sequence[int]) -> Iterator[Instruction]:
+    at = _HEADER
+    while at < len(words):
+        length = words[at] >> 16
+        yield tuple(words[at : at + length])
+        at += length
+
+
+def _functions(instructions: Iterable[Instruction]) -> dict[int, list[Instruction]]:
+    """The functions by their numbers."""
+    functions, inside = dict[int, list[Instruction]](), list[Instruction]()
+    for i in instructions:
+        if _code(i) == _FUNCTION:
+            inside = functions[i[2]] = []
+        if _code(i) == _FUNCTION or inside:
+            inside.append(i)
+        if _code(i) == _FUNCTION_END:
+            inside = []
+    return functions
+
+
+def _definition(instruction: Instruction) -> int:
+    """The number of a type, a constant or a variable outside of functions."""
+    return instruction[1 if _code(instruction) in _TYPES else 2]
+
+
+def _module(
+    instructions: Sequence[Instruction], functions: Mapping[int, list[Instruction]], entry: int, group: int
+) -> Iterator[Instruction]:
+    first = next(n for n, i in enumerate(instructions) if _code(i) in _TYPES)
+    end = next(n for n, i in enumerate(instructions) if _code(i) == _FUNCTION)
+    outside = {_definition(i): [i] for i in instructions[first:end]}
+    kept = _reached({**outside, **functions}, entry)
+    inputs = [n for n in kept if n in outside and _code(outside[n][0]) == _VARIABLE and outside[n][0][3] == _INPUT]
+    yield from (i for i in instructions[:first] if _code(i) in _FIRST)
+    yield _instruction(_ENTRY_POINT, _COMPUTE, entry, *_MAIN, *sorted(inputs))
+    yield _instruction(_MODE, entry, _LOCAL_SIZE, group, 1, 1)
+    yield from (i for i in instructions[:first] if _code(i) in _ANNOTATIONS and i[1] in kept)
+    bodies = [i for number, body in functions.items() if number in kept for i in body]
+    yield from (_instruction(_DECORATE, i[2], _NO_CONTRACTION) for i in bodies if _code(i) in _ARITHMETIC)
+    yield from (i for i in instructions[first:end] if _definition(i) in kept)
+    yield from bodies
+
+
+def _instruction(code: int, *words: int) -> Instruction:
+    return (len(words) + 1 << 16 | code, *words)
+
+
+def _reached(definitions: Mapping[int, list[Instruction]], entry: int) -> set[int]:
+    """Whatever the entry may refer to: numbers that mean something else only keep more."""
+    kept, waiting = {entry}, [entry]
+    while waiting:
+        named = {word for i in definitions[waiting.pop()] for word in i[1:]}
+        new = (named & definitions.keys()) - kept
+        kept |= new
+        waiting += new
+    return kept

@@ -1,0 +1,487 @@
+/* Runs a network on a Vulkan device: one command buffer, recorded once.  It stands behind vulkan_api.c. */
+
+/* Types of structures; an object's number is that of the structure which makes it. */
+enum {
+  VULKAN_SUBMISSION = 4,
+  VULKAN_ALLOCATION = 5,
+  VULKAN_FENCE = 8,
+  VULKAN_QUERY_POOL = 11,
+  VULKAN_BUFFER = 12,
+  VULKAN_MODULE = 16,
+  VULKAN_CACHE = 17,
+  VULKAN_STAGE = 18,
+  VULKAN_PIPELINE = 29,
+  VULKAN_PIPELINE_LAYOUT = 30,
+  VULKAN_SET_LAYOUT = 32,
+  VULKAN_DESCRIPTOR_POOL = 33,
+  VULKAN_SETS = 34,
+  VULKAN_WRITE = 35,
+  VULKAN_COMMAND_POOL = 39,
+  VULKAN_COMMANDS = 40,
+  VULKAN_BEGINNING = 42,
+  VULKAN_BARRIER = 46
+};
+enum { VULKAN_COMPUTE_QUEUE = 2, VULKAN_DISCRETE = 2, VULKAN_DEVICES = 16, VULKAN_FAMILIES = 16 };
+enum { VULKAN_LOCAL = 1, VULKAN_VISIBLE = 2, VULKAN_COHERENT = 4, VULKAN_CACHED = 8 };
+enum { VULKAN_COPIED = 3, VULKAN_STORAGE = 32, VULKAN_STORAGE_BUFFER = 7, VULKAN_COMPUTE = 1, VULKAN_SHADER = 32 };
+enum { VULKAN_AT_SHADER = 2048, VULKAN_AT_COPY = 4096, VULKAN_AT_HOST = 16384 };
+enum { VULKAN_SHADER_ACCESS = 32 | 64, VULKAN_COPY_ACCESS = 2048 | 4096, VULKAN_HOST_ACCESS = 8192 | 16384 };
+enum { VULKAN_MOST_GROUPS = 65535, VULKAN_MOST_OPERANDS = 32 };
+enum { VULKAN_SHADERS = sizeof device_shaders / sizeof device_shaders[0] };
+enum { VULKAN_END_OF_ALL = 8192, VULKAN_TIMESTAMPS = 2, VULKAN_64_BITS = 1 };
+enum { VULKAN_NVIDIA = 0x10de };
+typedef enum { VULKAN_UNTIMED, VULKAN_COUNTING, VULKAN_TIMING } VulkanTiming;
+
+typedef struct {
+  VulkanObject buffer, memory;
+} VulkanRegion;
+
+struct DeviceQueue {
+  const DeviceNetwork *network;
+  void *instance, *physical, *device, *queue, *commands, **kernels;
+  uint32_t family;
+  VulkanRegion regions[DEVICE_REGIONS], staging;
+  uint8_t *ports; /* the mutable region as the host sees it: `staging` */
+  VulkanObject set_layout, layout, cache, pool, set, command_pool, fence;
+  VulkanObject pipelines[VULKAN_SHADERS]; /* 0 for shaders of other networks */
+  VulkanTiming timing;                    /* how commands are recorded */
+  void *timed;                            /* the command buffer of a timed run */
+  VulkanObject clock;                     /* its timestamps */
+  size_t stamp_count, *slots;             /* how many there are, and what the time before each is of */
+};
+
+static int vulkan_failed(int status, const char *doing) {
+  static const char *words[] = {"unknown error", "out of memory", "out of memory of the device", "initialisation failed",
+                                "the device was lost"};
+  const int known = status < 0 && status >= -4 ? -status : 0;
+  device_failed(status, "Vulkan: %s (status %d) while %s", words[known], status, doing);
+  return known == 1 || known == 2 ? DEVICE_NO_MEMORY : status;
+}
+
+/* --------------------------------------------------------------------------------------------- device */
+static int vulkan_instance(DeviceQueue *d) {
+  const VulkanApplication application = {.type = 0, .application = "tenon", .version = 1 << 22};
+  const VulkanInstance made = {.type = 1, .application = &application};
+  int status = vulkan_load();
+  if (status) return status;
+  status = vk.CreateInstance(&made, NULL, &d->instance);
+  if (status == -9) return device_failed(DEVICE_NO_DRIVER, "there is no Vulkan driver: install that of the device "
+                                                           "(Debian's mesa-vulkan-drivers runs on the processor, too)");
+  return status ? vulkan_failed(status, "creating an instance") : 0;
+}
+
+/* The first family of queues that takes shaders; -1 if there is none. */
+static int vulkan_family(void *physical) {
+  VulkanFamily families[VULKAN_FAMILIES];
+  uint32_t count = VULKAN_FAMILIES;
+  vk.GetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+  for (uint32_t i = 0; i < count; i++) {
+    if (families[i].flags & VULKAN_COMPUTE_QUEUE) return (int)i;
+  }
+  return -1;
+}
+
+/* Chooses a discrete GPU, else an integrated one, else what there is. */
+static int vulkan_choose(DeviceQueue *d) {
+  static const int ranks[] = {1, 3, 4, 2, 0}; /* other, integrated, discrete, virtual, processor */
+  void *devices[VULKAN_DEVICES];
+  uint32_t count = VULKAN_DEVICES;
+  int best = -1;
+  const int status = vk.EnumeratePhysicalDevices(d->instance, &count, devices);
+  if (status < 0) return vulkan_failed(status, "looking for a device");
+  for (uint32_t i = 0; i < count; i++) {
+    VulkanProperties about;
+    vk.GetPhysicalDeviceProperties(devices[i], &about);
+    const int rank = about.kind <= 4 ? ranks[about.kind] : 0, family = vulkan_family(devices[i]);
+    if (family < 0 || rank <= best) continue;
+    best = rank;
+    d->physical = devices[i];
+    d->family = (uint32_t)family;
+  }
+  return best < 0 ? device_failed(DEVICE_NONE, "there is no Vulkan device that runs compute shaders") : 0;
+}
+
+static int vulkan_lacks(const char *device, const char *what) {
+  return device_failed(DEVICE_UNFIT, "the Vulkan device %s has no %s, which the network needs: compile it for another "
+                                     "target",
+                       device, what);
+}
+
+/* Whether the device has what the shaders use. */
+static int vulkan_check(const DeviceQueue *d, uint32_t *used) {
+  uint32_t has[VULKAN_FEATURES];
+  VulkanProperties about;
+  vk.GetPhysicalDeviceFeatures(d->physical, has);
+  vk.GetPhysicalDeviceProperties(d->physical, &about);
+  used[VULKAN_INT64_FEATURE] = DEVICE_INT64;
+  used[VULKAN_FLOAT64_FEATURE] = DEVICE_FLOAT64;
+  if (DEVICE_INT64 && !has[VULKAN_INT64_FEATURE]) return vulkan_lacks(about.name, "64-bit integers (shaderInt64)");
+  if (DEVICE_FLOAT64 && !has[VULKAN_FLOAT64_FEATURE]) return vulkan_lacks(about.name, "64-bit floats (shaderFloat64)");
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) {
+    const uint32_t most = about.limits.words[VULKAN_STORAGE_LIMIT];
+    if (d->network->sizes[i] <= most) continue;
+    return device_failed(DEVICE_UNFIT, "buffers of the Vulkan device %s have at most %u bytes, and the network needs %zu: "
+                                       "compile it for another target",
+                         about.name, most, d->network->sizes[i]);
+  }
+  for (size_t i = 0; i < d->network->step_count; i++) {
+    const uint32_t most = about.limits.words[VULKAN_GROUP_LIMIT];
+    if (d->network->steps[i].group <= most) continue;
+    return device_failed(DEVICE_UNFIT, "the Vulkan device %s runs %u threads in a group, and the network has groups of "
+                                       "%u: compile it for another target",
+                         about.name, most, d->network->steps[i].group);
+  }
+  return 0;
+}
+
+/* The major, minor and last numbers of a version. */
+static void vulkan_version(char *text, size_t size, uint32_t version, unsigned last) {
+  snprintf(text, size, "%u.%u.%u", version >> 22, version >> (last + 2) & (last == 6 ? 255 : 1023),
+           last == 6 ? version >> 6 & 255 : version & 4095);
+}
+
+static const char *vulkan_described(void *physical) {
+  char driver[32], version[32] = "Vulkan ";
+  VulkanProperties about;
+  VulkanMemory memory;
+  uint64_t most = 0;
+  vk.GetPhysicalDeviceProperties(physical, &about);
+  vk.GetPhysicalDeviceMemoryProperties(physical, &memory);
+  for (uint32_t i = 0; i < memory.heap_count; i++) {
+    if (memory.heaps[i].flags & VULKAN_LOCAL && memory.heaps[i].size > most) most = memory.heaps[i].size;
+  }
+  vulkan_version(driver, sizeof driver, about.driver_version, about.vendor == VULKAN_NVIDIA ? 6 : 10);
+  vulkan_version(version + 7, sizeof version - 7, about.version, 10);
+  return device_described(about.name, driver, version, 0, most); /* Vulkan does not tell the number of units */
+}
+
+static const char *device_facts(void) {
+  DeviceQueue d = {.network = NULL};
+  const char *facts = "";
+  if (vulkan_instance(&d) == 0 && vulkan_choose(&d) == 0) facts = vulkan_described(d.physical);
+  if (d.instance) vk.DestroyInstance(d.instance, NULL);
+  return facts;
+}
+
+static int vulkan_device(DeviceQueue *d) {
+  static const float priority = 1;
+  uint32_t features[VULKAN_FEATURES] = {0};
+  const VulkanQueue queue = {.type = 2, .family = d->family, .count = 1, .priorities = &priority};
+  const VulkanDevice made = {.type = 3, .queue_count = 1, .queues = &queue, .features = features};
+  int status = vulkan_check(d, features);
+  if (status) return status;
+  status = vk.CreateDevice(d->physical, &made, NULL, &d->device);
+  if (status) return vulkan_failed(status, "opening the device");
+  vk.GetDeviceQueue(d->device, d->family, 0, &d->queue);
+  return 0;
+}
+
+/* --------------------------------------------------------------------------------------------- memory */
+/* The first type of memory among `types` that has all of `flags`; -1 if there is none. */
+static int vulkan_memory_type(const DeviceQueue *d, uint32_t types, uint32_t flags) {
+  VulkanMemory memory;
+  vk.GetPhysicalDeviceMemoryProperties(d->physical, &memory);
+  for (uint32_t i = 0; i < memory.type_count; i++) {
+    if (types >> i & 1 && (memory.types[i].flags & flags) == flags) return (int)i;
+  }
+  return -1;
+}
+
+/* A buffer in memory with `flags`, and with `liked` if there is such memory. */
+static int vulkan_allocate(DeviceQueue *d, VulkanRegion *r, size_t size, uint32_t flags, uint32_t liked) {
+  const VulkanBuffer made = {
+      .type = VULKAN_BUFFER, .size = size ? (size + 3) / 4 * 4 : 4, .usage = VULKAN_STORAGE | VULKAN_COPIED};
+  VulkanRequirements needed;
+  int status = vk.CreateBuffer(d->device, &made, NULL, &r->buffer);
+  if (status) return status;
+  vk.GetBufferMemoryRequirements(d->device, r->buffer, &needed);
+  int type = vulkan_memory_type(d, needed.types, flags | liked);
+  if (type < 0) type = vulkan_memory_type(d, needed.types, flags);
+  const VulkanAllocation memory = {
+      .type = VULKAN_ALLOCATION, .size = needed.size, .memory_type = type < 0 ? 0 : (uint32_t)type};
+  status = vk.AllocateMemory(d->device, &memory, NULL, &r->memory);
+  return status ? status : vk.BindBufferMemory(d->device, r->buffer, r->memory, 0);
+}
+
+static int vulkan_map(DeviceQueue *d, VulkanRegion *r, size_t size, uint8_t **at) {
+  int status = vulkan_allocate(d, r, size, VULKAN_VISIBLE | VULKAN_COHERENT, VULKAN_CACHED);
+  return status ? status : vk.MapMemory(d->device, r->memory, 0, size ? size : 4, 0, (void **)at);
+}
+
+static void vulkan_free(DeviceQueue *d, VulkanRegion *r) {
+  if (r->buffer) vk.DestroyBuffer(d->device, r->buffer, NULL);
+  if (r->memory) vk.FreeMemory(d->device, r->memory, NULL);
+}
+
+/* ------------------------------------------------------------------------------------------- commands */
+static int vulkan_begin(DeviceQueue *d, void **commands) {
+  const VulkanCommands made = {.type = VULKAN_COMMANDS, .pool = d->command_pool, .count = 1};
+  const VulkanBeginning how = {.type = VULKAN_BEGINNING};
+  const int status = vk.AllocateCommandBuffers(d->device, &made, commands);
+  return status ? status : vk.BeginCommandBuffer(*commands, &how);
+}
+
+/* Waits until what is recorded has run. */
+static int vulkan_submit(DeviceQueue *d, void *commands) {
+  const VulkanSubmission submission = {.type = VULKAN_SUBMISSION, .count = 1, .commands = &commands};
+  int status = vk.ResetFences(d->device, 1, &d->fence);
+  if (status == 0) status = vk.QueueSubmit(d->queue, 1, &submission, d->fence);
+  return status ? status : vk.WaitForFences(d->device, 1, &d->fence, 1, UINT64_MAX);
+}
+
+/* What comes after sees what was written before. */
+static void vulkan_wait(void *commands, uint32_t before, uint32_t after) {
+  const uint32_t all = VULKAN_SHADER_ACCESS | VULKAN_COPY_ACCESS;
+  const VulkanBarrier barrier = {
+      .type = VULKAN_BARRIER,
+      .written = before == VULKAN_AT_HOST ? VULKAN_HOST_ACCESS : all,
+      .read = after == VULKAN_AT_HOST ? VULKAN_HOST_ACCESS : all,
+  };
+  vk.CmdPipelineBarrier(commands, before, after, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+static int vulkan_upload(DeviceQueue *d, const uint8_t *weights) {
+  const size_t size = d->network->sizes[DEVICE_CONSTANT];
+  const VulkanCopy copy = {0, 0, size};
+  VulkanRegion staging = {0, 0};
+  void *commands = NULL;
+  uint8_t *at = NULL;
+  if (size == 0) return 0;
+  int status = vulkan_map(d, &staging, size, &at);
+  if (status == 0) memcpy(at, weights, size);
+  if (status == 0) status = vulkan_begin(d, &commands);
+  if (status == 0) {
+    vk.CmdCopyBuffer(commands, staging.buffer, d->regions[DEVICE_CONSTANT].buffer, 1, &copy);
+    vulkan_wait(commands, VULKAN_AT_COPY, VULKAN_AT_SHADER);
+    status = vk.EndCommandBuffer(commands);
+  }
+  if (status == 0) status = vulkan_submit(d, commands);
+  if (commands) vk.FreeCommandBuffers(d->device, d->command_pool, 1, &commands);
+  vulkan_free(d, &staging);
+  return status;
+}
+
+static int vulkan_regions(DeviceQueue *d, const uint8_t *weights) {
+  const VulkanCommandPool pool = {.type = VULKAN_COMMAND_POOL, .family = d->family};
+  const VulkanFence fence = {.type = VULKAN_FENCE};
+  int status = vk.CreateCommandPool(d->device, &pool, NULL, &d->command_pool);
+  if (status == 0) status = vk.CreateFence(d->device, &fence, NULL, &d->fence);
+  for (unsigned i = 0; status == 0 && i < DEVICE_REGIONS; i++) {
+    status = vulkan_allocate(d, &d->regions[i], d->network->sizes[i], 0, VULKAN_LOCAL);
+  }
+  if (status == 0) status = vulkan_map(d, &d->staging, d->network->sizes[DEVICE_MUTABLE], &d->ports);
+  if (status == 0) status = vulkan_upload(d, weights);
+  return status ? vulkan_failed(status, "allocating memory of the device") : 0;
+}
+
+/* ------------------------------------------------------------------------------------------ pipelines */
+/* All shaders have the same interface: the three regions, and the operands of the launch. */
+static int vulkan_interface(DeviceQueue *d) {
+  VulkanBinding bindings[DEVICE_REGIONS];
+  VulkanBufferRange ranges[DEVICE_REGIONS];
+  for (uint32_t i = 0; i < DEVICE_REGIONS; i++) {
+    bindings[i] = (VulkanBinding){i, VULKAN_STORAGE_BUFFER, 1, VULKAN_SHADER, NULL};
+    ranges[i] = (VulkanBufferRange){d->regions[i].buffer, 0, UINT64_MAX};
+  }
+  const VulkanSetLayout sets = {.type = VULKAN_SET_LAYOUT, .count = DEVICE_REGIONS, .bindings = bindings};
+  int status = vk.CreateDescriptorSetLayout(d->device, &sets, NULL, &d->set_layout);
+  const VulkanRange operands = {VULKAN_SHADER, 0, VULKAN_MOST_OPERANDS * sizeof(int)};
+  const VulkanPipelineLayout layout = {.type = VULKAN_PIPELINE_LAYOUT,
+                                       .set_count = 1,
+                                       .sets = &d->set_layout,
+                                       .range_count = 1,
+                                       .ranges = &operands};
+  if (status == 0) status = vk.CreatePipelineLayout(d->device, &layout, NULL, &d->layout);
+  const VulkanPoolSize size = {VULKAN_STORAGE_BUFFER, DEVICE_REGIONS};
+  const VulkanDescriptorPool pool = {.type = VULKAN_DESCRIPTOR_POOL, .most = 1, .size_count = 1, .sizes = &size};
+  if (status == 0) status = vk.CreateDescriptorPool(d->device, &pool, NULL, &d->pool);
+  const VulkanSets made = {.type = VULKAN_SETS, .pool = d->pool, .count = 1, .layouts = &d->set_layout};
+  if (status == 0) status = vk.AllocateDescriptorSets(d->device, &made, &d->set);
+  if (status) return vulkan_failed(status, "binding the memory of the device");
+  const VulkanWrite write = {.type = VULKAN_WRITE,
+                             .set = d->set,
+                             .count = DEVICE_REGIONS,
+                             .kind = VULKAN_STORAGE_BUFFER,
+                             .buffers = ranges};
+  vk.UpdateDescriptorSets(d->device, 1, &write, 0, NULL);
+  return 0;
+}
+
+static int vulkan_pipeline(DeviceQueue *d, unsigned shader) {
+  const VulkanModule code = {
+      .type = VULKAN_MODULE, .size = device_shaders[shader].size, .words = device_shaders[shader].words};
+  VulkanPipeline made = {.type = VULKAN_PIPELINE,
+                         .stage = {.type = VULKAN_STAGE, .stage = VULKAN_SHADER, .entry = "main"},
+                         .layout = d->layout};
+  int status = vk.CreateShaderModule(d->device, &code, NULL, &made.stage.module);
+  if (status) return status;
+  status = vk.CreateComputePipelines(d->device, d->cache, 1, &made, NULL, &d->pipelines[shader]);
+  vk.DestroyShaderModule(d->device, made.stage.module, NULL);
+  return status;
+}
+
+static int vulkan_pipelines(DeviceQueue *d) {
+  const VulkanCache cache = {.type = VULKAN_CACHE};
+  int status = vk.CreatePipelineCache(d->device, &cache, NULL, &d->cache);
+  for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
+    const unsigned shader = d->network->bindings[i].shader;
+    if (!d->pipelines[shader]) status = vulkan_pipeline(d, shader);
+  }
+  return status ? vulkan_failed(status, "loading the kernels") : 0;
+}
+
+/* ----------------------------------------------------------------------------------------------- runs */
+static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
+  const DeviceNetwork *n = d->network;
+  const DeviceBinding *b = &n->bindings[step];
+  const size_t group = n->steps[step].group ? n->steps[step].group : DEVICE_GROUP;
+  const size_t groups = (n->steps[step].threads + group - 1) / group;
+  const uint32_t columns = groups < VULKAN_MOST_GROUPS ? (uint32_t)groups : VULKAN_MOST_GROUPS;
+  int first[VULKAN_MOST_OPERANDS];
+  for (unsigned i = 0; i < b->operand_count; i++) {
+    const DeviceOperand *operand = &n->operands[b->first_operand + i];
+    first[i] = operand->first;
+    for (unsigned j = 0; j < n->steps[step].loops; j++) first[i] += iterations[j] * operand->steps[j];
+  }
+  if (d->timing == VULKAN_COUNTING) return 0;
+  if (b->barrier) vulkan_wait(d->commands, VULKAN_AT_SHADER, VULKAN_AT_SHADER);
+  vk.CmdBindPipeline(d->commands, VULKAN_COMPUTE, d->pipelines[b->shader]);
+  vk.CmdPushConstants(d->commands, d->layout, VULKAN_SHADER, 0, (uint32_t)(b->operand_count * sizeof(int)), first);
+  vk.CmdDispatch(d->commands, columns, (uint32_t)((groups + columns - 1) / columns), 1);
+  return 0;
+}
+
+static void vulkan_copy_ports(DeviceQueue *d, const DevicePort *ports, size_t count, int upload) {
+  const VulkanObject device = d->regions[DEVICE_MUTABLE].buffer, host = d->staging.buffer;
+  for (size_t i = 0; i < count; i++) {
+    const VulkanCopy copy = {ports[i].offset, ports[i].offset, ports[i].size};
+    if (copy.size) vk.CmdCopyBuffer(d->commands, upload ? host : device, upload ? device : host, 1, &copy);
+  }
+}
+
+/* In a timed run: a timestamp when all commands before have ended, whose time goes to that slot. */
+static int queue_stamp(DeviceQueue *d, size_t slot) {
+  if (d->timing == VULKAN_TIMING) {
+    vulkan_wait(d->commands, VULKAN_AT_SHADER | VULKAN_AT_COPY, VULKAN_AT_SHADER | VULKAN_AT_COPY);
+    vk.CmdWriteTimestamp(d->commands, VULKAN_END_OF_ALL, d->clock, (uint32_t)d->stamp_count);
+    d->slots[d->stamp_count] = slot;
+  }
+  if (d->timing != VULKAN_UNTIMED) d->stamp_count++;
+  return 0;
+}
+
+/* Records one run. */
+static int vulkan_record(DeviceQueue *d) {
+  const DeviceNetwork *n = d->network;
+  int status = vulkan_begin(d, &d->commands);
+  if (status == 0) {
+    if (d->clock) vk.CmdResetQueryPool(d->commands, d->clock, 0, (uint32_t)d->stamp_count);
+    d->stamp_count = 0;
+    queue_stamp(d, DEVICE_UPLOAD);
+    vk.CmdBindDescriptorSets(d->commands, VULKAN_COMPUTE, d->layout, 0, 1, &d->set, 0, NULL);
+    vulkan_wait(d->commands, VULKAN_AT_HOST, VULKAN_AT_COPY);
+    vulkan_copy_ports(d, n->inputs, n->input_count, 1);
+    vulkan_wait(d->commands, VULKAN_AT_COPY, VULKAN_AT_SHADER);
+    queue_stamp(d, DEVICE_UPLOAD);
+    status = n->launch(d);
+    vulkan_wait(d->commands, VULKAN_AT_SHADER, VULKAN_AT_COPY);
+    vulkan_copy_ports(d, n->outputs, n->output_count, 0);
+    queue_stamp(d, DEVICE_DOWNLOAD);
+    vulkan_wait(d->commands, VULKAN_AT_COPY, VULKAN_AT_HOST);
+    const int ended = vk.EndCommandBuffer(d->commands);
+    if (status == 0) status = ended;
+  }
+  return status ? vulkan_failed(status, "recording the network") : 0;
+}
+
+static int queue_open(DeviceQueue *d, const uint8_t *weights) {
+  int status = vulkan_instance(d);
+  if (status == 0) status = vulkan_choose(d);
+  if (status == 0) status = vulkan_device(d);
+  if (status == 0) status = vulkan_regions(d, weights);
+  if (status == 0) status = vulkan_interface(d);
+  if (status == 0) status = vulkan_pipelines(d);
+  return status ? status : vulkan_record(d);
+}
+
+static void vulkan_close_device(DeviceQueue *d) {
+  vk.DeviceWaitIdle(d->device);
+  for (unsigned i = 0; i < VULKAN_SHADERS; i++) {
+    if (d->pipelines[i]) vk.DestroyPipeline(d->device, d->pipelines[i], NULL);
+  }
+  if (d->clock) vk.DestroyQueryPool(d->device, d->clock, NULL);
+  free(d->slots);
+  if (d->cache) vk.DestroyPipelineCache(d->device, d->cache, NULL);
+  if (d->pool) vk.DestroyDescriptorPool(d->device, d->pool, NULL);
+  if (d->layout) vk.DestroyPipelineLayout(d->device, d->layout, NULL);
+  if (d->set_layout) vk.DestroyDescriptorSetLayout(d->device, d->set_layout, NULL);
+  if (d->command_pool) vk.DestroyCommandPool(d->device, d->command_pool, NULL);
+  if (d->fence) vk.DestroyFence(d->device, d->fence, NULL);
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) vulkan_free(d, &d->regions[i]);
+  vulkan_free(d, &d->staging);
+  vk.DestroyDevice(d->device, NULL);
+}
+
+static void queue_close(DeviceQueue *d) {
+  if (d->device) vulkan_close_device(d);
+  if (d->instance) vk.DestroyInstance(d->instance, NULL);
+}
+
+static int vulkan_run(DeviceQueue *d, void *commands, uint8_t *tensors) {
+  const DeviceNetwork *n = d->network;
+  for (size_t i = 0; i < n->input_count; i++) {
+    const DevicePort *p = &n->inputs[i];
+    memcpy(d->ports + p->offset, tensors + p->offset, p->size);
+  }
+  const int status = vulkan_submit(d, commands);
+  if (status) return vulkan_failed(status, "running the network");
+  for (size_t i = 0; i < n->output_count; i++) {
+    const DevicePort *p = &n->outputs[i];
+    memcpy(tensors + p->offset, d->ports + p->offset, p->size);
+  }
+  return 0;
+}
+
+static int device_run(DeviceQueue *d, uint8_t *tensors) {
+  return vulkan_run(d, d->commands, tensors);
+}
+
+/* Records a run with timestamps. */
+static int vulkan_record_timed(DeviceQueue *d) {
+  void *const usual = d->commands;
+  d->stamp_count = 3; /* those around the copies */
+  d->timing = VULKAN_COUNTING;
+  d->network->launch(d);
+  const VulkanQueryPool clock = {
+      .type = VULKAN_QUERY_POOL, .kind = VULKAN_TIMESTAMPS, .count = (uint32_t)d->stamp_count};
+  d->slots = malloc(d->stamp_count * sizeof *d->slots);
+  if (!d->slots) return device_failed(DEVICE_NO_MEMORY, "out of memory");
+  int status = vk.CreateQueryPool(d->device, &clock, NULL, &d->clock);
+  if (status) return vulkan_failed(status, "creating timestamps");
+  d->timing = VULKAN_TIMING;
+  status = vulkan_record(d);
+  d->timing = VULKAN_UNTIMED;
+  d->timed = d->commands;
+  d->commands = usual;
+  return status;
+}
+
+/* By another command buffer, in which every command waits for those before. */
+static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseconds) {
+  VulkanProperties about;
+  float period;
+  vk.GetPhysicalDeviceProperties(d->physical, &about);
+  memcpy(&period, &about.limits.words[VULKAN_CLOCK_LIMIT], sizeof period);
+  int status = d->timed ? 0 : vulkan_record_timed(d);
+  if (status == 0) status = vulkan_run(d, d->timed, tensors);
+  if (status) return status;
+  uint64_t *stamps = malloc(d->stamp_count * sizeof *stamps);
+  if (!stamps) return device_failed(DEVICE_NO_MEMORY, "out of memory");
+  status = vk.GetQueryPoolResults(d->device, d->clock, 0, (uint32_t)d->stamp_count, d->stamp_count * sizeof *stamps,
+                                  stamps, sizeof *stamps, VULKAN_64_BITS);
+  for (size_t i = 1; status == 0 && i < d->stamp_count; i++) {
+    nanoseconds[d->slots[i]] += (uint64_t)((double)period * (double)(stamps[i] - stamps[i - 1]));
+  }
+  free(stamps);
+  return status ? vulkan_failed(status, "reading the times of kernels") : 0;
+}
