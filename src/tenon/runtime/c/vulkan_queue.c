@@ -62,7 +62,8 @@ static int vulkan_failed(int status, const char *doing) {
 static int vulkan_instance(DeviceQueue *d) {
   const VulkanApplication application = {.type = 0, .application = "tenon", .version = 1 << 22};
   const VulkanInstance made = {.type = 1, .application = &application};
-  int status = vulkan_load();
+  int status = device_may_call();
+  if (status == 0) status = vulkan_load();
   if (status) return status;
   status = vk.CreateInstance(&made, NULL, &d->instance);
   if (status == -9) return device_failed(DEVICE_NO_DRIVER, "there is no Vulkan driver: install that of the device "
