@@ -37,6 +37,9 @@ COMPLETE = (
 )
 """Pages that are translated: names, or folders that end in a slash."""
 
+THEME = CATALOGUES / "sphinx.po"
+"""The labels of the theme, which are not those of a page."""
+
 README = ROOT / "README.md"
 TRANSLATED_README = ROOT / "README.zh.md"
 
@@ -124,7 +127,7 @@ def update() -> None:
         kept.add(path)
         if name == "README":
             TRANSLATED_README.write_text(translated(README.read_text(encoding="utf-8"), catalogue), encoding="utf-8")
-    for path in set(CATALOGUES.rglob("*.po")) - kept:
+    for path in set(CATALOGUES.rglob("*.po")) - kept - {THEME}:
         path.unlink()
 
 

@@ -15,6 +15,7 @@ from browser import session
 from installed import environment
 from real import ROOT
 from site_links import broken, foreign
+from tenon.cli.catalogue import read_catalogue
 
 CATALOGUES = ROOT / "docs" / "locale" / "zh_CN" / "LC_MESSAGES"
 UNTRANSLATED = re.compile(r'<(?!img)\w+[^>]*class="[^"]*\buntranslated\b[^>]*>.{0,80}')
@@ -67,6 +68,18 @@ def test_translations_are_shown(site: Path) -> None:
         page = site / version / "zh" / catalogue.relative_to(CATALOGUES).with_suffix(".html")
         if page.exists() and not re.search(r'^msgstr ""\n(?!")|^#, fuzzy', catalogue.read_text(), re.MULTILINE):
             assert not UNTRANSLATED.findall(page.read_text()), page.name
+
+
+def test_labels_of_the_theme_are_translated(site: Path) -> None:
+    """The theme's labels are those of Chinese pages: no label of English pages stands on the same page in Chinese."""
+    (version,) = (p.name for p in site.iterdir() if p.is_dir())
+    labels = read_catalogue((CATALOGUES / "sphinx.po").read_text(encoding="utf-8"))
+    for name in ("howto/quantise.html", "tutorials/stm32.html", "search.html"):
+        english, chinese = ((site / version / language / name).read_text(encoding="utf-8") for language in ("en", "zh"))
+        shown = {label for label in labels if label and re.search(rf'[>"]\s*{re.escape(label.strip())}\b', english)}
+        assert {"Skip to content", "Back to top", "Toggle Light / Dark / Auto color theme", "Search"} <= shown
+        assert all(labels[label].strip() in chinese for label in shown), name
+        assert not {label for label in shown if re.search(rf'[>"]\s*{re.escape(label.strip())}\s*["<]', chinese)}, name
 
 
 @pytest.mark.parametrize(("language", "query", "page"), [("en", "budget", "memory"), ("zh", "量化", "quantise")])
