@@ -1,6 +1,6 @@
 """Pages of the gallery, written before each build from ``docs/gallery/models`` and ``docs/gallery/results``.
 
-Pictures are in the pages if ``scripts/gallery --pictures`` made them before.
+Images are in the pages if ``scripts/gallery --images`` made them before.
 """
 
 from __future__ import annotations

@@ -42,6 +42,14 @@ def folders() -> list[Path]:
     return [folder for folder in [*given, SHARED / "models"] if folder.is_dir()]
 
 
+def test_the_script_states_its_options(modules: Any) -> None:
+    """The head of scripts/gallery has every option of the program, and no other."""
+    stated = (ROOT / "scripts" / "gallery").read_text(encoding="utf-8").splitlines()[1]
+    known = {word for action in modules.program._parser()._actions for word in action.option_strings}
+    assert set(re.findall(r"--[a-z-]+", stated)) == known - {"-h", "--help"}
+    assert modules.program._parser().parse_args(["--images"]).images
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_pages(name: str, modules: Any, tmp_path: Path) -> None:
     """A page has the command, the answer, the licence and checksum of each file, and what was measured."""
@@ -62,7 +70,7 @@ def test_pages(name: str, modules: Any, tmp_path: Path) -> None:
         assert row.get("cosine") is None or row["cosine"] > 0.999
         if any(variant.peer for variant in model.variants if variant.type == row["type"]):
             assert "peer_median_ms" in row or "peer_refuses" in row
-    assert "pictures/" not in text  # there are none in this folder
+    assert "images/" not in text  # there are none in this folder
 
 
 def test_all_names_are_shown_or_have_a_reason(modules: Any) -> None:
@@ -86,9 +94,9 @@ def test_the_index_and_old_pages(modules: Any, tmp_path: Path) -> None:
 
 def test_a_picture_is_shown_where_it_was_made(modules: Any, tmp_path: Path) -> None:
     model = modules.models.read_model(FOLDER / "models" / "rfb-320.yaml")
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "rfb-320.png").write_bytes(b"")
-    assert "![The image with the answer](pictures/rfb-320.png)" in modules.pages.page(model, None, tmp_path)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "rfb-320.png").write_bytes(b"")
+    assert "![The image with the answer](images/rfb-320.png)" in modules.pages.page(model, None, tmp_path)
 
 
 @pytest.mark.parametrize(

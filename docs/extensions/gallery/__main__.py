@@ -12,7 +12,7 @@ from pathlib import Path
 from gallery.files import AbsentError, fetch, lay_out
 from gallery.measure import alike, answer, measure, save, wrong
 from gallery.models import Model, read_models
-from gallery.pages import PICTURES, read_result, write_pages
+from gallery.pages import IMAGES, read_result, write_pages
 
 VARIABLE = "TENON_GALLERY_MODELS"
 
@@ -28,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fetch(models, options.fetch)
         folders = [*folders, options.fetch]
     failures = 0
-    if options.check or options.measure or options.pictures:
+    if options.check or options.measure or options.images:
         for model in models:
             failures += not _run(model, folders, options)
-    print(f"{len(write_pages())} pages in {PICTURES.parent}")
+    print(f"{len(write_pages())} pages in {IMAGES.parent}")
     return 1 if failures else 0
 
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--check", action="store_true", help="Run the commands and compare with what the pages show.")
     parser.add_argument("--measure", action="store_true", help="Measure sizes, times and targets anew, and keep them.")
-    parser.add_argument("--pictures", action="store_true", help="Make the pictures of the pages.")
+    parser.add_argument("--images", action="store_true", help="Make the images of the pages.")
     return parser
 
 
@@ -54,9 +54,9 @@ def _run(model: Model, folders: Sequence[Path], options: argparse.Namespace) -> 
     """Whether all is well; a model whose files are absent is named and passed over."""
     try:
         if options.measure:
-            save(model, measure(model, folders, PICTURES if options.pictures else None))
+            save(model, measure(model, folders, IMAGES if options.images else None))
         else:
-            check(model, folders, PICTURES if options.pictures else None)
+            check(model, folders, IMAGES if options.images else None)
     except AbsentError as error:
         print(f"{model.name}: left out: {error}")
         return True
@@ -67,14 +67,14 @@ def _run(model: Model, folders: Sequence[Path], options: argparse.Namespace) -> 
     return True
 
 
-def check(model: Model, folders: Sequence[Path], pictures: Path | None = None) -> None:
+def check(model: Model, folders: Sequence[Path], images: Path | None = None) -> None:
     """Run a model's command.  Raises AbsentError without its files, and RuntimeError if the answer is not right or not
     what the page shows."""
     with tempfile.TemporaryDirectory() as temporary:
         lay_out(model, folders, Path(temporary))
-        if pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-        output = answer(model, Path(temporary), draw=pictures and pictures.resolve() / model.picture)
+        if images is not None:
+            images.mkdir(parents=True, exist_ok=True)
+        output = answer(model, Path(temporary), draw=images and images.resolve() / model.image)
     if missing := wrong(model, output):
         raise RuntimeError(f"the output lacks {missing[0]!r}:\n{output}")
     result = read_result(model)

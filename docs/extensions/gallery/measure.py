@@ -65,14 +65,14 @@ def wrong(model: Model, output: str) -> list[str]:
     return [text for text in model.expect if " ".join(text.split()) not in words]
 
 
-def measure(model: Model, folders: Sequence[Path], pictures: Path | None = None) -> Result:
+def measure(model: Model, folders: Sequence[Path], images: Path | None = None) -> Result:
     """Everything that a page tells of a model.  Raises AbsentError without its files, RuntimeError if it fails."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         lay_out(model, folders, folder)
-        if pictures is not None:
-            pictures.mkdir(parents=True, exist_ok=True)
-        output = answer(model, folder, draw=pictures and pictures.resolve() / model.picture)
+        if images is not None:
+            images.mkdir(parents=True, exist_ok=True)
+        output = answer(model, folder, draw=images and images.resolve() / model.image)
         if missing := wrong(model, output):
             raise RuntimeError(f"{model.name}: the output lacks {missing[0]!r}:\n{output}")
         result = Result(date.today().isoformat(), _processor(), platform.system(), output)

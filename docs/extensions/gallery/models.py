@@ -139,14 +139,14 @@ class Model:
         return shlex.split(self.command)
 
     @property
-    def picture(self) -> str:
+    def image(self) -> str:
         """The file with the drawn answer."""
         return f"{self.name}.gif" if any(file.frames_of for file in self.files) else f"{self.name}.png"
 
     @property
     def shown(self) -> str:
         """The command as the page shows it."""
-        return f"tenon {self.command}" + (f" --draw {self.picture}" if self.draw else "")
+        return f"tenon {self.command}" + (f" --draw {self.image}" if self.draw else "")
 
     def file(self, called: str) -> File:
         return next(file for file in self.files if file.called == called)

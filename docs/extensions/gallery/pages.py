@@ -12,7 +12,7 @@ from gallery.measure import Result
 from gallery.models import RESULTS, File, Model, read_absent, read_models
 
 GENERATED = RESULTS.parent / "generated"
-PICTURES = GENERATED / "pictures"
+IMAGES = GENERATED / "images"
 
 
 def read_result(model: Model) -> Result | None:
@@ -44,8 +44,8 @@ def page(model: Model, result: Result | None, folder: Path = GENERATED) -> str:
         model.about,
         "```console\n$ " + model.shown + "\n" + (result.output if result else "") + "```",
     ]
-    if model.draw and (folder / "pictures" / model.picture).exists():
-        parts.append(f"![The image with the answer](pictures/{model.picture})")
+    if model.draw and (folder / "images" / model.image).exists():
+        parts.append(f"![The image with the answer](images/{model.image})")
     if model.note:
         parts.append(model.note)
     parts += ["## Files", _table(("file", "source", "licence"), map(_file, model.files)), _sums(model)]
