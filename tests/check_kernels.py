@@ -7,8 +7,13 @@ compared with the shape.  For each register and stack array the accesses of all 
 happen: a load must come after a store to the same element by the same thread, whatever the data were.  For memory that
 the kernel writes, no element may be touched by two work items of which one stores.
 
-Where a frame would have more than ``MAX_ROWS`` rows, only the first two, the last and some other iterations of outer
-loops are checked.
+In a launch of work groups all threads of a block have one time, so that a barrier must be reached by all of them at
+once; the number of barriers before an access is its interval. No element may be touched by two threads of a block in
+one interval, or by two blocks, if one stores; a load of shared memory comes after a store in an earlier interval, or by
+the same thread.
+
+Where a frame would have more than ``MAX_ROWS`` rows (``GROUP_ROWS`` in a launch), only the first two, the last and some
+other iterations of outer loops are checked, but all threads.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MAX_ROWS, STACK, _LIMIT = 10_000, 1 << 18, 2**31
+MAX_ROWS, GROUP_ROWS, STACK, SHARED, _LIMIT = 10_000, 300_000, 1 << 18, 48 << 10, 2**31
 _BYTES = {
     "f64": 8,
     "i64": 8,
@@ -40,7 +45,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class FaultError(Exception):
-    """The kind ("range", "unwritten", "scope", "divide", "limit" or "threads") and a description."""
+    """The kind ("range", "unwritten", "scope", "divide", "limit", "threads" or "barrier") and a description."""
 
 
 class Linear(NamedTuple):
@@ -248,6 +253,8 @@ class Parser:
                 return Statement("bind", reads, name=name, below=below, body=self.within(name))
             case "if":
                 return Statement("if", facts=self.facts(), body=self.block())
+            case "barrier":
+                return Statement("barrier")
             case "outline":
                 self.take()
                 return Statement("outline", body=self.block(hidden=True))
@@ -288,11 +295,14 @@ class Frame:
     worlds: tuple[Ints, ...] = ()
     inside: int = 0  # parallel loops around
     leaf: bool = False  # whether the innermost of them contains no other parallel loop, so that one thread executes it
+    block: Ints | None = None  # of a launch: numbers of the blocks and threads
+    thread: Ints | None = None
 
     def pick(self, rows: Ints) -> Frame:
         env = {name: values[rows] for name, values in self.env.items()}
         time, worlds = (tuple(c[rows] for c in columns) for columns in (self.time, self.worlds))
-        return Frame(env, len(rows), self.items[rows], time, worlds, self.inside, self.leaf)
+        block, thread = (None if c is None else c[rows] for c in (self.block, self.thread))
+        return Frame(env, len(rows), self.items[rows], time, worlds, self.inside, self.leaf, block, thread)
 
 
 class Event(NamedTuple):
@@ -312,6 +322,9 @@ class Checker:
     serial: int = 0
     events: dict[Memory, list[Event]] = field(default_factory=dict)
     homes: dict[Memory, tuple[str, int]] = field(default_factory=dict)
+    barriers: list[Frame] = field(default_factory=list)
+    threads: int = 0  # of a block
+    shared: int = 0
 
     def run(self) -> int:
         """The number of accesses, each checked in all of its iterations."""
@@ -319,10 +332,14 @@ class Checker:
         empty = Frame({}, 1, np.zeros(1, np.int64))
         worst = [(int(self.value(below[0], empty)[0]), name) for name, below in sizes]
         for share in (0.0, 0.5, 1.0):
-            self.events, self.homes, self.stack = {}, {}, 0
+            self.events, self.homes, self.barriers, self.stack, self.threads, self.shared = {}, {}, [], 0, 0, 0
             self.block(body, replace(empty, env={name: np.array([int((n - 1) * share)]) for n, name in worst}))
+            if self.threads:
+                check_barriers(self.barriers, self.threads)
             for memory, events in self.events.items():
-                if memory in self.homes and not all(e.store for e in events):
+                if self.threads and memory.space in ("shared", "global"):
+                    check_intervals(memory, events, self.barriers)
+                elif memory in self.homes and not all(e.store for e in events):
                     check_order(memory, events)
                 elif memory.space == "global":
                     check_races(memory, events)
@@ -369,6 +386,8 @@ class Checker:
             self.access(s.store, frame, store=True)
         elif s.memory:
             self.alloc(s.memory, frame)
+        elif s.what == "barrier":
+            self.barriers.append(frame)
         elif s.what == "if":
             self.block(s.body, frame.pick(self.where(s.facts, frame)))
         elif s.what in ("outline", "instruction"):
@@ -383,11 +402,15 @@ class Checker:
         counts = np.maximum(counts, 0)
         rows = np.repeat(np.arange(frame.rows), counts)
         each = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        if len(rows) * (inside := weight(s.body)) > MAX_ROWS:
-            rows, each = sampled(counts, MAX_ROWS // (inside * max(frame.rows, 1)))
+        most = GROUP_ROWS if re.search(r"for thread ", self.text) else MAX_ROWS
+        if len(rows) * (inside := weight(s.body)) > most and s.what != "thread":
+            rows, each = sampled(counts, most // (inside * max(frame.rows, 1)))
         inner = frame.pick(rows)
         inner.env[s.name] = each
-        inner.time = (*inner.time, each)
+        if s.what in ("block", "thread"):
+            self.launched(s, inner, each, int(counts.max(initial=1)))
+        else:
+            inner.time = (*inner.time, each)
         if s.what == "bind":
             inner.worlds = (*inner.worlds, self.serial * (1 << 32) + np.arange(len(rows)))
         self.serial += 1
@@ -396,6 +419,16 @@ class Checker:
             pairs = np.stack([inner.items, each], 1)  # the same in every iteration of a serial loop
             inner.items = self.serial * (1 << 32) + np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
         self.block(s.body, inner)
+
+    def launched(self, s: Statement, inner: Frame, each: Ints, extent: int) -> None:
+        """Number the blocks, or the threads in each."""
+        outer = inner.block if s.what == "block" else inner.thread
+        number = each if outer is None else outer * extent + each
+        if s.what == "block":
+            inner.block = number
+        else:
+            inner.thread = number
+            self.threads = max(self.threads, int(number.max(initial=0)) + 1)
 
     def reads(self, reads: Sequence[Any], frame: Frame) -> None:
         for r in reads:
@@ -408,6 +441,11 @@ class Checker:
 
     def alloc(self, memory: Memory, frame: Frame) -> None:
         size = memory.lanes * _BYTES.get(memory.dtype, 1) * int(np.prod([e.const for e in memory.shape]))
+        if memory.space == "shared":
+            self.shared += size
+            if self.shared > SHARED:
+                raise FaultError("limit", f"{self.shared} bytes of shared memory")
+            size = 0
         self.stack += size
         if self.stack > STACK:
             raise FaultError("limit", f"{self.stack} bytes of stack")
@@ -437,7 +475,7 @@ class Checker:
             raise FaultError("limit", f"{memory.name}: offset")
         if memory in self.homes:
             made, inside = self.homes[memory]
-            if store and frame.inside != inside:
+            if store and frame.inside != inside and memory.space != "shared":
                 raise FaultError("threads", f"{memory.name} is carried from one thread to another")
             copies = frame.env[made]
         elif memory.space == "global":
@@ -496,6 +534,72 @@ def check_order(memory: Memory, events: list[Event]) -> None:
         fine |= first[group] < moment
     if not fine.all():
         raise FaultError("unwritten", f"{memory.name}: element {table[~fine][0, 1]} is read before it is written")
+
+
+def check_barriers(barriers: list[Frame], threads: int) -> None:
+    """Every barrier is reached by all threads of its block at one time."""
+    for frame in barriers:
+        assert frame.thread is not None
+        if frame.worlds:
+            raise FaultError("barrier", "under a value from data")
+        block = np.zeros(frame.rows, np.int64) if frame.block is None else frame.block
+        _, count = np.unique(np.stack([block, *frame.time], 1), axis=0, return_counts=True)
+        if (count != threads).any():
+            raise FaultError("barrier", f"{count.min()} of {threads} threads reach it")
+
+
+def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame]) -> None:
+    """What the threads of a block do to an element between two barriers, and blocks at any time."""
+    frames = [*(e.frame for e in events), *barriers]
+    depth = max(len(frame.time) for frame in frames)
+
+    def columns(frame: Frame, stores: bool) -> Ints:
+        block = np.zeros(frame.rows, np.int64) if frame.block is None else frame.block
+        thread = np.zeros(frame.rows, np.int64) if frame.thread is None else frame.thread
+        time = [*frame.time, np.full(frame.rows, int(stores)), *[np.zeros(frame.rows, np.int64)] * depth]
+        return np.stack([block, *time[: depth + 1], thread], 1)
+
+    tables = [columns(e.frame, e.store).repeat(e.cells.shape[1], axis=0) for e in events]
+    marks = [table[table[:, -1] == 0] for table in (columns(frame, False) for frame in barriers)]
+    table = np.concatenate([*tables, *marks])
+    store = np.concatenate([np.full(e.cells.size, e.store) for e in events] + [np.zeros(len(m), bool) for m in marks])
+    cell = np.concatenate([e.cells.reshape(-1) for e in events] + [np.full(len(m), -1) for m in marks])
+    bound = np.concatenate(
+        [np.full(e.cells.size, bool(e.frame.worlds)) for e in events] + [np.zeros(len(m), bool) for m in marks]
+    )
+    order = np.lexsort(table[:, :-1].T[::-1])
+    interval, moment = np.empty(len(table), np.int64), np.empty(len(table), np.int64)
+    interval[order] = np.cumsum(cell[order] == -1)
+    # Accesses of all threads at one time have one moment.
+    moment[order] = np.cumsum(np.any(np.diff(table[order][:, :-1], axis=0, prepend=-1), axis=1))
+    real = cell >= 0
+    block, thread, cell, store, bound = table[real, 0], table[real, -1], cell[real], store[real], bound[real]
+    interval, moment = interval[real], moment[real]
+    meet("threads", memory, np.stack([cell, block, interval], 1), thread, store)
+    if memory.space == "global":
+        meet("threads", memory, cell[:, None], block, store)
+        return
+    fine = store.copy()
+    for own, before in ((np.stack([cell, block], 1), interval), (np.stack([cell, block, thread], 1), moment)):
+        group = np.unique(own, axis=0, return_inverse=True)[1].reshape(-1)
+        first = np.full(group.max() + 1, 1 << 62)
+        usable = store & ~bound
+        np.minimum.at(first, group[usable], before[usable])
+        fine |= first[group] < before
+    if not fine.all():
+        raise FaultError("unwritten", f"{memory.name}: element {cell[~fine][0]} is read before it is written")
+
+
+def meet(kind: str, memory: Memory, where: Ints, who: Ints, store: Ints) -> None:
+    """No place is touched by several of which one stores."""
+    _, group = np.unique(where, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    low, high, written = (np.full(group.max() + 1, n) for n in (1 << 62, -1, 0))
+    np.minimum.at(low, group, who)
+    np.maximum.at(high, group, who)
+    np.maximum.at(written, group, store.astype(np.int64))
+    if (bad := (written > 0) & (low != high)).any():
+        raise FaultError(kind, f"{memory.name}: element {where[bad[group]][0][0]} is touched by two at a time")
 
 
 def check_races(memory: Memory, events: list[Event]) -> None:

@@ -9,12 +9,12 @@ _PLACE = re.compile(r"\b(\w+)\[([^][]*)\]")
 _LOOP = re.compile(r"^( *(?:for|bind) [^<]*< )(min\()?(.*?)( \{| = .*)$")
 _TEST = re.compile(r"(^ *if )(.*)( \{)$")
 _WHEN = re.compile(r"(when\()([^;]*)(;)")
-_BUFFER = re.compile(r"\b(const|global|scratch|stack|register) (\w+): (\w+)\[([^][]*)\]")
+_BUFFER = re.compile(r"\b(const|global|scratch|shared|stack|register) (\w+): (\w+)\[([^][]*)\]")
 
 
 def mutants(text: str) -> Iterator[tuple[str, str]]:
-    """(kind of mutation, text): indices off by one, loops longer by one, bounds, guards and stores removed, another
-    buffer of equal rank, vectors twice as wide.
+    """(kind of mutation, text): indices off by one, loops longer by one, bounds, guards, stores and barriers removed,
+    another buffer of equal rank, vectors twice as wide.
     """
     head, *lines = text.splitlines()
     buffers = {name: (kind, shape.count(",")) for _, name, kind, shape in _BUFFER.findall(text)}
@@ -26,6 +26,8 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
     for i, line in enumerate(lines):
         if line.lstrip().startswith(("alloc", "prefetch")):
             continue
+        if line.strip() == "barrier":
+            yield "barrier", with_line(i, None)
         if match := _LOOP.match(line):
             yield from _loops(i, match, with_line)
         for place in _PLACE.finditer(line):

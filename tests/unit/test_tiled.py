@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from check_kernels import FaultError, check
 from interpret import interpret
+from loop_operations import KernelError
 from lowered import MACHINES, Ask, run_lowered
+from mutants import mutants
 from operator_cases import LOWERED
+from tenon.errors import InternalError
 from tenon.machine.algorithms import registry
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import best, candidates
@@ -21,8 +27,10 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.group_rows import plane_groups, softmax_groups
+from tenon.machine.kernels.image import Image, identity
 from tenon.machine.kernels.tiled import GroupTile, joined_parts, pack, sums_shape, tiled
+from tenon.machine.kernels.vector_product import VectorBlock, vector_product
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.network.graph.graph import Array
 from tenon.network.ops.conv import Conv as Operator
@@ -102,6 +110,55 @@ def test_a_tile_without_its_barrier_is_refused() -> None:
     for stage in ("(s % 2)", "(s + 1 % 2)"):
         with pytest.raises(OutOfRangeError):
             prove(parse(text.replace("xs[(s % 2)", f"xs[{stage}", 1).replace("= load xs[(s % 2)", "= load xs[0")))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_kernels_pass_the_second_check(name: str) -> None:
+    assert check(show(tiled(*SMALL[name]))) > 0
+
+
+MUTATED: dict[str, Callable[[], Kernel]] = {
+    "tiles": lambda: tiled(*SMALL["3x3"]),
+    "parts": lambda: tiled(*SMALL["parts"]),
+    "softmax": lambda: softmax_groups(2, 37, False, GPU),
+    "plane": lambda: plane_groups(Image(1, 8, 3, 5, 4), Image(1, 8, 1, 1, 4), "add", identity, identity, GPU),
+    "vector": lambda: vector_product(Conv(Image(1, 19, 1, 1, 4), Image(1, 13, 1, 1, 4)), VectorBlock(8, 4)),
+}
+SERIOUS = ("is read before it is written", "dimension", "negative", "touched by two threads", "never reach")
+
+
+@pytest.mark.parametrize("name", MUTATED)
+def test_faults_in_work_groups_are_refused(name: str) -> None:
+    """A mutant that a proof accepts does nothing that is undefined."""
+    kernel = MUTATED[name]()
+    every = [mutant for mutant in mutants(show(kernel)) if mutant[0] != "lanes"]
+    chosen = random.Random(1).sample(every, 16) + [mutant for mutant in every if mutant[0] == "barrier"][:3]
+    rng, refused = np.random.default_rng(0), 0
+    for what, text in chosen:
+        proved, checked = verdicts(text)
+        refused += not proved
+        if not (proved or checked):
+            continue
+        faulty = parse(text)
+        shapes = [math.prod(extent.const for extent in buffer.shape) for buffer in faulty.params]
+        try:
+            interpret(faulty, [rng.standard_normal(n).astype(np.float32) for n in shapes])
+        except KernelError as error:
+            if any(words in str(error) for words in SERIOUS):
+                pytest.fail(f"accepted: {what}, {error} in\n{text}")
+    assert refused > len(chosen) / 3
+
+
+def verdicts(text: str) -> tuple[bool, bool]:
+    """Whether the proofs and the second check accept a kernel."""
+    accepted = []
+    for accept in (lambda: prove(parse(text)), lambda: check(text)):
+        try:
+            accept()
+            accepted.append(True)
+        except (InternalError, FaultError):
+            accepted.append(False)
+    return accepted[0], accepted[1]
 
 
 def test_the_machine_decides() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from check_kernels import FaultError, check
 from interpret import interpret
 from loop_operations import KernelError
 from tenon.errors import InternalError
@@ -166,6 +167,29 @@ def test_faults_are_refused(name: str) -> None:
     assert line in text
     with pytest.raises(OutOfRangeError, match=message.replace("[", r"\[")):
         prove(parse(text.replace(line, faulty)))
+
+
+KINDS = {
+    "a barrier stands": "barrier",
+    "two ": "threads",
+    "shared memory, more": "limit",
+    "read before": "unwritten",
+    "passes the end": "range",
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct_kernels_pass_the_second_check(name: str) -> None:
+    assert check(show(parse(CORRECT[name]))) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTY if name != "vector that is not aligned"])
+def test_faults_are_found_by_the_second_check(name: str) -> None:
+    text, line, faulty, message = FAULTY[name]
+    kinds = {kind for words, kind in KINDS.items() if words in message}
+    with pytest.raises(FaultError) as fault:
+        check(show(parse(text.replace(line, faulty))))
+    assert fault.value.args[0] in (kinds | {"threads"} if "unwritten" in kinds else kinds | {"unwritten"})
 
 
 def test_races_are_conflicts() -> None:
