@@ -152,7 +152,8 @@ def test_faults_in_work_groups_are_refused(name: str) -> None:
 def verdicts(text: str) -> tuple[bool, bool]:
     """Whether the proofs and the second check accept a kernel."""
     accepted = []
-    for accept in (lambda: prove(parse(text)), lambda: check(text)):
+    checks: list[Callable[[], int]] = [lambda: prove(parse(text)), lambda: check(text)]
+    for accept in checks:
         try:
             accept()
             accepted.append(True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from tenon.machine.algorithms.base import (
     Algorithm,
+    Arg,
     Cost,
     Limits,
     Output,
@@ -41,7 +42,9 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tiled import (
     Depth,
     GroupTile,
+    batched,
     joined_parts,
+    matrices,
     pack,
     positions,
     sums_shape,
@@ -100,7 +103,11 @@ class Tiled(Algorithm):
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), tile = stages, self.tile
         s = stage.conv.flattened()
-        packed = Weights(pack(stage.constant.astype(np.float32), s, tile))
+        if stage.weights is not None:
+            packed: Arg = Weights(pack(stage.weights.astype(np.float32), s, tile))
+        else:
+            assert stage.right is not None
+            packed = stage.right
         if tile.splits == 1:
             return [Step(tiled(s, tile), (stage.left, packed, *stage.epilogue_args(), Output()))]
         sums = Scratch("sums", 4 * math.prod(sums_shape(s, tile)))
@@ -130,7 +137,8 @@ def _tiles(s: Conv, launch: Launch) -> Iterator[GroupTile]:
             continue
         for k in _depths(s):
             steps = Depth.of(s, k).steps
-            for splits in (p for p in (1, 2, 3, 4, 6, 8, 9, 12, 16) if steps % p == 0 and (p == 1 or steps // p >= 3)):
+            parts = (1,) if batched(s) else (1, 2, 3, 4, 6, 8, 9, 12, 16)
+            for splits in (p for p in parts if steps % p == 0 and (p == 1 or steps // p >= 3)):
                 yield GroupTile(m, n, k, rows, cols, splits)
 
 
@@ -145,7 +153,7 @@ def _depths(s: Conv) -> list[int]:
 def cycles(s: Conv, tile: GroupTile, launch: Launch) -> float:
     """Cycles of a device until the layer is computed."""
     depth = Depth.of(s, tile.k)
-    blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
+    blocks = matrices(s) * -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
     registers = tile.threads * (tile.rows * tile.cols + _OTHERS)
     together = max(1, min(each, launch.resident // tile.threads, _REGISTERS // registers))

@@ -15,7 +15,7 @@ from tenon.machine.algorithms.estimate import DEVICE_BARRIER, DEVICE_BYTES, DEVI
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tiled import positions, supported
+from tenon.machine.kernels.tiled import batched, positions, supported
 from tenon.machine.kernels.vector_product import VectorBlock, depth, pack, vector_product
 
 MOST = 4
@@ -39,7 +39,13 @@ class VectorProduct(Algorithm):
         if len(problem) != 1 or machine.launch is None or not supported(problem[0]):
             return False
         s = problem[0]
-        plain = s.kernel == s.stride == s.y_step == (1, 1) and s.positions is None and s.y_start == (0, 0)
+        plain = (
+            s.packed
+            and not batched(s)
+            and s.kernel == s.stride == s.y_step == (1, 1)
+            and s.positions is None
+            and s.y_start == (0, 0)
+        )
         return plain and s.y.h == s.x.h == 1 and s.x.w == s.y.w and not (s.top or s.left) and positions(s) <= MOST
 
     @classmethod

@@ -12,7 +12,7 @@ second kernel adds them in a fixed order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -81,10 +81,20 @@ def _quads(s: Conv) -> int:
 
 
 def supported(s: Conv) -> bool:
-    """Whether a layer can be computed so: one group, floats, constant weights of as many matrices as one."""
+    """Whether a layer can be computed so: one group, floats; weights that are operands are matrices."""
     floats = s.x.dtype is F32 and s.y.dtype is F32 and s.weights is F32 and all(i.dtype is F32 for i in s.operands)
     whole = s.y.block % 4 == 0 or s.y.blocks == 1
-    return floats and whole and s.groups == 1 and s.taps > 0 and s.packed and s.batches == ((s.y.n, 1, 1),)
+    return floats and whole and s.groups == 1 and (s.taps > 0 if s.packed else s.taps == 1)
+
+
+def batched(s: Conv) -> bool:
+    """Whether each image has blocks of its own, because it has weights of its own or comes from another image."""
+    return not s.packed or s.batches != ((s.y.n, 1, 1),)
+
+
+def matrices(s: Conv) -> int:
+    """How many products have blocks of their own."""
+    return s.y.n if batched(s) else 1
 
 
 def pack(weights: Array, s: Conv, tile: GroupTile) -> Array:
@@ -116,6 +126,7 @@ class _Context:
     part: Index  # of the products
     tx: Index
     ty: Index
+    images: tuple[Index, Index, Index] | None  # of y, of x and of the weights, in blocks of their own
 
     @property
     def thread(self) -> Index:
@@ -135,10 +146,12 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
     assert depth.steps % tile.splits == 0
     blocks = -(-s.padded // tile.n)
     x = k.param("x", *s.x.shape)
-    w = k.param("w", blocks, depth.steps, tile.k * tile.n)
+    own = (s.matrices, s.x.channels, s.y.channels)
+    w = k.param("w", *((blocks, depth.steps, tile.k * tile.n) if s.packed else own))
     ends = Ends.params(k, s) if tile.splits == 1 else None
     sums = None if ends else k.param("sums", *sums_shape(s, tile), out=True)
     with (
+        _images(k, s) as images,
         k.loop("part", tile.splits, kind="block") as part,
         k.loop("across", blocks, kind="block") as across,
         k.loop("down", -(-positions(s) // tile.m), kind="block") as down,
@@ -149,15 +162,29 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
             k.loop("ty", tile.n // tile.cols, kind="thread") as ty,
             k.loop("tx", tile.m // tile.rows, kind="thread") as tx,
         ):
-            p = _Context(k, s, tile, depth, x, w, across, down, part, tx, ty)
+            p = _Context(k, s, tile, depth, x, w, across, down, part, tx, ty, images)
             acc = _products(p, xs, ws)
             _results(p, acc, ends, sums)
     return k.done()
 
 
+@contextmanager
+def _images(k: Builder, s: Conv) -> Iterator[tuple[Index, Index, Index] | None]:
+    """Loops over blocks of images of y, x and weights; None where positions of all images are one row."""
+    if not batched(s):
+        yield None
+        return
+    with ExitStack() as stack:
+        y = x = w = Index()
+        for extent, x_step, w_step in s.batches:
+            i = stack.enter_context(k.loop("n", extent, kind="block"))
+            y, x, w = y * extent + i, x + i * x_step, w + i * w_step
+        yield y, x, w
+
+
 def positions(s: Conv) -> int:
-    """Positions of the output in all images."""
-    return s.y.n * s.extent[0] * s.extent[1]
+    """Positions of the output that blocks are cut from: of one image, or of all."""
+    return (1 if batched(s) else s.y.n) * s.extent[0] * s.extent[1]
 
 
 def sums_shape(s: Conv, tile: GroupTile) -> tuple[int, int, int, int]:
@@ -224,8 +251,9 @@ class _Copy:
 
     @classmethod
     def of_weights(cls, p: _Context, ws: Tensor) -> _Copy:
-        parts = p.tile.k * p.tile.n // 4
-        return cls(p, ws, _registers(p, "pw", parts, 4), parts, 4, False)
+        lanes = 4 if p.s.packed or p.s.y.channels % 4 == 0 else 1
+        parts = p.tile.k * p.tile.n // lanes
+        return cls(p, ws, _registers(p, "pw", parts, lanes), parts, lanes, False)
 
     @contextmanager
     def every(self) -> Iterator[tuple[Index, Index]]:
@@ -239,7 +267,7 @@ class _Copy:
     def load(self, step: Index) -> None:
         """From memory to registers."""
         with self.every() as (e, part):
-            self.registers[e] = self.of_x(step, part) if self.image else self.p.w.vec(4)[self.p.across, step, part]
+            self.registers[e] = self.of_x(step, part) if self.image else self.of_w(step, part)
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
@@ -247,7 +275,20 @@ class _Copy:
             if self.image:
                 self.shared.vec(self.lanes)[stage, part // self.p.tile.m, part % self.p.tile.m, 0] = self.registers[e]
             else:
-                self.shared.vec(4)[stage, part] = self.registers[e]
+                self.shared.vec(self.lanes)[stage, part] = self.registers[e]
+
+    def of_w(self, step: Index, part: Index) -> Expr:
+        """``lanes`` weights of a channel of the image."""
+        p, lanes = self.p, self.lanes
+        if p.images is None or p.s.packed:
+            return p.w.vec(lanes)[p.across, step, part]
+        row, col = (
+            step * p.tile.k + part // (p.tile.n // lanes),
+            p.across * p.tile.n + part % (p.tile.n // lanes) * lanes,
+        )
+        depth, width = p.s.x.channels, p.s.y.channels
+        facts = [depth - 1 - row] * (depth % p.tile.k > 0) + [width - 1 - col] * (width % p.tile.n > 0)
+        return guarded(tuple(facts), Load(p.w.buffer, (p.images[2], row, col), Type(F32, lanes)), 0.0)
 
     def of_x(self, step: Index, part: Index) -> Expr:
         """``lanes`` channels of the image at one position, or zeros beside it."""
@@ -265,6 +306,7 @@ class _Copy:
             inside = [] if depth.chunks * depth.groups == _quads(s) else [_quads(s) - 1 - quad]
             block, lane = (quad, Index()) if s.x.block == 4 else (Index(), quad * 4)
         image, row, col, within = place(s, at, m)
+        image = self.p.images[1] if self.p.images else image
         row = row * s.stride[0] + ky * s.dilation[0] - s.top
         col = col * s.stride[1] + kx * s.dilation[1] - s.left
         facts = [*within, *inside, *_beside(s, 0, row), *_beside(s, 1, col)]
@@ -284,12 +326,12 @@ def _registers(p: _Context, name: str, parts: int, lanes: int) -> Tensor:
 def place(s: Conv, at: Index, m: int) -> tuple[Index, Index, Index, list[Index]]:
     """The image, row and column of a position, and what is negative past the last one, where blocks of ``m`` reach
     there."""
-    (height, width), total = s.extent, positions(s)
+    (height, width), total, several = s.extent, positions(s), s.y.n > 1 and not batched(s)
     within = [total - 1 - at] if total % m else []
     line = at // width
-    image = line // height if s.y.n > 1 else Index()
-    row = (line % height if s.y.n > 1 else line) if height > 1 else Index()
-    col = at % width if height > 1 or s.y.n > 1 else at
+    image = line // height if several else Index()
+    row = (line % height if several else line) if height > 1 else Index()
+    col = at % width if height > 1 or several else at
     return image, row, col, within
 
 
@@ -336,6 +378,7 @@ def _results(p: _Context, acc: Tensor, ends: Ends | None, sums: Tensor | None) -
         at = p.down * tile.m + p.tx + i * apart
         quad = p.across * (tile.n // 4) + p.ty + j * (tile.n // tile.cols)
         image, row, col, within = place(s, at, tile.m)
+        image = p.images[0] if p.images else image
         with k.when(*within, *_past(s, quad, tile.n)):
             values = [acc[i, j * 4 + c] for c in range(4)]
             if sums is not None:
