@@ -31,6 +31,9 @@ from tenon.machine.codegen.vulkan.modules import modules
 from tenon.machine.codegen.vulkan.spirv import spirv
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.tiled import GroupTile, tiled
 from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region, Repeat
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
@@ -85,9 +88,10 @@ def recorded(case: Case, target: str = "opencl") -> list[Launched]:
     return calls
 
 
-def launch(calls: Sequence[Launched], target: str) -> None:
-    """Run the kernels in one program, whose memory is its input and its output; gives every call its operands after."""
-    steps, parts, end = [], list[bytes](), 0
+def launch(calls: Sequence[Launched], target: str, start: int = 0) -> None:
+    """Run the kernels in one program, whose memory is its input and its output, with operands from ``start`` on; gives
+    every call its operands after."""
+    steps, parts, end = [], [bytes(start)], start
     for i, each in enumerate(calls):
         places = []
         for view in each.before:
@@ -161,6 +165,32 @@ def can_run(case: Case, target: str) -> bool:
     """Whether the target's language expresses a case's kernels."""
     backend, steps = find_backend(target), lowered_steps(case, find(target).machine, ASK)
     return not any(reason for step in steps for reason in unsupported(backend, step.kernel))
+
+
+def test_operands_that_are_not_aligned(language: str) -> None:
+    """Several elements are then copied one by one."""
+    s = Conv(Image(1, 8, 3, 5, 4), Image(1, 8, 3, 5, 4), bias=False).flattened()
+    kernel = tiled(s, GroupTile(16, 8, 8, 2, 4))
+    for offset, vectors in ((0, True), (16, True), (8, False)):
+        places = tuple(Place(Region.ACTIVATIONS, 4096 * i + offset) for i in range(len(kernel.params)))
+        call = Call(kernel, places, "call", "Conv")
+        program = Program("cases", (), (), (call,), (), Memory(0, 0, 1 << 16, 0))
+        text = find_backend(language).program([program], "cases.h").files[1].text
+        assert bool(re.search(r"\*\([\w ]*float4 \*\)", text)) == vectors
+        assert ("all_four" in text) != vectors
+
+
+def test_unaligned_operands_give_the_same(device: str) -> None:
+    calls = recorded(next(c for c in LOWERED.values() if (c.op.name, c.label) == ("Conv", "pointwise")), device)
+    assert any(work_groups(call.kernel) is not None for call in calls)
+    launch(calls, device)
+    aligned = [[view.copy() for view in call.after] for call in calls]
+    for call in calls:
+        call.after.clear()
+    launch(calls, device, start=8)
+    for call, before in zip(calls, aligned, strict=True):
+        for a, b in zip(call.after, before, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 # ------------------------------------------------------------------------------------------- networks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from tenon.machine.codegen.address import Address
@@ -10,6 +11,12 @@ from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.kernel_ir.loops import Op, Type
 from tenon.network.graph.types import DType
+
+
+def moved(address: Address, by: int) -> Address:
+    """The element so many elements behind another."""
+    return replace(address, at=address.at + by)
+
 
 _VECTORS = (Type(DType.F32, 4), Type(DType.I32, 4))
 """Types of several elements, which are copied at once and made of single ones."""
@@ -34,15 +41,23 @@ class DeviceC(CLike):
     def __init__(self) -> None:
         super().__init__()
         self.taken |= self.function_names
+        self.aligned = True  # whether operands of the kernel being printed begin where several elements can be loaded
 
     # ------------------------------------------------------------------- vectors, which are copied only
     def type(self, t: Type) -> str:
         return f"{self.names[t.dtype]}{t.lanes}" if t in _VECTORS else super().type(t)
 
     def load(self, t: Type, address: Address) -> str:
-        return f"*{self.vector_pointer(t, address)}" if t in _VECTORS else super().load(t, address)
+        if t not in _VECTORS:
+            return super().load(t, address)
+        if not self.aligned:
+            return self.vector(t, [moved(address, i).element for i in range(t.lanes)])
+        return f"*{self.vector_pointer(t, address)}"
 
     def stored(self, t: Type, address: Address, value: str) -> str:
+        if t in _VECTORS and not self.aligned:
+            parts = [f"{moved(address, i).element} = all_four.{name};" for i, name in enumerate("xyzw")]
+            return f"{{ const {self.type(t)} all_four = {value}; {' '.join(parts)} }}"
         if t in _VECTORS:
             return f"*{self.vector_pointer(t, address)} = {value};"
         return super().stored(t, address, value)

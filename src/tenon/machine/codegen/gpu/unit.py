@@ -64,8 +64,11 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
     dialect, names = language.dialect(), dict[tuple[Kernel, bool], str]()
     dialect.taken |= {_kernel_name(p, i) for p in programs for i in range(len(p.calls))}
 
+    loose = {call.kernel for p in programs for call in p.calls if not all(map(_multiple_of_16, call.args))}
+
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
         key = kernel, slices is not None
+        dialect.aligned = kernel not in loose
         names[key] = names.get(key) or dialect.kernel(kernel, slices)
         return names[key]
 
@@ -155,8 +158,12 @@ def _shared(language: DeviceLanguage, b: Buffer) -> str:
 
 def _aligned_address(language: DeviceLanguage, place: Place) -> str:
     """The address of an operand, with what its compiler needs to know to load several elements at once."""
-    known = not any(n % 16 for n in (place.offset, *(a.step for a in place.advances)))
-    return language.aligned.format(address=_address(place)) if known else _address(place)
+    address = _address(place)
+    return language.aligned.format(address=address) if _multiple_of_16(place) else address
+
+
+def _multiple_of_16(place: Place) -> bool:
+    return not any(n % 16 for n in (place.offset, *(a.step for a in place.advances)))
 
 
 def _address(place: Place) -> str:
