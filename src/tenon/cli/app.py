@@ -101,7 +101,8 @@ def compile_command(
         typer.Option(
             "--offload",
             metavar="LIBRARY[=ARGUMENT]",
-            help="The plug-in of a device, which runs the parts of the network that it supports.",
+            help="The plug-in of a device that runs the parts which it supports, or a GPU target for what is faster "
+            "there.",
         ),
     ] = None,
     dump: Annotated[

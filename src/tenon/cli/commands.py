@@ -126,13 +126,16 @@ def _compiled(
 
 
 def _rewrite(offload: str) -> dict[str, Any]:
-    """What lets a device take parts of the network.  Raises InputError if its plug-in cannot be used."""
+    """What lets a device, of a plug-in or a GPU target, take parts of the network.  Raises InputError if the plug-in
+    cannot be used."""
     if not offload:
         return {}
-    from tenon.runtime.plugins import LibraryDevice, offloaded
+    from tenon.machine.targets.registry import rows
+    from tenon.runtime.plugins import LibraryDevice, TargetDevice, offloaded
 
     path, _, argument = offload.partition("=")
-    return {"rewrite": partial(offloaded, device=LibraryDevice(path, argument))}
+    device = TargetDevice(offload) if offload in rows() else LibraryDevice(path, argument)
+    return {"rewrite": partial(offloaded, device=device)}
 
 
 def _write_report(

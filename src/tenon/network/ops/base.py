@@ -186,6 +186,8 @@ class Operator(ABC):
     """A sum of products of the first operand's elements with the second's, its weights, and a third operand."""
     along_axis: ClassVar[bool] = False
     """Has an attribute ``axis``; all other axes of its first operand are batch axes, in any order."""
+    on_devices: ClassVar[bool] = True
+    """Targets whose steps are launches on a device (GPUs) run it, as those whose steps are calls do."""
     narrow_images: ClassVar[bool] = False
     """Kernels read and write images of bf16 and f16."""
     internal: ClassVar[bool] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Arg, Input, Output, Step
@@ -35,6 +36,8 @@ class SourceOperator(Operator):
 
     Nothing proves what the C does: it must write every element of every output, and stay inside the tensors.
     """
+
+    on_devices: ClassVar[bool] = False
 
     @abstractmethod
     def source(self, site: Site) -> Source:

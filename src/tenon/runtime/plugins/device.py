@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
+from typing import Protocol, runtime_checkable
 
 from tenon.errors import InputError
-from tenon.network.graph.graph import Array, Node
+from tenon.network.graph.graph import Array, Graph, Node
 
 
 class Part(Protocol):
@@ -37,6 +37,17 @@ class Device(Protocol):
 
     def release(self) -> None:
         """Called when the device is unregistered."""
+
+
+@runtime_checkable
+class ChoosingDevice(Device, Protocol):
+    """A device that looks at a whole network before it takes nodes, and keeps its parts in a form of its own."""
+
+    def chosen(self, graph: Graph) -> Collection[Node]:
+        """The nodes of a bound graph that it runs, all of which it supports."""
+
+    def stored(self, model: bytes) -> bytes:
+        """What a bundle keeps of a part instead of its ONNX model."""
 
 
 _devices: dict[str, Device] = {}

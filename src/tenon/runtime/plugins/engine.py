@@ -14,15 +14,17 @@ from tenon.network.ops.unroll import unrolled
 from tenon.options import Options
 from tenon.pipeline import Model, compile, load
 from tenon.runtime.engine import Engine, open_bundle
-from tenon.runtime.plugins.device import Device, Part, find_device
+from tenon.runtime.plugins.device import Device, Part
 from tenon.runtime.plugins.partition import Section, partition
+from tenon.runtime.plugins.target_device import device_of
 
 
 class PartitionedEngine:
     """A model whose nodes run on a device where it supports them, and as compiled code where not.
 
     ``sections`` says which: one after another, with the operators of each.  ``device`` is one, or the name of one that
-    is registered.  Raises as ``tenon.load`` and ``tenon.compile`` do, and what the device raises in ``prerun``.
+    is registered, or of a GPU target ("opencl", "cuda"), which takes what makes the network fastest
+    (``cost_split``).  Raises as ``tenon.load`` and ``tenon.compile`` do, and what the device raises in ``prerun``.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class PartitionedEngine:
     ) -> None:
         whole = model if isinstance(model, Graph) else load(model, shapes=shapes)
         graph = unrolled(bind(whole, shapes))
-        self.device = find_device(device) if isinstance(device, str) else device
+        self.device = device_of(device) if isinstance(device, str) else device
         self.inputs = {value.name: value.type for value in graph.inputs}
         self.outputs = [value.name for value in graph.outputs]
         self.constants = {value.name: value.array for value in graph.outputs if value.data is not None}

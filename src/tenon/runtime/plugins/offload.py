@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tenon.atomic_write import scratch
 from tenon.formats.exporters.onnx import to_onnx
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
@@ -19,7 +20,9 @@ from tenon.network.ops.base import Site
 from tenon.network.ops.c_source import Source, SourceOperator
 from tenon.network.ops.unroll import unrolled
 from tenon.pipeline import load
-from tenon.runtime.plugins.device import Device
+from tenon.runtime.bundle.container import MAGIC
+from tenon.runtime.engine import open_bundle
+from tenon.runtime.plugins.device import ChoosingDevice, Device
 from tenon.runtime.plugins.partition import Section, partition
 
 DEVICE_INPUT = "tenon_device_"
@@ -60,7 +63,9 @@ class DevicePart(SourceOperator):
         return tuple(TensorType(DType(dtype), shape) for dtype, shape in self.results)
 
     def reference(self, device: Array, model: Array, *inputs: Array) -> tuple[Array, ...]:
-        """The model, by the definitions of its operators."""
+        """The model, by the definitions of its operators; of a bundle, what that gives."""
+        if model[: len(MAGIC)].tobytes() == MAGIC:
+            return _bundle_results(model, inputs)
         graph = load(model.tobytes())
         feeds = {value.name: array for value, array in zip(graph.inputs, inputs, strict=True)}
         return tuple(evaluate(graph, feeds).values())
@@ -75,6 +80,14 @@ class DevicePart(SourceOperator):
             name=name, parameters=", ".join(parameters), inputs=", ".join(inputs), outputs=", ".join(outputs)
         )
         return Source(name, text, (self.number, site.input(1).size))
+
+
+def _bundle_results(bundle: Array, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """What a ``.tenon`` file gives on this machine's processor."""
+    with scratch() as folder:
+        (folder / "part.tenon").write_bytes(bundle.tobytes())
+        with open_bundle(folder / "part.tenon", target="host") as engine:
+            return tuple(engine.run(dict(zip(engine.inputs, inputs, strict=True))).values())
 
 
 def offloaded(graph: Graph, device: Device) -> Graph:
@@ -107,8 +120,12 @@ def _add_part(
 ) -> None:
     part = section.graph
     model = bytes(to_onnx(part).SerializeToString())
-    device.prerun(model).postrun()  # a device that refuses it does so here
-    stored = new.constant(f"{part.name}_onnx", np.frombuffer(model, np.uint8))
+    if isinstance(device, ChoosingDevice):
+        kept = device.stored(model)
+    else:
+        kept = model
+        device.prerun(model).postrun()  # a device that refuses it does so here
+    stored = new.constant(f"{part.name}_model", np.frombuffer(kept, np.uint8))
     results = tuple((str(value.type.dtype), value.type.dims) for value in part.outputs)
     inputs = [table, stored, *(values[value.name] for value in part.inputs)]
     node = new.add(DevicePart(number, results), inputs, [value.name for value in part.outputs], part.nodes[0].origin)

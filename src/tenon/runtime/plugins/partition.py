@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.runtime.plugins.device import Device
+from tenon.runtime.plugins.device import ChoosingDevice, Device
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,10 @@ class Section:
 def partition(graph: Graph, device: Device) -> list[Section]:
     """The sections of a bound graph, in the order in which they run; nodes that nothing reads are left out."""
     sections: dict[Node, int] = {}
+    taken = device.chosen(graph) if isinstance(device, ChoosingDevice) else {n for n in graph if device.supports(n)}
     for node in graph:
         before = max((sections[p] for v in node.inputs if v is not None and (p := v.producer) is not None), default=0)
-        is_device = device.supports(node)
+        is_device = node in taken
         sections[node] = before + ((before % 2 == 1) != is_device)
     groups: dict[int, list[Node]] = {}
     for node, number in sections.items():

@@ -1,6 +1,8 @@
 /* Devices: shared libraries, or functions of the program, that run parts of networks. */
 
 #include "device.h"
+
+#include "bundle_device.h"
 #include "errors.h"
 #include "path_list.h"
 #include "platform.h"
@@ -108,8 +110,9 @@ static const Entry *find(const char *name) {
 }
 
 const TenonDevice *tn_find_device(const char *name) {
-  const Entry *entry = find(name);
-  return entry != NULL ? entry->device : NULL;
+  const TenonDevice *device = tn_bundle_device(name);
+  const Entry *entry = device == NULL ? find(name) : NULL;
+  return entry != NULL ? entry->device : device;
 }
 
 const char *tenon_device_describe(const char *name) {

@@ -1,6 +1,7 @@
 /* Opening bundles, and models, which are compiled first. */
 
 #include "bundle.h"
+#include "bundle_device.h"
 #include "compile.h"
 #include "encryption.h"
 #include "errors.h"
@@ -142,6 +143,7 @@ TenonStatus tn_bundle_for_shapes(const Bundle *model, const char *const *shapes,
 }
 
 static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOptions *options) {
+  tn_open_parts_by(tenon_bundle_open_memory);
   char *name = tn_pool_text(&bundle->pool, path, strlen(path));
   char manifest[4096];
   if (name == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", path);
@@ -184,5 +186,6 @@ TenonStatus tenon_bundle_open_memory(const void *data, size_t bytes, const Tenon
   Bundle *bundle = tn_bundle_new();
   if (bundle == NULL) return TENON_OUT_OF_MEMORY;
   bundle->container = (File){data, bytes, BORROWED, NULL};
+  tn_open_parts_by(tenon_bundle_open_memory);
   return tn_bundle_give(bundle, open_content(bundle, "the bundle in memory", NULL, &options), result);
 }

@@ -1,0 +1,17 @@
+/* GPU targets as devices that run parts of networks. */
+
+#ifndef TENON_BUNDLE_DEVICE_H
+#define TENON_BUNDLE_DEVICE_H
+
+#include "tenon.h"
+#include "tenon_device.h"
+
+typedef TenonStatus OpenFunction(const void *data, size_t bytes, const TenonOpenOptions *options, TenonBundle **bundle);
+
+/* The function that opens parts, of a file that stands above this one. */
+void tn_open_parts_by(OpenFunction *open);
+
+/* The device whose parts are bundles for the GPU target of that name; NULL if there is no such target. */
+const TenonDevice *tn_bundle_device(const char *name);
+
+#endif

@@ -1,0 +1,118 @@
+"""Networks of which a GPU runs parts and the processor the rest, with the answers of the processor alone."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from gpu_devices import why_not
+from gpu_faults import faulty_opencl, with_fault
+from libtenon import client, sdk_for_clients, succeeded
+from onnx_models import model, node, random
+from source_operator import EXPECTED, PLUGIN, X, save_model
+from tenon.network.graph.graph import Graph
+from tenon.network.ops import registry
+from tenon.plugins import PartitionedEngine, SplitCosts, TargetDevice, load_plugin, offloaded
+
+COSTS = SplitCosts(processor_macs=1e5, processor_bytes=1e12, device_macs=1e9, device_bytes=1e12, launch=1e-5, copy=1e-6)
+"""Products are slow on the processor, everything else is faster there."""
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    """Two products with a softmax between them, and one behind."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("MatMul", ["b", "v"], ["c"]),
+        node("Softmax", ["c"], ["y"]),
+    ]
+    weights = {"w": random(16, 24), "v": random(24, 8)}
+    made: bytes = model(nodes, {"x": [3, 16]}, ["y"], weights).SerializeToString()
+    return made
+
+
+def needs_opencl() -> None:
+    if reason := why_not("opencl"):
+        pytest.skip(reason)
+
+
+def test_products_run_on_the_device_and_the_rest_on_the_processor(content: bytes) -> None:
+    needs_opencl()
+    x = random(3, 16, seed=1)
+    with (
+        PartitionedEngine(content, TargetDevice("opencl", COSTS)) as mixed,
+        tenon.open(tenon.compile(content)) as usual,
+    ):
+        sections = [(s.on_device, [n.op.name for n in s.graph]) for s in mixed.sections]
+        assert sections == [(True, ["MatMul"]), (False, ["Softmax"]), (True, ["MatMul"]), (False, ["Softmax"])]
+        np.testing.assert_allclose(mixed.run({"x": x})["y"], usual.run(x)["y"], atol=1e-6)
+
+
+def test_operators_of_plugins_stay_on_the_processor(tmp_path: Path) -> None:
+    """Even where the device is faster at everything."""
+    needs_opencl()
+    if "SoftThreshold" not in registry():
+        load_plugin(PLUGIN)
+    costs = SplitCosts(processor_bytes=1e3, copy=0)
+    with PartitionedEngine(save_model(tmp_path / "own.onnx"), TargetDevice("opencl", costs)) as engine:
+        sections = [(s.on_device, [n.op.name for n in s.graph]) for s in engine.sections]
+        assert sections == [(False, ["SoftThreshold"]), (True, ["Add"])]
+        np.testing.assert_allclose(engine.run({"x": X})["y"], EXPECTED, atol=1e-6)
+
+
+def test_a_device_that_is_named_is_a_target() -> None:
+    small = model([node("Relu", ["x"], ["y"])], {"x": [4]}, ["y"]).SerializeToString()
+    with PartitionedEngine(small, "opencl") as engine:
+        assert isinstance(engine.device, TargetDevice)
+        assert [section.on_device for section in engine.sections] == [False]
+        np.testing.assert_array_equal(engine.run({"x": np.array([-1, 0, 1, 2], np.float32)})["y"], [0, 0, 1, 2])
+
+
+@pytest.fixture(scope="module")
+def place(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with parts for OpenCL, one for the processor, a client of libtenon and the stand-in for OpenCL."""
+    folder = tmp_path_factory.mktemp("split")
+
+    def rewrite(graph: Graph) -> Graph:
+        return offloaded(graph, TargetDevice("opencl", COSTS))
+
+    tenon.compile(content, rewrite=rewrite, name="mixed", verify=True).save(folder / "mixed.tenon")
+    tenon.compile(content, name="usual").save(folder / "usual.tenon")
+    client("run_on_device", sdk_for_clients(folder, ""), folder)
+    faulty_opencl(folder)
+    return folder
+
+
+@pytest.mark.parametrize("fault", [None, "no device"])
+def test_one_bundle_holds_the_parts_of_both(fault: str | None, place: Path) -> None:
+    """Without the device, the processor runs the parts, too."""
+    if fault is None:
+        needs_opencl()
+    environment = None if fault is None else with_fault(place, fault)
+
+    def answers(name: str) -> list[float]:
+        command = [str(place / "run_on_device"), str(place / name)]
+        done = subprocess.run(command, capture_output=True, check=False, env=environment)
+        lines = succeeded(done).decode().splitlines()
+        return [float(b) for a, b in itertools.pairwise(lines) if a.startswith(("run: TENON_OK", "again"))]
+
+    mixed = answers("mixed.tenon")
+    assert len(mixed) == 3
+    np.testing.assert_allclose(mixed, answers("usual.tenon"), atol=1e-5)
+
+
+def test_devices_that_are_asked_for_by_the_command_line(tmp_path: Path) -> None:
+    """With the usual costs, a product of 512 x 512 x 512 is worth the copies."""
+    from installed import succeeds
+
+    large = model([node("MatMul", ["x", "w"], ["y"])], {"x": [512, 512]}, ["y"], {"w": random(512, 512)})
+    (tmp_path / "large.onnx").write_bytes(large.SerializeToString())
+    succeeds("compile", tmp_path / "large.onnx", "-o", tmp_path / "out.tenon", "--offload", "opencl", "--no-tuning")
+    text = succeeds("inspect", tmp_path / "out.tenon", "--layers")
+    assert "DevicePart" in text
