@@ -68,7 +68,7 @@ class OpenCLC(DeviceC):
         return f"as_{self.type(target)}"
 
     def on_barrier(self, s: Barrier) -> None:
-        self.line("barrier(CLK_LOCAL_MEM_FENCE);")
+        self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")
 
     def head(self) -> str:
         """Besides: the extension for doubles, where there are any."""
