@@ -70,7 +70,7 @@ def test_pages(name: str, modules: Any, tmp_path: Path) -> None:
         assert row.get("cosine") is None or row["cosine"] > 0.999
         if any(variant.peer for variant in model.variants if variant.type == row["type"]):
             assert "peer_median_ms" in row or "peer_refuses" in row
-    assert "images/" not in text  # there are none in this folder
+    assert "](images/" not in text  # there are none in this folder
 
 
 def test_all_names_are_shown_or_have_a_reason(modules: Any) -> None:
