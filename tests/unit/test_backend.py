@@ -33,7 +33,7 @@ BACKENDS = [
 
 
 def test_backends_are_found_by_name() -> None:
-    assert BACKENDS == ["c", "c.strict", "cuda", "ir_text", "opencl", "vulkan"]
+    assert BACKENDS == ["c", "c.strict", "cuda", "ir_text", "opencl", "vulkan", "webgpu"]
     with pytest.raises(InternalError, match="no backend 'novel'"):
         find("novel")
     with pytest.raises(InternalError, match="no backend 'bounds'"):

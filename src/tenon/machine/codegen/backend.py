@@ -19,10 +19,11 @@ from typing import Literal, Protocol
 from tenon.errors import InputError, InternalError
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Loop
-from tenon.machine.kernel_ir.walk import operations, statements
+from tenon.machine.kernel_ir.walk import operations, statements, types
 from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Call, Program, Region
+from tenon.network.graph.types import DType
 
 Launch = Literal["call", "grid"]
 """How a step runs: "call" is a function call, whose work items threads take in slices; "grid" is a launch with one
@@ -56,7 +57,7 @@ class SourceFile:
     readers, or for what runs the bundle."""
 
     name: str
-    language: Literal["c", "opencl", "cuda", "vulkan", "ir"]
+    language: Literal["c", "opencl", "cuda", "vulkan", "webgpu", "javascript", "ir"]
     text: str
     compiler: Literal["c", ""] = ""
 
@@ -165,6 +166,10 @@ class Backend(Protocol):
     def operations(self) -> frozenset[str] | None: ...
 
     @property
+    def lacks(self) -> frozenset[DType]:
+        """Types that no value of a kernel may have."""
+
+    @property
     def calls_c(self) -> bool: ...
 
     def kernel(self, kernel: Kernel) -> str:
@@ -225,5 +230,7 @@ def unsupported(backend: Backend, kernel: Kernel) -> Iterator[str]:
         yield "this target has no barriers inside a kernel"
     if any(isinstance(s, CallSource) for s in inside) and not backend.calls_c:
         yield "this target cannot call C functions of plug-ins"
+    for dtype in sorted(types(kernel) & backend.lacks):
+        yield f"this target has no {dtype}"
     for name in sorted(operations(kernel).keys() - backend.operations) if backend.operations is not None else ():
         yield f"this target has no operation {name}"

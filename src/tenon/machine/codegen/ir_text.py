@@ -24,6 +24,7 @@ from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Branch, Call, Item, Program, Repeat
 from tenon.machine.plan.text import branch_head, repeat_head, show_place
+from tenon.network.graph.types import DType
 
 
 class IRText:
@@ -33,6 +34,7 @@ class IRText:
     spaces = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
     operations = None
     calls_c = True
+    lacks = frozenset[DType]()
     loops = frozenset({"serial", "unroll", "parallel", "block", "thread"})
 
     def kernel(self, kernel: Kernel) -> str:

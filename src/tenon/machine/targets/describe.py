@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tenon.machine.targets.base import Target
+from tenon.machine.targets.base import Group, Target
 from tenon.machine.targets.host import runner_of
 
 
@@ -19,7 +19,8 @@ def runs(target: Target) -> Literal["natively", "emulator", "no"]:
 def how_tested(target: Target) -> str:
     """On which machine the tests run its programs, and how much of them."""
     if not target.format.compiled:
-        return "plans and prints"
+        in_browser = target.group is Group.BROWSER
+        return "a part in a browser; all in the slow tests" if in_browser else "plans and prints"
     if target.runner is None and not (target.host and target.host.system == "linux"):
         return "compiled and linked" if target.c_library else "compiled"
     where = target.runner.name if target.runner else target.host.family if target.host else ""

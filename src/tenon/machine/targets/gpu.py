@@ -31,4 +31,25 @@ TARGETS = (
         Launch(group=1024, units=132, resident=2048),
         SHARED,
     ),
+    # The least that WebGPU asks of an adapter.
+    Target(
+        "webgpu",
+        Machine(
+            lanes=1,
+            registers=16,
+            block=4,
+            threads=4096,
+            own_memory=False,
+            launch=Launch(group=256),
+            spaces=(MemorySpace("shared", 16 << 10),),
+        ),
+        "",
+        "",
+        about="WebGPU device of a browser: a JavaScript module with kernels in WGSL",
+        backend="webgpu",
+        object="none",
+        thread_pool=False,
+        group=Group.BROWSER,
+        tier=2,
+    ),
 )

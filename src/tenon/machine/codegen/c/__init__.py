@@ -11,6 +11,7 @@ from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.unit import CUnit, print_unit
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program
+from tenon.network.graph.types import DType
 
 
 class CBackend:
@@ -20,6 +21,7 @@ class CBackend:
     spaces = frozenset({"global", "const", "scratch", "stack", "register"})
     operations = None
     calls_c = True
+    lacks = frozenset[DType]()
     loops = frozenset({"serial", "unroll", "parallel"})
 
     def __init__(self, dialect: type[C99] = C) -> None:

@@ -11,6 +11,7 @@ from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.unit import print_unit
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program
+from tenon.network.graph.types import DType
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class DeviceBackend:
     spaces: frozenset[str] = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
     loops: frozenset[str] = frozenset({"serial", "unroll", "parallel", "block", "thread"})
     calls_c: bool = False
+    lacks: frozenset[DType] = frozenset()
 
     @property
     def operations(self) -> frozenset[str]:

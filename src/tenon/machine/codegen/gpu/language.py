@@ -22,7 +22,7 @@ class DeviceLanguage:
     tells the compiler how many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
     """
 
-    name: Literal["opencl", "cuda", "vulkan"]
+    name: Literal["opencl", "cuda", "vulkan", "webgpu"]
     suffix: str
     title: str
     dialect: type[DeviceC]

@@ -60,7 +60,7 @@ def binding_tables(program: Program, steps: Sequence[KernelLaunch], shaders: Sha
     """
     operands, bindings = list[str](), list[str]()
     for step in steps:
-        own = [_operand(buffer, place, loops) for buffer, place in _operands(step)]
+        own = [f"  {{{at}, {{{', '.join(map(str, moved))}}}}}," for at, moved in placed_operands(step, loops)]
         bindings.append(f"  {{{shaders.number(step)}, {len(operands)}, {len(own)}, {int(step.barrier)}}},")
         operands += own
     return [
@@ -73,8 +73,14 @@ def _operands(step: KernelLaunch) -> list[tuple[Buffer, Place]]:
     return list(zip(step.call.kernel.params, step.call.args, strict=True))
 
 
-def _operand(buffer: Buffer, place: Place, loops: int) -> str:
-    """The number of its first element, and by how many elements each loop around the step moves it."""
+def placed_operands(step: KernelLaunch, loops: int = 0) -> list[tuple[int, list[int]]]:
+    """For each operand of a step the number of its first element, and by how many elements each loop around the step
+    moves it, for at least ``loops`` loops."""
+    return [_placed(buffer, place, loops) for buffer, place in _operands(step)]
+
+
+def _placed(buffer: Buffer, place: Place, loops: int) -> tuple[int, list[int]]:
     size = buffer.type.bytes
-    moved = [sum(a.step for a in place.advances if a.depth == depth) // size for depth in range(loops)]
-    return f"  {{{place.offset // size}, {{{', '.join(map(str, moved))}}}}},"
+    count = max([loops, *(a.depth + 1 for a in place.advances)])
+    moved = [sum(a.step for a in place.advances if a.depth == depth) // size for depth in range(count)]
+    return place.offset // size, moved

@@ -32,8 +32,7 @@ def print_unit(
     """The files of the programs.  Raises UnsupportedError with all layers whose kernels the language cannot express,
     InputError for a region that its indices cannot reach."""
     for program in programs:
-        _require_supported(backend, program)
-        _require_small(language, program)
+        require_runnable(language, backend, program)
     printed = _print_kernels if language.dialect.pointers else _print_shaders
     steps, text, groups, tables = printed(language, backend, programs)
     name = programs[0].name
@@ -80,6 +79,12 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
         for text in _kernel(language, p, i, step, loops)
     ]
     return steps, "\n".join([dialect.text(), *launched]), [], [[] for _ in programs]
+
+
+def require_runnable(language: DeviceLanguage, backend: Backend, program: Program) -> None:
+    """Raises UnsupportedError with all layers that the backend cannot run, InputError for too large a region."""
+    _require_supported(backend, program)
+    _require_small(language, program)
 
 
 def _require_supported(backend: Backend, program: Program) -> None:

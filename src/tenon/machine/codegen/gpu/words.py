@@ -85,9 +85,13 @@ class WordC(DeviceC):
         self.regions = {b.name: self.regions.get(b.name, Region.ACTIVATIONS) for b in k.params}
         return super().kernel(k, slices)
 
+    @abstractmethod
+    def operand(self, number: int) -> str:
+        """The number of the first element of an operand, as the launch gives it."""
+
     def arguments(self, step: KernelLaunch) -> list[str]:
         """What an entry gives a kernel."""
-        operands = [f"first[{i}]" for i in range(len(step.call.kernel.params))]
+        operands = [self.operand(i) for i in range(len(step.call.kernel.params))]
         return operands + (["block", "thread"] if step.groups else ["item", "item + 1"] if step.work_items else [])
 
     def on_alloc(self, s: Alloc) -> None:

@@ -143,6 +143,9 @@ class Glsl(WordC):
     def shared_array(self, t: Type, name: str, size: int) -> str:
         return f"shared {self.type(t)} {name}[{size}];"
 
+    def operand(self, number: int) -> str:
+        return f"first[{number}]"
+
     def entry(self, number: int, function: str, step: KernelLaunch) -> str:
         return _ENTRY.format(
             number=number, start=_start(step), function=function, arguments=", ".join(self.arguments(step))

@@ -1,0 +1,79 @@
+"""Programs for browsers: one module in JavaScript, with the kernels as text and tables of the steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tenon
+from tenon.machine.codegen.backend import EntryPoint, KernelLaunch, SourceFile, TextUnit
+from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.shaders import Shaders, placed_operands, steps_of_shaders
+from tenon.machine.codegen.gpu.unit import require_runnable
+from tenon.machine.codegen.webgpu.dialect import Wgsl
+from tenon.machine.plan.program import Call, Item, Program, Repeat
+from tenon.network.graph.types import DType
+
+_HOST = Path(tenon.__file__).parent / "runtime" / "web" / "webgpu_queue.js"
+LANGUAGE = DeviceLanguage("webgpu", ".wgsl", "WGSL", Wgsl, (), lambda text, _: text)
+
+
+class WebGpu(DeviceBackend):
+    """The host program is in JavaScript: nothing is compiled before the browser does."""
+
+    def __init__(self) -> None:
+        super().__init__(LANGUAGE, lacks=frozenset({DType.F64, DType.I64, DType.U64}))
+
+    def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
+        """There are none in C."""
+        return ()
+
+    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
+        """A module that exports ``create`` of each program, and a file with the kernels for readers."""
+        for program in programs:
+            require_runnable(LANGUAGE, self, program)
+        steps = tuple(steps_of_shaders(program, self) for program in programs)
+        shaders = Shaders(Wgsl())
+        networks = {p.name: _network(p, own, shaders) for p, own in zip(programs, steps, strict=True)}
+        text, name = shaders.text(), programs[0].name
+        module = "\n".join(
+            [
+                f"{banner}const KERNELS = {json.dumps(text)};",
+                f"const NETWORKS = {json.dumps(networks)};",
+                _HOST.read_text(),
+            ]
+        )
+        files = (SourceFile(f"{name}.js", "javascript", module), SourceFile(f"{name}.wgsl", "webgpu", banner + text))
+        return TextUnit(files, steps, ((),) * len(programs))
+
+
+def _network(program: Program, steps: Sequence[KernelLaunch], shaders: Shaders) -> dict[str, Any]:
+    """What the host reads: sizes of the regions, ports, and the launches in order."""
+    memory = program.memory
+    return {
+        "sizes": [memory.constant, memory.mutable, memory.activations],
+        "inputs": [[port.offset, port.type.nbytes] for port in program.inputs],
+        "outputs": [[port.offset, port.type.nbytes] for port in program.outputs],
+        "steps": [_step(step, shaders) for step in steps],
+        "items": list(_items(program.items, iter(range(len(steps))))),
+    }
+
+
+def _step(step: KernelLaunch, shaders: Shaders) -> dict[str, Any]:
+    number = shaders.number(step)
+    threads = step.groups.count * step.groups.size if step.groups else step.work_items.length if step.work_items else 1
+    groups = -(-threads // shaders.groups[number])
+    return {"entry": number, "groups": groups, "operands": placed_operands(step)}
+
+
+def _items(items: Iterable[Item], numbers: Iterator[int]) -> Iterator[object]:
+    """A number for each step, {count, body} for each loop."""
+    for item in items:
+        match item:
+            case Call():
+                yield next(numbers)
+            case Repeat(count=count, body=body):
+                yield {"count": count, "body": list(_items(body, numbers))}

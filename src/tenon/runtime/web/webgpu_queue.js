@@ -1,0 +1,131 @@
+// Runs networks by WebGPU: one compute pass, recorded in each run.  The module in which this text stands has KERNELS
+// (WGSL) and NETWORKS (tables of each network) before it.
+
+const GROUPS = 65535, SLOT = 256, MOST = 32;
+const whole = (bytes) => Math.max(4, Math.ceil(bytes / 4) * 4);
+
+/** The launches of a network in order: { entry, groups, first }, the loops around them unrolled. */
+function launches(network) {
+  const made = [];
+  const visit = (items, counters) => {
+    for (const item of items) {
+      if (typeof item === "number") {
+        const { entry, groups, operands } = network.steps[item];
+        const first = operands.map(([start, steps]) => steps.reduce((at, step, i) => at + step * counters[i], start));
+        made.push({ entry, groups, first });
+      } else {
+        for (let i = 0; i < item.count; i++) visit(item.body, [...counters, i]);
+      }
+    }
+  };
+  visit(network.items, []);
+  return made;
+}
+
+/** The device of the browser, with buffers as large as the network needs; throws an Error if there is none. */
+async function open(sizes) {
+  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
+  if (!adapter) throw new Error("there is no WebGPU adapter: this browser or machine has none");
+  const size = Math.max(...sizes.map(whole));
+  for (const limit of ["maxStorageBufferBindingSize", "maxBufferSize"]) {
+    if (size > adapter.limits[limit])
+      throw new Error(`the network needs a buffer of ${size} bytes, and the WebGPU adapter has at most ${adapter.limits[limit]}`);
+  }
+  return adapter.requestDevice({ requiredLimits: {
+    maxStorageBufferBindingSize: adapter.limits.maxStorageBufferBindingSize,
+    maxBufferSize: adapter.limits.maxBufferSize,
+    maxComputeWorkgroupStorageSize: adapter.limits.maxComputeWorkgroupStorageSize,
+  } });
+}
+
+class Network {
+  #device; #regions; #bound; #pipelines; #launches; #network; #results; #lost = "";
+
+  static async open(name, weights) {
+    const made = new Network();
+    await made.#create(NETWORKS[name], weights);
+    return made;
+  }
+
+  async #create(network, weights) {
+    this.#network = network;
+    const device = (this.#device = await open(network.sizes));
+    device.lost.then((about) => { this.#lost = about.message || about.reason; });
+    device.pushErrorScope("validation");
+    device.pushErrorScope("out-of-memory");
+    this.#launches = launches(network);
+    this.#allocate(device, weights);
+    await this.#compile(device);
+    for (const what of ["memory of the device", "kernels"]) {
+      const error = await device.popErrorScope();
+      if (error) throw new Error(`WebGPU: ${what}: ${error.message}`);
+    }
+  }
+
+  #allocate(device, weights) {
+    const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
+    this.#regions = this.#network.sizes.map((size) => device.createBuffer({ size: whole(size), usage }));
+    if (weights.length) this.#write(this.#regions[0], 0, weights);
+    const size = whole(this.#network.sizes[1]);
+    this.#results = device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  }
+
+  /** Writes of whole words: what is left of the last one is zero. */
+  #write(buffer, offset, bytes) {
+    const words = new Uint8Array(whole(bytes.length));
+    words.set(bytes);
+    this.#device.queue.writeBuffer(buffer, offset, words);
+  }
+
+  async #compile(device) {
+    const kinds = ["read-only-storage", "storage", "storage", "uniform"];
+    const layout = device.createBindGroupLayout({ entries: kinds.map((type, binding) => ({
+      binding, visibility: GPUShaderStage.COMPUTE, buffer: { type, hasDynamicOffset: type === "uniform" },
+    })) });
+    const module = device.createShaderModule({ code: KERNELS });
+    const wrong = (await module.getCompilationInfo()).messages.find((message) => message.type === "error");
+    if (wrong) throw new Error(`WebGPU refuses the kernels: line ${wrong.lineNum}: ${wrong.message}`);
+    const shared = device.createPipelineLayout({ bindGroupLayouts: [layout] });
+    const used = [...new Set(this.#launches.map((launch) => launch.entry))];
+    const made = await Promise.all(used.map((entry) =>
+      device.createComputePipelineAsync({ layout: shared, compute: { module, entryPoint: `run_${entry}` } })));
+    this.#pipelines = new Map(used.map((entry, i) => [entry, made[i]]));
+    const table = new Int32Array(Math.max(1, this.#launches.length) * SLOT / 4);
+    this.#launches.forEach(({ first }, i) => table.set(first, i * SLOT / 4));
+    const operands = device.createBuffer({ size: table.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
+    device.queue.writeBuffer(operands, 0, table);
+    const resources = [...this.#regions.map((buffer) => ({ buffer })), { buffer: operands, size: 4 * MOST }];
+    this.#bound = device.createBindGroup({ layout, entries: resources.map((resource, binding) => ({ binding, resource })) });
+  }
+
+  /** Runs on the mutable region, a Uint8Array that holds the inputs, and leaves the outputs in it. */
+  async run(tensors) {
+    if (this.#lost) throw new Error(`the WebGPU device was lost: ${this.#lost}`);
+    const [, region] = this.#regions;
+    for (const [offset, size] of this.#network.inputs) this.#write(region, offset, tensors.subarray(offset, offset + size));
+    const commands = this.#device.createCommandEncoder(), pass = commands.beginComputePass();
+    this.#launches.forEach(({ entry, groups }, i) => {
+      const columns = Math.min(groups, GROUPS);
+      pass.setPipeline(this.#pipelines.get(entry));
+      pass.setBindGroup(0, this.#bound, [i * SLOT]);
+      pass.dispatchWorkgroups(columns, Math.ceil(groups / columns));
+    });
+    pass.end();
+    commands.copyBufferToBuffer(region, 0, this.#results, 0, whole(this.#network.sizes[1]));
+    this.#device.queue.submit([commands.finish()]);
+    await this.#results.mapAsync(GPUMapMode.READ);
+    const held = new Uint8Array(this.#results.getMappedRange());
+    for (const [offset, size] of this.#network.outputs) tensors.set(held.subarray(offset, offset + size), offset);
+    this.#results.unmap();
+  }
+
+  /** Releases what the device holds. */
+  destroy() {
+    this.#device.destroy();
+  }
+}
+
+/** A network on the device, from its weights (a Uint8Array): `run` and `destroy` it.  Throws an Error without a device. */
+export function create(weights, name = Object.keys(NETWORKS)[0]) {
+  return Network.open(name, weights);
+}
