@@ -44,7 +44,7 @@ static MaceStatus create(const Bytes &graph, const Bytes &weights, const std::ve
 }
 
 static void creation(const Bytes &graph, const Bytes &weights) {
-  MaceEngineConfig config, gpu(mace::GPU);
+  MaceEngineConfig config, hexagon(mace::HEXAGON);
   report("no_engine", CreateMaceEngineFromProto(graph.data(), graph.size(), weights.data(), weights.size(), {"x"}, {"y"},
                                                 config, nullptr));
   report("no_graph", create(Bytes(), weights, {"x"}, {"y"}, config));
@@ -53,7 +53,7 @@ static void creation(const Bytes &graph, const Bytes &weights) {
   report("unknown_input", create(graph, weights, {"z"}, {"y"}, config));
   report("unknown_output", create(graph, weights, {"x"}, {"z"}, config));
   report("damaged_graph", create(Bytes(graph.begin(), graph.begin() + 20), weights, {"x"}, {"y"}, config));
-  report("gpu", create(graph, weights, {"x"}, {"y"}, gpu));
+  report("another_device", create(graph, weights, {"x"}, {"y"}, hexagon));
   MaceEngine idle(config);
   report("tutor_without_init", create(graph, weights, {"x"}, {"y"}, config, &idle));
   report("run_without_init", idle.Run(Tensors(), nullptr));

@@ -22,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an SDK, a bundle for OpenCL and the processor, and a client."""
     folder = tmp_path_factory.mktemp("device")
     sdk = sdk_for_clients(folder, "")
-    content = model([node("Tanh", ["x"], ["y"])], {"x": [1, 300]}, ["y"]).SerializeToString()
+    content = model([node("Tanh", ["x"], ["y"])], {"x": [1, 3, 10, 10]}, ["y"]).SerializeToString()
     bundles = [tenon.compile(content, target=target, name="small", no_tuning=True) for target in ("opencl", "x86-64")]
     save_container(folder / "small.tenon", bundles)
     client("run_on_device", sdk, folder)
@@ -86,3 +86,40 @@ def test_libtenon_takes_the_first_target_whose_device_there_is(fault: str, devic
     listed = lines(place, fault, target="opencl, host")
     assert listed[:3] == ["open: TENON_OK", f"device: {device}", "prepare: TENON_OK"]
     assert listed[3] == "run: TENON_OK"
+
+
+# ------------------------------------------------------------------------------------------ other runtimes' interfaces
+def program(place: Path, *words: str, fault: str | None = None) -> subprocess.CompletedProcess[str]:
+    """A program of the SDK on the bundle, with the machine's OpenCL or with the stand-in."""
+    environment = None if fault is None else with_fault(place, fault)
+    command = [str(place / "sdk" / "bin" / words[0]), *words[1:]]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=place)
+
+
+def test_graphs_of_tengine_run_on_devices(place: Path) -> None:
+    """``set_context_device(context, "OCL", ...)``, which tm_benchmark calls."""
+    words = ("tm_benchmark", "-d", "ocl", "-m", str(place / "small.tenon"), "-i", "1,3,10,10", "-r", "2")
+    for fault in ("", "no device"):
+        done = program(place, *words, fault=fault)
+        assert "device:   OCL" in done.stdout
+        assert ("min = " in done.stdout + done.stderr) == (fault == ""), done.stderr
+        assert ("there is no OpenCL device" in done.stderr) == (fault == "no device")
+
+
+def test_engines_of_mace_run_on_devices(place: Path) -> None:
+    """``MaceEngineConfig config(GPU)``, which mace_run makes, and what a device that cannot be used says."""
+    np.full((1, 3, 10, 10), 0.5, np.float32).tofile(place / "in_x")
+    words = ["mace_run", "--model_name=small", f"--model_file={place / 'small.tenon'}", "--device=GPU", "--round=1"]
+    words += ["--input_node=x", "--input_shape=1,3,10,10", "--output_node=y", "--output_shape=1,3,10,10"]
+    words += [f"--input_file={place / 'in'}", f"--output_file={place / 'out'}"]
+    words += ["--input_data_format=NONE", "--output_data_format=NONE"]
+    if not why_not("opencl"):
+        done = program(place, *words)
+        assert done.returncode == 0, done.stdout
+        assert "runtimes: [GPU]" in done.stdout
+        np.testing.assert_allclose(np.fromfile(place / "out_y", np.float32), np.tanh(0.5), atol=1e-5)
+    for fault, text in (
+        ("no device", "small cannot run: there is no OpenCL device"),
+        ("no memory", "small cannot run: OpenCL: there is not enough memory"),
+    ):
+        assert text in program(place, *words, fault=fault).stdout

@@ -376,7 +376,7 @@ def test_mace_run_refuses(place: Path, broken: dict[str, str], tmp_path: Path) -
         ((*PORTS[:3], "--output_shape=1:2"), "outputs' names do not match outputs' shapes"),
         ((*PORTS, f"--input_file={tmp_path}/none", model), "Open input file FAILED"),
         ((*PORTS, "--model_file=/no/such/model"), "Failed to read file: /no/such/model"),
-        ((*PORTS, model, "--device=GPU"), "Create engine FAILED: runtime 2 is not available"),
+        ((*PORTS, model, "--device=GPU"), "Create engine FAILED: the bundle in memory has code for x86-64 and"),
         ((*PORTS, model, "--input_node=z"), "Create engine FAILED: model has no input 'z'"),
         ((*PORTS, model, "--input_dir=/no/such/folder"), "Open input_dir /no/such/folder FAILED"),
         ((*PORTS, model, f"--input_dir={tmp_path}"), "FAILED: no file in"),
@@ -395,7 +395,7 @@ def test_emulated_mace_run(place: Path, tmp_path: Path, broken: dict[str, str]) 
     sdk = save_sdk(tmp_path / "sdk", "aarch64")
     sizes = {path.name: path.stat().st_size for path in (sdk / "lib").glob("*.so") if path.is_file()}
     # 4 kB of these verify lists of parts, versions and who owns files of caches, and follow MACE's and Tengine's calls.
-    assert sum(sizes.values()) < 154_500, sizes
+    assert sum(sizes.values()) < 159_500, sizes  # 4 kB of these are for GPUs
     tenon.compile(place / "model.pb", no_tuning=True, target="aarch64").save(tmp_path / "model.tenon")
     (tmp_path / "in_x").write_bytes(X.tobytes())
     files = (f"--input_file={tmp_path}/in", f"--output_file={tmp_path}/out", f"--model_file={tmp_path}/model.tenon")

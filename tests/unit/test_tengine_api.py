@@ -120,7 +120,7 @@ def test_every_function_is_exported(place: Path) -> None:
     listed = succeeded(run(needed("nm"), "-D", "--defined-only", library)).decode()
     assert {line.split()[-1] for line in listed.splitlines()} == set(FUNCTIONS)
     both = library.stat().st_size + (place / "sdk" / "lib" / "libtenon.so").stat().st_size
-    assert both < 150_000
+    assert both < 154_000  # 4 kB of these are for GPUs
 
 
 STRUCTS = {  # of each: its size, and the offsets of its fields
@@ -204,7 +204,7 @@ MISUSE: list[tuple[str, str, Callable[[Tengine], int]]] = [
     ("too short an array", "", lambda t: t("get_tensor_shape", t.input, t.room, 3)),
     ("no data before prerun", "", lambda t: t("get_tensor_data", t.input, t.room, 4096)),
     ("another type", "keeps the type", lambda t: t("set_tensor_data_type", t.input, 3)),
-    ("unknown device", "no device 'OCL'", lambda t: t("set_graph_device", t.graph, b"OCL")),
+    ("unknown device", "no device 'ACL'", lambda t: t("set_graph_device", t.graph, b"ACL")),
     ("wait", "", lambda t: t("wait_graph", t.graph, 0)),
     ("errno", "", lambda t: t("get_tengine_errno")),
     ("attribute of a graph", "", lambda t: t("set_graph_attr", t.graph, b"x", None, 0)),

@@ -8,7 +8,7 @@
 
 /* mace::MaceStatus::Code and mace::RuntimeType. */
 enum { MACE_SUCCESS = 0, MACE_INVALID_ARGS = 1, MACE_OUT_OF_RESOURCES = 2, MACE_UNSUPPORTED = 3, MACE_RUNTIME_ERROR = 4 };
-enum { RT_CPU = 0, RT_NONE = 65534 };
+enum { RT_CPU = 0, RT_OPENCL = 2, RT_NONE = 65534 };
 
 /* An opened network, for some shapes of its inputs; `engine` is NULL until it is needed. */
 typedef struct {

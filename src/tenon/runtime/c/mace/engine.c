@@ -56,6 +56,7 @@ static int create_engine(const MaceCore *core, Network *network, MaceError *erro
     options.cores = TENON_ALL_CORES; /* a system that does not tell kinds of cores apart */
     status = tenon_engine_create(network->bundle, &options, &network->engine);
   }
+  if (status == TENON_OK) status = tenon_engine_prepare(network->engine);
   return status == TENON_OK ? MACE_SUCCESS : mc_fail_as(error, status);
 }
 
@@ -70,6 +71,7 @@ int mc_open(MaceCore *core, const char *const *shapes, int profile, Network *net
   static const char *const timed[] = {"--profile", NULL};
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
   options.model_name = "model.pb";
+  options.target = core->config.runtime == RT_OPENCL ? "opencl" : NULL;
   options.weights = core->weights_file;
   options.weights_data = core->weights;
   options.weights_bytes = core->weights_size;
@@ -161,8 +163,10 @@ static int check_arguments(const MaceModel *model, const char *const *inputs, si
     return mc_fail(error, MACE_INVALID_ARGS, "the model's graph is empty");
   if (model->weights == NULL && model->weights_size > 0)
     return mc_fail(error, MACE_INVALID_ARGS, "the model's weights are NULL, and have %zu bytes", model->weights_size);
-  if (config->runtime != RT_CPU && config->runtime != RT_NONE)
-    return mc_fail(error, MACE_UNSUPPORTED, "runtime %d is not available: the CPU is", (int)config->runtime);
+  if (config->runtime == RT_OPENCL && model->linked != NULL)
+    return mc_fail(error, MACE_UNSUPPORTED, "a model that is compiled into the program runs on the CPU: give a model in a file");
+  if (config->runtime != RT_CPU && config->runtime != RT_OPENCL && config->runtime != RT_NONE)
+    return mc_fail(error, MACE_UNSUPPORTED, "runtime %d is not available: the CPU and GPUs are", (int)config->runtime);
   if (config->policy < 0 || config->policy > 4)
     return mc_fail(error, MACE_INVALID_ARGS, "there is no CPU affinity policy %d", (int)config->policy);
   return config->tutor != NULL ? mc_valid(config->tutor, error) : MACE_SUCCESS;

@@ -178,7 +178,7 @@ static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Con
   MaceCore *core = NULL;
   const long threads = mr_number("num_threads");
   const MaceModel model = {graph->data, graph->size, weights->data, weights->size, NULL, NULL};
-  const MaceCoreConfig config = {strcmp(mr_text("device"), "CPU") == 0 ? RT_CPU : 2,
+  const MaceCoreConfig config = {strcmp(mr_text("device"), "CPU") == 0 ? RT_CPU : RT_OPENCL,
                                  (int32_t)(threads > 0 ? threads : mr_number("omp_num_threads")),
                                  (int32_t)mr_number("cpu_affinity_policy"), (int32_t)mr_number("fake_warmup"), NULL};
   const int64_t creating = mace_core_micros();
@@ -190,7 +190,7 @@ static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Con
   mr_log('I', "Create Mace Engine latency: %g ms", milliseconds(creating));
   *init = milliseconds(begin);
   mr_log('I', "Total init latency: %g ms", *init);
-  mr_log('I', "runtimes: [CPU]");
+  mr_log('I', "runtimes: [%s]", config.runtime == RT_OPENCL ? "GPU" : "CPU");
   return core;
 }
 

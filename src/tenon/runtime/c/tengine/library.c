@@ -67,8 +67,16 @@ void destroy_context(context_t handle) {
   free(context);
 }
 
+const char *tg_gpu_target(const char *device) {
+  static const char names[][2][8] = {{"OCL", "opencl"}, {"CUDA", "cuda"}, {"VK", "vulkan"}};
+  for (int i = 0; i < 3; i++)
+    if (strcmp(device, names[i][0]) == 0) return names[i][1];
+  return NULL;
+}
+
 int tg_set_device(char device[NAME], const char *name) {
-  if (strcmp(name, "CPU") != 0 && tenon_device_describe(name) == NULL) return tg_error("%s", tenon_last_error());
+  const int is_known = strcmp(name, "CPU") == 0 || tg_gpu_target(name) != NULL;
+  if (!is_known && tenon_device_describe(name) == NULL) return tg_error("%s", tenon_last_error());
   if (strlen(name) >= NAME) return tg_error("the name of device %s is too long", name);
   strcpy(device, name);
   return 0;

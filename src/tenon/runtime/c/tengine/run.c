@@ -29,7 +29,9 @@ static int create_engine(Stage *stage, const struct options *options) {
     else if (options->cluster == TENGINE_CLUSTER_BIG) wanted.cores = TENON_BIG_CORES;
     else if (options->cluster == TENGINE_CLUSTER_LITTLE) wanted.cores = TENON_LITTLE_CORES;
   }
-  if (tenon_engine_create(stage->bundle, &wanted, &stage->engine) == TENON_OK) return 0;
+  if (tenon_engine_create(stage->bundle, &wanted, &stage->engine) == TENON_OK &&
+      tenon_engine_prepare(stage->engine) == TENON_OK)
+    return 0;
   return tg_error("%s", tenon_last_error());
 }
 

@@ -3,6 +3,7 @@
 #include "stages.h"
 #include "custom_kernel.h"
 #include "debug.h"
+#include "library.h"
 #include "messages.h"
 #include "order.h"
 #include "tensor.h"
@@ -161,7 +162,8 @@ static int compile(Stage *stage, Request *request, const void *data, size_t size
   options.shapes = request->shapes.list;
   options.arguments = request->words.list;
   options.model_name = "model.tmfile";
-  options.device = strcmp(graph->device, "CPU") != 0 ? graph->device : NULL;
+  options.target = tg_gpu_target(graph->device);
+  options.device = options.target == NULL && strcmp(graph->device, "CPU") != 0 ? graph->device : NULL;
   const int by_path = data == NULL;
   const TenonStatus status = by_path ? tenon_bundle_open(graph->path, &options, &stage->bundle)
                                      : tenon_bundle_open_memory(data, size, &options, &stage->bundle);

@@ -146,8 +146,12 @@ class MaceStatus {
   std::string text_;
 };
 
-// There is no GPU: Finalize() gives nullptr.
-class OpenclContext {};
+// What is set is kept and has no effect: OpenCL's drivers keep compiled kernels themselves.
+class OpenclContext {
+ public:
+  std::string storage_path;
+  OpenCLCacheReusePolicy reuse_policy = OpenCLCacheReusePolicy::REUSE_SAME_GPU;
+};
 typedef OpenclContext GPUContext;
 
 class GPUContextBuilder {
@@ -156,15 +160,24 @@ class GPUContextBuilder {
   GPUContextBuilder(const GPUContextBuilder &) = delete;
   GPUContextBuilder &operator=(const GPUContextBuilder &) = delete;
 
-  GPUContextBuilder &SetOpenCLCacheFullPath(const std::string &) { return *this; }
-  GPUContextBuilder &SetOpenCLCacheReusePolicy(const OpenCLCacheReusePolicy &) { return *this; }
-  GPUContextBuilder &SetStoragePath(const std::string &) { return *this; }
+  GPUContextBuilder &SetOpenCLCacheFullPath(const std::string &path) { return SetStoragePath(path); }
+  GPUContextBuilder &SetOpenCLCacheReusePolicy(const OpenCLCacheReusePolicy &policy) {
+    context_.reuse_policy = policy;
+    return *this;
+  }
+  GPUContextBuilder &SetStoragePath(const std::string &path) {
+    context_.storage_path = path;
+    return *this;
+  }
   GPUContextBuilder &SetOpenCLBinaryPaths(const std::vector<std::string> &) { return *this; }
   GPUContextBuilder &SetOpenCLBinary(const unsigned char *, const size_t) { return *this; }
   GPUContextBuilder &SetOpenCLParameterPath(const std::string &) { return *this; }
   GPUContextBuilder &SetOpenCLParameter(const unsigned char *, const size_t) { return *this; }
 
-  std::shared_ptr<OpenclContext> Finalize() { return nullptr; }
+  std::shared_ptr<OpenclContext> Finalize() { return std::make_shared<OpenclContext>(context_); }
+
+ private:
+  OpenclContext context_;
 };
 
 class MaceEngineCfgImpl;
@@ -178,7 +191,8 @@ class MaceEngineConfig {
   MaceEngineConfig(const MaceEngineConfig &) = delete;
   MaceEngineConfig &operator=(const MaceEngineConfig &) = delete;
 
-  // Another runtime than the CPU makes the creation of an engine fail with MACE_UNSUPPORTED.
+  // RT_CPU, or RT_OPENCL (DeviceType GPU): without a GPU, and for other runtimes, the creation of an engine fails with
+  // MACE_UNSUPPORTED.
   void SetRuntimeType(const RuntimeType runtime_type, const char *sub_graph_name = "default_graph");
 
   MaceStatus SetGPUContext(std::shared_ptr<OpenclContext> context);
