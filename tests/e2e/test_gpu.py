@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,33 +18,28 @@ import pytest
 import tenon
 from compiled import lowered_steps
 from gpu_devices import needs_compiler, why_not
-from interpret import interpret
-from lowered import Ask, run_lowered
+from launched_kernels import ASK, Launched, assert_close, can_run, keep_after, program_of, recorded, result
+from lowered import Ask
 from onnx_models import model, node, random
 from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
 from tenon.compilation import resolved
 from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
-from tenon.machine.codegen.backend import unsupported
 from tenon.machine.codegen.vulkan.modules import modules
 from tenon.machine.codegen.vulkan.spirv import spirv
-from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.tiled import GroupTile, tiled
-from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region, Repeat
+from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Repeat
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType, tensor
-from tenon.network.ops.base import Case
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import open_bundle
 
-ASK = Ask(blocked=True, surplus=1)
 LANGUAGES = ("opencl", "cuda", "vulkan")
 SHARE = 24
 """One case in so many runs by default (a driver compiles a kernel in about half a second); with -m slow, all."""
@@ -67,66 +62,39 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 # ------------------------------------------------------------------------------------------ operators
-@dataclass
-class Launched:
-    """A kernel call of a case: its operands before, in the interpreter, and after, on the device."""
-
-    kernel: Kernel
-    before: list[Array]
-    after: list[Array]
-
-
-def recorded(case: Case, target: str = "opencl") -> list[Launched]:
-    """The kernel calls of a case."""
-    calls: list[Launched] = []
-
-    def execute(kernel: Kernel, views: list[Array]) -> None:
-        calls.append(Launched(kernel, [view.copy() for view in views], []))
-        interpret(kernel, views)
-
-    run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
-    return calls
-
-
 def launch(calls: Sequence[Launched], target: str, start: int = 0) -> None:
-    """Run the kernels in one program, whose memory is its input and its output, with operands from ``start`` on; gives
-    every call its operands after."""
-    steps, parts, end = [], [bytes(start)], start
-    for i, each in enumerate(calls):
-        places = []
-        for view in each.before:
-            places.append(Place(Region.MUTABLE, end))
-            parts.append(view.tobytes() + bytes(-view.nbytes % ALIGNMENT))
-            end += len(parts[-1])
-        steps.append(Call(each.kernel, tuple(places), f"call{i}", "case"))
-    port = Port("memory", tensor(DType.U8, end), 0)
-    program = Program("cases", (port,), (port,), tuple(steps), (), Memory(0, end, 0, 0))
+    """Run the kernels in one program, with operands from ``start`` on; gives every call its operands after."""
+    program, before = program_of(calls, start)
     with open_bundle(Bundle.of(program, resolved(Options(target=target), find(target)))) as engine:
-        memory = engine.run({"memory": np.frombuffer(b"".join(parts), np.uint8)})["memory"]
-    for each, step in zip(calls, steps, strict=True):
-        for view, place in zip(each.before, step.args, strict=True):
-            each.after.append(memory[place.offset : place.offset + view.nbytes].view(view.dtype))
+        keep_after(calls, program, engine.run({"memory": np.frombuffer(before, np.uint8)})["memory"])
 
 
-def result(case: Case, calls: Sequence[Launched], target: str) -> list[Array]:
-    """The results of a case whose kernels left ``calls`` in memory."""
-    waiting = iter(calls)
+def test_operands_that_are_not_aligned(language: str) -> None:
+    """Several elements are then copied one by one, as always in a language without pointers."""
+    if language == "vulkan":
+        pytest.skip("elements of memory are always copied one by one")
+    s = Conv(Image(1, 8, 3, 5, 4), Image(1, 8, 3, 5, 4), bias=False).flattened()
+    kernel = tiled(s, GroupTile(16, 8, 8, 2, 4))
+    for offset, vectors in ((0, True), (16, True), (8, False)):
+        places = tuple(Place(Region.ACTIVATIONS, 4096 * i + offset) for i in range(len(kernel.params)))
+        call = Call(kernel, places, "call", "Conv")
+        program = Program("cases", (), (), (call,), (), Memory(0, 0, 1 << 16, 0))
+        text = find_backend(language).program([program], "cases.h").files[1].text
+        assert bool(re.search(r"\*\([\w ]*float4 \*\)", text)) == vectors
+        assert ("all_four" in text) != vectors
 
-    def execute(kernel: Kernel, views: list[Array]) -> None:
-        for buffer, view, after in zip(kernel.params, views, next(waiting).after, strict=True):
-            if buffer.space != "const":
-                view[:] = after
 
-    return run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
-
-
-def assert_close(a: Array, b: Array, case: Case) -> None:
-    """Integers are equal; floats within the case's tolerance of the largest magnitude."""
-    assert (a.dtype, a.shape) == (b.dtype, b.shape)
-    if a.dtype.isbuiltin != 1:  # a storage format
-        a, b = a.astype(np.float32), b.astype(np.float32)
-    largest = float(np.abs(b[np.isfinite(b)]).max(initial=0)) if a.dtype.kind == "f" else 0.0
-    np.testing.assert_allclose(a, b, rtol=0, atol=case.tolerance * largest, err_msg=f"{case.op} {case.label}")
+def test_unaligned_operands_give_the_same(device: str) -> None:
+    calls = recorded(next(c for c in LOWERED.values() if (c.op.name, c.label) == ("Conv", "pointwise")), device)
+    assert any(work_groups(call.kernel) is not None for call in calls)
+    launch(calls, device)
+    aligned = [[view.copy() for view in call.after] for call in calls]
+    for call in calls:
+        call.after.clear()
+    launch(calls, device, start=8)
+    for call, before in zip(calls, aligned, strict=True):
+        for a, b in zip(call.after, before, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "every"])
@@ -159,38 +127,6 @@ def test_kernels_in_work_groups_are_proved(language: str, every: bool) -> None:
                 assert prove(kernel, spaces=machine.spaces) > 0
                 count += 1
     assert count > (100 if every else 2)
-
-
-def can_run(case: Case, target: str) -> bool:
-    """Whether the target's language expresses a case's kernels."""
-    backend, steps = find_backend(target), lowered_steps(case, find(target).machine, ASK)
-    return not any(reason for step in steps for reason in unsupported(backend, step.kernel))
-
-
-def test_operands_that_are_not_aligned(language: str) -> None:
-    """Several elements are then copied one by one."""
-    s = Conv(Image(1, 8, 3, 5, 4), Image(1, 8, 3, 5, 4), bias=False).flattened()
-    kernel = tiled(s, GroupTile(16, 8, 8, 2, 4))
-    for offset, vectors in ((0, True), (16, True), (8, False)):
-        places = tuple(Place(Region.ACTIVATIONS, 4096 * i + offset) for i in range(len(kernel.params)))
-        call = Call(kernel, places, "call", "Conv")
-        program = Program("cases", (), (), (call,), (), Memory(0, 0, 1 << 16, 0))
-        text = find_backend(language).program([program], "cases.h").files[1].text
-        assert bool(re.search(r"\*\([\w ]*float4 \*\)", text)) == vectors
-        assert ("all_four" in text) != vectors
-
-
-def test_unaligned_operands_give_the_same(device: str) -> None:
-    calls = recorded(next(c for c in LOWERED.values() if (c.op.name, c.label) == ("Conv", "pointwise")), device)
-    assert any(work_groups(call.kernel) is not None for call in calls)
-    launch(calls, device)
-    aligned = [[view.copy() for view in call.after] for call in calls]
-    for call in calls:
-        call.after.clear()
-    launch(calls, device, start=8)
-    for call, before in zip(calls, aligned, strict=True):
-        for a, b in zip(call.after, before, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 # ------------------------------------------------------------------------------------------- networks

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_gpu import Launched, assert_close, can_run, recorded, result
 
 import tenon
 from browser import Session, session
+from launched_kernels import Launched, assert_close, can_run, keep_after, program_of, recorded, result
 from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
 from tenon.errors import UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
-from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region
+from tenon.machine.plan.program import Call, Memory, Place, Program, Region
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType, tensor
 
 FLAGS = (
     "--enable-unsafe-webgpu",
@@ -87,21 +86,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 def launch(calls: Sequence[Launched], page: Page) -> None:
     """Run the kernels in one program; gives every call its operands after."""
-    steps, parts, end = [], list[bytes](), 0
-    for i, each in enumerate(calls):
-        places = []
-        for view in each.before:
-            places.append(Place(Region.MUTABLE, end))
-            parts.append(view.tobytes() + bytes(-view.nbytes % ALIGNMENT))
-            end += len(parts[-1])
-        steps.append(Call(each.kernel, tuple(places), f"call{i}", "case"))
-    port = Port("memory", tensor(DType.U8, end), 0)
-    program = Program("cases", (port,), (port,), tuple(steps), (), Memory(0, end, 0, 0))
+    program, before = program_of(calls)
     module = find_backend("webgpu").program([program], "cases.h").files[0].text
-    memory = page.run(module, b"", b"".join(parts))
-    for each, step in zip(calls, steps, strict=True):
-        for view, place in zip(each.before, step.args, strict=True):
-            each.after.append(memory[place.offset : place.offset + view.nbytes].view(view.dtype))
+    keep_after(calls, program, page.run(module, b"", before))
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "every"])

@@ -1,0 +1,92 @@
+"""Kernel calls of operator cases, recorded in the interpreter to be run elsewhere in one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiled import lowered_steps
+from interpret import interpret
+from lowered import Ask, run_lowered
+from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.backend import unsupported
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region
+from tenon.machine.targets import find
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType, tensor
+from tenon.network.ops.base import Case
+
+ASK = Ask(blocked=True, surplus=1)
+
+
+@dataclass
+class Launched:
+    """A kernel call of a case: its operands before, in the interpreter, and after, on the device."""
+
+    kernel: Kernel
+    before: list[Array]
+    after: list[Array]
+
+
+def recorded(case: Case, target: str = "opencl") -> list[Launched]:
+    """The kernel calls of a case."""
+    calls: list[Launched] = []
+
+    def execute(kernel: Kernel, views: list[Array]) -> None:
+        calls.append(Launched(kernel, [view.copy() for view in views], []))
+        interpret(kernel, views)
+
+    run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
+    return calls
+
+
+def program_of(calls: Sequence[Launched], start: int = 0) -> tuple[Program, bytes]:
+    """One program of the calls, whose memory is its input and its output, and that memory before; operands lie from
+    ``start`` on."""
+    steps, parts, end = [], [bytes(start)], start
+    for i, each in enumerate(calls):
+        places = []
+        for view in each.before:
+            places.append(Place(Region.MUTABLE, end))
+            parts.append(view.tobytes() + bytes(-view.nbytes % ALIGNMENT))
+            end += len(parts[-1])
+        steps.append(Call(each.kernel, tuple(places), f"call{i}", "case"))
+    port = Port("memory", tensor(DType.U8, end), 0)
+    return Program("cases", (port,), (port,), tuple(steps), (), Memory(0, end, 0, 0)), b"".join(parts)
+
+
+def keep_after(calls: Sequence[Launched], program: Program, memory: Array) -> None:
+    """Give every call its operands in the memory of the program after its run."""
+    for each, step in zip(calls, program.calls, strict=True):
+        for view, place in zip(each.before, step.args, strict=True):
+            each.after.append(memory[place.offset : place.offset + view.nbytes].view(view.dtype))
+
+
+def result(case: Case, calls: Sequence[Launched], target: str) -> list[Array]:
+    """The results of a case whose kernels left ``calls`` in memory."""
+    waiting = iter(calls)
+
+    def execute(kernel: Kernel, views: list[Array]) -> None:
+        for buffer, view, after in zip(kernel.params, views, next(waiting).after, strict=True):
+            if buffer.space != "const":
+                view[:] = after
+
+    return run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
+
+
+def assert_close(a: Array, b: Array, case: Case) -> None:
+    """Integers are equal; floats within the case's tolerance of the largest magnitude."""
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    if a.dtype.isbuiltin != 1:  # a storage format
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    largest = float(np.abs(b[np.isfinite(b)]).max(initial=0)) if a.dtype.kind == "f" else 0.0
+    np.testing.assert_allclose(a, b, rtol=0, atol=case.tolerance * largest, err_msg=f"{case.op} {case.label}")
+
+
+def can_run(case: Case, target: str) -> bool:
+    """Whether the target's language expresses a case's kernels."""
+    backend, steps = find_backend(target), lowered_steps(case, find(target).machine, ASK)
+    return not any(reason for step in steps for reason in unsupported(backend, step.kernel))
