@@ -17,6 +17,7 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.depthwise import DepthwiseTile
 from tenon.machine.kernels.depthwise_items import depthwise_items, pack
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph.types import F32, Layout
 
 _ISSUED = 128
@@ -38,7 +39,7 @@ class DepthwiseItems(Algorithm):
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         s = problem[0]
         layer = len(problem) == 1 and s.depthwise and s.taps > 0 and machine.launch is not None
-        return layer and {s.x.dtype, s.y.dtype, s.weights, *(i.dtype for i in s.operands)} == {F32}
+        return layer and {s.x.dtype, s.y.dtype, s.weights, *(i.dtype for i in s.operands)} <= {F32, *NARROW}
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
@@ -63,7 +64,7 @@ class DepthwiseItems(Algorithm):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
         assert machine.launch is not None
-        return Cost(cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, 4 * s.padded * s.taps)
+        return Cost(cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, s.weights.bytes * s.padded * s.taps)
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         """Taps beside the image need no halo."""

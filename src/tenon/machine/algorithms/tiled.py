@@ -94,7 +94,9 @@ class Tiled(Algorithm):
         s = problem[0].flattened()
         depth, channels = Depth.of(s, self.tile.k), -(-s.padded // self.tile.n) * self.tile.n
         assert machine.launch is not None
-        return Cost(cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, 4 * depth.steps * self.tile.k * channels)
+        return Cost(
+            cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, s.weights.bytes * depth.steps * self.tile.k * channels
+        )
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         """Taps beside the image need no halo."""

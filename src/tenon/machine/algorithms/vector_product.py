@@ -72,7 +72,7 @@ class VectorProduct(Algorithm):
         (s,) = problem
         assert machine.launch is not None
         channels = -(-s.padded // self.block.outs) * self.block.outs
-        return Cost(cycles(s, self.block, machine.launch) / DEVICE_CYCLES, 4 * depth(s) * channels)
+        return Cost(cycles(s, self.block, machine.launch) / DEVICE_CYCLES, s.weights.bytes * depth(s) * channels)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,) = stages

@@ -17,7 +17,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel
 from tenon.machine.kernels.conv import Conv, described
 from tenon.machine.kernels.depthwise import DepthwiseTile, reach
-from tenon.machine.kernels.storage_types import stored
+from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.machine.kernels.tiled import Ends
 from tenon.network.graph.graph import Array
 
@@ -26,7 +26,7 @@ def pack(weights: Array, s: Conv) -> Array:
     """[blocks][kh][kw][block] from [channels, 1, kh, kw], zeros past the last channel."""
     whole = np.zeros((s.padded, *s.kernel), np.float32)
     whole[: s.y.channels] = weights[:, 0]
-    return np.ascontiguousarray(whole.reshape(-1, s.y.block, *s.kernel).transpose(0, 2, 3, 1))
+    return whole.reshape(-1, s.y.block, *s.kernel).transpose(0, 2, 3, 1).astype(s.weights.numpy, order="C")
 
 
 @lru_cache(maxsize=512)
@@ -36,7 +36,8 @@ def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
     ``s.depthwise`` must hold, and blocks of x and y be the same.
     """
     k = Builder(_name(s), f"Depthwise: {described(s)}; {tile.rows} x {tile.cols} positions of a channel in an item")
-    x, w = k.param("x", *s.x.shape), k.param("w", s.y.blocks, *s.kernel, s.y.block)
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    w = k.param("w", s.y.blocks, *s.kernel, s.y.block, dtype=s.weights)
     ends = Ends.params(k, s)
     down, across = -(-s.extent[0] // tile.rows), -(-s.extent[1] // tile.cols)
     with (
@@ -56,7 +57,7 @@ def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
 
         add = _looped if tile.looped else _unrolled
         for (p, q), (ky, kx), v in add(k, s, tile, (top, left), value):
-            acc[p, q] = acc[p, q] + v * w[b, ky, kx, c]
+            acc[p, q] = acc[p, q] + v * loaded(w[b, ky, kx, c])
         for p, q in product(range(tile.rows), range(tile.cols)):
             row, col = top + p, left + q
             with k.when(*_past(s.extent[0], tile.rows, row), *_past(s.extent[1], tile.cols, col)):
@@ -98,7 +99,7 @@ def _input(
         for axis, (place, size, own) in enumerate(((row, s.x.h, tile.rows), (col, s.x.w, tile.cols)))
         for fact in _beside(s, axis, place, size, own)
     ]
-    return guarded(tuple(facts), x[n, b, row + s.x.top, col + s.x.left, c], 0.0)
+    return guarded(tuple(facts), loaded(x[n, b, row + s.x.top, col + s.x.left, c]), 0.0)
 
 
 def _beside(s: Conv, axis: int, place: Index, size: int, own: int) -> list[Index]:

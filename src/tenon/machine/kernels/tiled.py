@@ -20,11 +20,11 @@ import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, select, vector4
+from tenon.machine.kernel_ir.loops import Buffer, Expr, Kernel, Load, Type, select, vector4
 from tenon.machine.kernels.conv import Conv, described
-from tenon.machine.kernels.storage_types import loaded, stored
+from tenon.machine.kernels.storage_types import NARROW, loaded, stored
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import F32, I32
+from tenon.network.graph.types import F32, I32, DType
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _quads(s: Conv) -> int:
 
 def supported(s: Conv) -> bool:
     """Whether a layer can be computed so: one group, floats; weights that are operands are matrices."""
-    floats = s.x.dtype is F32 and s.y.dtype is F32 and s.weights is F32 and all(i.dtype is F32 for i in s.operands)
+    floats = {s.x.dtype, s.y.dtype, s.weights, *(i.dtype for i in s.operands)} <= {F32, *NARROW}
     whole = s.y.block % 4 == 0 or s.y.blocks == 1
     return floats and whole and s.groups == 1 and (s.taps > 0 if s.packed else s.taps == 1)
 
@@ -108,7 +108,7 @@ def pack(weights: Array, s: Conv, tile: GroupTile) -> Array:
         whole[:, : s.x.channels, : s.y.channels] = weights.transpose(2, 3, 1, 0).reshape(s.taps, s.x.channels, -1)
         flat = whole.reshape(-1, out)
     split = flat.reshape(depth.steps, tile.k, out // tile.n, tile.n)
-    return np.ascontiguousarray(split.transpose(2, 0, 1, 3)).reshape(out // tile.n, depth.steps, -1)
+    return split.transpose(2, 0, 1, 3).reshape(out // tile.n, depth.steps, -1).astype(s.weights.numpy, order="C")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +145,9 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
     depth = Depth.of(s, tile.k)
     assert depth.steps % tile.splits == 0
     blocks = -(-s.padded // tile.n)
-    x = k.param("x", *s.x.shape)
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     own = (s.matrices, s.x.channels, s.y.channels)
-    w = k.param("w", *((blocks, depth.steps, tile.k * tile.n) if s.packed else own))
+    w = k.param("w", *((blocks, depth.steps, tile.k * tile.n) if s.packed else own), dtype=s.weights)
     ends = Ends.params(k, s) if tile.splits == 1 else None
     sums = None if ends else k.param("sums", *sums_shape(s, tile), out=True)
     with (
@@ -232,10 +232,14 @@ def _channel(p: _Context, j: int) -> Index:
     return p.ty * 4 + j % 4 + j // 4 * (4 * (p.tile.n // p.tile.cols))
 
 
+Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
+"""What is negative where a part is zeros, and where its first element lies otherwise."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Copy:
-    """What a block copies to shared memory in a step, by ``lanes`` elements at once; a thread's ``each`` parts are in
-    registers between.  ``parts`` are those of all threads."""
+    """What a block copies to shared memory in a step, in ``parts`` of ``lanes`` elements; those of a thread are in
+    registers between.  Parts of f32 are copied at once, those of 16 bits are single elements that become f32."""
 
     p: _Context
     shared: Tensor
@@ -244,22 +248,27 @@ class _Copy:
     lanes: int
     image: bool
 
+    @property
+    def narrow(self) -> bool:
+        """Whether what is copied has 16 bits."""
+        return (self.p.x if self.image else self.p.w).buffer.type.dtype in NARROW
+
     @classmethod
     def of_image(cls, p: _Context, xs: Tensor) -> _Copy:
         wide, parts = p.depth.wide, p.depth.groups * p.tile.m
-        return cls(p, xs, _registers(p, "px", parts, wide), parts, wide, True)
+        return cls(p, xs, _registers(p, "px", parts, wide, p.s.x.dtype), parts, wide, True)
 
     @classmethod
     def of_weights(cls, p: _Context, ws: Tensor) -> _Copy:
         lanes = 4 if p.s.packed or p.s.y.channels % 4 == 0 else 1
         parts = p.tile.k * p.tile.n // lanes
-        return cls(p, ws, _registers(p, "pw", parts, lanes), parts, lanes, False)
+        return cls(p, ws, _registers(p, "pw", parts, lanes, p.s.weights), parts, lanes, False)
 
     @contextmanager
     def every(self) -> Iterator[tuple[Index, Index]]:
         """A thread's parts: (number of its own, number)."""
         k, threads = self.p.k, self.p.tile.threads
-        with k.unroll("e", self.registers.buffer.shape[0].const) as e:
+        with k.unroll("e", -(-self.parts // threads)) as e:
             part = self.p.thread + e * threads
             with k.when(*([self.parts - 1 - part] if self.parts % threads else [])):
                 yield e, part
@@ -267,30 +276,45 @@ class _Copy:
     def load(self, step: Index) -> None:
         """From memory to registers."""
         with self.every() as (e, part):
-            self.registers[e] = self.of_x(step, part) if self.image else self.of_w(step, part)
+            facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
+            if self.narrow:
+                self.load_narrow(e, facts, buffer, at)
+            else:
+                self.registers[e] = guarded(facts, Load(buffer, at, Type(F32, self.lanes)), 0.0)
+
+    def load_narrow(self, e: Index, facts: tuple[Index, ...], buffer: Buffer, at: tuple[Index, ...]) -> None:
+        k = self.p.k
+        if facts:
+            with k.unroll("c", self.lanes) as c:
+                self.registers[e * self.lanes + c] = 0.0
+        with k.when(*facts), k.unroll("c", self.lanes) as c:
+            self.registers[e * self.lanes + c] = loaded(Load(buffer, (*at[:-1], at[-1] + c), buffer.type))
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
+        k, m = self.p.k, self.p.tile.m
         with self.every() as (e, part):
-            if self.image:
-                self.shared.vec(self.lanes)[stage, part // self.p.tile.m, part % self.p.tile.m, 0] = self.registers[e]
+            at = (stage, part // m, part % m, Index()) if self.image else (stage, part * self.lanes)
+            if self.narrow:
+                with k.unroll("c", self.lanes) as c:
+                    k.store(self.shared.buffer, (*at[:-1], at[-1] + c), self.registers[e * self.lanes + c])
             else:
-                self.shared.vec(self.lanes)[stage, part] = self.registers[e]
+                k.store(self.shared.buffer, at, self.registers[e])
 
-    def of_w(self, step: Index, part: Index) -> Expr:
+    def of_w(self, step: Index, part: Index) -> Part:
         """``lanes`` weights of a channel of the image."""
         p, lanes = self.p, self.lanes
         if p.images is None or p.s.packed:
-            return p.w.vec(lanes)[p.across, step, part]
+            return (), p.w.buffer, (p.across, step, part * lanes)
         row, col = (
             step * p.tile.k + part // (p.tile.n // lanes),
             p.across * p.tile.n + part % (p.tile.n // lanes) * lanes,
         )
         depth, width = p.s.x.channels, p.s.y.channels
         facts = [depth - 1 - row] * (depth % p.tile.k > 0) + [width - 1 - col] * (width % p.tile.n > 0)
-        return guarded(tuple(facts), Load(p.w.buffer, (p.images[2], row, col), Type(F32, lanes)), 0.0)
+        return tuple(facts), p.w.buffer, (p.images[2], row, col)
 
-    def of_x(self, step: Index, part: Index) -> Expr:
+    def of_x(self, step: Index, part: Index) -> Part:
         """``lanes`` channels of the image at one position, or zeros beside it."""
         s, depth, m = self.p.s, self.p.depth, self.p.tile.m
         group, at = part // m, self.p.down * m + part % m
@@ -311,12 +335,13 @@ class _Copy:
         col = col * s.stride[1] + kx * s.dilation[1] - s.left
         facts = [*within, *inside, *_beside(s, 0, row), *_beside(s, 1, col)]
         where = image, block, row + s.x.top, col + s.x.left, lane
-        return guarded(tuple(facts), Load(self.p.x.buffer, where, Type(F32, self.lanes)), 0.0)
+        return tuple(facts), self.p.x.buffer, where
 
 
-def _registers(p: _Context, name: str, parts: int, lanes: int) -> Tensor:
+def _registers(p: _Context, name: str, parts: int, lanes: int, dtype: DType) -> Tensor:
     """Registers for a thread's share of a copy, set to zero where it may have none."""
-    registers = p.k.local(name, -(-parts // p.tile.threads), lanes=lanes)
+    count = -(-parts // p.tile.threads)
+    registers = p.k.local(name, count * lanes) if dtype in NARROW else p.k.local(name, count, lanes=lanes)
     if parts % p.tile.threads:
         with p.k.unroll("e", registers.buffer.shape[0].const) as e:
             registers[e] = 0.0
@@ -357,7 +382,7 @@ class Ends:
         bias = k.param("b", s.padded) if s.bias else None
         mask = k.param("m", s.padded, dtype=I32) if s.clear else None
         operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
-        return cls(bias, mask, operands, k.param("y", *s.y.shape, out=True))
+        return cls(bias, mask, operands, k.param("y", *s.y.shape, dtype=s.y.dtype, out=True))
 
     def result(self, s: Conv, at: tuple[Index, Index, Index], channel: Index, value: Expr) -> Expr:
         """The result of a sum, for a channel at (image, row, column) of the output."""
@@ -399,9 +424,13 @@ def _store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad
     where = image, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
     if s.padded % 4 == 0:
         values = [stored(ends.result(s, where, quad * 4 + c, v), s.y.dtype) for c, v in enumerate(sums)]
-        index_of = (quad, Index()) if s.y.block == 4 else (Index(), quad) if s.y.blocks == 1 else None
-        assert index_of is not None
-        ends.y.vec(4)[where[0], index_of[0], where[1] + s.y.top, where[2] + s.y.left, index_of[1]] = vector4(*values)
+        block, lane = (quad, Index()) if s.y.block == 4 else (Index(), quad * 4)
+        place_of = where[0], block, where[1] + s.y.top, where[2] + s.y.left, lane
+        if s.y.dtype is F32:
+            k.store(ends.y.buffer, place_of, vector4(*values))
+        else:
+            for c, value in enumerate(values):
+                k.store(ends.y.buffer, (*place_of[:-1], lane + c), value)
         return
     for c, value in enumerate(sums):
         channel = quad * 4 + c

@@ -16,7 +16,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.conv import Conv, described
-from tenon.machine.kernels.storage_types import stored
+from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.machine.kernels.tiled import Ends
 from tenon.network.graph.graph import Array
 
@@ -39,7 +39,7 @@ def pack(weights: Array, s: Conv, block: VectorBlock) -> Array:
     blocks = -(-s.padded // block.outs)
     whole = np.zeros((depth(s), blocks * block.outs), np.float32)
     whole[: s.x.channels, : s.y.channels] = weights[:, :, 0, 0].T
-    return np.ascontiguousarray(whole.reshape(depth(s), blocks, block.outs).transpose(1, 0, 2))
+    return whole.reshape(depth(s), blocks, block.outs).transpose(1, 0, 2).astype(s.weights.numpy, order="C")
 
 
 @lru_cache(maxsize=512)
@@ -51,7 +51,8 @@ def vector_product(s: Conv, block: VectorBlock) -> Kernel:
         f"{described(s)}; {block.outs} results of a block, each by {block.slices} threads",
     )
     blocks = -(-s.padded // block.outs)
-    x, w = k.param("x", *s.x.shape), k.param("w", blocks, depth(s), block.outs)
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    w = k.param("w", blocks, depth(s), block.outs, dtype=s.weights)
     ends = Ends.params(k, s)
     with (
         k.loop("n", s.y.n, kind="block") as n,
@@ -65,11 +66,11 @@ def vector_product(s: Conv, block: VectorBlock) -> Kernel:
             each, rest = divmod(depth(s), block.slices)
             with k.loop("r", each) as r:
                 channel = part + r * block.slices
-                acc[0] = acc[0] + x[_source(s, n, p, channel)] * w[b, channel, out]
+                acc[0] = acc[0] + loaded(x[_source(s, n, p, channel)]) * loaded(w[b, channel, out])
             if rest:
                 channel = part + each * block.slices
                 with k.when(rest - 1 - part):
-                    acc[0] = acc[0] + x[_source(s, n, p, channel)] * w[b, channel, out]
+                    acc[0] = acc[0] + loaded(x[_source(s, n, p, channel)]) * loaded(w[b, channel, out])
             _combine(k, cells, acc, block, part, out)
             result = b * block.outs + out
             past = [] if s.padded % block.outs == 0 else [s.padded - 1 - result]
