@@ -30,7 +30,7 @@ from tenon.runtime.engine.device_here import device_here
 from tenon.tools.tune.search import Job, jobs
 
 
-@pytest.fixture(params=("opencl", "cuda", "vulkan"), scope="module")
+@pytest.fixture(params=("opencl", "cuda", pytest.param("vulkan", marks=pytest.mark.slow)), scope="module")
 def target(request: pytest.FixtureRequest) -> str:
     """Each target for which there is a device."""
     if reason := why_not(request.param):
