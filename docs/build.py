@@ -37,8 +37,8 @@ def version() -> str:
 
 def build(site: Path) -> None:
     """Write this version's pages of all languages into a site, then the files at its root."""
-    for folder, language in LANGUAGES.items():
-        _sphinx(site / version() / folder, language)
+    for number, (folder, language) in enumerate(LANGUAGES.items()):
+        _sphinx(site / version() / folder, language, generate_pages=number == 0)
     versions = sorted((p.name for p in site.iterdir() if p.is_dir()), key=_order, reverse=True)
     (site / "versions.js").write_text(f"window.TENON_VERSIONS = {json.dumps(versions)};\n", encoding="utf-8")
     (site / "index.html").write_text(FIRST_PAGE.format(version=versions[0]), encoding="utf-8")
@@ -48,11 +48,11 @@ def _order(name: str) -> list[int]:
     return [int(part) if part.isdigit() else -1 for part in name.split(".")]
 
 
-def _sphinx(out: Path, language: str) -> None:
+def _sphinx(out: Path, language: str, *, generate_pages: bool) -> None:
     """Build from scratch: Sphinx reads unchanged pages again only if it knows that an extension changed."""
     with tempfile.TemporaryDirectory() as doctrees:
         command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", "html", "-d", doctrees]
-        command += ["-D", f"language={language}", str(DOCS), str(out)]
+        command += ["-D", f"language={language}", "-D", f"generate_pages={generate_pages:d}", str(DOCS), str(out)]
         done = subprocess.run([sys.executable, *command], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)

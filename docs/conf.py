@@ -23,6 +23,7 @@ extensions = [
     "chinese_search",
     "generated_reference",
     "gallery_pages",
+    "short_navigation",
 ]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["build", "locale", "extensions", "_templates", "gallery/generated/models.md"]

@@ -13,7 +13,8 @@ from gallery.pages import write_pages
 
 
 def _before_reading(app: Sphinx) -> None:
-    write_pages()
+    if app.config.generate_pages:
+        write_pages()
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def write(folder: Path) -> list[Path]:
 
 
 def _before_reading(app: Sphinx) -> None:
-    write(Path(app.srcdir) / "reference" / "generated")
+    if app.config.generate_pages:
+        write(Path(app.srcdir) / "reference" / "generated")
 
 
 def _after_reading_source(app: Sphinx, name: str, source: list[str]) -> None:
@@ -47,6 +48,8 @@ def _after_reading_source(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    # Off where a build of another language has just written the same pages.
+    app.add_config_value("generate_pages", True, "", bool)
     app.connect("builder-inited", _before_reading)
     app.connect("source-read", _after_reading_source)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
