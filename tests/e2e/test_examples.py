@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from PIL import Image
 
+import installed
 import tenon as package
-from installed import environment, tenon_script
+from installed import tenon_script
 from real import DIGITS, held_out_digits
 from tenon.cli.examples import EXAMPLES, PROGRAM
 from tenon.runtime.bundle.container import Container
@@ -77,15 +77,7 @@ def _protected(folder: Path, key: bytes) -> None:
 def run(line: str, folder: Path) -> None:
     words = shlex.split(line)
     assert words[0] == "tenon"
-    done = subprocess.run(
-        [str(tenon_script()), *words[1:]],
-        cwd=folder,
-        env=environment(NET_KEY=bytes(range(32)).hex()),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    done = installed.run([str(tenon_script()), *words[1:]], folder, {"NET_KEY": bytes(range(32)).hex()})
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
