@@ -9,19 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import pytest
 
 from byte_products import NAMES, interleaved, operands, products
-from compiled import lowered_steps
+from covering_cases import covering
 from interpret import interpret
 from lowered import Ask, run_lowered
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
 from tenon.compilation import resolved
-from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine, in_halves
 from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region
@@ -61,22 +59,6 @@ def recorded(case: Case, machine: Machine) -> list[Recorded]:
     return calls
 
 
-@lru_cache(maxsize=1)
-def covering(machine: Machine) -> tuple[Recorded, ...]:
-    """Kernels that together use every helper function of the generated code, and those of one case for each operator:
-    helpers contain what is specific to processors and compilers.
-    """
-    unit, seen, calls = C(), set[type](), list[Recorded]()
-    for case in CASES:
-        kernels, before = [step.kernel for step in lowered_steps(case, machine, ASK)], len(unit.helpers)
-        for kernel in kernels:
-            unit.kernel(kernel)
-        if kernels and (len(unit.helpers) > before or type(case.op) not in seen):
-            seen.add(type(case.op))
-            calls += recorded(case, machine)
-    return tuple(calls)
-
-
 def program(kernels: Sequence[Recorded], target: Target) -> tuple[Program, Array]:
     """A program that calls every kernel once, and its initial memory, which is the program's input."""
     calls, parts, end = [], list[bytes](), 0
@@ -102,7 +84,9 @@ def ordered(array: Array, target: Target) -> Array:
 def test_operator_kernels_match_the_interpreter_on_every_target(target: str) -> None:
     skip_without_device(target)
     row = find(target)
-    kernels = [each for each in covering(row.machine) if not each.label.startswith(row.not_emulated)]
+    cases = covering(row.machine, ASK, each_operator=True)
+    emulated = [case for case in cases if not str(case.op).startswith(row.not_emulated)]
+    kernels = [k for case in emulated for k in recorded(case, row.machine)]
     assert len({each.label.partition("(")[0] for each in kernels}) > 100
     assert_equal(kernels, row)
 
