@@ -324,8 +324,9 @@ class _Copy:
             inside = [] if s.taps * s.x.channels % depth.groups == 0 else [s.taps * s.x.channels - 1 - number]
             block, lane = (channel, Index()) if s.x.block == 1 else (channel // s.x.block, channel % s.x.block)
         else:
-            quad = step % depth.chunks * depth.groups + group
-            tap = step // depth.chunks
+            # ptxas miscompiles the quotient of a product's two steps: (s + 1) % 2 where s is known to be 0.
+            tap, chunk = (Index(), step) if s.taps == 1 else (step // depth.chunks, step % depth.chunks)
+            quad = chunk * depth.groups + group
             ky, kx = tap // s.kernel[1], tap % s.kernel[1]
             inside = [] if depth.chunks * depth.groups == _quads(s) else [_quads(s) - 1 - quad]
             block, lane = (quad, Index()) if s.x.block == 4 else (Index(), quad * 4)
