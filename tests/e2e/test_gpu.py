@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 import sys
@@ -17,12 +18,15 @@ import pytest
 
 import tenon
 from compiled import lowered_steps
+from documented import check_page, shell
 from gpu_devices import needs_compiler, why_not
+from installed import environment, tenon_script
 from launched_kernels import ASK, Launched, assert_close, can_run, keep_after, program_of, recorded, result
 from lowered import Ask
 from onnx_models import model, node, random
 from operator_cases import LOWERED
-from real import DIGITS, held_out_digits
+from programs import PATH
+from real import DIGITS, ROOT, held_out_digits
 from tenon.compilation import resolved
 from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
@@ -172,6 +176,15 @@ def test_bindings_share_weights(device: str) -> None:
         both = engine.run(batch)["probabilities"]
         each = [engine.run(image)["probabilities"] for image in images[:2]]
     np.testing.assert_allclose(both, np.concatenate(each), atol=1e-6)
+
+
+def test_commands_of_the_page(update_golden: bool) -> None:
+    if reason := why_not("vulkan"):
+        pytest.skip(reason)
+    needs_compiler("vulkan")
+    env = environment(PATH=os.pathsep.join((str(tenon_script().parent), PATH)), TENON_NO_TUNING="1")
+    page = ROOT / "docs" / "reference" / "gpu.md"
+    check_page(page, lambda line: shell(line, ROOT, env), update=update_golden, test="tests/e2e/test_gpu.py")
 
 
 # -------------------------------------------------------------------------------------- without a device

@@ -103,6 +103,7 @@ RUN_BY_OTHERS = {
     "howto/from-mace-micro": "unit/test_micro_api.py",
     "howto/from-tengine": "unit/test_tengine_api.py",
     "howto/images": "e2e/test_image_entry.py",
+    "reference/gpu": "e2e/test_gpu.py",
     "reference/libtenon": "unit/test_libtenon.py",
     "tutorials/android": "e2e/test_platforms.py",
     "tutorials/apple": "e2e/test_platforms.py",
