@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import tenon.cli.window
 from detectors import bright_areas
 from installed import succeeds
 from installed import tenon as command
@@ -118,6 +120,58 @@ def test_a_window_needs_an_opencv_that_has_windows(folder: Path) -> None:
         pytest.skip("this OpenCV has windows")
     done = command(*RUN, "x.gif", "--show", cwd=folder)
     assert (done.returncode, "opencv-python" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ("sys.stderr.write('qt: no display\\nAborting\\n'); sys.stderr.flush(); os.abort()", "(qt: no display)"),
+        ("raise RuntimeError('not implemented')", "(RuntimeError: not implemented)"),
+        ("os._exit(3)", "(exit status 3)"),
+    ],
+)
+def test_an_opencv_that_ends_its_process_without_a_display(ends: str, said: str, folder: Path) -> None:
+    """OpenCV with Qt does so: the window is tried in another process."""
+    (folder / "cv2.py").write_text(f"import os, sys\ndef namedWindow(name):\n    {ends}\n")
+    done = command(*RUN, "x.gif", "--show", cwd=folder, PYTHONPATH=str(folder))
+    assert (done.returncode, said in done.stderr, "--draw" in done.stderr) == (2, True, True), done.stderr
+
+
+class ClosedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("key", "visible", "goes_on"),
+    [
+        (255, 1.0, True),
+        (ord("q"), 1.0, False),
+        (27, 1.0, False),
+        (255, 0.0, False),
+        (255, -1.0, False),
+        (255, None, False),
+    ],
+)
+def test_what_ends_a_window(key: int, visible: float | None, goes_on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keys, and closing it: OpenCV's backends then give 0 or -1, or raise an error."""
+
+    def visibility(name: str, kind: int) -> float:
+        if visible is None:
+            raise ClosedError
+        return visible
+
+    module = SimpleNamespace(
+        imshow=lambda name, pixels: None,
+        waitKey=lambda milliseconds: key,
+        getWindowProperty=visibility,
+        destroyAllWindows=lambda: None,
+        WND_PROP_VISIBLE=4,
+        error=ClosedError,
+    )
+    monkeypatch.setattr(tenon.cli.window, "open_cv", lambda: module)
+    monkeypatch.setattr(tenon.cli.window, "_try", lambda: None)
+    with tenon.cli.window.window(True) as show:
+        assert show(frame(0)) is goes_on
 
 
 def open_cv_or_skip() -> Any:

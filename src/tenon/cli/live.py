@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -14,10 +14,11 @@ import numpy as np
 from tenon.cli.answers import decoded_answer
 from tenon.cli.console import console, duration, print_json
 from tenon.cli.live_options import FrameSource
+from tenon.cli.window import window
 from tenon.errors import InputError
 from tenon.runtime.engine.detect import image_input, why_none
 from tenon.runtime.engine.image import preprocess
-from tenon.runtime.engine.video import INSTALL, frames, open_cv
+from tenon.runtime.engine.video import frames, open_cv
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Photo
@@ -43,13 +44,13 @@ def watch(
 ) -> None:
     """Run a network on frame after frame, print a line for each, and show or write them with the answers drawn in.
 
-    Ends with the video, after the number of frames asked for, with "q" in the window, or with Ctrl-C.  Raises
-    InputError for a network whose outputs are not recognised, and like ``frames``.
+    Ends with the video, after the number of frames asked for, with "q" in the window or when it is closed, or with
+    Ctrl-C.  Raises InputError for a network whose outputs are not recognised, and like ``frames``.
     """
     name = image_input(engine)
     given, preprocessing = engine.inputs[name], engine.manifest.preprocessing[name].changed(changes)
     listed, began, seconds = [], perf_counter(), 0.0
-    with _screen(source.show) as shown, _recorder(output.draw) as record:
+    with window(source.show) as shown, _recorder(output.draw) as record:
         for number, photo in enumerate(_until_stopped(islice(frames(source.source), source.limit))):
             image = preprocess(photo, given.shape, preprocessing, given.dtype, source.crop)
             start = perf_counter()
@@ -90,31 +91,6 @@ def _line(answer: Answer) -> str:
         return answer.summary
     parts = [f"{row[0]} {row[1]}" for row in answer.rows[:_SHOWN]]
     return ", ".join(parts) + (", ..." if len(answer.rows) > _SHOWN else "")
-
-
-@contextmanager
-def _screen(wanted: bool) -> Iterator[Any]:
-    """A function that shows an image and returns whether to go on."""
-    if not wanted:
-        yield lambda photo: True
-        return
-    cv2 = open_cv()
-
-    def show(photo: Photo) -> bool:
-        try:
-            cv2.imshow("tenon", np.asarray(photo)[:, :, ::-1])
-            return (cv2.waitKey(1) & 0xFF) not in (ord("q"), 27)
-        except cv2.error as error:
-            why = str(error).strip().splitlines()[-1]
-            raise InputError(
-                f"--show: this OpenCV cannot open a window ({why}): {INSTALL}, or write them with --draw out.avi"
-            ) from None
-
-    try:
-        yield show
-    finally:
-        with suppress(cv2.error):  # an OpenCV without windows has none to close
-            cv2.destroyAllWindows()
 
 
 @contextmanager
