@@ -67,6 +67,13 @@ def test_frames_of_an_animation_need_no_opencv(folder: Path) -> None:
     assert shown[-1].startswith("5 frames, ")
 
 
+def test_a_frame_has_one_line_whatever_its_length(folder: Path) -> None:
+    (folder / "names.txt").write_text("a name with spaces " * 10 + "\n")
+    shown = succeeds(*RUN, "x.gif", "--frames", "1", cwd=folder).splitlines()
+    assert len(shown) == 2
+    assert len(shown[0]) > 190
+
+
 def test_the_number_of_frames_and_a_part_of_them(folder: Path) -> None:
     assert lefts(folder, "x.gif", "--frames", "2") == [6, 14]
     assert lefts(folder, "x.gif", "--crop", "0,16,32,48", "--frames", "1") == [7]

@@ -182,7 +182,7 @@ def _compile_to_one_file(
     manifests = [bundle.manifest(bundle.loaded_files(), compiled=True) for bundle in bundles]
     if as_json:
         return print_json({"targets": [manifest.json() for manifest in manifests], "bytes": out.stat().st_size})
-    console.print(f"{out}, {size(out.stat().st_size)}, in {perf_counter() - began:.1f} s", markup=False)
+    console.print(f"{out}, {size(out.stat().st_size)}, in {perf_counter() - began:.1f} s", markup=False, soft_wrap=True)
     shown = table("target", "weights", "peak RAM", "code", right=(1, 2, 3))
     for manifest in manifests:
         code = size(manifest.size.code + manifest.size.data) if manifest.size else ""
@@ -218,7 +218,7 @@ def inspect_model(
         return print_json(asdict(description))
     for what, tensors in (("input", description.inputs), ("output", description.outputs)):
         for t in tensors:
-            console.print(f"{what}  {t.name}  {t.dtype}[{','.join(map(str, t.shape))}]", markup=False)
+            console.print(f"{what}  {t.name}  {t.dtype}[{','.join(map(str, t.shape))}]", markup=False, soft_wrap=True)
     shown = table("", "", right=(1,))
     stored = f" ({size(description.parameter_bytes)})" if description.arithmetic == "float" else ""
     shown.add_row("parameters", count(description.parameters) + stored)

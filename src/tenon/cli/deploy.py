@@ -126,8 +126,10 @@ def deploy_to_devices(
         for each in done:
             was = f", before it {each.previous}" if each.previous not in ("", each.version) else ""
             sent = f"{size(each.pushed)} sent" if each.pushed else "nothing to send"
-            console.print(f"{each.device}: {each.name} {each.version} is current ({sent}{was})", markup=False)
-            console.print(f"  in {each.folder}", markup=False)
+            console.print(
+                f"{each.device}: {each.name} {each.version} is current ({sent}{was})", markup=False, soft_wrap=True
+            )
+            console.print(f"  in {each.folder}", markup=False, soft_wrap=True)
             if not each.checked:
                 note(f"{each.name} was not run on {each.device}: its key is not known here (--key-file names it)")
     for failure in failures[1:]:

@@ -61,7 +61,9 @@ def watch(
                 raise InputError(f"the outputs of '{engine.name}' are not recognised: {why_none(engine)}")
             listed.append({"frame": number, "seconds": elapsed, **answer.data})
             if not as_json:
-                console.print(f"frame {number}  {duration(1e3 * elapsed)}  {_line(answer)}", markup=False)
+                console.print(
+                    f"frame {number}  {duration(1e3 * elapsed)}  {_line(answer)}", markup=False, soft_wrap=True
+                )
             drawn = answer.draw(photo) if answer.draw and (source.show or output.draw) else photo
             record(drawn)
             if not shown(drawn):

@@ -28,5 +28,5 @@ def rewrite_model(
     for line in log:
         console.print(line, markup=False)
     for path in files:
-        console.print(f"{path}  {size(path.stat().st_size)}", markup=False)
+        console.print(f"{path}  {size(path.stat().st_size)}", markup=False, soft_wrap=True)
     return None

@@ -92,7 +92,7 @@ def quantize_model(
         write(pareto, pareto_page(source.name, made.report, *_commands(words, out, settings["target"])), "--pareto")
     if as_json:
         return print_json(plain)
-    console.print(f"{out}  {size(written)} in {perf_counter() - began:.1f} s", markup=False)
+    console.print(f"{out}  {size(written)} in {perf_counter() - began:.1f} s", markup=False, soft_wrap=True)
     return _print(made.report, verbose=verbose)
 
 

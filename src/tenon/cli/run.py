@@ -152,7 +152,7 @@ def _json(
 def _print_best(results: Mapping[str, Array], names: Sequence[str], top: int) -> None:
     for name, array in results.items():
         kind = "string" if array.dtype == object else str(array.dtype)
-        console.print(f"{name} {kind}{list(array.shape)}", markup=False)
+        console.print(f"{name} {kind}{list(array.shape)}", markup=False, soft_wrap=True)
         for entry in _best(array, top, names):
             value = entry["value"]
             shown = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.6g}"

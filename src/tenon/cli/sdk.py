@@ -20,7 +20,9 @@ def write_sdk(target: str | None, compiler: str | None, out: Path, *, as_json: b
     files = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     if as_json:
         return print_json({"target": row.name, "files": files})
-    console.print(f"{str(out).rstrip('/')}/ in {perf_counter() - began:.1f} s, for {row.name}", markup=False)
+    console.print(
+        f"{str(out).rstrip('/')}/ in {perf_counter() - began:.1f} s, for {row.name}", markup=False, soft_wrap=True
+    )
     shown = table("", "", right=(1,))
     for name, count in files.items():
         shown.add_row(name, size(count))

@@ -59,7 +59,7 @@ def tune_models(
             f"{name}: {len(layers)} layers take {duration(best)}, {duration(estimated)} as estimated", markup=False
         )
         console.print(_table(sorted(layers, key=lambda layer: -layer.excess)[:WORST]), markup=False)
-    return console.print(f"kept in {chosen.tuning}", markup=False)
+    return console.print(f"kept in {chosen.tuning}", markup=False, soft_wrap=True)
 
 
 def _summary(layers: Sequence[LayerTimes]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def print_validations(validations: Sequence[ModelValidation]) -> None:
             note(f"{each.model} on {each.target} was not compared: {each.skipped}")
         for script, accuracy in (each.accuracy or {}).items():
             results = ", ".join(f"{name} {100 * value:.2f} %" for name, value in accuracy.results.items())
-            console.print(f"{each.model} on {each.target}, {script}: {results or 'done'}", markup=False)
+            console.print(f"{each.model} on {each.target}, {script}: {results or 'done'}", markup=False, soft_wrap=True)
 
 
 def check_validations(where: str, validations: Sequence[ModelValidation]) -> None:
