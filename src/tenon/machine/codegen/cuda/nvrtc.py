@@ -15,7 +15,10 @@ ARCHITECTURE = "compute_75"
 """The oldest GPUs that current compilers know (Turing); drivers compile PTX for newer ones."""
 
 _ISA = "6.4"
-"""The version of PTX that is stated, so that drivers older than the compiler take it: nothing newer is used."""
+"""The version of PTX that is stated, so that drivers older than the compiler take it: nothing newer is left in it."""
+
+_HINT = r'^\s*\.pragma "used_bytes_mask[^"]*";\n'
+"""A hint to the driver's compiler that only newer versions know."""
 
 _PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
@@ -36,9 +39,14 @@ def ptx(text: str) -> str:
         if library.nvrtcCompileProgram(program, len(options), given):
             report = _text(library, program, "ProgramLog").strip()
             raise ToolchainError(f"NVRTC refuses the kernels: {report}")
-        return re.sub(r"^\.version .*$", f".version {_ISA}", _text(library, program, "PTX"), flags=re.MULTILINE)
+        return older(_text(library, program, "PTX"))
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def older(ptx: str) -> str:
+    """The same PTX for older drivers."""
+    return re.sub(r"^\.version .*$", f".version {_ISA}", re.sub(_HINT, "", ptx, flags=re.MULTILINE), flags=re.MULTILINE)
 
 
 def _text(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:

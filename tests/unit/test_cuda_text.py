@@ -1,0 +1,26 @@
+"""PTX that drivers of CUDA 11.4 take."""
+
+from __future__ import annotations
+
+from tenon.machine.codegen.cuda.nvrtc import older
+
+
+def test_newer_versions_and_hints_are_left_out() -> None:
+    text = """//
+.version 9.0
+.target sm_75
+.visible .entry k() {
+\t.pragma "used_bytes_mask 0x7777";
+\tld.global.v4.f32 \t{%f1, %f2, %f3, %f4}, [%rd1];
+\tret;
+}
+"""
+    assert older(text).splitlines() == [
+        "//",
+        ".version 6.4",
+        ".target sm_75",
+        ".visible .entry k() {",
+        "\tld.global.v4.f32 \t{%f1, %f2, %f3, %f4}, [%rd1];",
+        "\tret;",
+        "}",
+    ]
