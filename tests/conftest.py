@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=Path, metavar="FOLDER", help="append each test's seconds of processor time there")
     parser.addoption("--update-golden", action="store_true", help="write what tests find into the golden files")
     parser.addoption("--record-models", type=Path, metavar="FOLDER", help="keep the small models that tests load there")
 
@@ -34,8 +36,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if quick and "mark.quick" not in collection_path.read_text() else None
 
 
+SLOW = Path(__file__).with_name("slow_tests.txt")
+
+
+def listed_as_slow() -> set[str]:
+    return {line for line in SLOW.read_text().splitlines() if not line.startswith("#")}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked slow, unless -m names them."""
+    """Deselect tests that are marked or listed as slow, unless -m names them or they alone are asked for."""
+    listed = listed_as_slow()
+    for item in items:
+        if item.nodeid in listed and item.nodeid not in config.args:
+            item.add_marker("slow")
     if "slow" in config.getoption("-m"):
         return
     slow = {item for item in items if item.get_closest_marker("slow")}
@@ -46,6 +60,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """The garbage collector need not look at the tests and modules again and again: they stay."""
     gc.freeze()
+
+
+def _processor_seconds() -> float:
+    """The time of this process and its ended children, which does not depend on what else the machine does."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    folder = item.config.getoption("--costs")
+    start = _processor_seconds()
+    result = yield
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{os.getpid()}.txt").open("a") as file:
+            file.write(f"{_processor_seconds() - start:.2f} {item.nodeid}\n")
+    return result
 
 
 @pytest.fixture(autouse=True)
