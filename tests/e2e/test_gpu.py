@@ -349,6 +349,24 @@ def test_modules_compute_what_is_written() -> None:
         assert exact == {w[2] for c, w in code if c in (127, 129, 131, 133, 136)} != set()
 
 
+def test_modules_have_nothing_of_other_kernels() -> None:
+    """Whatever numbers a kernel has as literals: shared memory of others would count as its own."""
+    needs_compiler("vulkan")
+    entries = "".join(
+        f"shared uint shared_{i}[64];\n"
+        f"void run_{i}() {{\n"
+        f"  shared_{i}[gl_LocalInvocationID.x] = gl_WorkGroupID.x;\n  barrier();\n"
+        f"  words[{i}] = {' ^ '.join(f'(shared_{i}[{j}] * {j}u)' for j in range(64))};\n}}\n"
+        for i in range(3)
+    )
+    calls = " ".join(f"run_{i}();" for i in range(3))
+    program = "#version 450\nlayout(std430, binding = 0) buffer Words { uint words[]; };\n"
+    for words in modules(spirv(f"{program}{entries}void main() {{ {calls} }}\n"), [64] * 3):
+        code = [(words[at] & 0xFFFF, words[at:]) for at in starts(words)]
+        assert [w[3] for c, w in code if c == 59].count(4) == 1
+        assert [c for c, _ in code].count(54) == 1
+
+
 def starts(words: Sequence[int]) -> Iterator[int]:
     """The places of the instructions of a SPIR-V module."""
     at = 5

@@ -19,6 +19,27 @@ _ANNOTATIONS = (71, 72)
 _TYPES = range(19, 40)
 _COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
 _MAIN = (0x6E69616D, 0)
+_LITERALS = {
+    12: slice(4, 5),  # an extended instruction: its number
+    21: slice(2, None),  # types: widths, numbers of elements, storage classes
+    22: slice(2, None),
+    23: slice(3, None),
+    32: slice(2, 3),
+    43: slice(3, None),  # a constant: its value
+    54: slice(3, 4),  # a function: hints
+    59: slice(3, 4),  # a variable: its storage class
+    61: slice(4, None),  # loads and stores: kinds of access
+    62: slice(3, None),
+    68: slice(4, None),  # the length of an array: the number of a member
+    79: slice(5, None),  # vectors: numbers of elements
+    81: slice(4, None),
+    82: slice(5, None),
+    246: slice(3, None),  # branches: hints
+    247: slice(2, None),
+    250: slice(4, None),
+    251: slice(3, None),
+}
+"""Where instructions have words that are not the number of a definition, by their codes."""
 _ARITHMETIC = frozenset({127, 129, 131, 133, 136, 140, 141, 142})
 """Negation, sums, differences, products, quotients and remainders of floats, and products of vectors and scalars."""
 
@@ -71,7 +92,9 @@ def _module(
     first = next(n for n, i in enumerate(instructions) if _code(i) in _TYPES)
     end = next(n for n, i in enumerate(instructions) if _code(i) == _FUNCTION)
     outside = {_definition(i): [i] for i in instructions[first:end]}
+    main = next(i[2] for i in instructions if _code(i) == _ENTRY_POINT)
     kept = _reached({**outside, **functions}, entry)
+    assert main not in kept
     inputs = [n for n in kept if n in outside and _code(outside[n][0]) == _VARIABLE and outside[n][0][3] == _INPUT]
     yield from (i for i in instructions[:first] if _code(i) in _FIRST)
     yield _instruction(_ENTRY_POINT, _COMPUTE, entry, *_MAIN, *sorted(inputs))
@@ -87,11 +110,17 @@ def _instruction(code: int, *words: int) -> Instruction:
     return (len(words) + 1 << 16 | code, *words)
 
 
+def _named(instruction: Instruction) -> Iterator[int]:
+    """The words of an instruction that are numbers of definitions."""
+    literals = range(len(instruction))[_LITERALS.get(_code(instruction), slice(0))]
+    return (word for at, word in enumerate(instruction) if at and at not in literals)
+
+
 def _reached(definitions: Mapping[int, list[Instruction]], entry: int) -> set[int]:
-    """Whatever the entry may refer to: numbers that mean something else only keep more."""
+    """What the entry refers to.  Nothing else may be kept: it would count as shared memory that the kernel uses."""
     kept, waiting = {entry}, [entry]
     while waiting:
-        named = {word for i in definitions[waiting.pop()] for word in i[1:]}
+        named = {word for i in definitions[waiting.pop()] for word in _named(i)}
         new = (named & definitions.keys()) - kept
         kept |= new
         waiting += new
