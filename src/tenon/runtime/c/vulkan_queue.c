@@ -230,14 +230,16 @@ static int vulkan_submit(DeviceQueue *d, void *commands) {
   return status ? status : vk.WaitForFences(d->device, 1, &d->fence, 1, UINT64_MAX);
 }
 
+/* The accesses that stages make. */
+static uint32_t vulkan_accesses(uint32_t stages) {
+  return (stages & VULKAN_AT_SHADER ? VULKAN_SHADER_ACCESS : 0) | (stages & VULKAN_AT_COPY ? VULKAN_COPY_ACCESS : 0) |
+         (stages & VULKAN_AT_HOST ? VULKAN_HOST_ACCESS : 0);
+}
+
 /* What comes after sees what was written before. */
 static void vulkan_wait(void *commands, uint32_t before, uint32_t after) {
-  const uint32_t all = VULKAN_SHADER_ACCESS | VULKAN_COPY_ACCESS;
   const VulkanBarrier barrier = {
-      .type = VULKAN_BARRIER,
-      .written = before == VULKAN_AT_HOST ? VULKAN_HOST_ACCESS : all,
-      .read = after == VULKAN_AT_HOST ? VULKAN_HOST_ACCESS : all,
-  };
+      .type = VULKAN_BARRIER, .written = vulkan_accesses(before), .read = vulkan_accesses(after)};
   vk.CmdPipelineBarrier(commands, before, after, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
