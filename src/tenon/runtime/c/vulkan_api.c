@@ -40,6 +40,19 @@ typedef struct {
   uint32_t sparse[5];
 } VulkanProperties;
 
+/* Vulkan 1.1. */
+typedef struct {
+  VULKAN_HEAD
+  VulkanProperties properties;
+} VulkanMoreProperties;
+
+/* Vulkan 1.2: whether shaders may ask that NaNs, infinities and signs of zeros are kept in floats of 16, 32 and 64
+   bits. */
+typedef struct {
+  VULKAN_HEAD
+  uint32_t independence[2], keeps16, keeps32, keeps64, others[12];
+} VulkanFloats;
+
 typedef struct {
   uint32_t flags, count, timestamp_bits, granularity[3];
 } VulkanFamily;
@@ -286,6 +299,7 @@ static struct {
   VULKAN_FUNCTIONS
 } vk;
 #undef F
+static void (*vulkan_more_properties)(void *device, VulkanMoreProperties *properties); /* Vulkan 1.1 has it */
 
 static int vulkan_load(void) {
 #ifdef _WIN32
@@ -295,7 +309,10 @@ static int vulkan_load(void) {
 #endif
   void *library = device_library(name);
 #define F(result, name, parameters) device_function(library, "vk" #name, &vk.name) &&
-  if (library && VULKAN_FUNCTIONS 1) return 0;
+  if (library && VULKAN_FUNCTIONS 1) {
+    device_function(library, "vkGetPhysicalDeviceProperties2", &vulkan_more_properties);
+    return 0;
+  }
 #undef F
   return device_failed(DEVICE_NO_DRIVER, "there is no Vulkan: %s is not installed", name);
 }

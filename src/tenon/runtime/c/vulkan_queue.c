@@ -29,7 +29,7 @@ enum { VULKAN_SHADER_ACCESS = 32 | 64, VULKAN_COPY_ACCESS = 2048 | 4096, VULKAN_
 enum { VULKAN_MOST_GROUPS = 65535, VULKAN_MOST_OPERANDS = 32 };
 enum { VULKAN_SHADERS = sizeof device_shaders / sizeof device_shaders[0] };
 enum { VULKAN_END_OF_ALL = 8192, VULKAN_TIMESTAMPS = 2, VULKAN_64_BITS = 1 };
-enum { VULKAN_NVIDIA = 0x10de };
+enum { VULKAN_NVIDIA = 0x10de, VULKAN_NO_HOST_MEMORY = -1 };
 typedef enum { VULKAN_UNTIMED, VULKAN_COUNTING, VULKAN_TIMING } VulkanTiming;
 
 typedef struct {
@@ -60,11 +60,12 @@ static int vulkan_failed(int status, const char *doing) {
 
 /* --------------------------------------------------------------------------------------------- device */
 static int vulkan_instance(DeviceQueue *d) {
-  const VulkanApplication application = {.type = 0, .application = "tenon", .version = 1 << 22};
+  VulkanApplication application = {.type = 0, .application = "tenon", .version = 1 << 22};
   const VulkanInstance made = {.type = 1, .application = &application};
   int status = device_may_call();
   if (status == 0) status = vulkan_load();
   if (status) return status;
+  if (vulkan_more_properties) application.version = VULKAN_1_2; /* drivers of Vulkan 1.0 alone refuse other versions */
   status = vk.CreateInstance(&made, NULL, &d->instance);
   if (status == -9) return device_failed(DEVICE_NO_DRIVER, "there is no Vulkan driver: install that of the device "
                                                            "(Debian's mesa-vulkan-drivers runs on the processor, too)");
@@ -311,12 +312,16 @@ static int vulkan_interface(DeviceQueue *d) {
 }
 
 static int vulkan_pipeline(DeviceQueue *d, unsigned shader) {
+  const VulkanFloats floats = vulkan_floats(d->physical);
+  uint32_t *words = malloc(device_shaders[shader].size);
+  if (!words) return VULKAN_NO_HOST_MEMORY;
   const VulkanModule code = {
-      .type = VULKAN_MODULE, .size = device_shaders[shader].size, .words = device_shaders[shader].words};
+      .type = VULKAN_MODULE, .size = vulkan_copied(words, &device_shaders[shader], &floats), .words = words};
   VulkanPipeline made = {.type = VULKAN_PIPELINE,
                          .stage = {.type = VULKAN_STAGE, .stage = VULKAN_SHADER, .entry = "main"},
                          .layout = d->layout};
   int status = vk.CreateShaderModule(d->device, &code, NULL, &made.stage.module);
+  free(words);
   if (status) return status;
   status = vk.CreateComputePipelines(d->device, d->cache, 1, &made, NULL, &d->pipelines[shader]);
   vk.DestroyShaderModule(d->device, made.stage.module, NULL);

@@ -13,7 +13,7 @@ LANGUAGE = DeviceLanguage(
     suffix=".comp",
     title="GLSL",
     dialect=Glsl,
-    host=("vulkan_api.c", "vulkan_queue.c"),
+    host=("vulkan_api.c", "vulkan_shaders.c", "vulkan_queue.c"),
     embedded=embedded,
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

@@ -2,22 +2,26 @@
 
 The program's ``main`` calls the kernels' entries, one after the other.  Every module keeps what its entry reaches,
 without names.  Arithmetic on floats is done as written (NoContraction): drivers reorder other sums, and take
-(a + b) - b for a.
+(a + b) - b for a.  NaNs, infinities and signs of zeros are to be kept (SignedZeroInfNanPreserve): drivers take
+comparisons followed by a choice for a minimum, which drops NaNs.  Hosts leave that out for devices without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from struct import unpack
 
 Instruction = tuple[int, ...]
 
 _HEADER = 5
 _ENTRY_POINT, _MODE, _DECORATE, _FUNCTION, _FUNCTION_END, _CALL, _VARIABLE = 15, 16, 71, 54, 56, 57, 59
-_FIRST = (17, 10, 11, 14)
+_CAPABILITY, _EXTENSION = 17, 10
+_FIRST = (_CAPABILITY, _EXTENSION, 11, 14)
 """Capabilities, extensions, imported instructions, memory model."""
 _ANNOTATIONS = (71, 72)
 _TYPES = range(19, 40)
 _COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
+_KEPT, _FLOAT64 = 4461, 10
 _MAIN = (0x6E69616D, 0)
 _LITERALS = {
     12: slice(4, 5),  # an extended instruction: its number
@@ -96,9 +100,12 @@ def _module(
     kept = _reached({**outside, **functions}, entry)
     assert main not in kept
     inputs = [n for n in kept if n in outside and _code(outside[n][0]) == _VARIABLE and outside[n][0][3] == _INPUT]
-    yield from (i for i in instructions[:first] if _code(i) in _FIRST)
+    for kind in _FIRST:
+        yield from (i for i in instructions[:first] if _code(i) == kind)
+        yield from _KEEPING.get(kind, ())
     yield _instruction(_ENTRY_POINT, _COMPUTE, entry, *_MAIN, *sorted(inputs))
     yield _instruction(_MODE, entry, _LOCAL_SIZE, group, 1, 1)
+    yield from (_instruction(_MODE, entry, _KEPT, bits) for bits in _widths(instructions))
     yield from (i for i in instructions[:first] if _code(i) in _ANNOTATIONS and i[1] in kept)
     bodies = [i for number, body in functions.items() if number in kept for i in body]
     yield from (_instruction(_DECORATE, i[2], _NO_CONTRACTION) for i in bodies if _code(i) in _ARITHMETIC)
@@ -108,6 +115,18 @@ def _module(
 
 def _instruction(code: int, *words: int) -> Instruction:
     return (len(words) + 1 << 16 | code, *words)
+
+
+_KEEPING = {
+    _CAPABILITY: [_instruction(_CAPABILITY, 4466)],
+    _EXTENSION: [_instruction(_EXTENSION, *unpack("<6I", b"SPV_KHR_float_controls\0\0"))],
+}
+"""What allows modules to ask that NaNs are kept, behind instructions of the same code."""
+
+
+def _widths(instructions: Iterable[Instruction]) -> list[int]:
+    """The bits of the floats of a program."""
+    return [32, 64] if _instruction(_CAPABILITY, _FLOAT64) in instructions else [32]
 
 
 def _named(instruction: Instruction) -> Iterator[int]:
