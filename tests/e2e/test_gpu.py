@@ -30,7 +30,7 @@ from real import DIGITS, ROOT, held_out_digits
 from tenon.compilation import resolved
 from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
-from tenon.machine.codegen.vulkan.modules import modules
+from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
 from tenon.machine.codegen.vulkan.spirv import spirv
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
@@ -366,6 +366,7 @@ def test_modules_have_nothing_of_other_kernels() -> None:
         code = [(words[at] & 0xFFFF, words[at:]) for at in starts(words)]
         assert [w[3] for c, w in code if c == 59].count(4) == 1
         assert [c for c, _ in code].count(54) == 1
+        assert shared_bytes(words) == 256
 
 
 COPY = """
@@ -408,14 +409,31 @@ def test_kernels_that_the_driver_refuses_are_reported(device: str, tmp_path: Pat
     folder = digits(device).save(tmp_path / "out", ("c", "header"))
     text, start = (folder / "digits.c").read_text(), {"opencl": "device_text[] = {", "cuda": '  ".address_size 64\\n",'}
     (folder / "digits.c").write_text(text.replace(start[device], f'{start[device]}\n  "nonsense here\\n",', 1))
-    command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "lib.so"), str(folder / "digits.c")]
-    subprocess.run(command, check=True)
+    assert b"nonsense" in refusal(folder)
+
+
+def test_groups_that_share_more_than_the_device_has_are_refused(tmp_path: Path) -> None:
+    if reason := why_not("vulkan"):
+        pytest.skip(reason)
+    needs_compiler("vulkan")
+    folder = digits("vulkan").save(tmp_path / "out", ("c", "header"))
+    text, count = re.subn(r"(\{shader_0, \d+), \d+", r"\1, 1000000000", (folder / "digits.c").read_text())
+    assert count == 1
+    (folder / "digits.c").write_text(text)
+    assert re.search(
+        rb"groups of the Vulkan device .+ share \d+ bytes, and the network needs 1000000000", refusal(folder)
+    )
+
+
+def refusal(folder: Path) -> bytes:
+    """The message of a bundle's C that cannot make the network."""
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "lib.so", folder / "digits.c"], check=True)
     library, status = ctypes.CDLL(str(folder / "lib.so")), ctypes.c_int()
     library.digits_create.restype, library.digits_message.restype = ctypes.c_void_p, ctypes.c_char_p
-    weights = np.frombuffer(digits(device).weights, np.uint8)
+    weights = np.zeros(1 << 20, np.uint8)
     assert library.digits_create(weights.ctypes.data_as(ctypes.c_void_p), ctypes.byref(status)) is None
     assert status.value
-    assert b"nonsense" in library.digits_message()
+    return bytes(library.digits_message())
 
 
 def output_of(code: str) -> str:

@@ -27,7 +27,8 @@ typedef struct {
 
 enum { VULKAN_LIMITS = 126, VULKAN_FEATURES = 55 };
 enum { VULKAN_FLOAT64_FEATURE = 39, VULKAN_INT64_FEATURE = 40 }; /* places in the list of features */
-enum { VULKAN_STORAGE_LIMIT = 7, VULKAN_GROUP_LIMIT = 58, VULKAN_CLOCK_LIMIT = 106 }; /* ... of limits */
+/* ... of limits */
+enum { VULKAN_STORAGE_LIMIT = 7, VULKAN_SHARED_LIMIT = 54, VULKAN_GROUP_LIMIT = 58, VULKAN_CLOCK_LIMIT = 106 };
 
 typedef struct {
   uint32_t version, driver_version, vendor, device, kind;

@@ -109,6 +109,25 @@ static int vulkan_lacks(const char *device, const char *what) {
                        device, what);
 }
 
+/* Whether the device has groups as large as those of the network, and the memory that they share. */
+static int vulkan_check_groups(const DeviceNetwork *n, const VulkanProperties *about) {
+  const uint32_t threads = about->limits.words[VULKAN_GROUP_LIMIT], shared = about->limits.words[VULKAN_SHARED_LIMIT];
+  for (size_t i = 0; i < n->step_count; i++) {
+    const unsigned group = n->steps[i].group, bytes = device_shaders[n->bindings[i].shader].shared;
+    if (group > threads) {
+      return device_failed(DEVICE_UNFIT, "the Vulkan device %s runs %u threads in a group, and the network has groups "
+                                         "of %u: compile it for another target",
+                           about->name, threads, group);
+    }
+    if (bytes > shared) {
+      return device_failed(DEVICE_UNFIT, "groups of the Vulkan device %s share %u bytes, and the network needs %u: "
+                                         "compile it for another target",
+                           about->name, shared, bytes);
+    }
+  }
+  return 0;
+}
+
 /* Whether the device has what the shaders use. */
 static int vulkan_check(const DeviceQueue *d, uint32_t *used) {
   uint32_t has[VULKAN_FEATURES];
@@ -126,14 +145,7 @@ static int vulkan_check(const DeviceQueue *d, uint32_t *used) {
                                        "compile it for another target",
                          about.name, most, d->network->sizes[i]);
   }
-  for (size_t i = 0; i < d->network->step_count; i++) {
-    const uint32_t most = about.limits.words[VULKAN_GROUP_LIMIT];
-    if (d->network->steps[i].group <= most) continue;
-    return device_failed(DEVICE_UNFIT, "the Vulkan device %s runs %u threads in a group, and the network has groups of "
-                                       "%u: compile it for another target",
-                         about.name, most, d->network->steps[i].group);
-  }
-  return 0;
+  return vulkan_check_groups(d->network, &about);
 }
 
 /* The major, minor and last numbers of a version. */

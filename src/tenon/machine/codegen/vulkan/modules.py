@@ -22,6 +22,8 @@ _ANNOTATIONS = (71, 72)
 _TYPES = range(19, 40)
 _COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
 _KEPT, _FLOAT64 = 4461, 10
+_CONSTANT, _WORKGROUP = 43, 4
+_INT_TYPE, _FLOAT_TYPE, _VECTOR_TYPE = 21, 22, 23
 _MAIN = (0x6E69616D, 0)
 _LITERALS = {
     12: slice(4, 5),  # an extended instruction: its number
@@ -58,6 +60,21 @@ def modules(words: Sequence[int], groups: Sequence[int]) -> Iterator[tuple[int, 
     for entry, group in zip(entries, groups, strict=True):
         made = _module(instructions, functions, entry, group)
         yield (*words[:_HEADER], *(word for instruction in made for word in instruction))
+
+
+def shared_bytes(words: Sequence[int]) -> int:
+    """The bytes of the arrays that the threads of a work group share, in a module of one kernel."""
+    types = {_definition(i): i for i in _instructions(words) if _code(i) in (*_TYPES, _CONSTANT)}
+    variables = (i for i in _instructions(words) if _code(i) == _VARIABLE and i[3] == _WORKGROUP)
+    return sum(_bytes(types, types[variable[1]][3]) for variable in variables)
+
+
+def _bytes(types: Mapping[int, Instruction], number: int) -> int:
+    """The size of a number, a vector or an array."""
+    t = types[number]
+    if _code(t) in (_INT_TYPE, _FLOAT_TYPE):
+        return t[2] // 8
+    return _bytes(types, t[2]) * (t[3] if _code(t) == _VECTOR_TYPE else types[t[3]][3])
 
 
 def _code(instruction: Instruction) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tenon.errors import ToolchainError
-from tenon.machine.codegen.vulkan.modules import modules
+from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
 
 _NAMES = ("glslangValidator", "glslang")
 _OPTIONS = ("-V", "--target-env", "vulkan1.0", "-S", "comp")
@@ -23,7 +23,7 @@ _DECLARATION = """\
 enum {{ DEVICE_INT64 = {int64}, DEVICE_FLOAT64 = {float64} }}; /* whether kernels use 64-bit integers and floats */
 typedef struct {{
   const uint32_t *words;
-  unsigned size;
+  unsigned size, shared; /* bytes of the module, and of memory that a work group shares */
 }} DeviceShader;"""
 
 
@@ -32,20 +32,20 @@ def embedded(text: str, groups: Sequence[int]) -> str:
 
     Raises ToolchainError if the compiler is not installed, or with its report if it refuses the program.
     """
-    made = [[f"{word:#x}" for word in words] for words in modules(spirv(text), groups)]
+    made = list(modules(spirv(text), groups))
     uses = {name: int(bool(re.search(word, text))) for name, word in _WIDE.items()}
-    rows = "\n".join(f"  {{shader_{i}, {4 * len(words)}}}," for i, words in enumerate(made))
+    rows = "\n".join(f"  {{shader_{i}, {4 * len(words)}, {shared_bytes(words)}}}," for i, words in enumerate(made))
     return "\n".join(
         [
             _DECLARATION.format_map(uses),
             *(_table(i, words) for i, words in enumerate(made)),
-            f"static const DeviceShader device_shaders[] = {{\n{rows}\n  {{0, 0}},\n}};",
+            f"static const DeviceShader device_shaders[] = {{\n{rows}\n  {{0, 0, 0}},\n}};",
         ]
     )
 
 
-def _table(number: int, words: Sequence[str]) -> str:
-    lines = (", ".join(words[i : i + _COLUMNS]) for i in range(0, len(words), _COLUMNS))
+def _table(number: int, words: Sequence[int]) -> str:
+    lines = (", ".join(f"{word:#x}" for word in words[i : i + _COLUMNS]) for i in range(0, len(words), _COLUMNS))
     return "\n".join([f"static const uint32_t shader_{number}[] = {{", *(f"  {line}," for line in lines), "};"])
 
 
