@@ -114,6 +114,7 @@ def test_run_refuses_before_compiling(
         raise AssertionError("compiled first")
 
     monkeypatch.setattr(tenon, "compile", compiled)
+    monkeypatch.setenv("TENON_CACHE", str(tmp_path / "cache"))  # nothing is compiled already
     monkeypatch.chdir(tmp_path)
     assert refused(["run", MODEL, "absent.jpg"], capsys) == "tenon: absent.jpg: No such file or directory\n"
     (tmp_path / "out").mkdir()

@@ -53,7 +53,10 @@ class InputFiles:
         return FrameSource(str(self.given) if camera is None else camera, live.frames, live.part(), live.show)
 
     def check(self) -> None:
-        """Raises InputError for options that have no effect on these files."""
+        """Raises InputError for options that have no effect on these files, OSError for a file that is not there."""
+        for path in (self.image, self.sound, *self.arrays.values()):
+            if path is not None:
+                path.stat()
         if self.preprocess and self.image is None and self.frames is None:
             raise InputError(f"--{next(iter(self.preprocess))} is for an image, and none was given")
         if self.frames is None:
