@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -348,6 +349,20 @@ def test_modules_compute_what_is_written() -> None:
         assert keeping[1:4] == (entry[2], 4461, 32)  # NaNs are kept
         exact = {w[1] for c, w in code if c == 71 and w[2] == 42}
         assert exact == {w[2] for c, w in code if c in (127, 129, 131, 133, 136)} != set()
+
+
+def test_modules_are_valid(tmp_path: Path) -> None:
+    needs_compiler("vulkan")
+    validator = shutil.which("spirv-val")
+    if validator is None:
+        pytest.skip("spirv-val (Debian's spirv-tools) is not installed")
+    unit = find_backend("vulkan").program([recorded_program(["Conv", "Exp", "Softmax", "TopK", "Cast"])], "cases.h")
+    for i, words in enumerate(modules(spirv(unit.files[1].text), [64] * 5)):
+        path = tmp_path / f"{i}.spv"
+        path.write_bytes(np.array(words, "<u4").tobytes())
+        command = [validator, "--target-env", "vulkan1.0", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_modules_have_nothing_of_other_kernels() -> None:
