@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect tests that are marked or listed as slow, unless -m names them or they alone are asked for."""
     listed = listed_as_slow()
     for item in items:
-        if item.nodeid in listed and item.nodeid not in config.args:
+        if item.nodeid in listed and item.nodeid not in config.args and not item.get_closest_marker("quick"):
             item.add_marker("slow")
     if "slow" in config.getoption("-m"):
         return

@@ -97,6 +97,7 @@ def test_every_command_fits_a_terminal(name: str, tmp_path: Path) -> None:
     command = [word.replace(MODEL, "digits.onnx") for word in COMMANDS[name]]
     output = succeeds(*command, *more, cwd=tmp_path, COLUMNS="80")
     assert output
+    output = output.replace(str(tmp_path), "FOLDER")  # a path stays on its line, however long
     assert max(map(len, output.splitlines())) <= 80
     assert max(map(len, succeeds(name, "--help", COLUMNS="80").splitlines())) <= 80
 

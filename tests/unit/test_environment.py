@@ -35,4 +35,4 @@ def test_variables_of_tests_and_scripts() -> None:
         text = path.read_text()
         read.update(re.findall(r"\$\{?(TENON_[A-Z_]+)", text))
         read.update(re.findall(r"environ(?:\.get\(|\[)\s*\"(TENON_[A-Z_]+)\"", text))
-    assert documented("Tests and scripts of the project") == read - set(options._VARIABLES.values())
+    assert documented("Tests and scripts of the project") == read - {*options._VARIABLES.values(), *options.OPENING}

@@ -32,9 +32,13 @@ _VECTOR = Target(
     not_emulated=(
         "Cast(to='i64') f32_i64",
         "Cast(to='i8') f32_i8",
+        "Cos() odd",
+        "Mod(fmod=1) f32_1",
+        "Pow() int32_constant",
         "Pow() int8_f32",
         "Pow() int8_f64",
         "Pow() int16_f32",
+        "Pow() signed_base",
         "Pow() uint8_f32",
         "QuantizeLinear(to='i8') i8",
         "QuantizeLinear(to='i16') i16",

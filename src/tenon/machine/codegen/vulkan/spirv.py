@@ -8,9 +8,8 @@ import struct
 import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from tenon.atomic_write import scratch
 from tenon.errors import ToolchainError
 from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
 
@@ -52,8 +51,8 @@ def _table(number: int, words: Sequence[int]) -> str:
 @lru_cache(maxsize=16)
 def spirv(text: str) -> tuple[int, ...]:
     """The words of a program's module.  One process for all kernels: the compiler takes 0.1 s to start."""
-    with TemporaryDirectory() as folder:
-        source, made = Path(folder, "kernels.comp"), Path(folder, "kernels.spv")
+    with scratch() as folder:
+        source, made = folder / "kernels.comp", folder / "kernels.spv"
         source.write_text(text)
         command = [compiler(), *_OPTIONS, "-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
