@@ -57,7 +57,7 @@ def spirv(text: str) -> tuple[int, ...]:
         command = [compiler(), *_OPTIONS, "-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not made.exists():
-            report = (done.stdout + done.stderr).replace(folder, "").strip()
+            report = (done.stdout + done.stderr).replace(str(folder), "").strip()
             raise ToolchainError(f"glslang refuses the kernels: {report}")
         code = made.read_bytes()
     return struct.unpack(f"<{len(code) // 4}I", code)
