@@ -145,6 +145,11 @@ def lane_mask(channels: int, block: int) -> Array:
 
 
 # ------------------------------------------------------------------------------------------------- algorithms
+def without_halo(layout: Layout) -> Layout:
+    """The layout with a halo of no elements, for kernels that leave out the taps beside an image."""
+    return Layout(layout.block, ((0, 0),) * len(layout.halo))
+
+
 class Algorithm(Protocol):
     """An algorithm for a problem, with all its parameters; compared by value."""
 

@@ -22,22 +22,10 @@ UNROLLED = 256
 
 
 @dataclass(frozen=True)
-class Depthwise(Algorithm):
-    """Channel by channel, by tiles of ``tile``."""
+class OfDepthwiseTile(Algorithm):
+    """An algorithm that differs from others of its class by its tile alone; weights are packed alike for all tiles."""
 
     tile: DepthwiseTile
-    name: ClassVar[str] = "depthwise"
-    offered: ClassVar[int] = 1
-
-    @classmethod
-    def applies(cls, problem: Problem, machine: Machine) -> bool:
-        s = problem[0]
-        layer = len(problem) == 1 and s.depthwise and s.taps > 0
-        return layer and in_floats(problem) and s.y.block % s.lanes(machine) == 0
-
-    @classmethod
-    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(best_tile(problem[0], machine))]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
@@ -50,6 +38,23 @@ class Depthwise(Algorithm):
     @property
     def packing(self) -> tuple[str | int, ...]:
         return (self.name,)
+
+
+class Depthwise(OfDepthwiseTile):
+    """Channel by channel, by tiles of ``tile``."""
+
+    name: ClassVar[str] = "depthwise"
+    offered: ClassVar[int] = 1
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        s = problem[0]
+        layer = len(problem) == 1 and s.depthwise and s.taps > 0
+        return layer and in_floats(problem) and s.y.block % s.lanes(machine) == 0
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        return [cls(best_tile(problem[0], machine))]
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import product
 from typing import ClassVar, Self
 
 import numpy as np
 
-from tenon.machine.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Stage, Step, Weights
-from tenon.machine.algorithms.depthwise import UNROLLED, touched
+from tenon.machine.algorithms.base import Cost, Limits, Output, Problem, Stage, Step, Weights, without_halo
+from tenon.machine.algorithms.depthwise import UNROLLED, OfDepthwiseTile, touched
 from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.depthwise import DepthwiseTile
-from tenon.machine.kernels.depthwise_items import depthwise_items, pack
+from tenon.machine.kernels.depthwise import DepthwiseTile, pack_blocks
+from tenon.machine.kernels.depthwise_items import depthwise_items
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph.types import F32, Layout
@@ -27,11 +26,9 @@ _LOAD, _ITEM = 6, 40
 """Instructions of a load and its tests, and of what an item does besides."""
 
 
-@dataclass(frozen=True)
-class DepthwiseItems(Algorithm):
+class DepthwiseItems(OfDepthwiseTile):
     """Channel by channel, a work item for each tile of positions of a channel."""
 
-    tile: DepthwiseTile
     name: ClassVar[str] = "depthwise-items"
     offered: ClassVar[int] = 4
 
@@ -49,18 +46,6 @@ class DepthwiseItems(Algorithm):
         tiles = [DepthwiseTile(r, c, r * c * s.taps > UNROLLED) for r, c in sizes]
         return [cls(tile) for tile in sorted(tiles, key=lambda tile: cycles(s, tile, launch))[:count]]
 
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(DepthwiseTile(numbers["rows"], numbers["cols"], bool(numbers["looped"])))
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return {"rows": self.tile.rows, "cols": self.tile.cols, "looped": int(self.tile.looped)}
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return (self.name,)
-
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
         assert machine.launch is not None
@@ -68,12 +53,13 @@ class DepthwiseItems(Algorithm):
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         """Taps beside the image need no halo."""
-        return Layout(x.block, ((0, 0),) * len(x.halo)), y
+        return without_halo(x), y
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,) = stages
-        packed = Weights(pack(stage.constant.astype(np.float32), stage.conv))
-        kernel = depthwise_items(stage.conv, self.tile)
+        s = stage.conv
+        packed = Weights(pack_blocks(stage.constant.astype(np.float32).astype(s.weights.numpy), s, s.y.block))
+        kernel = depthwise_items(s, self.tile)
         return [Step(kernel, (stage.left, packed, *stage.epilogue_args(), Output()))]
 
 

@@ -27,6 +27,7 @@ from tenon.machine.algorithms.base import (
     Stage,
     Step,
     Weights,
+    without_halo,
 )
 from tenon.machine.algorithms.estimate import (
     DEVICE_BARRIER,
@@ -100,7 +101,7 @@ class Tiled(Algorithm):
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         """Taps beside the image need no halo."""
-        return Layout(x.block, ((0, 0),) * len(x.halo)), y
+        return without_halo(x), y
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), tile = stages, self.tile

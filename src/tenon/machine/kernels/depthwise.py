@@ -36,9 +36,14 @@ class DepthwiseTile:
 
 def pack(weights: Array, s: Conv, machine: Machine) -> Array:
     """[channels / lanes][kh][kw][lanes] from [channels, 1, kh, kw], zeros past the last channel."""
-    whole = np.zeros((s.padded, *s.kernel), DType.F16.numpy if s.halves(machine) else weights.dtype)
+    return pack_blocks(weights.astype(DType.F16.numpy) if s.halves(machine) else weights, s, s.lanes(machine))
+
+
+def pack_blocks(weights: Array, s: Conv, lanes: int) -> Array:
+    """``pack`` for vectors of that many lanes, in the type of the weights."""
+    whole = np.zeros((s.padded, *s.kernel), weights.dtype)
     whole[: s.y.channels] = weights[:, 0]
-    split = whole.reshape(-1, s.lanes(machine), *s.kernel)
+    split = whole.reshape(-1, lanes, *s.kernel)
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 

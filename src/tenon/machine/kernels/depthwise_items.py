@@ -6,11 +6,9 @@ elements.  Taps beside the image are left out by tests, so that images need no h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
-
-import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
@@ -19,19 +17,12 @@ from tenon.machine.kernels.conv import Conv, described
 from tenon.machine.kernels.depthwise import DepthwiseTile, reach
 from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.machine.kernels.tiled import Ends
-from tenon.network.graph.graph import Array
-
-
-def pack(weights: Array, s: Conv) -> Array:
-    """[blocks][kh][kw][block] from [channels, 1, kh, kw], zeros past the last channel."""
-    whole = np.zeros((s.padded, *s.kernel), np.float32)
-    whole[: s.y.channels] = weights[:, 0]
-    return whole.reshape(-1, s.y.block, *s.kernel).transpose(0, 2, 3, 1).astype(s.weights.numpy, order="C")
 
 
 @lru_cache(maxsize=512)
 def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
-    """Parameters: x, weights as ``pack`` returns them, bias (padded), mask when ``clear``, operands, y.
+    """Parameters: x, weights as ``depthwise.pack_blocks`` returns them for the block of y, bias (padded), mask when
+    ``clear``, operands, y.
 
     ``s.depthwise`` must hold, and blocks of x and y be the same.
     """
@@ -71,18 +62,20 @@ Product = tuple[tuple[int, int], tuple[Index, Index], Expr]
 """The position in its tile that a product is added to, its tap, and the element of the image."""
 
 
-def _unrolled(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: object) -> Iterator[Product]:
+Elements = Callable[[Index, Index], Expr]
+"""The element of the image at a row and column counted from the start of the padding."""
+
+
+def _unrolled(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: Elements) -> Iterator[Product]:
     """Each element of a tile's receptive field is loaded once."""
-    assert callable(value)
     for (row, down), (col, across) in product(reach(s, 0, tile.rows), reach(s, 1, tile.cols)):
         v = k.let("v", value(at[0] * s.stride[0] + row, at[1] * s.stride[1] + col))
         for (p, ky), (q, kx) in product(down, across):
             yield (p, q), (Index((), ky), Index((), kx)), v
 
 
-def _looped(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: object) -> Iterator[Product]:
+def _looped(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: Elements) -> Iterator[Product]:
     """Loops over taps."""
-    assert callable(value)
     with k.loop("ky", s.kernel[0]) as ky, k.loop("kx", s.kernel[1]) as kx:
         for p, q in product(range(tile.rows), range(tile.cols)):
             row = (at[0] + p) * s.stride[0] + ky * s.dilation[0]
@@ -103,13 +96,13 @@ def _input(
 
 
 def _beside(s: Conv, axis: int, place: Index, size: int, own: int) -> list[Index]:
-    """What is negative before or past the image; tiles of ``own`` positions may reach past the last one."""
+    """Facts that are negative before or past the image; tiles of ``own`` positions may reach past the last one."""
     before, past = s.border(axis)
     return [place] * (before > 0) + [size - 1 - place] * (past or s.extent[axis] % own > 0)
 
 
 def _past(extent: int, own: int, at: Index) -> list[Index]:
-    """What is negative past the last position, where tiles reach there."""
+    """Facts that are negative past the last position, where tiles reach there."""
     return [extent - 1 - at] if extent % own else []
 
 
