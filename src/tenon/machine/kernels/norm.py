@@ -38,6 +38,14 @@ class Rows:
     statistics: bool = False
 
 
+def _parameters(k: Builder, s: Rows) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
+    """x, scale and bias if there is one, y, and mean and inverse deviation with ``statistics``."""
+    x = k.param("x", s.outer, s.channels, s.n)
+    weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
+    y = k.param("y", s.outer, s.channels, s.n, out=True)
+    return x, weights, y, [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
+
+
 @lru_cache(maxsize=256)
 def normalize_rows(s: Rows, machine: Machine) -> Kernel:
     """Parameters: x, scale, bias if there is one, y, and mean and inverse deviation with ``statistics``."""
@@ -47,10 +55,7 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
         f"normalize_{s.outer}x{s.channels}x{s.n}",
         "Rows less their mean, over their standard deviation; scaled and shifted",
     )
-    x = k.param("x", s.outer, s.channels, s.n)
-    weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
-    y = k.param("y", s.outer, s.channels, s.n, out=True)
-    noted = [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
+    x, weights, y, noted = _parameters(k, s)
     kinds, _ = deal(s.outer, s.channels)
     with k.loop("o", s.outer, kind=kinds[0]) as o, k.loop("c", s.channels, kind=kinds[1]) as c:
 
@@ -85,10 +90,7 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
         f"normalize_{s.outer}x{s.channels}x{s.n}",
         "Rows less their mean, over their standard deviation, scaled and shifted; a block each",
     )
-    x = k.param("x", s.outer, s.channels, s.n)
-    weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
-    y = k.param("y", s.outer, s.channels, s.n, out=True)
-    noted = [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
+    x, weights, y, noted = _parameters(k, s)
     row = GroupRow(k, s.n, threads_of(machine, s.n))
     with k.loop("o", s.outer, kind="block") as o, k.loop("c", s.channels, kind="block") as c:
         sums, squares = row.cells(), row.cells()
