@@ -5,10 +5,14 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
 
 
+def _machine(launch: Launch, shared: MemorySpace) -> Machine:
+    return Machine(lanes=1, registers=16, block=4, threads=4096, own_memory=False, launch=launch, spaces=(shared,))
+
+
 def _device(backend: str, about: str, launch: Launch, shared: MemorySpace) -> Target:
     return Target(
         backend,
-        Machine(lanes=1, registers=16, block=4, threads=4096, own_memory=False, launch=launch, spaces=(shared,)),
+        _machine(launch, shared),
         "x86_64-linux-gnu",
         "x86_64",
         about=about,
@@ -34,15 +38,7 @@ TARGETS = (
     # The least that WebGPU asks of an adapter.
     Target(
         "webgpu",
-        Machine(
-            lanes=1,
-            registers=16,
-            block=4,
-            threads=4096,
-            own_memory=False,
-            launch=Launch(group=256),
-            spaces=(MemorySpace("shared", 16 << 10),),
-        ),
+        _machine(Launch(group=256), MemorySpace("shared", 16 << 10)),
         "",
         "",
         about="WebGPU device of a browser: a JavaScript module with kernels in WGSL",
