@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,9 @@ ASK = Ask(blocked=True, surplus=1)
 
 @dataclass
 class Launched:
-    """A kernel call of a case: its operands before, in the interpreter, and after, on the device."""
+    """A kernel call of a case: its operands before, and after, in the interpreter or on a device."""
 
+    label: str
     kernel: Kernel
     before: list[Array]
     after: list[Array]
@@ -36,24 +37,26 @@ def recorded(case: Case, target: str = "opencl") -> list[Launched]:
     calls: list[Launched] = []
 
     def execute(kernel: Kernel, views: list[Array]) -> None:
-        calls.append(Launched(kernel, [view.copy() for view in views], []))
+        calls.append(Launched(f"{case.op} {case.label}", kernel, [view.copy() for view in views], []))
         interpret(kernel, views)
 
     run_lowered(case.op, case.arrays(), find(target).machine, case.constant, ASK, execute)
     return calls
 
 
-def program_of(calls: Sequence[Launched], start: int = 0) -> tuple[Program, bytes]:
+def program_of(
+    calls: Sequence[Launched], start: int = 0, ordered: Callable[[Array], Array] = lambda view: view
+) -> tuple[Program, bytes]:
     """One program of the calls, whose memory is its input and its output, and that memory before; operands lie from
-    ``start`` on."""
+    ``start`` on, in the byte order that ``ordered`` gives them."""
     steps, parts, end = [], [bytes(start)], start
     for i, each in enumerate(calls):
         places = []
         for view in each.before:
             places.append(Place(Region.MUTABLE, end))
-            parts.append(view.tobytes() + bytes(-view.nbytes % ALIGNMENT))
+            parts.append(ordered(view).tobytes() + bytes(-view.nbytes % ALIGNMENT))
             end += len(parts[-1])
-        steps.append(Call(each.kernel, tuple(places), f"call{i}", "case"))
+        steps.append(Call(each.kernel, tuple(places), f"call{i}", each.label))
     port = Port("memory", tensor(DType.U8, end), 0)
     return Program("cases", (port,), (port,), tuple(steps), (), Memory(0, end, 0, 0)), b"".join(parts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,63 +16,43 @@ import pytest
 from byte_products import NAMES, interleaved, operands, products
 from covering_cases import covering
 from interpret import interpret
-from lowered import Ask, run_lowered
+from launched_kernels import ASK, Launched, program_of
+from lowered import run_lowered
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
 from tenon.compilation import resolved
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.machine import Machine, in_halves
-from tenon.machine.plan.program import ALIGNMENT, Call, Memory, Place, Port, Program, Region
+from tenon.machine.plan.program import Program
 from tenon.machine.targets import Target, find
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType, tensor
+from tenon.network.graph.types import DType
 from tenon.network.ops.base import Case
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.device import RemoteBundle
 
-ASK = Ask(blocked=True, surplus=1)
 CASES = list(LOWERED.values())
 
 
-@dataclass
-class Recorded:
-    """A kernel call of the interpreter: its operands before and after."""
-
-    label: str
-    kernel: Kernel
-    before: list[Array]
-    after: list[Array]
-
-
-def recorded(case: Case, machine: Machine) -> list[Recorded]:
+def recorded(case: Case, machine: Machine) -> list[Launched]:
     """The kernel calls of a case."""
-    calls: list[Recorded] = []
+    calls: list[Launched] = []
 
     def execute(kernel: Kernel, views: list[Array]) -> None:
         before = [v.copy() for v in views]
         interpret(kernel, views)
-        calls.append(Recorded(f"{case.op} {case.label}", kernel, before, [v.copy() for v in views]))
+        calls.append(Launched(f"{case.op} {case.label}", kernel, before, [v.copy() for v in views]))
 
     run_lowered(case.op, case.arrays(), machine, case.constant, ASK, execute)
     return calls
 
 
-def program(kernels: Sequence[Recorded], target: Target) -> tuple[Program, Array]:
+def program(kernels: Sequence[Launched], target: Target) -> tuple[Program, Array]:
     """A program that calls every kernel once, and its initial memory, which is the program's input."""
-    calls, parts, end = [], list[bytes](), 0
-    for i, each in enumerate(kernels):
-        places = []
-        for view in each.before:
-            places.append(Place(Region.MUTABLE, end))
-            content = ordered(view, target).tobytes()
-            parts.append(content + bytes(-len(content) % ALIGNMENT))
-            end += len(parts[-1])
-        calls.append(Call(each.kernel, tuple(places), f"call{i}", each.label))
-    port = Port("memory", tensor(DType.U8, end), 0)
-    whole = np.frombuffer(b"".join(parts), np.uint8)
-    return Program("cases", (port,), (port,), tuple(calls), (), Memory(0, end, 0, 0)), whole
+    made, memory = program_of(kernels, ordered=lambda view: ordered(view, target))
+    return made, np.frombuffer(memory, np.uint8)
 
 
 def ordered(array: Array, target: Target) -> Array:
@@ -125,7 +105,7 @@ def test_arithmetic_in_f16(target: str) -> None:
     assert_equal(kernels, row)
 
 
-def assert_equal(kernels: Sequence[Recorded], target: Target) -> None:
+def assert_equal(kernels: Sequence[Launched], target: Target) -> None:
     """The memory after the kernels is that of the interpreter."""
     # a fused multiply-add rounds once
     row = replace(target, flags=(*target.flags, "-ffp-contract=off", "-O1"))
@@ -151,7 +131,7 @@ def assert_equal(kernels: Sequence[Recorded], target: Target) -> None:
 def test_products_of_bytes_on_every_target(target: str) -> None:
     """At the ends of their ranges, where sums of 16 bits saturate or wrap around."""
     skip_without_device(target)
-    row, records = find(target), list[Recorded]()
+    row, records = find(target), list[Launched]()
     lanes = row.machine.lanes
     for kernel in (*(products(name, n) for name in NAMES for n in (1, lanes)), interleaved(lanes)):
         before = list(operands(kernel.name.rpartition("_")[0]))
@@ -159,7 +139,7 @@ def test_products_of_bytes_on_every_target(target: str) -> None:
             before = [before[0].view(np.int8), before[2]]
         after = [a.copy() for a in before]
         interpret(kernel, after)
-        records.append(Recorded(kernel.name, kernel, before, after))
+        records.append(Launched(kernel.name, kernel, before, after))
     made, memory = program(records, row)
     (answer,) = RemoteBundle(Bundle.of(made, resolved(Options(target=target), row))).run([memory])
     for each, call in zip(records, made.calls, strict=True):
