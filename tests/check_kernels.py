@@ -549,7 +549,7 @@ def check_barriers(barriers: list[Frame], threads: int) -> None:
 
 
 def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame]) -> None:
-    """What the threads of a block do to an element between two barriers, and blocks at any time."""
+    """Accesses of the threads of a block to an element between two barriers, and blocks at any time."""
     frames = [*(e.frame for e in events), *barriers]
     depth = max(len(frame.time) for frame in frames)
 

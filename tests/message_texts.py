@@ -187,7 +187,8 @@ class Reader:
                 pass
 
     def _meant(self, value: ast.expr, module: Module, scope: Scope) -> list[ast.expr]:
-        """What an expression may be, of which one element is needed: values of variables, and of tables in them."""
+        """The expressions that one may stand for, of which one element is needed: values of variables, and of tables in
+        them."""
         match value:
             case ast.Name(id=name):
                 known = scope.values.get(name) or module.scope.values.get(name, [])

@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lines(place: Path, fault: str | None = None, target: str = "opencl") -> list[str]:
-    """What the client prints, with the machine's OpenCL or with the stand-in."""
+    """The output of the client, with the machine's OpenCL or with the stand-in."""
     command = [place / "run_on_device", place / "small.tenon", *([target] if target else [])]
     environment = None if fault is None else with_fault(place, fault)
     done = subprocess.run([str(word) for word in command], capture_output=True, check=False, env=environment)

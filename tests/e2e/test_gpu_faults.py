@@ -106,7 +106,7 @@ def test_a_device_is_used_where_it_can_be(library: Path, file: Path) -> None:
 def test_commands_take_targets_in_the_order_of_preference(
     library: Path, file: Path, small: bytes, tmp_path: Path
 ) -> None:
-    """Of a file for several targets, and of a model, which is compiled for one after the other."""
+    """With a file for several targets, and with a model, which is compiled for one after the other."""
     (tmp_path / "model.onnx").write_bytes(small)
     given = (file, tmp_path / "model.onnx", "--rounds", "1", "--target", "opencl,x86-64", "--json")
     done = command("benchmark", *given, LD_LIBRARY_PATH=str(library), TEST_OPENCL_FAULT="no memory")

@@ -88,7 +88,7 @@ UNITS = {
 
 
 LAUNCHES: dict[str, Any] = {"launch": Launch(), "spaces": (SHARED,)}
-"""What a machine of work groups has."""
+"""The rows of a machine with work groups."""
 
 
 def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -> Sequence[Algorithm]:

@@ -52,7 +52,7 @@ def cost(graph: Graph, on_device: frozenset[Node], costs: SplitCosts) -> float:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_split_takes_less_time(seed: int) -> None:
-    """Of all 256; the costs are such that most splits are mixed."""
+    """The least of all 256; the costs are such that most splits are mixed."""
     graph = branches(seed)
     rng = np.random.default_rng(seed)
     a, b, c, d = (float(10**e) for e in rng.uniform(4, 7, 4))

@@ -185,7 +185,7 @@ def test_the_machine_decides() -> None:
     ],
 )
 def test_operators_in_work_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What operators lower to gives what their references do, in layouts without halos."""
+    """Lowered operators give the results of their references, in layouts without halos."""
     monkeypatch.setattr("tenon.machine.algorithms.tiled.DEVICE_CYCLES", 1e9)  # even where direct sums take less time
     registry._sorted.cache_clear()
     operator, _, label = name.partition("::")

@@ -71,7 +71,7 @@ def line(times: Times) -> str:
 
 
 def on_device(facts: Mapping[str, Any]) -> str:
-    """What a run on a device consists of, by its clock, and how long it takes to create the network there."""
+    """The parts of a run on a device, by its clock, and how long it takes to create the network there."""
     upload, kernels, download, create = (duration(facts[k]) for k in ("upload", "kernels", "download", "create"))
     device = facts.get("device", {})
     return (

@@ -126,8 +126,8 @@ def _compiled(
 
 
 def _rewrite(offload: str) -> dict[str, Any]:
-    """What lets a device, of a plug-in or a GPU target, take parts of the network.  Raises InputError if the plug-in
-    cannot be used."""
+    """The option that gives parts of the network to a device, of a plug-in or a GPU target.  Raises InputError if the
+    plug-in cannot be used."""
     if not offload:
         return {}
     from tenon.machine.targets.registry import rows

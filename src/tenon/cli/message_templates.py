@@ -16,7 +16,7 @@ from tenon.cli.catalogue import Catalogue
 
 _INSERTED = re.compile(r"\{(\w+)\}")
 _MARKS = re.compile(r"^ +- |(: |; | \(|\)(?=$|: |; |\)))")
-"""What stands between messages: that of a list, marks behind what a message is about, and parentheses at its end."""
+"""Text between messages: the separator of a list, marks behind what a message is about, and parentheses at its end."""
 
 _WIDE_MARKS = {": ": "\uff1a", "; ": "\uff1b", " (": "\uff08", ")": "\uff09"}
 """The same between Chinese texts."""

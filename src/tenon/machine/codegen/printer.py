@@ -195,7 +195,7 @@ class Printer(Declarations, ABC):
 
     @classmethod
     def space_words(cls, buffer: Buffer) -> str:
-        """What stands before the type in a pointer to a buffer."""
+        """The address space and qualifiers before the type in a pointer to a buffer."""
         return f"{cls.spaces.get(buffer.space, '')}{'const ' if buffer.space == 'const' else ''}"
 
     def unique(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a machine offers to the threads of a launch: memory spaces, and the sizes of a launch, as data.
+"""Memory spaces of a machine for the threads of a launch, and the sizes of a launch, as data.
 
 Registers and the stack belong to each thread of every machine (``proofs.bounds.STACK``); the spaces here are those that
 a machine has besides.

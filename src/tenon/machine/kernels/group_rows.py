@@ -44,8 +44,8 @@ def threads_of(machine: Machine, n: int) -> int:
 
 
 class GroupRow:
-    """What the threads of a block do to a row of ``n`` elements; ``side`` rows are interleaved in it, each combined by
-    itself."""
+    """The work of the threads of a block on a row of ``n`` elements; ``side`` rows are interleaved in it, each combined
+    by itself."""
 
     def __init__(self, k: Builder, n: int, threads: int, side: int = 1) -> None:
         self.k, self.n, self.threads, self.side = k, n, threads, side

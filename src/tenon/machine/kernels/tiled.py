@@ -233,13 +233,14 @@ def _channel(p: _Context, j: int) -> Index:
 
 
 Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
-"""What is negative where a part is zeros, and where its first element lies otherwise."""
+"""Facts that are negative where a part is zeros, and where its first element lies otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Copy:
-    """What a block copies to shared memory in a step, in ``parts`` of ``lanes`` elements; those of a thread are in
-    registers between.  Parts of f32 are copied at once, those of 16 bits are single elements that become f32."""
+    """The elements that a block copies to shared memory in a step, in ``parts`` of ``lanes`` elements; those of a
+    thread are in registers between.  Parts of f32 are copied at once, those of 16 bits are single elements that become
+    f32."""
 
     p: _Context
     shared: Tensor
@@ -362,7 +363,7 @@ def place(s: Conv, at: Index, m: int) -> tuple[Index, Index, Index, list[Index]]
 
 
 def _beside(s: Conv, axis: int, at: Index) -> list[Index]:
-    """What is negative where a tap lies before or past the image along an axis."""
+    """Facts that are negative where a tap lies before or past the image along an axis."""
     before, past = s.border(axis)
     size = (s.x.h, s.x.w)[axis]
     return [at] * (before > 0) + [size - 1 - at] * past
@@ -414,7 +415,7 @@ def _results(p: _Context, acc: Tensor, ends: Ends | None, sums: Tensor | None) -
 
 
 def _past(s: Conv, quad: Index, n: int) -> list[Index]:
-    """What is negative past the last channels, where blocks of ``n`` have any."""
+    """Facts that are negative past the last channels, where blocks of ``n`` have any."""
     quads = -(-s.padded // 4)
     return [quads - 1 - quad] if 4 * quads % n else []
 

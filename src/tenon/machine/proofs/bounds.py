@@ -104,8 +104,8 @@ def upper(e: Index, guards: tuple[Index, ...] = (), memo: _Memo | None = None) -
 
 
 def _cuts(fact: Index) -> Iterator[Index]:
-    """What follows for the terms that are multiples of a number, from a fact that the others only lower: c - 4 * i - j
-    >= 0 gives c // 4 - i >= 0."""
+    """The bounds that follow for the terms that are multiples of a number, from a fact that the others only lower:
+    c - 4 * i - j >= 0 gives c // 4 - i >= 0."""
     for by in {abs(k) for _, k in fact.terms} - {1}:
         kept = tuple((a, k // by) for a, k in fact.terms if k % by == 0)
         if all(k < 0 for _, k in fact.terms if k % by):
@@ -459,8 +459,8 @@ class _Proof:
 
     # ---------------------------------------------------------------------------------------- indices
     def told(self, facts: Facts) -> Facts:
-        """What holds where a test does, in a launch of work groups: there an index is often cut into a tile and the
-        place in it, which tests of the whole say something of."""
+        """The facts that hold where a test does, in a launch of work groups: there an index is often cut into a tile
+        and the place in it, which tests of the whole say something of."""
         return facts if self.groups is None else (*facts, *(cut for f in facts for cut in _cuts(f)))
 
     def facts(self, facts: Facts, guards: Facts) -> None:

@@ -55,7 +55,7 @@ def group_conflict(groups: WorkGroups, same: Mapping[Buffer, Buffer]) -> str:
 
 
 class _AtFaultError(Exception):
-    """What is at fault."""
+    """A conflict, by its message."""
 
 
 @dataclass
@@ -200,7 +200,7 @@ def has_barrier(body: tuple[Stmt, ...]) -> bool:
 
 
 def _limits(guards: Facts) -> tuple[tuple[Atom, int], ...]:
-    """What tests say of one atom alone: that it is at most a number."""
+    """The largest values of single atoms that tests allow."""
     limits: dict[Atom, int] = {}
     for g in guards:
         if len(g.terms) == 1 and g.terms[0][1] < 0:

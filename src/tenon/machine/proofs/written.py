@@ -195,7 +195,7 @@ def _covers_box(r: Record, index: list[Index], moving: list[int], width: int, ev
 
 
 def _inside(image: tuple[Array, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """What lies inside of the buffer: what does not is another proof's concern."""
+    """The part of a range that lies inside of the buffer; the rest is another proof's concern."""
     inside = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(image, shape, strict=True)])
     return tuple(i[inside] for i in image)
 

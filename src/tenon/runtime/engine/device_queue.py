@@ -22,7 +22,7 @@ def has_queue(library: ctypes.CDLL, entry: str) -> bool:
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a device says of itself: its name, its driver's version, the version of the interface (OpenCL's, or the
+    """The facts that a device states: its name, its driver's version, the version of the interface (OpenCL's, or the
     compute capability), the number of compute units, and bytes of memory."""
 
     name: str

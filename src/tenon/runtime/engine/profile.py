@@ -166,7 +166,7 @@ class Profile:
         }
 
     def _device(self) -> dict[str, Any]:
-        """What is said of a device; nothing of processors."""
+        """The entries of JSON about a device; none for processors."""
         if self.device is None:
             return {}
         return {

@@ -13,8 +13,9 @@ from tenon.runtime.plugins.min_cut import Capacities
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """What the split depends on: multiply-adds and bytes of memory per second of the processor and of the device,
-    seconds that a launch takes, bytes per second of a copy between the two, and seconds that every copy takes.
+    """The rates and times that the split depends on: multiply-adds and bytes of memory per second of the processor and
+    of the device, seconds that a launch takes, bytes per second of a copy between the two, and seconds that every copy
+    takes.
 
     The defaults are of the order of one core of a current processor beside a small GPU.  They are not measured: the
     same model is split in the same way everywhere.

@@ -47,7 +47,7 @@ class ChoosingDevice(Device, Protocol):
         """The nodes of a bound graph that it runs, all of which it supports."""
 
     def stored(self, model: bytes) -> bytes:
-        """What a bundle keeps of a part instead of its ONNX model."""
+        """The bytes that a bundle keeps of a part instead of its ONNX model."""
 
 
 _devices: dict[str, Device] = {}

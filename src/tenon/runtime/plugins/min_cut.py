@@ -35,7 +35,7 @@ class Capacities:
         return set(came)
 
     def _reached(self, source: Hashable) -> dict[Hashable, Hashable]:
-        """What can be reached over capacities that are left, and from where."""
+        """The nodes that can be reached over capacities that are left, each with the node before it."""
         came: dict[Hashable, Hashable] = {source: source}
         waiting = deque([source])
         while waiting:

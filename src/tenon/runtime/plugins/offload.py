@@ -83,7 +83,7 @@ class DevicePart(SourceOperator):
 
 
 def _bundle_results(bundle: Array, inputs: Sequence[Array]) -> tuple[Array, ...]:
-    """What a ``.tenon`` file gives on this machine's processor."""
+    """The outputs of a ``.tenon`` file on this machine's processor."""
     with scratch() as folder:
         (folder / "part.tenon").write_bytes(bundle.tobytes())
         with open_bundle(folder / "part.tenon", target="host") as engine:

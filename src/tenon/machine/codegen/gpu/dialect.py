@@ -1,4 +1,4 @@
-"""What the C-like languages of devices share: scalars, indices of an int, floats of 16 bits by functions."""
+"""The common base of the C-like languages of devices: scalars, indices of an int, floats of 16 bits by functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeviceC(CLike):
     operations: ClassVar[frozenset[str]] = frozenset(
         {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar", "vector4"}
     )
-    """What it can print, of ``loops.OPS``."""
+    """The operations of ``loops.OPS`` that it can print."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ class WordC(DeviceC):
     as_float: ClassVar[str]
     as_word: ClassVar[str]
     let: ClassVar[str]
-    """What declares a word or a float of a helper function."""
+    """The keyword that declares a word or a float of a helper function."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class WordC(DeviceC):
         """The number of the first element of an operand, as the launch gives it."""
 
     def arguments(self, step: KernelLaunch) -> list[str]:
-        """What an entry gives a kernel."""
+        """The arguments that an entry gives to a kernel."""
         operands = [self.operand(i) for i in range(len(step.call.kernel.params))]
         return operands + (["block", "thread"] if step.groups else ["item", "item + 1"] if step.work_items else [])
 

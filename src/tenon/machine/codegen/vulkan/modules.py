@@ -138,7 +138,7 @@ _KEEPING = {
     _CAPABILITY: [_instruction(_CAPABILITY, 4466)],
     _EXTENSION: [_instruction(_EXTENSION, *unpack("<6I", b"SPV_KHR_float_controls\0\0"))],
 }
-"""What allows modules to ask that NaNs are kept, behind instructions of the same code."""
+"""The instructions that allow modules to ask that NaNs are kept, behind instructions of the same code."""
 
 
 def _widths(instructions: Iterable[Instruction]) -> list[int]:
@@ -153,7 +153,8 @@ def _named(instruction: Instruction) -> Iterator[int]:
 
 
 def _reached(definitions: Mapping[int, list[Instruction]], entry: int) -> set[int]:
-    """What the entry refers to.  Nothing else may be kept: it would count as shared memory that the kernel uses."""
+    """The definitions that the entry refers to.  Nothing else may be kept: it would count as shared memory that the
+    kernel uses."""
     kept, waiting = {entry}, [entry]
     while waiting:
         named = {word for i in definitions[waiting.pop()] for word in _named(i)}

@@ -51,7 +51,7 @@ class WebGpu(DeviceBackend):
 
 
 def _network(program: Program, steps: Sequence[KernelLaunch], shaders: Shaders) -> dict[str, Any]:
-    """What the host reads: sizes of the regions, ports, and the launches in order."""
+    """The tables that the host reads: sizes of the regions, ports, and the launches in order."""
     memory = program.memory
     return {
         "sizes": [memory.constant, memory.mutable, memory.activations],
