@@ -42,8 +42,8 @@ from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
 from tenon.network.ops.traits import is_quantised
-from tenon.network.ops.unroll import in_integers, unrolled
 from tenon.network.passes.base import Pass
+from tenon.network.passes.bodies import with_usable_bodies
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.heads import with_head
 from tenon.network.passes.integers import to_integers
@@ -52,7 +52,7 @@ from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
-from tenon.network.passes.sound_features import compile_features_in, computes_features
+from tenon.network.passes.sound_features import compile_features_in
 from tenon.options import (
     Emit,
     OptionKeywords,
@@ -512,10 +512,9 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
-    if compilation.precision != "fp32" or compilation.ram is not None:
-        graph = unrolled(graph)  # what follows looks at every layer
-    elif is_quantised(graph):
-        graph = unrolled(graph, keep=lambda body: in_integers(body) or computes_features(body))
+    flat = compilation.precision != "fp32" or compilation.ram is not None
+    decides = find_backend(compilation.target.backend).launch == "call"  # a queue's host sees no result before the end
+    graph = with_usable_bodies(graph, flat=flat, branches=decides)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":

@@ -52,7 +52,7 @@ Gradient is written out as nodes, through {gradients}.
 The elements of a sequence X are inputs or outputs of their own, `X[0]`, `X[1]` and so on; there are as many as shapes
 are given for. An optional input without a shape is absent. Loops are unrolled, so their iteration count must be known
 when compiling (a condition that is computed at run time may end them early); of an If whose condition is not known,
-both branches are computed and the result is chosen.
+one of both branches runs, which must give results of the same shapes.
 
 Results are compared at ONNX's own tolerances, and at no less than two units in the last place for floats of 16 bits,
 whose expected values hold the roundings of every intermediate result. Two cases pass against expectations that are

@@ -31,7 +31,10 @@ KERNELS = {
     "Softmax",
 }
 """The parameters of a kernel have the name of the operator that it computes, one in ``kernels``, one in ``ops``."""
-SHARED = {"TopK": "tenon.metrics.TopK is public; the other is ONNX's operator"}
+SHARED = {
+    "If": "a statement of the loop IR, and ONNX's operator",
+    "TopK": "tenon.metrics.TopK is public; the other is ONNX's operator",
+}
 """Names of two classes each, with what these mean; nothing is added without a reason."""
 BROKEN = re.compile(r"(Of|That of|Those of) ")
 """A sentence that cannot be read without the name of what it describes."""

@@ -101,8 +101,9 @@ def _layer(node: Node) -> LayerSummary:
 
 
 def _macs(node: Node) -> int:
-    """Multiply-accumulates of a run, those of a loop in all of its iterations."""
-    if isinstance(node.op, Scan):
-        return node.op.count * sum(_macs(inner) for body in node.bodies for inner in body)
+    """Multiply-accumulates of a run, those of a loop in all of its iterations and of a choice in all branches."""
+    if node.bodies:
+        times = node.op.count if isinstance(node.op, Scan) else 1
+        return times * sum(_macs(inner) for body in node.bodies for inner in body)
     types = [None if v is None else v.type for v in node.inputs]
     return operator(node).macs(types, [v.type for v in node.outputs])

@@ -20,6 +20,7 @@ from tenon.machine.plan.order import orders, schedule
 from tenon.machine.plan.program import (
     ALIGNMENT,
     Advance,
+    Branch,
     Call,
     Carried,
     Item,
@@ -34,6 +35,7 @@ from tenon.machine.plan.weights import Weighed, aligned
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import LARGEST_BUFFER, TensorType
 from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
+from tenon.network.ops.branch import If
 from tenon.network.ops.scan import Scan
 
 
@@ -132,7 +134,7 @@ class _Lowering:
         self.given: set[Value] = set()  # the memory of a body's inputs and outputs, which the graph around it has
         self.span: dict[Node, tuple[int, int]] = {}  # the numbers of the nodes that run while a node does
         self.lowered: dict[Node, list[_Lowered]] = {}
-        self.bodies: dict[Node, _Lowering] = {}
+        self.bodies: dict[Node, list[_Lowering]] = {}
 
     def program(self, name: str) -> Program:
         initial = self.graph.initial
@@ -165,33 +167,41 @@ class _Lowering:
         )
 
     def prepare(self, first: int = 0) -> list[Node]:
-        """Lower all nodes and number them from ``first`` on.  Returns them by number; a loop stands before its body and
-        behind it."""
+        """Lower all nodes and number them from ``first`` on.  Returns them by number; a node with bodies stands before
+        each of them and behind it."""
         running: list[Node] = []
         for node in self.graph:
             start = first + len(running)
             running.append(node)
-            if isinstance(node.op, Scan):
-                (body,) = node.bodies
-                inner = self.bodies[node] = _Lowering(body, self.setting, self.constants, self.places, self.depth + 1)
-                inner.given = {inner.storage.root(v)[0] for v in (*body.inputs, *body.outputs)}
-                running += [*inner.prepare(start + 1), node]
+            if node.bodies:
+                inside = self.bodies[node] = [self.lowering(node, body) for body in node.bodies]
+                for inner in inside:
+                    running += [*inner.prepare(first + len(running)), node]
             elif node not in self.storage.silent:
                 self.lowered[node] = self.steps(node)
             self.span[node] = start, first + len(running) - 1
         return running
 
+    def lowering(self, node: Node, body: Graph) -> _Lowering:
+        """The lowering of a body of a node."""
+        depth = self.depth + isinstance(node.op, Scan)
+        inner = _Lowering(body, self.setting, self.constants, self.places, depth)
+        inner.given = {inner.storage.root(v)[0] for v in (*body.inputs, *body.outputs)}
+        return inner
+
     def items(self, scratch: Mapping[tuple[Node, str], Place]) -> Iterator[Item]:
-        """The calls and loops of all nodes."""
+        """The calls, loops and branches of all nodes."""
         for node in self.graph:
             if isinstance(node.op, Scan):
                 yield self.repeat(node, node.op, scratch)
+            elif isinstance(node.op, If):
+                yield self.branch(node, scratch)
             elif node in self.lowered:
                 yield from self.calls(node, self.lowered[node], scratch)
 
     def repeat(self, node: Node, op: Scan, scratch: Mapping[tuple[Node, str], Place]) -> Repeat:
         """A loop.  Its states lie where the node's outputs do, which are copied there before it."""
-        (body,), inner = node.bodies, self.bodies[node]
+        (body,), (inner,) = node.bodies, self.bodies[node]
         pairs = zip(node.inputs, node.outputs[: op.states], strict=False)
         if any(v is None or self.storage.root(v)[0] is not self.storage.root(w)[0] for v, w in pairs):
             raise InternalError(f"{node.origin}: a state of the loop has no place of its own")
@@ -204,6 +214,17 @@ class _Lowering:
             inner.places[inner.storage.root(value)[0]] = home
         carried = (Carried(p, v.type.nbytes) for p, v in zip(states, node.outputs, strict=False))
         return Repeat(op.count, tuple(inner.items(scratch)), scratch[node, "counter"], tuple(carried))
+
+    def branch(self, node: Node, scratch: Mapping[tuple[Node, str], Place]) -> Branch:
+        """A choice.  Each body writes its outputs where the node's outputs lie."""
+        given = [self.place(node.input(i)) for i in range(len(node.inputs))]
+        results = [self.place(v) for v in node.outputs]
+        for body, inner in zip(node.bodies, self.bodies[node], strict=True):
+            inner.places.update(zip(body.inputs, given[1:], strict=True))
+            for value, home in zip(body.outputs, results, strict=True):
+                inner.places[inner.storage.root(value)[0]] = home
+        holds, fails = (tuple(inner.items(scratch)) for inner in self.bodies[node])
+        return Branch(given[0], (fails, holds))
 
     def sliced(self, node: Node, op: Scan) -> Iterator[tuple[Value, Value]]:
         """The operands and results that are cut into slices, and what is a slice of each in the body."""
@@ -256,10 +277,14 @@ class _Lowering:
             lives[root] = min(a, first), max(b, last)
         blocks = [Block(aligned(v.type.nbytes), *life) for v, life in lives.items()]
         owners: list[_Owner] = list(lives)
-        for node, inner in self.bodies.items():
-            more, inside = inner.blocks()
-            blocks += [Block(ALIGNMENT, *self.span[node]), *more]
-            owners += [(node, "counter"), *inside]
+        for node, lowerings in self.bodies.items():
+            if isinstance(node.op, Scan):
+                blocks.append(Block(ALIGNMENT, *self.span[node]))
+                owners.append((node, "counter"))
+            for inner in lowerings:
+                more, inside = inner.blocks()
+                blocks += more
+                owners += inside
         for node, steps in self.lowered.items():
             scratch: dict[str, int] = {}
             for s in steps:

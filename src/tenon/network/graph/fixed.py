@@ -71,7 +71,7 @@ def data_for(name: str, given: Array, type: TensorType) -> Array:
         data = given.astype(dtype.numpy)
     if not dtype.is_float and not np.array_equal(data.astype(np.float64), given.astype(np.float64)):
         raise InputError(f"--value {name}: {_shown(given)} does not fit an input {type}")
-    return np.ascontiguousarray(np.broadcast_to(data, shape) if given.ndim == 0 else data.reshape(shape))
+    return np.asarray(np.broadcast_to(data, shape) if given.ndim == 0 else data.reshape(shape), order="C")
 
 
 def _shown(given: Array) -> str:

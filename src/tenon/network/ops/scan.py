@@ -36,6 +36,11 @@ class Scan(Operator):
     arity: ClassVar[tuple[int, int]] = (0, 1 << 16)
     internal: ClassVar[bool] = True
 
+    @property
+    def shared(self) -> int:
+        """The number of the first input that all iterations read alike."""
+        return self.states + self.slices
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         raise InternalError("the types of a Scan follow from its body")
 

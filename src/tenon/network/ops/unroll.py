@@ -1,4 +1,5 @@
-"""Loops as nodes for each of their iterations, for what cannot look into bodies: other formats, quantisation."""
+"""Loops as nodes for each of their iterations and choices as nodes of both branches, for what cannot look into bodies:
+other formats, quantisation."""
 
 from __future__ import annotations
 
@@ -6,32 +7,40 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tenon.errors import InternalError
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.writer import Names
 from tenon.network.ops.base import Operator
+from tenon.network.ops.branch import If
+from tenon.network.ops.comparison import Where
 from tenon.network.ops.move import Concat
 from tenon.network.ops.scan import Scan
 from tenon.network.ops.shape import Identity, Unsqueeze
 from tenon.network.ops.slice_gather import Gather
 
+Keep = Callable[[Node], bool]
+"""Whether a node with bodies stays as it is."""
 
-def unrolled(graph: Graph, *, keep: Callable[[Graph], bool] = lambda body: False) -> Graph:
-    """The same graph without loops, but those whose body is to be kept; ``graph`` itself if there are no others."""
 
-    def opened(node: Node) -> bool:
-        return isinstance(node.op, Scan) and not all(map(keep, node.bodies))
-
-    if not any(map(opened, graph)):
+def unrolled(graph: Graph, *, keep: Keep = lambda node: False) -> Graph:
+    """The same graph without nodes that have bodies, but those that are to be kept; ``graph`` itself if there are no
+    others."""
+    if not _opens(graph, keep):
         return graph
     copy = graph.copy()
     names = Names(copy)
     for node in copy:
-        if isinstance(node.op, Scan) and opened(node):
-            results = _Unrolling(copy, node, names).run(node.op)
-            for old, new in zip(node.outputs, results, strict=True):
-                copy.replace(old, _named(copy, new, node, old.name) if copy.is_output(old) else new)
-            copy.remove(node)
+        if node.bodies and not keep(node):
+            _put(copy, node, _Unrolling(copy, node, names).run())
+        else:
+            node.bodies = tuple(unrolled(body, keep=keep) for body in node.bodies)
     return unrolled(copy, keep=keep)
+
+
+def _opens(graph: Graph, keep: Keep) -> bool:
+    """Whether there is a node in the graph, or in a body of one that is kept, that is not to be kept."""
+    with_bodies = [node for node in graph if node.bodies]
+    return any(not keep(node) or any(_opens(body, keep) for body in node.bodies) for node in with_bodies)
 
 
 def in_integers(body: Graph) -> bool:
@@ -44,15 +53,42 @@ def _named(graph: Graph, value: Value, node: Node, name: str) -> Value:
     return graph.add(Identity(), [value], [name], node.origin, before=node).output
 
 
+def take_body(graph: Graph, node: Node, body: Graph, arguments: Sequence[Value], names: Names) -> None:
+    """Replace ``node`` by a copy of ``body``, which is one of its own, for these arguments."""
+    _put(graph, node, _Unrolling(graph, node, names).iteration(body, arguments))
+
+
+def _put(graph: Graph, node: Node, results: Sequence[Value]) -> None:
+    """Replace a node by what its outputs are."""
+    for old, new in zip(node.outputs, results, strict=True):
+        graph.replace(old, _named(graph, new, node, old.name) if graph.is_output(old) else new)
+    graph.remove(node)
+
+
 class _Unrolling:
-    """The iterations of one node, placed before it."""
+    """The iterations or the branches of one node, placed before it."""
 
     def __init__(self, graph: Graph, node: Node, names: Names) -> None:
         self.graph, self.node, self.names = graph, node, names
         self.constants: dict[Value, Value] = {}
 
-    def run(self, op: Scan) -> list[Value]:
-        """What replaces the node's outputs."""
+    def run(self) -> list[Value]:
+        """The values that replace the node's outputs."""
+        match self.node.op:
+            case Scan() as op:
+                return self.iterations(op)
+            case If():
+                return self.branches()
+        raise InternalError(f"{self.node} has bodies, and it is not known what they do")
+
+    def branches(self) -> list[Value]:
+        """Both branches, and a choice between each two results."""
+        condition, *given = [self.node.input(i) for i in range(len(self.node.inputs))]
+        first, second = (self.iteration(body, given) for body in self.node.bodies)
+        return [self.add(Where(), condition, a, b) for a, b in zip(first, second, strict=True)]
+
+    def iterations(self, op: Scan) -> list[Value]:
+        """All iterations of a loop."""
         given = [self.node.input(i) for i in range(len(self.node.inputs))]
         states, sliced = given[: op.states], given[op.states : op.states + op.slices]
         alike, (body,) = given[op.states + op.slices :], self.node.bodies
@@ -72,8 +108,9 @@ class _Unrolling:
             inputs = [None if v is None else known.get(v) or self.constant(v) for v in inner.inputs]
             names = [self.names.fresh(v.name) for v in inner.outputs]
             bodies = [each.copy() for each in inner.bodies]
-            made = self.graph.add(inner.op, inputs, names, inner.origin, before=self.node, bodies=bodies)
-            known.update(zip(inner.outputs, made.outputs, strict=True))
+            made = self.graph.add(inner.op, inputs, names, inner.origin, infer=False, before=self.node, bodies=bodies)
+            for old, new in zip(inner.outputs, made.outputs, strict=True):
+                new.type, known[old] = old.type, new
         return [known.get(v) or self.constant(v) for v in body.outputs]
 
     def constant(self, value: Value) -> Value:

@@ -10,6 +10,7 @@ from tenon.network.graph.graph import Graph
 from tenon.network.graph.verify import verify as check
 from tenon.network.passes.affine import DECOMPOSE, FOLD
 from tenon.network.passes.base import Log, Pass, Passed, run, silent, unseen
+from tenon.network.passes.branches import KNOWN_BRANCHES
 from tenon.network.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
 from tenon.network.passes.channels import CHANNELS
 from tenon.network.passes.fuse import FUSE
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 PIPELINE: list[Pass] = [
     DEAD,
     CONSTANTS,
+    KNOWN_BRANCHES,
     IDENTITIES,
     MOVES,
     COMMON,
@@ -70,7 +72,8 @@ def optimize(
 ) -> Graph:
     """Run the pipeline on ``graph``, which is changed and returned.
 
-    Bodies of nodes are graphs of their own: each is optimised in the same way, before the graph that it is in.
+    Bodies of nodes are graphs of their own: each is optimised in the same way, before the graph that it is in, but for
+    the choices that need not be made.
 
     Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``narrow`` are passes that change
     element types (see ``passes.precision``); they run before operators are fused.  Without ``fuse`` the
@@ -81,6 +84,8 @@ def optimize(
     pass that ran.
     Raises InternalError, naming the pass or the rule and the node, if one fails.
     """
+    if level >= KNOWN_BRANCHES.level:
+        run(graph, KNOWN_BRANCHES, log)
     for body in [body for node in graph for body in node.bodies]:
         optimize(body, verify, level, log, passed=passed, narrow=narrow, fuse=fuse, failures=failures)
     if verify:

@@ -115,7 +115,7 @@ class Reference:
 def in_double(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """The results of the operator computed in f64, rounded to its result type."""
     plain = by_reference(node, arrays)
-    if not any(a.dtype == np.float32 for a in plain):
+    if node.bodies or not any(a.dtype == np.float32 for a in plain):
         return plain
     wide = [a.astype(np.float64) if a is not None and a.dtype == np.float32 else a for a in arrays]
     try:

@@ -1,21 +1,23 @@
-"""Control flow, sequences and optionals of ONNX, resolved while importing.
+"""Control flow, sequences and optionals of ONNX.
 
-Branches and bodies are inlined: they have no effects but their results.  A condition that is known picks a branch;
-otherwise both are computed and the results chosen at run time.  Loops are unrolled.  A sequence is a list of values
-whose length is known; an optional is a value, a sequence or nothing.
+A condition that is known picks a branch, which is inlined; otherwise both become bodies of a node that runs one of
+them.  Loops are unrolled.  A sequence is a list of values whose length is known; an optional is a value, a sequence or
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.formats.decompositions.branches import choose, different
 from tenon.formats.decompositions.onnx.node import Entry, TensorSequence
-from tenon.formats.graph_builder.errors import RefusedError
-from tenon.formats.importers.onnx.node_context import SubgraphNode
+from tenon.formats.graph_builder.errors import RefusedError, UntypedError
+from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, rebuilt
 from tenon.network.graph.graph import Value
 from tenon.network.graph.writer import is_known
 
@@ -33,10 +35,25 @@ def _if(call: SubgraphNode) -> list[Entry]:
         if condition.data.size != 1:
             raise RefusedError(f"its condition has {condition.data.size} elements, not one")
         return call.inline(branches[0 if condition.data.item() else 1], ())
-    first, second = (call.inline(branch, ()) for branch in branches)
-    if is_known(condition) and condition.type.rank:
+    if not is_known(condition):
+        raise UntypedError
+    if condition.type.rank:
         condition = call.emit("Reshape", [condition, call.constant(np.zeros(0, np.int64))])
-    return [call.choose(condition, a, b) for a, b in zip(first, second, strict=True)]
+    writer, entries = call.importer.writer, list[list[Entry]]()
+
+    def branch(graph: GraphProto) -> list[Value]:
+        entries.append(call.body(graph, ()))
+        if list(map(_kind, entries[0])) != list(map(_kind, entries[-1])):
+            raise different(writer, condition, "sequences of different lengths")
+        return flat(entries[-1])
+
+    values = choose(writer, condition, [partial(branch, graph) for graph in branches], call.origin)
+    return rebuilt(entries[0], values)
+
+
+def _kind(entry: Entry) -> object:
+    """What is the same in results of both branches besides types."""
+    return len(entry.values) if isinstance(entry, TensorSequence) else type(entry)
 
 
 def _loop(call: SubgraphNode) -> list[Entry]:

@@ -13,7 +13,7 @@ import numpy as np
 from tenon.formats.decompositions.onnx.node import Entry, StringTensor, TensorSequence
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.fixed import remedy
-from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
 from tenon.network.graph.writer import Writer, is_known
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class NodeImporter(Protocol):
     def emit_node(
         self, type: str, inputs: Sequence[Value | None], name: str, origin: Origin, **attributes: Any
     ) -> Value: ...
+
+    def close_extents(self, nodes: Sequence[Node], results: Sequence[Value]) -> None:
+        """Report the tensors whose extents depend on data that ``nodes`` make and something reads."""
 
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
         """Import some nodes of a graph, with what its names stand for."""
@@ -103,6 +106,13 @@ class SubgraphNode:
             raise RefusedError(f"its sub-graph does not make {', '.join(map(repr, missing))}")
         return [inner[name] for name in names]
 
+    def body(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
+        """The outputs of a sub-graph whose nodes become a body."""
+        before = len(self.importer.graph)
+        results = self.inline(graph, arguments)
+        self.importer.close_extents(self.importer.graph.nodes[before:], flat(results))
+        return results
+
     def choose(self, condition: Value, a: Entry, b: Entry) -> Entry:
         """``a`` where the condition holds at run time, else ``b``."""
         if a is b:
@@ -129,6 +139,37 @@ class SubgraphNode:
             f"its condition is computed at run time, and its branches give {what}",
             remedy(inputs, "let both branches give the same shapes"),
         )
+
+
+def flat(entries: Sequence[Entry]) -> list[Value]:
+    """The tensors that entries consist of."""
+    values: list[Value] = []
+    for entry in entries:
+        match entry:
+            case TensorSequence():
+                values += entry.values
+            case StringTensor():
+                values.append(entry.bytes)
+            case Value():
+                values.append(entry)
+    return values
+
+
+def rebuilt(entries: Sequence[Entry], values: Sequence[Value]) -> list[Entry]:
+    """Entries like these, of other tensors."""
+    rest = iter(values)
+
+    def entry(like: Entry) -> Entry:
+        match like:
+            case TensorSequence():
+                return TensorSequence(tuple(next(rest) for _ in like.values))
+            case StringTensor():
+                return StringTensor(next(rest))
+            case Value():
+                return next(rest)
+        return like
+
+    return [entry(like) for like in entries]
 
 
 # ---------------------------------------------------------------------------------------- control flow

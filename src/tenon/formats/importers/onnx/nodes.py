@@ -29,7 +29,7 @@ from tenon.formats.wire.onnx_tensors import STRING, TensorError, array, is_missi
 from tenon.network import ops
 from tenon.network.graph.bind import remedy
 from tenon.network.graph.fixed import data_for
-from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
 from tenon.network.graph.strings import encoded
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.graph.writer import HOSTILE, Writer, is_known, reason
@@ -143,6 +143,17 @@ class OnnxImporter:
             for reader in value.uses:
                 what = f"reads '{value.name}', whose extent depends on data"
                 self.writer.report(reader.origin, what, "cut the model before it with --to")
+
+    def close_extents(self, nodes: Sequence[Node], results: Sequence[Value]) -> None:
+        """Report the tensors whose extents depend on data that ``nodes``, part of a body, make and something reads."""
+        for node in nodes:
+            for value in node.outputs:
+                if self.counted.pop(value, None) is None:
+                    continue
+                returned = [node.origin] if any(v is value for v in results) else []
+                if origins := [*(reader.origin for reader in value.uses), *returned]:
+                    what = f"reads or returns '{value.name}' in a branch or a loop, and its extent depends on data"
+                    self.writer.report(origins[0], what, "cut the model before it with --to")
 
     def check_extents(self, name: str, value: Value) -> None:
         """Report an output that has no elements although the file says that it has."""

@@ -65,25 +65,28 @@ def entry_text(program: Program, steps: Sequence[KernelLaunch], c: C99, *, profi
 def _at_once(program: Program, printed: Iterable[_Printed]) -> Iterator[str]:
     yield f"int {program.name}({_REGIONS}) {{"
     yield from _unused({*_operands(program), *_decisive(program)})
-    yield from _run(program.items, iter(printed), 0)
+    yield from _run(program.items, iter(printed), ())
     yield from ("  return 0;", "}")
 
 
-def _run(items: Iterable[Item], printed: Iterator[_Printed], depth: int, margin: str = "  ") -> Iterator[str]:
+def _run(
+    items: Iterable[Item], printed: Iterator[_Printed], counters: tuple[str, ...], margin: str = "  "
+) -> Iterator[str]:
+    """The statements of a tree inside of loops with these counters."""
     for item in items:
         match item:
             case Call():
                 call = next(printed)
                 yield from (f"{margin}{call.comment}", f"{margin}{call.local}")
             case Repeat():
-                i = _local(depth)
-                yield f"{margin}for (int32_t {i} = 0; {i} < {_count(item)}; {i}++) {{"
-                yield from _run(item.body, printed, depth + 1, f"{margin}  ")
+                i = _local(len(counters))
+                yield f"{margin}for (int32_t {i} = 0; {i} < {_count(item, counters)}; {i}++) {{"
+                yield from _run(item.body, printed, (*counters, i), f"{margin}  ")
                 yield f"{margin}}}"
             case Branch():
-                for head, body in zip(_heads(item), item.bodies, strict=True):
+                for head, body in zip(_heads(item, counters), item.bodies, strict=True):
                     yield f"{margin}{head}"
-                    yield from _run(body, printed, depth, f"{margin}  ")
+                    yield from _run(body, printed, counters, f"{margin}  ")
                 yield f"{margin}}}"
 
 
@@ -123,11 +126,11 @@ def _pieces(
         yield "    break;"
     yield from ("  }", "}\n", f"int {following}({_REGIONS}, int {word}) {{")
     yield from _unused({*_decisive(program), *([Region.ACTIVATIONS] if _has_loops(program) else [])})
-    yield from (f"  switch ({word}) {{", "  case -1:", *_choices(program.items, iter(phases), "    "))
+    yield from (f"  switch ({word}) {{", "  case -1:", *_choices(program.items, iter(phases), (), "    "))
     yield from ("    return -1;", "  default:", f"    return {word} + 1;", "  }", "}\n")
 
 
-def _choices(items: Iterable[Item], phases: Iterator[int], margin: str) -> Iterator[str]:
+def _choices(items: Iterable[Item], phases: Iterator[int], counters: tuple[str, ...], margin: str) -> Iterator[str]:
     """Loops and branches, with a return in place of every run of calls and, behind it, the label of its last phase, so
     that the function goes on where it returned."""
     for is_call, group in groupby(items, lambda item: isinstance(item, Call)):
@@ -136,20 +139,20 @@ def _choices(items: Iterable[Item], phases: Iterator[int], margin: str) -> Itera
             yield from (f"{margin}return {own[0]};", f"{margin[2:]}case {own[-1]}:;")
             continue
         for item in group:
-            yield from _choice(item, phases, margin)
+            yield from _choice(item, phases, counters, margin)
 
 
-def _choice(item: Item, phases: Iterator[int], margin: str) -> Iterator[str]:
+def _choice(item: Item, phases: Iterator[int], counters: tuple[str, ...], margin: str) -> Iterator[str]:
     match item:
         case Repeat():
             i = _kept(item)
-            yield f"{margin}for ({i} = 0; {i} < {_count(item)}; {i}++) {{"
-            yield from _choices(item.body, phases, f"{margin}  ")
+            yield f"{margin}for ({i} = 0; {i} < {_count(item, counters)}; {i}++) {{"
+            yield from _choices(item.body, phases, (*counters, i), f"{margin}  ")
             yield f"{margin}}}"
         case Branch():
-            for head, body in zip(_heads(item), item.bodies, strict=True):
+            for head, body in zip(_heads(item, counters), item.bodies, strict=True):
                 yield f"{margin}{head}"
-                yield from _choices(body, phases, f"{margin}  ")
+                yield from _choices(body, phases, counters, f"{margin}  ")
             yield f"{margin}}}"
 
 
@@ -167,15 +170,15 @@ def _kept(loop: Repeat) -> str:
     return f"TENON_COUNTER({loop.counter.offset})"
 
 
-def _count(loop: Repeat) -> str:
+def _count(loop: Repeat, counters: Sequence[str]) -> str:
     if isinstance(loop.count, int):
         return str(loop.count)
-    return f"*(const int64_t *){_address(None, loop.count, ())}"
+    return f"*(const int64_t *){_address(None, loop.count, counters)}"
 
 
-def _heads(branch: Branch) -> Iterator[str]:
-    """The beginnings of the bodies of a branch."""
-    condition = f"*(const uint8_t *){_address(None, branch.condition, ())}"
+def _heads(branch: Branch, counters: Sequence[str]) -> Iterator[str]:
+    """The beginnings of the bodies of a branch inside of loops with these counters."""
+    condition = f"*(const uint8_t *){_address(None, branch.condition, counters)}"
     last = len(branch.bodies) - 1
     for number in range(last + 1):
         test = f"if ({condition} == {number}) " if number < last else ""

@@ -1,0 +1,113 @@
+"""Choices that are made at run time: nodes with two bodies, of which one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tenon.formats.graph_builder.errors import RefusedError, UntypedError
+from tenon.network.graph.fixed import remedy
+from tenon.network.graph.graph import Graph, Node, Origin, Value
+from tenon.network.graph.outline import outline
+from tenon.network.graph.writer import Writer, is_known
+from tenon.network.ops.branch import If
+from tenon.network.ops.comparison import Where
+
+Branch = Callable[[], Sequence[Value]]
+"""Adds the nodes of a branch to the graph and returns its results."""
+
+
+def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin: Origin) -> list[Value]:
+    """The results of the first branch where ``condition``, a bool of rank 0, holds at run time, else of the second.
+
+    Only the chosen branch is computed.  Raises RefusedError where results of the branches differ in type or shape,
+    UntypedError where these are not known.
+    """
+    problems = len(writer.problems)
+    first, second = (imported(writer.graph, branch) for branch in branches)
+    if len(writer.problems) > problems:
+        return [Value(writer.names.fresh(origin.layer)) for _ in first.results]
+    _check(writer, condition, first, second)
+    pairs = list(zip(first.results, second.results, strict=True))
+    apart = [i for i, (a, b) in enumerate(pairs) if a is not b]
+    chosen: list[Value] = [a for a, _ in pairs]
+    if not apart:
+        return chosen
+    given = [[part.results[i] for i in apart] for part in (first, second)]
+    names = [f"{origin.layer}_{i}" for i in apart]
+    if not first.nodes and not second.nodes:  # to copy one of two tensors, no branch is worth it
+        made = tuple(
+            writer.add(Where(), [condition, a, b], [name], origin)[0] for name, a, b in zip(names, *given, strict=True)
+        )
+    else:
+        made = _if(writer, condition, [first.nodes, second.nodes], given, names, origin)
+    for i, value in zip(apart, made, strict=True):
+        chosen[i] = value
+    return chosen
+
+
+class BranchNodes:
+    """Nodes at the end of a graph and results that they lead to; those that lead to none are removed."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], results: Sequence[Value]) -> None:
+        wanted = {*results}
+        kept = list[Node]()
+        for node in reversed(nodes):
+            if wanted.isdisjoint(node.outputs):
+                graph.remove(node)
+                continue
+            kept.append(node)
+            wanted.update(v for v in node.inputs if v is not None)
+        self.nodes, self.results = kept[::-1], list(results)
+
+    @property
+    def known(self) -> bool:
+        """Whether all types are known."""
+        values = (v for node in self.nodes for v in (*node.inputs, *node.outputs) if v is not None)
+        return all(map(is_known, (*values, *self.results)))
+
+
+def imported(graph: Graph, branch: Branch) -> BranchNodes:
+    """The nodes that a branch adds to the graph."""
+    before = len(graph)
+    results = branch()
+    return BranchNodes(graph, graph.nodes[before:], results)
+
+
+def _check(writer: Writer, condition: Value, first: BranchNodes, second: BranchNodes) -> None:
+    if not (is_known(condition) and first.known and second.known):
+        raise UntypedError
+    if len(first.results) != len(second.results):
+        raise different(writer, condition, f"{len(first.results)} and {len(second.results)} tensors")
+    for a, b in zip(first.results, second.results, strict=True):
+        if a.type.dims != b.type.dims or a.type.dtype is not b.type.dtype:
+            raise different(writer, condition, f"{a.type} and {b.type}")
+
+
+def different(writer: Writer, condition: Value, what: str) -> RefusedError:
+    """An error for branches that give different kinds of results under a condition that is not known."""
+    return RefusedError(
+        f"its condition is computed at run time, and its branches give {what}",
+        remedy(writer.need(condition), "let both branches give the same shapes"),
+    )
+
+
+def _if(
+    writer: Writer,
+    condition: Value,
+    nodes: Sequence[Sequence[Node]],
+    results: Sequence[Sequence[Value]],
+    names: Sequence[str],
+    origin: Origin,
+) -> tuple[Value, ...]:
+    """A node with both branches as bodies, which read the same values."""
+    parts = [
+        outline(writer.graph, own, [], values, f"{origin.layer}_{word}")
+        for own, values, word in zip(nodes, results, ("then", "else"), strict=True)
+    ]
+    outside = list(dict.fromkeys(value for _, values in parts for value in values))
+    for body, values in parts:
+        known = dict(zip(values, body.inputs, strict=True))
+        body.inputs = []
+        for value in outside:
+            body.inputs.append(known[value]) if value in known else body.add_input(value.name, value.type)
+    return writer.add(If(), [condition, *outside], names, origin, [body for body, _ in parts])

@@ -1,0 +1,228 @@
+"""Choices at run time: nodes of which one of two bodies runs, from ONNX's If to C."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tenon
+from exact_onnxruntime import session
+from tenon.errors import InternalError, ModelError
+from tenon.machine.plan.program import Branch
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.text import parse, same, show
+from tenon.network.graph.verify import verify
+from tenon.network.ops import constructors
+from tenon.network.ops.branch import If
+from tenon.network.ops.unroll import unrolled
+from tenon.network.passes import optimize
+
+HEAD = '<ir_version: 8, opset_import: ["": 21]>'
+
+MODELS = {
+    "products": """g (float[4,8] x, bool c, float[8,8] w) => (float[4,8] y, float[4,8] z) {
+        p, q = If (c) <
+            then_branch = t () => (float[4,8] a, float[4,8] b) { m = MatMul(x, w) a = Relu(m) b = Identity(x) },
+            else_branch = e () => (float[4,8] d, float[4,8] f) { d = Neg(x) f = Add(d, x) }>
+        y = Sigmoid(p)
+        z = Identity(q)
+    }""",
+    "nested": """g (float[4,8] x, bool c, bool d) => (float[4,8] y) {
+        y = If (c) <
+            then_branch = t () => (float[4,8] a) {
+                u = Exp(x)
+                a = If (d) <
+                    then_branch = t2 () => (float[4,8] b) { b = Add(u, x) },
+                    else_branch = e2 () => (float[4,8] b2) { b2 = Mul(u, u) }>
+            },
+            else_branch = e () => (float[4,8] f) {
+                n = Not(d)
+                v = If (n) <
+                    then_branch = t3 () => (float[4,8] h) { h = Neg(x) },
+                    else_branch = e3 () => (float[4,8] h2) { h2 = Constant <value_float: float = 2.5> () }>
+                f = Tanh(v)
+            }>
+    }""".replace(
+        "h2 = Constant <value_float: float = 2.5> ()",
+        "k = Constant <value_float: float = 2.5> () s = Shape(x) h2 = Expand(k, s)",
+    ),
+    "constants": """g (float[2,3] x, bool c) => (float[3] y, int64[2] i) {
+        y, i = If (c) <
+            then_branch = t () => (float[3] a, int64[2] j) {
+                a = Constant <value_floats: floats = [1.0, 2.0, 3.0]> () j = Constant <value_ints: ints = [4, 5]> ()
+            },
+            else_branch = e () => (float[3] b, int64[2] k) {
+                z = Constant <value_ints: ints = [0]> () b = ReduceSum <keepdims: int = 0> (x, z) k = Shape(x)
+            }>
+    }""",
+    "one result twice": """g (float[5] x, bool c) => (float[5] y, float[5] z) {
+        y, z = If (c) <
+            then_branch = t () => (float[5] a, float[5] b) { a = Relu(x) b = Identity(a) },
+            else_branch = e () => (float[5] d, float[5] f) { d = Neg(x) f = Identity(d) }>
+    }""",
+    "images": """g (float[1,6,9,9] x, float[6,6,3,3] w) => (float[1,6,9,9] y) {
+        zero = Constant <value_float: float = 0.0> ()
+        m = ReduceMax <keepdims: int = 0> (x)
+        n = ReduceMin <keepdims: int = 0> (x)
+        s = Add(m, n)
+        c = Greater(s, zero)
+        before = Conv <pads: ints = [1, 1, 1, 1]> (x, w)
+        r = If (c) <
+            then_branch = t () => (float[1,6,9,9] a) {
+                k = Conv <pads: ints = [1, 1, 1, 1]> (before, w) a = Relu(k)
+            },
+            else_branch = e () => (float[1,6,9,9] b) {
+                l = MaxPool <kernel_shape: ints = [3, 3], pads: ints = [1, 1, 1, 1]> (before) b = Sub(l, before)
+            }>
+        y = Conv <pads: ints = [1, 1, 1, 1]> (r, w)
+    }""",
+    "sequences": """g (float[4,3] x, bool c) => (float[4,3] y) {
+        two = Constant <value_int: int = 2> ()
+        s = If (c) <
+            then_branch = t () => (seq(float[2,3]) a) { a = SplitToSequence <axis: int = 0> (x, two) },
+            else_branch = e () => (seq(float[2,3]) b) {
+                n = Neg(x) m = Exp(n) b = SplitToSequence <axis: int = 0> (m, two)
+            }>
+        one = Constant <value_int: int = 1> ()
+        zero = Constant <value_int: int = 0> ()
+        p = SequenceAt(s, one)
+        q = SequenceAt(s, zero)
+        y = Concat <axis: int = 0> (p, q)
+    }""",
+}
+
+
+def content(text: str) -> bytes:
+    made: bytes = onnx.parser.parse_model(HEAD + text).SerializeToString()
+    return made
+
+
+def feeds(graph: Graph, number: int) -> dict[str, Array]:
+    """Random numbers; the bits of ``number`` are the conditions."""
+    rng, bits = np.random.default_rng(number), iter(range(8))
+    return {
+        v.name: np.array(bool(number >> next(bits) & 1))
+        if v.type.dtype == "bool"
+        else rng.normal((number & 1) - 0.5, 1, v.type.dims).astype(np.float32)
+        for v in graph.inputs
+    }
+
+
+def branches(graph: Graph) -> list[If]:
+    return [each.op for each in graph if isinstance(each.op, If)]
+
+
+def close(results: Mapping[str, Array], right: Mapping[str, Array]) -> None:
+    for name, array in right.items():
+        atol = 2e-6 * np.abs(array).max()
+        np.testing.assert_allclose(results[name], array, rtol=2e-5, atol=atol, err_msg=name)
+
+
+@pytest.mark.usefixtures("every_kernel_divided")
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str) -> None:
+    """By onnxruntime, the references, and C: run at once, with threads, and call by call."""
+    made = content(MODELS[name])
+    graph = tenon.load(made)
+    assert branches(graph)
+    verify(graph)
+    flat = unrolled(graph)
+    verify(flat)
+    assert not branches(flat)
+    peer = session(made)
+    for threads in (1, 3):
+        bundle = tenon.compile(graph, threads=threads, profile=True, no_tuning=True, verify=threads == 1)
+        assert any(isinstance(item, Branch) for item in bundle.program.items)
+        with tenon.open(bundle, threads=threads) as engine:
+            for number in range(4):
+                given = feeds(graph, number)
+                right = dict(zip((v.name for v in graph.outputs), peer.run(None, given), strict=True))
+                close(evaluate(graph, given), right)
+                close(evaluate(flat, given), right)
+                close(engine.run(given), right)
+                for array in engine.outputs.values():
+                    array[...] = 0
+                assert len(engine.timestamps()) == len(bundle.program.calls) + 1
+                close(engine.outputs, right)
+
+
+def test_one_branch_runs() -> None:
+    """The other one takes no time: its calls are not made."""
+    bundle = tenon.compile(content(MODELS["products"]), target="x86-64", threads=1)
+    entry = bundle.source[bundle.source.rindex("int g(") :]
+    chosen, other = entry.split("} else {")
+    assert "neg" in chosen
+    assert "matmul" in other
+
+
+def test_branches_share_memory() -> None:
+    """The tensors within one branch lie where those of the other one do."""
+    chain = "a = Exp(x) b = MatMul(a, x) d = Exp(b) r = MatMul(d, x)"
+    text = f"""g (float[64,64] x, bool c) => (float[64,64] y) {{
+        y = If (c) <then_branch = t () => (float[64,64] r) {{ {chain} }},
+                    else_branch = e () => (float[64,64] r) {{ {chain.replace("Exp", "Tanh")} }}>
+    }}"""
+    one = f"g (float[64,64] x) => (float[64,64] r) {{ {chain} }}"
+    both, alone = (tenon.compile(content(each), target="x86-64", threads=1).program.memory for each in (text, one))
+    assert both.activations == alone.activations > 0
+
+
+def test_known_condition() -> None:
+    """A condition that is known after loading picks a branch when compiling."""
+    graph = tenon.load(content(MODELS["nested"]))
+    for number in range(4):
+        given = feeds(graph, number)
+        right = evaluate(graph, given)
+        fixed = tenon.compile(graph, values={"c": given["c"], "d": given["d"]}, target="x86-64")
+        assert not any(isinstance(item, Branch) for item in fixed.program.items)
+        with tenon.open(tenon.compile(graph, values={"c": given["c"]}, no_tuning=True)) as engine:
+            close(engine.run({"x": given["x"], "d": given["d"]}), right)
+
+
+def test_text_and_copies() -> None:
+    graph = tenon.load(content(MODELS["nested"]))
+    text = show(graph, "base64")
+    again = parse(text, constructors())
+    verify(again)
+    assert same(graph, again)
+    optimize(graph.copy())
+    assert show(graph, "base64") == text, "the copy has bodies of its own"
+
+
+def test_targets_without_branches_compute_both() -> None:
+    bundle = tenon.compile(content(MODELS["nested"]), target="opencl")
+    assert not any(isinstance(item, Branch) for item in bundle.program.items)
+
+
+def test_narrow_precisions_compute_both() -> None:
+    bundle = tenon.compile(content(MODELS["products"]), target="aarch64-fp16", precision="fp16")
+    assert not any(isinstance(item, Branch) for item in bundle.program.items)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ("(float[3,4] b) { b = Transpose(x) }", r"its branches give f32\[4,3\] and f32\[3,4\] \(fix --value c=...\)"),
+        ("(float[4,3] b) { b = MatMul(x, x) }", r"b \(MatMul\)"),
+        ("(int64[4,3] b) { b = Cast <to: int = 7> (x) }", r"its branches give f32\[4,3\] and i64\[4,3\]"),
+        ("(float[4,3] b) { i = NonZero(x) k = Cast <to: int = 1> (i) b = Identity(k) }", "its extent depends on data"),
+    ],
+)
+def test_branches_that_cannot_be_imported(other: str, words: str) -> None:
+    """None is taken in the place of the other."""
+    text = f"""g (float[4,3] x, bool c) => (float[4,3] y) {{
+        y = If (c) <then_branch = t () => (float[4,3] a) {{ a = Relu(x) }}, else_branch = e () => {other}>
+    }}"""
+    with pytest.raises(ModelError, match=words):
+        tenon.load(content(text))
+
+
+def test_bodies_that_do_not_fit() -> None:
+    graph = tenon.load(content(MODELS["one result twice"]))
+    graph.nodes[0].bodies[1].outputs.pop()
+    with pytest.raises(InternalError, match="its branches give"):
+        verify(graph)
