@@ -35,6 +35,7 @@ from tenon.runtime.engine.image import read_image
 from tenon.runtime.web.npm import package_name
 
 HOSTILE = '</script><script>document.body.dataset.error="ran"</script>'
+NO_ADAPTER = "there is no WebGPU adapter: this browser or machine has none"
 RUNS = "Number(document.body.dataset.runs ?? 0)"
 FAKE_CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
 
@@ -101,17 +102,29 @@ def run_file(session: Session, image: Path) -> dict[str, Array]:
     return {name: np.array(values) for name, values in session.evaluate(outputs).items()}
 
 
+def choose_device(session: Session, device: str, state: str) -> None:
+    """Choose what the page runs on, and wait for the state after."""
+    chosen = f"d.value = '{device}'; d.dispatchEvent(new Event('change'))"
+    session.evaluate(f"{{ const d = document.getElementById('device'); {chosen} }}")
+    session.until(f"document.body.dataset.state === '{state}'")
+
+
 # ------------------------------------------------------------------------------------------------------ the page
 def test_page_loads_nothing(digits: Path) -> None:
     text = (digits / "digits.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|src=[\"']|url\(|@import|<link", text)
     assert re.search(r"default-src 'none'", text)
-    assert "@" not in re.sub(r"@media", "", text)  # no template's name is left
+    assert not re.search(r"@[A-Z]+@", text)  # no template's name is left
 
 
 def test_page_gives_the_answer_of_the_bundle(chromium: Session, digits: Path, digit: Path) -> None:
     """Bit for bit that of the module under wasmtime, and that of this machine up to rounding."""
     open_page(chromium, digits / "digits.html")
+    assert text_of(chromium, "device-used") == f"WebAssembly: {NO_ADAPTER}"
+    choose_device(chromium, "webgpu", "failed")
+    assert text_of(chromium, "message") == f"WebGPU cannot be used: {NO_ADAPTER}"
+    choose_device(chromium, "wasm", "ready")
+    assert text_of(chromium, "device-used") == "WebAssembly: WebAssembly was asked for"
     answer = run_file(chromium, digit)["probabilities"]
     pixels = read_image(digit, (1, 1, 8, 8)).pixels
     there = run_on_device(tenon.compile(DIGITS / "digits.onnx", target="wasm32"), pixels)["probabilities"]
@@ -129,10 +142,12 @@ def test_first_time_is_not_that_of_a_warm_up(chromium: Session) -> None:
     let clock = 0, runs = 0;
     const performance = { now: () => clock }, run = () => { clock += runs++ ? 1 : 50; return {}; };
     """
-    model = "model = { takeImage() {}, runTaken: run, run, description: { detects: false } };"
+    model = "const webgpu = null; model = { takeImage() {}, runTaken: run, run, description: { detects: false } };"
     chromium.open("data:text/html,<p>")
     for task, given in (("image", "{ image: {} }"), ("arrays", "{ feeds: {} }")):
-        times = f"(() => {{ {stand_in} {worker}; {model} return TASKS.{task}({given}).times.network; }})()"
+        times = (
+            f"(async () => {{ {stand_in} {worker}; {model} return (await TASKS.{task}({given})).times.network; }})()"
+        )
         assert chromium.evaluate(times) == 1
 
 
@@ -270,17 +285,19 @@ import { load } from "digits";
 import { readFile } from "node:fs/promises";
 const model = await load();
 const pixels = JSON.parse(await readFile("pixels.json"));
-const outputs = model.run({ image: pixels });
+const outputs = await model.run({ image: pixels });
 const grey = { width: 8, height: 8, data: new Uint8Array(pixels.flatMap((v) => [v, v, v, 255])) };
-const seen = model.runImage(grey);
-const errors = [() => model.run({}), () => model.run({ image: [1] }), () => model.run({ other: [1] }),
+const seen = await model.runImage(grey);
+const errors = await Promise.all([() => model.run({}), () => model.run({ image: [1] }), () => model.run({ other: [1] }),
   () => model.detect(grey), () => model.decode(new Uint8Array([0x42, 0x4d, 0, 0])),
-  () => model.runImage({ width: 9, height: 8, data: grey.data })].map((call) => {
-  try { call(); return ""; } catch (error) { return error.message; }
-});
+  () => model.runImage({ width: 9, height: 8, data: grey.data }), () => model.use("webgpu"), () => model.use("gpu"),
+].map(async (call) => {
+  try { await call(); return ""; } catch (error) { return error.message; }
+}));
 console.log(JSON.stringify({ outputs: [...outputs.probabilities], seen: [...seen.probabilities],
   decoded: [...model.decode(await readFile("digit.png")).data], other: model.decode(new Uint8Array(9)),
-  top: model.top(outputs.probabilities, 2), errors, input: model.inputs[0].name }));
+  top: model.top(outputs.probabilities, 2), errors, input: model.inputs[0].name, device: model.device,
+  reason: (await load()).reason }));
 """
 
 
@@ -318,7 +335,10 @@ def test_npm_package(chromium: Session, digits: Path, digit: Path, tmp_path: Pat
         "digits is no detector",
         "the image is truncated",
         "an image of 9 x 8 pixels needs 288 bytes, not 256",
+        f"WebGPU cannot be used: {NO_ADAPTER}",
+        "no device 'gpu': auto, webgpu, wasm",
     ]
+    assert (answer["device"], answer["reason"]) == ("wasm", NO_ADAPTER)
     (tmp_path / "documented.mjs").write_text(_documented("js")[0])
     done = subprocess.run(["node", "documented.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -329,7 +349,7 @@ def test_npm_package(chromium: Session, digits: Path, digit: Path, tmp_path: Pat
         (tmp_path / "empty.html").write_text("<!doctype html><title>empty</title><link rel=icon href=data:>")
         chromium.open(f"http://127.0.0.1:{server.server_port}/empty.html")
         script = f"""import("./node_modules/digits/index.js").then(async ({{ load }}) =>
-          [...(await load()).run({{ {name}: {pixels.ravel().tolist()} }}).probabilities])"""
+          [...(await (await load()).run({{ {name}: {pixels.ravel().tolist()} }})).probabilities])"""
         got = chromium.evaluate(script)
         server.shutdown()
     np.testing.assert_array_equal(np.array(got, np.float32), expected)
@@ -346,9 +366,10 @@ def test_types_of_the_package(digits: Path, tmp_path: Path) -> None:
     types = (tmp_path / "package" / "index.d.ts").read_text()
     assert '  /** f32[1,10] */\n  "probabilities": Float32Array;' in types
     exported = set(re.findall(r"export (?:class|function) (\w+)", types))
+    assert "): Promise<Outputs>;" in types
     assert exported == {"Model", "load", "largest"}
-    model = (tmp_path / "package" / "model.js").read_text()
-    assert exported <= set(re.findall(r"export .*?\b(Model|load|largest)\b", model)) | {"load"}
+    index = (tmp_path / "package" / "index.js").read_text()
+    assert exported == set(re.findall(r"\b(?:import|export)\b.*?\b(Model|load|largest)\b", index))
     package = json.loads((tmp_path / "package" / "package.json").read_text())
     assert sorted([*package["files"], "README.md", "package.json"]) == sorted(
         path.name for path in (tmp_path / "package").iterdir()
@@ -366,7 +387,8 @@ def test_names_of_packages() -> None:
 
 def test_packages_and_pages_are_reproducible(digits: Path, tmp_path: Path) -> None:
     bundle = tenon.compile(DIGITS / "digits.onnx", target="wasm32")
-    folder = bundle.save(tmp_path / "out", ("html", "npm"))
+    both = bundle.with_webgpu(tenon.compile(DIGITS / "digits.onnx", target="webgpu"))
+    folder = both.save(tmp_path / "out", ("html", "npm"))
     for name in ("digits.html", "digits-1.0.0.tgz"):
         assert (folder / name).read_bytes() == (digits / name).read_bytes(), name
 
@@ -379,3 +401,17 @@ def test_other_targets_are_refused(tmp_path: Path) -> None:
     done = command("compile", DIGITS / "digits.onnx", "--emit", "npm", "-o", "out", cwd=tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "pages and npm packages take --target wasm32" in done.stderr
+    for targets, parts, why in (("webgpu,wasm32", "exe", "for pages"), ("webgpu,x86-64", "html", "several targets go")):
+        arguments = ("compile", DIGITS / "digits.onnx", "--target", targets, "--emit", parts, "-o", "out")
+        done = command(*arguments, cwd=tmp_path)
+        assert (done.returncode, f"--target {targets}" in done.stderr, why in done.stderr) == (2, True, True)
+
+
+def test_other_networks_beside_are_refused() -> None:
+    bundle = tenon.compile(DIGITS / "digits.onnx", target="wasm32")
+    with pytest.raises(InputError, match="compile 'digits' with target=\"webgpu\""):
+        bundle.with_webgpu(bundle)
+    nodes = [onnx_models.node("Add", ["a", "b"], ["y"])]
+    model = onnx_models.model(nodes, {"a": (1, 3), "b": (1, 3)}, ["y"]).SerializeToString()
+    with pytest.raises(InputError, match="other inputs or outputs than 'digits'"):
+        bundle.with_webgpu(tenon.compile(model, name="sum", target="webgpu"))

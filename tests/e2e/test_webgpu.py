@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import json
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import onnx_models
 import tenon
 from browser import Session, session
+from installed import tenon as command
 from launched_kernels import Launched, assert_close, can_run, keep_after, program_of, recorded, result
 from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
@@ -118,6 +124,118 @@ def test_a_network_runs_as_on_the_processor(page: Page, tmp_path: Path) -> None:
         expected = engine.run(image)["probabilities"]
     probabilities = made[output.offset : output.offset + output.type.nbytes].view(np.float32)
     np.testing.assert_allclose(probabilities, expected.reshape(-1), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def both(page: Page) -> Path:
+    """The digit network as a page and as an npm package, unpacked, with its forms for WebGPU and WebAssembly."""
+    given: dict[str, Any] = {"no_tuning": True, "preprocess": {"scale": 1.0}}
+    bundle = tenon.compile(DIGITS / "digits.onnx", target="wasm32", **given)
+    both = bundle.with_webgpu(tenon.compile(DIGITS / "digits.onnx", target="webgpu", **given))
+    both.save(page.folder / "both", ("html", "npm"))
+    shutil.unpack_archive(page.folder / "both" / "digits-1.0.0.tgz", page.folder / "both", "gztar", filter="data")
+    return page.folder / "both"
+
+
+def expected_digit() -> tuple[Array, Array]:
+    """An image, and the probabilities by this machine's processor."""
+    image = held_out_digits()[0][0].astype(np.float32)
+    with tenon.open(tenon.compile(DIGITS / "digits.onnx", target="x86-64", no_tuning=True)) as engine:
+        return image, engine.run(image)["probabilities"].reshape(-1)
+
+
+PACKAGE = """
+(async () => {
+  const { load } = await import("/both/package/index.js");
+  const request = GPUAdapter.prototype.requestDevice;
+  let device;
+  GPUAdapter.prototype.requestDevice = async function (given) { return (device = await request.call(this, given)); };
+  const seen = [], feeds = { "NAME": IMAGE };
+  const run = async (model) => {
+    const { probabilities } = await model.run(feeds);
+    seen.push([model.device, model.reason, [...probabilities]]);
+  };
+  const model = await load();
+  await run(model);
+  seen.push([...(await Promise.all([model.run(feeds), model.run(feeds)])).map((o) => [...o.probabilities])]);
+  device.destroy();
+  await run(model);
+  await run(model);
+  await model.use("webgpu");
+  await run(model);
+  const adapter = model.adapter;
+  device.destroy();
+  seen.push(await model.run(feeds).then(() => "", (error) => error.message));
+  await run(await load(undefined, { device: "wasm" }));
+  GPUAdapter.prototype.requestDevice = async () => { throw new Error("planted"); };
+  await run(await load());
+  seen.push(await load(undefined, { device: "webgpu" }).then(() => "", (error) => error.message));
+  GPUAdapter.prototype.requestDevice = request;
+  return { seen, adapter };
+})()
+"""
+
+
+def test_a_package_uses_webgpu_and_falls_back(page: Page, both: Path) -> None:
+    """The same answers on both.  A device that is lost or missing is a reason, and an error if it was asked for."""
+    image, expected = expected_digit()
+    name = next(iter(tenon.load(DIGITS / "digits.onnx").inputs)).name
+    script = PACKAGE.replace("NAME", name).replace("IMAGE", json.dumps(image.ravel().tolist()))
+    result = page.browser.evaluate(script)
+    first, together, lost, later, again, refused, asked, planted, forced = result["seen"]
+    assert "SwiftShader" in result["adapter"] or "google" in result["adapter"].lower()
+    for device, _, probabilities in (first, lost, later, again, asked, planted):
+        np.testing.assert_allclose(probabilities, expected, atol=1e-6, err_msg=device)
+    for probabilities in together:
+        np.testing.assert_array_equal(probabilities, first[2])
+    devices = [each[0] for each in (first, again, lost, later, asked, planted)]
+    assert devices == ["webgpu", "webgpu", "wasm", "wasm", "wasm", "wasm"]
+    assert first[1] == again[1] == ""
+    assert lost[1].startswith("the WebGPU device was lost: ")
+    assert later[1] == lost[1]
+    assert refused.startswith("the WebGPU device was lost: ")
+    assert asked[1] == "WebAssembly was asked for"
+    assert (planted[1], forced) == ("planted", "WebGPU cannot be used: planted")
+
+
+def test_a_page_uses_webgpu(page: Page, both: Path) -> None:
+    """From a server and as a file, on the device that is chosen; the first target is the default one."""
+    image, expected = expected_digit()
+    Image.fromarray(image[0, 0].astype(np.uint8)).save(both / "digit.png")
+    browser, served = page.browser, page.browser.evaluate("location.origin")
+    done = "document.body.dataset.state === 'ready' && Number(document.body.dataset.runs ?? 0) === 1"
+    for address, used in (
+        (f"{served}/both/digits.html", "webgpu"),
+        ((both / "digits.html").as_uri(), "webgpu"),
+        (f"{served}/both/digits.html?device=wasm", "wasm"),
+    ):
+        browser.open(address)
+        browser.until("document.body.dataset.state === 'ready'")
+        browser.evaluate("document.getElementById('tab-file').click()")
+        browser.choose("#file", both / "digit.png")
+        browser.until(done)
+        assert browser.evaluate("document.body.dataset.device") == used, address
+        np.testing.assert_allclose(browser.evaluate("[...tenonResult.outputs.probabilities]"), expected, atol=1e-6)
+        text = browser.evaluate("document.getElementById('device-used').innerText")
+        assert text.startswith("WebGPU: " if used == "webgpu" else "WebAssembly: WebAssembly was asked for")
+    browser.open(f"{served}/index.html")
+
+
+def test_a_page_says_why_it_has_no_form_for_webgpu(page: Page, tmp_path: Path) -> None:
+    """Layers that WGSL cannot express are the reason, in the command and in the page."""
+    nodes = [onnx_models.node("NonZero", ["x"], ["y"])]
+    model = tmp_path / "positions.onnx"
+    model.write_bytes(onnx_models.model(nodes, {"x": (2, 3)}, ["y"]).SerializeToString())
+    done = command("compile", model, "--target", "webgpu,wasm32", "--emit", "html", "-o", page.folder / "positions")
+    assert done.returncode == 0, done.stderr
+    assert "positions.onnx runs without WebGPU" in done.stderr
+    origin = page.browser.evaluate("location.origin")
+    page.browser.open(f"{origin}/positions/positions.html")
+    page.browser.until("document.body.dataset.state === 'ready'")
+    text = page.browser.evaluate("document.getElementById('device-used').innerText")
+    assert text.startswith("WebAssembly: NonZero")
+    assert "this target has no i64" in text
+    page.browser.open(f"{origin}/index.html")
 
 
 def test_numbers_of_64_bits_are_refused() -> None:

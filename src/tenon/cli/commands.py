@@ -16,8 +16,9 @@ from tenon.atomic_write import write
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import ModelArgument, note_open_batches
-from tenon.errors import InputError
+from tenon.errors import InputError, UnsupportedError
 from tenon.formats.wire.stored_files import known_key
+from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.text import show
 from tenon.options import Emit, Options
@@ -63,13 +64,14 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
     if out.suffix == SUFFIX:
         return _compile_to_one_file(source, written, options, as_json=as_json)
     assert written.key is None
-    if "," in (options.get("target") or ""):
-        raise InputError(f"--target {options['target']}: several targets go to one file: -o {out}{SUFFIX}")
+    options, beside = _for_pages(written, options)
     check_possible(Options.from_environment(**options), emit)
     refuse_foreign(out)
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
         bundle = _compiled(source, options, progress, written, written.dump)
+        if beside is not None:
+            bundle = bundle.with_webgpu(_for_webgpu(source, options, progress, written), first=beside == 0)
         folder = bundle.save(out, emit=bundle.parts_with(emit), progress=progress if sys.stderr.isatty() else note)
         _write_report(written.report, source, bundle, options, progress)
     manifest = read_manifest(folder)
@@ -92,6 +94,32 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
     for name, file in manifest.files.items():
         shown.add_row(name, size(file.bytes))
     return console.print(shown)
+
+
+def _for_pages(written: WrittenFiles, options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+    """The options with one target, and the place of "webgpu" in the list of two whose networks go to pages and
+    packages; None where one target is given.  Raises InputError for other lists, which need a single file."""
+    targets = [target.strip() for target in (options.get("target") or "").split(",")]
+    if len(targets) == 1:
+        return options, None
+    others = [target for target in targets if target != "webgpu"]
+    if len(targets) != 2 or len(others) != 1 or not find(others[0]).format.module:
+        raise InputError(f"--target {options['target']}: several targets go to one file: -o {written.out}{SUFFIX}")
+    if not {"html", "npm"} & set(written.emit):
+        raise InputError(f"--target {options['target']} is for pages and npm packages: --emit html,npm")
+    return {**options, "target": others[0]}, targets.index("webgpu")
+
+
+def _for_webgpu(
+    source: ModelArgument, options: Mapping[str, Any], progress: Callable[[str], None], written: WrittenFiles
+) -> tenon.Bundle | UnsupportedError:
+    """The model compiled for WebGPU; where its kernels cannot be, the error, which is also a note."""
+    dump = written.dump / "webgpu" if written.dump is not None else None
+    try:
+        return _compiled(source, {**options, "target": "webgpu", "emit": ()}, progress, written, dump)
+    except UnsupportedError as error:
+        note(f"{source.name} runs without WebGPU: {error}")
+        return error
 
 
 def _compiled(

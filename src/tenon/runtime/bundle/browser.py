@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from tenon.errors import UnsupportedError
+from tenon.machine.plan.program import Program
 from tenon.network.graph.preprocessing import planes
 from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 
 
-def description(manifest: Manifest) -> dict[str, Any]:
+def description(manifest: Manifest, webgpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The network as ``web`` describes it to JavaScript: inputs and outputs with their offsets in the module's region,
-    the input that takes an image (-1: none, or there are others beside it), labels, sizes in bytes."""
+    the input that takes an image (-1: none, or there are others beside it), labels, sizes in bytes; ``webgpu`` is
+    ``webgpu_description`` of its form for WebGPU, if one was asked for."""
     inputs = manifest.inputs
     takes_image = len(inputs) == 1 and inputs[0].name in manifest.preprocessing
     return {
@@ -25,7 +29,24 @@ def description(manifest: Manifest) -> dict[str, Any]:
         "labels": list(manifest.labels),
         "weights": manifest.memory.constant,
         "memory": manifest.memory.peak,
+        "webgpu": webgpu,
     }
+
+
+def webgpu_description(form: Program | UnsupportedError, *, first: bool) -> dict[str, Any]:
+    """The form of a network for WebGPU: the size of its mutable region and the offsets of inputs and outputs in it, in
+    bytes; or why there is none.  ``first``: it is preferred to that for WebAssembly."""
+    if isinstance(form, UnsupportedError):
+        return {"module": False, "first": first, "refused": _why_refused(form)}
+    inputs, outputs = ([port.offset for port in ports] for ports in (form.inputs, form.outputs))
+    size = form.memory.mutable
+    return {"module": True, "first": first, "refused": "", "size": size, "inputs": inputs, "outputs": outputs}
+
+
+def _why_refused(error: UnsupportedError) -> str:
+    """One line of the first cause, with its layers and without the remedies, which are for who compiles."""
+    plain = UnsupportedError(error.source, [problem._replace(remedy="") for problem in error.problems])
+    return str(plain).splitlines()[1].removeprefix("  - ")
 
 
 def _tensor(tensor: BundleTensor) -> dict[str, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tenon import __version__
 from tenon.atomic_write import write
 from tenon.compilation import Compilation
-from tenon.errors import InputError, InternalError, guarded
+from tenon.errors import InputError, InternalError, UnsupportedError, guarded
 from tenon.formats.wire.encryption import Key, read_key
 from tenon.machine.codegen.backend import Unit
 from tenon.machine.codegen.backend import find as find_backend
@@ -22,10 +22,11 @@ from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.preprocessing import Heads, Preprocessing
+from tenon.network.graph.types import DType
 from tenon.options import PARTS, Emit
 from tenon.runtime.bundle import libraries, link
 from tenon.runtime.bundle.banner import banner
-from tenon.runtime.bundle.browser import description
+from tenon.runtime.bundle.browser import description, webgpu_description
 from tenon.runtime.bundle.container import SUFFIX, container, parts_of
 from tenon.runtime.bundle.encrypted_files import encrypted_container
 from tenon.runtime.bundle.folder import write_folder
@@ -49,7 +50,7 @@ from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, usual_par
 from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
-from tenon.runtime.web import npm_package, page
+from tenon.runtime.web import WebGpuForm, npm_package, page
 from tenon.runtime.web.npm import tarball_name
 
 
@@ -73,6 +74,7 @@ class Bundle:
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
     expected: Callable[[], str] | None = None  # the digest of the answer to the fixed input, by the references
     decoding: Mapping[str, str] = field(default_factory=dict)  # how answers are decoded (``answers``)
+    webgpu: WebGpuBeside | None = None
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -213,6 +215,20 @@ class Bundle:
         parts = self.name, self.object, self.header, self.weights, self._tables()
         return link.web_module(self.compiler, self.target, *parts)
 
+    def with_webgpu(self, other: Bundle | UnsupportedError, *, first: bool = True) -> Bundle:
+        """The bundle, for WebAssembly, whose pages and npm packages also have the network compiled for WebGPU.
+
+        ``other`` is the same model compiled with ``target="webgpu"``, or the error that this raised, which pages state
+        as the reason why they do not use it.  ``first``: WebGPU is used where there is a device; otherwise only on
+        request.  Raises InputError for bundles of other targets, and for one of another network.
+        """
+        check_parts(("html",), self.target)
+        if isinstance(other, Bundle) and other.target.backend != "webgpu":
+            raise InputError(f"target {other.target.name} is not WebGPU: compile '{other.name}' with target=\"webgpu\"")
+        if isinstance(other, Bundle) and _ports(other) != _ports(self):
+            raise InputError(f"'{other.name}' has other inputs or outputs than '{self.name}': compile the same model")
+        return replace(self, webgpu=WebGpuBeside(other, first))
+
     @guarded
     def save(
         self,
@@ -322,14 +338,22 @@ class Bundle:
             files[executable_name(name, self.target)] = self.executable
         if "image" in parts:
             files |= self._image_entry()
-        if parts & {"html", "npm"}:
-            about = description(self.interface)
-            if "html" in parts:
-                files[f"{name}.html"] = page(about, self.web_module).encode()
-            if "npm" in parts:
-                files[tarball_name(name)] = npm_package(about, self.web_module)
+        files |= self._pages(parts)
         packaged = [form for part, form in FORMS.items() if part in parts]
         return {**files, **dict(form.written(self._contents(files, header)) for form in packaged)}
+
+    def _pages(self, parts: set[Emit]) -> dict[str, bytes]:
+        """The page and the npm package, as far as they are among the parts."""
+        if not parts & {"html", "npm"}:
+            return {}
+        beside, files = self.webgpu, dict[str, bytes]()
+        about = description(self.interface, beside.description if beside else None)
+        form = beside.form if beside else None
+        if "html" in parts:
+            files[f"{self.name}.html"] = page(about, self.web_module, form).encode()
+        if "npm" in parts:
+            files[tarball_name(self.name)] = npm_package(about, self.web_module, form)
+        return files
 
     def _header(self, parts: set[Emit]) -> str:
         """The header of a bundle with these parts and of all its packages: with what machine code says of itself where
@@ -367,6 +391,33 @@ class Bundle:
         symbol, section = f"{self.name}_weights", self.compilation.weights_section
         weights = link.weights_object(self.compiler, self.target, self.weights, symbol, section)
         return self.compiler.archive({f"{self.name}.o": network, f"{self.name}_weights.o": weights})
+
+
+@dataclass(frozen=True, eq=False)
+class WebGpuBeside:
+    """The network of a bundle for WebAssembly as it was compiled for WebGPU, or why it cannot be.  ``first``: WebGPU is
+    preferred."""
+
+    compiled: Bundle | UnsupportedError
+    first: bool
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """For pages and packages."""
+        form = self.compiled.program if isinstance(self.compiled, Bundle) else self.compiled
+        return webgpu_description(form, first=self.first)
+
+    @property
+    def form(self) -> WebGpuForm | None:
+        """The module and the weights; None if it cannot be compiled."""
+        if isinstance(self.compiled, Bundle):
+            return WebGpuForm(self.compiled.source, self.compiled.weights)
+        return None
+
+
+def _ports(bundle: Bundle) -> list[tuple[str, DType, tuple[int, ...]]]:
+    ports = (*bundle.program.inputs, *bundle.program.outputs)
+    return [(port.name, port.type.dtype, port.type.dims) for port in ports]
 
 
 def save_container(path: str | Path, bundles: Sequence[Bundle], key: Key | None = None) -> Path:

@@ -2,5 +2,6 @@
 
 from tenon.runtime.web.npm import npm_package
 from tenon.runtime.web.page import page
+from tenon.runtime.web.webgpu_form import WebGpuForm
 
-__all__ = ["npm_package", "page"]
+__all__ = ["WebGpuForm", "npm_package", "page"]

@@ -22,7 +22,7 @@ function launches(network) {
   return made;
 }
 
-/** The device of the browser, with buffers as large as the network needs; throws an Error if there is none. */
+/** The device of the browser, with buffers as large as the network needs, and its name; throws an Error if there is none. */
 async function open(sizes) {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter();
   if (!adapter) throw new Error("there is no WebGPU adapter: this browser or machine has none");
@@ -31,11 +31,13 @@ async function open(sizes) {
     if (size > adapter.limits[limit])
       throw new Error(`the network needs a buffer of ${size} bytes, and the WebGPU adapter has at most ${adapter.limits[limit]}`);
   }
-  return adapter.requestDevice({ requiredLimits: {
+  const device = await adapter.requestDevice({ requiredLimits: {
     maxStorageBufferBindingSize: adapter.limits.maxStorageBufferBindingSize,
     maxBufferSize: adapter.limits.maxBufferSize,
     maxComputeWorkgroupStorageSize: adapter.limits.maxComputeWorkgroupStorageSize,
   } });
+  const { vendor = "", architecture = "", description = "" } = adapter.info ?? {};
+  return { device, adapter: description || `${vendor} ${architecture}`.trim() };
 }
 
 class Network {
@@ -43,18 +45,26 @@ class Network {
 
   static async open(name, weights) {
     const made = new Network();
-    await made.#create(NETWORKS[name], weights);
+    try {
+      await made.#create(NETWORKS[name], weights);
+    } catch (error) {
+      made.destroy();
+      throw error;
+    }
     return made;
   }
 
   async #create(network, weights) {
     this.#network = network;
-    const device = (this.#device = await open(network.sizes));
+    const { device, adapter } = await open(network.sizes);
+    this.#device = device;
+    this.adapter = adapter;
+    const bytes = typeof weights === "function" ? await weights() : weights;
     device.lost.then((about) => { this.#lost = about.message || about.reason; });
     device.pushErrorScope("validation");
     device.pushErrorScope("out-of-memory");
     this.#launches = launches(network);
-    this.#allocate(device, weights);
+    this.#allocate(device, bytes);
     await this.#compile(device);
     for (const what of ["memory of the device", "kernels"]) {
       const error = await device.popErrorScope();
@@ -113,7 +123,9 @@ class Network {
     pass.end();
     commands.copyBufferToBuffer(region, 0, this.#results, 0, whole(this.#network.sizes[1]));
     this.#device.queue.submit([commands.finish()]);
-    await this.#results.mapAsync(GPUMapMode.READ);
+    await this.#results.mapAsync(GPUMapMode.READ).catch((error) => {
+      throw new Error(`the WebGPU device was lost: ${this.#lost || error.message}`);
+    });
     const held = new Uint8Array(this.#results.getMappedRange());
     for (const [offset, size] of this.#network.outputs) tensors.set(held.subarray(offset, offset + size), offset);
     this.#results.unmap();
@@ -121,11 +133,14 @@ class Network {
 
   /** Releases what the device holds. */
   destroy() {
-    this.#device.destroy();
+    this.#device?.destroy();
   }
 }
 
-/** A network on the device, from its weights (a Uint8Array): `run` and `destroy` it.  Throws an Error without a device. */
+/**
+ * A network on the device, from its weights: a Uint8Array, or a function that gives it or a promise of it, called only if
+ * there is a device.  `run` and `destroy` it; `adapter` names the device.  Throws an Error without a device.
+ */
 export function create(weights, name = Object.keys(NETWORKS)[0]) {
   return Network.open(name, weights);
 }

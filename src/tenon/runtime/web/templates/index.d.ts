@@ -46,20 +46,44 @@ export interface Tensor {
   readonly zeroPoint: number | null;
 }
 
+/** What a network runs on; "auto" is the first of the targets that it was compiled for which can be used. */
+export type Device = "auto" | "webgpu" | "wasm";
+
+export interface LoadOptions {
+  /** "auto" by default. */
+  device?: Device;
+  /** The bytes or address of webgpu.bin; by default the file in this package. */
+  weights?: Source;
+}
+
+/** Bytes, or where they are. */
+export type Source = ArrayBuffer | ArrayBufferView | Response | URL | string;
+
 export class Model {
   private constructor();
   readonly name: string;
+  /** What the network runs on now. */
+  readonly device: "webgpu" | "wasm";
+  /** Why WebGPU is not used; "" if it is. */
+  readonly reason: string;
+  /** The name of the WebGPU device; "" on WebAssembly. */
+  readonly adapter: string;
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
   readonly labels: readonly string[];
-  /** Run on arrays by input name. */
-  run(feeds: { [Name in keyof Inputs]: Inputs[Name] | readonly number[] }): Outputs;
+  /**
+   * Choose what the network runs on.  Rejects if WebGPU is asked for and cannot be used; with "auto" WebAssembly takes
+   * over, also when the device is lost later.
+   */
+  use(device: Device): Promise<void>;
+  /** Run on arrays by input name, which must not change before the promise is settled. */
+  run(feeds: { [Name in keyof Inputs]: Inputs[Name] | readonly number[] }): Promise<Outputs>;
   /** Run on an image, which is resized and preprocessed as specified when compiling. */
-  runImage(image: Pixels): Outputs;
+  runImage(image: Pixels): Promise<Outputs>;
   /** The pixels of a JPEG, PNG, BMP, PGM or PPM file, the same on every device; null for other formats. */
   decode(file: ArrayBuffer | ArrayBufferView): Pixels | null;
-  /** The objects in an image, best first; throws for networks that are no detectors. */
-  detect(image: Pixels, limits?: Limits): Detection[];
+  /** The objects in an image, best first; rejects for networks that are no detectors. */
+  detect(image: Pixels, limits?: Limits): Promise<Detection[]>;
   /** The objects in the image of the last run. */
   detections(limits?: Limits): Detection[];
   /** The largest values of an output, largest first; 5 by default. */
@@ -67,7 +91,7 @@ export class Model {
 }
 
 /** Load the network from the bytes or address of network.wasm; by default from the file in this package. */
-export function load(source?: ArrayBuffer | ArrayBufferView | Response | URL | string): Promise<Model>;
+export function load(source?: Source, options?: LoadOptions): Promise<Model>;
 
 /** Positions of the `count` largest elements, largest first. */
 export function largest(array: ArrayLike<number | bigint>, count: number): number[];

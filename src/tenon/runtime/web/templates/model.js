@@ -1,4 +1,6 @@
-// The network in a WebAssembly module: inputs in, outputs, classes and detections out.
+// The network in a WebAssembly module, or on a WebGPU device: inputs in, outputs, classes and detections out.
+
+import { largest } from "./largest.js";
 
 const ARRAYS = {
   f32: Float32Array, f64: Float64Array, f16: Uint16Array,
@@ -13,14 +15,11 @@ function fromHalf(bits) {
   return sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24);
 }
 
-/** Positions of the `count` largest elements, largest first. */
-export function largest(array, count) {
-  const order = Array.from(array.keys()).sort((a, b) => (array[b] > array[a] ? 1 : array[b] < array[a] ? -1 : a - b));
-  return order.slice(0, count);
-}
-
 export class Model {
-  constructor(instance, description) {
+  #gpu = null; #region = null; #open; #asked = "auto"; #last = Promise.resolve();
+
+  /** `open` gives the network on a WebGPU device; null where the network was not compiled for one. */
+  constructor(instance, description, open = null) {
     this.exports = instance.exports;
     this.description = description;
     this.name = description.name;
@@ -28,21 +27,45 @@ export class Model {
     this.outputs = description.outputs;
     this.labels = description.labels;
     this.tensors = this.exports.tensors();
+    this.device = "wasm";
+    this.reason = "";
+    this.adapter = "";
+    this.#open = open;
   }
 
-  /** A model from the bytes of its module. */
-  static async load(bytes, description) {
+  /** A model from the bytes of its module, on a device: see `use`. */
+  static async load(bytes, description, { device = "auto", open = null } = {}) {
     const { instance } = await WebAssembly.instantiate(bytes, {});
-    return new Model(instance, description);
+    const model = new Model(instance, description, open);
+    await model.use(device);
+    return model;
   }
 
-  /** Run on arrays by input name; returns arrays by output name. */
+  /**
+   * Choose what the network runs on: "webgpu", "wasm", or "auto", the first of the targets that it was compiled for
+   * which can be used.  Rejects if WebGPU is asked for and cannot be used; the model is then on WebAssembly.  The
+   * memory of a device that was used before is released.
+   */
+  use(device) {
+    return this.#next(async () => {
+      if (!["auto", "webgpu", "wasm"].includes(device)) throw new TypeError(`no device '${device}': auto, webgpu, wasm`);
+      this.#leave("");
+      this.#asked = device;
+      this.reason = this.#whyNot(device);
+      if (this.reason && device === "webgpu") throw new Error(`WebGPU cannot be used: ${this.reason}`);
+      if (!this.reason) await this.#enter();
+    });
+  }
+
+  /** Run on arrays by input name, which must not change before the result is there; arrays by output name. */
   run(feeds) {
-    const given = Object.entries(feeds);
-    for (const [name, array] of given) this.#input(name).set(array);
-    const missing = this.inputs.filter((tensor) => !(tensor.name in feeds));
-    if (missing.length) throw new TypeError(`no array for input '${missing[0].name}' of ${this.name}`);
-    return this.#run();
+    return this.#next(() => {
+      const given = Object.entries(feeds);
+      for (const [name, array] of given) this.#input(name).set(array);
+      const missing = this.inputs.filter((tensor) => !(tensor.name in feeds));
+      if (missing.length) throw new TypeError(`no array for input '${missing[0].name}' of ${this.name}`);
+      return this.runTaken();
+    });
   }
 
   /**
@@ -50,8 +73,10 @@ export class Model {
    * resized and preprocessed as specified when compiling.
    */
   runImage(image) {
-    this.takeImage(image);
-    return this.#run();
+    return this.#next(() => {
+      this.takeImage(image);
+      return this.runTaken();
+    });
   }
 
   /**
@@ -90,15 +115,25 @@ export class Model {
     if (problem) throw new RangeError(this.#text(problem));
   }
 
-  /** The second half of runImage: run on what takeImage took. */
-  runTaken() {
-    return this.#run();
+  /** The second half of runImage: run on what takeImage took.  Calls must not overlap. */
+  async runTaken() {
+    if (!(this.#gpu && (await this.#ranOnDevice()))) {
+      const status = this.exports.run();
+      if (status) throw new Error(`${this.name} returned ${status}`);
+    }
+    return Object.fromEntries(this.outputs.map((tensor) => {
+      const array = this.#place(tensor).slice();
+      return [tensor.name, tensor.dtype === "f16" ? Float32Array.from(array, fromHalf) : array];
+    }));
   }
 
   /** The objects in an image, best first: { class, label, score, box: [left, top, right, bottom] in pixels }. */
   detect(image, limits = {}) {
-    this.runImage(image);
-    return this.detections(limits);
+    return this.#next(async () => {
+      this.takeImage(image);
+      await this.runTaken();
+      return this.detections(limits);
+    });
   }
 
   /** The objects in the image of the last run. */
@@ -138,13 +173,62 @@ export class Model {
     };
   }
 
-  #run() {
-    const status = this.exports.run();
-    if (status) throw new Error(`${this.name} returned ${status}`);
-    return Object.fromEntries(this.outputs.map((tensor) => {
-      const array = this.#place(tensor).slice();
-      return [tensor.name, tensor.dtype === "f16" ? Float32Array.from(array, fromHalf) : array];
-    }));
+  /** A task after those before it: runs share the memory of inputs and outputs. */
+  #next(task) {
+    const result = this.#last.then(task);
+    this.#last = result.catch(() => {});
+    return result;
+  }
+
+  /** Why the choice of a device leaves WebGPU out; "" if it does not. */
+  #whyNot(device) {
+    const { webgpu } = this.description;
+    if (device === "wasm") return "WebAssembly was asked for";
+    if (!webgpu || !this.#open) return webgpu?.refused || "the network was compiled for WebAssembly alone";
+    return webgpu.refused || (device === "auto" && !webgpu.first ? "WebAssembly is the first target of the network" : "");
+  }
+
+  async #enter() {
+    try {
+      this.#gpu = await this.#open();
+      this.device = "webgpu";
+      this.adapter = this.#gpu.adapter;
+      this.#region = new Uint8Array(this.description.webgpu.size);
+    } catch (error) {
+      this.#leave(error.message);
+      if (this.#asked === "webgpu") throw new Error(`WebGPU cannot be used: ${error.message}`);
+    }
+  }
+
+  #leave(reason) {
+    this.#gpu?.destroy();
+    this.#gpu = this.#region = null;
+    this.device = "wasm";
+    this.adapter = "";
+    this.reason = reason;
+  }
+
+  /** Run on the device, which gives the same answers.  False if it fails, and WebAssembly takes over. */
+  async #ranOnDevice() {
+    const { inputs, outputs } = this.description.webgpu;
+    this.inputs.forEach((tensor, i) => this.#region.set(this.#bytes(tensor), inputs[i]));
+    try {
+      await this.#gpu.run(this.#region);
+    } catch (error) {
+      if (this.#asked === "webgpu") throw error;
+      this.#leave(error.message);
+      return false;
+    }
+    this.outputs.forEach((tensor, i) => {
+      const bytes = this.#bytes(tensor);
+      bytes.set(this.#region.subarray(outputs[i], outputs[i] + bytes.length));
+    });
+    return true;
+  }
+
+  #bytes(tensor) {
+    const { buffer, byteOffset, byteLength } = this.#place(tensor);
+    return new Uint8Array(buffer, byteOffset, byteLength);
   }
 
   #place(tensor) {

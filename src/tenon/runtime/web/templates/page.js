@@ -112,8 +112,9 @@ function draw(image, found) {
   }
 }
 
-function show({ outputs, detections, times }, image) {
+function show({ outputs, detections, times, used }, image) {
   say("");
+  showDevice(used);
   if (image && (detections || !live)) draw(image, detections);
   else byId("shown").hidden = true;
   byId("answer").replaceChildren(...(detections ? [boxesTable(detections)] : description.outputs.map((tensor) => table(tensor, outputs[tensor.name]))));
@@ -291,6 +292,36 @@ async function runNumbers() {
   }
 }
 
+// ------------------------------------------------------------------------------------------------------ device
+const DEVICES = { auto: "what is there", webgpu: "WebGPU", wasm: "WebAssembly" };
+
+/** What the network runs on, and why it is not WebGPU. */
+function showDevice({ device, reason, adapter }) {
+  document.body.dataset.device = device;
+  const about = device === "webgpu" ? adapter : reason;
+  byId("device-used").textContent = DEVICES[device] + (about ? `: ${about}` : "");
+}
+
+/** Show the answer to a choice of the device; false if it was refused, and the network is on WebAssembly. */
+function took({ refused, used }) {
+  showDevice(used);
+  if (refused) fail(new Error(refused));
+  return !refused;
+}
+
+function prepareDevice() {
+  const asked = new URLSearchParams(location.search).get("device");
+  byId("device-line").hidden = !description.webgpu;
+  byId("device").append(...Object.entries(DEVICES).map(([value, text]) => Object.assign(element("option", text), { value })));
+  byId("device").value = asked in DEVICES ? asked : "auto";
+  byId("device").addEventListener("change", async ({ target }) => {
+    document.body.dataset.state = "running";
+    if (!took(await ask("use", { device: target.value }))) return;
+    if (last && !stream) return runImage(last, { isLive: live });
+    document.body.dataset.state = "ready";
+  });
+}
+
 // -------------------------------------------------------------------------------------------------------- page
 function select(name) {
   for (const tab of byId("tabs").children) {
@@ -340,6 +371,7 @@ function prepareFacts() {
 async function start() {
   byId("about").textContent = "Runs in this page, on this device: nothing is sent anywhere.";
   prepareFacts();
+  prepareDevice();
   const drawable = input && input.image.channels === 1 && Math.max(input.image.height, input.image.width) <= DRAWABLE;
   prepareTabs(input ? [...(drawable ? ["draw"] : []), "file", "camera"] : ["numbers"]);
   if (input) prepareFile();
@@ -357,8 +389,9 @@ async function start() {
     byId("benchmarked").textContent = `median ${short(median)} ms, least ${short(least)} ms`;
   });
   try {
-    const bytes = decoded(byId("wasm").textContent.trim());
-    await ask("load", { bytes, description }, [bytes]);
+    const bytes = decoded(byId("wasm").textContent.trim()), device = byId("device").value;
+    const weights = description.webgpu?.module ? new Uint8Array(decoded(byId("webgpu").textContent.trim())) : null;
+    if (!took(await ask("load", { bytes, weights, description, device }, weights ? [bytes, weights.buffer] : [bytes]))) return;
     say(input ? (drawable ? "Draw, or choose an image." : "Choose an image.") : "Enter numbers.");
     document.body.dataset.state = "ready";
   } catch (error) {

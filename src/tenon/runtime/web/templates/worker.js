@@ -4,63 +4,84 @@ const SHORTEST = 5; // ms of a measurement: clocks of browsers have a resolution
 let model, warm = false;
 
 /** Run once before the first measurement: that run also compiles, and touches memory for the first time. */
-function warmUp(run) {
-  if (!warm) run();
+async function warmUp(run) {
+  if (!warm) await run();
   warm = true;
 }
 
+/** What the network runs on, and why it is not WebGPU; it changes when a device is lost. */
+function deviceOf({ device, reason, adapter }) {
+  return { device, reason, adapter };
+}
+
 const TASKS = {
-  async load({ bytes, description }) {
-    const began = performance.now();
-    model = await Model.load(bytes, description);
-    return { milliseconds: performance.now() - began };
+  /** `weights` are those for WebGPU; null if the network was not compiled for it. */
+  async load({ bytes, weights, description, device }) {
+    const open = weights && (() => webgpu.create(weights));
+    model = await Model.load(bytes, description, { device: "wasm", open });
+    return TASKS.use({ device });
+  },
+
+  /** Choose the device; `refused` says why WebGPU, which was asked for, cannot be used. */
+  async use({ device }) {
+    warm = false;
+    const refused = await model.use(device).then(() => "", (error) => error.message);
+    return { refused, used: deviceOf(model) };
   },
 
   decode({ file }) {
     return model.decode(file);
   },
 
-  image({ image, limits }) {
-    warmUp(() => {
+  async image({ image, limits }) {
+    await warmUp(() => {
       model.takeImage(image);
-      model.runTaken();
+      return model.runTaken();
     });
     const began = performance.now();
     model.takeImage(image);
     const taken = performance.now();
-    const outputs = model.runTaken();
+    const outputs = await model.runTaken();
     const done = performance.now();
-    const times = { preprocessing: taken - began, network: done - taken };
-    if (!model.description.detects) return { outputs, detections: null, times };
+    const times = { preprocessing: taken - began, network: done - taken }, used = deviceOf(model);
+    if (!model.description.detects) return { outputs, detections: null, times, used };
     const detections = model.detections(limits);
-    return { outputs, detections, times: { ...times, "post-processing": performance.now() - done } };
+    return { outputs, detections, times: { ...times, "post-processing": performance.now() - done }, used };
   },
 
-  arrays({ feeds }) {
-    warmUp(() => model.run(feeds));
+  async arrays({ feeds }) {
+    await warmUp(() => model.run(feeds));
     const began = performance.now();
-    const outputs = model.run(feeds);
-    return { outputs, detections: null, times: { network: performance.now() - began } };
+    const outputs = await model.run(feeds);
+    return { outputs, detections: null, times: { network: performance.now() - began }, used: deviceOf(model) };
   },
 
   /** The time of a run on the last input: `rounds` measurements, each of as many runs as the clock needs. */
-  benchmark({ rounds }) {
-    const time = (runs) => {
+  async benchmark({ rounds }) {
+    const time = async (runs) => {
       const began = performance.now();
-      for (let i = 0; i < runs; i++) model.runTaken();
+      for (let i = 0; i < runs; i++) await model.runTaken();
       return performance.now() - began;
     };
     let runs = 1;
-    while (time(runs) < SHORTEST) runs *= 2;
-    const times = Array.from({ length: rounds }, () => time(runs) / runs).sort((a, b) => a - b);
+    while ((await time(runs)) < SHORTEST) runs *= 2;
+    const times = [];
+    for (let round = 0; round < rounds; round++) times.push((await time(runs)) / runs);
+    times.sort((a, b) => a - b);
     return { least: times[0], median: times[rounds >> 1] };
   },
 };
 
-onmessage = async ({ data: { id, task, ...given } }) => {
+async function answer({ id, task, ...given }) {
   try {
     postMessage({ id, result: await TASKS[task](given) });
   } catch (error) {
     postMessage({ id, error: String(error.message ?? error) });
   }
+}
+
+let last = Promise.resolve();
+/** One task after the other: they share the memory of inputs and outputs. */
+onmessage = ({ data }) => {
+  last = last.then(() => answer(data));
 };
