@@ -16,6 +16,8 @@ def faulty_opencl(folder: Path) -> Path:
     return folder
 
 
-def with_fault(library: Path, fault: str) -> dict[str, str]:
-    """The environment of a program that finds it, with a ``fault`` ("": none)."""
-    return {**os.environ, "LD_LIBRARY_PATH": str(library), "TEST_OPENCL_FAULT": fault}
+def with_fault(library: Path, fault: str, **texts: str) -> dict[str, str]:
+    """The environment of a program that finds it, with a ``fault`` ("": none) and ``texts`` by the ends of their names
+    in ``c/faulty_opencl.c``."""
+    named = {f"TEST_OPENCL_{name.upper()}": text for name, text in texts.items()}
+    return {**os.environ, "LD_LIBRARY_PATH": str(library), "TEST_OPENCL_FAULT": fault, **named}

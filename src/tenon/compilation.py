@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Limits
+from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.c.strict import strict_machine
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.targets import Target
 from tenon.machine.targets.float_abi import float_abi
@@ -56,6 +58,7 @@ class Compilation:
     cache: Path = Path()
     recorded: Mapping[str, Any] = field(default_factory=dict)
     stated: tuple[str, ...] = ()
+    gpu: GpuOptions = USUAL
 
     def arithmetic_of(self, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
         """How the quantised operators of ``graph`` are computed."""
@@ -98,7 +101,14 @@ def resolved(options: Options, target: Target) -> Compilation:
         options.cache,
         _recorded(options, target),
         tuple(non_default(options, target.freestanding)),
+        _gpu_options(options, target),
     )
+
+
+def _gpu_options(options: Options, target: Target) -> GpuOptions:
+    if options.gpu and find_backend(target.backend).launch != "grid":
+        raise InputError(f"target {target.name} is no GPU: leave out the options of one (gpu)")
+    return GpuOptions.read(options.gpu)
 
 
 def _with_limits(options: Options, target: Target) -> Options:
@@ -148,4 +158,5 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
         "ram": options.ram,
         "verify": options.verify,
         "profile": options.profile,
+        "gpu": GpuOptions.read(options.gpu).lines().splitlines(),
     }

@@ -254,6 +254,10 @@ class Options:
     profile: bool = False
     """Add an entry point in which every kernel call is timed."""
 
+    gpu: dict[str, Any] = field(default_factory=dict)
+    """How the network runs on a GPU, unless who opens the bundle says otherwise: fields of
+    ``codegen.gpu.options.GpuOptions``."""
+
     threads: Annotated[int, least(1), most(256)] | None = None
     """Maximum number of threads of the bundle, for which algorithms are selected.  None: 8, or 1 without an operating
     system, with algorithms selected for one thread."""
@@ -361,6 +365,7 @@ class OptionKeywords(TypedDict, total=False):
     emit: list[Emit] | tuple[Emit, ...] | None
     verify: bool | None
     profile: bool | None
+    gpu: dict[str, Any] | None
     threads: int | None
     compiler: str | None
     cache: str | Path | None

@@ -227,7 +227,7 @@ def _compiled(
     first, *more = programs
     top = banner(first, compilation, origin, more=more) + check(compilation.target)
     backend = find_backend(compilation.target.backend)
-    unit = backend.program([first, *more], f"{name}.h", profile=compilation.profile, banner=top)
+    unit = backend.program([first, *more], f"{name}.h", profile=compilation.profile, banner=top, gpu=compilation.gpu)
     if chosen.obfuscate:
         unit = unit.without_names()
     if compilation.code_section:

@@ -200,7 +200,7 @@ def test_a_bundle_has_host_code_and_kernels(language: str, tmp_path: Path) -> No
     kernels = len(kernel.findall(files[f"digits{suffix}"].text))
     assert kernels == len(bundle.program.calls) if suffix != ".comp" else 4 < kernels <= len(bundle.program.calls)
     entries = bundle.unit.entry_points[0]
-    ends = ("", "_create", "_run", "_timed_run", "_device", "_destroy", "_message")
+    ends = ("", "_create", "_create_with_options", "_run", "_timed_run", "_device", "_destroy", "_message")
     assert [entry.name for entry in entries] == [f"digits{end}" for end in ends]
     for entry in entries:
         assert f"{entry.prototype};\n" in bundle.header

@@ -62,7 +62,6 @@ def test_libtenon_takes_the_processor_unless_a_device_is_asked_for(place: Path) 
     [
         ("no memory", "TENON_OUT_OF_MEMORY"),
         ("no device", "TENON_UNSUPPORTED"),
-        ("small groups", "TENON_UNSUPPORTED"),
         ("refused", "TENON_RUN_FAILED"),
     ],
 )
@@ -123,3 +122,33 @@ def test_engines_of_mace_run_on_devices(place: Path) -> None:
         ("no memory", "small cannot run: OpenCL: there is not enough memory"),
     ):
         assert text in program(place, *words, fault=fault).stdout
+
+
+def test_mace_run_passes_options_of_gpus_on(place: Path, tmp_path: Path) -> None:
+    """Hints, kept kernels and the variables for the pace of launches reach the driver."""
+    np.full((1, 3, 10, 10), 0.5, np.float32).tofile(place / "in_x")
+    words = ["mace_run", f"--model_file={place / 'small.tenon'}", "--device=GPU", "--round=1", "--gpu_priority_hint=1"]
+    words += ["--input_node=x", "--input_shape=1,3,10,10", "--output_node=y", "--output_shape=1,3,10,10"]
+    words += [f"--input_file={place / 'in'}", f"--opencl_cache_full_path={tmp_path / 'kernels'}"]
+    texts = {"name": "QUALCOMM Adreno(TM)", "version": "OpenCL 2.0", "time": "100000"}
+    texts["extensions"] = "cl_qcom_perf_hint cl_qcom_priority_hint"
+    log = tmp_path / "log"
+    environment = with_fault(place, "", log=str(log), **texts)
+    environment |= {"MACE_LIMIT_OPENCL_KERNEL_TIME": "1", "MACE_OPENCL_QUEUE_WINDOW_SIZE": "1"}
+    for built in ("source", "binary"):
+        log.unlink(missing_ok=True)
+        done = subprocess.run(
+            [str(place / "sdk" / "bin" / words[0]), *words[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            cwd=place,
+        )
+        assert done.returncode == 0, done.stdout
+        called = log.read_text().splitlines()
+        assert called[:3] == ["context 0x40c2 0x40c3", "context 0x40c9 0x40cc", built]
+        launched = [line for line in called if line.startswith("launch")]
+        assert launched[0] == "launch 0 128 64"
+        assert launched[-2:] == ["launch 0 64 64", "launch 64 64 64"]
+        assert called.count("finish") > len(launched)

@@ -22,8 +22,6 @@ FAULTS = {
     "no memory": "OpenCL: there is not enough memory on the device (status -4 while allocating memory of the device)",
     "too large": "OpenCL: a buffer is larger than the device takes (status -61 while allocating memory of the device)",
     "refused": "the OpenCL compiler refuses the kernels (status -11): line 7: the register file is full",
-    "small groups": "the OpenCL device runs 16 threads in a group of kernel small_step_0, and the network has 64: it "
-    "was made for another device",
     "no device": "there is no OpenCL device: install the driver of one",
 }
 

@@ -16,6 +16,7 @@ from tenon.cli.unused_options import refuse
 from tenon.errors import BundleError, InputError, ModelError
 from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
+from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.options import Options
@@ -165,10 +166,10 @@ def open_engine(
     With ``only_speed``, a model without weights gets random ones.
     """
     if source.bundle:
-        source.check_bundle_options(options, "target", "preprocess", "profile")
-        return _opened(source.model, threads, source.bundle_target(options.get("target")))
+        source.check_bundle_options(options, "target", "preprocess", "profile", "gpu")
+        return _opened(source.model, threads, source.bundle_target(options.get("target")), options.get("gpu"))
     engine = _engine_or_bundle(source, options, threads, only_speed=only_speed)
-    return engine if isinstance(engine, tenon.Engine) else _opened(engine, threads)
+    return engine if isinstance(engine, tenon.Engine) else _opened(engine, threads, gpu=options.get("gpu"))
 
 
 def open_engine_or_device(
@@ -190,7 +191,8 @@ def open_engine_or_device(
         from tenon.runtime.engine.engine import first_usable
 
         def engine(name: str) -> tenon.Engine:
-            return open_engine(source, {**options, "target": name}, threads, only_speed=only_speed)
+            gpu = options.get("gpu") if find_backend(find(name).backend).launch == "grid" else None
+            return open_engine(source, {**options, "target": name, "gpu": gpu}, threads, only_speed=only_speed)
 
         return first_usable(targets, engine)
     if source.bundle:
@@ -241,20 +243,20 @@ def _engine_or_bundle(
 
     ``here`` is unset for a bundle that is to run elsewhere.
     """
-    chosen = Options.from_environment(**{**options, "threads": threads.count})
+    chosen = Options.from_environment(**{**options, "threads": threads.count, "gpu": None})
     kept = (
         CompiledModel.of(source.model, source.weights, chosen, source.cut, only_speed) if here else CompiledModel(None)
     )
     if (path := kept.bundle) is not None:
         with suppress(BundleError):  # a damaged one is compiled again
-            engine = _opened(path, threads)
+            engine = _opened(path, threads, gpu=options.get("gpu"))
             note_open_batches(kept.assumed)
             return engine
     with stages(f"compiling {source.name}") as progress, kept.compiling():
         bundle = _compiled(source, chosen, progress, only_speed=only_speed)
     if not here or not runs_here(bundle.target.name):
         return bundle
-    return _opened(kept.keep(bundle) or bundle, threads)
+    return _opened(kept.keep(bundle) or bundle, threads, gpu=options.get("gpu"))
 
 
 def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
@@ -285,5 +287,11 @@ def note_device(engine: tenon.Engine) -> None:
         note(f"{engine.name} ran on {device}")
 
 
-def _opened(bundle: tenon.Bundle | str | Path, threads: Threads, target: str = "") -> tenon.Engine:
-    return tenon.open(bundle, threads=threads.count, affinity=threads.affinity, cores=threads.cores, target=target)
+def _opened(
+    bundle: tenon.Bundle | str | Path, threads: Threads, target: str = "", gpu: Mapping[str, Any] | None = None
+) -> tenon.Engine:
+    processors: dict[str, Any] = {"affinity": threads.affinity, "cores": threads.cores}
+    engine: tenon.Engine = tenon.open(bundle, threads=threads.count, target=target, gpu=gpu, **processors)
+    if gpu and not engine.on_device:
+        raise InputError(f"--gpu: no effect: {engine.name} runs on the processor: name a GPU by --target")
+    return engine

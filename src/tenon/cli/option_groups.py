@@ -233,6 +233,8 @@ class PlanOptions:
             values["compile_preprocess"] = parse_size("--compile-preprocess", values["compile_preprocess"])
         if "features" in values:
             values["features"] = parse_fields("--features", values["features"])
+        if "gpu" in values:
+            values["gpu"] = parse_assignments("--gpu", values["gpu"])
         if "head" in values:
             values["head"] = parse_head(values["head"])
         if "labels" in values:
@@ -284,6 +286,16 @@ class RunOptions(BuildOptions):
     """Options of compiling a model in order to run it."""
 
     no_tuning: NoTuning = False
+
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu",
+            metavar="KEY=VALUE",
+            help="How a GPU runs the network: cache=FOLDER keeps compiled kernels; queue_window=4, priority=low, ... "
+            "(docs/reference/gpu.md).",
+        ),
+    ] = None
 
     head: Annotated[
         str | None,

@@ -112,6 +112,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--weights-section",
         "--profile",
         "--offload",
+        "--gpu",
     ),
     "Optimisation": (
         "-O",
@@ -183,6 +184,7 @@ DEFAULTS: dict[str, str] = {
     "--fp16": NONE,
     "--frames": "all",
     "--from": "the inputs",
+    "--gpu": "what the bundle was made with, else none",
     "--ground-truth": NONE,
     "--head": "recognised from the model",
     "--html": NOT_WRITTEN,

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Literal, Protocol
 
 from tenon.errors import InputError, InternalError
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Loop
 from tenon.machine.kernel_ir.walk import operations, statements, types
@@ -178,11 +179,19 @@ class Backend(Protocol):
     def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
         """The entry points that any program of that name has, without what depends on the program."""
 
-    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> Unit:
+    def program(
+        self,
+        programs: Sequence[Program],
+        header: str,
+        *,
+        profile: bool = False,
+        banner: str = "",
+        gpu: GpuOptions = USUAL,
+    ) -> Unit:
         """One unit with the entry points of all ``programs``; equal kernels are there once.
 
         ``header`` is the name of the bundle's header; ``profile`` asks for entry points that run a single step;
-        ``banner`` is a comment on top.
+        ``banner`` is a comment on top; ``gpu`` are the options of a GPU, unless the caller has others.
         Every kernel is proved first (``proofs.bounds``); raises OutOfRangeError if a proof fails.
         """
 

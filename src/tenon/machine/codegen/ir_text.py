@@ -19,6 +19,7 @@ from tenon.machine.codegen.backend import (
     steps_of,
 )
 from tenon.machine.codegen.comments import call_facts
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import WorkItems
@@ -46,9 +47,17 @@ class IRText:
         """There are none."""
         return ()
 
-    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
-        """All kernels, each once, then the steps of each program; there are no entry points, so that neither ``header``
-        nor ``profile`` changes anything."""
+    def program(
+        self,
+        programs: Sequence[Program],
+        header: str,
+        *,
+        profile: bool = False,
+        banner: str = "",
+        gpu: GpuOptions = USUAL,
+    ) -> TextUnit:
+        """All kernels, each once, then the steps of each program; there are no entry points, so that of the
+        options none changes anything."""
         kernels: dict[Kernel, str] = {}
         texts: dict[str, str] = {}  # names by what follows them
 

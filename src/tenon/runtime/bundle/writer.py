@@ -83,7 +83,7 @@ class Bundle:
     @classmethod
     def of(cls, program: Program, compilation: Compilation) -> Bundle:
         """A program printed for a target, without an origin."""
-        unit = find_backend(compilation.target.backend).program([program], f"{program.name}.h")
+        unit = find_backend(compilation.target.backend).program([program], f"{program.name}.h", gpu=compilation.gpu)
         return cls(program, unit, compilation)
 
     def __repr__(self) -> str:

@@ -14,6 +14,11 @@
   F(DevicePrimaryCtxRelease_v2, (int device)) \
   F(CtxSetCurrent, (void *context)) \
   F(ModuleLoadDataEx, (void **module, const void *text, unsigned count, const int *options, void **values)) \
+  F(LinkCreate_v2, (unsigned count, const int *options, void **values, void **linker)) \
+  F(LinkAddData_v2, (void *linker, int kind, void *data, size_t size, const char *name, unsigned count, \
+                     const int *options, void **values)) \
+  F(LinkComplete, (void *linker, void **code, size_t *size)) \
+  F(LinkDestroy, (void *linker)) \
   F(ModuleUnload, (void *module)) \
   F(ModuleGetFunction, (void **function, void *module, const char *name)) \
   F(MemAlloc_v2, (uint64_t *address, size_t size)) \
@@ -23,7 +28,8 @@
   F(MemcpyHtoD_v2, (uint64_t to, const void *from, size_t size)) \
   F(MemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t size, void *stream)) \
   F(MemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t size, void *stream)) \
-  F(StreamCreate, (void **stream, unsigned flags)) \
+  F(CtxGetStreamPriorityRange, (int *least, int *greatest)) \
+  F(StreamCreateWithPriority, (void **stream, unsigned flags, int priority)) \
   F(StreamDestroy_v2, (void *stream)) \
   F(StreamSynchronize, (void *stream)) \
   F(EventCreate, (void **event, unsigned flags)) \
@@ -44,7 +50,7 @@ static struct {
   CUDA_FUNCTIONS(CUDA_MEMBER)
 } cu;
 
-enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
+enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
 enum { CUDA_NO_MEMORY = 2 };
 enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
@@ -57,6 +63,7 @@ typedef struct {
 
 struct DeviceQueue {
   const DeviceNetwork *network;
+  DeviceOptions options;
   int device;
   void *context, *module, *stream, *graph, **kernels;
   uint64_t regions[DEVICE_REGIONS];
@@ -95,42 +102,100 @@ static int cuda_find(int *device) {
   return status ? cuda_failed(status, "looking for a CUDA device") : 0;
 }
 
-static const char *device_facts(void) {
-  char name[256] = "", driver[32], version[64];
-  int device, number = 0, major = 0, minor = 0, units = 0;
-  size_t memory = 0;
-  if (cuda_find(&device)) return "";
-  cu.DeviceGetName(name, sizeof name, device);
+typedef struct {
+  char name[256], driver[32], version[64];
+} CudaFacts;
+
+static CudaFacts cuda_facts(int device) {
+  CudaFacts facts = {"", "", ""};
+  int number = 0, major = 0, minor = 0;
+  cu.DeviceGetName(facts.name, sizeof facts.name, device);
   cu.DriverGetVersion(&number);
   cu.DeviceGetAttribute(&major, CUDA_MAJOR, device);
   cu.DeviceGetAttribute(&minor, CUDA_MINOR, device);
-  cu.DeviceGetAttribute(&units, CUDA_UNITS, device);
-  cu.DeviceTotalMem_v2(&memory, device);
-  snprintf(driver, sizeof driver, "CUDA %d.%d", number / 1000, number % 1000 / 10);
-  snprintf(version, sizeof version, "compute capability %d.%d", major, minor);
-  return device_described(name, driver, version, (unsigned)units, memory);
+  snprintf(facts.driver, sizeof facts.driver, "CUDA %d.%d", number / 1000, number % 1000 / 10);
+  snprintf(facts.version, sizeof facts.version, "compute capability %d.%d", major, minor);
+  return facts;
 }
 
-/* Loads the kernels; the report of the driver's compiler is the message. */
-static int cuda_build(DeviceQueue *d) {
-  char report[sizeof device_message - 128] = "";
-  const int options[] = {CUDA_ERROR_LOG, CUDA_ERROR_LOG_SIZE};
-  void *values[] = {report, (void *)(uintptr_t)(sizeof report - 1)};
-  char *text = device_kernels();
-  if (!text) return device_failed(DEVICE_NO_MEMORY, "out of memory");
-  const int status = cu.ModuleLoadDataEx(&d->module, text, 2, options, values);
-  free(text);
-  if (status) {
-    cuda_failed(status, "loading the kernels");
-    const size_t length = strlen(device_message);
-    snprintf(device_message + length, sizeof device_message - length, ": %s", report);
-    return status;
-  }
+static const char *device_facts(void) {
+  int device, units = 0;
+  size_t memory = 0;
+  if (cuda_find(&device)) return "";
+  const CudaFacts facts = cuda_facts(device);
+  cu.DeviceGetAttribute(&units, CUDA_UNITS, device);
+  cu.DeviceTotalMem_v2(&memory, device);
+  return device_described(facts.name, facts.driver, facts.version, (unsigned)units, memory);
+}
+
+/* Where the driver's compiler leaves its report. */
+typedef struct {
+  char text[sizeof device_message - 128];
+  void *values[2];
+} CudaReport;
+static const int cuda_report_options[] = {CUDA_ERROR_LOG, CUDA_ERROR_LOG_SIZE};
+
+static void cuda_open_report(CudaReport *report) {
+  report->text[0] = 0;
+  report->values[0] = report->text;
+  report->values[1] = (void *)(uintptr_t)(sizeof report->text - 1);
+}
+
+/* The report is the message. */
+static int cuda_refused(const CudaReport *report, int status) {
+  status = cuda_failed(status, "loading the kernels");
+  const size_t length = strlen(device_message);
+  snprintf(device_message + length, sizeof device_message - length, ": %s", report->text);
+  return status;
+}
+
+static int cuda_functions(DeviceQueue *d) {
   for (size_t i = 0; i < d->network->step_count; i++) {
-    const int found = cu.ModuleGetFunction(&d->kernels[i], d->module, d->network->steps[i].kernel);
-    if (found) return cuda_failed(found, "finding the kernels");
+    const int status = cu.ModuleGetFunction(&d->kernels[i], d->module, d->network->steps[i].kernel);
+    if (status) return cuda_failed(status, "finding the kernels");
   }
   return 0;
+}
+
+/* Whether the kernels are those that were compiled before. */
+static int cuda_reuse(DeviceQueue *d, const DeviceIdentity *id) {
+  DeviceBinary b;
+  if (!device_cached(id, &d->options, &b)) return 0;
+  int status = cu.ModuleLoadDataEx(&d->module, b.data, 0, NULL, NULL);
+  free(b.content);
+  if (status == 0 && (status = cuda_functions(d)) != 0) cu.ModuleUnload(d->module);
+  if (status) d->module = NULL;
+  return status == 0;
+}
+
+/* Compiles the kernels to code of the device, which can be kept. */
+static int cuda_link(DeviceQueue *d, const DeviceIdentity *id, char *text, CudaReport *report) {
+  void *linker = NULL, *code = NULL;
+  size_t size = 0;
+  int status = cu.LinkCreate_v2(2, cuda_report_options, report->values, &linker);
+  if (status == 0) {
+    status = cu.LinkAddData_v2(linker, CUDA_PTX, text, strlen(text) + 1, d->network->steps[0].kernel, 0, NULL, NULL);
+  }
+  if (status == 0) status = cu.LinkComplete(linker, &code, &size);
+  if (status == 0) status = cu.ModuleLoadDataEx(&d->module, code, 0, NULL, NULL);
+  if (status == 0) device_keep(id, &d->options, code, size);
+  if (linker) cu.LinkDestroy(linker);
+  return status;
+}
+
+static int cuda_build(DeviceQueue *d) {
+  const CudaFacts facts = cuda_facts(d->device);
+  DeviceIdentity id;
+  CudaReport report;
+  device_identify(&id, facts.name, facts.version, "", facts.driver);
+  if (cuda_reuse(d, &id)) return 0;
+  char *text = device_kernels();
+  if (!text) return device_failed(DEVICE_NO_MEMORY, "out of memory");
+  cuda_open_report(&report);
+  const int status = d->options.cache ? cuda_link(d, &id, text, &report)
+                                      : cu.ModuleLoadDataEx(&d->module, text, 2, cuda_report_options, report.values);
+  free(text);
+  return status ? cuda_refused(&report, status) : cuda_functions(d);
 }
 
 static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
@@ -205,12 +270,19 @@ static int cuda_record(DeviceQueue *d, void **graph) {
   return status ? cuda_failed(status, "recording the network") : 0;
 }
 
+/* Greater priorities have smaller numbers; 0 is the usual one. */
+static int cuda_priority(const DeviceOptions *o) {
+  int least = 0, greatest = 0;
+  cu.CtxGetStreamPriorityRange(&least, &greatest);
+  return o->priority == DEVICE_HIGH ? greatest : o->priority == DEVICE_LOW ? least : 0;
+}
+
 static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   int status = cuda_find(&d->device);
   if (status) return status;
   status = cu.DevicePrimaryCtxRetain(&d->context, d->device);
   if (status == 0) status = cu.CtxSetCurrent(d->context);
-  if (status == 0) status = cu.StreamCreate(&d->stream, CUDA_NON_BLOCKING);
+  if (status == 0) status = cu.StreamCreateWithPriority(&d->stream, CUDA_NON_BLOCKING, cuda_priority(&d->options));
   if (status) return cuda_failed(status, "opening the CUDA device");
   if ((status = cuda_build(d)) != 0) return status;
   if ((status = cuda_allocate(d, weights)) != 0) return status;

@@ -2,14 +2,16 @@
 static void device_destroy(DeviceQueue *d) {
   if (!d) return;
   queue_close(d);
+  free(d->options.text);
   free(d->kernels);
   free(d);
 }
 
-static DeviceQueue *device_create(const DeviceNetwork *network, const uint8_t *weights, int *status) {
+static DeviceQueue *device_create(
+    const DeviceNetwork *network, const uint8_t *weights, const char *options, int *status) {
   DeviceQueue *d = calloc(1, sizeof *d);
   void **kernels = calloc(network->step_count + 1, sizeof *kernels);
-  if (!d || !kernels) {
+  if (!d || !kernels || !device_read_options(&d->options, options)) {
     free(d);
     free(kernels);
     *status = device_failed(DEVICE_NO_MEMORY, "out of memory");

@@ -76,6 +76,17 @@ typedef struct {
   const float *priorities;
 } VulkanQueue;
 
+/* VK_KHR_global_priority. */
+typedef struct {
+  VULKAN_HEAD
+  uint32_t priority;
+} VulkanPriority;
+
+typedef struct {
+  char name[256];
+  uint32_t version;
+} VulkanExtension;
+
 typedef struct {
   VULKAN_HEAD
   uint32_t flags, queue_count;
@@ -248,6 +259,8 @@ typedef struct {
   F(void, GetPhysicalDeviceFeatures, (void *device, uint32_t *features)) \
   F(void, GetPhysicalDeviceMemoryProperties, (void *device, VulkanMemory *memory)) \
   F(void, GetPhysicalDeviceQueueFamilyProperties, (void *device, uint32_t *count, VulkanFamily *families)) \
+  F(int, EnumerateDeviceExtensionProperties, (void *physical, const char *layer, uint32_t *count, \
+                                              VulkanExtension *extensions)) \
   F(int, CreateDevice, (void *physical, const VulkanDevice *made, const void *allocator, void **device)) \
   F(void, DestroyDevice, (void *device, const void *allocator)) \
   F(void, GetDeviceQueue, (void *device, uint32_t family, uint32_t number, void **queue)) \
@@ -262,6 +275,7 @@ typedef struct {
   VULKAN_MAKE(PipelineLayout, VulkanPipelineLayout) VULKAN_FREE(PipelineLayout) \
   VULKAN_MAKE(ShaderModule, VulkanModule) VULKAN_FREE(ShaderModule) \
   VULKAN_MAKE(PipelineCache, VulkanCache) VULKAN_FREE(PipelineCache) VULKAN_FREE(Pipeline) \
+  F(int, GetPipelineCacheData, (void *device, VulkanObject cache, size_t *size, void *data)) \
   F(int, CreateComputePipelines, (void *device, VulkanObject cache, uint32_t count, const VulkanPipeline *made, \
                                   const void *allocator, VulkanObject *pipelines)) \
   VULKAN_MAKE(DescriptorPool, VulkanDescriptorPool) VULKAN_FREE(DescriptorPool) \

@@ -29,6 +29,7 @@ enum { VULKAN_SHADER_ACCESS = 32 | 64, VULKAN_COPY_ACCESS = 2048 | 4096, VULKAN_
 enum { VULKAN_MOST_GROUPS = 65535, VULKAN_MOST_OPERANDS = 32 };
 enum { VULKAN_SHADERS = sizeof device_shaders / sizeof device_shaders[0] };
 enum { VULKAN_END_OF_ALL = 8192, VULKAN_TIMESTAMPS = 2, VULKAN_64_BITS = 1 };
+enum { VULKAN_PRIORITY = 1000174000 };
 enum { VULKAN_NVIDIA = 0x10de, VULKAN_NO_HOST_MEMORY = -1 };
 typedef enum { VULKAN_UNTIMED, VULKAN_COUNTING, VULKAN_TIMING } VulkanTiming;
 
@@ -38,6 +39,7 @@ typedef struct {
 
 struct DeviceQueue {
   const DeviceNetwork *network;
+  DeviceOptions options;
   void *instance, *physical, *device, *queue, *commands, **kernels;
   uint32_t family;
   VulkanRegion regions[DEVICE_REGIONS], staging;
@@ -177,14 +179,46 @@ static const char *device_facts(void) {
   return facts;
 }
 
+/* The extension for priorities among processes, under its new or its old name; NULL if there is none. */
+static const char *vulkan_priority_extension(void *physical) {
+  static const char *const names[] = {"VK_KHR_global_priority", "VK_EXT_global_priority"};
+  const char *name = NULL;
+  uint32_t count = 0;
+  if (vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != 0) return NULL;
+  VulkanExtension *all = calloc(count + 1, sizeof *all);
+  if (all) vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, all);
+  for (uint32_t i = 0; all && i < 2 * count && !name; i++) {
+    if (strcmp(all[i / 2].name, names[i % 2]) == 0) name = names[i % 2];
+  }
+  free(all);
+  return name;
+}
+
+/* With the wanted priority, where the driver has it and allows it. */
+static int vulkan_create_device(DeviceQueue *d, VulkanDevice *made, VulkanQueue *queue) {
+  static const uint32_t priorities[] = {256, 128, 256, 512};
+  const VulkanPriority priority = {.type = VULKAN_PRIORITY, .priority = priorities[d->options.priority]};
+  const char *name = d->options.priority != DEVICE_USUAL ? vulkan_priority_extension(d->physical) : NULL;
+  if (name) {
+    queue->next = &priority;
+    made->extension_count = 1;
+    made->extensions = &name;
+    if (vk.CreateDevice(d->physical, made, NULL, &d->device) == 0) return 0;
+    queue->next = NULL;
+    made->extension_count = 0;
+    d->device = NULL;
+  }
+  return vk.CreateDevice(d->physical, made, NULL, &d->device);
+}
+
 static int vulkan_device(DeviceQueue *d) {
   static const float priority = 1;
   uint32_t features[VULKAN_FEATURES] = {0};
-  const VulkanQueue queue = {.type = 2, .family = d->family, .count = 1, .priorities = &priority};
-  const VulkanDevice made = {.type = 3, .queue_count = 1, .queues = &queue, .features = features};
+  VulkanQueue queue = {.type = 2, .family = d->family, .count = 1, .priorities = &priority};
+  VulkanDevice made = {.type = 3, .queue_count = 1, .queues = &queue, .features = features};
   int status = vulkan_check(d, features);
   if (status) return status;
-  status = vk.CreateDevice(d->physical, &made, NULL, &d->device);
+  status = vulkan_create_device(d, &made, &queue);
   if (status) return vulkan_failed(status, "opening the device");
   vk.GetDeviceQueue(d->device, d->family, 0, &d->queue);
   return 0;
@@ -340,13 +374,50 @@ static int vulkan_pipeline(DeviceQueue *d, unsigned shader) {
   return status;
 }
 
+/* The driver finds in a cache which pipelines it has. */
+static void vulkan_identify(const DeviceQueue *d, DeviceIdentity *id) {
+  VulkanProperties about;
+  char version[32], driver[32], cache[2 * sizeof about.cache + 1];
+  vk.GetPhysicalDeviceProperties(d->physical, &about);
+  snprintf(version, sizeof version, "%u", about.version);
+  snprintf(driver, sizeof driver, "%u", about.driver_version);
+  for (size_t i = 0; i < sizeof about.cache; i++) snprintf(cache + 2 * i, 3, "%02x", about.cache[i]);
+  device_identify(id, about.name, version, cache, driver);
+}
+
+/* Returns whether it has what was kept. */
+static int vulkan_cache(DeviceQueue *d, const DeviceIdentity *id) {
+  DeviceBinary b;
+  VulkanCache made = {.type = VULKAN_CACHE};
+  const int is_kept = device_cached(id, &d->options, &b);
+  if (is_kept) {
+    made.size = b.size;
+    made.data = b.data;
+    if (vk.CreatePipelineCache(d->device, &made, NULL, &d->cache) != 0) d->cache = 0;
+    free(b.content);
+  }
+  return is_kept && d->cache;
+}
+
+static void vulkan_keep(DeviceQueue *d, const DeviceIdentity *id) {
+  size_t size = 0;
+  if (!d->options.cache || vk.GetPipelineCacheData(d->device, d->cache, &size, NULL) != 0 || size == 0) return;
+  void *data = malloc(size);
+  if (data && vk.GetPipelineCacheData(d->device, d->cache, &size, data) == 0) device_keep(id, &d->options, data, size);
+  free(data);
+}
+
 static int vulkan_pipelines(DeviceQueue *d) {
-  const VulkanCache cache = {.type = VULKAN_CACHE};
-  int status = vk.CreatePipelineCache(d->device, &cache, NULL, &d->cache);
+  const VulkanCache empty = {.type = VULKAN_CACHE};
+  DeviceIdentity id;
+  vulkan_identify(d, &id);
+  const int is_kept = vulkan_cache(d, &id);
+  int status = is_kept ? 0 : vk.CreatePipelineCache(d->device, &empty, NULL, &d->cache);
   for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
     const unsigned shader = d->network->bindings[i].shader;
     if (!d->pipelines[shader]) status = vulkan_pipeline(d, shader);
   }
+  if (status == 0 && !is_kept) vulkan_keep(d, &id);
   return status ? vulkan_failed(status, "loading the kernels") : 0;
 }
 

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 from tenon.errors import InputError
+from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Binding
 from tenon.runtime.engine.device_queue import DeviceQueue, has_queue
@@ -17,7 +18,13 @@ class ShapeBinding:
     """A binding in an engine: its inputs and outputs as arrays, and what runs it."""
 
     def __init__(
-        self, binding: Binding, mutable: Array, library: ctypes.CDLL, threads: int, processors: frozenset[int]
+        self,
+        binding: Binding,
+        mutable: Array,
+        library: ctypes.CDLL,
+        threads: int,
+        processors: frozenset[int],
+        gpu: GpuOptions,
     ) -> None:
         """``mutable`` is the region; the binding uses its beginning."""
         self.binding, self.region = binding, mutable
@@ -27,7 +34,7 @@ class ShapeBinding:
         self._whole = not any(t.string or t.extent for t in binding.outputs)
         self.pool: ThreadPool | DeviceQueue
         if has_queue(library, binding.entry):
-            self.pool = DeviceQueue(library, binding.entry, processors)
+            self.pool = DeviceQueue(library, binding.entry, processors, gpu)
         else:
             self.pool = ThreadPool(library, binding.entry, threads, processors)
 

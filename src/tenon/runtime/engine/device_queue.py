@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import ResourceError
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine.processors import Pinning
 
@@ -53,10 +54,12 @@ class DeviceQueue:
 
     threads = 1
 
-    def __init__(self, library: ctypes.CDLL, entry: str, processors: frozenset[int]) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, entry: str, processors: frozenset[int], options: GpuOptions = USUAL
+    ) -> None:
         self.processors = processors
         self._pinning = Pinning(processors)
-        self._library, self._entry = library, entry
+        self._library, self._entry, self._options = library, entry, options
         self._process = 0
         self._handle = ctypes.c_void_p()
         self._destroy: weakref.finalize[[Callable[[ctypes.c_void_p], object], ctypes.c_void_p, int], DeviceQueue] | None
@@ -96,9 +99,9 @@ class DeviceQueue:
             self._create(regions[0])
 
     def _create(self, constant: ctypes.c_void_p) -> None:
-        create, status = self._library[f"{self._entry}_create"], ctypes.c_int()
+        create, status = self._library[f"{self._entry}_create_with_options"], ctypes.c_int()
         create.restype = ctypes.c_void_p
-        address = create(constant, ctypes.byref(status))
+        address = create(constant, os.fsencode(self._options.lines()), ctypes.byref(status))
         if not address:
             raise ResourceError(f"'{self._entry}' cannot run: {self._message()}")
         if self._destroy:

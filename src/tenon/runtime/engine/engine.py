@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from tenon.errors import BundleError, InputError, InternalError, ResourceError, guarded, warn
+from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Manifest, MemoryUse
@@ -43,6 +44,7 @@ def open_bundle(
     public_key: PublicKey | None = None,
     transform: Callable[[bytes], bytes] | None = None,
     minimum_version: int = 0,
+    gpu: Mapping[str, Any] | None = None,
 ) -> Engine:
     """An engine for a bundle: a folder or ``.tenon`` file written by ``Bundle.save`` or ``tenon compile``, or a bundle
     in memory.
@@ -56,7 +58,9 @@ def open_bundle(
     decrypts it (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives them), and where
     there is one, a bundle that is not encrypted is refused; ``public_key`` (a PEM file, or 32 bytes) is the required
     signer's key, with ``minimum_version`` the oldest accepted version; ``transform`` decodes the stored bundle (for
-    example decrypts it).
+    example decrypts it).  ``gpu`` are options of a bundle that runs on a GPU, with others than the bundle was made
+    with: cache, binary, reuse, queue_window, kernel_time, performance, priority (docs/reference/gpu.md); bundles that
+    run on processors have no use for them.
     Raises BundleError for a damaged bundle, one made for another machine, a wrong key or signature, InputError for more
     threads than the bundle supports and for processors that are not there.
     """
@@ -65,7 +69,7 @@ def open_bundle(
 
         def engine(name: str) -> Engine:
             how = files.Opening(name, key, public_key, transform, minimum_version)
-            return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how)
+            return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how, gpu=gpu)
 
         return first_usable((target or opening()[0]).split(","), engine)
     _check_machine(bundle.interface, bundle.name)
@@ -73,7 +77,7 @@ def open_bundle(
 
     with scratch() as place:
         folder = bundle.save(place / bundle.name, ("library", "weights"))
-        return Engine(folder, threads=threads, affinity=affinity, cores=cores, opening=files.OWN)
+        return Engine(folder, threads=threads, affinity=affinity, cores=cores, opening=files.OWN, gpu=gpu)
 
 
 class Engine(Locked):
@@ -108,25 +112,29 @@ class Engine(Locked):
         cores: Cores = "all",
         verify: bool = False,
         opening: files.Opening = files.USUAL,
+        gpu: Mapping[str, Any] | None = None,
     ) -> None:
+        options = GpuOptions.read(gpu or {})
         place = files.bundle_files(os.fspath(folder), opening)
         self.manifest = place.manifest()
         _check_machine(self.manifest, place.label(""))
         _check_threads(self.manifest, threads)
         processors = choose(affinity, cores)
         library, weights = files.library(self.manifest, place, verify), files.weights(self.manifest, place, verify)
-        self._attach(library, weights, threads, processors)
+        self._attach(library, weights, threads, processors, options)
 
-    def _attach(self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int]) -> None:
+    def _attach(
+        self, library: ctypes.CDLL, weights: Array, threads: int, processors: frozenset[int], gpu: GpuOptions
+    ) -> None:
         memory = self.manifest.memory
-        self._library, self._weights = library, weights
+        self._library, self._weights, self._gpu = library, weights, gpu
         super().__init__()
         self._closed = False
         mutable = -(-memory.mutable // memory.alignment) * memory.alignment
         arena = _aligned(mutable + memory.activations, memory.alignment)
         region = arena[: memory.mutable]
         every = self.manifest.every_binding()
-        self._bindings = [ShapeBinding(binding, region, library, threads, processors) for binding in every]
+        self._bindings = [ShapeBinding(binding, region, library, threads, processors, gpu) for binding in every]
         self._select(0)
         self._arena = arena
         self._stamped: StampedThreadPool | None = None
@@ -271,7 +279,7 @@ class Engine(Locked):
         self._check_open()
         twin = object.__new__(Engine)
         twin.manifest = self.manifest
-        twin._attach(self._library, self._weights, self._pool.threads, self._pool.processors)
+        twin._attach(self._library, self._weights, self._pool.threads, self._pool.processors, self._gpu)
         return twin
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from tenon.machine.codegen.c import entry_points
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.unit import CUnit, print_unit
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program
 from tenon.network.graph.types import DType
@@ -38,7 +39,15 @@ class CBackend:
         """The function that runs a program, and the one that runs single steps."""
         return (entry_points.run(name), *(entry_points.profile(name) if profile else ()))
 
-    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> CUnit:
+    def program(
+        self,
+        programs: Sequence[Program],
+        header: str,
+        *,
+        profile: bool = False,
+        banner: str = "",
+        gpu: GpuOptions = USUAL,
+    ) -> CUnit:
         """One C file."""
         return print_unit(self, programs, header, profile=profile, banner=banner, dialect=self.dialect)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tenon.machine.codegen.backend import EntryPoint, Launch, TextUnit, require_supported
 from tenon.machine.codegen.gpu import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.codegen.gpu.unit import print_unit
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program
@@ -41,10 +42,18 @@ class DeviceBackend:
         """The functions that create a device queue, run a program on it and destroy it, and one that does all three."""
         return entry_points.entry_points(self.language, name)
 
-    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
+    def program(
+        self,
+        programs: Sequence[Program],
+        header: str,
+        *,
+        profile: bool = False,
+        banner: str = "",
+        gpu: GpuOptions = USUAL,
+    ) -> TextUnit:
         """The host program, which contains the kernels as text, and a file with the kernels for readers.
 
         All programs can be timed, with ``profile`` or without.  Raises UnsupportedError for kernels that the language
         cannot express, InputError for a network that is too large.
         """
-        return print_unit(self.language, self, programs, header, banner=banner)
+        return print_unit(self.language, self, programs, header, banner=banner, options=gpu.lines())

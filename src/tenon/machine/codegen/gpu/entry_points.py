@@ -12,6 +12,11 @@ _RUN = """\
 _CREATE = """\
 /* Finds a device for {title} (a GPU if there is one), loads the kernels and copies the weights to it.  Returns what the
    functions below take, or a null pointer; `status` becomes 0 or the driver's status. */"""
+_OPTIONS = """\
+/* The same with options: lines "word: text", or a null pointer.  cache: a folder for compiled kernels; binary: a file
+   of such a folder, only to be read; reuse: same-gpu, also kernels of another driver; performance, priority: low,
+   normal or high; queue_window: launches after which to wait; kernel_time: milliseconds of a launch, above which it is
+   cut. */"""
 _QUEUE = """\
 /* Runs the network once: copies the inputs to the device and the outputs back.  Returns 0, or the driver's status.
    Runs of one device queue must not overlap. */"""
@@ -33,6 +38,13 @@ def entry_points(language: DeviceLanguage, name: str) -> tuple[EntryPoint, ...]:
     return (
         EntryPoint(name, about=_RUN),
         EntryPoint(f"{name}_create", (Region.CONSTANT,), ("int *status",), "void *", create),
+        EntryPoint(
+            f"{name}_create_with_options",
+            (Region.CONSTANT,),
+            ("const char *options", "int *status"),
+            "void *",
+            _OPTIONS,
+        ),
         EntryPoint(f"{name}_run", mutable, (_HANDLE,), about=_QUEUE),
         EntryPoint(f"{name}_timed_run", mutable, (_HANDLE, "uint64_t *nanoseconds"), about=_TIMED.format(name=name)),
         EntryPoint(f"{name}_device", (), ("void",), "const char *", _FACTS.format(name=name)),

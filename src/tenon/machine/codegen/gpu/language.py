@@ -15,11 +15,11 @@ class DeviceLanguage:
 
     ``host`` are files of ``runtime/c`` with the functions that find a device and use it; ``embedded`` gives, in C, what
     the host program hands to the driver, from the text of all kernels and, in languages without pointers, the threads
-    of the work groups of each.  Only languages with pointers have the rest:
-    ``kernel`` stands before the name of a kernel, ``region`` and ``constant_region`` before those of its parameters,
-    and ``item`` is the number of the thread.  In a launch of work groups ``block`` is the number of the block and
-    ``thread`` that of the thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds``
-    tells the compiler how many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
+    of the work groups of each.  Only languages with pointers have the rest: ``kernel`` stands before the name of a
+    kernel, ``region`` and ``constant_region`` before those of its parameters, and ``item`` is the number of the thread.
+    In a launch of work groups ``block`` is the number of the block (of ``size`` threads) and ``thread`` that of the
+    thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds`` tells the compiler how
+    many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
     """
 
     name: Literal["opencl", "cuda", "vulkan", "webgpu"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from itertools import count, groupby
 from pathlib import Path
 
@@ -22,22 +24,35 @@ from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program,
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
 _AT_RUN_TIME = "this target has no branches, and no loops whose number of iterations is known only at run time"
+_POSIX = "#define _POSIX_C_SOURCE 200809L"
+_FIRST = ("device_network.c", "device_options.c", "device_cache.c")
 LOADER = {"libdl.so.2": ("dlopen", "dlsym")}
 """What the host program calls besides the C library: it opens the driver's library when it runs."""
 
 
 def print_unit(
-    language: DeviceLanguage, backend: Backend, programs: Sequence[Program], header: str, *, banner: str = ""
+    language: DeviceLanguage,
+    backend: Backend,
+    programs: Sequence[Program],
+    header: str,
+    *,
+    banner: str = "",
+    options: str = "",
 ) -> TextUnit:
-    """The files of the programs.  Raises UnsupportedError with all layers whose kernels the language cannot express,
-    InputError for a region that its indices cannot reach."""
+    """The files of the programs; ``options`` are lines for ``runtime/c/device_options.c``.
+
+    Raises UnsupportedError with all layers whose kernels the language cannot express, InputError for a region that its
+    indices cannot reach.
+    """
     for program in programs:
         require_runnable(language, backend, program)
     printed = _print_kernels if language.dialect.pointers else _print_shaders
     steps, text, groups, tables = printed(language, backend, programs)
     name = programs[0].name
     files = (
-        SourceFile(f"{name}.c", "c", _host(language, programs, steps, text, groups, tables, header, banner), "c"),
+        SourceFile(
+            f"{name}.c", "c", _host(language, programs, steps, text, groups, tables, header, banner, options), "c"
+        ),
         SourceFile(f"{name}{language.suffix}", language.name, f"{banner}{text}\n"),
     )
     return TextUnit(files, steps, tuple(entry_points(language, p.name) for p in programs), LOADER)
@@ -133,7 +148,7 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
         for buffer, place in zip(step.call.kernel.params, step.call.args, strict=True)
     ] + (["item", "item + 1"] if items else [])
     if (groups := step.groups) is not None:
-        operands += [*(b.name for b in groups.shared), language.block, language.thread]
+        operands += [*(b.name for b in groups.shared), language.block.format(size=groups.size), language.thread]
         return [
             call_comment(step.call),
             f"{language.kernel} {language.bounds.format(size=groups.size)}{_kernel_name(program, number)}"
@@ -201,18 +216,23 @@ def _host(
     tables: Sequence[Sequence[str]],
     header: str,
     banner: str,
+    options: str,
 ) -> str:
     """The C file that programs call."""
     each = zip(programs, steps, tables, strict=True)
     networks = [text for p, own, more in each for text in _network(language, p, own, more)]
+    kernels = language.embedded(text, groups)
     return "\n".join(
         [
-            f'{banner}#include "{header}"',
+            f"{banner}{_POSIX}",
+            f'#include "{header}"',
             "",
-            language.embedded(text, groups),
+            kernels,
             f"enum {{ DEVICE_LOOPS = {_most_loops(programs)} }};",
+            f'static const char DEVICE_DIGEST[] = "{sha256(kernels.encode()).hexdigest()}"; /* of the kernels */',
+            f"static const char DEVICE_OPTIONS[] = {json.dumps(options)};",
             "",
-            *((_RUNTIME / file).read_text() for file in ("device_network.c", *language.host, "device_queue.c")),
+            *((_RUNTIME / file).read_text() for file in (*_FIRST, *language.host, "device_queue.c")),
             *networks,
             "",
         ]
@@ -234,7 +254,7 @@ def _network(
         for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
-    once, create, run, timed, facts, destroy, message = (e.prototype for e in entry_points(language, name))
+    once, create, create_with, run, timed, facts, destroy, message = (e.prototype for e in entry_points(language, name))
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
@@ -246,7 +266,8 @@ def _network(
         f"static const DeviceNetwork {name}_network = {{",
         f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {name}_launch, {bound},",
         "};\n",
-        f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, status);\n}}\n",
+        f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, NULL, status);\n}}\n",
+        f"{create_with} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, options, status);\n}}\n",
         f"{run} {{\n  return device_run(device, {Region.MUTABLE});\n}}\n",
         f"{timed} {{\n  return device_times(device, {Region.MUTABLE}, nanoseconds);\n}}\n",
         f"{facts} {{\n  return device_facts();\n}}\n",
@@ -254,7 +275,7 @@ def _network(
         f"{message} {{\n  return device_message;\n}}\n",
         f"{once} {{",
         "  int status = 0;",
-        f"  DeviceQueue *device = device_create(&{name}_network, {Region.CONSTANT}, &status);",
+        f"  DeviceQueue *device = device_create(&{name}_network, {Region.CONSTANT}, NULL, &status);",
         f"  (void){Region.ACTIVATIONS};",
         f"  if (device) status = device_run(device, {Region.MUTABLE});",
         "  device_destroy(device);",

@@ -17,12 +17,19 @@ LANGUAGE = DeviceLanguage(
     region="__global uchar *",
     constant_region="__global const uchar *",
     item="(int)get_global_id(0)",
-    block="(int)get_group_id(0)",
+    block="(int)(get_global_id(0) / {size})",
     thread="(int)get_local_id(0)",
     shared="__local {type} {name}[{size}] __attribute__((aligned(16)));",
     bounds="__attribute__((reqd_work_group_size({size}, 1, 1))) ",
     aligned="{address}",
-    host=("device_text.c", "opencl_queue.c"),
+    host=(
+        "device_text.c",
+        "opencl_api.c",
+        "opencl_hints.c",
+        "opencl_device.c",
+        "opencl_programs.c",
+        "opencl_queue.c",
+    ),
     embedded=quoted_text,
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

@@ -11,6 +11,7 @@ import tenon
 from tenon.machine.codegen.backend import EntryPoint, KernelLaunch, SourceFile, TextUnit
 from tenon.machine.codegen.gpu.backend import DeviceBackend
 from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.codegen.gpu.shaders import Shaders, placed_operands, steps_of_shaders
 from tenon.machine.codegen.gpu.unit import require_runnable
 from tenon.machine.codegen.webgpu.dialect import Wgsl
@@ -31,7 +32,15 @@ class WebGpu(DeviceBackend):
         """There are none in C."""
         return ()
 
-    def program(self, programs: Sequence[Program], header: str, *, profile: bool = False, banner: str = "") -> TextUnit:
+    def program(
+        self,
+        programs: Sequence[Program],
+        header: str,
+        *,
+        profile: bool = False,
+        banner: str = "",
+        gpu: GpuOptions = USUAL,
+    ) -> TextUnit:
         """A module that exports ``create`` of each program, and a file with the kernels for readers."""
         for program in programs:
             require_runnable(LANGUAGE, self, program)

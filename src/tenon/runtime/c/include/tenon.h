@@ -271,9 +271,11 @@ typedef struct TenonEngineOptions {
   int32_t binding;            /* the binding that is selected first */
   TenonEngine *share_activations; /* an engine, of any bundle, whose memory for intermediate results this one uses as
                                      well; their runs then wait for each other */
+  const char *gpu; /* of a bundle that runs on a GPU: lines "cache: FOLDER", "queue_window: 8", ..., before those that it
+                      was made with (docs/reference/gpu.md); NULL: none */
 } TenonEngineOptions;
 
-#define TENON_ENGINE_OPTIONS_INIT {sizeof(TenonEngineOptions), 0, 0, NULL, 0, 0, NULL}
+#define TENON_ENGINE_OPTIONS_INIT {sizeof(TenonEngineOptions), 0, 0, NULL, 0, 0, NULL, NULL}
 
 /* Engines of one bundle share code and weights. */
 TENON_API TenonStatus tenon_engine_create(TenonBundle *bundle, const TenonEngineOptions *options,

@@ -5,6 +5,7 @@
 #include "handle.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* --------------------------------------------------------------------------------------------------------- creation */
 
@@ -110,12 +111,22 @@ static TenonStatus take_memory(Engine *engine, const TenonEngineOptions *options
   return TENON_OK;
 }
 
+static TenonStatus keep_gpu_options(Engine *engine, const char *lines) {
+  if (lines == NULL) return TENON_OK;
+  const size_t bytes = strlen(lines) + 1;
+  engine->gpu_options = malloc(bytes);
+  if (engine->gpu_options == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for an engine");
+  memcpy(engine->gpu_options, lines, bytes);
+  return TENON_OK;
+}
+
 static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
   const Binding *binding;
   TenonStatus status = choose_threads(engine, options);
   if (status == TENON_OK) status = choose_processors(engine, options);
   if (status == TENON_OK) status = tn_find_binding(&engine->bundle->about, options->binding, &binding);
   if (status == TENON_OK) status = take_memory(engine, options);
+  if (status == TENON_OK) status = keep_gpu_options(engine, options->gpu);
   engine->binding = options->binding;
   return status;
 }
@@ -124,6 +135,7 @@ static void end(Engine *engine) {
   if (engine->pools != NULL) tn_stop_pools(engine);
   tn_stop_queues(engine);
   tn_release_buffers(engine);
+  free(engine->gpu_options);
   tn_activations_release(engine->activations);
   tn_bundle_release(engine->bundle);
   tn_bundle_release(engine->opened);

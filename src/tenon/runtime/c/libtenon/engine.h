@@ -23,6 +23,7 @@ typedef struct {
   TenonThreadPool **pools; /* of each binding, and last the one for profiling; NULL before their first run */
   long process;            /* in which the pools are */
   void **queues;           /* the network of each binding on a device; NULL before its first run */
+  char *gpu_options;       /* lines for these, or NULL */
   long queue_process;      /* in which they are */
   Monitor monitor;         /* of what follows */
   int running;             /* a call uses the engine's memory */

@@ -11,7 +11,7 @@
 enum { NO_DEVICE = -1001, NO_DRIVER = -1002, NO_MEMORY = -1003, UNFIT = -1004, FORKED = -1005 };
 
 /* In the order of QueueFunctions. */
-static const char ends[QUEUE_FUNCTIONS][12] = {"_create", "_run", "_timed_run", "_destroy", "_device", "_message"};
+static const char ends[QUEUE_FUNCTIONS][24] = {"_create_with_options", "_run", "_timed_run", "_destroy", "_device", "_message"};
 
 TenonStatus tn_attach_queues(Bundle *bundle) {
   const Description *about = &bundle->about;
@@ -48,7 +48,8 @@ TenonStatus tn_queue_prepare(Engine *engine) {
   const QueueFunctions *queue = &engine->bundle->queues[number];
   int status = 0;
   forget_parent(engine);
-  if (engine->queues[number] == NULL) engine->queues[number] = queue->create(engine->bundle->weights, &status);
+  if (engine->queues[number] == NULL)
+    engine->queues[number] = queue->create(engine->bundle->weights, engine->gpu_options, &status);
   return engine->queues[number] != NULL ? TENON_OK : failed(engine, queue, status, "cannot run");
 }
 

@@ -9,7 +9,7 @@ enum { QUEUE_FUNCTIONS = 6 };
 
 /* Pointers to functions alone. */
 typedef struct {
-  void *(*create)(const uint8_t *, int *);
+  void *(*create)(const uint8_t *, const char *, int *);
   int (*run)(uint8_t *, void *);
   int (*timed_run)(uint8_t *, void *, uint64_t *);
   void (*destroy)(void *);

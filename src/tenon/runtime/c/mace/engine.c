@@ -51,6 +51,7 @@ static int create_engine(const MaceCore *core, Network *network, MaceError *erro
   /* A network that replaces another or profiles it shares that one's memory, the first one the tutor's. */
   options.share_activations = core->network.engine;
   if (core->config.tutor != NULL) options.share_activations = core->config.tutor->network.engine;
+  options.gpu = core->gpu;
   TenonStatus status = tenon_engine_create(network->bundle, &options, &network->engine);
   if (status == TENON_UNSUPPORTED && options.cores != TENON_ALL_CORES) {
     options.cores = TENON_ALL_CORES; /* a system that does not tell kinds of cores apart */
@@ -140,6 +141,7 @@ void mace_core_destroy(MaceCore *core) {
   mc_close(&core->profiled);
   free(core->graph);
   free(core->weights_file);
+  free(core->gpu);
   free(core->input_formats);
   free(core->output_formats);
   free(core->nanoseconds);
@@ -199,8 +201,11 @@ int mace_core_create(const MaceModel *model, const char *const *inputs, size_t i
   if (core == NULL) return mc_fail(error, MACE_OUT_OF_RESOURCES, "no memory for an engine");
   core->mark = alive;
   core->config = *config;
-  code = fill(core, model, inputs, input_count, outputs, output_count, error);
+  core->gpu = mc_gpu_lines(config->gpu);
+  if (core->gpu == NULL) code = mc_fail(error, MACE_OUT_OF_RESOURCES, "no memory for an engine");
+  if (code == MACE_SUCCESS) code = fill(core, model, inputs, input_count, outputs, output_count, error);
   core->config.tutor = NULL; /* which may end before this engine */
+  core->config.gpu = NULL;
   if (code == MACE_SUCCESS) *result = core;
   else mace_core_destroy(core);
   return code;

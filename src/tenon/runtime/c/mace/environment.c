@@ -22,6 +22,17 @@ int mc_simulates_failure(void) {
   return ratio != NULL && random_fraction() < strtod(ratio, NULL);
 }
 
+char *mc_gpu_lines(const char *lines) {
+  const char *limit = getenv("MACE_LIMIT_OPENCL_KERNEL_TIME"), *window = getenv("MACE_OPENCL_QUEUE_WINDOW_SIZE");
+  const size_t bytes = (lines != NULL ? strlen(lines) : 0) + 64;
+  char *all = malloc(bytes), launches[32] = "";
+  if (all == NULL) return NULL;
+  if (window != NULL) snprintf(launches, sizeof launches, "queue_window: %ld\n", strtol(window, NULL, 10));
+  snprintf(all, bytes, "%s%s%s", lines != NULL ? lines : "",
+           limit != NULL && strcmp(limit, "1") == 0 ? "kernel_time: 1\n" : "", launches);
+  return all;
+}
+
 void mc_log_range(const TenonTensor *tensor, const float *elements) {
   const char *wanted = getenv("MACE_LOG_TENSOR_RANGE");
   const uint64_t count = tensor->bytes / sizeof *elements;

@@ -172,15 +172,27 @@ static int write_outputs(const Tensors *outputs, const char *folder, const char 
 
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
+/* The options of a GPU that the flags state, as lines. */
+static void gpu_lines(char *lines, size_t size) {
+  static const char *const hints[] = {"default", "low", "normal", "high"};
+  const long performance = mr_number("gpu_perf_hint"), priority = mr_number("gpu_priority_hint");
+  snprintf(lines, size, "performance: %s\npriority: %s\nreuse: %s\ncache: %s\nbinary: %s\n",
+           hints[performance & 3], hints[priority & 3],
+           mr_number("opencl_cache_reuse_policy") == 1 ? "same-gpu" : "same-driver", mr_text("opencl_cache_full_path"),
+           mr_text("opencl_binary_file"));
+}
+
 static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Content *graph, const Content *weights,
                         int64_t begin, double *init) {
   MaceError error = {""};
   MaceCore *core = NULL;
   const long threads = mr_number("num_threads");
+  char gpu[2 * PATH + 256];
+  gpu_lines(gpu, sizeof gpu);
   const MaceModel model = {graph->data, graph->size, weights->data, weights->size, NULL, NULL};
   const MaceCoreConfig config = {strcmp(mr_text("device"), "CPU") == 0 ? RT_CPU : RT_OPENCL,
                                  (int32_t)(threads > 0 ? threads : mr_number("omp_num_threads")),
-                                 (int32_t)mr_number("cpu_affinity_policy"), (int32_t)mr_number("fake_warmup"), NULL};
+                                 (int32_t)mr_number("cpu_affinity_policy"), (int32_t)mr_number("fake_warmup"), NULL, gpu};
   const int64_t creating = mace_core_micros();
   if (mace_core_create(&model, inputs->names.parts, inputs->count, outputs->names.parts, outputs->count, &config, &core, &error) !=
       MACE_SUCCESS) {

@@ -146,10 +146,12 @@ class MaceStatus {
   std::string text_;
 };
 
-// What is set is kept and has no effect: OpenCL's drivers keep compiled kernels themselves.
+// Compiled kernels are kept in the folder of that path, and files of such a folder are read; files that MACE wrote have
+// kernels of its own and are not used, nor are parameters.
 class OpenclContext {
  public:
   std::string storage_path;
+  std::vector<std::string> binary_paths;
   OpenCLCacheReusePolicy reuse_policy = OpenCLCacheReusePolicy::REUSE_SAME_GPU;
 };
 typedef OpenclContext GPUContext;
@@ -169,7 +171,10 @@ class GPUContextBuilder {
     context_.storage_path = path;
     return *this;
   }
-  GPUContextBuilder &SetOpenCLBinaryPaths(const std::vector<std::string> &) { return *this; }
+  GPUContextBuilder &SetOpenCLBinaryPaths(const std::vector<std::string> &paths) {
+    context_.binary_paths = paths;
+    return *this;
+  }
   GPUContextBuilder &SetOpenCLBinary(const unsigned char *, const size_t) { return *this; }
   GPUContextBuilder &SetOpenCLParameterPath(const std::string &) { return *this; }
   GPUContextBuilder &SetOpenCLParameter(const unsigned char *, const size_t) { return *this; }

@@ -52,6 +52,7 @@ typedef struct MaceCoreConfig {
   int32_t policy;   /* mace::CPUAffinityPolicy */
   int32_t warm_up;  /* 1: run once on zeros */
   MaceCore *tutor;  /* shares its memory of intermediate results; NULL: none */
+  const char *gpu;  /* of a GPU: lines as TenonEngineOptions has; NULL: none */
 } MaceCoreConfig;
 
 typedef struct MaceCoreTensor {

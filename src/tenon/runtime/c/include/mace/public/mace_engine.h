@@ -56,6 +56,21 @@ class MaceEngineCfgImpl {
     return NoDevice("APU");
   }
 
+  // Lines for the host program of a GPU.
+  std::string gpu_lines() const {
+    static const char *const hints[] = {"default", "low", "normal", "high"};
+    std::string lines;
+    if (perf_hint_ > PERF_DEFAULT && perf_hint_ <= PERF_HIGH)
+      lines += std::string("performance: ") + hints[perf_hint_] + "\n";
+    if (priority_hint_ > PRIORITY_DEFAULT && priority_hint_ <= PRIORITY_HIGH)
+      lines += std::string("priority: ") + hints[priority_hint_] + "\n";
+    if (context_ == nullptr) return lines;
+    if (!context_->storage_path.empty()) lines += "cache: " + context_->storage_path + "\n";
+    for (const auto &path : context_->binary_paths) lines += "binary: " + path + "\n";
+    if (context_->reuse_policy == OpenCLCacheReusePolicy::REUSE_SAME_GPU) lines += "reuse: same-gpu\n";
+    return lines;
+  }
+
   int num_threads() const { return num_threads_; }
   CPUAffinityPolicy cpu_affinity_policy() const { return policy_; }
   std::shared_ptr<OpenclContext> opencl_context() const { return context_; }
@@ -183,6 +198,8 @@ inline MaceStatus MaceEngine::Create(const MultiNetDef *net_def, const std::vect
   config.policy = config_->cpu_affinity_policy();
   config.warm_up = warm_up ? 1 : 0;
   config.tutor = tutor != nullptr ? tutor->core_ : nullptr;
+  const std::string gpu = config_->gpu_lines();
+  config.gpu = gpu.c_str();
   const auto inputs = core_internal::Pointers(input_nodes), outputs = core_internal::Pointers(output_nodes);
   MaceError error = MaceError();
   const int code = mace_core_create(&model, inputs.data(), inputs.size(), outputs.data(), outputs.size(), &config,
