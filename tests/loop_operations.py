@@ -59,6 +59,10 @@ def _select(mask: Array, a: Array, b: Array) -> Array:
     return np.where(mask, a, b)
 
 
+def _chosen(condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition, a, b)
+
+
 def _reduce_sum(a: Array) -> Array:
     """The sum of all lanes, the upper half onto the lower until one is left."""
     while len(a) > 1:
@@ -152,8 +156,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "div": _divide,
     "mod": np.fmod,
-    "max": lambda a, b: _select(_mask(np.less)(b, a), a, b),
-    "min": lambda a, b: _select(_mask(np.less)(a, b), a, b),
+    "max": lambda a, b: _chosen(b < a, a, b),
+    "min": lambda a, b: _chosen(a < b, a, b),
     "shl": _shift(np.left_shift),
     "shr": _shift(np.right_shift),
     "and": _bits(np.bitwise_and),
@@ -213,6 +217,10 @@ those without a meaning in loop IR."""
 
 MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add", "nearest_away_add", "nearest_quotient_add")
 """Operations whose operands have different types."""
+
+
+EXACT = ("add", "sub", "mul", "max", "min", "and", "or", "xor", "neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")
+"""Operations whose result has the type and lanes of their operands, if all of them have the same."""
 
 
 def _bf16_to_f32(bits: Array) -> Array:
