@@ -344,9 +344,9 @@ def test_modules_compute_what_is_written() -> None:
     assert len(made) == len(operators)
     for words, group in zip(made, (64, 64, 32), strict=True):
         code = [(words[at] & 0xFFFF, words[at:]) for at in starts(words)]
-        (entry,), (mode, keeping) = ([w for c, w in code if c == kind] for kind in (15, 16))
+        (entry,), (mode, nans, denorms) = ([w for c, w in code if c == kind] for kind in (15, 16))
         assert (entry[3:5], mode[1:6]) == ((0x6E69616D, 0), (entry[2], 17, group, 1, 1))
-        assert keeping[1:4] == (entry[2], 4461, 32)  # NaNs are kept
+        assert (nans[1:4], denorms[1:4]) == ((entry[2], 4461, 32), (entry[2], 4459, 32))  # both are kept
         exact = {w[1] for c, w in code if c == 71 and w[2] == 42}
         assert exact == {w[2] for c, w in code if c in (127, 129, 131, 133, 136)} != set()
 
@@ -388,25 +388,34 @@ COPY = """
 #include "digits.c"
 int main(int count, char **arguments) {
   static uint32_t words[1 << 16];
-  const VulkanFloats floats = {.keeps32 = arguments[1][0] == '1', .keeps64 = arguments[1][1] == '1'};
+  const char *keeps = arguments[1];
+  const VulkanFloats floats = {.keeps32 = keeps[0] == '1', .keeps64 = keeps[1] == '1', .denorms32 = keeps[2] == '1'};
   return fwrite(words, 1, vulkan_copied(words, device_shaders, &floats), stdout) == 0;
 }
 """
 
 
 def test_modules_ask_only_for_what_the_device_promises(tmp_path: Path) -> None:
-    """Whether NaNs are kept in floats of 32 bits, and in those of 64."""
+    """Whether NaNs are kept in floats of 32 bits, and in those of 64, and numbers below the normal ones in 32."""
     needs_compiler("vulkan")
     digits("vulkan").save(tmp_path, ("c", "header"))
     (tmp_path / "copy.c").write_text(COPY)
     subprocess.run(["gcc", "-o", str(tmp_path / "copy"), str(tmp_path / "copy.c")], check=True)
-    wanted = {"11": (True, True, 2), "10": (True, True, 2), "01": (True, True, 1), "00": (False, False, 1)}
+    wanted = {
+        "110": (True, False, True, [4461]),
+        "101": (True, True, True, [4461, 4459]),
+        "010": (True, False, True, []),
+        "001": (False, True, True, [4459]),
+        "000": (False, False, False, []),
+    }
     for keeps, expected in wanted.items():
         made = subprocess.run([tmp_path / "copy", keeps], capture_output=True, check=True).stdout
         words = np.frombuffer(made, "<u4").tolist()
         code = [tuple(words[at : at + (words[at] >> 16)]) for at in starts(words)]
         extension = b"SPV_KHR_float_controls" in made
-        assert ((2 << 16 | 17, 4466) in code, extension, sum(i[0] & 0xFFFF == 16 for i in code)) == expected
+        capabilities = [(2 << 16 | 17, capability) in code for capability in (4466, 4464)]
+        modes = [i[2] for i in code if i[0] & 0xFFFF == 16 and i[2] > 4000]
+        assert (*capabilities, extension, modes) == expected
 
 
 def starts(words: Sequence[int]) -> Iterator[int]:

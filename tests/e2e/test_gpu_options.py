@@ -111,6 +111,29 @@ def test_what_cannot_be_kept_is_compiled(calls: Calls, tmp_path: Path) -> None:
     assert list(cache.iterdir()) == [file]
 
 
+KILLED = """
+import resource, signal, sys, tenon
+with tenon.open(sys.argv[1], target="opencl", gpu={"cache": sys.argv[2]}) as engine:
+    signal.signal(signal.SIGXFSZ, getattr(signal, sys.argv[3]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    print(*engine.run())
+"""
+
+
+@pytest.mark.parametrize(("signal", "printed"), [("SIG_DFL", ""), ("SIG_IGN", "y")])
+def test_no_file_is_left_half_written(signal: str, printed: str, calls: Calls, place: Path, tmp_path: Path) -> None:
+    """A process is killed while it writes kernels down, or the disk is full: the next run compiles them again."""
+    cache = tmp_path / "kernels"
+    words = [sys.executable, "-c", KILLED, str(place / "net.tenon"), str(cache), signal]
+    done = subprocess.run(words, env=with_fault(place, ""), capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode == 0) == (printed, bool(printed)), done.stderr
+    left = list(cache.iterdir())
+    assert [file.stat().st_size for file in left] == ([] if printed else [100])
+    assert not [file for file in left if file.suffix == ".kernels"]
+    assert programs(calls(f"cache={cache}")) == ["source"]
+    assert programs(calls(f"cache={cache}")) == ["binary"]
+
+
 Launch = tuple[int, int, int]
 
 

@@ -47,11 +47,12 @@ typedef struct {
   VulkanProperties properties;
 } VulkanMoreProperties;
 
-/* Vulkan 1.2: whether shaders may ask that NaNs, infinities and signs of zeros are kept in floats of 16, 32 and 64
-   bits. */
+/* Vulkan 1.2: whether shaders may ask that floats of 16, 32 and 64 bits keep NaNs, infinities and signs of zeros, and
+   numbers below the normal ones, the latter of one width without the others. */
 typedef struct {
   VULKAN_HEAD
-  uint32_t independence[2], keeps16, keeps32, keeps64, others[12];
+  uint32_t denorm_independence, rounding_independence, keeps16, keeps32, keeps64, denorms16, denorms32, denorms64,
+      others[9];
 } VulkanFloats;
 
 typedef struct {

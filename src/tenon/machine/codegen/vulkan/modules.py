@@ -3,7 +3,8 @@
 The program's ``main`` calls the kernels' entries, one after the other.  Every module keeps what its entry reaches,
 without names.  Arithmetic on floats is done as written (NoContraction): drivers reorder other sums, and take
 (a + b) - b for a.  NaNs, infinities and signs of zeros are to be kept (SignedZeroInfNanPreserve): drivers take
-comparisons followed by a choice for a minimum, which drops NaNs.  Hosts leave that out for devices without it.
+comparisons followed by a choice for a minimum, which drops NaNs; and numbers below the normal ones (DenormPreserve),
+which drivers may take for zero.  Hosts leave out what a device does not offer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FIRST = (_CAPABILITY, _EXTENSION, 11, 14)
 _ANNOTATIONS = (71, 72)
 _TYPES = range(19, 40)
 _COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
-_KEPT, _FLOAT64 = 4461, 10
+_KEPT, _FLOAT64 = (4461, 4459), 10
 _CONSTANT, _WORKGROUP = 43, 4
 _INT_TYPE, _FLOAT_TYPE, _VECTOR_TYPE = 21, 22, 23
 _MAIN = (0x6E69616D, 0)
@@ -122,7 +123,7 @@ def _module(
         yield from _KEEPING.get(kind, ())
     yield _instruction(_ENTRY_POINT, _COMPUTE, entry, *_MAIN, *sorted(inputs))
     yield _instruction(_MODE, entry, _LOCAL_SIZE, group, 1, 1)
-    yield from (_instruction(_MODE, entry, _KEPT, bits) for bits in _widths(instructions))
+    yield from (_instruction(_MODE, entry, mode, bits) for bits in _widths(instructions) for mode in _KEPT)
     yield from (i for i in instructions[:first] if _code(i) in _ANNOTATIONS and i[1] in kept)
     bodies = [i for number, body in functions.items() if number in kept for i in body]
     yield from (_instruction(_DECORATE, i[2], _NO_CONTRACTION) for i in bodies if _code(i) in _ARITHMETIC)
@@ -135,10 +136,10 @@ def _instruction(code: int, *words: int) -> Instruction:
 
 
 _KEEPING = {
-    _CAPABILITY: [_instruction(_CAPABILITY, 4466)],
+    _CAPABILITY: [_instruction(_CAPABILITY, 4466), _instruction(_CAPABILITY, 4464)],
     _EXTENSION: [_instruction(_EXTENSION, *unpack("<6I", b"SPV_KHR_float_controls\0\0"))],
 }
-"""The instructions that allow modules to ask that NaNs are kept, behind instructions of the same code."""
+"""The instructions that allow modules to ask what floats keep, behind instructions of the same code."""
 
 
 def _widths(instructions: Iterable[Instruction]) -> list[int]:

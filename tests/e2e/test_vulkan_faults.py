@@ -1,0 +1,120 @@
+"""Vulkan devices that are not there, fail, or lack something: one message, and the processor.
+
+A stand-in for Vulkan's loader gives the statuses of such devices (``c/faulty_vulkan.c``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tenon
+from gpu_devices import needs_compiler
+from gpu_faults import faulty_vulkan, with_vulkan_fault
+from onnx_models import model, node
+from tenon.runtime.bundle.writer import save_container
+
+Run = Callable[..., list[str]]
+
+FAULTS = {
+    "no driver": "there is no Vulkan driver: install that of the device (Debian's mesa-vulkan-drivers runs on the "
+    "processor, too)",
+    "no device": "there is no Vulkan device that runs compute shaders",
+    "no memory": "Vulkan: out of memory of the device (status -2) while allocating memory of the device",
+    "refused": "Vulkan: initialisation failed (status -3) while loading the kernels",
+    "no int64": "the Vulkan device Stand-in has no 64-bit integers (shaderInt64), which the network needs: compile it "
+    "for another target",
+    "small groups": "the Vulkan device Stand-in runs 16 threads in a group, and the network has groups of ",
+    "small buffers": "buffers of the Vulkan device Stand-in have at most 64 bytes, and the network needs ",
+}
+
+CODE = """
+import sys, tenon
+gpu = dict(pair.split("=", 1) for pair in sys.argv[3:])
+with tenon.open(sys.argv[1], target=sys.argv[2], gpu=gpu) as engine:
+    for _ in range(2):
+        try:
+            print(engine.manifest.target.name, "ran", *engine.run())
+        except tenon.errors.ResourceError as error:
+            print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in and a bundle, of which a kernel runs in work groups and another needs int64."""
+    needs_compiler("vulkan")
+    folder = tmp_path_factory.mktemp("vulkan")
+    nodes = [node("Softmax", ["x"], ["h"]), node("Cast", ["h"], ["y"], to=7)]
+    content = model(nodes, {"x": [4, 4096]}, ["y"]).SerializeToString()
+    bundles = [tenon.compile(content, target=target, name="net", no_tuning=True) for target in ("vulkan", "x86-64")]
+    save_container(folder / "net.tenon", bundles)
+    return faulty_vulkan(folder)
+
+
+@pytest.fixture
+def run(place: Path, tmp_path: Path) -> Run:
+    """What two runs print, and then the calls that the stand-in wrote down."""
+
+    def ran(*gpu: str, fault: str = "", target: str = "vulkan", **texts: str) -> list[str]:
+        log = tmp_path / "log"
+        log.write_text("")
+        words = [sys.executable, "-W", "ignore", "-c", CODE, str(place / "net.tenon"), target, *gpu]
+        environment = with_vulkan_fault(place, fault, log=str(log), **texts)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        return [*done.stdout.splitlines(), *log.read_text().splitlines()]
+
+    return ran
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_device_refuses_is_one_message_and_the_processor_is_used(fault: str, run: Run) -> None:
+    first, second, *_ = run(fault=fault)
+    assert first.startswith(f"'net' cannot run: {FAULTS[fault]}")
+    assert second == first
+    assert run(fault=fault, target="vulkan,host")[:2] == ["x86-64 ran y"] * 2
+
+
+def test_a_lost_device_is_one_message_and_the_next_run_tries_again(run: Run) -> None:
+    """The weights, which the network does not have, would be the first to be copied."""
+    lost = "'net' failed on the device: Vulkan: the device was lost (status -4) while running the network"
+    ran = "vulkan ran y"
+    assert run()[:2] == [ran, ran]
+    assert run(fault="lost")[:2] == [lost, ran]
+    assert run(fault="lost for good")[:2] == [lost, lost]
+
+
+def test_pipelines_are_kept(run: Run, tmp_path: Path) -> None:
+    option = f"cache={tmp_path / 'kernels'}"
+    assert [line for line in run() if line.startswith("cache")] == ["cache 0"]
+    assert [line for line in run(option) if line.startswith("cache")] == ["cache 0"]
+    assert [line for line in run(option) if line.startswith("cache")] == ["cache 9"]
+    (file,) = (tmp_path / "kernels").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert [line for line in run(option) if line.startswith("cache")] == ["cache 0"]
+
+
+def test_priorities_are_asked_where_they_are_allowed(run: Run) -> None:
+    asked = "priority 128 VK_EXT_global_priority"
+    for fault in ("", "no priorities"):
+        listed = run("priority=low", fault=fault)
+        assert (listed[:2], asked in listed) == (["vulkan ran y"] * 2, True)
+    assert not [line for line in run() if line.startswith("priority")]
+
+
+@pytest.mark.parametrize(
+    ("keeps", "expected"),
+    [
+        ("", []),
+        ("nan", ["capability 4466", "extension SPV_KHR_float_controls", "mode 4461 32"]),
+        ("denorms", ["capability 4464", "extension SPV_KHR_float_controls", "mode 4459 32"]),
+    ],
+)
+def test_shaders_ask_floats_to_keep_what_the_device_can_keep(keeps: str, expected: list[str], run: Run) -> None:
+    asked = [line for line in run(keeps=keeps) if line.startswith(("capability", "extension", "mode"))]
+    assert asked[: len(expected)] == expected
+    assert set(asked) == set(expected)
