@@ -55,13 +55,13 @@ def main() -> int:
 
 def restrict(numbers: dict[str, int]) -> None:
     """Leave out tiles with other numbers, of layers that have any with these."""
-    ranked = tiles._ranked
+    ranked = tiles.ranked
 
-    def restricted(s: object, machine: object) -> list[tiles.GroupTile]:
-        listed = ranked(s, machine)
+    def restricted(*problem: object) -> list[tiles.GroupTile]:
+        listed = ranked(*problem)
         return [t for t in listed if all(getattr(t, name) == n for name, n in numbers.items())] or listed
 
-    tiles._ranked = restricted
+    tiles.ranked = restricted
 
 
 def layers(model: Path, target: str) -> list[str]:

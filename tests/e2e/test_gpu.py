@@ -18,14 +18,17 @@ import numpy as np
 import pytest
 
 import tenon
+from byte_products import operands, products
 from compiled import lowered_steps
 from documented import check_page, shell
 from gpu_devices import needs_compiler, why_not
 from installed import environment, tenon_script
+from interpret import interpret
 from launched_kernels import ASK, Launched, assert_close, can_run, keep_after, program_of, recorded, result
 from lowered import Ask
 from onnx_models import model, node, random
 from operator_cases import LOWERED
+from patched_networks import INTEGERS, network
 from programs import PATH
 from real import DIGITS, ROOT, held_out_digits
 from tenon.compilation import resolved
@@ -35,8 +38,9 @@ from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
 from tenon.machine.codegen.vulkan.spirv import spirv
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
-from tenon.machine.kernels.tiled import GroupTile, tiled
+from tenon.machine.kernels.tiled import tiled
 from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Repeat
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
@@ -115,6 +119,15 @@ def test_operators_give_what_their_references_do(device: str, part: int, every: 
                 assert_close(a, b, case)
 
 
+def test_products_of_bytes(device: str) -> None:
+    """The languages have texts of their own for them."""
+    calls = [Launched(name, products(name, 1), list(operands(name)), []) for name in ("dot4", "dot4_signed")]
+    launch(calls, device)
+    for call in calls:
+        interpret(call.kernel, call.before)
+        np.testing.assert_array_equal(call.after[2], call.before[2])
+
+
 def test_all_operators_can_run(language: str) -> None:
     """Every kernel of every case is expressed in the language."""
     refused = {case.op.name for case in LOWERED.values() if not can_run(case, language)}
@@ -151,6 +164,15 @@ def test_a_network_runs_as_on_the_processor(device: str, tmp_path: Path) -> None
     with open_bundle(folder) as engine, engine.fork() as twin:
         a, b = (each.run(images[0])["probabilities"] for each in (engine, twin))
         np.testing.assert_array_equal(a, b)
+
+
+def test_bytes_give_the_same_bits_as_on_the_processor(device: str) -> None:
+    x = np.random.default_rng(0).integers(-128, 128, (1, 4, 13, 6)).astype(np.int8)
+    answers = []
+    for target in ("x86-64", device):
+        with open_bundle(tenon.compile(network(INTEGERS), target=target, no_tuning=True)) as engine:
+            answers.append(engine.run(x)["e"])
+    np.testing.assert_array_equal(*answers)
 
 
 def test_the_entry_point_of_all_bundles_works_alone(device: str, tmp_path: Path) -> None:

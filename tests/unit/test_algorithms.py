@@ -20,6 +20,7 @@ from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.machine.algorithms.winograd import ERROR
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
@@ -54,11 +55,12 @@ def depthwise(channels: int = 16, size: int = 12) -> Problem:
     return separable(channels, size)[:1]
 
 
-def integers(extent: tuple[int, int], *, paired: bool = False, depthwise: bool = False) -> Problem:
+def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, depthwise: bool = False) -> Problem:
     blocks = (3, 3) if depthwise else (3, 5)
     x, y = (Image(1, n * MACHINE.block, *extent, MACHINE.block, dtype=DType.I8) for n in blocks)
     groups = x.channels if depthwise else 1
-    return (Conv(x, y, (3, 3), top=1, left=1, groups=groups, weights=DType.I8, paired=paired),)
+    pad = kernel // 2
+    return (Conv(x, y, (kernel, kernel), top=pad, left=pad, groups=groups, weights=DType.I8, paired=paired),)
 
 
 PROBLEMS: dict[str, Problem] = {
@@ -71,7 +73,9 @@ PROBLEMS: dict[str, Problem] = {
     "separable": separable(),
     "integer": integers((6, 6)),
     "integer-blocks": integers((6, 6)),
-    "integer-depthwise": integers((6, 6), depthwise=True),
+    "integer-tiled": integers((6, 6)),
+    "integer-vector": integers((1, 1), kernel=1),
+    **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
     **dict.fromkeys(("dots", "pairs", "pairs-winograd", "scalar"), integers((6, 6), paired=True)),
     **dict.fromkeys(
         ("dots-depthwise", "pairs-depthwise", "scalar-depthwise"), integers((6, 6), paired=True, depthwise=True)
@@ -79,6 +83,7 @@ PROBLEMS: dict[str, Problem] = {
 }
 """A problem to which the algorithm of that name applies."""
 UNITS = {
+    **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "integer-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
     **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),
     **dict.fromkeys(("pairs", "pairs-depthwise", "pairs-winograd"), (DOT2_I16,)),

@@ -28,8 +28,9 @@ from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_rows import plane_groups, softmax_groups
+from tenon.machine.kernels.group_tiles import GroupTile, pack, sums_shape
 from tenon.machine.kernels.image import Image, identity
-from tenon.machine.kernels.tiled import GroupTile, joined_parts, pack, sums_shape, tiled
+from tenon.machine.kernels.tiled import joined_parts, tiled
 from tenon.machine.kernels.vector_product import VectorBlock, vector_product
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.network.graph.graph import Array

@@ -40,11 +40,8 @@ class DepthwiseItems(OfDepthwiseTile):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        (s,), launch = problem, machine.launch
-        assert launch is not None
-        sizes = [(r, c) for r, c in product((1, 2, 4), (1, 2, 4)) if r < 2 * s.extent[0] and c < 2 * s.extent[1]]
-        tiles = [DepthwiseTile(r, c, r * c * s.taps > UNROLLED) for r, c in sizes]
-        return [cls(tile) for tile in sorted(tiles, key=lambda tile: cycles(s, tile, launch))[:count]]
+        assert machine.launch is not None
+        return [cls(tile) for tile in ranked(problem[0], machine.launch)[:count]]
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
@@ -63,13 +60,21 @@ class DepthwiseItems(OfDepthwiseTile):
         return [Step(kernel, (stage.left, packed, *stage.epilogue_args(), Output()))]
 
 
-def cycles(s: Conv, tile: DepthwiseTile, launch: Launch) -> float:
-    """Cycles of a device until the layer is computed."""
+def ranked(s: Conv, launch: Launch, lanes: int = 1) -> list[DepthwiseTile]:
+    """All tiles, the least time first; an item computes ``lanes`` channels."""
+    sizes = [(r, c) for r, c in product((1, 2, 4), (1, 2, 4)) if r < 2 * s.extent[0] and c < 2 * s.extent[1]]
+    tiles = [DepthwiseTile(r, c, r * c * s.taps * lanes > UNROLLED) for r, c in sizes]
+    return sorted(tiles, key=lambda tile: cycles(s, tile, launch, lanes))
+
+
+def cycles(s: Conv, tile: DepthwiseTile, launch: Launch, lanes: int = 1) -> float:
+    """Cycles of a device until the layer is computed; an item computes ``lanes`` channels, which it loads at once and
+    takes apart."""
     (height, width), size = s.extent, tile.rows * tile.cols
-    items = s.y.n * s.padded * -(-height // tile.rows) * -(-width // tile.cols)
+    items = s.y.n * s.padded // lanes * -(-height // tile.rows) * -(-width // tile.cols)
     inputs = size * s.taps if tile.looped else 1
     for axis, own in enumerate((tile.rows, tile.cols)):
         inputs *= 1 if tile.looped else touched(own, axis, s.kernel, s.stride, s.dilation)
-    each = inputs * _LOAD + size * s.taps + s.taps + _ITEM
+    each = inputs * (_LOAD + lanes - 1) + (size + 1) * s.taps * lanes + _ITEM * (1 + lanes) / 2
     per_unit = -(-items // launch.units)
     return max(per_unit * each / _ISSUED, each) + DEVICE_LATENCY + DEVICE_ENDS

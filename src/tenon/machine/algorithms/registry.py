@@ -9,9 +9,11 @@ from tenon.machine.algorithms.base import Algorithm, Limits, Problem
 from tenon.machine.algorithms.depthwise import Depthwise
 from tenon.machine.algorithms.depthwise_items import DepthwiseItems
 from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
+from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
@@ -40,6 +42,9 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     Tiled,
     VectorProduct,
     DepthwiseItems,
+    IntegerTiled,
+    IntegerVector,
+    IntegerDepthwiseItems,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
 from typing import ClassVar, Self
@@ -39,23 +39,12 @@ from tenon.machine.algorithms.estimate import (
 )
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import Depth, GroupTile, batched, matrices, pack, positions, sums_shape, wide
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tiled import (
-    Depth,
-    GroupTile,
-    batched,
-    joined_parts,
-    matrices,
-    pack,
-    positions,
-    sums_shape,
-    supported,
-    tiled,
-    wide,
-)
+from tenon.machine.kernels.tiled import joined_parts, supported, tiled
 from tenon.network.graph.types import Layout
 
-_FMAS = 128
+FMAS = 128
 """Multiply-adds of a unit in a cycle."""
 
 _REGISTERS, _OTHERS = 64 << 10, 64
@@ -76,7 +65,7 @@ class Tiled(Algorithm):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+        return [cls(tile) for tile in ranked(problem[0].flattened(), machine)[:count]]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
@@ -84,8 +73,7 @@ class Tiled(Algorithm):
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        t = self.tile
-        return {"m": t.m, "n": t.n, "k": t.k, "rows": t.rows, "cols": t.cols, "splits": t.splits}
+        return asdict(self.tile)
 
     @property
     def packing(self) -> tuple[str | int, ...]:
@@ -119,13 +107,13 @@ class Tiled(Algorithm):
 
 
 @lru_cache(maxsize=1024)
-def _ranked(s: Conv, machine: Machine) -> list[GroupTile]:
-    """All tiles that the machine can run, the least time first."""
+def ranked(s: Conv, machine: Machine, rate: float = FMAS) -> list[GroupTile]:
+    """All tiles that the machine can run, the least time first; a unit adds ``rate`` products in a cycle."""
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
     able = [t for t in _tiles(s, launch) if t.shared <= space.bytes]
-    return sorted(able, key=lambda tile: cycles(s, tile, launch))
+    return sorted(able, key=lambda tile: cycles(s, tile, launch, rate))
 
 
 def _tiles(s: Conv, launch: Launch) -> Iterator[GroupTile]:
@@ -153,15 +141,15 @@ def _depths(s: Conv) -> list[int]:
     return [k for k in range(4, 33) if whole % k == 0] or [16]
 
 
-def cycles(s: Conv, tile: GroupTile, launch: Launch) -> float:
-    """Cycles of a device until the layer is computed."""
+def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS) -> float:
+    """Cycles of a device until the layer is computed; a unit adds ``rate`` products in a cycle."""
     depth = Depth.of(s, tile.k)
     blocks = matrices(s) * -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
     registers = tile.threads * (tile.rows * tile.cols + _OTHERS)
     together = max(1, min(each, launch.resident // tile.threads, _REGISTERS // registers))
     warps = tile.threads / launch.width
-    multiplies = tile.m * tile.n * tile.k / _FMAS
+    multiplies = tile.m * tile.n * tile.k / rate
     loads = warps * tile.k * (tile.rows + tile.cols) / 4 * 2.5
     filled = min(1.0, together * warps / 8)  # few threads hide little latency
     arrives = 4 * tile.k * (tile.m + tile.n) / DEVICE_BYTES

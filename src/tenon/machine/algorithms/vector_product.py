@@ -14,8 +14,9 @@ from tenon.machine.algorithms.base import Algorithm, Cost, Limits, Output, Probl
 from tenon.machine.algorithms.estimate import DEVICE_BARRIER, DEVICE_BYTES, DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import batched, positions
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tiled import batched, positions, supported
+from tenon.machine.kernels.tiled import supported
 from tenon.machine.kernels.vector_product import VectorBlock, depth, pack, vector_product
 
 MOST = 4
@@ -36,25 +37,13 @@ class VectorProduct(Algorithm):
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         """Few positions in one row, and one tap."""
-        if len(problem) != 1 or machine.launch is None or not supported(problem[0]):
-            return False
-        s = problem[0]
-        plain = (
-            s.packed
-            and not batched(s)
-            and s.kernel == s.stride == s.y_step == (1, 1)
-            and s.positions is None
-            and s.y_start == (0, 0)
-        )
-        return plain and s.y.h == s.x.h == 1 and s.x.w == s.y.w and not (s.top or s.left) and positions(s) <= MOST
+        plain = len(problem) == 1 and machine.launch is not None and supported(problem[0])
+        return plain and few_positions(problem[0])
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         assert machine.launch is not None
-        (s,), launch = problem, machine.launch
-        sizes = (VectorBlock(outs, slices) for outs, slices in product((8, 16, 32, 64), (4, 8, 16, 32)))
-        able = [b for b in sizes if launch.width <= b.outs * b.slices <= min(256, launch.group)]
-        return [cls(b) for b in sorted(able, key=lambda b: cycles(s, b, launch))[:count]]
+        return [cls(block) for block in ranked(problem[0], machine.launch)[:count]]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
@@ -79,6 +68,25 @@ class VectorProduct(Algorithm):
         packed = Weights(pack(stage.constant.astype(np.float32), stage.conv, self.block))
         kernel = vector_product(stage.conv, self.block)
         return [Step(kernel, (stage.left, packed, *stage.epilogue_args(), Output()))]
+
+
+def few_positions(s: Conv) -> bool:
+    """Whether it is a product of few positions in one row, at which one tap is multiplied."""
+    plain = (
+        s.packed
+        and not batched(s)
+        and s.kernel == s.stride == s.y_step == (1, 1)
+        and s.positions is None
+        and s.y_start == (0, 0)
+    )
+    return plain and s.y.h == s.x.h == 1 and s.x.w == s.y.w and not (s.top or s.left) and positions(s) <= MOST
+
+
+def ranked(s: Conv, launch: Launch) -> list[VectorBlock]:
+    """All blocks that a device can run, the least time first."""
+    sizes = (VectorBlock(outs, slices) for outs, slices in product((8, 16, 32, 64), (4, 8, 16, 32)))
+    able = [b for b in sizes if launch.width <= b.outs * b.slices <= min(256, launch.group)]
+    return sorted(able, key=lambda b: cycles(s, b, launch))
 
 
 def cycles(s: Conv, block: VectorBlock, launch: Launch) -> float:

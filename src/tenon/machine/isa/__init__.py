@@ -48,6 +48,13 @@ def forms(operation: str, dtype: DType, lanes: int) -> list[tuple[str, str]]:
 
 
 @cache
+def device_body(language: str, operation: str) -> str:
+    """The body of an operation over single elements in a language of devices; empty where it has none of its own."""
+    listed = (getattr(module, "DEVICES", {}).get(language, {}) for module in instruction_sets())
+    return next((rows[operation] for rows in listed if operation in rows), "")
+
+
+@cache
 def assembly(name: str) -> Assembly | None:
     """The C of an instruction over memory; None where it has none but that of its body."""
     listed = (getattr(module, "ASSEMBLY", {}) for module in instruction_sets())

@@ -5,6 +5,7 @@ A module of this package is one instruction set, or operations that several have
     PRIMITIVES   rows of ``kernel_ir.loops.OPS``: operands, the type of the result, the meaning in loop IR
     PORTABLE     the C of an operation for any compiler
     FORMS        the C of an operation where a condition of the preprocessor holds
+    DEVICES      the body of an operation's function in a language of devices, by the name of the language
     ASSEMBLY     the C of instructions over memory (``kernel_ir.loops.Instruction``)
 
 and is found by scanning the folder; whether a machine has an operation is said by its row in ``targets/``.

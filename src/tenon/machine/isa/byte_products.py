@@ -60,6 +60,42 @@ def products(acc: Any, a: Any, b: Any, *, signed: bool = True) -> Any:
     return acc
 
 
+def _of_device(product: str) -> dict[str, str]:
+    """The bodies of a language of devices from that of one: ``{s}`` is "s" for bytes with a sign on the left, else
+    "u", and ``{char}`` their type."""
+    signs = {"dot4": ("u", "uchar"), "dot4_signed": ("s", "char")}
+    return {name: product.replace("{s}", sign).replace("{char}", of) for name, (sign, of) in signs.items()}
+
+
+_CUDA = 'int32_t r;\n  asm("dp4a.{s}32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(acc));\n  return r;'
+_OPENCL = (
+    "#ifdef __opencl_c_integer_dot_product_input_4x8bit_packed\n"
+    "  return acc + dot_4x8packed_{s}s_int(as_uint(a), as_uint(b));\n"
+    "#else\n"
+    "  const int4 products = convert_int4(as_{char}4(a)) * convert_int4(as_char4(b));\n"
+    "  return acc + products.x + products.y + products.z + products.w;\n"
+    "#endif"
+)
+
+
+def _extracted(function: str, word: str) -> dict[str, str]:
+    """The bodies of a language without vectors of bytes, whose ``function`` gives bits of a number."""
+    byte = f"{function}({{value}}, {{at}}{word}, 8{word})"
+    left = {"dot4": f"{{int}}({byte.replace('{value}', '{word}(a)')})", "dot4_signed": byte.replace("{value}", "a")}
+    right = byte.replace("{value}", "b")
+    return {
+        name: "return acc + " + " + ".join(f"{a} * {right}".replace("{at}", str(at)) for at in (0, 8, 16, 24)) + ";"
+        for name, a in left.items()
+    }
+
+
+DEVICES = {
+    "cuda": _of_device(_CUDA),
+    "opencl": _of_device(_OPENCL),
+    "vulkan": _extracted("bitfieldExtract", ""),
+    "webgpu": _extracted("extractBits", "u"),
+}
+
 DOT4 = ProductUnit("dot4", DType.U8, DType.I8, DType.I32, (1, 1, 4))
 DOT4_SIGNED = ProductUnit("dot4_signed", DType.I8, DType.I8, DType.I32, (1, 1, 4))
 DOT4_NARROW = ProductUnit("dot4_narrow", DType.I8, DType.I8, DType.I32, (1, 1, 4), narrow=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
 
-from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
+from tenon.machine.kernel_ir.build import Builder, guarded
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel
 from tenon.machine.kernels.conv import Conv, described
@@ -26,7 +26,7 @@ def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
 
     ``s.depthwise`` must hold, and blocks of x and y be the same.
     """
-    k = Builder(_name(s), f"Depthwise: {described(s)}; {tile.rows} x {tile.cols} positions of a channel in an item")
+    k = Builder(name_of(s), f"Depthwise: {described(s)}; {tile.rows} x {tile.cols} positions of a channel in an item")
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     w = k.param("w", s.y.blocks, *s.kernel, s.y.block, dtype=s.weights)
     ends = Ends.params(k, s)
@@ -44,14 +44,14 @@ def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
             acc[p, q] = 0.0
 
         def value(row: Index, col: Index) -> Expr:
-            return _input(s, x, tile, (n, b, c), (row, col))
+            facts, at = source(s, tile, (n, b, c), (row, col))
+            return guarded(facts, loaded(x[at]), 0.0)
 
-        add = _looped if tile.looped else _unrolled
-        for (p, q), (ky, kx), v in add(k, s, tile, (top, left), value):
+        for (p, q), (ky, kx), v in products(k, s, tile, (top, left), value):
             acc[p, q] = acc[p, q] + v * loaded(w[b, ky, kx, c])
         for p, q in product(range(tile.rows), range(tile.cols)):
             row, col = top + p, left + q
-            with k.when(*_past(s.extent[0], tile.rows, row), *_past(s.extent[1], tile.cols, col)):
+            with k.when(*past_last(s, tile, row, col)):
                 at = n, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
                 result = ends.result(s, at, b * s.y.block + c, acc[p, q])
                 ends.y[n, b, at[1] + s.y.top, at[2] + s.y.left, c] = stored(result, s.y.dtype)
@@ -64,6 +64,11 @@ Product = tuple[tuple[int, int], tuple[Index, Index], Expr]
 
 Elements = Callable[[Index, Index], Expr]
 """The element of the image at a row and column counted from the start of the padding."""
+
+
+def products(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: Elements) -> Iterator[Product]:
+    """The products of a tile whose first position is ``at``."""
+    return (_looped if tile.looped else _unrolled)(k, s, tile, at, value)
 
 
 def _unrolled(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], value: Elements) -> Iterator[Product]:
@@ -82,17 +87,18 @@ def _looped(k: Builder, s: Conv, tile: DepthwiseTile, at: tuple[Index, Index], v
             yield (p, q), (ky, kx), value(row, (at[1] + q) * s.stride[1] + kx * s.dilation[1])
 
 
-def _input(
-    s: Conv, x: Tensor, tile: DepthwiseTile, at: tuple[Index, Index, Index], padded: tuple[Index, Index]
-) -> Expr:
-    """The element at a row and column counted from the start of the padding; zero beside the image."""
+def source(
+    s: Conv, tile: DepthwiseTile, at: tuple[Index, Index, Index], padded: tuple[Index, Index]
+) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
+    """Facts that are negative beside the image, and where an element lies, at a row and column counted from the start
+    of the padding."""
     (n, b, c), (row, col) = at, (padded[0] - s.top, padded[1] - s.left)
     facts = [
         fact
         for axis, (place, size, own) in enumerate(((row, s.x.h, tile.rows), (col, s.x.w, tile.cols)))
         for fact in _beside(s, axis, place, size, own)
     ]
-    return guarded(tuple(facts), loaded(x[n, b, row + s.x.top, col + s.x.left, c]), 0.0)
+    return tuple(facts), (n, b, row + s.x.top, col + s.x.left, c)
 
 
 def _beside(s: Conv, axis: int, place: Index, size: int, own: int) -> list[Index]:
@@ -101,11 +107,13 @@ def _beside(s: Conv, axis: int, place: Index, size: int, own: int) -> list[Index
     return [place] * (before > 0) + [size - 1 - place] * (past or s.extent[axis] % own > 0)
 
 
-def _past(extent: int, own: int, at: Index) -> list[Index]:
+def past_last(s: Conv, tile: DepthwiseTile, row: Index, col: Index) -> list[Index]:
     """Facts that are negative past the last position, where tiles reach there."""
-    return [extent - 1 - at] if extent % own else []
+    axes = zip(s.extent, (tile.rows, tile.cols), (row, col), strict=True)
+    return [extent - 1 - at for extent, own, at in axes if extent % own]
 
 
-def _name(s: Conv) -> str:
+def name_of(s: Conv) -> str:
+    """The name of a kernel."""
     size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
     return f"depthwise{size}_{s.y.channels}_{s.y.h}x{s.y.w}"

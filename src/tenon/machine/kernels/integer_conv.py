@@ -102,7 +102,8 @@ class IntegerConv:
     one only, a weight is the sum of two bytes (``integer_depthwise.halves``).  ``single`` says which rows of factors
     hold one number for all channels; ``row_types`` are their element types.  With ``nibbles`` a byte holds the weights,
     of 4 bits, of two neighbouring input channels, the first one lowest; blocks of x have an even number of channels
-    then.  ``narrow`` says that no byte of the weights is -128.
+    then.  ``narrow`` says that no byte of the weights is -128.  ``fill`` is the zero point of x, which lies beside the
+    image.
     """
 
     conv: Conv
@@ -114,6 +115,7 @@ class IntegerConv:
     narrow: bool = False
     halved: bool = False
     added: Added | None = None
+    fill: int = 0
 
     def fours(self, machine: Machine) -> bool:
         """Whether four channels are multiplied at a time (``Machine.fours``)."""
@@ -134,19 +136,67 @@ class IntegerConv:
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerConvContext:
-    """What every tile of a kernel shares."""
+class IntegerEnds:
+    """The parameters that turn sums into results."""
 
     k: Builder
     s: IntegerConv
-    machine: Machine
-    x: Tensor
     b: Tensor
-    flips: Tensor | None
     rows: list[Tensor]
     mask: Tensor | None
     operands: list[Tensor]
     y: Tensor
+
+    @classmethod
+    def params(cls, k: Builder, s: IntegerConv, *, b: Tensor | None = None, y_words: bool = False) -> IntegerEnds:
+        """Parameters: bias unless it is given, rows of factors, mask where channels do not fill blocks, operands of the
+        epilogue, y; with ``y_words`` four channels of y are one word."""
+        c = s.conv
+        b = b or k.param("b", c.padded, dtype=I32)
+        kinds = zip(s.single, s.row_types, strict=True)
+        rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in kinds]
+        m = k.param("m", c.padded, dtype=I32) if c.clear else None
+        operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
+        *outer, block = c.y.shape
+        shape, dtype = ((*outer, block // 4), I32) if y_words else (c.y.shape, c.y.dtype)
+        return cls(k, s, b, rows, m, operands, k.param("y", *shape, dtype=dtype, out=True))
+
+    def result(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> Expr:
+        """Requantise ``lanes`` sums and apply the epilogue; zeros in lanes past the last channel."""
+        conv, at = self.s.conv, channel // lanes
+        factors = [
+            broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
+        ]
+        loads = zip(conv.operands, self.operands, strict=True)
+        extra = [
+            broadcast(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)], lanes)
+            for image, tensor in loads
+        ]
+        if self.s.added is not None:
+            total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
+        value = self.s.requantize(total, factors)
+        if extra:
+            value = self.k.let("r", value)
+        value = conv.epilogue(value, *extra)
+        if self.mask is not None and value.type.dtype.is_float:
+            value = select(self.mask.vec(lanes)[at], value, 0.0)
+        elif self.mask is not None:
+            value = cast(select(self.mask.vec(lanes)[at], cast(value, I32), 0), value.type.dtype)
+        return value
+
+    def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
+        """Store the results of ``lanes`` sums."""
+        value = self.result(n, channel, row, col, lanes, total)
+        self.y.vec(lanes)[self.s.conv.y.place(n, channel, row, col, lanes)] = value
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerConvContext(IntegerEnds):
+    """What every tile of a kernel shares."""
+
+    machine: Machine
+    x: Tensor
+    flips: Tensor | None
 
     @property
     def fours(self) -> bool:
@@ -176,36 +226,12 @@ class IntegerConvContext:
             return acc + x * w
         return op(self.machine.fours[self.s.multiplied(self.machine)].operation, acc, x, w)
 
-    def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
-        """Requantise ``lanes`` sums, apply the epilogue and store them; zeros in lanes past the last channel."""
-        conv, at = self.s.conv, channel // lanes
-        factors = [
-            broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
-        ]
-        loads = zip(conv.operands, self.operands, strict=True)
-        extra = [
-            broadcast(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)], lanes)
-            for image, tensor in loads
-        ]
-        if self.s.added is not None:
-            total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
-        value = self.s.requantize(total, factors)
-        if extra:
-            value = self.k.let("r", value)
-        value = conv.epilogue(value, *extra)
-        if self.mask is not None and value.type.dtype.is_float:
-            value = select(self.mask.vec(lanes)[at], value, 0.0)
-        elif self.mask is not None:
-            value = cast(select(self.mask.vec(lanes)[at], cast(value, I32), 0), value.type.dtype)
-        self.y.vec(lanes)[conv.y.place(n, channel, row, col, lanes)] = value
-
 
 def begin(
     k: Builder, s: IntegerConv, shapes: Sequence[tuple[int, ...]], machine: Machine, *, in_rows: bool = False
 ) -> tuple[IntegerConvContext, list[Tensor]]:
-    """Parameters: x, weights of these shapes, bias, ``flips`` where activations are shifted, rows of factors, mask
-    where channels do not fill blocks, operands of the epilogue, y.  ``in_rows``: the columns of x, a word each, are one
-    axis with its words."""
+    """Parameters: x, weights of these shapes, bias, ``flips`` where activations are shifted, and the rest of
+    ``IntegerEnds``.  ``in_rows``: the columns of x, a word each, are one axis with its words."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
     if fours and c.depthwise:  # four columns are one vector
@@ -217,11 +243,8 @@ def begin(
     ws = [k.param("w", *shape, dtype=I32 if fours else c.weights) for shape in shapes]
     b = k.param("b", c.padded, dtype=I32)
     flips = k.param("f", machine.lanes, dtype=DType.Q8) if s.shifted(machine) else None
-    rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in zip(s.single, s.row_types, strict=True)]
-    m = k.param("m", c.padded, dtype=I32) if c.clear else None
-    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
-    y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
-    return IntegerConvContext(k, s, machine, x, b, flips, rows, m, operands, y), ws
+    ends = IntegerEnds.params(k, s, b=b)
+    return IntegerConvContext(k, s, b, ends.rows, ends.mask, ends.operands, ends.y, machine, x, flips), ws
 
 
 @lru_cache(maxsize=512)

@@ -37,7 +37,7 @@ def depth(s: Conv) -> int:
 def pack(weights: Array, s: Conv, block: VectorBlock) -> Array:
     """[blocks][channels in][outs] from [channels out, channels in, 1, 1], zeros past the last of each."""
     blocks = -(-s.padded // block.outs)
-    whole = np.zeros((depth(s), blocks * block.outs), np.float32)
+    whole = np.zeros((depth(s), blocks * block.outs), weights.dtype)
     whole[: s.x.channels, : s.y.channels] = weights[:, :, 0, 0].T
     return whole.reshape(depth(s), blocks, block.outs).transpose(1, 0, 2).astype(s.weights.numpy, order="C")
 
@@ -66,12 +66,12 @@ def vector_product(s: Conv, block: VectorBlock) -> Kernel:
             each, rest = divmod(depth(s), block.slices)
             with k.loop("r", each) as r:
                 channel = part + r * block.slices
-                acc[0] = acc[0] + loaded(x[_source(s, n, p, channel)]) * loaded(w[b, channel, out])
+                acc[0] = acc[0] + loaded(x[source(s, n, p, channel)]) * loaded(w[b, channel, out])
             if rest:
                 channel = part + each * block.slices
                 with k.when(rest - 1 - part):
-                    acc[0] = acc[0] + loaded(x[_source(s, n, p, channel)]) * loaded(w[b, channel, out])
-            _combine(k, cells, acc, block, part, out)
+                    acc[0] = acc[0] + loaded(x[source(s, n, p, channel)]) * loaded(w[b, channel, out])
+            combine(k, cells, acc, block, part, out)
             result = b * block.outs + out
             past = [] if s.padded % block.outs == 0 else [s.padded - 1 - result]
             with k.when(-part, *past):
@@ -80,12 +80,13 @@ def vector_product(s: Conv, block: VectorBlock) -> Kernel:
     return k.done()
 
 
-def _source(s: Conv, n: Index, p: Index, channel: Index) -> tuple[Index, Index, Index, Index, Index]:
+def source(s: Conv, n: Index, p: Index, channel: Index) -> tuple[Index, Index, Index, Index, Index]:
+    """Where an element of a position lies."""
     block, lane = (Index(), channel) if s.x.blocks == 1 else (channel // s.x.block, channel % s.x.block)
     return n, block, Index((), s.x.top), p + s.x.left, lane
 
 
-def _combine(k: Builder, cells: Tensor, acc: Tensor, block: VectorBlock, part: Index, out: Index) -> None:
+def combine(k: Builder, cells: Tensor, acc: Tensor, block: VectorBlock, part: Index, out: Index) -> None:
     """Add the sums of all slices to that of the first."""
     cells[part, out] = acc[0]
     k.barrier()

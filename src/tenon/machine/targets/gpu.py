@@ -1,18 +1,34 @@
 """GPUs and other devices of x86-64 machines (docs/reference/gpu.md)."""
 
+from dataclasses import replace
+
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
 
+_SINGLE = 12.0
+"""The time of four products of bytes that are taken out of their words one by one."""
 
-def _machine(launch: Launch, shared: MemorySpace) -> Machine:
-    return Machine(lanes=1, registers=16, block=4, threads=4096, own_memory=False, launch=launch, spaces=(shared,))
+
+def _machine(launch: Launch, shared: MemorySpace, dot4: float) -> Machine:
+    """``dot4`` is the time of four products of bytes."""
+    return Machine(
+        lanes=1,
+        registers=16,
+        block=4,
+        products=tuple(replace(unit, time=dot4) for unit in (DOT4, DOT4_SIGNED)),
+        threads=4096,
+        own_memory=False,
+        launch=launch,
+        spaces=(shared,),
+    )
 
 
-def _device(backend: str, about: str, launch: Launch, shared: MemorySpace) -> Target:
+def _device(backend: str, about: str, launch: Launch, shared: MemorySpace, dot4: float = _SINGLE) -> Target:
     return Target(
         backend,
-        _machine(launch, shared),
+        _machine(launch, shared, dot4),
         "x86_64-linux-gnu",
         "x86_64",
         about=about,
@@ -34,11 +50,12 @@ TARGETS = (
         "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",
         Launch(group=1024, units=132, resident=2048),
         SHARED,
+        dot4=2.0,  # an instruction at half the rate
     ),
     # The least that WebGPU asks of an adapter.
     Target(
         "webgpu",
-        _machine(Launch(group=256), MemorySpace("shared", 16 << 10)),
+        _machine(Launch(group=256), MemorySpace("shared", 16 << 10), _SINGLE),
         "",
         "",
         about="WebGPU device of a browser: a JavaScript module with kernels in WGSL",

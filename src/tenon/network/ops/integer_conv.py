@@ -185,8 +185,11 @@ class IntegerConv(IntegerProduct):
         if depthwise and integer_conv.taps_in_fours((last := axes[-1]).dilation, site.machine):
             read = integer_conv.columns(last.kernel, last.stride, last.out)
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
-        output = Layout(block, ((0, 0),) * (x.rank - 2))
-        return Layouts((Layout(self.x_block(site), halo, self.x_zero), *self._other_layouts(site, output)), (output,))
+        image, output = Layout(self.x_block(site), halo, self.x_zero), Layout(block, ((0, 0),) * (x.rank - 2))
+        problem = self.problem(site) if site.machine.launch is not None else None
+        if problem is not None and (algorithm := self.algorithm(site)) is not None:
+            image, output = algorithm.layouts((problem,), image, output)
+        return Layouts((image, *self._other_layouts(site, output)), (output,))
 
     def _other_layouts(self, site: Site, output: Layout) -> tuple[Layout | None, ...]:
         """The layouts of all inputs but the first: the result's for the added tensor and the epilogue's operands."""

@@ -211,7 +211,9 @@ class IntegerProduct(Operator):
         types = tuple(row_type(kernel.rounding, name) for name in rows)
         narrow = halved or bool(stored.min(initial=0) > -128)
         added = None if other is None else other[0]
-        described = integer_conv.IntegerConv(s, kernel, types, single, zero, nibbles, narrow, halved, added)
+        described = integer_conv.IntegerConv(
+            s, kernel, types, single, zero, nibbles, narrow, halved, added, self.x_zero
+        )
         spare, bias = s.padded - s.y.channels, self.sums(weights, site.constants[2], described.shifted(site.machine))
         args: list[Arg] = [Weights(np.pad(bias, (0, spare)))]
         args += [Weights(integer_conv.flips(site.machine))] if described.shifted(site.machine) else []
@@ -247,13 +249,16 @@ class IntegerProduct(Operator):
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
         return _candidates(site, self.problem(site))
 
+    def algorithm(self, site: Site) -> Algorithm | None:
+        """The algorithm chosen, or the best by estimate; None where there is no choice."""
+        return site.algorithm or next(iter(self.candidates(site)), None)
+
     def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
-        problem, chosen = self.problem(site), other.algorithm or next(iter(self.candidates(other)), None)
+        problem, chosen = self.problem(site), self.algorithm(other)
         return None if problem is None or chosen is None else registry.packed_alike((problem,), site.machine, chosen)
 
     def cost(self, site: Site) -> Cost:
-        problem = self.problem(site)
-        algorithm = site.algorithm or next(iter(_candidates(site, problem)), None)
+        problem, algorithm = self.problem(site), self.algorithm(site)
         return Cost() if problem is None or algorithm is None else algorithm.cost((problem,), site.machine)
 
     def tiled(self, site: Site, stage: Stage, problem: dense.Conv) -> list[Step]:

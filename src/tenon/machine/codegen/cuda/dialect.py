@@ -54,6 +54,7 @@ _CONVERSIONS = {
 class CudaC(DeviceC):
     """One CUDA program."""
 
+    language = "cuda"
     inline: ClassVar[str] = "static __device__ __forceinline__ "
     outlined = "static __device__ __forceinline__ void "  # so that shared memory is known as such inside
     reserved = tuple(_WORDS.split())

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from tenon.machine import isa
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.printer import COMPARE, INFIX
@@ -29,12 +30,26 @@ class DeviceC(CLike):
     types from and to, the result, the parameter and the body of the function that converts floats of 16 bits.
     """
 
+    language: ClassVar[str]
+    """Its name, of ``isa.base``."""
     int_type = "int"
     """The regions are too small for an index that it cannot hold (``gpu.unit``)."""
     function_names: ClassVar[frozenset[str]] = frozenset()
     conversions: ClassVar[Mapping[tuple[DType, DType], tuple[str, str, str]]] = {}
     operations: ClassVar[frozenset[str]] = frozenset(
-        {*INFIX, *COMPARE, *CLike.takes, "neg", "cast", "bitcast", "broadcast", "scalar", "vector4"}
+        {
+            *INFIX,
+            *COMPARE,
+            *CLike.takes,
+            "neg",
+            "cast",
+            "bitcast",
+            "broadcast",
+            "scalar",
+            "vector4",
+            "dot4",
+            "dot4_signed",
+        }
     )
     """The operations of ``loops.OPS`` that it can print."""
 
@@ -75,6 +90,10 @@ class DeviceC(CLike):
 
     def call(self, e: Op, args: list[str]) -> str:
         return self.vector(e.type, args) if e.name == "vector4" else super().call(e, args)
+
+    def portable(self, name: str, t: Type) -> str:
+        """Operations of instruction sets have bodies of their own (``isa.base``)."""
+        return isa.device_body(self.language, name) or super().portable(name, t)
 
     def conversion(self, source: Type, target: Type) -> str:
         result, given, body = self.conversions[source.dtype, target.dtype]

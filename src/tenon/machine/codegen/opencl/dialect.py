@@ -45,6 +45,7 @@ _CONVERSIONS = {
 class OpenCLC(DeviceC):
     """One OpenCL program."""
 
+    language = "opencl"
     names: ClassVar[dict[DType, str]] = {dtype: _NAMES.get(name, name) for dtype, name in CLike.names.items()}
     outlined = "static void "
     spaces: ClassVar[dict[str, str]] = {

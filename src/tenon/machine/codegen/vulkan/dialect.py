@@ -89,6 +89,7 @@ void run_{number}() {{
 class Glsl(WordC):
     """One compute shader."""
 
+    language = "vulkan"
     names: ClassVar[dict[DType, str]] = {dtype: _NAMES[of] for dtype, of in NAMES.items()}
     outlined = "void "
     reserved = tuple(_WORDS.split())

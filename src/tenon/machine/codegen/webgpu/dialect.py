@@ -66,6 +66,7 @@ fn run_{number}(@builtin(workgroup_id) place: vec3<u32>, @builtin(num_workgroups
 class Wgsl(WordC):
     """One module.  ``atomic`` are the arrays in which the kernel being printed stores parts of words."""
 
+    language = "webgpu"
     names: ClassVar[dict[DType, str]] = {d: _NAMES[of] for d, of in NAMES.items() if of not in _WIDE}
     int_type = "i32"
     outlined = "fn "

@@ -1,0 +1,249 @@
+"""Steps of products in work groups: what a block multiplies is copied to shared memory in two stages.
+
+While a block computes on one stage, each thread has already loaded its part of the next step to registers.  Taps beside
+the image are copied as one number, so that images need no halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Buffer, Load, Type
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import Depth, GroupTile, image_blocks, place, positions
+from tenon.machine.kernels.storage_types import NARROW, loaded
+from tenon.network.graph.types import F32, I32, DType
+
+
+@dataclass(frozen=True, eq=False)
+class GroupContext:
+    """A kernel being built: the numbers of the block and of the thread, what it reads and what a block shares.  Taps
+    beside the image are ``fill``."""
+
+    k: Builder
+    s: Conv
+    tile: GroupTile
+    depth: Depth
+    x: Tensor
+    w: Tensor
+    xs: Tensor
+    ws: Tensor
+    fill: int
+    across: Index  # block of channels
+    down: Index  # block of positions
+    part: Index  # of the products
+    tx: Index
+    ty: Index
+    images: tuple[Index, Index, Index] | None  # of y, of x and of the weights, in blocks of their own
+
+    @property
+    def thread(self) -> Index:
+        return self.ty * (self.tile.m // self.tile.rows) + self.tx
+
+    @property
+    def steps(self) -> int:
+        return self.depth.steps // self.tile.splits
+
+    @property
+    def dtype(self) -> DType:
+        """The type of what is multiplied."""
+        return element(self.s)
+
+    def at(self, i: Index) -> tuple[Index, tuple[Index, Index, Index], list[Index]]:
+        """The number of a thread's position, its image, row and column, and what is negative past the last one."""
+        number = self.down * self.tile.m + self.tx + i * (self.tile.m // self.tile.rows)
+        image, row, col, within = place(self.s, number, self.tile.m)
+        return number, (self.images[0] if self.images else image, row, col), within
+
+    def quad(self, j: Index) -> Index:
+        """The number of a thread's four channels."""
+        return self.across * (self.tile.n // 4) + self.ty + j * (self.tile.n // self.tile.cols)
+
+    def weight(self, row: Index, j: int) -> Index:
+        """Where the weight of a thread's channel lies in shared memory: neighbouring threads have neighbouring groups
+        of four."""
+        return row * self.tile.n + self.ty * 4 + j % 4 + j // 4 * (4 * (self.tile.n // self.tile.cols))
+
+
+def element(s: Conv) -> DType:
+    """The type of what is multiplied: words, or floats of any width as f32."""
+    return I32 if s.x.dtype is I32 else F32
+
+
+@contextmanager
+def group_context(k: Builder, s: Conv, tile: GroupTile, x: Tensor, w: Tensor, fill: int = 0) -> Iterator[GroupContext]:
+    """The loops over blocks and threads of a product by tiles."""
+    depth = Depth.of(s, tile.k)
+    assert depth.steps % tile.splits == 0
+    with (
+        image_blocks(k, s) as images,
+        k.loop("part", tile.splits, kind="block") as part,
+        k.loop("across", -(-s.padded // tile.n), kind="block") as across,
+        k.loop("down", -(-positions(s) // tile.m), kind="block") as down,
+    ):
+        xs = k.local("xs", 2, depth.groups, tile.m, depth.wide, dtype=element(s), space="shared")
+        ws = k.local("ws", 2, tile.k * tile.n, dtype=element(s), space="shared")
+        with (
+            k.loop("ty", tile.n // tile.cols, kind="thread") as ty,
+            k.loop("tx", tile.m // tile.rows, kind="thread") as tx,
+        ):
+            yield GroupContext(k, s, tile, depth, x, w, xs, ws, fill, across, down, part, tx, ty, images)
+
+
+def in_steps(p: GroupContext, multiply: Callable[[Index], None]) -> None:
+    """Copy what is multiplied, step by step; ``multiply`` adds the products of a stage."""
+    k = p.k
+    copies = [_Copy.of_image(p), _Copy.of_weights(p)]
+    first = p.part * p.steps
+    for copy in copies:
+        copy.load(first)
+    with k.loop("s", p.steps) as s:
+        stage = s % 2
+        for copy in copies:
+            copy.store(stage)
+        k.barrier()
+        with k.when(p.steps - 2 - s):
+            for copy in copies:
+                copy.load(first + s + 1)
+        multiply(stage)
+
+
+Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
+"""Facts that are negative where a part is filled, and where its first element lies otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """The elements that a block copies to shared memory in a step, in ``parts`` of ``lanes`` elements; those of a
+    thread are in registers between.  Parts of f32 and of words are copied at once, those of 16 bits are single elements
+    that become f32."""
+
+    p: GroupContext
+    shared: Tensor
+    registers: Tensor
+    parts: int
+    lanes: int
+    image: bool
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what is copied has 16 bits."""
+        return (self.p.x if self.image else self.p.w).buffer.type.dtype in NARROW
+
+    @property
+    def fill(self) -> float:
+        """What lies beside the image, and past the weights."""
+        fill = self.p.fill if self.image else 0
+        return fill if self.p.dtype is I32 else float(fill)
+
+    @classmethod
+    def of_image(cls, p: GroupContext) -> _Copy:
+        lanes, parts = p.depth.wide, p.depth.groups * p.tile.m
+        return cls(p, p.xs, _registers(p, "px", parts, lanes, p.s.x.dtype), parts, lanes, True)
+
+    @classmethod
+    def of_weights(cls, p: GroupContext) -> _Copy:
+        lanes = 4 if p.s.packed or p.s.y.channels % 4 == 0 else 1
+        parts = p.tile.k * p.tile.n // lanes
+        return cls(p, p.ws, _registers(p, "pw", parts, lanes, p.s.weights), parts, lanes, False)
+
+    @contextmanager
+    def every(self) -> Iterator[tuple[Index, Index]]:
+        """A thread's parts: (number of its own, number)."""
+        k, threads = self.p.k, self.p.tile.threads
+        with k.unroll("e", -(-self.parts // threads)) as e:
+            part = self.p.thread + e * threads
+            with k.when(*([self.parts - 1 - part] if self.parts % threads else [])):
+                yield e, part
+
+    def load(self, step: Index) -> None:
+        """From memory to registers."""
+        with self.every() as (e, part):
+            facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
+            if self.narrow:
+                self.load_narrow(e, facts, buffer, at)
+            else:
+                self.registers[e] = guarded(facts, Load(buffer, at, Type(self.p.dtype, self.lanes)), self.fill)
+
+    def load_narrow(self, e: Index, facts: tuple[Index, ...], buffer: Buffer, at: tuple[Index, ...]) -> None:
+        k = self.p.k
+        if facts:
+            with k.unroll("c", self.lanes) as c:
+                self.registers[e * self.lanes + c] = 0.0
+        with k.when(*facts), k.unroll("c", self.lanes) as c:
+            self.registers[e * self.lanes + c] = loaded(Load(buffer, (*at[:-1], at[-1] + c), buffer.type))
+
+    def store(self, stage: Index) -> None:
+        """From registers to shared memory."""
+        k, m = self.p.k, self.p.tile.m
+        with self.every() as (e, part):
+            at = (stage, part // m, part % m, Index()) if self.image else (stage, part * self.lanes)
+            if self.narrow:
+                with k.unroll("c", self.lanes) as c:
+                    k.store(self.shared.buffer, (*at[:-1], at[-1] + c), self.registers[e * self.lanes + c])
+            else:
+                k.store(self.shared.buffer, at, self.registers[e])
+
+    def of_w(self, step: Index, part: Index) -> Part:
+        """``lanes`` weights of an element of the image."""
+        p, lanes = self.p, self.lanes
+        if p.images is None or p.s.packed:
+            return (), p.w.buffer, (p.across, step, part * lanes)
+        row, col = (
+            step * p.tile.k + part // (p.tile.n // lanes),
+            p.across * p.tile.n + part % (p.tile.n // lanes) * lanes,
+        )
+        depth, width = p.s.x.channels, p.s.y.channels
+        facts = [depth - 1 - row] * (depth % p.tile.k > 0) + [width - 1 - col] * (width % p.tile.n > 0)
+        return tuple(facts), p.w.buffer, (p.images[2], row, col)
+
+    def of_x(self, step: Index, part: Index) -> Part:
+        """``lanes`` elements of the image at one position, or what is beside it."""
+        s, m = self.p.s, self.p.tile.m
+        ky, kx, block, lane, inside = self.source(step, part // m)
+        image, row, col, within = place(s, self.p.down * m + part % m, m)
+        image = self.p.images[1] if self.p.images else image
+        row = row * s.stride[0] + ky * s.dilation[0] - s.top
+        col = col * s.stride[1] + kx * s.dilation[1] - s.left
+        facts = [*within, *inside, *_beside(s, 0, row), *_beside(s, 1, col)]
+        where = image, block, row + s.x.top, col + s.x.left, lane
+        return tuple(facts), self.p.x.buffer, where
+
+    def source(self, step: Index, group: Index) -> tuple[Index, Index, Index, Index, list[Index]]:
+        """Row and column of the tap, block and element in it of a group of a step, and what is negative past the
+        last."""
+        s, depth = self.p.s, self.p.depth
+        if depth.flat:
+            number = step * depth.groups + group
+            unit, ky, kx = number // s.taps, number // s.kernel[1] % s.kernel[0], number % s.kernel[1]
+            inside = [] if s.taps * s.x.channels % depth.groups == 0 else [s.taps * s.x.channels - 1 - number]
+            block, lane = (unit, Index()) if s.x.block == 1 else (unit // s.x.block, unit % s.x.block)
+            return ky, kx, block, lane, inside
+        # ptxas miscompiles the quotient of a product's two steps: (s + 1) % 2 where s is known to be 0.
+        tap, chunk = (Index(), step) if s.taps == 1 else (step // depth.chunks, step % depth.chunks)
+        unit, units = chunk * depth.groups + group, s.x.blocks * s.x.block // depth.wide
+        inside = [] if depth.chunks * depth.groups == units else [units - 1 - unit]
+        block, lane = (unit, Index()) if s.x.block == depth.wide else (Index(), unit * depth.wide)
+        return tap // s.kernel[1], tap % s.kernel[1], block, lane, inside
+
+
+def _registers(p: GroupContext, name: str, parts: int, lanes: int, dtype: DType) -> Tensor:
+    """Registers for a thread's share of a copy, set to zero where it may have none."""
+    count = -(-parts // p.tile.threads)
+    shape, each = ((count * lanes,), 1) if dtype in NARROW else ((count,), lanes)
+    registers = p.k.local(name, *shape, dtype=p.dtype, lanes=each)
+    if parts % p.tile.threads:
+        with p.k.unroll("e", registers.buffer.shape[0].const) as e:
+            registers[e] = 0 if p.dtype is I32 else 0.0
+    return registers
+
+
+def _beside(s: Conv, axis: int, at: Index) -> list[Index]:
+    """Facts that are negative where a tap lies before or past the image along an axis."""
+    before, past = s.border(axis)
+    size = (s.x.h, s.x.w)[axis]
+    return [at] * (before > 0) + [size - 1 - at] * past

@@ -1,0 +1,175 @@
+"""Tiles of a convolution or matrix product in work groups: sizes, steps along the products, positions of results.
+
+The elements of an image are f32, floats of 16 bits, or words of four bytes (``in_words``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernels.conv import Conv, described
+from tenon.machine.kernels.image import Image
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """``m`` positions by ``n`` channels of a block, ``rows x cols`` of a thread, ``k`` products in a step; the products
+    of a result in ``splits`` parts.  ``cols`` is a multiple of 4."""
+
+    m: int
+    n: int
+    k: int
+    rows: int
+    cols: int
+    splits: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.m // self.rows * (self.n // self.cols)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block."""
+        return 2 * 4 * self.k * (self.m + self.n)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How the products of a result are cut into steps.  A step has ``groups`` groups of ``wide`` neighbouring elements
+    of a position, all of one tap in ``chunks`` steps; or, where ``flat``, of all pairs of an element and a tap."""
+
+    wide: int
+    groups: int
+    chunks: int
+    steps: int
+    flat: bool
+
+    @classmethod
+    def of(cls, s: Conv, k: int) -> Depth:
+        """For steps of ``k`` products."""
+        lanes, units = wide(s), _units(s)
+        if lanes == 1 and not (s.x.dtype is I32 and (units % k == 0 or units >= 2 * k)):
+            return cls(1, k, 1, -(-s.taps * s.x.channels // k), flat=True)
+        chunks = -(-units // (k // lanes))
+        return cls(lanes, k // lanes, chunks, chunks * s.taps, flat=False)
+
+
+def wide(s: Conv) -> int:
+    """Elements that are copied at once: those of a block, four of a row of a matrix, or one."""
+    by_fours = s.x.block % 4 == 0 and (s.x.blocks == 1 or s.x.block == 4)
+    return 4 if by_fours else 1
+
+
+def _units(s: Conv) -> int:
+    """Groups of ``wide`` elements of a position, those that fill the last block included."""
+    return s.x.blocks * s.x.block // wide(s)
+
+
+def in_words(s: Conv) -> Conv:
+    """The same of words of four neighbouring channels, of an image of bytes in blocks of whole words; its weights are
+    words as well."""
+    i = s.x
+    x = Image(i.n, i.blocks * i.block // 4, i.h, i.w, i.block // 4, i.top, i.bottom, i.left, i.right, I32)
+    return replace(s, x=x, weights=I32)
+
+
+def batched(s: Conv) -> bool:
+    """Whether each image has blocks of its own, because it has weights of its own or comes from another image."""
+    return not s.packed or s.batches != ((s.y.n, 1, 1),)
+
+
+def matrices(s: Conv) -> int:
+    """How many products have blocks of their own."""
+    return s.y.n if batched(s) else 1
+
+
+def pack(weights: Array, s: Conv, tile: GroupTile, fill: int = 0) -> Array:
+    """[blocks of channels][steps][k * n] from [channels out, elements in, kh, kw], ``fill`` past the last of each."""
+    depth, out = Depth.of(s, tile.k), -(-s.padded // tile.n) * tile.n
+    if depth.flat:
+        flat = np.full((depth.steps * tile.k, out), fill, weights.dtype)
+        flat[: s.taps * s.x.channels, : s.y.channels] = weights.reshape(s.y.channels, -1).T
+    else:
+        whole = np.full((s.taps, depth.chunks * tile.k, out), fill, weights.dtype)
+        whole[:, : s.x.channels, : s.y.channels] = weights.transpose(2, 3, 1, 0).reshape(s.taps, s.x.channels, -1)
+        flat = whole.reshape(-1, out)
+    split = flat.reshape(depth.steps, tile.k, out // tile.n, tile.n)
+    return split.transpose(2, 0, 1, 3).reshape(out // tile.n, depth.steps, -1).astype(s.weights.numpy, order="C")
+
+
+@contextmanager
+def image_blocks(k: Builder, s: Conv) -> Iterator[tuple[Index, Index, Index] | None]:
+    """Loops over blocks of images of y, x and weights; None where positions of all images are one row."""
+    if not batched(s):
+        yield None
+        return
+    with ExitStack() as stack:
+        y = x = w = Index()
+        for extent, x_step, w_step in s.batches:
+            i = stack.enter_context(k.loop("n", extent, kind="block"))
+            y, x, w = y * extent + i, x + i * x_step, w + i * w_step
+        yield y, x, w
+
+
+def positions(s: Conv) -> int:
+    """Positions of the output that blocks are cut from: of one image, or of all."""
+    return (1 if batched(s) else s.y.n) * s.extent[0] * s.extent[1]
+
+
+def sums_shape(s: Conv, tile: GroupTile) -> tuple[int, int, int, int]:
+    """The sums of a product in parts."""
+    return tile.splits, -(-s.padded // 4), positions(s), 4
+
+
+def place(s: Conv, at: Index, m: int) -> tuple[Index, Index, Index, list[Index]]:
+    """The image, row and column of a position, and what is negative past the last one, where blocks of ``m`` reach
+    there."""
+    (height, width), total, several = s.extent, positions(s), s.y.n > 1 and not batched(s)
+    within = [total - 1 - at] if total % m else []
+    line = at // width
+    image = line // height if several else Index()
+    row = (line % height if several else line) if height > 1 else Index()
+    col = at % width if height > 1 or several else at
+    return image, row, col, within
+
+
+def stored_at(s: Conv, at: tuple[Index, Index, Index]) -> tuple[Index, Index, Index]:
+    """The image, row and column of y, without halos, of a position of the output."""
+    image, row, col = at
+    return image, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
+
+
+def quad_of(s: Conv, at: tuple[Index, Index, Index], quad: Index) -> tuple[Index, ...]:
+    """Where the first of four channels of a position of y lies."""
+    block, lane = (quad, Index()) if s.y.block == 4 else (Index(), quad * 4)
+    return at[0], block, at[1] + s.y.top, at[2] + s.y.left, lane
+
+
+def past_quads(s: Conv, quad: Index, n: int) -> list[Index]:
+    """Facts that are negative past the last channels, where blocks of ``n`` have any."""
+    quads = -(-s.padded // 4)
+    return [quads - 1 - quad] if 4 * quads % n else []
+
+
+def name_of(s: Conv) -> str:
+    """The name of a kernel."""
+    if s.x.h == s.y.h == 1 and s.x.block == s.x.channels:
+        return f"matmul_{s.y.w}x{s.x.channels}x{s.y.channels}"
+    size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
+    return f"conv{size}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
+
+
+def about(s: Conv, tile: GroupTile) -> str:
+    """What a kernel computes, and by which tile."""
+    parts = f", products in {tile.splits} parts" if tile.splits > 1 else ""
+    held = f"{tile.m} positions x {tile.n} channels of a block, {tile.rows} x {tile.cols} of a thread"
+    return f"{described(s)}; {held}{parts}"

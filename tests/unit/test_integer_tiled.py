@@ -1,0 +1,133 @@
+"""Convolutions and products of bytes in work groups: exact results, proofs, and what is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from check_kernels import check
+from interpret import interpret
+from lowered import MACHINES, Ask, run_lowered
+from operator_cases import LOWERED
+from tenon.machine.algorithms import integer_tiled, registry
+from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
+from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.spaces import SHARED, Launch
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import Depth, GroupTile
+from tenon.machine.kernels.image import Image
+from tenon.machine.proofs.bounds import prove
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+
+GPU = replace(
+    MACHINES["lanes1"], products=(DOT4, DOT4_SIGNED), launch=Launch(), spaces=(SHARED,), threads=4096, own_memory=False
+)
+
+
+@pytest.fixture(autouse=True)
+def groups_always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Work groups are chosen even where single items take less time."""
+    monkeypatch.setattr(integer_tiled, "DEVICE_CYCLES", 1e9)
+    registry._sorted.cache_clear()
+    yield
+    registry._sorted.cache_clear()
+
+
+def conv(channels: int) -> Conv:
+    image = Image(1, channels, 14, 14, 4, dtype=DType.I8)
+    return Conv(image, image, (3, 3), top=1, left=1, weights=DType.I8)
+
+
+def run(name: str) -> list[Kernel]:
+    """The kernels of an operator case, which are proved and give exactly what its reference does."""
+    operator, _, label = name.partition("::")
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
+    kernels: list[Kernel] = []
+
+    def execute(kernel: Kernel, arrays: list[Array]) -> None:
+        assert prove(kernel) > 0
+        kernels.append(kernel)
+        interpret(kernel, arrays)
+
+    for got, expected in zip(
+        run_lowered(case.op, case.arrays(), GPU, case.constant, Ask(blocked=True, surplus=1), execute),
+        case.op.evaluate(case.arrays()),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, expected)
+    return kernels
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "IntegerConv::3x3_double",
+        "IntegerConv::first_float",
+        "IntegerConv::1x1_single",
+        "IntegerConv::1x1_double_plus",  # another tensor is added to the sums
+        "IntegerConv::u8_double",
+        "IntegerConv::3x3_i4",
+        "IntegerConv::first_sums_i8_1",  # a zero point that is known at run time
+        "IntegerConv::3x3_sums_i8_97",  # weights whose zero point is taken off the sums
+        "IntegerConv::1d_float",
+        "IntegerGemm::5x8x16_double",
+        "IntegerGemm::16x16x2_float",
+        "IntegerGemm::images",
+    ],
+)
+def test_results_are_exact(name: str) -> None:
+    kernels = run(name)
+    assert any(work_groups(kernel) is not None for kernel in kernels)
+    for kernel in kernels:
+        assert check(show(kernel)) > 0
+
+
+@pytest.mark.parametrize("name", ["depthwise_double", "depthwise_partial_float", "depthwise_dilated_single"])
+def test_depthwise_by_items(name: str) -> None:
+    kernels = run(f"IntegerConv::{name}")
+    assert any(kernel.about.endswith("of four channels in an item, in integers") for kernel in kernels)
+    for kernel in kernels:
+        assert check(show(kernel)) > 0
+
+
+def tile_of(monkeypatch: pytest.MonkeyPatch, tile: GroupTile) -> None:
+    monkeypatch.setattr(integer_tiled.float_tiled, "ranked", lambda *_: [tile])
+
+
+@pytest.mark.parametrize(("name", "k"), [("IntegerConv::3x3_even_double", 9), ("IntegerConv::3x3_sums_i8_97", 6)])
+def test_products_in_parts(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of the products of a result are added by a second kernel."""
+    tile_of(monkeypatch, GroupTile(16, 16, k, 2, 4, 3))
+    kernels = run(name)
+    assert [kernel.about.partition(", requantised")[0] for kernel in kernels[-1:]] == ["Sums of 3 parts each"]
+    assert all(check(show(kernel)) > 0 for kernel in kernels)
+
+
+def test_steps_of_words() -> None:
+    """Of many channels all words of a step are of one tap; of few channels they are of several."""
+    s = integer_tiled.in_words(conv(64))
+    assert Depth.of(s, 8) == Depth(1, 8, 2, 18, flat=False)
+    few = integer_tiled.in_words(conv(4))
+    assert Depth.of(few, 8) == Depth(1, 8, 1, 2, flat=True)
+
+
+def test_four_results_are_stored_as_a_word() -> None:
+    (kernel,) = (k for k in run("IntegerConv::1x1_double") if work_groups(k) is not None)
+    assert kernel.params[-1].type.dtype.bytes == 4
+
+
+def test_the_machine_decides() -> None:
+    problem = (conv(64),)
+    single = replace(GPU, launch=None)
+    for kind in (IntegerTiled, IntegerVector, IntegerDepthwiseItems):
+        assert not kind.applies(problem, single)
+    assert IntegerTiled.applies(problem, GPU)
+    assert not IntegerTiled.applies(problem, replace(GPU, products=()))
