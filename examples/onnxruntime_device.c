@@ -142,8 +142,15 @@ static int run(void *handle, const void *const *inputs, void *const *outputs) {
   return bad;
 }
 
-static const TenonDevice device = {sizeof(TenonDevice), TENON_DEVICE_ABI, "onnxruntime", NULL,   describe, supports,
-                                   prerun,              run,              postrun,       NULL, error};
+static const TenonDevice device = {.struct_size = sizeof(TenonDevice),
+                                   .abi = TENON_DEVICE_ABI,
+                                   .name = "onnxruntime",
+                                   .describe = describe,
+                                   .supports = supports,
+                                   .prerun = prerun,
+                                   .run = run,
+                                   .postrun = postrun,
+                                   .error = error};
 
 const TenonDevice *tenon_plugin_device(const char *path, const char **why) {
   void *library = dlopen(*path ? path : "libonnxruntime.so", RTLD_NOW);

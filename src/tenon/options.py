@@ -10,6 +10,7 @@ Environment variables are read here and nowhere else:
     TENON_OPEN_TARGET    whose code to take from a .tenon file
     TENON_KEY, TENON_KEY_FILE    the key of encrypted bundles: 64 hexadecimal digits, or a file with it
     TENON_PLUGINS   the plug-ins that every command loads
+    TENON_DEVICE_PLUGINS    the plug-ins of devices that bundles may need
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ OPENING = ("TENON_OPEN_TARGET", "TENON_KEY", "TENON_KEY_FILE")
 
 PLUGINS = ("TENON_PLUGINS",)
 """The variable of ``plugins``."""
+DEVICE_PLUGINS = ("TENON_DEVICE_PLUGINS",)
+"""The variable of ``device_plugins``."""
 
 
 def plugins(environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -119,6 +122,13 @@ def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(chosen)
     home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache")
     return Path(home) / "tenon"
+
+
+def device_plugins(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """The plug-ins of devices that run parts of bundles, each with its argument ("PATH=ARGUMENT"), separated as in
+    PATH."""
+    entries = filter(None, environment.get(DEVICE_PLUGINS[0], "").split(os.pathsep))
+    return [(path, argument) for path, _, argument in (entry.partition("=") for entry in entries)]
 
 
 def opening(environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -234,8 +234,8 @@ def _compiled(
         unit = unit.placed(compilation.code_section)
     arithmetic = compilation.arithmetic_of(imported)
     expected = partial(_answer, graphs[0], arithmetic)
-    bundle = Bundle(first, unit, compilation, origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected)
-    return replace(bundle, decoding=decoding)
+    about = (origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected, decoding)
+    return Bundle(first, unit, compilation, *about, placement=None if chosen.obfuscate else graphs[0].placement)
 
 
 def _decoding(given: Mapping[str, Any], graph: Graph) -> dict[str, str]:

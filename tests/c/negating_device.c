@@ -1,5 +1,5 @@
 /* A device plug-in for tests: it takes nodes Neg of 64 floats.  Its argument "refuse" makes prerun fail, "fail" run, and
-   "useless" the whole plug-in. */
+   "useless" the whole plug-in; "slow" makes it slower than any processor. */
 
 #include <string.h>
 
@@ -52,8 +52,28 @@ static int run(void *part, const void *const *inputs, void *const *outputs) {
 
 static void postrun(void *part) { ((Part *)part)->sign = 0, living--; }
 
-static const TenonDevice device = {sizeof(TenonDevice), TENON_DEVICE_ABI, "Negator", NULL, describe, supports, prerun, run,
-                                   postrun,             NULL,             error};
+static double seconds(void *self, const TenonDeviceNode *node) {
+  return (void)self, (void)node, strcmp(behaviour, "slow") == 0 ? 1 : 0;
+}
+
+static double copy_seconds(void *self, uint64_t bytes) { return (void)self, (void)bytes, 0; }
+
+static const char *refusal(void *self, const TenonDeviceNode *node) {
+  return (void)self, strcmp(node->op, "Neg") == 0 ? "negates 64 floats" : NULL;
+}
+
+static const TenonDevice device = {.struct_size = sizeof(TenonDevice),
+                                   .abi = TENON_DEVICE_ABI,
+                                   .name = "Negator",
+                                   .describe = describe,
+                                   .supports = supports,
+                                   .prerun = prerun,
+                                   .run = run,
+                                   .postrun = postrun,
+                                   .error = error,
+                                   .seconds = seconds,
+                                   .copy_seconds = copy_seconds,
+                                   .refusal = refusal};
 
 TenonPluginDevice tenon_plugin_device;
 const TenonDevice *tenon_plugin_device(const char *argument, const char **why) {

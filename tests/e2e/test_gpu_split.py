@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,12 +14,14 @@ import pytest
 import tenon
 from gpu_devices import why_not
 from gpu_faults import faulty_opencl, with_fault
-from libtenon import client, sdk_for_clients, succeeded
+from installed import succeeds
+from libtenon import CLIENTS, client, needed, run, sdk_for_clients, succeeded
 from onnx_models import model, node, random
 from source_operator import EXPECTED, PLUGIN, X, save_model
 from tenon.network.graph.graph import Graph
 from tenon.network.ops import registry
-from tenon.plugins import PartitionedEngine, SplitCosts, TargetDevice, load_plugin, offloaded
+from tenon.plugins import PartitionedEngine, SplitCosts, TargetDevice, load_plugin, offloaded, unregister_device
+from tenon.runtime.sdk.libtenon import RUNTIME
 
 COSTS = SplitCosts(processor_macs=1e5, processor_bytes=1e12, device_macs=1e9, device_bytes=1e12, launch=1e-5, copy=1e-6)
 """Products are slow on the processor, everything else is faster there."""
@@ -69,7 +73,7 @@ def test_operators_of_plugins_stay_on_the_processor(tmp_path: Path) -> None:
 def test_a_device_that_is_named_is_a_target() -> None:
     small = model([node("Relu", ["x"], ["y"])], {"x": [4]}, ["y"]).SerializeToString()
     with PartitionedEngine(small, "opencl") as engine:
-        assert isinstance(engine.device, TargetDevice)
+        assert isinstance(engine.devices[0], TargetDevice)
         assert [section.on_device for section in engine.sections] == [False]
         np.testing.assert_array_equal(engine.run({"x": np.array([-1, 0, 1, 2], np.float32)})["y"], [0, 0, 1, 2])
 
@@ -89,6 +93,22 @@ def place(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def c_answers(place: Path, bundle: Path, environment: dict[str, str] | None) -> list[float]:
+    """What the client of libtenon prints of three runs."""
+    done = subprocess.run(
+        [str(place / "run_on_device"), str(bundle)], capture_output=True, check=False, env=environment
+    )
+    lines = succeeded(done).decode().splitlines()
+    return [float(b) for a, b in itertools.pairwise(lines) if a.startswith(("run: TENON_OK", "again"))]
+
+
+def negating_device(folder: Path) -> Path:
+    """A plug-in with a device that negates 64 floats."""
+    flags = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{RUNTIME / 'include'}")
+    succeeded(run(needed("gcc"), *flags, CLIENTS / "negating_device.c", "-o", folder / "negator.so"))
+    return folder / "negator.so"
+
+
 @pytest.mark.parametrize("fault", [None, "no device"])
 def test_one_bundle_holds_the_parts_of_both(fault: str | None, place: Path) -> None:
     """Without the device, the processor runs the parts, too."""
@@ -96,23 +116,63 @@ def test_one_bundle_holds_the_parts_of_both(fault: str | None, place: Path) -> N
         needs_opencl()
     environment = None if fault is None else with_fault(place, fault)
 
-    def answers(name: str) -> list[float]:
-        command = [str(place / "run_on_device"), str(place / name)]
-        done = subprocess.run(command, capture_output=True, check=False, env=environment)
-        lines = succeeded(done).decode().splitlines()
-        return [float(b) for a, b in itertools.pairwise(lines) if a.startswith(("run: TENON_OK", "again"))]
-
-    mixed = answers("mixed.tenon")
+    mixed, usual = (c_answers(place, place / name, environment) for name in ("mixed.tenon", "usual.tenon"))
     assert len(mixed) == 3
-    np.testing.assert_allclose(mixed, answers("usual.tenon"), atol=1e-5)
+    np.testing.assert_allclose(mixed, usual, atol=1e-5)
 
 
 def test_devices_that_are_asked_for_by_the_command_line(tmp_path: Path) -> None:
     """With the usual costs, a product of 512 x 512 x 512 is worth the copies."""
-    from installed import succeeds
-
     large = model([node("MatMul", ["x", "w"], ["y"])], {"x": [512, 512]}, ["y"], {"w": random(512, 512)})
     (tmp_path / "large.onnx").write_bytes(large.SerializeToString())
     succeeds("compile", tmp_path / "large.onnx", "-o", tmp_path / "out.tenon", "--offload", "opencl", "--no-tuning")
     text = succeeds("inspect", tmp_path / "out.tenon", "--layers")
     assert "DevicePart" in text
+
+
+@pytest.mark.parametrize("gpu", ["opencl", "vulkan"])
+def test_a_gpu_a_plugin_and_the_processor_in_one_network(gpu: str, place: Path, tmp_path: Path) -> None:
+    """The answers of the processor alone, in Python and in C; where the user wants a device for what it cannot run,
+    the processor runs it, and `tenon inspect` says why."""
+    if reason := why_not(gpu):
+        pytest.skip(reason)
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("Neg", ["b"], ["c"]),
+        node("MatMul", ["c", "v"], ["d"]),
+        node("Neg", ["d"], ["y"]),
+    ]
+    weights = {"w": random(16, 16), "v": random(16, 8)}
+    network = model(nodes, {"x": [4, 16]}, ["y"], weights).SerializeToString()
+    (tmp_path / "net.onnx").write_bytes(network)
+    plugin, bundle = negating_device(tmp_path), tmp_path / "net.tenon"
+    devices: list[str | Path] = [
+        "--offload",
+        gpu,
+        "--offload",
+        plugin,
+        "--device-of",
+        f"MatMul={gpu}",
+        "--device-of",
+        "y=negator",
+    ]
+    environment = {**os.environ, "TENON_DEVICE_PLUGINS": f"{plugin}="}
+    succeeds("compile", tmp_path / "net.onnx", "-o", bundle, *devices, "--device-of", "Softmax=cpu", "--no-tuning")
+    succeeds("compile", tmp_path / "net.onnx", "-o", tmp_path / "usual.tenon", "--no-tuning")
+    text = succeeds("inspect", bundle, "--layers")
+    assert re.search(rf"{gpu} +2 ", text)
+    assert re.search(r"Negator +1 ", text)
+    assert "1 layer on cpu: assigned to Negator, which negates 64 floats" in text
+    x = np.ascontiguousarray(random(4, 16, seed=1))
+    device = load_plugin(plugin)
+    assert device is not None
+    try:
+        for target in ("", "host"):
+            with tenon.open(bundle, target=target) as mixed, tenon.open(tmp_path / "usual.tenon") as usual:
+                np.testing.assert_allclose(mixed.run(x)["y"], usual.run(x)["y"], atol=1e-6)
+    finally:
+        unregister_device(device.name)
+    answers = [c_answers(place, file, environment) for file in (bundle, tmp_path / "usual.tenon")]
+    assert len(answers[0]) == 3
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)

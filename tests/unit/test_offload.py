@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,14 @@ from command_line import run_main
 from libtenon import CLIENTS, client, needed, run, succeeded
 from tengine_sdk import Tengine, environment_of, sdk_and_compiler, small_bundle
 from tenon.cli import main
+from tenon.errors import DeviceError, InputError
+from tenon.network.graph.device_placement import PlacedLayer
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array
+from tenon.network.graph.text import show
 from tenon.network.graph.verify import verify
-from tenon.runtime.plugins import LibraryDevice, offloaded
+from tenon.plugins import DeviceRule, LibraryDevice, load_plugin, offloaded, unregister_device
+from tenon.runtime.engine.device_parts import DeviceCalls
 from tenon.runtime.sdk.libtenon import RUNTIME
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
@@ -88,14 +93,61 @@ def test_device_that_supports_nothing(model: Path, plugin: Path) -> None:
     graph = tenon.load(model)
     device = LibraryDevice(plugin)
     device.supports = lambda node: False  # type: ignore[method-assign]
-    assert offloaded(graph, device) is graph
+    same = offloaded(graph, device)
+    assert show(same) == show(graph)
+    assert same.placement is not None
+    assert {(layer.device, layer.reason) for layer in same.placement.layers if layer.op == "Neg"} == {
+        ("cpu", "Negator negates 64 floats")
+    }
 
 
-def test_a_part_is_skipped_without_the_address_of_a_device(bundle: Path) -> None:
-    """Numbers that are no address and its complement are not followed."""
-    with tenon.open(bundle) as engine:
-        assert list(engine.inputs) == ["x", "tenon_device_Negator"]
-        engine.run({"x": X, "tenon_device_Negator": np.array([8, 8, 0, 0], np.uint64)})
+def test_layers_that_stay_on_the_processor(model: Path, plugin: Path) -> None:
+    """What a device is slow at, what it refuses to prepare, and what the user says, with the reasons."""
+
+    def layers(argument: str, *rules: str) -> list[PlacedLayer]:
+        parsed = [DeviceRule.parse(rule) for rule in rules]
+        graph = offloaded(tenon.load(model), LibraryDevice(plugin, argument), rules=parsed)
+        assert graph.placement is not None
+        return [layer for layer in graph.placement.layers if layer.op == "Neg" or layer.reason == "assigned"]
+
+    assert [layer[1:] for layer in layers("")] == [("Neg", "Negator", "")] * 3
+    assert [layer[1:] for layer in layers("slow")] == [("Neg", "cpu", "")] * 3
+    refusal = "refuses a part of the network: it is asleep"
+    assert [layer[1:] for layer in layers("refuse")] == [("Neg", "cpu", f"Negator {refusal}")] * 3
+    assert [layer[1:] for layer in layers("slow", "Neg=negator", "d=cpu")] == [
+        ("Neg", "Negator", "assigned"),
+        ("Neg", "cpu", "assigned"),
+        ("Neg", "Negator", "assigned"),
+    ]
+
+
+def test_bundle_from_python(
+    bundle: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The device is one that the program loaded, or of TENON_DEVICE_PLUGINS."""
+    with pytest.raises(InputError, match="there is no device 'Negator'"):
+        tenon.open(bundle)
+    monkeypatch.setenv("TENON_DEVICE_PLUGINS", f":{plugin}=")
+    try:
+        with tenon.open(bundle) as engine, engine.fork() as twin:
+            assert list(engine.inputs) == ["x"]
+            for _ in range(2):
+                np.testing.assert_allclose(engine.run(X)["y"], EXPECTED, rtol=1e-6)
+            np.testing.assert_allclose(twin.run(X)["y"], EXPECTED, rtol=1e-6)
+            monkeypatch.setattr(DeviceCalls, "begin", lambda self: self._table.fill(8))
+            engine.run(X)  # numbers that are no address and its complement are not followed
+    finally:
+        unregister_device("Negator")
+    failing = load_plugin(plugin, "fail")
+    assert failing is not None
+    monkeypatch.undo()
+    try:
+        with tenon.open(bundle) as engine, pytest.raises(DeviceError, match="device Negator failed: it burnt"):
+            engine.run(X)
+    finally:
+        unregister_device("Negator")
+    assert run_main(main, ["inspect", str(bundle)]) == 0
+    assert re.search(r"Negator +3 +512 B +512 B", capsys.readouterr().out)
 
 
 def answer(done: object) -> Array:

@@ -21,13 +21,14 @@ from tenon.errors import DeviceError, InputError
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Node
 from tenon.network.ops.base import REGISTRY
-from tenon.runtime.plugins import (
+from tenon.plugins import (
     Device,
     LibraryDevice,
     PartitionedEngine,
     find_device,
     load_plugin,
     partition,
+    placed,
     register_device,
     unregister_device,
 )
@@ -183,7 +184,7 @@ def test_sections_of_branches() -> None:
     x, y, b = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xyb")
     model = helper.make_model(helper.make_graph(nodes, "g", [x], [y, b]), opset_imports=[helper.make_opsetid("", 17)])
     device = ReferenceDevice("Abs")
-    sections = partition(tenon.load(model.SerializeToString()), device)
+    sections = partition(placed(tenon.load(model.SerializeToString()), [device]))
     assert [section.on_device for section in sections] == [False, True, False, True]
     with PartitionedEngine(tenon.load(model.SerializeToString()), device) as engine:
         results = engine.run({"x": X[:2, :3]})

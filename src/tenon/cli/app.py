@@ -97,12 +97,21 @@ def compile_command(
         bool, typer.Option("--encrypt", help="Encrypt the .tenon file, with the key that opens encrypted models.")
     ] = False,
     offload: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--offload",
             metavar="LIBRARY[=ARGUMENT]",
             help="The plug-in of a device that runs the parts which it supports, or a GPU target for what is faster "
-            "there.",
+            "there; repeat it for several.",
+        ),
+    ] = None,
+    device_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device-of",
+            metavar="LAYER=DEVICE",
+            help="Run a layer, or all of an operator, on a device of --offload or on the cpu (conv1=opencl, "
+            "Softmax=cpu, block3.*=npu).",
         ),
     ] = None,
     dump: Annotated[
@@ -122,7 +131,7 @@ def compile_command(
     from tenon.cli.commands import WrittenFiles, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    written = WrittenFiles(out, _parts(emit), report, encrypt, offload or "", dump)
+    written = WrittenFiles(out, _parts(emit), report, encrypt, tuple(offload or ()), tuple(device_of or ()), dump)
     compile_model(model.source(), written, given, as_json=printing.json)
 
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -34,7 +33,8 @@ from tenon.runtime.bundle.writer import save_container
 class WrittenFiles:
     """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
 
-    ``offload`` is a device's plug-in ("PATH=ARGUMENT") that runs parts of it.  ``dump`` is the folder for the stages of
+    ``offload`` are devices that run parts of it, plug-ins ("PATH=ARGUMENT") or GPU targets, and ``device_of`` assigns
+    layers to them ("LAYER=DEVICE").  ``dump`` is the folder for the stages of
     the compilation as text.
     """
 
@@ -42,7 +42,8 @@ class WrittenFiles:
     emit: tuple[Emit, ...] = ()
     report: Path | None = None
     encrypt: bool = False
-    offload: str = ""
+    offload: tuple[str, ...] = ()
+    device_of: tuple[str, ...] = ()
     dump: Path | None = None
 
     @property
@@ -144,7 +145,7 @@ def _compiled(
             values=source.values,
             progress=progress,
             stages=seen or UNSEEN,
-            **_rewrite(written.offload),
+            **_rewrite(written),
         )
     if seen is not None:
         seen.bundle(bundle)
@@ -153,17 +154,16 @@ def _compiled(
     return bundle
 
 
-def _rewrite(offload: str) -> dict[str, Any]:
-    """The option that gives parts of the network to a device, of a plug-in or a GPU target.  Raises InputError if the
-    plug-in cannot be used."""
-    if not offload:
+def _rewrite(written: WrittenFiles) -> dict[str, Any]:
+    """The option that gives parts of the network to devices.  Raises InputError if a plug-in cannot be used, and for
+    layers that are assigned where there are no devices."""
+    if not written.offload:
+        if written.device_of:
+            raise InputError("--device-of assigns layers to devices: name these with --offload")
         return {}
-    from tenon.machine.targets.registry import rows
-    from tenon.runtime.plugins import LibraryDevice, TargetDevice, offloaded
+    from tenon.runtime.plugins.offload import offload_to
 
-    path, _, argument = offload.partition("=")
-    device = TargetDevice(offload) if offload in rows() else LibraryDevice(path, argument)
-    return {"rewrite": partial(offloaded, device=device)}
+    return {"rewrite": offload_to(written.offload, written.device_of)}
 
 
 def _write_report(

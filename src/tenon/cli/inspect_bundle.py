@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenon.cli.console import console, count, patches_text, print_json, size, table
+from tenon.cli.device_placement import print_placement
 from tenon.errors import BundleError
 from tenon.machine.codegen.backend import find
 from tenon.machine.targets.registry import rows
@@ -100,7 +101,7 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
         if manifest.bindings:
             console.print(f"{binding.entry}: binding {number} of {len(manifest.bindings)}", markup=False)
         for what, tensors in (("input", binding.inputs), ("output", binding.outputs)):
-            for tensor in tensors:
+            for tensor in (each for each in tensors if not each.calls_device):
                 console.print(_port(manifest, what, tensor), markup=False)
     facts = table("", "")
     macs = sum(step.macs for step in manifest.nodes)
@@ -132,6 +133,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     for name, record in manifest.files.items():
         files.add_row(name, str(record.bytes), record.sha256[:_SHOWN], states[name])
     console.print(files, markup=False)
+    if manifest.placement is not None:
+        print_placement(manifest.placement, layers=layers)
     if layers:
         bounded = manifest.instructions is not None
         listed = table("layer", "operator", "kernel", "MACs", *(["instructions"] if bounded else []), right=(3, 4))

@@ -113,6 +113,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--profile",
         "--offload",
         "--gpu",
+        "--device-of",
     ),
     "Optimisation": (
         "-O",
@@ -166,6 +167,7 @@ DEFAULTS: dict[str, str] = {
     "--data-type": FROM_FILE,
     "--device": "this machine",
     "deploy --device": "must be given",
+    "--device-of": "by the cut of least time",
     "--devices": "devices.yml",
     "--dot": NOT_WRITTEN,
     "--dot2": "measured for host, 4 for other targets",

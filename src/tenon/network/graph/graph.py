@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.notebook import html_table, tensor_rows, tensors
 from tenon.network.graph.ordering import Order
 from tenon.network.graph.preprocessing import Heads, Preprocessing
@@ -214,6 +215,7 @@ class Graph:
         self.initial: dict[
             str, tuple[float, ...]
         ] = {}  # what inputs hold in the first run: one number, or all elements
+        self.placement: DevicePlacement | None = None  # which devices run which nodes, if there are several
         self.on_replace: Callable[[Value, Value], None] | None = None  # is told what takes the place of a value
         self._nodes: Order[Node] = Order()
 
@@ -377,7 +379,7 @@ class Graph:
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
         self.labels = other.labels
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
-        self.assumed = dict(other.assumed)
+        self.assumed, self.placement = dict(other.assumed), other.placement
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from tenon.errors import BundleError
+from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.notebook import html_table, tensor_rows, tensors
 from tenon.network.graph.preprocessing import Heads, Preprocessing
 from tenon.validation import MisfitError, least, plain, reader
@@ -24,6 +25,8 @@ except ImportError:
 FILE = "manifest.json"
 _DIGEST = '\n "digest": "{}"'
 FORMAT: Literal[1] = 1
+DEVICE_INPUT = "tenon_device_"
+"""Inputs through which the code calls devices begin so; the device's name follows."""
 
 Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
@@ -89,6 +92,11 @@ class BundleTensor(NamedTuple):
     scale: float | None = None
     zero_point: int | None = None
     initial: tuple[float, ...] | None = None
+
+    @property
+    def calls_device(self) -> bool:
+        """Whether it is no input of the network, but tells the code how to call a device."""
+        return self.name.startswith(DEVICE_INPUT)
 
     @property
     def type(self) -> str:
@@ -188,6 +196,7 @@ class Manifest(NamedTuple):
     digest of the outputs for the fixed input (``graph.fixed_input``), by the references of the operators.
     ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
     ``calls`` are the functions of libraries that the object calls, on targets without operating system.
+    ``placement`` says which devices run which nodes, if some run on others than the target's.
     ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
     ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
     """
@@ -219,20 +228,31 @@ class Manifest(NamedTuple):
     instructions: int | None = None
     calls: LibraryCalls | None = None
     patches: PatchedLayers | None = None
+    placement: DevicePlacement | None = None
     digest: str = ""
     format: Literal[1] = FORMAT
 
     def __repr__(self) -> str:
         return f"Manifest('{self.name}', {self.target.name}: {self.ports()})"
 
+    @property
+    def own_inputs(self) -> tuple[BundleTensor, ...]:
+        """The inputs of the network, without those through which the code calls devices."""
+        return tuple(tensor for tensor in self.inputs if not tensor.calls_device)
+
+    @property
+    def part_devices(self) -> tuple[str, ...]:
+        """The names of the devices that run parts of the network."""
+        return tuple(t.name.removeprefix(DEVICE_INPUT) for t in self.inputs if t.calls_device)
+
     def ports(self) -> str:
         """Inputs and outputs on a line."""
-        inputs, outputs = (tensors((t.name, t.type) for t in group) for group in (self.inputs, self.outputs))
+        inputs, outputs = (tensors((t.name, t.type) for t in group) for group in (self.own_inputs, self.outputs))
         return f"{inputs} -> {outputs}"
 
     def html(self, title: str) -> str:
         """Inputs, outputs and sizes as a small table, for notebooks."""
-        inputs, outputs = ([(t.name, t.type) for t in group] for group in (self.inputs, self.outputs))
+        inputs, outputs = ([(t.name, t.type) for t in group] for group in (self.own_inputs, self.outputs))
         sizes = (("weights", self.memory.constant), ("peak RAM", self.memory.peak))
         about = [("target", "", self.target.name), ("threads", "", f"1 to {self.threads}")]
         rows = [*tensor_rows(inputs, outputs), *((name, "", f"{n:,} B") for name, n in sizes), *about]

@@ -21,6 +21,7 @@ from tenon.machine.plan.program import Program
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
+from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.preprocessing import Heads, Preprocessing
 from tenon.network.graph.types import DType
 from tenon.options import PARTS, Emit
@@ -75,6 +76,7 @@ class Bundle:
     expected: Callable[[], str] | None = None  # the digest of the answer to the fixed input, by the references
     decoding: Mapping[str, str] = field(default_factory=dict)  # how answers are decoded (``answers``)
     webgpu: WebGpuBeside | None = None
+    placement: DevicePlacement | None = None
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -302,6 +304,7 @@ class Bundle:
             tuned=self.tuned,
             arithmetic=self.arithmetic,
             answer=self.answer if compiled else "",
+            placement=self.placement,
             patches=PatchedLayers(**asdict(program.patches)) if program.patches else None,
             kernels=dict(Counter(call.kernel.name for call in program.calls)),
             nodes=steps(program, bound.calls if bound else None),

@@ -28,7 +28,7 @@ class ShapeBinding:
     ) -> None:
         """``mutable`` is the region; the binding uses its beginning."""
         self.binding, self.region = binding, mutable
-        self.inputs = views(mutable, binding.inputs)
+        self.inputs = views(mutable, tuple(tensor for tensor in binding.inputs if not tensor.calls_device))
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
         self._whole = not any(t.string or t.extent for t in binding.outputs)

@@ -102,6 +102,10 @@ class RemoteBundle:
                 f"no program of its own runs a bundle for target {bundle.target.name}: open the bundle on the machine "
                 "that has the device"
             )
+        if devices := bundle.interface.part_devices:
+            raise ToolchainError(
+                f"parts of '{bundle.name}' run on {', '.join(devices)}: open the bundle on the machine that has it"
+            )
         chosen = runner or runner_of(bundle.target)
         if why := runner.missing() if runner else missing(bundle.target):
             raise ToolchainError(why)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ from tenon.errors import BundleError, InputError, InternalError, ResourceError, 
 from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.dtype import Array
-from tenon.runtime.bundle.manifest import Manifest, MemoryUse
+from tenon.runtime.bundle.manifest import Binding, Manifest, MemoryUse
 from tenon.runtime.engine import files
 from tenon.runtime.engine.bindings import ShapeBinding, fitting
 from tenon.runtime.engine.device_queue import DeviceProperties, DeviceQueue
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tenon.formats.wire.encryption import Key
     from tenon.runtime.bundle import Bundle
     from tenon.runtime.bundle.signature import PublicKey
+    from tenon.runtime.engine.device_parts import DeviceCalls
     from tenon.runtime.engine.timestamps import StampedThreadPool
 
 
@@ -121,6 +122,7 @@ class Engine(Locked):
         _check_threads(self.manifest, threads)
         processors = choose(affinity, cores)
         library, weights = files.library(self.manifest, place, verify), files.weights(self.manifest, place, verify)
+        self._host_only = opening.target == "host"
         self._attach(library, weights, threads, processors, options)
 
     def _attach(
@@ -135,11 +137,26 @@ class Engine(Locked):
         region = arena[: memory.mutable]
         every = self.manifest.every_binding()
         self._bindings = [ShapeBinding(binding, region, library, threads, processors, gpu) for binding in every]
+        self._calls = [self._device_calls(binding, region) for binding in every]
         self._select(0)
         self._arena = arena
         self._stamped: StampedThreadPool | None = None
         base = arena.ctypes.data
         self._arguments = tuple(ctypes.c_void_p(address) for address in (weights.ctypes.data, base, base + mutable))
+
+    def _device_calls(self, binding: Binding, region: Array) -> list[DeviceCalls]:
+        """The calls of devices that run parts of a binding.  Raises InputError if there is no such device."""
+        if not any(tensor.calls_device for tensor in binding.inputs):
+            return []
+        from tenon.runtime.engine.device_parts import device_calls
+
+        return device_calls(binding, region, self._open_part)
+
+    def _open_part(self, path: str, target: str) -> Engine:
+        """An engine for a part of this bundle that was compiled for a GPU target: on the processor where there is no
+        such device, and where this bundle was opened for the target "host"."""
+        targets, gpu = ("host",) if self._host_only else (target, "host"), vars(self._gpu)
+        return first_usable(targets, lambda name: Engine(path, opening=files.Opening(name, own=True), gpu=gpu))
 
     def _select(self, number: int) -> None:
         self._number, chosen = number, self._bindings[number]
@@ -200,10 +217,18 @@ class Engine(Locked):
             self._check_open()
             if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds)):
                 self._fill(feeds)
-            if status := self._pool.run(self._arguments):
-                raise InternalError(f"'{self.name}' returned {status}")
+            self._run_network()
             results = self._bindings[self._number].results()
             return {name: array.copy() for name, array in results.items()} if copy else results
+
+    def _run_network(self) -> None:
+        calls = self._calls[self._number]
+        for device in calls:
+            device.begin()
+        if status := self._pool.run(self._arguments):
+            raise InternalError(f"'{self.name}' returned {status}")
+        for device in calls:
+            device.finish()
 
     def _fill(self, feeds: Feeds) -> None:
         """Select the binding that takes the feeds, and copy them to its inputs."""
@@ -278,7 +303,7 @@ class Engine(Locked):
         """A second engine with the same code and weights, and its own memory; for use in another thread."""
         self._check_open()
         twin = object.__new__(Engine)
-        twin.manifest = self.manifest
+        twin.manifest, twin._host_only = self.manifest, self._host_only
         twin._attach(self._library, self._weights, self._pool.threads, self._pool.processors, self._gpu)
         return twin
 
@@ -288,9 +313,11 @@ class Engine(Locked):
             self._closed = True
             for bound in self._bindings:
                 bound.pool.stop()
+            for device in itertools.chain.from_iterable(self._calls):
+                device.end()
             if self._stamped:
                 self._stamped.stop()
-            self.inputs, self.outputs, self._bindings = {}, {}, []
+            self.inputs, self.outputs, self._bindings, self._calls = {}, {}, [], []
             self._arena = self._weights = np.empty(0, np.uint8)
 
     def __enter__(self) -> Self:
@@ -315,7 +342,7 @@ def first_usable(targets: Sequence[str], engine: Callable[[str], Engine]) -> Eng
     ``engine`` opens one for a target.  Every target that cannot be used is a TenonWarning.
     """
     names = [name.strip() for name in targets]
-    for name, next_one in pairwise(names):
+    for name, next_one in itertools.pairwise(names):
         opened = engine(name)
         try:
             opened.prepare()

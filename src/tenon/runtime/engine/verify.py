@@ -30,5 +30,5 @@ def fixed_feeds(inputs: Sequence[BundleTensor]) -> dict[str, Array]:
 
 def verify(manifest: Manifest, run: Run) -> Verdict:
     """Run a bundle once on the fixed input."""
-    answers = run(fixed_feeds(manifest.inputs))
+    answers = run(fixed_feeds(manifest.own_inputs))
     return Verdict(answer_digest(answers[t.name] for t in manifest.outputs), manifest.answer)

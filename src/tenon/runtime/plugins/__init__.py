@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from tenon.network.ops.base import register as register_operator
 from tenon.network.ops.c_source import Source, SourceOperator
+from tenon.runtime.engine.part_devices import Device, Part, find_device, register_device, unregister_device
 from tenon.runtime.plugins.cost_split import SplitCosts
-from tenon.runtime.plugins.device import Device, Part, find_device, register_device, unregister_device
 from tenon.runtime.plugins.engine import PartitionedEngine
 from tenon.runtime.plugins.library import LibraryDevice, load_plugin
 from tenon.runtime.plugins.offload import offloaded
 from tenon.runtime.plugins.partition import Section, partition
+from tenon.runtime.plugins.placement import DeviceRule, PlacedGraph, placed
 from tenon.runtime.plugins.target_device import TargetDevice
 
 __all__ = [
     "Device",
+    "DeviceRule",
     "LibraryDevice",
     "Part",
     "PartitionedEngine",
+    "PlacedGraph",
     "Section",
     "Source",
     "SourceOperator",
@@ -26,6 +29,7 @@ __all__ = [
     "load_plugin",
     "offloaded",
     "partition",
+    "placed",
     "register_device",
     "register_operator",
     "unregister_device",

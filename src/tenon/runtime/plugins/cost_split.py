@@ -1,10 +1,15 @@
-"""Which nodes of a network run on a device in the least time, with the copies between it and the processor."""
+"""The cut of a network between the processor and devices that takes the least estimated time, with all copies.
+
+A tensor that lies on a device is copied to the processor's memory if a node elsewhere reads it, and from there to every
+other device whose nodes read it.  So the copies of a tensor cost, for every device, one copy if some of the nodes that
+make and read it run on that device and others do not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.ops.base import Operator
@@ -42,34 +47,101 @@ class SplitCosts:
         return self.copy + value.type.nbytes / self.copied_bytes
 
 
-def fastest_split(graph: Graph, costs: SplitCosts, can_run: Callable[[Node], bool]) -> frozenset[Node]:
-    """The nodes that run on the device in the split of least time, of those that it ``can_run``.
+@dataclass(frozen=True)
+class PlaceTimes:
+    """Estimated seconds in one place: of each node (infinite where it cannot run), and of the copy of each tensor
+    between it and the processor's memory (none in the processor's own times)."""
 
-    Times of nodes and copies are added up; a tensor that several nodes read is copied once.  The split is exact: the
-    cheapest cut of a network of capacities.  Inputs and outputs of the graph lie in the memory of the processor.
+    nodes: Mapping[Node, float]
+    copies: Mapping[Value, float]
+
+
+Places = dict[Node, int]
+"""The number of the place where each node runs; 0 is the processor."""
+
+_FIRST, _SECOND = "stays", "moves"
+
+
+def fastest_split(graph: Graph, times: Sequence[PlaceTimes]) -> Places:
+    """The place of each node; ``times`` are those of the processor, then of the devices.
+
+    Inputs and outputs of the graph lie in the processor's memory.  Every node can run somewhere.  With one device the
+    result is exact (the cheapest cut of a network of capacities).  With several, nodes are moved to one place after the
+    other, each time all those whose move saves the most, until no such move saves anything: the result takes less than
+    twice the least time, and mostly the least (Boykov, Veksler and Zabih 2001).
     """
+    places = {node: next(i for i, each in enumerate(times) if isfinite(each.nodes[node])) for node in graph}
+    if len(times) == 2:
+        return _moved(graph, times, places, 1)
+    least, improved = split_seconds(graph, times, places), True
+    while improved:
+        improved = False
+        for place in reversed(range(len(times))):
+            moved = _moved(graph, times, places, place)
+            seconds = split_seconds(graph, times, moved)
+            if seconds < least * (1 - 1e-9):
+                places, least, improved = moved, seconds, True
+    return places
+
+
+def split_seconds(graph: Graph, times: Sequence[PlaceTimes], places: Places) -> float:
+    """Seconds of a run: nodes run one after another, and nothing is copied meanwhile."""
+    copies = sum(times[place].copies[value] for value, place in copied(graph, places, len(times)))
+    return copies + sum(times[place].nodes[node] for node, place in places.items())
+
+
+def copied(graph: Graph, places: Places, count: int) -> Iterator[tuple[Value, int]]:
+    """The tensors that are copied between the processor's memory and a device, with the device's place."""
+    for value, home, readers in _tensors(graph):
+        ends = [0 if node is None else places[node] for node in (home, *readers)]
+        for place in range(1, count):
+            if any(end == place for end in ends) and any(end != place for end in ends):
+                yield value, place
+
+
+def _tensors(graph: Graph) -> Iterator[tuple[Value, Node | None, list[Node | None]]]:
+    """Inputs and results, the node that makes each, and the nodes that read it; None is the processor's memory."""
+    outputs = {id(value) for value in graph.outputs}
+    values = [(value, None) for value in graph.inputs] + [(value, node) for node in graph for value in node.outputs]
+    for value, home in values:
+        readers: list[Node | None] = list(dict.fromkeys(value.uses))
+        yield value, home, readers + [None] * (id(value) in outputs)
+
+
+def _moved(graph: Graph, times: Sequence[PlaceTimes], places: Places, target: int) -> Places:
+    """The places after the nodes have moved to ``target`` whose move saves the most."""
     capacities = Capacities()
-    for node in graph:
-        capacities.add("processor", node, costs.on_device(node) if can_run(node) else inf)
-        capacities.add(node, "device", costs.on_processor(node))
-        for value in node.outputs:
-            _add_copies(capacities, graph, value, node, costs.copied(value))
-    for value in graph.inputs:
-        _add_copies(capacities, graph, value, "processor", costs.copied(value))
-    on_processor = capacities.first_side("processor", "device")
-    return frozenset(node for node in graph if node not in on_processor)
+    for node, place in places.items():
+        if place != target:
+            capacities.add(_FIRST, node, times[target].nodes[node])
+            capacities.add(node, _SECOND, times[place].nodes[node])
+    sides = [_sides(places, target, place) for place in range(len(times))]
+    for value, home, readers in _tensors(graph):
+        ends = {home, *readers}
+        for place in {target, *(places[end] for end in ends if end is not None)} - {0}:
+            vertices = {sides[place][end] for end in ends}
+            if len(vertices) > 1:
+                _add_copy(capacities, (id(value), place), times[place].copies[value], vertices)
+    stay = capacities.first_side(_FIRST, _SECOND)
+    return {node: place if node in stay else target for node, place in places.items()}
 
 
-def _add_copies(capacities: Capacities, graph: Graph, value: Value, home: Node | str, seconds: float) -> None:
-    """A copy to the device if a reader of what the processor made is there, and one back for the other way round."""
-    there, back = ("there", id(value)), ("back", id(value))
-    capacities.add(home, there, seconds)
-    capacities.add(back, home, seconds)
-    for reader in set(value.uses):
-        capacities.add(there, reader, inf)
-        capacities.add(reader, back, inf)
-    if graph.is_output(value):
-        capacities.add("processor", back, inf)
+def _sides(places: Places, target: int, place: int) -> dict[Node | None, Node | str]:
+    """The vertex of each node, which lies on the second side if the node is at ``target``, or on the first side if it
+    is at ``place``, where that is another: either way, a cut between two of these vertices is a copy to or from
+    ``place``."""
+    if place == target:
+        return {None: _FIRST, **{node: _SECOND if at == target else node for node, at in places.items()}}
+    return {None: _SECOND, **{node: node if at == place else _SECOND for node, at in places.items()}}
+
+
+def _add_copy(capacities: Capacities, key: tuple[int, int], seconds: float, vertices: Set[Node | str]) -> None:
+    """A copy, which is paid once if the vertices do not all lie on the same side of the cut."""
+    some_first, some_second = (key, _FIRST), (key, _SECOND)
+    capacities.add(some_first, some_second, seconds)
+    for vertex in vertices:
+        capacities.add(vertex, some_first, inf)
+        capacities.add(some_second, vertex, inf)
 
 
 def _macs(node: Node) -> int:

@@ -1,7 +1,8 @@
-"""Runs a network of which a device takes parts."""
+"""Runs a network of which devices take parts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,34 +15,46 @@ from tenon.network.ops.unroll import unrolled
 from tenon.options import Options
 from tenon.pipeline import Model, compile, load
 from tenon.runtime.engine import Engine, open_bundle
-from tenon.runtime.plugins.device import Device, Part
+from tenon.runtime.engine.part_devices import Device, Part
+from tenon.runtime.plugins.cost_split import SplitCosts
 from tenon.runtime.plugins.partition import Section, partition
-from tenon.runtime.plugins.target_device import device_of
+from tenon.runtime.plugins.placement import DeviceRule, placed
+from tenon.runtime.plugins.target_device import costs_of, device_of
 
 
 class PartitionedEngine:
-    """A model whose nodes run on a device where it supports them, and as compiled code where not.
+    """A model whose nodes run on devices where these support them, and as compiled code where not.
 
-    ``sections`` says which: one after another, with the operators of each.  ``device`` is one, or the name of one that
-    is registered, or of a GPU target ("opencl", "cuda"), which takes what makes the network fastest
-    (``cost_split``).  Raises as ``tenon.load`` and ``tenon.compile`` do, and what the device raises in ``prerun``.
+    ``sections`` says which: one after another, with the operators of each; ``placement`` says it for every node, with
+    reasons.  A device is one, or the name of one that is registered, or of a GPU target ("opencl", "cuda"), which takes
+    what makes the network fastest (``cost_split``); there may be several.  ``rules`` assign layers to devices
+    ("conv1=cpu", see ``DeviceRule``); ``costs`` states the speed of the processor (by default that of the first GPU's
+    costs).  Raises as ``tenon.load`` and ``tenon.compile`` do, InputError for rules that do not fit, and what a device
+    raises in ``prerun``.
     """
 
     def __init__(
         self,
         model: Model | Graph,
-        device: Device | str,
+        device: Device | str | Sequence[Device | str],
         options: Options | None = None,
         *,
         shapes: Shapes | None = None,
+        rules: Sequence[str] = (),
+        costs: SplitCosts | None = None,
     ) -> None:
         whole = model if isinstance(model, Graph) else load(model, shapes=shapes)
         graph = unrolled(bind(whole, shapes))
-        self.device = device_of(device) if isinstance(device, str) else device
+        given = [device] if isinstance(device, str) or not isinstance(device, Sequence) else device
+        self.devices = tuple(device_of(each) if isinstance(each, str) else each for each in given)
         self.inputs = {value.name: value.type for value in graph.inputs}
         self.outputs = [value.name for value in graph.outputs]
         self.constants = {value.name: value.array for value in graph.outputs if value.data is not None}
-        self.sections = partition(graph, self.device)
+        places = placed(
+            graph, self.devices, [DeviceRule.parse(rule) for rule in rules], costs or costs_of(self.devices)
+        )
+        self.placement = places.described()
+        self.sections = partition(places)
         self._runners: list[Engine | Part] = []
         try:
             for section in self.sections:
@@ -51,8 +64,8 @@ class PartitionedEngine:
             raise
 
     def _prepared(self, section: Section, options: Options | None) -> Engine | Part:
-        if section.on_device:
-            return self.device.prerun(bytes(to_onnx(section.graph).SerializeToString()))
+        if section.device is not None:
+            return section.device.prerun(bytes(to_onnx(section.graph).SerializeToString()))
         return open_bundle(compile(section.graph, options))
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:

@@ -1,153 +1,19 @@
-"""Devices in shared libraries (``runtime/c/include/tenon_device.h``), and plug-ins in Python files."""
+"""Loading plug-ins: operators and devices in Python files, devices in shared libraries."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from runpy import run_path
-from typing import Any
 
-import numpy as np
+from tenon.errors import InputError
+from tenon.runtime.engine.library_device import LibraryDevice, load_device
+from tenon.runtime.engine.part_devices import Device
 
-from tenon.errors import DeviceError, InputError
-from tenon.network.graph.graph import Array, Node
-from tenon.runtime.plugins.device import Device, register_device
-
-_ABI = 1
-_TEXT, _POINTER, _NUMBER = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
+__all__ = ["LibraryDevice", "load_plugin"]
 
 _MISTAKES = (ArithmeticError, AttributeError, ImportError, LookupError, NameError, SyntaxError, TypeError, ValueError)
 """What a faulty Python file raises."""
-
-
-class _Node(ctypes.Structure):
-    _fields_ = (
-        ("op", _TEXT),
-        ("name", _TEXT),
-        ("input_count", ctypes.c_int32),
-        ("output_count", ctypes.c_int32),
-        ("types", ctypes.POINTER(_TEXT)),
-        ("ranks", ctypes.POINTER(ctypes.c_int32)),
-        ("shapes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
-    )
-
-
-_DIMS = ctypes.POINTER(ctypes.c_int64)
-_POINTERS = ctypes.POINTER(_POINTER)
-
-
-class _Device(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("abi", ctypes.c_int32),
-        ("name", _TEXT),
-        ("self", _POINTER),
-        ("describe", ctypes.CFUNCTYPE(_TEXT, _POINTER)),
-        ("supports", ctypes.CFUNCTYPE(_NUMBER, _POINTER, ctypes.POINTER(_Node))),
-        ("prerun", ctypes.CFUNCTYPE(_NUMBER, _POINTER, _POINTER, ctypes.c_size_t, _POINTERS)),
-        ("run", ctypes.CFUNCTYPE(_NUMBER, _POINTER, _POINTERS, _POINTERS)),
-        ("postrun", ctypes.CFUNCTYPE(None, _POINTER)),
-        ("release", ctypes.CFUNCTYPE(None, _POINTER)),
-        ("error", ctypes.CFUNCTYPE(_TEXT, _POINTER)),
-    )
-
-
-class LibraryDevice:
-    """A device in a shared library.  ``argument`` is what the plug-in asks for beside its path.
-
-    Raises InputError if it is no plug-in of this version, or its device cannot be used.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], argument: str = "") -> None:
-        self._path = os.fspath(path)
-        try:
-            self._library = ctypes.CDLL(str(Path(path).resolve()))
-            entry = self._library.tenon_plugin_device
-        except (OSError, AttributeError) as error:
-            raise InputError(f"{self._path} is no plug-in with a device: {error}") from error
-        entry.restype, message = ctypes.POINTER(_Device), _TEXT()
-        device = entry(_TEXT(argument.encode()), ctypes.byref(message))
-        if not device:
-            raise InputError(f"{self._path}: {(message.value or b'the device cannot be used').decode()}")
-        self._device = device.contents
-        if self._device.abi != _ABI or self._device.struct_size < ctypes.sizeof(_Device):
-            raise InputError(f"{self._path} was built for version {self._device.abi} of tenon_device.h, not {_ABI}")
-
-    @property
-    def name(self) -> str:
-        """The device's name."""
-        return (self._device.name or b"").decode()
-
-    def describe(self) -> str:
-        """Product and version, in a line."""
-        return (self._device.describe(self._device.self) or b"").decode()
-
-    def supports(self, node: Node) -> bool:
-        """Whether the device takes a node."""
-        values = [*node.inputs, *node.outputs]
-        dims = [() if value is None else value.type.dims for value in values]
-        shapes = [(ctypes.c_int64 * max(1, len(d)))(*d) for d in dims]
-        types = [b"" if value is None else str(value.type.dtype).encode() for value in values]
-        about = _Node(
-            node.op.name.encode(),
-            node.outputs[0].name.encode(),
-            len(node.inputs),
-            len(node.outputs),
-            (_TEXT * len(values))(*types),
-            (ctypes.c_int32 * len(values))(*map(len, dims)),
-            (_DIMS * len(values))(*(ctypes.cast(shape, _DIMS) for shape in shapes)),
-        )
-        return bool(self._device.supports(self._device.self, ctypes.byref(about)))
-
-    def prerun(self, model: bytes) -> LibraryPart:
-        """Raises DeviceError."""
-        handle = _POINTER()
-        if self._device.prerun(
-            self._device.self, ctypes.cast(ctypes.c_char_p(model), _POINTER), len(model), ctypes.byref(handle)
-        ):
-            raise DeviceError(f"device {self.name} refuses a part of the network: {self._error()}")
-        return LibraryPart(self, handle, model)
-
-    def release(self) -> None:
-        """Tell the device that it is used no longer."""
-        if self._device.release:
-            self._device.release(self._device.self)
-
-    def _error(self) -> str:
-        return (self._device.error(self._device.self) or b"it gives no reason").decode()
-
-    def run(self, part: ctypes.c_void_p, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Raises DeviceError."""
-        ins, outs = ((_POINTER * max(1, len(a)))(*(x.ctypes.data for x in a)) for a in (inputs, outputs))
-        if self._device.run(part, ins, outs):
-            raise DeviceError(f"device {self.name} failed: {self._error()}")
-
-    def postrun(self, part: ctypes.c_void_p) -> None:
-        """End what ``prerun`` began for a part."""
-        self._device.postrun(part)
-
-
-class LibraryPart:
-    """A part of a network on such a device."""
-
-    def __init__(self, device: LibraryDevice, handle: ctypes.c_void_p, model: bytes) -> None:
-        from onnx import load_from_string
-        from onnx.helper import tensor_dtype_to_np_dtype
-
-        self._device, self._handle, self._ports = device, handle, list[tuple[tuple[int, ...], np.dtype[Any]]]()
-        for output in load_from_string(model).graph.output:
-            type = output.type.tensor_type
-            self._ports.append((tuple(d.dim_value for d in type.shape.dim), tensor_dtype_to_np_dtype(type.elem_type)))
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._ports]
-        self._device.run(self._handle, [np.ascontiguousarray(array) for array in inputs], outputs)
-        return outputs
-
-    def postrun(self) -> None:
-        self._device.postrun(self._handle)
 
 
 def load_plugin(path: str | os.PathLike[str], argument: str = "") -> Device | None:
@@ -164,6 +30,4 @@ def load_plugin(path: str | os.PathLike[str], argument: str = "") -> Device | No
         except _MISTAKES as error:
             raise InputError(f"the plug-in {os.fspath(path)} fails: {type(error).__name__}: {error}") from error
         return None
-    device = LibraryDevice(path, argument)
-    register_device(device)
-    return device
+    return load_device(path, argument)

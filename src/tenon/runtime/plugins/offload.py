@@ -1,32 +1,40 @@
-"""Networks of which a device runs parts, in one bundle: a part is a call of the device between compiled kernels.
+"""Networks of which devices run parts, in one bundle: a part is a call of its device between compiled kernels.
 
-The bundle has one more input, of which ``runtime/c/include/tenon_device.h`` tells; libtenon fills it.
+The bundle has one more input for each device, of which ``runtime/c/include/tenon_device.h`` tells; what runs the bundle
+fills it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tenon.atomic_write import scratch
+from tenon.errors import DeviceError
 from tenon.formats.exporters.onnx import to_onnx
+from tenon.machine.targets.registry import rows
 from tenon.network.graph.evaluate import evaluate
-from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Site
 from tenon.network.ops.c_source import Source, SourceOperator
 from tenon.network.ops.unroll import unrolled
 from tenon.pipeline import load
 from tenon.runtime.bundle.container import MAGIC
+from tenon.runtime.bundle.manifest import DEVICE_INPUT
 from tenon.runtime.engine import open_bundle
-from tenon.runtime.plugins.device import ChoosingDevice, Device
-from tenon.runtime.plugins.partition import Section, partition
-
-DEVICE_INPUT = "tenon_device_"
-"""The input's name begins so; the device's name follows."""
+from tenon.runtime.engine.library_device import LibraryDevice
+from tenon.runtime.engine.part_devices import Device, is_registered
+from tenon.runtime.plugins.cost_split import SplitCosts
+from tenon.runtime.plugins.device import StoringDevice
+from tenon.runtime.plugins.partition import Section, extracted, partition
+from tenon.runtime.plugins.placement import DeviceRule, PlacedGraph, placed
+from tenon.runtime.plugins.target_device import costs_of, device_of
 
 _C = """\
 #include <stddef.h>
@@ -90,42 +98,108 @@ def _bundle_results(bundle: Array, inputs: Sequence[Array]) -> tuple[Array, ...]
             return tuple(engine.run(dict(zip(engine.inputs, inputs, strict=True))).values())
 
 
-def offloaded(graph: Graph, device: Device) -> Graph:
-    """A copy of a bound graph in which each part that ``device`` supports is one node that calls it.
+def offloaded(
+    graph: Graph, *devices: Device, rules: Sequence[DeviceRule] = (), costs: SplitCosts | None = None
+) -> Graph:
+    """A copy of a bound graph in which each part that one of ``devices`` runs is one node that calls it.
 
-    If it supports nothing, the graph itself.  Raises what the device raises for a part that it refuses.
+    ``rules`` assign nodes to devices (``DeviceRule``); ``costs`` states the speed of the processor, by default that of
+    the first GPU's costs.  Nodes that a device refuses run on the processor; the copy's ``placement`` says so.  Raises
+    InputError for rules that do not fit.
     """
     graph = unrolled(graph)
-    sections = partition(graph, device)
-    count = sum(section.on_device for section in sections)
-    if count == 0:
-        return graph
+    places, sections, models = _accepted(graph, devices, rules, costs or costs_of(devices))
     new = Graph(graph.name, graph.source, graph.incomplete)
     values = {value.name: new.add_input(value.name, value.type) for value in graph.inputs}
-    table = new.add_input(DEVICE_INPUT + device.name, TensorType(DType.U64, (2 + count,)))
-    number = 0
-    for section in sections:
-        if section.on_device:
-            _add_part(new, section, device, number, table, values)
-            number += 1
+    parts = Counter(section.device.name for section in sections if section.device is not None)
+    tables = {
+        name: new.add_input(DEVICE_INPUT + name, TensorType(DType.U64, (2 + count,))) for name, count in parts.items()
+    }
+    numbers = {name: itertools.count() for name in parts}
+    for section, model in zip(sections, models, strict=True):
+        if section.device is not None:
+            name = section.device.name
+            _add_part(new, section, model, next(numbers[name]), tables[name], values)
         else:
             _add_nodes(new, section, values)
     new.outputs = [value.twin() if value.constant else values[value.name] for value in graph.outputs]
     new.describe_like(graph)
+    new.placement = places.described()
     return new
 
 
-def _add_part(
-    new: Graph, section: Section, device: Device, number: int, table: Value, values: dict[str, Value]
-) -> None:
-    part = section.graph
+def offload_to(names: Sequence[str], rules: Sequence[str] = ()) -> Callable[[Graph], Graph]:
+    """A function for ``tenon.compile(rewrite=...)`` that gives parts of a network to devices.
+
+    A device is a GPU target, a plug-in ("PATH=ARGUMENT") or the name of one that is registered; ``rules`` assign layers
+    to them ("LAYER=DEVICE").  Raises InputError for what is none of these.
+    """
+    devices: list[Device] = [_device(name) for name in names]
+    parsed = [DeviceRule.parse(rule) for rule in rules]
+    return lambda graph: offloaded(graph, *devices, rules=parsed)
+
+
+def _device(name: str) -> Device:
+    if name in rows() or is_registered(name):
+        return device_of(name)
+    path, _, argument = name.partition("=")
+    return LibraryDevice(path, argument)
+
+
+def _accepted(
+    graph: Graph, devices: Sequence[Device], rules: Sequence[DeviceRule], costs: SplitCosts | None
+) -> tuple[PlacedGraph, list[Section], list[bytes]]:
+    """The places of nodes whose devices take all their parts, the sections, and what is kept of each that a device
+    runs (b"" of others)."""
+    refused: dict[tuple[str, Node], str] = {}
+    while True:
+        places = placed(graph, devices, rules, costs, refused)
+        sections, before = partition(places), len(refused)
+        models = [_kept(graph, section, refused) for section in sections]
+        if len(refused) == before:
+            return places, sections, models
+
+
+def _kept(graph: Graph, section: Section, refused: dict[tuple[str, Node], str]) -> bytes:
+    """What a bundle keeps of a section.  If the device refuses it, its nodes are added to those that are refused:
+    the ones that it refuses by themselves, else all."""
+    device = section.device
+    if device is None:
+        return b""
+    try:
+        return _prepared(section.graph, device)
+    except DeviceError as error:
+        alone = {(device.name, node): _objection(graph, node, device) for node in section.nodes}
+        only = {key: why for key, why in alone.items() if why}
+        refused.update(only or dict.fromkeys(alone, _reason(error, device)))
+        return b""
+
+
+def _prepared(part: Graph, device: Device) -> bytes:
+    """Raises DeviceError if the device refuses the part."""
     model = bytes(to_onnx(part).SerializeToString())
-    if isinstance(device, ChoosingDevice):
-        kept = device.stored(model)
-    else:
-        kept = model
-        device.prerun(model).postrun()  # a device that refuses it does so here
-    stored = new.constant(f"{part.name}_model", np.frombuffer(kept, np.uint8))
+    if isinstance(device, StoringDevice):
+        return device.stored(model)
+    device.prerun(model).postrun()
+    return model
+
+
+def _objection(graph: Graph, node: Node, device: Device) -> str:
+    """Why a device refuses a part of this node alone; "" if it takes it."""
+    try:
+        _prepared(extracted(graph, [node], 0), device)
+    except DeviceError as error:
+        return _reason(error, device)
+    return ""
+
+
+def _reason(error: DeviceError, device: Device) -> str:
+    return str(error).removeprefix(f"device {device.name} ")
+
+
+def _add_part(new: Graph, section: Section, model: bytes, number: int, table: Value, values: dict[str, Value]) -> None:
+    part = section.graph
+    stored = new.constant(f"{part.name}_model", np.frombuffer(model, np.uint8))
     results = tuple((str(value.type.dtype), value.type.dims) for value in part.outputs)
     inputs = [table, stored, *(values[value.name] for value in part.inputs)]
     node = new.add(DevicePart(number, results), inputs, [value.name for value in part.outputs], part.nodes[0].origin)

@@ -1,7 +1,8 @@
-"""Splits a network between a device and compiled code.
+"""Splits a network between devices and compiled code.
 
-Sections run one after another and alternate between the two.  A node's section is the first of its own side that comes
-after the sections of all that it reads, so that no section waits for a later one, whatever the branches are.
+Sections run one after another; each is of one device, or of the processor.  A node's section is the first of its own
+place that comes after the sections of all that it reads, so that no section waits for a later one, whatever the
+branches are.
 """
 
 from __future__ import annotations
@@ -10,33 +11,50 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tenon.network.graph.graph import Graph, Node, Value
-from tenon.runtime.plugins.device import ChoosingDevice, Device
+from tenon.runtime.engine.part_devices import Device
+from tenon.runtime.plugins.placement import PlacedGraph
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a network as a graph of its own; inputs and outputs have the names of the whole network's values."""
+    """A part of a network as a graph of its own, for a device or, if that is None, for compiled code.
+
+    Its inputs and outputs have the names of the whole network's values; ``nodes`` are those of the whole network.
+    """
 
     graph: Graph
-    on_device: bool
+    device: Device | None
+    nodes: tuple[Node, ...]
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a device runs it."""
+        return self.device is not None
 
 
-def partition(graph: Graph, device: Device) -> list[Section]:
-    """The sections of a bound graph, in the order in which they run; nodes that nothing reads are left out."""
+def partition(placed: PlacedGraph) -> list[Section]:
+    """The sections of a graph whose nodes have places, in the order in which they run."""
+    count = len(placed.devices) + 1
     sections: dict[Node, int] = {}
-    taken = device.chosen(graph) if isinstance(device, ChoosingDevice) else {n for n in graph if device.supports(n)}
-    for node in graph:
+    for node in placed.graph:
         before = max((sections[p] for v in node.inputs if v is not None and (p := v.producer) is not None), default=0)
-        is_device = node in taken
-        sections[node] = before + ((before % 2 == 1) != is_device)
+        sections[node] = before + (placed.places[node] - before) % count
     groups: dict[int, list[Node]] = {}
     for node, number in sections.items():
         groups.setdefault(number, []).append(node)
-    return [Section(_extracted(graph, nodes, number), number % 2 == 1) for number, nodes in sorted(groups.items())]
+    return [
+        Section(
+            extracted(placed.graph, nodes, number),
+            placed.devices[number % count - 1] if number % count else None,
+            tuple(nodes),
+        )
+        for number, nodes in sorted(groups.items())
+    ]
 
 
-def _extracted(graph: Graph, nodes: Collection[Node], number: int) -> Graph:
-    """A copy of some nodes, whose inputs are what they read of others, and whose outputs are what others read."""
+def extracted(graph: Graph, nodes: Collection[Node], number: int) -> Graph:
+    """A copy of some nodes of a graph, called by its name and a number: its inputs are what they read of others, and
+    its outputs are what others read."""
     part, inside, twins = Graph(f"{graph.name}_{number}", graph.source), set(nodes), dict[Value, Value]()
 
     def twin(value: Value) -> Value:

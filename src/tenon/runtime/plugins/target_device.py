@@ -9,22 +9,27 @@ from tenon.errors import InputError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import find
 from tenon.machine.targets.registry import rows
-from tenon.network.graph.graph import Array, Graph, Node
+from tenon.network.graph.graph import Node, Value
 from tenon.network.ops.base import Operator
 from tenon.options import Options
 from tenon.pipeline import compile
 from tenon.runtime.bundle.writer import Bundle, save_container
-from tenon.runtime.engine import Engine, open_bundle
+from tenon.runtime.engine import open_bundle
 from tenon.runtime.engine.device_here import device_here
-from tenon.runtime.plugins.cost_split import SplitCosts, fastest_split
-from tenon.runtime.plugins.device import Device, find_device
+from tenon.runtime.engine.device_parts import EnginePart
+from tenon.runtime.engine.part_devices import Device, find_device
+from tenon.runtime.plugins.cost_split import SplitCosts
 
 
 def device_of(name: str) -> Device:
-    """The device that is registered by that name, or the GPU target.  Raises InputError if there is neither."""
-    row = rows().get(name)
-    is_target = row is not None and find_backend(row.backend).launch == "grid"
-    return TargetDevice(name) if is_target else find_device(name)
+    """The device that is registered by that name, or the GPU target.  Raises InputError if there is neither, and
+    for targets of processors."""
+    return TargetDevice(name) if name in rows() else find_device(name)
+
+
+def costs_of(devices: Sequence[Device]) -> SplitCosts | None:
+    """The costs that the first GPU states, which are the processor's as well; None if there is no GPU."""
+    return next((device.costs for device in devices if isinstance(device, TargetDevice)), None)
 
 
 class TargetDevice:
@@ -36,21 +41,32 @@ class TargetDevice:
     def __init__(self, target: str, costs: SplitCosts | None = None) -> None:
         if find_backend(find(target).backend).launch != "grid":
             raise InputError(f"{target} is a target of processors: a device is a GPU target (opencl, cuda)")
-        self.name, self._costs = target, costs or SplitCosts()
+        self.name, self.costs = target, costs or SplitCosts()
 
     def describe(self) -> str:
         """The device of this machine."""
         return str(device_here(find(self.name)) or f"no device of {self.name} here")
 
     def supports(self, node: Node) -> bool:
-        """Whether its kernels can express a node: not those of operators in C, nor loops and branches."""
-        return isinstance(node.op, Operator) and node.op.on_devices and not node.bodies
+        """Whether its kernels can express a node."""
+        return not self.refusal(node)
 
-    def chosen(self, graph: Graph) -> frozenset[Node]:
-        """The nodes that it runs in the split of least time."""
-        return fastest_split(graph, self._costs, self.supports)
+    def refusal(self, node: Node) -> str:
+        """Why they cannot: operators in C, and loops and branches, run on the processor."""
+        if node.bodies:
+            return "runs no loops and branches"
+        is_kernel = isinstance(node.op, Operator) and node.op.on_devices
+        return "" if is_kernel else f"does not run {node.op.name}, which is an operator in C"
 
-    def prerun(self, model: bytes) -> TargetPart:
+    def seconds(self, node: Node) -> float:
+        """The estimated seconds of a node."""
+        return self.costs.on_device(node)
+
+    def copy_seconds(self, value: Value) -> float:
+        """The estimated seconds of a copy of a tensor to the device, or back."""
+        return self.costs.copied(value)
+
+    def prerun(self, model: bytes) -> EnginePart:
         """Raises ResourceError if there is no device, or if it refuses the part."""
         engine = open_bundle(self._compiled(model, self.name))
         try:
@@ -58,7 +74,7 @@ class TargetDevice:
         except BaseException:
             engine.close()
             raise
-        return TargetPart(engine)
+        return EnginePart(engine)
 
     def stored(self, model: bytes) -> bytes:
         """The part as a ``.tenon`` file, for the device, and for processors where there is none."""
@@ -72,17 +88,3 @@ class TargetDevice:
 
     def release(self) -> None:
         """Nothing is held."""
-
-
-class TargetPart:
-    """A part of a network on the device."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs in the order of the part's model."""
-        return list(self._engine.run(dict(zip(self._engine.inputs, inputs, strict=True))).values())
-
-    def postrun(self) -> None:
-        self._engine.close()

@@ -280,7 +280,7 @@ class BundleNetwork:
     def __init__(self, engine: Engine | RemoteBundle, *, owned: bool = False) -> None:
         self.engine, self._owned = engine, owned
         manifest = engine.manifest
-        self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.inputs]
+        self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.own_inputs]
         self.outputs = [t.name for t in manifest.outputs]
         self._scales = {t.name: _known(t) for t in manifest.outputs}
 

@@ -169,7 +169,8 @@ typedef struct TenonOpenOptions {
   int32_t never_compile;  /* 1: a model is TENON_NO_COMPILER */
   const char *target;     /* of the code to take from a .tenon file, or to compile for; NULL: the best for this machine,
                              or of a .tenon file that which TENON_OPEN_TARGET names.  Of several ("opencl,host") the
-                             first of a .tenon file whose device there is; "host" is the best for the processor */
+                             first of a .tenon file whose device there is; "host" is the best for the processor, which
+                             runs the parts for GPUs as well */
   const char *model_name; /* of a model in memory: a file name, whose ending may tell the format */
   const char *weights;    /* path of a second file of the model */
   const char *const *shapes;    /* NULL-terminated, each "name=1,3,224,224", as for --shape */
@@ -185,7 +186,8 @@ typedef struct TenonOpenOptions {
   const void *weights_data; /* the content of the second file of a model in memory, if `weights` is NULL; stays as well */
   size_t weights_bytes;
   const uint8_t *public_key; /* TENON_PUBLIC_KEY_BYTES: a .tenon file has to be signed with Ed25519 by its owner */
-  const char *device;        /* the name of a device of a plug-in, which runs the parts of a model that it supports */
+  const char *device;        /* the names of devices, separated by commas, that run the parts of a model which they
+                                support, or a GPU target ("opencl") for the parts that are faster there */
   int64_t minimum_version;   /* with public_key: the oldest version of a signed file (tenon sign --version) that is accepted */
 } TenonOpenOptions;
 
@@ -338,8 +340,8 @@ TENON_API TenonStatus tenon_engine_profile(TenonEngine *engine, uint64_t *nanose
 /* --------------------------------------------------------------------------------------------------------- GPUs */
 
 /* The GPU, or other device, that a bundle which was compiled for one runs on: name, version of the interface and driver.
-   "" if there is none, and tenon_last_error says why; NULL for an invalid handle, and for a bundle that runs on
-   processors.  The text lives as long as the bundle. */
+   "" if there is none, and tenon_last_error says why; the names of the devices that run parts of a bundle; NULL for an
+   invalid handle, and for a bundle that runs on processors alone.  The text lives as long as the bundle. */
 TENON_API const char *tenon_bundle_device(const TenonBundle *bundle);
 
 /* Lets such a device load the kernels and weights of the selected binding now, instead of in the first run.

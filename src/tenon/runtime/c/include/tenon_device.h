@@ -37,11 +37,17 @@ typedef struct TenonDevice {
   void (*postrun)(void *part);                                   /* ends what prerun began */
   void (*release)(void *self);                                   /* before the library is unloaded; may be NULL */
   const char *(*error)(void *self);
+
+  /* What follows may be NULL, or be missing (struct_size says so).  With `seconds`, the device takes only the nodes that
+     are faster there; without it, all that it supports. */
+  double (*seconds)(void *self, const TenonDeviceNode *node);    /* an estimate for a node that it supports */
+  double (*copy_seconds)(void *self, uint64_t bytes);            /* of a tensor, to the device or back */
+  const char *(*refusal)(void *self, const TenonDeviceNode *node); /* why it does not support a node, in a few words */
 } TenonDevice;
 
-/* How the code of a bundle calls its device.  The last input of a bundle that was compiled for a device, TENON_DEVICE_INPUT
-   and the device's name, of 2 + parts elements of 64 bits, holds the address of this struct and its complement (~).
-   libtenon fills it; programs that link a bundle's object do so themselves. */
+/* How the code of a bundle calls its devices.  A bundle that was compiled for devices has an input for each, behind the
+   others: TENON_DEVICE_INPUT and the device's name, of 2 + parts elements of 64 bits, which holds the address of this
+   struct and its complement (~).  libtenon and Python fill it; programs that link a bundle's object do so themselves. */
 #define TENON_DEVICE_INPUT "tenon_device_"
 
 typedef struct TenonDeviceCalls {

@@ -12,6 +12,11 @@ typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int)
 typedef int NextFunction(const uint8_t *, uint8_t *, uint8_t *, int);
 
 typedef struct {
+  const struct TenonDevice *device;
+  int part_count; /* the most of a binding */
+} PartDevice;
+
+typedef struct {
   int references;
   void *handle;
   Pool pool;
@@ -28,8 +33,8 @@ typedef struct {
   NextFunction *profile_next;
   QueueFunctions *queues; /* of each binding, of a network on a GPU or another device; NULL: it runs on processors */
   const char *device_text;          /* that device, once it was asked for */
-  const struct TenonDevice *device; /* that runs parts of the network, or NULL */
-  int part_count;                   /* the most of a binding */
+  PartDevice devices[PART_DEVICES]; /* that run parts of the network */
+  int device_count;
   const TenonOpenOptions *model;    /* how the model was opened that this is a bundle of; NULL: it is of no model, or
                                        of an encrypted or transformed one */
   int is_sealed_model;              /* it is of an encrypted or transformed one */
@@ -49,11 +54,12 @@ TenonStatus tn_bundle_give(Bundle *bundle, TenonStatus status, TenonBundle **res
 
 /* ---- content */
 /* Verifies and loads manifest, weights and code. */
-TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, int skip_checksum);
+TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, const TenonOpenOptions *options);
 /* Gives back what was loaded, so that another target's can be. */
 void tn_bundle_unload(Bundle *bundle);
-/* Finds the device that a bundle was compiled for, if any, and hides the input for it. */
-TenonStatus tn_attach_device(Bundle *bundle);
+/* Finds the devices that a bundle was compiled for, if any, and hides the inputs for them.  With `host_only`, parts that
+   are bundles for GPUs run on the processor. */
+TenonStatus tn_attach_devices(Bundle *bundle, int host_only);
 
 /* Finds the functions that create and run the network on a GPU, if its library has them (queues.c). */
 TenonStatus tn_attach_queues(Bundle *bundle);

@@ -24,10 +24,12 @@ static void end(void *given) {
   free(part);
 }
 
+static char host[] = "host"; /* of devices whose parts run on the processor */
+
 static int begin(void *self, const void *data, size_t bytes, void **result) {
   char targets[32];
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
-  snprintf(targets, sizeof targets, "%s,host", (const char *)self);
+  snprintf(targets, sizeof targets, self != host ? "%s,host" : "%s", (const char *)self);
   options.target = targets;
   options.never_compile = 1;
   OpenFunction *open = __atomic_load_n(&open_part, __ATOMIC_ACQUIRE);
@@ -61,12 +63,13 @@ static int run(void *given, const void *const *inputs, void *const *outputs) {
 static const char *describe(void *self) { return self; }
 static const char *error(void *self) { return (void)self, tenon_last_error(); }
 
-#define DEVICE(name) \
-  {sizeof(TenonDevice), TENON_DEVICE_ABI, name, (void *)(uintptr_t)name, describe, NULL, begin, run, end, NULL, error}
-static const TenonDevice devices[] = {DEVICE("opencl"), DEVICE("cuda"), DEVICE("vulkan")};
+#define DEVICE(name, self) \
+  {sizeof(TenonDevice), TENON_DEVICE_ABI, name, self, describe, NULL, begin, run, end, NULL, error, NULL, NULL, NULL}
+#define BOTH(name) {DEVICE(name, (void *)(uintptr_t)name), DEVICE(name, host)}
+static const TenonDevice devices[][2] = {BOTH("opencl"), BOTH("cuda"), BOTH("vulkan")};
 
-const TenonDevice *tn_bundle_device(const char *name) {
+const TenonDevice *tn_bundle_device(const char *name, int host_only) {
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-    if (strcmp(devices[i].name, name) == 0) return &devices[i];
+    if (strcmp(devices[i][0].name, name) == 0) return &devices[i][host_only != 0];
   return NULL;
 }

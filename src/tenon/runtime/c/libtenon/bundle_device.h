@@ -11,7 +11,8 @@ typedef TenonStatus OpenFunction(const void *data, size_t bytes, const TenonOpen
 /* The function that opens parts, of a file that stands above this one. */
 void tn_open_parts_by(OpenFunction *open);
 
-/* The device whose parts are bundles for the GPU target of that name; NULL if there is no such target. */
-const TenonDevice *tn_bundle_device(const char *name);
+/* The device whose parts are bundles for the GPU target of that name, or with `host_only` the one that runs them on the
+   processor; NULL if there is no such target. */
+const TenonDevice *tn_bundle_device(const char *name, int host_only);
 
 #endif

@@ -13,6 +13,12 @@
 
 enum { KEY = 16, PATH = 4096, DEFAULT_SECONDS = 600, SHOWN = 1200 };
 
+/* How a model is compiled, and what the compiler is told of devices. */
+typedef struct {
+  const TenonOpenOptions *options;
+  const char *const *devices; /* ends in NULL; NULL: there are none */
+} Request;
+
 static const char remedy[] = "compile it first: tenon compile MODEL -o MODEL.tenon";
 
 /* -------------------------------------------------------------------------------------------------------------- key */
@@ -24,20 +30,22 @@ static void add_list(Blake2b *state, const char *const *list) {
   add_text(state, "end of list");
 }
 
-/* Plug-ins of the compiler: those that define operators, and that of a device ("PATH=ARGUMENT"). */
-static void add_plugins(Blake2b *state, const char *device) {
+/* Plug-ins of the compiler: those that define operators, and those of devices ("PATH=ARGUMENT"). */
+static void add_plugins(Blake2b *state, const char *const *devices) {
   char path[PATH];
   const char *list = getenv("TENON_PLUGINS");
   add_text(state, list);
   for (int entry; (entry = tn_next_of_list(&list, path, sizeof path)) != 0;)
     if (entry > 0) tn_add_file(state, path); /* the compiler says what is wrong with a path that is too long */
-  if (device == NULL) return;
-  add_text(state, device);
-  snprintf(path, sizeof path, "%.*s", (int)strcspn(device, "="), device);
-  tn_add_file(state, path);
+  for (; devices != NULL && *devices != NULL; devices++) {
+    add_text(state, *devices);
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(*devices, "="), *devices);
+    tn_add_file(state, path); /* nothing for the name of a GPU target */
+  }
 }
 
-static void make_key(const char *path, const File *content, const TenonOpenOptions *options, char key[2 * KEY + 1]) {
+static void make_key(const char *path, const File *content, const Request *request, char key[2 * KEY + 1]) {
+  const TenonOpenOptions *options = request->options;
   Blake2b state;
   uint8_t digest[KEY];
   char text[8192];
@@ -57,7 +65,7 @@ static void make_key(const char *path, const File *content, const TenonOpenOptio
   if (options->weights != NULL) tn_add_file(&state, options->weights);
   else if (options->weights_data != NULL) tn_blake2b_add(&state, options->weights_data, options->weights_bytes);
   if (path != NULL) tn_add_companions(&state, path, content);
-  add_plugins(&state, options->device);
+  add_plugins(&state, request->devices);
   tn_blake2b_end(&state, digest);
   tn_hex(digest, KEY, key);
 }
@@ -96,7 +104,8 @@ static void add_words(Texts *command, const char *option, const char *const *lis
 
 /* With a key, the compiler reads it from standard input, where no other process sees it. */
 static void make_command(Texts *command, const char *const *program, const char *model, const char *out,
-                         const TenonOpenOptions *options) {
+                         const Request *request) {
+  const TenonOpenOptions *options = request->options;
   static const char *const with_key[] = {"--key-file", "/dev/stdin", "--encrypt", NULL};
   add_words(command, NULL, program);
   tn_texts_add(command, "compile");
@@ -106,16 +115,18 @@ static void make_command(Texts *command, const char *const *program, const char 
   add_option(command, "--target", options->target);
   if (options->threads > 0) tn_texts_add(command, tn_pool_format(command->pool, "--threads=%d", (int)options->threads));
   add_words(command, "--shape", options->shapes);
-  add_option(command, "--offload", options->device);
+  for (const char *const *device = request->devices; device != NULL && *device != NULL; device++)
+    add_option(command, "--offload", *device);
   add_words(command, NULL, options->arguments);
   if (options->key != NULL) add_words(command, NULL, with_key);
 }
 
 static TenonStatus run_compiler(const char *const *program, const char *model, const char *out, const char *log,
-                                const TenonOpenOptions *options, int *status) {
+                                const Request *request, int *status) {
+  const TenonOpenOptions *options = request->options;
   Pool pool = {0};
   Texts command = {.pool = &pool};
-  make_command(&command, program, model, out, options);
+  make_command(&command, program, model, out, request);
   const int64_t seconds = options->compile_seconds > 0 ? options->compile_seconds : DEFAULT_SECONDS;
   const size_t key_bytes = options->key != NULL ? TENON_KEY_BYTES : 0;
   TenonStatus ran;
@@ -140,7 +151,7 @@ static void read_log(const char *log, char text[SHOWN + 1]) {
   tn_file_release(&file);
 }
 
-static TenonStatus compile(const char *model, const char *out, const char *log, const TenonOpenOptions *options) {
+static TenonStatus compile(const char *model, const char *out, const char *log, const Request *request) {
   const char *chosen = getenv("TENON");
   /* -I: neither the working folder nor the environment says which module `tenon` is. */
   const char *const programs[3][5] = {{chosen, NULL}, {"tenon", NULL}, {"python3", "-I", "-m", "tenon", NULL}};
@@ -148,7 +159,7 @@ static TenonStatus compile(const char *model, const char *out, const char *log, 
   char message[SHOWN + 1];
   for (size_t i = first; i < end; i++) {
     int status = 0;
-    const TenonStatus ran = run_compiler(programs[i], model, out, log, options, &status);
+    const TenonStatus ran = run_compiler(programs[i], model, out, log, request, &status);
     if (ran == TENON_NOT_FOUND) continue;
     if (ran != TENON_OK) return ran;
     read_log(log, message);
@@ -169,9 +180,11 @@ static TenonStatus write_source(const char *path, const void *data, size_t size)
 
 /* A model in memory gets a file of its own name, from which the network's name follows; its weights one beside it. */
 static TenonStatus compile_memory(const char *base, const File *content, const char *out, const char *log,
-                                  const TenonOpenOptions *options) {
+                                  const Request *request) {
   char folder[PATH], path[PATH], weights[PATH];
-  TenonOpenOptions with_weights = *options;
+  const TenonOpenOptions *options = request->options;
+  TenonOpenOptions own = *options;
+  const Request with_weights = {&own, request->devices};
   const char *name = options->model_name != NULL ? options->model_name : "model";
   for (const char *at = name; *at; at++)
     if (*at == '/' || *at == '\\') name = at + 1;
@@ -185,7 +198,7 @@ static TenonStatus compile_memory(const char *base, const File *content, const c
   snprintf(weights, sizeof weights, "%.*s/%s.data", length, folder, name);
   TenonStatus status = write_source(path, content->data, content->size);
   if (status == TENON_OK && has_weights) {
-    with_weights.weights = weights;
+    own.weights = weights;
     status = write_source(weights, options->weights_data, options->weights_bytes);
   }
   if (status == TENON_OK) status = compile(path, out, log, &with_weights);
@@ -195,17 +208,15 @@ static TenonStatus compile_memory(const char *base, const File *content, const c
   return status;
 }
 
-TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *given,
-                       const char **bundle) {
-  TenonOpenOptions own = *given; /* with the origin of the device in the place of its name */
-  const TenonOpenOptions *options = &own;
+static TenonStatus compile_request(Pool *pool, const char *path, const File *content, const Request *request,
+                                   const char **bundle) {
+  const TenonOpenOptions *options = request->options;
   char folder[PATH], key[2 * KEY + 1], base[PATH + 64], out[PATH + 80], lock[PATH + 80], log[PATH + 80];
   intptr_t held;
   const char *what = path != NULL ? path : "the data";
   TenonStatus status = cache_folder(folder);
-  if (status == TENON_OK && given->device != NULL) status = tn_device_origin(given->device, &own.device);
   if (status != TENON_OK) return status;
-  make_key(path, content, options, key);
+  make_key(path, content, request, key);
   snprintf(base, sizeof base, "%s/%s", folder, key);
   snprintf(out, sizeof out, "%s.tenon", base);
   snprintf(lock, sizeof lock, "%s.lock", base);
@@ -218,9 +229,18 @@ TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const 
   if (status != TENON_OK) return status;
   if (!tn_is_private(out)) {
     tn_remove_file(out); /* of another user: not to be overwritten, whose owner it would keep */
-    status = path != NULL ? compile(path, out, log, options) : compile_memory(base, content, out, log, options);
+    status = path != NULL ? compile(path, out, log, request) : compile_memory(base, content, out, log, request);
   }
   tn_remove_file(log);
   tn_unlock_file(held); /* the lock file stays: others may wait for it */
   return status;
+}
+
+TenonStatus tn_compile(Pool *pool, const char *path, const File *content, const TenonOpenOptions *options,
+                       const char **bundle) {
+  Texts devices = {.pool = pool};
+  const TenonStatus status = tn_device_origins(options->device, &devices);
+  if (status != TENON_OK) return status;
+  if (devices.has_failed) return tn_fail(TENON_OUT_OF_MEMORY, "no memory for the names of devices");
+  return compile_request(pool, path, content, &(Request){options, devices.list}, bundle);
 }

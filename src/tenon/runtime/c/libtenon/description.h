@@ -11,12 +11,15 @@ typedef struct {
   uint64_t offset; /* in the mutable region */
 } Port;
 
+enum { PART_DEVICES = 8 };
+
 typedef struct {
   const char *entry;
   uint64_t mutable_bytes, activations;
   int input_count, output_count;
-  Port *inputs, *outputs;
-  uint64_t device_offset; /* of the input through which the code calls a device */
+  Port *inputs, *outputs; /* behind the inputs lie those through which the code calls devices */
+  int device_count;
+  uint8_t devices[PART_DEVICES]; /* of each of those inputs, the number of the bundle's device */
 } Binding;
 
 typedef struct {

@@ -49,7 +49,7 @@ static const Entry *known(const char *name) {
 /* Owns `origin`. */
 static TenonStatus add(const TenonDevice *device, char *origin) {
   TenonStatus status = TENON_OK;
-  if (device->abi != TENON_DEVICE_ABI || device->struct_size < sizeof *device)
+  if (device->abi != TENON_DEVICE_ABI || device->struct_size < offsetof(TenonDevice, seconds))
     status = tn_fail(TENON_UNSUPPORTED, "the device was built for version %d of tenon_device.h, not %d: compile it again",
                      (int)device->abi, TENON_DEVICE_ABI);
   else if (device->name == NULL || device->prerun == NULL || device->run == NULL || device->postrun == NULL)
@@ -109,23 +109,39 @@ static const Entry *find(const char *name) {
   return found;
 }
 
-const TenonDevice *tn_find_device(const char *name) {
-  const TenonDevice *device = tn_bundle_device(name);
+const TenonDevice *tn_find_device(const char *name, int host_only) {
+  const TenonDevice *device = tn_bundle_device(name, host_only);
   const Entry *entry = device == NULL ? find(name) : NULL;
   return entry != NULL ? entry->device : device;
 }
 
 const char *tenon_device_describe(const char *name) {
-  const TenonDevice *device = name != NULL ? tn_find_device(name) : NULL;
+  const TenonDevice *device = name != NULL ? tn_find_device(name, 0) : NULL;
   if (device == NULL || device->describe == NULL) return device != NULL ? "" : NULL;
   return device->describe(device->self);
 }
 
-TenonStatus tn_device_origin(const char *name, const char **origin) {
+static TenonStatus add_origin(const char *name, Texts *origins) {
+  if (tn_bundle_device(name, 0) != NULL) {
+    tn_texts_add(origins, tn_pool_text(origins->pool, name, strlen(name)));
+    return TENON_OK;
+  }
   const Entry *found = find(name);
   if (found == NULL) return TENON_NOT_FOUND;
-  *origin = found->origin;
-  return *origin != NULL ? TENON_OK
-                         : tn_fail(TENON_UNSUPPORTED, "device '%s' is not of a shared library, so that the compiler cannot "
-                                   "ask it: open a bundle instead of a model", name);
+  if (found->origin != NULL) tn_texts_add(origins, found->origin);
+  return found->origin != NULL ? TENON_OK
+                               : tn_fail(TENON_UNSUPPORTED, "device '%s' is not of a shared library, so that the compiler "
+                                         "cannot ask it: open a bundle instead of a model", name);
+}
+
+TenonStatus tn_device_origins(const char *names, Texts *origins) {
+  TenonStatus status = TENON_OK;
+  while (status == TENON_OK && names != NULL && *names) {
+    char name[128];
+    const size_t length = strcspn(names, ",");
+    snprintf(name, sizeof name, "%.*s", (int)length, names);
+    status = add_origin(name, origins);
+    names += length + (names[length] == ',');
+  }
+  return status;
 }

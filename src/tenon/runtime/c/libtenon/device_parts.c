@@ -1,7 +1,7 @@
-/* The parts of a network that a device runs.
+/* The parts of a network that devices run.
 
-   A bundle that was compiled with --offload has one more input, behind the others, through which its code calls the
-   device (tenon_device.h); libtenon fills it before every run and does not show it. */
+   A bundle that was compiled with --offload has one more input for each device, behind the others, through which its code
+   calls the device (tenon_device.h); libtenon fills them before every run and does not show them. */
 
 #include "device_parts.h"
 #include "errors.h"
@@ -11,30 +11,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct DeviceParts {
+typedef struct {
   TenonDeviceCalls calls;
-  const Bundle *bundle; /* which has the device */
-  void **parts;         /* part_count of each binding; NULL before their first run */
+  DeviceParts *owner;
+  const TenonDevice *device;
+  void **parts; /* part_count of each binding; NULL before their first run */
+  int part_count;
+} PartCalls;
+
+struct DeviceParts {
+  const Bundle *bundle; /* which has the devices */
   int binding, failed;
   char error[256];
+  PartCalls devices[PART_DEVICES];
 };
 
-static void fail(DeviceParts *own, const char *what) {
-  const TenonDevice *device = own->bundle->device;
+static void fail(PartCalls *own, const char *what) {
+  const TenonDevice *device = own->device;
+  DeviceParts *all = own->owner;
   const char *why = device->error != NULL ? device->error(device->self) : NULL;
-  if (!__atomic_exchange_n(&own->failed, 1, __ATOMIC_RELAXED))
-    snprintf(own->error, sizeof own->error, "device %s %s: %s", device->name, what,
+  if (!__atomic_exchange_n(&all->failed, 1, __ATOMIC_RELAXED))
+    snprintf(all->error, sizeof all->error, "device %s %s: %s", device->name, what,
              why != NULL && *why ? why : "it gives no reason");
 }
 
 /* Called by the bundle's code, by different threads for different parts. */
 static void run_part(void *context, uint32_t number, const void *model, size_t bytes, const void *const *inputs,
                      void *const *outputs) {
-  DeviceParts *own = context;
-  const TenonDevice *device = own->bundle->device;
-  const int count = own->bundle->part_count;
-  if ((int64_t)number >= count) return;
-  void **part = &own->parts[own->binding * count + (int)number];
+  PartCalls *own = context;
+  const TenonDevice *device = own->device;
+  if ((int64_t)number >= own->part_count) return;
+  void **part = &own->parts[own->owner->binding * own->part_count + (int)number];
   if (*part == NULL && device->prerun(device->self, model, bytes, part) != 0) {
     *part = NULL;
     fail(own, "refuses a part of the network");
@@ -45,21 +52,27 @@ static void run_part(void *context, uint32_t number, const void *model, size_t b
 
 DeviceParts *tn_device_parts(const Bundle *bundle) {
   DeviceParts *own = calloc(1, sizeof *own);
-  void **parts = calloc((size_t)bundle->part_count * (size_t)bundle->about.binding_count + 1, sizeof *parts);
-  if (own == NULL || parts == NULL) {
-    free(own);
-    free(parts);
+  if (own == NULL) return NULL;
+  own->bundle = bundle;
+  for (int i = 0; i < bundle->device_count; i++) {
+    const PartDevice *device = &bundle->devices[i];
+    void **parts = calloc((size_t)device->part_count * (size_t)bundle->about.binding_count + 1, sizeof *parts);
+    own->devices[i] = (PartCalls){{run_part, &own->devices[i]}, own, device->device, parts, device->part_count};
+    if (parts != NULL) continue;
+    tn_end_parts(own);
     return NULL;
   }
-  *own = (DeviceParts){{run_part, own}, bundle, parts, 0, 0, ""};
   return own;
 }
 
-void tn_begin_parts(DeviceParts *own, int binding, uint8_t *tensors) {
-  const uint64_t address = (uint64_t)(uintptr_t)&own->calls, words[2] = {address, ~address};
-  own->binding = binding;
+void tn_begin_parts(DeviceParts *own, int number, uint8_t *tensors) {
+  const Binding *binding = &own->bundle->about.bindings[number];
+  own->binding = number;
   own->failed = 0;
-  memcpy(tensors + own->bundle->about.bindings[binding].device_offset, words, sizeof words);
+  for (int i = 0; i < binding->device_count; i++) {
+    const uint64_t address = (uint64_t)(uintptr_t)&own->devices[binding->devices[i]].calls, words[2] = {address, ~address};
+    memcpy(tensors + binding->inputs[binding->input_count + i].offset, words, sizeof words);
+  }
 }
 
 TenonStatus tn_parts_status(const DeviceParts *own) {
@@ -68,9 +81,12 @@ TenonStatus tn_parts_status(const DeviceParts *own) {
 
 void tn_end_parts(DeviceParts *own) {
   if (own == NULL) return;
-  const int count = own->bundle->part_count * own->bundle->about.binding_count;
-  for (int i = 0; i < count; i++)
-    if (own->parts[i] != NULL) own->bundle->device->postrun(own->parts[i]);
-  free(own->parts);
+  for (int i = 0; i < own->bundle->device_count; i++) {
+    const PartCalls *calls = &own->devices[i];
+    const int count = calls->parts != NULL ? calls->part_count * own->bundle->about.binding_count : 0;
+    for (int k = 0; k < count; k++)
+      if (calls->parts[k] != NULL) calls->device->postrun(calls->parts[k]);
+    free(calls->parts);
+  }
   free(own);
 }

@@ -77,7 +77,7 @@ TenonStatus tn_take_buffers(Engine *engine, size_t activations) {
   if (engine->tensors == NULL || engine->bound_inputs == NULL || engine->bound_outputs == NULL || engine->pools == NULL ||
       engine->queues == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
-  if (engine->bundle->device != NULL && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
+  if (engine->bundle->device_count > 0 && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   return TENON_OK;
 }

@@ -47,7 +47,7 @@ static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
     bundle->next[i] = about->threads > 1 ? linked->next[i] : NULL;
   }
   status = attach_steps(bundle, linked);
-  return status == TENON_OK ? tn_attach_device(bundle) : status;
+  return status == TENON_OK ? tn_attach_devices(bundle, 0) : status;
 }
 
 TenonStatus tenon_bundle_from_program(const TenonLinked *given, TenonBundle **result) {

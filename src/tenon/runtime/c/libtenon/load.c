@@ -138,25 +138,45 @@ static TenonStatus read_description(Bundle *bundle, const BundleFiles *files) {
   return tn_read_manifest(&bundle->pool, (const char *)file.data, file.size, files->path, &bundle->about);
 }
 
-TenonStatus tn_attach_device(Bundle *bundle) {
+/* Lets a device join those of the bundle, unless it is one of them, and gives its number. */
+static TenonStatus part_device(Bundle *bundle, const char *name, int host_only, uint8_t *result) {
+  const TenonDevice *device = tn_find_device(name, host_only);
+  int number = 0;
+  if (device == NULL) return TENON_NOT_FOUND;
+  while (number < bundle->device_count && bundle->devices[number].device != device) number++;
+  if (number == PART_DEVICES)
+    return tn_fail(TENON_UNSUPPORTED, "%s: parts run on more than %d devices", bundle->about.name, PART_DEVICES);
+  if (number == bundle->device_count) bundle->devices[bundle->device_count++] = (PartDevice){device, 0};
+  *result = (uint8_t)number;
+  return TENON_OK;
+}
+
+static int is_device_input(const Port *port) {
   static const char prefix[] = TENON_DEVICE_INPUT;
+  return strncmp(port->tensor.name, prefix, sizeof prefix - 1) == 0 && port->tensor.type == TENON_U64 &&
+         port->tensor.bytes >= 2 * sizeof(uint64_t);
+}
+
+TenonStatus tn_attach_devices(Bundle *bundle, int host_only) {
+  bundle->device_count = 0;
   for (int i = 0; i < bundle->about.binding_count; i++) {
     Binding *binding = &bundle->about.bindings[i];
-    const Port *last = binding->inputs + binding->input_count - 1;
-    if (binding->input_count == 0 || strncmp(last->tensor.name, prefix, sizeof prefix - 1) != 0) continue;
-    if (last->tensor.type != TENON_U64 || last->tensor.bytes < 2 * sizeof(uint64_t)) continue;
-    const TenonDevice *device = tn_find_device(last->tensor.name + sizeof prefix - 1);
-    if (device == NULL) return TENON_NOT_FOUND;
-    const int parts = (int)(last->tensor.bytes / sizeof(uint64_t)) - 2;
-    if (parts > bundle->part_count) bundle->part_count = parts;
-    bundle->device = device;
-    binding->device_offset = last->offset;
-    binding->input_count--;
+    const int all = binding->input_count;
+    while (binding->input_count > 0 && is_device_input(&binding->inputs[binding->input_count - 1])) binding->input_count--;
+    for (int k = binding->input_count; k < all; k++) {
+      const TenonTensor *input = &binding->inputs[k].tensor;
+      uint8_t *number = &binding->devices[binding->device_count < PART_DEVICES ? binding->device_count++ : 0];
+      const TenonStatus status = part_device(bundle, input->name + sizeof TENON_DEVICE_INPUT - 1, host_only, number);
+      if (status != TENON_OK) return status;
+      const int parts = (int)(input->bytes / sizeof(uint64_t)) - 2;
+      if (parts > bundle->devices[*number].part_count) bundle->devices[*number].part_count = parts;
+    }
   }
   return TENON_OK;
 }
 
-TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, int skip_checksum) {
+TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, const TenonOpenOptions *options) {
+  const int skip_checksum = options->skip_checksums;
   TenonStatus status = read_description(bundle, files);
   if (status != TENON_OK) return status;
   if (strlen(bundle->about.name) > NAME - 32)
@@ -166,5 +186,6 @@ TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, int skip_ch
                    "again with --target for it", files->path, bundle->about.target);
   status = load_weights(bundle, files, skip_checksum);
   if (status == TENON_OK) status = load_library(bundle, files, skip_checksum);
-  return status == TENON_OK ? tn_attach_device(bundle) : status;
+  const int host_only = options->target != NULL && strcmp(options->target, "host") == 0;
+  return status == TENON_OK ? tn_attach_devices(bundle, host_only) : status;
 }

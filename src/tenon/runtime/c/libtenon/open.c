@@ -16,7 +16,7 @@ static TenonStatus load_target(Bundle *bundle, const char *origin, const TenonOp
   BundleFiles files = {0};
   const File *file = &bundle->container;
   TenonStatus status = tn_container_open(&bundle->pool, file->data, file->size, origin, options, has_key, &files);
-  if (status == TENON_OK) status = tn_bundle_load(bundle, &files, options->skip_checksums);
+  if (status == TENON_OK) status = tn_bundle_load(bundle, &files, options);
   tn_wipe(files.key, sizeof files.key);
   return status;
 }
@@ -159,7 +159,7 @@ static TenonStatus open_path(Bundle *bundle, const char *path, const TenonOpenOp
       return tn_fail(TENON_INVALID_ARGUMENT, "%s is a folder: only .tenon files are signed, or stored in another form", path);
     if (tn_has_key(options)) return tn_not_encrypted(path);
     const BundleFiles files = {.path = name, .prefix = ""};
-    return tn_bundle_load(bundle, &files, options->skip_checksums);
+    return tn_bundle_load(bundle, &files, options);
   }
   return status == TENON_OK ? open_content(bundle, name, name, options) : status;
 }

@@ -3,6 +3,8 @@
 #include "engine.h"
 #include "errors.h"
 
+#include "tenon_device.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,24 +107,35 @@ static int word(const char *lines, const char *name, const char **text) {
   return (int)strcspn(*text, "\n");
 }
 
+static const char *keep_text(Bundle *bundle, const char *text) {
+  tn_lock(&bundle->monitor);
+  if (bundle->device_text == NULL) bundle->device_text = tn_pool_text(&bundle->pool, text, strlen(text));
+  tn_unlock(&bundle->monitor);
+  return bundle->device_text != NULL ? bundle->device_text : "";
+}
+
+static const char *names_of_devices(Bundle *bundle) {
+  char text[800] = "";
+  size_t used = 0;
+  for (int i = 0; i < bundle->device_count && used < sizeof text; i++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", bundle->devices[i].device->name);
+  return keep_text(bundle, text);
+}
+
 const char *tenon_bundle_device(const TenonBundle *handle) {
   Bundle *bundle = tn_bundle_of(handle);
   const char *name, *version, *driver;
-  if (bundle == NULL || bundle->queues == NULL) return NULL;
+  char text[800];
+  if (bundle == NULL || (bundle->queues == NULL && bundle->device_count == 0)) return NULL;
+  if (bundle->queues == NULL) return names_of_devices(bundle);
   const char *lines = bundle->queues->device();
   if (*lines == 0) {
     tn_fail(TENON_UNSUPPORTED, "%s cannot run: %s", bundle->about.name, bundle->queues->message());
     return "";
   }
   const int a = word(lines, "name: ", &name), b = word(lines, "version: ", &version), c = word(lines, "driver: ", &driver);
-  tn_lock(&bundle->monitor);
-  if (bundle->device_text == NULL) {
-    char text[800];
-    snprintf(text, sizeof text, "%.*s, %.*s, driver %.*s", a, name, b, version, c, driver);
-    bundle->device_text = tn_pool_text(&bundle->pool, text, strlen(text));
-  }
-  tn_unlock(&bundle->monitor);
-  return bundle->device_text != NULL ? bundle->device_text : "";
+  snprintf(text, sizeof text, "%.*s, %.*s, driver %.*s", a, name, b, version, c, driver);
+  return keep_text(bundle, text);
 }
 
 TenonStatus tenon_engine_prepare(TenonEngine *handle) {
