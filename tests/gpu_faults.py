@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from real import ROOT
 
@@ -33,7 +38,54 @@ def faulty_vulkan(folder: Path) -> Path:
     return folder
 
 
-def with_vulkan_fault(library: Path, fault: str, **texts: str) -> dict[str, str]:
-    """The environment of a program that finds the stand-in for Vulkan, as ``with_fault``."""
-    named = {f"TEST_VULKAN_{name.upper()}": text for name, text in texts.items()}
-    return {**os.environ, "LD_LIBRARY_PATH": str(library), "TEST_VULKAN_FAULT": fault, **named}
+_SERVE = """
+import json, os, sys, warnings, tenon
+warnings.simplefilter("ignore")
+for line in sys.stdin:
+    path, target, runs, gpu, texts = json.loads(line)
+    for name in [name for name in os.environ if name.startswith("TEST_")]:
+        del os.environ[name]
+    os.environ.update(texts)
+    said = []
+    with tenon.open(path, target=target, gpu=gpu) as engine:
+        for _ in range(runs):
+            try:
+                said.append(" ".join([engine.manifest.target.name, "ran", *engine.run()]))
+            except tenon.errors.ResourceError as error:
+                said.append(str(error))
+    print(json.dumps(said), flush=True)
+"""
+
+
+class StandIn:
+    """A process that runs bundles with a stand-in: starting one for each run would take most of the time of tests."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        """``prefix`` is that of the stand-in's variables: TEST_OPENCL or TEST_VULKAN."""
+        self._prefix, self._log = prefix, folder / "calls"
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+        command = [sys.executable, "-c", _SERVE]
+        self._child = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, bundle: Path, target: str, runs: int, gpu: Mapping[str, Any], **texts: str) -> list[str]:
+        """What each run says, and then the calls that the stand-in wrote down."""
+        self._log.write_text("")
+        named = {f"{self._prefix}_{name.upper()}": text for name, text in {**texts, "log": str(self._log)}.items()}
+        assert self._child.stdin
+        assert self._child.stdout
+        self._child.stdin.write(json.dumps([str(bundle), target, runs, gpu, named]) + "\n")
+        self._child.stdin.flush()
+        said: list[str] = json.loads(self._child.stdout.readline())
+        return [*said, *self._log.read_text().splitlines()]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._child:
+            assert self._child.stdin
+            self._child.stdin.close()

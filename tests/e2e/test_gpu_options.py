@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,20 +17,13 @@ import pytest
 
 import tenon
 from gpu_devices import needs_compiler, why_not
-from gpu_faults import faulty_opencl, with_fault
+from gpu_faults import StandIn, faulty_opencl, with_fault
 from installed import tenon as command
 from onnx_models import model, node
 from tenon.errors import InputError
 from tenon.runtime.bundle.writer import save_container
 
 Calls = Callable[..., list[str]]
-
-RUN = """
-import sys, tenon
-with tenon.open(sys.argv[1], target="opencl", gpu=dict(pair.split("=", 1) for pair in sys.argv[3:])) as engine:
-    for _ in range(int(sys.argv[2])):
-        engine.run()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +38,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return faulty_opencl(folder)
 
 
-@pytest.fixture
-def calls(place: Path, tmp_path: Path) -> Calls:
-    """The calls of a program that runs the network once, or ``runs`` times, with some options."""
+@pytest.fixture(scope="module")
+def stand_in(place: Path) -> Iterator[StandIn]:
+    with StandIn(place, "TEST_OPENCL") as process:
+        yield process
 
-    def made(*options: str, runs: int = 1, fault: str = "", **texts: str) -> list[str]:
-        log = tmp_path / "log"
-        log.unlink(missing_ok=True)
-        words = [sys.executable, "-c", RUN, str(place / "net.tenon"), str(runs), *options]
-        environment = with_fault(place, fault, log=str(log), **texts)
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return log.read_text().splitlines()
+
+@pytest.fixture
+def calls(place: Path, stand_in: StandIn) -> Calls:
+    """What a program says in ``runs`` runs of the network with some options, and the calls that it makes."""
+
+    def made(*options: str, runs: int = 1, bundle: str = "net.tenon", **texts: str) -> list[str]:
+        gpu = dict(option.split("=", 1) for option in options)
+        return stand_in.run(place / bundle, "opencl", runs, gpu, **texts)
 
     return made
 
@@ -160,16 +154,14 @@ def test_launches_are_cut_by_their_time(calls: Calls) -> None:
     assert launches(calls("kernel_time=1", runs=2, time="1")) == 2 * USUAL
 
 
-def test_groups_are_as_large_as_the_device_runs_them(calls: Calls, place: Path, tmp_path: Path) -> None:
+def test_groups_are_as_large_as_the_device_runs_them(calls: Calls, place: Path) -> None:
     """Of kernels that run in groups of any size; others need a bundle of their own."""
-    with pytest.raises(AssertionError, match="16 threads in a group of kernel net_step_0, and the network has 64"):
-        calls(fault="small groups")
+    (refused,) = calls(fault="small groups")[:1]
+    assert "runs 16 threads in a group of kernel net_step_0, and the network has 64: it was made for another" in refused
     content = model([node("Tanh", ["x"], ["y"])], {"x": [1, 300]}, ["y"]).SerializeToString()
-    save_container(tmp_path / "tanh.tenon", [tenon.compile(content, target="opencl", name="single", no_tuning=True)])
-    log = tmp_path / "calls"
-    words = [sys.executable, "-c", RUN, str(tmp_path / "tanh.tenon"), "1"]
-    subprocess.run(words, env=with_fault(place, "small groups", log=str(log)), check=True)
-    assert launches(log.read_text().splitlines()) == [(0, 80, 16)]  # a thread computes four elements
+    save_container(place / "single.tenon", [tenon.compile(content, target="opencl", name="single", no_tuning=True)])
+    small = launches(calls(bundle="single.tenon", fault="small groups"))
+    assert small == [(0, 80, 16)]  # a thread computes four elements
 
 
 def test_the_queue_is_waited_for_and_flushed(calls: Calls) -> None:
@@ -182,6 +174,43 @@ def test_the_queue_is_waited_for_and_flushed(calls: Calls) -> None:
     cut = pace(calls("kernel_time=0.1", runs=2, time="100", name="Mali-G710 r0p0"))
     assert f"finish {'launch ' * 24}flush {'launch ' * 24}flush" in cut
     assert "flush" not in pace(calls("kernel_time=0.1", runs=2, time="100"))
+
+
+def test_groups_are_measured_once_for_all_networks_and_devices(calls: Calls, place: Path, tmp_path: Path) -> None:
+    """The usual size wins where all are alike, as in the stand-in."""
+    file = tmp_path / "groups"
+    tried = launches(calls(f"tune={file}"))
+    assert {group for _, _, group in tried} == {16, 32, 64, 128, 256, 512}
+    title, device, measured = file.read_text().splitlines()
+    key, group = measured.split()
+    assert (title, device, len(key), group) == ("tenon gpu parameters 1", "device: Stand-in", 16, "64")
+    assert launches(calls(f"tune={file}")) == USUAL
+    assert len(launches(calls(f"tune={file}", name="Another"))) == len(tried)
+    both = file.read_text()
+    assert both.split("\n", 1)[1].split() == f"{device}\n{measured}\ndevice: Another\n{measured}".split()
+    file.write_text(f"{both}device: Another\n{key} 32\ndevice: Stand-in\n{key} 128\n0123456789abcdef 16\n")
+    for option in ("parameters", "tune"):
+        assert launches(calls(f"{option}={file}"))[1] == (0, 65536, 128)
+        assert launches(calls(f"{option}={file}", name="Another"))[1] == (0, 65536, 32)
+    assert launches(calls(f"parameters={file}", name="None")) == USUAL
+    file.write_text(f"something else\ndevice: Stand-in\n{key} 128\n")
+    assert launches(calls(f"parameters={file}")) == USUAL
+    assert launches(calls(f"parameters={tmp_path / 'absent'}")) == USUAL
+    unwritten = calls("tune=/proc/groups")[0]
+    assert unwritten == "'net' failed on the device: the parameters cannot be written to /proc/groups"
+
+
+def test_tune_keeps_groups_in_a_file(place: Path, tmp_path: Path) -> None:
+    if reason := why_not("opencl"):
+        pytest.skip(reason)
+    given = ("--table", tmp_path / "table", "--gpu-parameters", tmp_path / "groups")
+    content = model([node("Tanh", ["x"], ["y"])], {"x": [1, 300]}, ["y"]).SerializeToString()
+    (tmp_path / "net.onnx").write_bytes(content)
+    done = command("tune", tmp_path / "net.onnx", "--target", "opencl", *given)
+    assert (done.returncode, f"work groups in {tmp_path / 'groups'}" in done.stdout) == (0, True), done.stderr
+    assert len((tmp_path / "groups").read_text().splitlines()) == 3
+    done = command("tune", tmp_path / "net.onnx", "--target", "x86-64", *given)
+    assert (done.returncode, "x86-64 has no work groups to choose" in done.stderr) == (2, True), done.stderr
 
 
 QUALCOMM = "cl_khr_fp16 cl_qcom_perf_hint cl_qcom_priority_hint"

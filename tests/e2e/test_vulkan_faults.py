@@ -5,16 +5,14 @@ A stand-in for Vulkan's loader gives the statuses of such devices (``c/faulty_vu
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import tenon
 from gpu_devices import needs_compiler
-from gpu_faults import faulty_vulkan, with_vulkan_fault
+from gpu_faults import StandIn, faulty_vulkan
 from onnx_models import model, node
 from tenon.runtime.bundle.writer import save_container
 
@@ -32,17 +30,6 @@ FAULTS = {
     "small buffers": "buffers of the Vulkan device Stand-in have at most 64 bytes, and the network needs ",
 }
 
-CODE = """
-import sys, tenon
-gpu = dict(pair.split("=", 1) for pair in sys.argv[3:])
-with tenon.open(sys.argv[1], target=sys.argv[2], gpu=gpu) as engine:
-    for _ in range(2):
-        try:
-            print(engine.manifest.target.name, "ran", *engine.run())
-        except tenon.errors.ResourceError as error:
-            print(error)
-"""
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -56,17 +43,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return faulty_vulkan(folder)
 
 
-@pytest.fixture
-def run(place: Path, tmp_path: Path) -> Run:
-    """What two runs print, and then the calls that the stand-in wrote down."""
+@pytest.fixture(scope="module")
+def stand_in(place: Path) -> Iterator[StandIn]:
+    with StandIn(place, "TEST_VULKAN") as process:
+        yield process
 
-    def ran(*gpu: str, fault: str = "", target: str = "vulkan", **texts: str) -> list[str]:
-        log = tmp_path / "log"
-        log.write_text("")
-        words = [sys.executable, "-W", "ignore", "-c", CODE, str(place / "net.tenon"), target, *gpu]
-        environment = with_vulkan_fault(place, fault, log=str(log), **texts)
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-        return [*done.stdout.splitlines(), *log.read_text().splitlines()]
+
+@pytest.fixture
+def run(place: Path, stand_in: StandIn) -> Run:
+    """What two runs say, and then the calls that they make."""
+
+    def ran(*gpu: str, target: str = "vulkan", **texts: str) -> list[str]:
+        options = dict(option.split("=", 1) for option in gpu)
+        return stand_in.run(place / "net.tenon", target, 2, options, **texts)
 
     return ran
 

@@ -271,13 +271,22 @@ def tune_command(
     options: TuneOptions,
     device: DeviceOptions,
     cluster: Cluster = None,
+    gpu_parameters: Annotated[
+        Path | None,
+        typer.Option(
+            "--gpu-parameters",
+            metavar="FILE",
+            help="Measure sizes of work groups, too, and add them to this file (with --target opencl).",
+        ),
+    ] = None,
     printing: PrintOptions,
 ) -> None:
     """Measure the candidate algorithms of each layer, for use by compile.  Can be interrupted and resumed."""
     from tenon.cli.tune import tune_models
 
     how = (threads, device.choice(), cluster)
-    tune_models(sources_of(models, shape, value), options.overrides(), *how, as_json=printing.json)
+    given = {**options.overrides(), "gpu_parameters": gpu_parameters}
+    tune_models(sources_of(models, shape, value), given, *how, as_json=printing.json)
 
 
 @app.command("bench-op")

@@ -14,6 +14,7 @@ from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.model_source import ModelArgument, weighted
 from tenon.cli.text_table import shortened
+from tenon.cli.work_groups import check_groups, tune_groups
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tools.tune.search import LayerTimes
@@ -36,7 +37,10 @@ def tune_models(
 ) -> None:
     """Measure every model; an interrupt keeps the times measured so far."""
     runner, given = where.runner(options)
+    groups = given.pop("gpu_parameters", None)
     chosen = Options.from_environment(**given)
+    if groups is not None:
+        check_groups(chosen, runner, groups)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results: dict[str, list[LayerTimes]] = {}
     with Progress(*columns, console=Console(stderr=True)) as shown:
@@ -50,6 +54,8 @@ def tune_models(
                 weighted(source.load()), chosen, threads=threads, progress=show, cluster=cluster, runner=runner
             )
             results[source.name] = list(times)
+            if groups is not None:
+                tune_groups(weighted(source.load()), chosen, groups)
     if as_json:
         return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in results.items()}})
     for name, layers in results.items():
@@ -59,7 +65,8 @@ def tune_models(
             f"{name}: {len(layers)} layers take {duration(best)}, {duration(estimated)} as estimated", markup=False
         )
         console.print(_table(sorted(layers, key=lambda layer: -layer.excess)[:WORST]), markup=False)
-    return console.print(f"kept in {chosen.tuning}", markup=False, soft_wrap=True)
+    also = f", work groups in {groups}" if groups is not None else ""
+    return console.print(f"kept in {chosen.tuning}{also}", markup=False, soft_wrap=True)
 
 
 def _summary(layers: Sequence[LayerTimes]) -> dict[str, Any]:

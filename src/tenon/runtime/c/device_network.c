@@ -19,6 +19,7 @@
 
 /* Statuses that no driver has. */
 enum { DEVICE_NONE = -1001, DEVICE_NO_DRIVER = -1002, DEVICE_NO_MEMORY = -1003, DEVICE_UNFIT = -1004, DEVICE_FORKED = -1005 };
+enum { DEVICE_UNWRITTEN = -1006 };
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
 enum { DEVICE_GROUP = 64 };
 enum { DEVICE_UPLOAD, DEVICE_DOWNLOAD, DEVICE_FIRST_STEP }; /* what each time of a timed run is of */
@@ -30,6 +31,7 @@ typedef struct {
   size_t threads;
   unsigned group; /* threads of a work group, of which there are whole ones; 0: any number will do */
   unsigned loops; /* around it, of which it takes the numbers of the iterations */
+  const char *key; /* the same for equal kernels of all networks */
 } DeviceStep;
 
 typedef struct {

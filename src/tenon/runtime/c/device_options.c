@@ -9,6 +9,8 @@ typedef struct {
   const char *cache;     /* the folder of compiled kernels; NULL: none */
   const char *binaries[DEVICE_BINARIES]; /* files of such a folder, which are only read */
   int binary_count;
+  const char *parameters; /* a file of groups for kernels; NULL: none */
+  const char *tune;       /* the same, to which those are added that it lacks */
   int any_driver;        /* kernels that another version of the driver has compiled are tried */
   unsigned queue_window; /* launches after which the queue is waited for; 0: only the end of a run is */
   double kernel_time;    /* milliseconds of a launch, above which it is cut; 0: none is */
@@ -39,6 +41,8 @@ static void device_read_lines(DeviceOptions *o, const char *const *lines, size_t
   for (size_t i = 0; i < count && o->binary_count < DEVICE_BINARIES; i++) {
     if ((text = device_option(lines + i, 1, "binary")) != NULL) o->binaries[o->binary_count++] = text;
   }
+  o->parameters = device_option(lines, count, "parameters");
+  o->tune = device_option(lines, count, "tune");
   o->any_driver = (text = device_option(lines, count, "reuse")) != NULL && strcmp(text, "same-gpu") == 0;
   if ((text = device_option(lines, count, "queue_window")) != NULL) o->queue_window = (unsigned)strtoul(text, NULL, 10);
   if ((text = device_option(lines, count, "kernel_time")) != NULL) o->kernel_time = strtod(text, NULL);

@@ -12,6 +12,7 @@ enum { OPENCL_PLATFORMS = 16 };
 /* How a step is launched here. */
 typedef struct {
   size_t group;     /* threads of a group */
+  size_t largest;   /* ... and the most that there can be */
   unsigned slices;  /* launches that it is cut into */
   uint64_t longest; /* nanoseconds of its longest launch, in a run that measures them */
 } OpenclStep;
@@ -20,9 +21,11 @@ struct DeviceQueue {
   const DeviceNetwork *network;
   DeviceOptions options;
   void *device, *context, *queue, *program, *regions[DEVICE_REGIONS], **kernels;
+  char name[256];
   OpenclStep *steps;
   const OpenclQuirk *quirk;
   unsigned queued;       /* launches since the queue was flushed or waited for */
+  int is_tuned;          /* the sizes of groups are chosen, if they are to be */
   int is_measured;       /* the times of launches are known, if they are limited */
   uint64_t *nanoseconds; /* of a timed run, whose commands give events */
   void *event;           /* of its last command */

@@ -5,14 +5,16 @@ static int opencl_step(DeviceQueue *d, size_t step, void *device) {
   const DeviceStep *s = &d->network->steps[step];
   OpenclStep *own = &d->steps[step];
   own->group = s->group ? s->group : DEVICE_GROUP;
-  size_t largest = own->group;
-  cl.GetKernelWorkGroupInfo(d->kernels[step], device, OPENCL_LARGEST_GROUP, sizeof largest, &largest, NULL);
-  if (largest >= own->group) return 0;
+  own->largest = own->group;
+  cl.GetKernelWorkGroupInfo(
+      d->kernels[step], device, OPENCL_LARGEST_GROUP, sizeof own->largest, &own->largest, NULL);
+  if (own->largest >= own->group) return 0;
   if (s->group) {
     return device_failed(DEVICE_UNFIT, "the OpenCL device runs %zu threads in a group of kernel %s, and the network has "
-                         "%zu: it was made for another device", largest, s->kernel, own->group);
+                         "%zu: it was made for another device", own->largest, s->kernel, own->group);
   }
-  own->group = largest ? largest : 1;
+  if (own->largest == 0) own->largest = 1;
+  own->group = own->largest;
   return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Runs a network on an OpenCL device: launches in the order of one queue.  It stands behind opencl_programs.c. */
+/* Runs a network on an OpenCL device: launches in the order of one queue.  It stands behind opencl_parameters.c. */
 
 static int opencl_allocate(DeviceQueue *d, const uint8_t *weights) {
   int status = 0;
@@ -28,11 +28,11 @@ static int opencl_out_of_memory(void) {
 }
 
 /* Opens the device with the hints that it takes. */
-static int opencl_connect(DeviceQueue *d, const char *name, const char *version) {
+static int opencl_connect(DeviceQueue *d, const char *version) {
   int status = 0;
   char *extensions = opencl_text(d->device, OPENCL_EXTENSIONS);
   if (!extensions) return opencl_out_of_memory();
-  d->quirk = opencl_quirk(name);
+  d->quirk = opencl_quirk(d->name);
   const OpenclContext hints = opencl_context(&d->options, d->quirk, extensions, version);
   const intptr_t *given = hints.words[0] ? hints.words : NULL;
   d->context = cl.CreateContext(given, 1, &d->device, NULL, NULL, &status);
@@ -43,17 +43,19 @@ static int opencl_connect(DeviceQueue *d, const char *name, const char *version)
 }
 
 static int queue_open(DeviceQueue *d, const uint8_t *weights) {
-  char name[256] = "", version[256] = "", driver[256] = "";
+  char version[256] = "", driver[256] = "";
   DeviceIdentity id;
   int status = opencl_find(&d->device);
   if (status) return status;
   if (!(d->steps = calloc(d->network->step_count + 1, sizeof *d->steps))) return opencl_out_of_memory();
-  cl.GetDeviceInfo(d->device, OPENCL_NAME, sizeof name, name, NULL);
+  cl.GetDeviceInfo(d->device, OPENCL_NAME, sizeof d->name, d->name, NULL);
   cl.GetDeviceInfo(d->device, OPENCL_VERSION, sizeof version, version, NULL);
   cl.GetDeviceInfo(d->device, OPENCL_DRIVER, sizeof driver, driver, NULL);
-  device_identify(&id, name, version, opencl_options(d->device), driver);
-  if ((status = opencl_connect(d, name, version)) != 0) return status;
+  device_identify(&id, d->name, version, opencl_options(d->device), driver);
+  if ((status = opencl_connect(d, version)) != 0) return status;
   if ((status = opencl_build(d, d->device, &id)) != 0) return status;
+  if (d->options.parameters) opencl_use_parameters(d, d->options.parameters);
+  if (d->options.tune) d->is_tuned = opencl_use_parameters(d, d->options.tune);
   if ((status = opencl_allocate(d, weights)) != 0) return status;
   return opencl_bind(d);
 }
@@ -162,25 +164,4 @@ static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseco
   d->queue = usual;
   cl.ReleaseCommandQueue(timed);
   return status;
-}
-
-/* Runs the network once, and cuts the launches that take longer than they may. */
-static int opencl_measured_run(DeviceQueue *d, uint8_t *tensors) {
-  const size_t count = d->network->step_count;
-  const double limit = 1e6 * d->options.kernel_time;
-  uint64_t *nanoseconds = calloc(DEVICE_FIRST_STEP + count, sizeof *nanoseconds);
-  if (!nanoseconds) return opencl_out_of_memory();
-  const int status = device_timed_run(d, tensors, nanoseconds);
-  free(nanoseconds);
-  for (size_t i = 0; i < count; i++) {
-    const double slices = (double)d->steps[i].longest / limit + 1; /* the whole part is rounded up */
-    d->steps[i].slices = slices < UINT16_MAX ? (unsigned)slices : UINT16_MAX;
-  }
-  d->is_measured = 1;
-  return status;
-}
-
-static int device_run(DeviceQueue *d, uint8_t *tensors) {
-  const int is_limited = d->options.kernel_time > 0 && !d->is_measured;
-  return is_limited ? opencl_measured_run(d, tensors) : opencl_run(d, tensors);
 }

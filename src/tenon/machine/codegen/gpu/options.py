@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from tenon.errors import InputError
 from tenon.validation import MisfitError, least, reader
 
+_PATHS = ("cache", "binary", "parameters", "tune")
 Hint = Literal["default", "low", "normal", "high"]
 
 
@@ -23,8 +24,9 @@ class GpuOptions:
     ``cache`` is a folder in which kernels are kept as the driver has compiled them, "" for none, and ``binary`` a file
     of such a folder that is only read.  ``reuse`` says whether kernels that another version of the driver has compiled
     for the same GPU are tried.  ``queue_window`` launches are queued before they are waited for (0: all).
-    ``kernel_time`` is the longest time of a launch in milliseconds: longer ones are cut into several (0: none is;
-    OpenCL only).  ``performance`` and ``priority`` are hints, for drivers that take them.
+    ``parameters`` is a file with the sizes of work groups, and ``tune`` one to which the first run adds those that it
+    lacks, measured (OpenCL only).  ``kernel_time`` is the longest time of a launch in milliseconds: longer ones are cut
+    into several (0: none is; OpenCL only).  ``performance`` and ``priority`` are hints, for drivers that take them.
     """
 
     cache: Annotated[str, _one_line] = ""
@@ -32,6 +34,8 @@ class GpuOptions:
     reuse: Literal["same-driver", "same-gpu"] = "same-driver"
     queue_window: Annotated[int, least(0)] = 0
     kernel_time: Annotated[float, least(0)] = 0.0
+    parameters: Annotated[str, _one_line] = ""
+    tune: Annotated[str, _one_line] = ""
     performance: Hint = "default"
     priority: Hint = "default"
 
@@ -41,7 +45,7 @@ class GpuOptions:
         fit."""
         kind: Any = cls
         names = [option.name for option in fields(cls)]
-        values = {name: str(value) if name in ("cache", "binary") else value for name, value in given.items()}
+        values = {name: str(value) if name in _PATHS else value for name, value in given.items()}
         if unknown := sorted(values.keys() - set(names)):
             raise InputError(f"gpu: there is no option '{unknown[0]}': the options are {', '.join(names)}")
         try:

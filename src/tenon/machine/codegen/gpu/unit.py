@@ -17,6 +17,7 @@ from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
+from tenon.machine.kernel_ir.text import show as kernel_text
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, walk
@@ -250,7 +251,7 @@ def _network(
     """The tables and entry points of a program; ``tables`` are those of its operands, in languages without pointers."""
     name, memory = program.name, program.memory
     rows = [
-        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}}}'
+        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}"}}'
         for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
@@ -258,7 +259,7 @@ def _network(
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
-        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0}']),
+        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, ""}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,
@@ -282,6 +283,13 @@ def _network(
         "  return status;",
         "}",
     ]
+
+
+def kernel_key(step: KernelLaunch) -> str:
+    """The same for equal kernels with as many threads, whatever network they are of: what is measured of one holds for
+    all."""
+    text = kernel_text(step.call.kernel).removeprefix(f"kernel {step.call.kernel.name}")
+    return sha256(f"{_threads(step)} {text}".encode()).hexdigest()[:16]
 
 
 def _threads(step: KernelLaunch) -> str:

@@ -28,7 +28,9 @@ LANGUAGE = DeviceLanguage(
         "opencl_hints.c",
         "opencl_device.c",
         "opencl_programs.c",
+        "opencl_parameters.c",
         "opencl_queue.c",
+        "opencl_runs.c",
     ),
     embedded=quoted_text,
 )
