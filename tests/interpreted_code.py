@@ -85,9 +85,15 @@ class _Code:
         self.block: list[str] = []  # the variables of the loops over blocks around
         self.who = "None"  # the thread of a block that runs here
         self.objects: dict[str, Any] = {
-            "Cells": Cells, "KernelError": KernelError, "Who": Who, "fail": _fail, "lockstep": lockstep,
-            "quotient": _quotient, "remainder": _remainder, "shared": {},
-        }  # fmt: skip
+            "Cells": Cells,
+            "KernelError": KernelError,
+            "Who": Who,
+            "fail": _fail,
+            "lockstep": lockstep,
+            "quotient": _quotient,
+            "remainder": _remainder,
+            "shared": {},
+        }
         self.kept: list[object] = []  # keeps ids of nodes from being used again
 
     def function(self) -> Program:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -92,6 +93,7 @@ def kill_workers(folder: Path, count: int) -> None:
                 if child.pid not in killed and any("spawn_main" in word for word in child.cmdline()):
                     child.kill()
                     killed.add(child.pid)
+        time.sleep(0.02)  # less than a process takes to start, and leaves the processor to it
 
 
 @pytest.mark.parametrize("count", [1, 1000])
