@@ -45,6 +45,7 @@ from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Rep
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import open_bundle
@@ -128,6 +129,18 @@ def test_products_of_bytes(device: str) -> None:
         np.testing.assert_array_equal(call.after[2], call.before[2])
 
 
+def test_images_of_16_bits(device: str) -> None:
+    """Four of their elements are loaded, converted and stored at once."""
+    names = (("Conv", "f16_3x3"), ("Conv", "bf16_pointwise"), ("Conv", "f16_first_layer_s2"), ("Gemm", "f16"))
+    cases = [next(c for c in LOWERED.values() if c.op.name == op and c.label == label) for op, label in names]
+    batch = [(case, recorded(case, device)) for case in cases]
+    assert all(any(work_groups(call.kernel) is not None for call in calls) for _, calls in batch)
+    launch([call for _, calls in batch for call in calls], device)
+    for case, calls in batch:
+        for a, b in zip(result(case, calls, device), case.op.evaluate(case.arrays()), strict=True):
+            assert_close(a, b, case)
+
+
 def test_all_operators_can_run(language: str) -> None:
     """Every kernel of every case is expressed in the language."""
     refused = {case.op.name for case in LOWERED.values() if not can_run(case, language)}
@@ -164,6 +177,20 @@ def test_a_network_runs_as_on_the_processor(device: str, tmp_path: Path) -> None
     with open_bundle(folder) as engine, engine.fork() as twin:
         a, b = (each.run(images[0])["probabilities"] for each in (engine, twin))
         np.testing.assert_array_equal(a, b)
+
+
+def test_activations_of_16_bits(device: str) -> None:
+    """``--precision fp16``: each tensor is rounded once, to 11 bits; sums are f32."""
+    images, _ = held_out_digits()
+    bundle = tenon.compile(DIGITS / "digits.onnx", target=device, no_tuning=True, precision="fp16")
+    first, second, *_ = (call.kernel for call in bundle.program.calls if call.kernel.name.startswith("conv"))
+    assert first.params[-1].type.dtype is second.params[0].type.dtype is DType.F16
+    assert bundle.program.memory.activations < digits(device).program.memory.activations
+    with open_bundle(bundle) as engine, open_bundle(digits(device)) as usual:
+        for image in images[:8]:
+            a, b = (each.run(image)["probabilities"] for each in (engine, usual))
+            np.testing.assert_allclose(a, b, atol=2e-3)
+            assert np.abs(a - b).max() > 0
 
 
 def test_bytes_give_the_same_bits_as_on_the_processor(device: str) -> None:

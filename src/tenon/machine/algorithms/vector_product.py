@@ -94,5 +94,5 @@ def cycles(s: Conv, block: VectorBlock, launch: Launch) -> float:
     blocks = positions(s) * -(-s.padded // block.outs)
     each = -(-blocks // launch.units)
     waits = DEVICE_LATENCY * (1 + depth(s) / block.slices / _AHEAD)
-    arrives = each * 4 * depth(s) * block.outs / DEVICE_BYTES
+    arrives = each * s.weights.bytes * depth(s) * block.outs / DEVICE_BYTES
     return max(waits, arrives) + math.log2(block.slices) * DEVICE_BARRIER + DEVICE_ENDS

@@ -15,7 +15,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Buffer, Load, Type
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import Depth, GroupTile, image_blocks, place, positions
-from tenon.machine.kernels.storage_types import NARROW, loaded
+from tenon.machine.kernels.storage_types import loaded
 from tenon.network.graph.types import F32, I32, DType
 
 
@@ -119,8 +119,7 @@ Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
 @dataclass(frozen=True, eq=False)
 class _Copy:
     """The elements that a block copies to shared memory in a step, in ``parts`` of ``lanes`` elements; those of a
-    thread are in registers between.  Parts of f32 and of words are copied at once, those of 16 bits are single elements
-    that become f32."""
+    thread are in registers between.  Floats of 16 bits become f32 when they are stored there."""
 
     p: GroupContext
     shared: Tensor
@@ -130,9 +129,9 @@ class _Copy:
     image: bool
 
     @property
-    def narrow(self) -> bool:
-        """Whether what is copied has 16 bits."""
-        return (self.p.x if self.image else self.p.w).buffer.type.dtype in NARROW
+    def dtype(self) -> DType:
+        """The type of what is copied."""
+        return (self.p.x if self.image else self.p.w).buffer.type.dtype
 
     @property
     def fill(self) -> float:
@@ -164,29 +163,14 @@ class _Copy:
         """From memory to registers."""
         with self.every() as (e, part):
             facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
-            if self.narrow:
-                self.load_narrow(e, facts, buffer, at)
-            else:
-                self.registers[e] = guarded(facts, Load(buffer, at, Type(self.p.dtype, self.lanes)), self.fill)
-
-    def load_narrow(self, e: Index, facts: tuple[Index, ...], buffer: Buffer, at: tuple[Index, ...]) -> None:
-        k = self.p.k
-        if facts:
-            with k.unroll("c", self.lanes) as c:
-                self.registers[e * self.lanes + c] = 0.0
-        with k.when(*facts), k.unroll("c", self.lanes) as c:
-            self.registers[e * self.lanes + c] = loaded(Load(buffer, (*at[:-1], at[-1] + c), buffer.type))
+            self.registers[e] = guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), self.fill)
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
         k, m = self.p.k, self.p.tile.m
         with self.every() as (e, part):
             at = (stage, part // m, part % m, Index()) if self.image else (stage, part * self.lanes)
-            if self.narrow:
-                with k.unroll("c", self.lanes) as c:
-                    k.store(self.shared.buffer, (*at[:-1], at[-1] + c), self.registers[e * self.lanes + c])
-            else:
-                k.store(self.shared.buffer, at, self.registers[e])
+            k.store(self.shared.buffer, at, loaded(self.registers[e]))
 
     def of_w(self, step: Index, part: Index) -> Part:
         """``lanes`` weights of an element of the image."""
@@ -234,8 +218,7 @@ class _Copy:
 def _registers(p: GroupContext, name: str, parts: int, lanes: int, dtype: DType) -> Tensor:
     """Registers for a thread's share of a copy, set to zero where it may have none."""
     count = -(-parts // p.tile.threads)
-    shape, each = ((count * lanes,), 1) if dtype in NARROW else ((count,), lanes)
-    registers = p.k.local(name, *shape, dtype=p.dtype, lanes=each)
+    registers = p.k.local(name, count, dtype=dtype, lanes=lanes)
     if parts % p.tile.threads:
         with p.k.unroll("e", registers.buffer.shape[0].const) as e:
             registers[e] = 0 if p.dtype is I32 else 0.0

@@ -26,6 +26,7 @@ class Machine:
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
     products: tuple[ProductUnit, ...] = ()  # besides multiply-adds of f32; of equal types the best first
+    stores: frozenset[DType] = frozenset()  # 16-bit types of images whose products it adds in f32, which saves time
     table: TableUnit | None = None  # by which it looks up many bytes at once
     instruction: float = 1.0  # multiply-adds of f32 in the time of one, of integers whose cost is counted in them
     float_unit: bool = True  # else floats are computed by calls: no tap beside an image is multiplied

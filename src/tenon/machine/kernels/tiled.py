@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
-from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Expr, Kernel, select, vector4
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_copies import GroupContext, group_context, in_steps
@@ -119,11 +119,7 @@ def _store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad
     where = quad_of(s, at, quad)
     if s.padded % 4 == 0:
         values = [stored(ends.result(s, at, quad * 4 + c, v), s.y.dtype) for c, v in enumerate(sums)]
-        if s.y.dtype is F32:
-            k.store(ends.y.buffer, where, vector4(*values))
-        else:
-            for c, value in enumerate(values):
-                k.store(ends.y.buffer, (*where[:-1], where[-1] + c), value)
+        k.store(ends.y.buffer, where, vector4(*values))
         return
     for c, value in enumerate(sums):
         channel = quad * 4 + c
@@ -139,6 +135,18 @@ def joined_parts(s: Conv, tile: GroupTile) -> Kernel:
     splits, quads, count, _ = sums_shape(s, tile)
     sums = k.param("sums", splits, quads, count, 4)
     ends = Ends.params(k, s)
+
+    def total(quad: Index, at: Index, c: IndexLike) -> Expr:
+        value = sums[0, quad, at, c]
+        for part in range(1, splits):
+            value = value + sums[part, quad, at, c]
+        return value
+
+    if s.y.dtype in NARROW:  # whole words are stored
+        with k.loop("q", quads, kind="parallel") as q, k.loop("p", count, kind="parallel") as at:
+            image, row, col, _ = place(s, at, 1)
+            _store(k, s, ends, stored_at(s, (image, row, col)), q, [total(q, at, c) for c in range(4)])
+        return k.done()
     with (
         k.loop("q", quads, kind="parallel") as q,
         k.loop("p", count, kind="parallel") as at,
@@ -146,11 +154,8 @@ def joined_parts(s: Conv, tile: GroupTile) -> Kernel:
     ):
         channel = q * 4 + c
         with k.when(*([] if s.padded % 4 == 0 else [s.padded - 1 - channel])):
-            value = sums[0, q, at, c]
-            for part in range(1, splits):
-                value = value + sums[part, q, at, c]
             image, row, col, _ = place(s, at, 1)
             where = stored_at(s, (image, row, col))
             *outer, lane = quad_of(s, where, q)
-            ends.y[*outer, lane + c] = stored(ends.result(s, where, channel, value), s.y.dtype)
+            ends.y[*outer, lane + c] = ends.result(s, where, channel, total(q, at, c))
     return k.done()

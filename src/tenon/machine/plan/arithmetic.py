@@ -28,8 +28,9 @@ _CONVERTED = 1.1
 
 
 def computes(machine: Machine, dtype: DType) -> bool:
-    """Whether a machine has instructions for products of ``dtype``, of 16 bits."""
-    return machine.multiplies(dtype, 2 if dtype is DType.BF16 else 1) is not None
+    """Whether a machine has instructions for products of ``dtype``, of 16 bits, or gains time where images are stored
+    so."""
+    return dtype in machine.stores or machine.multiplies(dtype, 2 if dtype is DType.BF16 else 1) is not None
 
 
 def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:

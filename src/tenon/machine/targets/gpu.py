@@ -6,6 +6,7 @@ from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
+from tenon.network.graph.types import DType
 
 _SINGLE = 12.0
 """The time of four products of bytes that are taken out of their words one by one."""
@@ -18,6 +19,7 @@ def _machine(launch: Launch, shared: MemorySpace, dot4: float) -> Machine:
         registers=16,
         block=4,
         products=tuple(replace(unit, time=dot4) for unit in (DOT4, DOT4_SIGNED)),
+        stores=frozenset({DType.F16, DType.BF16}),
         threads=4096,
         own_memory=False,
         launch=launch,

@@ -4,7 +4,8 @@ Weights are stored in 16 bits and widened to f32 when loaded. The range of f16 e
 precision, so output channels with weights near either limit are stored multiplied by a power of two, and their sums are
 divided by it, which is exact.  On targets with fast bf16 dot products, activations between convolutions are bf16 too: a
 convolution rounds its result once, after bias and activation, and accumulates in f32.  On targets with arithmetic in
-f16 they are f16, and a convolution accumulates 128 products in f16 at a time and these sums in f32.  Tensors that no
+f16 they are f16, and a convolution accumulates 128 products in f16 at a time and these sums in f32.  Devices have
+activations in either type and compute in f32: their time is that of what they load and store.  Tensors that no
 further convolution reads, such as the boxes of a detector, stay f32.
 """
 
@@ -101,10 +102,10 @@ def precision(
 ) -> list[Pass]:
     """The passes for a precision.
 
-    ``arithmetic`` is true if the target computes products in that type; ``arithmetic_of`` then gives the fastest
-    arithmetic for a product with f32 weights, and ``reason_of`` why it is not the narrow one.  ``left`` gets the layers
-    that compute in f32 nevertheless, and why.  With ``stated``, only products that the model has in f16 itself are
-    changed.
+    ``arithmetic`` is true if the target computes products of images in that type; ``arithmetic_of`` then gives the
+    fastest arithmetic for a product with f32 weights, and ``reason_of`` why it is not the narrow one.  ``left`` gets
+    the layers that compute in f32 nevertheless, and why.  With ``stated``, only products that the model has in f16
+    itself are changed.
     """
     if name not in STORED:
         return []

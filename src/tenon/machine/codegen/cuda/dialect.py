@@ -51,6 +51,9 @@ _CONVERSIONS = {
 }
 
 
+_VECTORS = {DType.F32: "float", DType.I32: "int", DType.F16: "ushort", DType.BF16: "ushort"}
+
+
 class CudaC(DeviceC):
     """One CUDA program."""
 
@@ -72,7 +75,7 @@ class CudaC(DeviceC):
 
     def type(self, t: Type) -> str:
         """Vectors are named after the language's own words."""
-        return f"{'int' if t.dtype is DType.I32 else 'float'}{t.lanes}" if t.lanes == 4 else super().type(t)
+        return f"{_VECTORS[t.dtype]}{t.lanes}" if t.lanes == 4 else super().type(t)
 
     def on_barrier(self, s: Barrier) -> None:
         self.line("__syncthreads();")

@@ -9,6 +9,7 @@ from typing import ClassVar
 from tenon.machine import isa
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
+from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.kernel_ir.loops import Op, Type
 from tenon.network.graph.types import DType
@@ -19,8 +20,8 @@ def moved(address: Address, by: int) -> Address:
     return replace(address, at=address.at + by)
 
 
-_VECTORS = (Type(DType.F32, 4), Type(DType.I32, 4))
-"""Types of several elements, which are copied at once and made of single ones."""
+_VECTORS = tuple(Type(dtype, 4) for dtype in (DType.F32, DType.I32, DType.F16, DType.BF16))
+"""Types of several elements, which are copied and converted at once and made of single ones."""
 
 
 class DeviceC(CLike):
@@ -89,7 +90,19 @@ class DeviceC(CLike):
         return f"({self.type(t)})({', '.join(elements)})"
 
     def call(self, e: Op, args: list[str]) -> str:
-        return self.vector(e.type, args) if e.name == "vector4" else super().call(e, args)
+        source = e.args[0].type
+        if e.name == "vector4":
+            return self.vector(e.type, args)
+        if e.name == "cast" and source in _VECTORS and e.type in _VECTORS:
+            return f"{self.vector_conversion(source, e.type)}({bare(args[0])})"
+        return super().call(e, args)
+
+    def vector_conversion(self, source: Type, target: Type) -> str:
+        """The function that converts each element of a vector."""
+        name, one = f"{target}_of_{source}", self.conversion(Type(source.dtype), Type(target.dtype))
+        elements = self.vector(target, [f"{one}(a.{lane})" for lane in "xyzw"])
+        head = self.signature(name, f"{self.type(source)} a", self.type(target))
+        return self.require(name, lambda: f"{head} {{\n  return {elements};\n}}")
 
     def portable(self, name: str, t: Type) -> str:
         """Operations of instruction sets have bodies of their own (``isa.base``)."""

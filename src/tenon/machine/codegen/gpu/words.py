@@ -7,7 +7,7 @@ lies: so the kernels of two steps are the same where their operands lie in the s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -142,9 +142,7 @@ class WordC(DeviceC):
 
     def stored(self, t: Type, address: Address, value: str) -> str:
         if t.lanes > 1:
-            one = Type(t.dtype)
-            places = (replace(address, at=address.at + i) for i in range(t.lanes))
-            each = (self.stored(one, place, f"whole.{lane}") for place, lane in zip(places, "xyzw", strict=True))
+            each = self.stored_pairs(address, t) if t.dtype.bytes == 2 else self.stored_each(address, t)
             return f"{{ {self.constant(self.type(t), 'whole', value)} {' '.join(each)} }}"
         if address.array not in self.regions:
             return f"{address.element} = {value};"
@@ -155,6 +153,18 @@ class WordC(DeviceC):
             return self.whole_stored(words, number, self.to_word(value, t.dtype))
         at, change = self.word_of(number, t.dtype), self.required(f"change{8 * t.dtype.bytes}")
         return self.changed(words, at, f"{change}({self.word(words, at)}, {number}, {self.to_word(value, t.dtype)})")
+
+    def stored_each(self, address: Address, t: Type) -> Iterator[str]:
+        """The statements that store the elements of the vector ``whole``."""
+        for i, lane in enumerate("xyzw"):
+            yield self.stored(Type(t.dtype), replace(address, at=address.at + i), f"whole.{lane}")
+
+    def stored_pairs(self, address: Address, t: Type) -> Iterator[str]:
+        """The same of elements of 16 bits: whole words, which the proof shows to be aligned."""
+        words, number = self.located(address)
+        for place, (low, high) in (("", "xy"), (" + 1", "zw")):
+            at = f"{self.word_of(number, t.dtype)}{place}"
+            yield self.whole_stored(words, at, f"whole.{low} | (whole.{high} << 16u)")
 
     def located(self, address: Address) -> tuple[str, str]:
         """The array of words in which an operand's element lies, and the element's number."""

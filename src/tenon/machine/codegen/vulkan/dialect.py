@@ -46,7 +46,7 @@ _WIDENED = {
     DType.I32: ("uint64_t", "int a", "return packUint2x32(uvec2(uint(a), uint(a >> 31)));"),
     DType.U32: ("uint64_t", "uint a", "return packUint2x32(uvec2(a, 0u));"),
 }
-_VECTORS = {DType.F32: "vec4", DType.I32: "ivec4", DType.U32: "uvec4"}
+_VECTORS = {DType.F32: "vec4", DType.I32: "ivec4", **dict.fromkeys((DType.U32, DType.F16, DType.BF16), "uvec4")}
 _BITS = {
     (DType.I64, DType.F64): "int64BitsToDouble",
     (DType.F64, DType.I64): "doubleBitsToInt64",

@@ -20,7 +20,11 @@ from tenon.network.graph.types import DType
 _I32, _U32 = DType.I32, DType.U32
 _NAMES = {DType.F32: "f32", DType.I32: "i32", DType.U32: "u32"}
 _WIDE = (DType.F64, DType.I64, DType.U64)
-_VECTORS = {DType.F32: "vec4<f32>", DType.I32: "vec4<i32>", DType.U32: "vec4<u32>"}
+_VECTORS = {
+    DType.F32: "vec4<f32>",
+    DType.I32: "vec4<i32>",
+    **dict.fromkeys((DType.U32, DType.F16, DType.BF16), "vec4<u32>"),
+}
 _ROUNDING = 12582912.0
 """1.5 * 2**23, by whose sum and difference kernels round to an integer (``kernels.math``)."""
 _WORDS = """
